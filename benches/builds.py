@@ -40,7 +40,7 @@ def builds(bench):
     head = ["figure", "before: median (range)", "now: median (range)", "now ÷ before, median of the pairs", "range"]
     return [
         f"{verdict} {pairs} interleaved pairs of this build with {bench.before_name}.",
-        "Both builds with the release profile, driven by the same generator: 64 connections, inputs of 64 bytes, closed"
+        "Both builds with the profile `dist`, driven by the same generator: 64 connections, inputs of 64 bytes, closed"
         " loop, agent `echo`, unless it says otherwise; Redis on the core of the node, with `appendfsync always`, the"
         " node at `--durability mem`. The order within a pair changes from pair to pair.",
         table(head, rows),

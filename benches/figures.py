@@ -4,7 +4,7 @@
     python3 benches/figures.py echo|first-delta|durable|idle|take-up|quic|many|idle-cpu|compare|all [--quick]
     python3 benches/figures.py builds --before DIR [--quick]
 
-Needs the release binaries (`cargo build --release --workspace --bins`) and nothing beyond Python's standard
+Needs the binaries of the profile `dist` (`cargo build --profile dist --workspace --bins`) and nothing beyond Python's standard
 library. It starts every server itself, on free ports and in directories of its own, pins servers to core 0
 and clients to core 1, ends what it started by its process id (also when it is told to stop), and writes what came out between the markers
 of docs/benchmarks.md. Let nothing else run meanwhile. `--quick` makes small runs that show that the script
@@ -269,7 +269,7 @@ def main():
     parser.add_argument("figure", choices=[*FIGURES, "all"])
     parser.add_argument("--quick", action="store_true", help="small runs, not written")
     parser.add_argument("--write", action="store_true", help="write quick runs, too")
-    parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target" / "release", metavar="DIR")
+    parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target" / "dist", metavar="DIR")
     parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "target", metavar="DIR",
                         help="data directories are made there: it should be on the disk that is meant")
     parser.add_argument("--peers", type=pathlib.Path, default=ROOT / "target" / "peers", metavar="DIR",
@@ -283,7 +283,7 @@ def main():
         sys.exit("builds wants --before DIR, a directory with the `turnway` to compare with")
     for program in ("turnway", "turnway-bench"):
         if not (args.binaries / program).exists():
-            sys.exit(f"no {args.binaries / program}: cargo build --release --workspace --bins")
+            sys.exit(f"no {args.binaries / program}: cargo build --profile dist --workspace --bins")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     leave_when_told()

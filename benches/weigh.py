@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What an idle connection consists of, by part: the table of docs/benchmarks.md.
 
-    cargo build --release -p turnway-benches
+    cargo build --profile dist -p turnway-benches
     cargo build --profile sim -p turnway --features tikv-jemallocator/profiling --target-dir target/weigh
     python3 benches/weigh.py ws|wss|quic [--connections N] [--node FILE] [--bench FILE]
 
@@ -126,7 +126,7 @@ def main():
     parser.add_argument("kind", choices=["ws", "wss", "quic"])
     parser.add_argument("--connections", type=int, default=300)
     parser.add_argument("--node", type=pathlib.Path, default=ROOT / "target/weigh/sim/turnway")
-    parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "target/release/turnway-bench")
+    parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "target/dist/turnway-bench")
     args = parser.parse_args()
     binary, n = args.node.resolve(), args.connections
     with tempfile.TemporaryDirectory() as scratch:

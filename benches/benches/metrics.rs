@@ -1,7 +1,6 @@
-//! What counting costs: `cargo bench -p turnway-benches --bench metrics`.
-//!
-//! Every count of one turn of `echo` with eight words, and nothing of what is counted. How often each is
-//! made was read off a node under load, and rounded up.
+//! Cost of the counters of one turn: `cargo bench -p turnway-benches --bench metrics`. The bench updates
+//! every counter of one `echo` turn with eight words, without the turn itself; the numbers of updates were
+//! observed on a node under load and rounded up.
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 use turnway::metrics::{Direction, Metrics, Source, Unanswered};
@@ -12,9 +11,9 @@ use turnway_core::store::{Op, Reply};
 use turnway_core::time::Mono;
 
 const TURNS: u32 = 1_000_000;
-/// Ops of the store in one turn, each asked and answered.
+/// Store operations of one turn, each counted at its start and its end.
 const OPS: usize = 5;
-/// Rounds of the driver; fewer with more clients.
+/// Driver rounds of one turn; fewer with more clients.
 const ROUNDS: u64 = 6;
 /// Messages between node and client.
 const MESSAGES: usize = 10;

@@ -1,8 +1,6 @@
-//! What the turn pipeline costs: `cargo bench -p turnway-benches --bench pipeline`.
-//!
-//! Turns through the built-in plugin alone, with a model that has its answer already, one after the other; and the same
-//! as a stream to a way out that takes every piece. Then the same answer of an agent of a node, from the order to the
-//! report of its end: without plugins, and behind one that does nothing. Nothing of it leaves the process.
+//! Cost of the turn pipeline, within one process: `cargo bench -p turnway-benches --bench pipeline`. Measures
+//! turns through the built-in plugin with a prepared answer, whole and streamed, and a node agent's attempts
+//! from order to end, without plugins and behind one that does nothing.
 use futures_util::future::ready;
 use futures_util::{FutureExt, StreamExt, stream};
 use std::hint::black_box;
@@ -23,10 +21,10 @@ use turnway_pipeline::builtin::Model;
 use turnway_pipeline::{Builtin, Envelope, Hook, Piece, Pieces, Pipeline, Plugin, Prompt, Router, Turn};
 
 const TURNS: u32 = 200_000;
-/// Rounds, of which the median counts.
+/// Number of rounds; the median is reported.
 const ROUNDS: usize = 5;
 
-/// Has its answer already.
+/// A model with a prepared answer.
 struct Ready;
 
 impl Model for Ready {
@@ -36,7 +34,7 @@ impl Model for Ready {
     }
 }
 
-/// Takes whatever comes.
+/// A router that accepts everything.
 struct Out(bool);
 
 impl Router for Out {
@@ -56,7 +54,7 @@ impl Router for Out {
     }
 }
 
-/// Fills nothing.
+/// A plugin without behaviour.
 struct Idle;
 
 impl Plugin for Idle {
@@ -65,7 +63,7 @@ impl Plugin for Idle {
     }
 }
 
-/// What the agent is asked; each attempt has another number.
+/// Returns an order for the agent; each attempt has another number.
 fn order(attempt: u32) -> Option<Invoke> {
     let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").ok()? };
     let user = UserId::local();
@@ -86,7 +84,8 @@ fn order(attempt: u32) -> Option<Invoke> {
     })
 }
 
-/// Turns of a node's agent that says five words, one after the other.
+/// Runs attempts of a node's agent with an answer of five words, one after the other. Returns microseconds
+/// for each.
 async fn attempts(plugins: Plugins) -> f64 {
     let (reporter, mut reports) = mpsc::channel::<Report>(64);
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");

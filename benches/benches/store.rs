@@ -1,7 +1,6 @@
-//! Durable turns per second of the embedded store: `cargo bench -p turnway-benches --bench store`.
-//!
-//! A turn is what a session needs for one answer: an accept, an append of its first facts, an append
-//! of its last that ends the input. Each session asks for the next step when the last one is durable.
+//! Durable turns per second of the embedded store: `cargo bench -p turnway-benches --bench store`. A turn is
+//! an accept, an append of its first facts, and an append of the last ones that ends the input; each session
+//! submits a step when the previous one is durable.
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -91,7 +90,7 @@ impl Session {
         }))
     }
 
-    /// What it asks after an answer.
+    /// Returns the next operation after an answer.
     fn next(&mut self, op: &Op, reply: Reply) -> Op {
         match (op, reply) {
             (_, Reply::Claimed(claimed)) => {

@@ -1,13 +1,13 @@
-//! How a connection learns that it has something to send.
+//! Queue of the times at which one connection's requests are due. The run fills it; the connection waits on it.
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// Turns of one connection that are overdue; what comes on top is counted as unanswered.
+/// Maximum overdue requests of one connection; further ones are counted as unanswered.
 const OVERDUE_MAX: usize = 65_536;
 
-/// Rings when a connection is to send something, and holds since when.
+/// Due times of a connection's requests, with a notification when one is added.
 #[derive(Debug, Default)]
 pub struct Bell {
     due: RefCell<VecDeque<Instant>>,
@@ -17,7 +17,7 @@ pub struct Bell {
 // === impl Bell ===
 
 impl Bell {
-    /// Something is due, since then.
+    /// Adds a request that is due at `at`, and wakes the connection.
     pub fn ring(&self, at: Instant) {
         let mut due = self.due.borrow_mut();
         if due.len() < OVERDUE_MAX {
@@ -26,22 +26,22 @@ impl Bell {
         self.notify.notify_one();
     }
 
-    /// What is due, the oldest first.
+    /// Takes the earliest due time.
     pub fn take(&self) -> Option<Instant> {
         self.due.borrow_mut().pop_front()
     }
 
-    /// Whether nothing is due.
+    /// Returns whether no request is due.
     pub fn is_silent(&self) -> bool {
         self.due.borrow().is_empty()
     }
 
-    /// Waits until something is due, or the load is over. Safe to drop and to ask again.
+    /// Waits until a request is due or the load is over. Cancel safe.
     pub async fn rung(&self) {
         self.notify.notified().await;
     }
 
-    /// Wakes whoever waits, with nothing due.
+    /// Wakes the connection without adding a request.
     pub fn stir(&self) {
         self.notify.notify_one();
     }

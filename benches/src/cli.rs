@@ -1,4 +1,4 @@
-//! What can be typed after `turnway-bench`.
+//! Command-line arguments of `turnway-bench`.
 mod compare;
 mod idle;
 
@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// No load lasts longer: what is forgotten ends by itself.
+/// Longest load, so that a forgotten one ends by itself.
 const DURATION_MAX: Duration = Duration::from_secs(60 * 60);
-/// Some 40 KB each by QUIC; each WebSocket is a file too, of which a process may have fewer.
+/// Most connections: some 40 KB each by QUIC. A WebSocket also needs a file, of which a process may have fewer.
 const CONNECTIONS_MAX: u64 = 100_000;
 
 /// The command line.
@@ -27,12 +27,12 @@ the next.
 Exit codes: 0 fine; 1 something was lost, wrong or never answered; 64 usage; 69 the server cannot be reached."
 )]
 pub struct Cli {
-    /// What to do.
+    /// The mode to run.
     #[command(subcommand)]
     pub mode: Mode,
 }
 
-/// What to do.
+/// The modes.
 #[derive(Debug, Subcommand)]
 pub enum Mode {
     /// Whole turns, a session for each connection: how long until accepted, first text, end.
@@ -63,7 +63,7 @@ pub enum Mode {
     Compare(Compare),
 }
 
-/// Where to.
+/// Arguments that select the server.
 #[derive(Clone, Debug, Args)]
 pub struct Aim {
     /// The server: ws://HOST:PORT, wss:// with TLS, or quic://; without a path /v1/connect
@@ -80,7 +80,7 @@ pub struct Aim {
     pub i_own_this_target: bool,
 }
 
-/// How much, and for how long.
+/// Arguments that set the amount and the duration of the load.
 #[derive(Clone, Debug, Args)]
 pub struct Load {
     /// Connections
@@ -97,7 +97,7 @@ pub struct Load {
     pub grace: Duration,
 }
 
-/// Which node of a fleet the sessions belong to.
+/// Arguments that select the owner of the sessions in a fleet.
 #[derive(Clone, Debug, Args)]
 pub struct Owner {
     /// In a fleet: the first turn of each session goes to this node, which then owns it, ws://HOST:PORT
@@ -105,7 +105,7 @@ pub struct Owner {
     pub begin_at: Option<String>,
 }
 
-/// What becomes of the figures.
+/// Arguments that select the outputs.
 #[derive(Clone, Debug, Args)]
 pub struct Outputs {
     /// Watch the memory and the CPU time of this process
@@ -122,27 +122,27 @@ pub struct Outputs {
     pub plot: Option<PathBuf>,
 }
 
-/// What every load has.
+/// Arguments that every load has.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// Where to.
+    /// Target.
     #[command(flatten)]
     pub aim: Aim,
-    /// How much.
+    /// Amount and duration.
     #[command(flatten)]
     pub load: Load,
-    /// What becomes of the figures.
+    /// Outputs.
     #[command(flatten)]
     pub outputs: Outputs,
 }
 
-/// See [`Mode::Turns`].
+/// Arguments of [`Mode::Turns`].
 #[derive(Clone, Debug, Args)]
 pub struct Turns {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
-    /// Which node owns what is asked.
+    /// Owner of the sessions.
     #[command(flatten)]
     pub owner: Owner,
     /// Whom to ask
@@ -156,7 +156,7 @@ pub struct Turns {
     pub bare: bool,
 }
 
-/// What an agent is asked to stream.
+/// Arguments of answers that an agent streams.
 #[derive(Clone, Debug, Args)]
 pub struct Streaming {
     /// Whom to ask: `echo`, or one that understands "count to N every TIME"
@@ -173,27 +173,27 @@ pub struct Streaming {
     pub stamped: bool,
 }
 
-/// See [`Mode::Stream`].
+/// Arguments of [`Mode::Stream`].
 #[derive(Clone, Debug, Args)]
 pub struct Stream {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
-    /// Which node owns what is asked.
+    /// Owner of the sessions.
     #[command(flatten)]
     pub owner: Owner,
-    /// What is asked for.
+    /// Answers to request.
     #[command(flatten)]
     pub streaming: Streaming,
 }
 
-/// See [`Mode::Reconnect`].
+/// Arguments of [`Mode::Reconnect`].
 #[derive(Clone, Debug, Args)]
 pub struct Reconnect {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
-    /// What is asked for.
+    /// Answers to request.
     #[command(flatten)]
     pub streaming: Streaming,
     /// Percent of the connections that are in the middle of an answer when they are dropped
@@ -204,24 +204,24 @@ pub struct Reconnect {
     pub rounds: u32,
 }
 
-/// See [`Mode::Fanout`].
+/// Arguments of [`Mode::Fanout`].
 #[derive(Clone, Debug, Args)]
 pub struct Fanout {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
-    /// What is asked for.
+    /// Answers to request.
     #[command(flatten)]
     pub streaming: Streaming,
 }
 
-/// See [`Mode::FirstDelta`].
+/// Arguments of [`Mode::FirstDelta`].
 #[derive(Clone, Debug, Args)]
 pub struct FirstDelta {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
-    /// Which node owns what is asked.
+    /// Owner of the sessions.
     #[command(flatten)]
     pub owner: Owner,
     /// The agent, as the node knows it
@@ -235,10 +235,10 @@ pub struct FirstDelta {
     pub size: usize,
 }
 
-/// See [`Mode::Echo`].
+/// Arguments of [`Mode::Echo`].
 #[derive(Clone, Debug, Args)]
 pub struct Echo {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
     /// Bytes of a message
@@ -246,10 +246,10 @@ pub struct Echo {
     pub size: usize,
 }
 
-/// See [`Mode::History`].
+/// Arguments of [`Mode::History`].
 #[derive(Clone, Debug, Args)]
 pub struct History {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
     /// Sessions are called NAME-0, NAME-1, …
@@ -263,10 +263,10 @@ pub struct History {
     pub agent: String,
 }
 
-/// See [`Mode::TakeUp`].
+/// Arguments of [`Mode::TakeUp`].
 #[derive(Clone, Debug, Args)]
 pub struct TakeUp {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
     /// As it was given to `history`
@@ -277,7 +277,7 @@ pub struct TakeUp {
     pub agent: String,
 }
 
-/// See [`Mode::Agent`].
+/// Arguments of [`Mode::Agent`].
 #[derive(Clone, Debug, Args)]
 pub struct Agent {
     /// Where
@@ -294,10 +294,10 @@ pub struct Agent {
     pub stamps: bool,
 }
 
-/// See [`Mode::Commit`].
+/// Arguments of [`Mode::Commit`].
 #[derive(Clone, Debug, Args)]
 pub struct Commit {
-    /// What becomes of the figures.
+    /// Outputs.
     #[command(flatten)]
     pub outputs: Outputs,
     /// Where: a database is made there, and removed again

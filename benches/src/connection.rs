@@ -1,7 +1,5 @@
-//! One connection to a server, as lean as fifteen thousand of them must be: by WebSocket or by QUIC, as the URL says,
-//! and nobody above has to know which.
-//!
-//! - `websocket`, `quic`: the two.
+//! A connection to a server, by WebSocket or by QUIC as the URL says, with the same interface. Lean, because a
+//! load has fifteen thousand of them.
 mod quic;
 mod websocket;
 
@@ -18,28 +16,28 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use websocket::WebSocket;
 
-/// Saying goodbye is a courtesy.
+/// Timeout of an orderly close.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Past so many connections their buffers count.
+/// Number of connections from which the size of their buffers matters.
 const CROWD: usize = 1000;
-/// What a connection reads at a time: long answers come in pieces of 4 KiB and more.
+/// Read buffer of a connection: long answers come in pieces of 4 KiB and more.
 const READ_BYTES: usize = 8 * 1024;
-/// The same where there are many connections.
+/// Read buffer if there are many connections.
 const READ_BYTES_IN_A_CROWD: usize = 1024;
-/// A server sends no more in one message: a whole answer that was missed is one.
+/// Maximum size of a message: an answer that was missed is sent as one message.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// What nodes speak over a WebSocket; a bare server speaks nothing, and must not be offered it.
+/// Subprotocol of a node's WebSocket. A bare server has none and must not be offered one.
 const PROTOCOL: &str = "turnway.v1";
 
-/// A connection that belongs to a run, which counts what passes.
+/// A connection of a run, which counts its traffic.
 #[derive(Debug)]
 pub struct Line {
     road: Road,
     run: Rc<Run>,
 }
 
-/// What carries it. On the heap: lines are handed around.
+/// The transport of a connection, boxed because connections are moved often.
 #[derive(Debug)]
 enum Road {
     WebSocket(Box<WebSocket>),
@@ -49,7 +47,7 @@ enum Road {
 // === impl Line ===
 
 impl Line {
-    /// The n-th connection to a bare server, which is ready for a message.
+    /// Opens the n-th connection to a bare server, ready for a message.
     pub async fn open(run: &Rc<Run>, n: usize) -> Result<Self, Lost> {
         Self::open_for(run, run.target(), n, None).await
     }
@@ -65,12 +63,12 @@ impl Line {
         Ok(Self { road, run: Rc::clone(run) })
     }
 
-    /// The n-th connection, of this user, with these `subscribe` bodies to resume, welcomed.
+    /// Opens the n-th connection as this user, with `subscribe` bodies to resume, and waits for `welcome`.
     pub async fn hello(run: &Rc<Run>, n: usize, user: &str, resume: &str) -> Result<(Self, Limits), Lost> {
         Self::hello_at(run, run.target(), n, user, resume).await
     }
 
-    /// The same to another node.
+    /// Opens such a connection to another node.
     pub async fn hello_at(
         run: &Rc<Run>,
         at: &Target,
@@ -90,7 +88,7 @@ impl Line {
         Ok((line, limits))
     }
 
-    /// The next message. Safe to drop and to ask again.
+    /// Returns the next message. Cancel safe.
     pub async fn next(&mut self) -> Result<Utf8Bytes, Lost> {
         let text = match &mut self.road {
             Road::WebSocket(socket) => socket.next().await,
@@ -101,17 +99,17 @@ impl Line {
         Ok(text)
     }
 
-    /// The next message, if it is there already.
+    /// Returns the next message if it has already arrived.
     pub fn next_now(&mut self) -> Option<Result<Utf8Bytes, Lost>> {
         self.next().now_or_never()
     }
 
-    /// The next message; it must come soon.
+    /// Returns the next message, or fails after [`PATIENCE`].
     pub async fn answer(&mut self) -> Result<Utf8Bytes, Lost> {
         timeout(PATIENCE, self.next()).await.map_err(|_| Lost::Silent)?
     }
 
-    /// Says something, once it is flushed.
+    /// Queues a message until the next flush.
     pub async fn feed(&mut self, text: String) -> Result<(), Lost> {
         self.run.count(Count::MessagesOut, 1);
         self.run.count(Count::BytesOut, text.len() as u64);
@@ -121,7 +119,7 @@ impl Line {
         }
     }
 
-    /// Sends what was said.
+    /// Sends all queued messages.
     pub async fn flush(&mut self) -> Result<(), Lost> {
         match &mut self.road {
             Road::WebSocket(socket) => socket.flush().await,
@@ -129,7 +127,7 @@ impl Line {
         }
     }
 
-    /// Says goodbye, and does not wait long for the answer.
+    /// Closes the connection in order, and waits only briefly for the server.
     pub async fn close(self) {
         match self.road {
             Road::WebSocket(mut socket) => _ = timeout(FAREWELL, socket.close()).await,
@@ -141,7 +139,7 @@ impl Line {
     }
 }
 
-/// By the road that the URL names.
+/// Connects by the transport that the URL names.
 async fn dial(
     run: &Run,
     at: &Target,

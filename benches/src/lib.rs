@@ -1,7 +1,6 @@
-//! `turnway-bench`: a load generator for nodes of Turnway, and what its figures are compared with.
-//!
-//! One thread holds every connection, so that on a machine of few cores the generator takes no more of them
-//! than it must, and says how much it took.
+//! `turnway-bench`: a load generator for Turnway nodes, and the programs that its figures are compared with.
+//! One thread holds every connection, so that on a machine with few cores the generator uses as little CPU as
+//! possible; its own CPU time is reported.
 pub mod bell;
 pub mod cli;
 pub mod connection;

@@ -1,4 +1,4 @@
-//! `turnway-bench`: loads a node and says what came of it.
+//! `turnway-bench`: runs a load and prints its figures.
 use clap::Parser;
 use std::process::ExitCode;
 use tokio::runtime::Builder;
@@ -8,7 +8,7 @@ use turnway_benches::cli::Cli;
 use turnway_benches::mode;
 use turnway_benches::print::complain;
 
-/// The one the node has, so that its echo server compares.
+/// The node's allocator, so that the echo server is comparable with the node.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let exit = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
-            // Nobody listening is no reason to fail.
+            // Printing fails only if the reader is gone, which is no failure.
             let _ = error.print();
             return exit.into();
         }

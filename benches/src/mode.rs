@@ -1,4 +1,4 @@
-//! What `turnway-bench` does, one file for each mode.
+//! The modes of `turnway-bench`, one file each. `main` calls [`run`].
 pub mod agent;
 pub mod commit;
 pub mod compare;
@@ -24,7 +24,7 @@ use std::rc::Rc;
 use talk::{Job, Talk};
 use turnway::cli::Exit;
 
-/// Does it; says how the process ends.
+/// Runs a mode, and returns the exit code of the process.
 pub async fn run(mode: Mode) -> Result<Exit, Trouble> {
     match mode {
         Mode::Turns(args) if args.bare => echo::run(&args.common, args.size).await,
@@ -44,7 +44,7 @@ pub async fn run(mode: Mode) -> Result<Exit, Trouble> {
     }
 }
 
-/// Connections whose sessions have had one whole turn each, at the node that is to own them.
+/// Opens connections whose sessions have each had one whole turn at the node that is to own them.
 async fn talks(run: &Rc<Run>, job: &Rc<Job>, owner: &Owner, count: usize) -> Result<Vec<Talk>, Trouble> {
     let is_mine = run.aim().i_own_this_target;
     let first = owner.begin_at.as_deref().map(|url| Target::find(url, "ws", None, is_mine)).transpose()?;
@@ -60,7 +60,7 @@ async fn talks(run: &Rc<Run>, job: &Rc<Job>, owner: &Owner, count: usize) -> Res
     run.gather(count, open).await
 }
 
-/// Where a server of ours can be found; the first line of its output.
+/// Prints the address of a server of ours as the first line of output.
 fn announce(address: std::net::SocketAddr) {
     say(&format!("ready {address}\n"));
 }

@@ -1,13 +1,13 @@
-//! What people and scripts read. A load does not fail because nobody does.
+//! Prints to stdout and stderr. A load does not fail because the reader has gone.
 use std::io::Write;
 
-/// Figures and addresses, on stdout.
+/// Prints figures and addresses on stdout.
 pub fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Progress and trouble, on stderr.
+/// Prints progress and errors on stderr.
 pub fn complain(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,73 +1,73 @@
-//! Another process's memory and CPU time, and the machine this one runs on: from `/proc`.
+//! Reads memory and CPU time of a process, and data of the machine, from `/proc`.
 use std::cell::Cell;
 use std::fs;
 use std::time::Duration;
 
-/// A process that is watched.
+/// A process, by its id.
 #[derive(Clone, Copy, Debug)]
 pub struct Process(u32);
 
-/// CPU time of a process, of all its threads, those that are gone too.
+/// CPU time of a process, including its threads that have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// In its own code.
+    /// CPU time in user mode.
     pub user: Duration,
-    /// In the kernel, for it.
+    /// CPU time in the kernel on behalf of the process.
     pub system: Duration,
 }
 
-/// A process under observation.
+/// A process under observation during a load.
 #[derive(Debug)]
 pub struct Watch {
-    /// Which.
     pub process: Process,
-    /// Its memory before the first connection.
+    /// Resident memory in bytes before the first connection.
     pub rss_before: u64,
     rss_peak: Cell<u64>,
     cpu_from: Cell<Cpu>,
     cpu_to: Cell<Cpu>,
 }
 
-/// Where a figure was made.
+/// The machine on which figures were measured.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Cores this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
-    /// The processor's name.
+    /// Model name of the processor.
     pub cpu: String,
-    /// `uname -r`.
+    /// Kernel release, as by `uname -r`.
     pub kernel: String,
-    /// Of everything.
+    /// Total memory of the machine.
     pub memory_bytes: u64,
-    /// Processes that wanted to run in the last minute.
+    /// Load average of the last minute.
     pub load_1m: f64,
 }
 
 // === impl Process ===
 
 impl Process {
-    /// This one, if it is there.
+    /// Returns the process with this id, if it exists.
     pub fn find(pid: u32) -> Option<Self> {
         let process = Self(pid);
         process.cpu().map(|_| process)
     }
 
-    /// Ourselves.
+    /// Returns this process.
     pub fn own() -> Self {
         Self(std::process::id())
     }
 
-    /// Its id.
+    /// Returns the process id.
     pub fn pid(self) -> u32 {
         self.0
     }
 
-    /// Bytes of resident memory; none if it is gone.
+    /// Returns the resident memory in bytes, or `None` if the process is gone.
     pub fn rss(self) -> Option<u64> {
         field(&fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?, "VmRSS:")
     }
 
-    /// Its CPU time; none if it is gone. The kernel divides the exact sum in ticks of 10 ms.
+    /// Returns the CPU time, or `None` if the process is gone. The kernel divides the exact sum in ticks of 10
+    /// ms.
     pub fn cpu(self) -> Option<Cpu> {
         Cpu::read(&fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?)
     }
@@ -76,7 +76,7 @@ impl Process {
 // === impl Cpu ===
 
 impl Cpu {
-    /// From `/proc/PID/stat`: fields 14 and 15, counted after the name, which may hold anything.
+    /// Parses `/proc/PID/stat`: fields 14 and 15, counted after the name, which may contain anything.
     fn read(stat: &str) -> Option<Self> {
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
         let mut next = || {
@@ -87,7 +87,7 @@ impl Cpu {
         Some(Self { user: next()?, system: next()? })
     }
 
-    /// What was used since an earlier look.
+    /// Returns the CPU time used since an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl Cpu {
         }
     }
 
-    /// Both together.
+    /// Returns user and system time together.
     pub fn total(self) -> Duration {
         self.user + self.system
     }
@@ -105,7 +105,7 @@ impl Cpu {
 // === impl Watch ===
 
 impl Watch {
-    /// Takes a first look.
+    /// Creates a watch and reads the process's memory.
     pub fn new(process: Process) -> Self {
         let rss = process.rss().unwrap_or(0);
         Self {
@@ -117,24 +117,24 @@ impl Watch {
         }
     }
 
-    /// Its CPU time counts from now on.
+    /// Starts the measurement of CPU time.
     pub fn begin(&self) {
         self.cpu_from.set(self.process.cpu().unwrap_or_default());
         self.look();
     }
 
-    /// Looks at it once more. Of a process that is gone the last look counts.
+    /// Samples the process again. If the process is gone, the previous sample is kept.
     pub fn look(&self) {
         self.rss_peak.set(self.rss_peak.get().max(self.process.rss().unwrap_or(0)));
         self.cpu_to.set(self.process.cpu().unwrap_or_else(|| self.cpu_to.get()));
     }
 
-    /// The most memory it was ever seen with.
+    /// Returns the peak of the sampled resident memory.
     pub fn rss_peak(&self) -> u64 {
         self.rss_peak.get()
     }
 
-    /// CPU time since the load began.
+    /// Returns the CPU time since the load began.
     pub fn cpu(&self) -> Cpu {
         self.cpu_to.get().since(self.cpu_from.get())
     }
@@ -143,7 +143,7 @@ impl Watch {
 // === impl Machine ===
 
 impl Machine {
-    /// The one this runs on.
+    /// Returns data of this machine.
     pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpu = text("/proc/cpuinfo");
@@ -158,7 +158,7 @@ impl Machine {
     }
 }
 
-/// `Name:   123 kB`, in bytes.
+/// Returns a field such as `Name:   123 kB` in bytes.
 fn field(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;

@@ -1,14 +1,14 @@
-//! How far a load has come: a bar on a terminal, a line now and then elsewhere.
+//! Shows the progress of a load: a bar on a terminal, otherwise a line now and then.
 use crate::print::complain;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Between two lines where there is no terminal.
+/// Interval between two lines without a terminal.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What people see meanwhile, on stderr.
+/// The progress display on stderr.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar if somebody watches.
+    /// Creates a display, with a bar if stderr is a terminal.
     pub fn new() -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
@@ -27,7 +27,7 @@ impl Progress {
         Self { bar, said: RefCell::new(None) }
     }
 
-    /// So much of so much is done.
+    /// Shows that `done` of `of` is done.
     pub fn show(&self, done: u64, of: u64, what: &str) {
         match &self.bar {
             Some(bar) => {
@@ -46,7 +46,7 @@ impl Progress {
         }
     }
 
-    /// Makes room for the figures.
+    /// Removes the bar before the figures are printed.
     pub fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

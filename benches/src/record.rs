@@ -1,76 +1,76 @@
-//! What was measured: how long things took, how often they happened, and how that went over time.
+//! Measurements of a load: durations, counts, errors, and their course over time.
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Nothing takes longer than a load may last.
+/// Largest recorded duration; no load lasts longer.
 const NANOS_MAX: u64 = 3_600_000_000_000;
-/// Significant digits of a measured time.
+/// Significant digits of a measured duration.
 const DIGITS: u8 = 3;
-/// Of a second's times: there may be 3,600 of them, and each is read twice.
+/// Significant digits of one second's durations: there may be 3,600 such histograms, and each is read twice.
 const TICK_DIGITS: u8 = 2;
-/// See [`Record::tick`].
+/// Shortest second that is recorded; see [`Record::tick`].
 const TICK_MIN: Duration = Duration::from_millis(250);
-/// Codes of errors told apart; a server that makes up more of them is answered with `other`.
+/// Maximum distinct error codes; further codes are counted as `other`.
 const CODES_MAX: usize = 64;
 
-/// Something whose duration is measured.
+/// A duration that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// From when a turn was due to `turn_accepted`.
+    /// From a turn's due time to `turn_accepted`.
     Accepted,
-    /// … to its first text.
+    /// From a turn's due time to its first text.
     FirstDelta,
-    /// … to its end.
+    /// From a turn's due time to its end.
     Done,
     /// Between two pieces of one answer.
     BetweenDeltas,
-    /// From an agent saying a token to a listener having it.
+    /// From an agent's token to its arrival at a listener.
     Relay,
-    /// From the first listener having a piece of text to another one.
+    /// From the first listener's receipt of a piece of text to another listener's.
     BehindFirst,
-    /// … to the last one.
+    /// From the first listener's receipt of a piece of text to the last listener's.
     LastListener,
-    /// A bare message, there and back.
+    /// Round trip of a bare message.
     RoundTrip,
-    /// From when a direct request was due to its first text.
+    /// From a direct request's due time to its first text.
     Direct,
-    /// From the drop of every connection to `subscribed`.
+    /// From dropping every connection to `subscribed`.
     Resumed,
-    /// From there to everything that was missed.
+    /// From dropping every connection to having all missed facts.
     CaughtUp,
     /// A TCP connection, its WebSocket handshake and `welcome`.
     Connect,
     /// One durable commit.
     Commit,
-    /// From an input to its turn being admitted, in a session with a long history.
+    /// From an input to its turn's admission, in a session with a long history.
     AdmittedLong,
-    /// … in a session that has had one turn.
+    /// From an input to its turn's admission, in a session that has had one turn.
     AdmittedShort,
-    /// … in a new session.
+    /// From an input to its turn's admission, in a new session.
     AdmittedNew,
-    /// How much later than due the generator sent.
+    /// Delay between the due time and the generator's sending.
     Late,
 }
 
-/// Something that is counted.
+/// An event that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// What was sent: turns, messages or requests.
+    /// Turns, messages or requests that became due.
     Asked,
-    /// Turns accepted.
+    /// Accepted turns.
     Accepted,
-    /// What ended well.
+    /// Requests that completed.
     Completed,
-    /// Of these, before the end of the load: the throughput.
+    /// Requests that completed before the end of the load; the throughput.
     InTime,
-    /// Turns that failed.
+    /// Failed turns.
     Failed,
-    /// Turns that were cancelled.
+    /// Cancelled turns.
     Cancelled,
-    /// What was refused.
+    /// Refused requests.
     Refused,
-    /// What was not answered when the grace was over.
+    /// Requests without an answer at the end of the grace period.
     Unanswered,
     /// Pieces of text.
     Deltas,
@@ -80,43 +80,43 @@ pub enum Count {
     MessagesIn,
     /// Messages sent.
     MessagesOut,
-    /// Their bytes.
+    /// Bytes received.
     BytesIn,
-    /// Their bytes.
+    /// Bytes sent.
     BytesOut,
-    /// Sessions resumed.
+    /// Resumed sessions.
     Resumed,
-    /// Pieces of text or facts that were missing, twice there, or out of order.
+    /// Pieces of text or facts that were missing, repeated or out of order.
     Gaps,
-    /// Answers that were not what was to be answered.
+    /// Answers that differ from the expected ones.
     Mismatches,
-    /// Connections the server ended.
+    /// Connections that the server ended.
     Lost,
 }
 
-/// A second of a load.
+/// Figures of one second of a load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
-    /// Its end, in seconds from the beginning.
+    /// End of the second, in seconds from the start of the load.
     pub at: f64,
-    /// What happened in it, per second.
+    /// Events per second.
     pub rate: f64,
-    /// The median of what the load is about, in microseconds; nothing where nothing happened.
+    /// Median of the primary duration in microseconds; `None` if nothing happened.
     pub p50: Option<f64>,
-    /// Its 99th percentile.
+    /// 99th percentile of the primary duration in microseconds.
     pub p99: Option<f64>,
-    /// Memory of the server at its end.
+    /// Resident memory of the server at the end of the second.
     pub rss: Option<u64>,
 }
 
-/// Everything measured of one load.
+/// All measurements of one load.
 #[derive(Debug)]
 pub struct Record {
     primary: Measure,
     is_armed: bool,
     took: [Option<Box<Histogram<u64>>>; Measure::ALL.len()],
     counts: [u64; Count::ALL.len()],
-    /// The same when the load ended.
+    /// The counts at the end of the load.
     in_load: Option<[u64; Count::ALL.len()]>,
     errors: BTreeMap<String, u64>,
     ticks: Vec<Tick>,
@@ -128,7 +128,7 @@ pub struct Record {
 // === impl Measure ===
 
 impl Measure {
-    /// All of them.
+    /// Every duration.
     pub const ALL: [Self; 17] = [
         Self::Accepted,
         Self::FirstDelta,
@@ -149,7 +149,7 @@ impl Measure {
         Self::Late,
     ];
 
-    /// Its name in files.
+    /// Returns the name in files.
     pub fn key(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -176,7 +176,7 @@ impl Measure {
 // === impl Count ===
 
 impl Count {
-    /// All of them.
+    /// Every count.
     pub const ALL: [Self; 18] = [
         Self::Asked,
         Self::Accepted,
@@ -198,7 +198,7 @@ impl Count {
         Self::Lost,
     ];
 
-    /// Its name in files.
+    /// Returns the name in files.
     pub fn key(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -226,7 +226,7 @@ impl Count {
 // === impl Record ===
 
 impl Record {
-    /// One that takes nothing yet; what happens over time is told by this measure.
+    /// Creates a record that ignores everything until [`Self::arm`]; its timeline shows the primary duration.
     pub fn new(primary: Measure) -> Self {
         Self {
             primary,
@@ -242,12 +242,12 @@ impl Record {
         }
     }
 
-    /// The load begins: only what happens from now on counts.
+    /// Starts recording; everything before is discarded.
     pub fn arm(&mut self, now: Instant) {
         *self = Self { is_armed: true, since: now, ..Self::new(self.primary) };
     }
 
-    /// Something took so long.
+    /// Records a duration.
     pub fn took(&mut self, what: Measure, time: Duration) {
         if !self.is_armed {
             return;
@@ -261,20 +261,21 @@ impl Record {
         }
     }
 
-    /// Something happened so often.
+    /// Adds to a count.
     pub fn count(&mut self, what: Count, times: u64) {
         if self.is_armed {
             self.counts[what as usize] += times;
         }
     }
 
-    /// An error of this code.
+    /// Counts an error by its code.
     pub fn error(&mut self, code: &str) {
         let known = self.errors.contains_key(code) || self.errors.len() < CODES_MAX;
         *self.errors.entry(if known { code } else { "other" }.to_owned()).or_default() += 1;
     }
 
-    /// A second is over. What is left of one at the very end is too short to say anything.
+    /// Ends a second of the timeline. A rest of less than 250 ms is dropped, because it is too short to be
+    /// meaningful.
     pub fn tick(&mut self, now: Instant, begun: Instant, rss: Option<u64>) {
         let lasted = now.saturating_duration_since(self.since);
         if lasted < TICK_MIN && !self.ticks.is_empty() {
@@ -291,37 +292,37 @@ impl Record {
         (self.events, self.since) = (0, now);
     }
 
-    /// How often.
+    /// Returns a count.
     pub fn counted(&self, what: Count) -> u64 {
         self.counts[what as usize]
     }
 
-    /// The load is over; what is still to come belongs to no second of it.
+    /// Ends the load; what follows counts towards no rate.
     pub fn close(&mut self) {
         self.in_load = Some(self.counts);
     }
 
-    /// How often before the end of the load: what a rate is made of.
+    /// Returns a count at the end of the load, from which rates are computed.
     pub fn counted_in_load(&self, what: Count) -> u64 {
         self.in_load.as_ref().unwrap_or(&self.counts)[what as usize]
     }
 
-    /// How long, if it ever happened.
+    /// Returns the distribution of a duration, if any was recorded.
     pub fn histogram(&self, what: Measure) -> Option<&Histogram<u64>> {
         self.took[what as usize].as_deref()
     }
 
-    /// What the load is about.
+    /// Returns the primary duration.
     pub fn primary(&self) -> Measure {
         self.primary
     }
 
-    /// Errors by code.
+    /// Returns the errors by code.
     pub fn errors(&self) -> &BTreeMap<String, u64> {
         &self.errors
     }
 
-    /// Second by second.
+    /// Returns the timeline, second by second.
     pub fn ticks(&self) -> &[Tick] {
         &self.ticks
     }
@@ -331,7 +332,7 @@ fn histogram(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, NANOS_MAX, digits).expect("bounds that are constants")
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 pub fn micros(nanos: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "an hour has fewer than 2^53 nanoseconds")]
     let nanos = nanos as f64;

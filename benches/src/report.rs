@@ -1,9 +1,4 @@
-//! What a load's figures become: a table for people, and files for programs.
-//!
-//! - [`table`]: what is printed.
-//! - [`json`]: everything, under stable names (docs/benchmarks.md).
-//! - [`hgrm`]: percentiles as HdrHistogram writes them.
-//! - [`plot`]: percentiles and the course of the load, as SVG.
+//! Prints a load's figures as a table, and writes them as JSON, HdrHistogram text or SVG. Called by every mode.
 pub mod hgrm;
 pub mod json;
 pub mod plot;
@@ -20,49 +15,47 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use turnway::cli::Exit;
 
-/// A generator that sends later than this at the 99th percentile has fallen behind.
+/// Delay at the 99th percentile from which the generator counts as behind its schedule.
 const LATE_MAX: Duration = Duration::from_millis(1);
 
-/// Without a rate, where each connection is its own.
+/// Description of a closed loop in which every connection is independent.
 pub const ONE_EACH: Option<&str> = Some("closed loop, one outstanding for each connection");
 
-/// What a mode knows of its figures and nobody else does.
+/// The part of the figures that only the mode knows.
 #[derive(Debug)]
 pub struct Story {
-    /// What is counted, in the plural.
+    /// Counted things, in the plural.
     pub unit: &'static str,
-    /// How many of them there were.
+    /// Number of counted things.
     pub count: u64,
-    /// When the next is sent where there is no rate; nothing where that is not what it is about.
+    /// Description of the closed loop, which applies without a rate; `None` if the mode has no such loop.
     pub closed: Option<&'static str>,
-    /// More for the JSON, under the mode's name.
+    /// Further JSON, under the mode's name.
     pub more: Value,
-    /// More for the table.
+    /// Further lines of the table.
     pub lines: Vec<(&'static str, String)>,
 }
 
-/// Everything the writers of figures look at.
+/// All data that the writers of figures use.
 #[derive(Clone, Copy)]
 pub struct Sheet<'a> {
-    /// What was done.
     pub mode: &'static str,
-    /// The server, if there was one.
+    /// URL of the server, if there was one.
     pub url: Option<&'a str>,
-    /// How much, and for how long.
+    /// Requested load.
     pub load: Option<&'a Load>,
-    /// How long it really lasted.
+    /// Actual duration.
     pub lasted: Duration,
-    /// What was measured.
     pub record: &'a Record,
-    /// What the mode adds.
+    /// Part of the mode.
     pub story: &'a Story,
-    /// The server's process.
+    /// Process of the server, if it was watched.
     pub server: Option<&'a Watch>,
     /// This process.
     pub own: &'a Watch,
 }
 
-/// Prints a run's figures and writes its files; says whether all went well.
+/// Prints a run's figures and writes its files. Returns whether all went well.
 pub fn finish(run: &Run, story: &Story) -> Result<Exit, Trouble> {
     run.progress().clear();
     let record = run.record().borrow();
@@ -79,7 +72,7 @@ pub fn finish(run: &Run, story: &Story) -> Result<Exit, Trouble> {
     publish(&sheet, run.outputs())
 }
 
-/// Prints figures and writes files; says whether all went well.
+/// Prints figures and writes files. Returns whether all went well.
 pub fn publish(sheet: &Sheet<'_>, outputs: &Outputs) -> Result<Exit, Trouble> {
     say(&table::of(sheet));
     if let Some(path) = &outputs.json {
@@ -104,7 +97,7 @@ fn write(path: &Path, text: &str) -> Result<(), Trouble> {
     std::fs::write(path, text).map_err(failed)
 }
 
-/// `out.hgrm` and `accepted` are `out-accepted.hgrm`.
+/// Inserts a name into a file name: `out.hgrm` and `accepted` give `out-accepted.hgrm`.
 fn beside(path: &Path, name: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let end = path.extension().map(|end| format!(".{}", end.to_string_lossy())).unwrap_or_default();
@@ -114,26 +107,26 @@ fn beside(path: &Path, name: &str) -> PathBuf {
 // === impl Sheet ===
 
 impl Sheet<'_> {
-    /// Nothing lost, nothing wrong, everything answered, and at least one of what was to be measured.
+    /// Returns whether something was measured, nothing was lost or wrong, and everything was answered.
     pub fn is_good(&self) -> bool {
         let bad = [Count::Gaps, Count::Mismatches, Count::Unanswered];
         self.story.count > 0 && bad.iter().all(|count| self.record.counted(*count) == 0)
     }
 
-    /// Whether latency is partly the generator's own.
+    /// Returns whether the generator was late, so that latency includes its own delay.
     pub fn is_behind(&self) -> bool {
         let late = self.record.histogram(Measure::Late).map(|late| late.value_at_quantile(0.99));
         late.is_some_and(|late| u128::from(late) > LATE_MAX.as_nanos())
     }
 
-    /// So many in a second.
+    /// Returns a count per second.
     pub fn per_second(&self, count: u64) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "a load has fewer than 2^53 of anything")]
         let count = count as f64;
         count / self.lasted.as_secs_f64().max(1e-9)
     }
 
-    /// CPU time of the server for each thing that happened, in microseconds.
+    /// Returns the server's CPU time for each counted thing, in microseconds.
     pub fn cpu_micros_each(&self) -> Option<f64> {
         let cpu = self.server?.cpu().total();
         #[expect(clippy::cast_precision_loss, reason = "a load has fewer than 2^53 of anything")]
@@ -141,7 +134,7 @@ impl Sheet<'_> {
         (self.story.count > 0).then(|| cpu.as_secs_f64() * 1e6 / count)
     }
 
-    /// How the next one is sent.
+    /// Returns whether requests are due by a schedule.
     pub fn is_open_loop(&self) -> bool {
         self.load.is_some_and(|load| load.rate.is_some())
     }

@@ -1,4 +1,4 @@
-//! One load from its first connection to its last figure.
+//! A load from its first connection to its last figure. Every mode drives its connections through a run.
 use crate::bell::Bell;
 use crate::cli::{Aim, Common, Load, Outputs};
 use crate::process::{Process, Watch};
@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep_until, timeout};
 
-/// Connections that are being made at a time: a burst is not what setting up should measure.
+/// Maximum connections that are opened at a time: setting up must not measure a burst.
 const OPENING_MAX: usize = 128;
-/// Files a process needs beside its connections.
+/// Files that the process needs besides its connections.
 const FILES_BESIDE: usize = 64;
-/// After a refusal, where nothing else sets the pace.
+/// Pause after a refusal, if no rate sets the pace.
 const REST: Duration = Duration::from_millis(100);
 
-/// A load under way.
+/// A load in progress.
 #[derive(Debug)]
 pub struct Run {
     mode: &'static str,
@@ -40,28 +40,28 @@ pub struct Run {
     server: Option<Watch>,
     own: Watch,
     progress: Progress,
-    /// No connection is left.
+    /// Notified when every connection is lost.
     deserted: Notify,
 }
 
-/// How far a load has come.
+/// The stage of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Setup,
     On,
-    /// Nothing new is asked; what was asked may still be answered.
+    /// No further request is sent; open ones may still be answered.
     Draining,
 }
 
 // === impl Run ===
 
 impl Run {
-    /// Looks at everything that can be wrong before a connection is made.
+    /// Checks the arguments and the environment before any connection is opened.
     pub fn new(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, Trouble> {
         let aim = &common.aim;
         let target = Target::find(&aim.url, "ws", aim.sources, aim.i_own_this_target)?;
         let server = common.outputs.server_pid.map(watch).transpose()?;
-        // Connections of QUIC share sockets.
+        // QUIC connections share sockets.
         let sockets = if target.quic_name().is_some() { 0 } else { common.load.connections };
         make_room(sockets + FILES_BESIDE)?;
         Ok(Rc::new(Self {
@@ -82,7 +82,7 @@ impl Run {
         }))
     }
 
-    /// The same for a load that has no rate.
+    /// Creates a run for a mode without a rate.
     pub fn unpaced(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, Trouble> {
         if common.load.rate.is_some() {
             return Err(Trouble::Usage(format!("{mode} has no --rate")));
@@ -90,7 +90,7 @@ impl Run {
         Self::new(mode, about, common)
     }
 
-    /// One that loads nothing and counts already.
+    /// Creates a run for tests, which records but has no connections.
     #[cfg(test)]
     pub(crate) fn idle(about: Measure) -> Rc<Self> {
         use clap::Parser;
@@ -102,88 +102,88 @@ impl Run {
         run
     }
 
-    /// What this load is called.
+    /// Returns the name of the mode.
     pub fn mode(&self) -> &'static str {
         self.mode
     }
-    /// How much, and for how long.
+    /// Returns the amount and the duration of the load.
     pub fn load(&self) -> &Load {
         &self.common.load
     }
-    /// What becomes of the figures.
+    /// Returns the requested outputs.
     pub fn outputs(&self) -> &Outputs {
         &self.common.outputs
     }
-    /// What was said of where to.
+    /// Returns the arguments that select the server.
     pub fn aim(&self) -> &Aim {
         &self.common.aim
     }
-    /// Where to.
+    /// Returns the server under load.
     pub fn target(&self) -> &Target {
         &self.target
     }
-    /// What connections of QUIC go through.
+    /// Returns the sockets of QUIC connections.
     pub fn udp(&self) -> &Udp {
         &self.udp
     }
-    /// What every connection says it has.
+    /// Returns the API key that every connection uses.
     pub fn api_key(&self) -> Option<&str> {
         self.common.aim.api_key.as_deref()
     }
-    /// Tells this run's sessions from any other's.
+    /// Returns the tag that makes this run's sessions unique.
     pub fn tag(&self) -> &str {
         &self.tag
     }
-    /// The server's process.
+    /// Returns the server's process, if it is watched.
     pub fn server(&self) -> Option<&Watch> {
         self.server.as_ref()
     }
-    /// This process.
+    /// Returns this process.
     pub fn own(&self) -> &Watch {
         &self.own
     }
-    /// Everything measured.
+    /// Returns the measurements.
     pub fn record(&self) -> &RefCell<Record> {
         &self.record
     }
-    /// People see this meanwhile.
+    /// Returns the progress display.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
-    /// When the load began.
+    /// Returns the start of the load.
     pub fn begun(&self) -> Instant {
         self.begun.get()
     }
-    /// How long it lasted, without the setting up and the waiting for last answers.
+    /// Returns the duration of the load, without the setup and the wait for the last answers.
     pub fn lasted(&self) -> Duration {
         self.ended.get().unwrap_or_else(Instant::now).saturating_duration_since(self.begun.get())
     }
-    /// Whether more may be asked.
+    /// Returns whether requests may be sent.
     pub fn is_on(&self) -> bool {
         self.stage.get() == Stage::On
     }
-    /// Whether nothing more will be asked.
+    /// Returns whether the load is over.
     pub fn is_over(&self) -> bool {
         self.stage.get() == Stage::Draining
     }
-    /// Whether turns are due by the clock.
+    /// Returns whether requests are due by a schedule.
     pub fn is_open_loop(&self) -> bool {
         self.common.load.rate.is_some()
     }
 
-    /// See [`Record::took`].
+    /// Records a duration; see [`Record::took`].
     pub fn took(&self, what: Measure, time: Duration) {
         self.record.borrow_mut().took(what, time);
     }
-    /// See [`Record::count`].
+    /// Adds to a count; see [`Record::count`].
     pub fn count(&self, what: Count, times: u64) {
         self.record.borrow_mut().count(what, times);
     }
-    /// See [`Record::error`].
+    /// Counts an error; see [`Record::error`].
     pub fn error(&self, code: &str) {
         self.record.borrow_mut().error(code);
     }
-    /// A connection is gone that should not be.
+    /// Counts a connection that was lost unexpectedly.
     pub fn lost(&self, lost: &Lost) {
         self.count(Count::Lost, 1);
         self.error(&lost.code());
@@ -192,7 +192,7 @@ impl Run {
         }
     }
 
-    /// Makes so many of something, several at a time; the first that fails ends it.
+    /// Makes `count` values, several at a time; the first failure ends it.
     pub async fn gather<T, F: Future<Output = Result<T, Trouble>>>(
         &self,
         count: usize,
@@ -207,7 +207,7 @@ impl Run {
         Ok(made)
     }
 
-    /// From now on it counts.
+    /// Starts the load and the measurement.
     pub fn begin(self: &Rc<Self>) {
         let now = Instant::now();
         self.begun.set(now);
@@ -221,7 +221,7 @@ impl Run {
         self.server.iter().chain([&self.own])
     }
 
-    /// Each second until the load is over.
+    /// Samples each second until the load is over.
     async fn observe(self: Rc<Self>) {
         let mut seconds = interval(Duration::from_secs(1));
         seconds.tick().await;
@@ -245,7 +245,7 @@ impl Run {
         }
     }
 
-    /// Rings each bell when something is due: by the clock with a rate, once without.
+    /// Makes requests due on the connections: by the schedule with a rate, once each without.
     pub async fn ring(&self, bells: Vec<Rc<Bell>>) -> Result<(), Trouble> {
         *self.bells.borrow_mut() = bells;
         let bells = self.bells.borrow().clone();
@@ -275,18 +275,18 @@ impl Run {
         Ok(())
     }
 
-    /// Waits for the end of the load, unless it is cut short.
+    /// Waits for the end of the load, unless it is aborted.
     pub async fn last(&self) {
         let until = self.begun.get() + self.common.load.duration;
         self.pause(until.saturating_duration_since(Instant::now())).await;
     }
 
-    /// How far a load has come that is not about what happens in a second.
+    /// Shows progress that is not counted per second.
     pub fn show(&self, done: usize, of: usize, what: &str) {
         self.progress.show(done as u64, of as u64, &format!("{done} of {of} {what}"));
     }
 
-    /// Waits, unless it is cut short.
+    /// Waits, unless the load is aborted.
     pub async fn pause(&self, time: Duration) {
         tokio::select! {
             () = sleep_until((Instant::now() + time).into()) => {}
@@ -294,7 +294,7 @@ impl Run {
         }
     }
 
-    /// Somebody has seen enough, or there is nothing more to see.
+    /// Waits until the user interrupts, or no connection is left.
     async fn cut_short(&self) {
         tokio::select! {
             () = interrupted() => {}
@@ -302,7 +302,7 @@ impl Run {
         }
     }
 
-    /// Nothing more is asked.
+    /// Ends the load: no further request is sent.
     pub fn end(&self) {
         self.ended.set(Some(Instant::now()));
         self.tick();
@@ -311,13 +311,13 @@ impl Run {
         self.bells.borrow().iter().for_each(|bell| bell.stir());
     }
 
-    /// Something is due on a connection.
+    /// Makes a request due on a connection.
     pub fn ask(&self, bell: &Bell, at: Instant) {
         self.count(Count::Asked, 1);
         bell.ring(at);
     }
 
-    /// The same again where the next begins when the last has ended; after a refusal with a rest.
+    /// Makes the next request due in a closed loop; after a refusal only after a pause of 100 ms.
     pub fn ask_again(self: &Rc<Self>, bell: &Rc<Bell>, was_refused: bool) {
         if !self.is_on() || self.is_open_loop() {
             return;
@@ -334,7 +334,8 @@ impl Run {
         });
     }
 
-    /// Waits for the last answers, at most as long as the grace; what is left then counts as unanswered.
+    /// Waits for the last answers, at most for the grace period; requests without an answer then count as
+    /// unanswered.
     pub async fn drain(&self, mut tasks: JoinSet<()>) {
         let all = async { while tasks.join_next().await.is_some() {} };
         if timeout(self.common.load.grace, all).await.is_err() {
@@ -349,21 +350,21 @@ impl Run {
     }
 }
 
-/// Somebody has seen enough.
+/// Waits for SIGINT.
 async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }
 }
 
-/// Eight letters that no other run has.
+/// Returns eight random hexadecimal digits.
 fn tag() -> Result<String, Trouble> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes).map_err(|error| Trouble::Unavailable(format!("no randomness: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Asks for as many files as there are connections.
+/// Raises the limit of open files if necessary.
 fn make_room(files: usize) -> Result<(), Trouble> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = files as u64;

@@ -1,4 +1,4 @@
-//! When the next turn is due, decided by the clock and by nothing that has happened: the open loop.
+//! The schedule of an open loop: due times come from the clock alone, never from earlier answers.
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -7,10 +7,10 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 
-/// Nearer than this there is no use in sleeping: setting the alarm takes as long.
+/// A shorter wait is not worth a timer: setting the timer takes as long.
 const NAP_MIN: Duration = Duration::from_micros(20);
 
-/// A turn each `1/rate` seconds, from a beginning to an end.
+/// A schedule of one turn each `1/rate` seconds.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     from: Instant,
@@ -19,37 +19,37 @@ pub struct Schedule {
     count: u64,
 }
 
-/// A turn whose time has come.
+/// A turn that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Which one, from 0.
+    /// Number of the turn, from 0.
     pub number: u64,
-    /// When it was due: latency counts from here, however late it is sent.
+    /// Due time; latency is measured from here, however late the turn is sent.
     pub at: Instant,
 }
 
-/// Wakes within microseconds of a time; the runtime's own timers count whole milliseconds.
+/// A timer with a precision of microseconds; the runtime's own timers have one of milliseconds.
 #[derive(Debug)]
 pub struct Alarm(AsyncFd<OwnedFd>);
 
 // === impl Schedule ===
 
 impl Schedule {
-    /// Turns a second, for so long.
+    /// Creates a schedule of `rate` turns a second for this duration.
     pub fn new(from: Instant, rate: f64, duration: Duration) -> Self {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, below 2^36")]
         let count = (rate * duration.as_secs_f64()).floor().max(1.0) as u64;
         Self { from, rate, next: 0, count }
     }
 
-    /// The next turn, if it is due by now. Whoever asks late gets everything that is overdue, one by one.
+    /// Takes the next turn if it is due. A late caller gets all overdue turns, one by one.
     pub fn take(&mut self, now: Instant) -> Option<Due> {
         let due = self.peek().filter(|due| due.at <= now)?;
         self.next += 1;
         Some(due)
     }
 
-    /// The next turn, due or not; none after the last.
+    /// Returns the next turn, due or not, or `None` after the last.
     pub fn peek(&self) -> Option<Due> {
         #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53 turns")]
         let after = self.next as f64 / self.rate;
@@ -57,7 +57,7 @@ impl Schedule {
         (self.next < self.count).then_some(due)
     }
 
-    /// Calls for each turn when it is due, until the last.
+    /// Calls `each` for every turn when it is due, until the last.
     pub async fn run(mut self, mut each: impl FnMut(Due)) -> io::Result<()> {
         let alarm = Alarm::new()?;
         while let Some(next) = self.peek() {
@@ -74,7 +74,7 @@ impl Schedule {
 // === impl Alarm ===
 
 impl Alarm {
-    /// One that is not set.
+    /// Creates a timer that is not set.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
@@ -86,7 +86,7 @@ impl Alarm {
         Ok(Self(timer))
     }
 
-    /// Waits until then. What is due at once lets the others run first.
+    /// Waits until the given time. If that is at once, other tasks run first.
     pub async fn wait(&self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         if left < NAP_MIN {
@@ -113,7 +113,8 @@ impl Alarm {
 mod tests {
     use super::*;
 
-    /// A generator that stalls for a second sends what was due meanwhile, each counted from its own time.
+    /// A generator that stalls for a second sends the turns that were due meanwhile, each measured from its own
+    /// due time.
     #[test]
     fn what_is_overdue_keeps_its_time() {
         let from = Instant::now();
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!((all, schedule.peek()), (100, None));
     }
 
-    /// Nothing that answers decides when the next is due: a schedule is never told.
+    /// The due time of the next turn does not depend on any answer.
     #[tokio::test]
     async fn each_is_called_at_its_time_and_not_before() {
         let from = Instant::now();

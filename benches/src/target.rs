@@ -1,40 +1,40 @@
-//! The server under load, and the addresses that connections come from.
+//! The server under load, and the source addresses of connections.
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use tokio_tungstenite::tungstenite::http::Uri;
 
-/// Where a node's WebSocket is, unless the URL says otherwise.
+/// Path of a node's WebSocket, unless the URL has one.
 const PATH: &str = "/v1/connect";
 
-/// A server, resolved once: name service is not what is measured.
+/// A server whose name is resolved once, so that resolving is not measured.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Its address.
     pub address: SocketAddr,
-    /// As a client names it.
+    /// URL as a client would use it.
     pub url: String,
-    /// Its name in certificates, where it is spoken to by QUIC.
+    /// Server name for certificates, if the server is reached by QUIC.
     quic_name: Option<String>,
     sources: u8,
 }
 
-/// Why a URL is not loaded.
+/// The reason why a URL cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadTarget {
-    /// It is not one of ours.
+    /// The URL is not valid here.
     Url(String, &'static str),
-    /// Its host has no address.
+    /// The host has no address.
     Unknown(String),
-    /// It is on another machine, and nobody said that this is all right.
+    /// The server is on another machine, and the user has not allowed that.
     Foreign(SocketAddr),
-    /// Only 127.0.0.0/8 has more than one address of ours.
+    /// Several source addresses need a target in 127.0.0.0/8.
     Sources,
 }
 
 // === impl Target ===
 
 impl Target {
-    /// Reads a URL of this scheme (`ws`, or `wss` or `quic` in its place, or `http`) and finds its host.
+    /// Parses a URL with this scheme (`ws`, for which `wss` and `quic` also stand, or `http`) and resolves its
+    /// host.
     pub fn find(url: &str, scheme: &str, sources: Option<u8>, is_mine: bool) -> Result<Self, BadTarget> {
         let bad = |why| BadTarget::Url(url.to_owned(), why);
         let uri: Uri = url.parse().map_err(|_| bad("not a URL"))?;
@@ -69,19 +69,19 @@ impl Target {
         Ok(Self { address, url, quic_name, sources })
     }
 
-    /// What its certificate has to be for, where it is spoken to by QUIC; none: by WebSocket.
+    /// Returns the name for the server's certificate if the server is reached by QUIC, or `None` for WebSocket.
     pub fn quic_name(&self) -> Option<&str> {
         self.quic_name.as_deref()
     }
 
-    /// The address that the n-th connection comes from; none: the system's choice.
+    /// Returns the source address of the n-th connection, or `None` for the system's choice.
     pub fn source(&self, n: usize) -> Option<SocketAddr> {
         let turn = u8::try_from(n % usize::from(self.sources.max(1))).unwrap_or(0);
         (self.sources > 0).then(|| SocketAddr::from((Ipv4Addr::new(127, 0, 0, turn + 2), 0)))
     }
 }
 
-/// The first address, loopback before any other: a name with both is this machine's.
+/// Resolves a name. Loopback addresses come first: a name that has both belongs to this machine.
 fn resolve(host: &str, port: u16) -> Option<SocketAddr> {
     use std::net::ToSocketAddrs;
     let mut found: Vec<SocketAddr> = (host, port).to_socket_addrs().ok()?.collect();

@@ -1,43 +1,43 @@
-//! What goes wrong with a load: with one connection, or with all of it.
+//! Errors of a single connection, and errors of a whole load.
 use crate::target::BadTarget;
 use std::fmt;
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Error;
 use turnway::cli::Exit;
 
-/// A connection, a handshake or an answer that everything waits for and that takes longer is not there.
+/// Timeout for connecting, for a handshake, and for an answer that the whole load waits for.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a connection is no more, or never was.
+/// The reason why a connection was lost or could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It could not be made.
+    /// The connection could not be established.
     Unreachable(String),
-    /// The server closed it, with this code; 1005 is without any.
+    /// The server closed the connection with this code; 1005 means without a code.
     Closed(u16),
-    /// It broke.
+    /// The connection broke.
     Broken(String),
-    /// Nothing came in time.
+    /// No answer arrived in time.
     Silent,
-    /// The server did not want what it was told.
+    /// The server refused a request.
     Denied(String),
 }
 
-/// Why there are no figures.
+/// The reason why a load has no figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It was asked for wrongly.
+    /// Wrong arguments.
     Usage(String),
-    /// What it needs is not there.
+    /// Something that the load needs is not available.
     Unavailable(String),
-    /// It did not work out.
+    /// The load did not succeed.
     Failed(String),
 }
 
 // === impl Lost ===
 
 impl Lost {
-    /// Its name among the codes of errors.
+    /// Returns the code under which the loss is counted among errors.
     pub fn code(&self) -> String {
         match self {
             Self::Unreachable(_) => "unreachable".to_owned(),
@@ -70,7 +70,7 @@ impl fmt::Display for Lost {
 // === impl Trouble ===
 
 impl Trouble {
-    /// What the process leaves with.
+    /// Returns the exit code of the process.
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,

@@ -1,5 +1,5 @@
-//! Sockets of UDP for QUIC. One of them carries any number of connections, so there is one for each address that
-//! connections come from: what a generator of fifty thousand must not spend is files and wake-ups.
+//! UDP sockets for QUIC. One socket carries any number of connections, so there is one for each source address:
+//! a generator with fifty thousand connections must save on files and wake-ups.
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connecting, Endpoint, EndpointConfig, IdleTimeout, TransportConfig, VarInt};
 use std::cell::{OnceCell, RefCell};
@@ -8,20 +8,22 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What both ends of QUIC say they speak.
+/// ALPN protocol of a node.
 const ALPN: &[u8] = b"turnway/1";
-/// The system's own holds some 150 datagrams, and thousands of connections are answered at once. It may allow less.
+/// Receive buffer of a socket. The system's default holds some 150 datagrams, and thousands of connections are
+/// answered at once. The system may grant less.
 pub const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
-/// As nodes have it: two of their beats unheard.
+/// The node's own value: two of its heartbeats missed.
 const IDLE_TIMEOUT: Duration = turnway_core::limits::IDLE_TIMEOUT;
-/// Streams that a node may have open: a session speaks in one at a time, and the one before may not have ended.
+/// Streams that a node may have open: a session uses one at a time, and the previous one may not have ended
+/// yet.
 const STREAMS: u32 = 8;
-/// Unread in one of them, and in all.
+/// Receive window of one stream.
 const STREAM_BYTES: u32 = 64 * 1024;
-/// As much in one as a connection has room for is as good as no window, so there is room for some.
+/// Receive window of a connection, for several streams: one stream alone must not use it up.
 const CONNECTION_BYTES: u32 = 16 * STREAM_BYTES;
 
-/// Every socket of a run, made when it is first needed.
+/// All QUIC sockets of a run, created on first use.
 #[derive(Debug, Default)]
 pub struct Udp {
     ends: RefCell<BTreeMap<Option<SocketAddr>, Endpoint>>,
@@ -31,7 +33,7 @@ pub struct Udp {
 // === impl Udp ===
 
 impl Udp {
-    /// Begins a connection to the server of this name, from this address; none: the system's choice.
+    /// Starts a connection to `to` with this server name, from this address, or from any if `None`.
     pub fn connect(
         &self,
         to: SocketAddr,
@@ -63,12 +65,13 @@ fn endpoint(to: SocketAddr, from: Option<SocketAddr>) -> std::io::Result<Endpoin
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
     };
     let socket = UdpSocket::bind(from.unwrap_or(any))?;
-    // Less will do, at another price.
+    // A smaller buffer works too, but may lose datagrams.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES);
     Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(quinn::TokioRuntime))
 }
 
-/// Small, for there may be many. A client sends no beats: a node does, and its are answered.
+/// Returns a client configuration with small buffers, for many connections. A client sends no heartbeats; a
+/// node does, and the client acknowledges them.
 fn config() -> Result<ClientConfig, String> {
     let mut tls = (*turnway_client::trust()).clone();
     tls.alpn_protocols = vec![ALPN.to_vec()];

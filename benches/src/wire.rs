@@ -1,95 +1,94 @@
-//! What is read of a node's messages, and what is said to it: no more than a load needs.
+//! The subset of the `turnway.v1` messages that loads need: parsing a node's messages, and building a client's.
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Every field any load looks at. What is not there is absent; the rest of a message is skipped.
+/// A node's message with every field that any load reads. Absent fields are `None`; other fields are skipped.
 #[derive(Debug, Default, Deserialize)]
 pub struct Heard<'a> {
-    /// What kind of message.
+    /// Message type.
     #[serde(rename = "type", borrow)]
     pub kind: Cow<'a, str>,
-    /// The request it answers.
+    /// Request that the message answers.
     #[serde(borrow)]
     pub request_id: Option<Cow<'a, str>>,
-    /// The turn it belongs to.
     #[serde(borrow)]
     pub run_id: Option<Cow<'a, str>>,
-    /// Its place in the session's log.
+    /// Position in the session's log.
     pub seq: Option<u64>,
-    /// The owner that wrote it.
+    /// Epoch of the owner that wrote the fact.
     pub epoch: Option<u64>,
-    /// Which try of the turn.
+    /// Attempt of the run.
     pub attempt: Option<u32>,
-    /// Bytes of text before this one.
+    /// Bytes of text before this piece.
     pub offset: Option<u64>,
-    /// A piece of text.
+    /// Piece of text.
     #[serde(borrow)]
     pub text: Option<Cow<'a, str>>,
-    /// `reasoning`, or absent.
+    /// `reasoning`, or absent for the answer itself.
     #[serde(borrow, rename = "kind")]
     pub of: Option<Cow<'a, str>>,
-    /// How a turn ended.
+    /// Final status of a turn.
     #[serde(borrow)]
     pub status: Option<Cow<'a, str>>,
     /// Bytes of text that count.
     pub text_bytes: Option<u64>,
-    /// What went wrong.
+    /// Error code.
     #[serde(borrow)]
     pub code: Option<Cow<'a, str>>,
-    /// The same in words.
+    /// Explanation of an error, or the message of a fact.
     #[serde(borrow)]
     pub message: Option<Message<'a>>,
-    /// What an event is called.
+    /// Name of an event.
     #[serde(borrow)]
     pub name: Option<Cow<'a, str>>,
-    /// A cursor was of no use.
+    /// The cursor could not be used.
     #[serde(default)]
     pub reset: bool,
-    /// Of `welcome`.
+    /// Limits that `welcome` announces.
     pub limits: Option<Limits>,
 }
 
-/// An error's explanation is a text, a fact's message an object.
+/// The `message` field: an error's explanation is text, a fact's message an object.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Message<'a> {
-    /// An explanation.
+    /// Explanation of an error.
     Text(#[serde(borrow)] Cow<'a, str>),
-    /// What somebody said.
+    /// Message of a fact, which is not read.
     Said(serde::de::IgnoredAny),
 }
 
-/// What a node takes.
+/// Limits that a node announces.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Limits {
-    /// Bytes of one message.
+    /// Maximum bytes of one message.
     pub max_message_bytes: usize,
 }
 
-/// The distinguishing end of a run's id.
+/// The unique last part of a run id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunKey([u8; 26]);
 
 // === impl Heard ===
 
 impl<'a> Heard<'a> {
-    /// Reads a whole message; none if it is not JSON, or lacks a type.
+    /// Parses a whole message; `None` if it is not JSON or has no type.
     pub fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// The turn it belongs to.
+    /// Returns the key of the message's run.
     pub fn run(&self) -> Option<RunKey> {
         RunKey::of(self.run_id.as_deref()?)
     }
 
-    /// A piece of the answer itself.
+    /// Returns whether the message is a piece of the answer itself.
     pub fn is_text(&self) -> bool {
         self.kind == "delta" && self.of.as_deref().is_none_or(|of| of == "text")
     }
 
-    /// Why not, as far as it says.
+    /// Returns error code and explanation, as far as present.
     pub fn why(&self) -> String {
         let code = self.code.as_deref().unwrap_or("no code");
         match &self.message {
@@ -99,7 +98,7 @@ impl<'a> Heard<'a> {
     }
 }
 
-/// A message's type without reading all of it; nodes write it first. Empty where they do not.
+/// Returns the type of a message without parsing all of it, because nodes write the type first; empty if not.
 pub fn kind(text: &str) -> &str {
     let rest = text.strip_prefix("{\"type\":\"");
     rest.and_then(|rest| rest.split_once('"')).map_or("", |(kind, _)| kind)
@@ -108,19 +107,19 @@ pub fn kind(text: &str) -> &str {
 // === impl RunKey ===
 
 impl RunKey {
-    /// The part after the session; none if it is not as long as the protocol says.
+    /// Returns the part after the session id; `None` if its length is not the protocol's.
     pub fn of(run_id: &str) -> Option<Self> {
         let (_, key) = run_id.rsplit_once('.')?;
         key.as_bytes().try_into().ok().map(Self)
     }
 
-    /// As it stands in ids.
+    /// Returns the key as it stands in run ids.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-/// `hello`, with `subscribe` bodies to resume.
+/// Builds `hello` with `subscribe` bodies to resume.
 pub fn hello(user: &str, api_key: Option<&str>, resume: &str) -> String {
     let who = match api_key {
         Some(key) => format!("\"api_key\":{}", quoted(key)),
@@ -129,18 +128,18 @@ pub fn hello(user: &str, api_key: Option<&str>, resume: &str) -> String {
     format!("{{\"type\":\"hello\",{who},\"resume\":[{resume}]}}")
 }
 
-/// `agent_invoke`, with everything but its request written beforehand.
+/// An `agent_invoke` message in which all but the request id is prepared.
 #[derive(Clone, Debug)]
 pub struct Invoke {
-    /// Up to the number.
+    /// Text before the number.
     begin: String,
-    /// From behind it.
+    /// Text behind the number.
     rest: String,
 }
 
 impl Invoke {
-    /// This text for this agent, in this session. Its request ids begin with the tag: a node takes what
-    /// has an id it knows for a repeat.
+    /// Creates a message with this text for this agent and session. Request ids begin with the tag, because a
+    /// node treats a message with a known id as a repeat.
     pub fn new(tag: &str, session: &str, agent: &str, text: &str) -> Self {
         Self {
             begin: format!("{{\"type\":\"agent_invoke\",\"request_id\":\"{tag}."),
@@ -153,28 +152,28 @@ impl Invoke {
         }
     }
 
-    /// The n-th time it is said.
+    /// Returns the message with the number `n` in its request id.
     pub fn say(&self, n: u64) -> String {
         let mut text = String::with_capacity(self.begin.len() + 20 + self.rest.len());
         text.push_str(&self.begin);
-        // Writing into memory does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{n}");
         text.push_str(&self.rest);
         text
     }
 
-    /// The number under which something was said, from its request id.
+    /// Returns the number in a request id.
     pub fn number(request_id: &str) -> Option<u64> {
         request_id.rsplit_once('.')?.1.parse().ok()
     }
 }
 
-/// A JSON string.
+/// Encodes a JSON string.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// So many bytes of short words.
+/// Returns text of short words with this many bytes.
 pub fn words(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 16);
     for n in 0_usize.. {

@@ -1,4 +1,4 @@
-//! What clients may say and are shown: `turnway.v1` without its transport.
+//! The client protocol `turnway.v1` without its transport: commands, notifications, and their encodings.
 pub mod authority;
 pub mod command;
 pub mod hello;

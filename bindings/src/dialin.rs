@@ -1,8 +1,6 @@
-//! One connection of an agent that has dialed in, as a machine (protocol.md §1.6): orders become messages, messages
-//! become words about runs, and what is neither is answered or ends it.
-//!
-//! - [`said`]: what an agent says of a run, by whatever way it is connected; [`context`]: what it is told around an input.
-//! - `machine`: the connection; `render`: what it is told.
+//! The state machine of the connection of an agent that dials in (protocol.md §1.6): orders become messages,
+//! messages become attempt events, and every other message is answered or closes the connection. [`said`] and
+//! [`context`] also serve agents over HTTP.
 pub mod context;
 pub mod joiner;
 mod machine;
@@ -22,107 +20,97 @@ use turnway_core::id::{AgentId, NodeId, RequestId, RunId};
 use turnway_core::protocol::agent::Order;
 use turnway_core::time::Millis;
 
-/// What a connection must know of its node and of who is at its other end.
+/// The settings of a connection: its node, and the agent at its other end.
 #[derive(Clone, Debug)]
 pub struct DialInConfig {
-    /// Who has dialed in.
     pub agent: AgentId,
-    /// What it can do.
     pub capabilities: Capabilities,
-    /// Its events have names: it can be asked for what follows one.
+    /// The agent's events have ids, so an attempt can be resumed after one.
     pub named: bool,
     /// For `welcome.node_id`.
     pub node: NodeId,
     /// For `welcome.connection_id`; unique in the fleet.
     pub connection_id: String,
-    /// When what it showed ends, where that has to be refreshed.
+    /// The expiry of the credential, if it must be refreshed.
     pub expires: Option<Millis>,
     /// Heartbeat jitter in per mille of the period, drawn by the driver: 900 to 1100.
     pub heartbeat_permille: u32,
 }
 
-/// What may happen to it. Prints sizes instead of texts (S-38).
+/// An input of the connection. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone)]
 pub enum Input {
-    /// A whole text message arrived.
+    /// A complete text message arrived.
     Text(String),
     /// A binary message arrived (1003).
     Binary,
     /// A message over the limit arrived, or began to (4413).
     TooLarge,
-    /// Any other sign of life; also that it was not read for a while, for then its silence is ours.
+    /// Other activity of the peer; also reported while reads are paused, so that the pause does not count as
+    /// silence.
     Alive,
-    /// Bytes of a message arrived that is not whole.
+    /// Bytes of an incomplete message arrived.
     Part,
-    /// It is to be told this.
+    /// An order for the agent.
     Order(Box<Order>),
-    /// The node leaves: it should be connected elsewhere, and end here what it has begun.
+    /// The node is leaving: the agent should connect to another node and finish its open attempts here.
     Leaving,
-    /// The door has decided about [`Output::Refresh`].
+    /// Authentication has answered [`Output::Refresh`].
     Refreshed {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// How.
         renewal: Renewal,
     },
-    /// The transport has written all the texts that were drained so far.
+    /// The transport has written every text drained so far.
     Flushed,
 }
 
-/// What it asks its driver to do. Prints sizes instead of texts (S-38).
+/// An output of the connection for its driver. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone, PartialEq)]
 pub enum Output {
     /// Write a text message.
     Write(String),
-    /// The agent says this of an attempt that it was ordered; after the last word nothing more of it comes.
+    /// An event of an attempt that was ordered here; nothing follows after the attempt's last event.
     Word {
-        /// Of which run.
         run_id: RunId,
-        /// Of which attempt.
         attempt: u32,
-        /// What.
         word: Word,
     },
-    /// The agent is alive in this attempt; to be told if nothing else of it waits to be taken.
+    /// The agent is alive in this attempt; to be reported only if no other event of the attempt waits to be taken.
     Alive {
-        /// Of which run.
         run_id: RunId,
-        /// Of which attempt.
         attempt: u32,
     },
-    /// Ask the door whether this goes on where the credential before it ends; answered by `Refreshed`.
+    /// Authenticate the next credential of the same user; answered by `Refreshed`.
     Refresh {
-        /// To be echoed.
         request_id: Option<RequestId>,
-        /// What is shown.
         token: Credential,
     },
     /// Write a transport-level ping.
     Ping,
-    /// Hang up with this; nothing follows.
+    /// Close the connection with this code; nothing follows.
     Close {
-        /// protocol.md §1.3.
+        /// Close code (protocol.md §1.3).
         code: u16,
-        /// For a person.
+        /// Text for a person.
         reason: Cow<'static, str>,
     },
 }
 
-/// What an agent says of an attempt.
+/// An event of an attempt, reported by its agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Word {
-    /// It has the input.
+    /// The agent has received the input.
     Acked,
-    /// It has stopped.
+    /// The agent has stopped after a cancel.
     CancelAcked,
-    /// What every agent may say.
+    /// A message that every agent may send, however it is connected.
     Said(Said),
 }
 
 // === impl Word ===
 
 impl Word {
-    /// Whether nothing more of the attempt may follow.
+    /// Returns whether the event is the last one of its attempt.
     pub fn is_last(&self) -> bool {
         match self {
             Self::CancelAcked | Self::Said(Said::Done { .. } | Said::Failed(_)) => true,

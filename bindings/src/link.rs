@@ -1,8 +1,6 @@
-//! One connection of one client, as a machine: `hello` first, bad input answered, heartbeats, rendering.
-//!
-//! It is fed what its transport received and what the switchboard shows, and is drained of what to
-//! write, what to ask the switchboard, and when to close. Its driver reads no more from the peer while
-//! it writes, so that a peer that talks without listening holds up only itself.
+//! The state machine of one client connection: `hello`, authentication, heartbeats, malformed input, and rendering.
+//! Its driver must not read from the peer while a write is pending, so that a peer that does not read delays only
+//! itself.
 pub use crate::channel::hello::{Capabilities, Credential, Hello, Role, RunnerHello};
 
 use crate::channel::command::Command;
@@ -19,142 +17,133 @@ mod order;
 pub use expiry::Expiry;
 pub use machine::Link;
 
-/// What may happen to a link. Prints sizes instead of texts (S-38).
+/// An input of a link. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone)]
 pub enum Input {
-    /// A whole text message arrived.
+    /// A complete text message arrived.
     Text(String),
     /// A binary message arrived (WebSocket: closed with 1003).
     Binary,
     /// A message over the limit arrived, or began to (4413).
     TooLarge,
-    /// Any other sign of life: a pong, a ping, part of a message.
+    /// Other activity of the peer: a pong, a ping, or part of a message.
     Alive,
-    /// The door has decided about [`Output::Hello`].
+    /// Authentication has accepted [`Output::Hello`].
     Admitted {
-        /// Who it is.
         principal: Principal,
-        /// When what it showed ends, where that has to be refreshed.
+        /// The expiry of the credential, if it must be refreshed.
         expires: Option<Millis>,
     },
-    /// The door has decided about [`Output::Refresh`].
+    /// Authentication has answered [`Output::Refresh`].
     Refreshed {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// How.
         renewal: Renewal,
     },
-    /// The door has refused [`Output::Hello`] (4401).
+    /// Authentication has refused [`Output::Hello`] (4401).
     Denied,
-    /// Its credential is good, and it may not serve what it wants to serve.
+    /// The credential is valid, but the connection may not serve the named agent or tools.
     NotServing(NotServing),
-    /// The switchboard shows something.
+    /// A notification from the switchboard.
     Note(Note),
-    /// The transport has written all the texts that were drained so far, but for those beside the others.
+    /// The transport has written every text drained so far, except those on side streams.
     Flushed,
-    /// What became of those.
+    /// Progress of the texts on side streams.
     Beside(Beside),
 }
 
-/// What a link asks its driver to do. Prints sizes instead of texts (S-38).
+/// An output of a link for its driver. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone, PartialEq)]
 pub enum Output {
-    /// Ask the door who this is; answered by `Admitted` or `Denied`.
+    /// Authenticate the client; answered by `Admitted` or `Denied`.
     Hello(Hello),
-    /// Ask the door whether this goes on where the credential before it ends; answered by `Refreshed`.
+    /// Authenticate the next credential of the same user; answered by `Refreshed`.
     Refresh {
-        /// To be echoed.
         request_id: Option<RequestId>,
-        /// What is shown.
         token: Credential,
     },
-    /// Ask the switchboard. Only after `Admitted`.
+    /// A command for the switchboard. Only after `Admitted`.
     Command(Command),
-    /// Nothing: what the client asks waits for what it asked before, or too much of that waits already.
+    /// The command waits behind earlier commands, or was refused because too many wait.
     Waits,
     /// Write a text message.
     Write(String),
-    /// Write a text message beside the others: those of one attempt are in order among each other.
+    /// Write a text message on a side stream: messages of one attempt stay in order among each other.
     Aside(Box<Aside>),
-    /// Nothing more comes beside the others: of one run, or with none of the whole session.
+    /// End the side streams of one run, or of the whole session if `run_id` is absent.
     NoMoreAside {
-        /// Whose.
         session: SessionId,
-        /// Which run.
         run_id: Option<RunId>,
     },
     /// Write a transport-level ping.
     Ping,
-    /// Notes of this weight were rendered since the last report and have been flushed.
+    /// Notifications of this weight were rendered since the last report and have been flushed.
     Written(usize),
-    /// Write a close frame and hang up; nothing follows.
+    /// Write a close frame and close the connection; nothing follows.
     Close {
-        /// protocol.md §1.3.
+        /// Close code (protocol.md §1.3).
         code: u16,
-        /// For a person.
+        /// Text for a person.
         reason: Cow<'static, str>,
     },
 }
 
-/// A piece of text on its way beside the other messages. Prints sizes instead of texts (S-38).
+/// A piece of text for a side stream. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Aside {
-    /// Whose.
     pub session: SessionId,
-    /// Which run's.
     pub run_id: RunId,
-    /// Which attempt's.
     pub attempt: u32,
-    /// The message, whole.
+    /// The complete message.
     pub text: String,
-    /// Of the note that it was: to be given back in [`Beside::written`].
+    /// Weight of its notification, returned in [`Beside::written`].
     pub weight: usize,
 }
 
-/// How text fares that goes beside the other messages.
+/// The write progress of side streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
-    /// So much more of its weight counts as written.
+    /// Additional weight that counts as written.
     pub written: usize,
-    /// Whether so much is left that something has to be taken.
+    /// The peer's reading speed, as far as it requires action.
     pub pace: Pace,
 }
 
-/// Whether streams are read.
+/// The speed at which the peer reads side streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As far as they need be.
+    /// Fast enough.
     Flows,
-    /// Not enough of them to leave what is written unreported: with that the link might count as full, and nothing
-    /// would ever change it.
+    /// Too slow to leave the written weight unreported: the link could count as full, and nothing would ever change
+    /// it.
     Fills,
-    /// Too much waits, and some of it was taken just now.
+    /// Too much text waits, and the peer read some of it just now.
     Creeps,
-    /// Too much waits, and nothing of it was taken since this was last said.
+    /// Too much text waits, and the peer has read nothing since the last report.
     Stands,
 }
 
-/// Why a connection may not serve what its `hello` names.
+/// The reason that a connection may not serve the role in its `hello`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotServing {
-    /// Its credential does not allow it, or there is no such agent; the two are not told apart (4403).
+    /// The credential does not allow it, or the agent does not exist; the answer does not distinguish the two
+    /// (4403).
     Forbidden,
-    /// Its `runner_id` belongs to another credential (4409).
+    /// The `runner_id` belongs to another credential (4409).
     IdInUse,
-    /// As many as may serve at this node, or for its tenant (4429).
+    /// The limit of serving connections at this node or for the tenant is reached (4429).
     Crowded,
 }
 
-/// What the door makes of a credential that is to take the place of another.
+/// The result of authenticating a new credential on an open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
-    /// It is good, and ends then.
+    /// Accepted; the credential expires at this time.
     Until(Millis),
-    /// What the link came with does not end by itself.
+    /// Not needed: the link's present credential does not expire by itself.
     Needless,
-    /// It is not good, or not the same user's (4401).
+    /// Invalid, or of another user (4401).
     Denied,
-    /// It was not looked at: there were too many requests.
+    /// Not checked: too many requests.
     Late,
 }
 
@@ -193,7 +182,7 @@ impl fmt::Debug for Output {
     }
 }
 
-/// What a link must know of its node.
+/// The node's settings for a link.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
     /// For `welcome.node_id`.
@@ -202,10 +191,9 @@ pub struct LinkConfig {
     pub connection_id: String,
     /// `welcome.resume_window_ms`: 0 = no limit.
     pub resume_window_ms: u64,
-    /// `turn_accepted.durability`.
     pub durability: &'static str,
     /// Heartbeat jitter in per mille of the period, drawn by the driver: 900 to 1100.
     pub heartbeat_permille: u32,
-    /// Whether text may go beside the other messages, if the client takes it so (QUIC).
+    /// Whether text may use side streams, if the client accepts them (QUIC).
     pub asides: bool,
 }

@@ -1,7 +1,5 @@
-//! What nodes say to each other. Every one of these is safe to lose, to double and to reorder.
-//!
-//! - [`frame`]: words as bytes.
-//! - [`trunk`]: those about agents that have dialed in.
+//! Messages between nodes, and their binary form ([`frame`]). Every message may be lost, duplicated and reordered
+//! without harm. Messages about remote attempts have a module of their own ([`trunk`]).
 pub mod frame;
 mod json;
 pub mod trunk;
@@ -16,134 +14,113 @@ use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::input::{Control, Input};
 
-/// One message from node to node. The order of variants and fields is the order of bytes in a frame.
+/// One message from node to node. The order of variants and fields is their order in a frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Words {
-    /// There is something for you, as far as I know.
+    /// An input or control entry for the session's owner, as far as the sender knows the owner.
     Bell {
-        /// Which session.
         key: SessionKey,
-        /// Whom I take you for.
+        /// The supposed owner.
         owner: Seen,
-        /// What.
         item: Item,
     },
-    /// I have that input; ring no more.
+    /// The owner has the input; the sender stops offering it.
     Taken {
-        /// Which session.
         key: SessionKey,
-        /// Which turn.
         run_id: RunId,
     },
-    /// That control entry is answered, durably.
+    /// A control entry has been answered durably.
     Answered {
-        /// Which session.
         key: SessionKey,
-        /// Which.
         control: ControlId,
-        /// A fact says so to whoever follows the session.
+        /// A fact reports the answer to the session's subscribers.
         shown: bool,
     },
-    /// I have no seat there.
+    /// The sender of this message does not own the session.
     NotMine {
-        /// Which session.
         key: SessionKey,
-        /// As you rang.
+        /// The owner as the offer named it.
         owner: Seen,
     },
-    /// I listen; the store knows.
+    /// A node subscribes to the session; the store has recorded the subscription.
     Hello {
-        /// Which session.
         key: SessionKey,
-        /// Since when.
+        /// The stamp of the subscription.
         stamp: Stamp,
     },
-    /// Durable facts, and the one they follow.
+    /// Durable facts.
     Facts {
-        /// Which session.
         key: SessionKey,
-        /// Who wrote them.
+        /// The owner that wrote them.
         owner: Seen,
-        /// What they follow.
+        /// The position that the facts follow.
         after: Cursor,
-        /// With their epochs.
+        /// Each with its epoch.
         #[serde(with = "json::facts")]
         facts: Vec<(Epoch, Arc<Entry>)>,
     },
     /// A piece of an answer.
     Chunk {
-        /// Which session.
         key: SessionKey,
-        /// By which ownership: an older one than seen is dropped.
+        /// The ownership epoch; a piece of an older epoch is dropped.
         epoch: Epoch,
-        /// The piece.
         chunk: Chunk,
     },
-    /// Send me that run's text from there on.
+    /// A request for a run's text from an offset.
     Want {
-        /// Which session.
         key: SessionKey,
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
-        /// From which byte.
+        /// UTF-8 bytes.
         offset: u64,
     },
-    /// Where the logs end that you listen to and have not acknowledged.
+    /// The ends of subscribed logs that the receiver has not acknowledged.
     Beacon {
-        /// By session.
         logs: Vec<(SessionKey, Cursor)>,
     },
-    /// How far I have them.
+    /// The acknowledged positions of logs.
     Have {
-        /// By session.
         logs: Vec<(SessionKey, Cursor)>,
     },
-    /// I am leaving this with work to do.
+    /// The sender leaves a session that has open work; the receiver should claim it.
     Adopt {
-        /// Which session.
         key: SessionKey,
-        /// As it was when I left.
+        /// The ownership after the release.
         free: Seen,
     },
-    /// Are you there?
+    /// A probe for reachability.
     Knock,
-    /// A piece of what a process prints.
+    /// A piece of process output.
     Printed {
-        /// Which session.
         key: SessionKey,
-        /// By which ownership: an older one than seen is dropped.
+        /// The ownership epoch; a piece of an older epoch is dropped.
         epoch: Epoch,
-        /// In which run it was asked for.
+        /// The run that started the process.
         run_id: RunId,
-        /// The piece.
         printed: Box<Printed>,
     },
-    /// Of agents that have dialed in; the switchboard has nothing to do with it.
+    /// A message about a remote attempt; the switchboard ignores it.
     Trunk(TrunkWords),
-    /// I am leaving this with work to do: would you own it?
+    /// The sender will leave a session that has open work and asks the receiver to take it over.
     Reserve {
-        /// Which session.
         key: SessionKey,
-        /// By which ownership I have it.
+        /// The sender's ownership epoch.
         epoch: Epoch,
     },
-    /// I would.
+    /// The receiver of a `Reserve` agrees to take the session over.
     Reserved {
-        /// Which session.
         key: SessionKey,
-        /// By which ownership you have it.
+        /// The present owner's epoch.
         epoch: Epoch,
-        /// As whom.
+        /// The successor's holder id.
         holder: Holder,
-        /// By which claim.
+        /// The nonce of the successor's claim.
         nonce: Nonce,
     },
 }
 
 impl Words {
-    /// Bytes they take in a queue: an estimate that is the same everywhere.
+    /// Returns an estimate of the message's size in a queue in bytes; the same on every node.
     pub fn weight(&self) -> usize {
         let content = match self {
             Self::Bell { item: Item::Input { input, .. }, .. } => input.weight(),
@@ -165,7 +142,7 @@ impl Words {
         };
         content + 256
     }
-    /// The session they are about, where they are about one.
+    /// Returns the session that the message is about, if any.
     pub fn key(&self) -> Option<&SessionKey> {
         match self {
             Self::Bell { key, .. }
@@ -185,26 +162,24 @@ impl Words {
     }
 }
 
-/// What a bell is rung for: the payload is in it, so that its owner need not read.
+/// The content of an offer, included so that the owner need not read the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Item {
-    /// An input.
+    /// A user input.
     Input {
-        /// Where it lies.
+        /// Position in the inbox.
         place: Place,
-        /// The place before.
+        /// Position of the preceding entry.
         prev: Place,
-        /// What.
         #[serde(with = "json")]
         input: Arc<Input>,
     },
     /// A control entry.
     Control {
-        /// Where it lies.
+        /// Position in the inbox.
         place: Place,
-        /// The place before.
+        /// Position of the preceding entry.
         prev: Place,
-        /// What.
         #[serde(with = "json")]
         control: Arc<Control>,
     },
@@ -213,14 +188,10 @@ pub enum Item {
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// Of which run.
     pub run_id: RunId,
-    /// Of which attempt.
     pub attempt: u32,
-    /// Bytes of this attempt's text of this kind before it.
+    /// Bytes that precede the piece in this attempt's text of this kind.
     pub offset: u64,
-    /// Answer or reasoning.
     pub kind: TextKind,
-    /// The piece.
     pub text: Private<Arc<str>>,
 }

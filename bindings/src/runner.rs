@@ -1,7 +1,6 @@
-//! Tool runners (protocol.md §1.7): their connections, and which of them does what, as machines.
-//!
-//! - [`words`]: what is said both ways; [`line`]: one connection; [`shop`]: all of a node, and the actions it waits for.
-//! - [`pace`]: how much of a process's output goes on.
+//! Tool runners (protocol.md §1.7): the state machines of a connection ([`line`]) and of the pool that assigns
+//! actions to the runners of a node ([`shop`]), with their messages ([`words`]) and the rate limit of process
+//! output ([`pace`]).
 pub mod line;
 pub mod pace;
 pub mod shop;

@@ -1,8 +1,5 @@
-//! One node's brain, with no hands.
-//!
-//! Rooms: `link`, `ask`, `ring` what links want done · `look` what they only want to know · `feed`, `sub`, `read`, `deliver`, `text` sessions
-//! this node listens to, and how far each link has them · `host`, `seat`, `append`, `ears` sessions this node owns · `lease` its own
-//! lease and its belief about others · `takeover` what the dead leave · `drain`, `transfer` leaving. The switchboard carries values between them.
+//! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Performs no
+//! IO; the gateway's driver performs its outputs.
 mod aging;
 mod append;
 mod ask;
@@ -57,26 +54,32 @@ use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
 use view::Viewing;
 
-/// What a node is told once.
+/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its id: one boot of one process.
+    /// The id of one start of one process.
     pub node: NodeId,
-    /// The agents it knows.
+    /// The known agents.
     pub directory: Arc<Directory>,
     /// From the system, or from a simulation.
     pub seed: [u8; 32],
-    /// No other node can share its store (the embedded one), so a lost owner need not be waited for.
+    /// No other node can share the store (the embedded store), so the lease of a lost owner need not expire first.
     pub alone: bool,
-    /// How many facts of a session are kept at least; none: all of them, for ever.
+    /// Minimum number of facts kept for each session; `None`: all facts, forever.
     pub keep_facts: Option<u64>,
-    /// Time that a session is kept after its last fact; none: for ever.
+    /// Time that a session is kept after its last fact; `None`: forever.
     pub max_age: Option<Duration>,
-    /// What its users may hold of it.
+    /// Limits of what users may hold on this node.
     pub capacity: Capacity,
 }
 
-/// Router, edge, host of session machines, and delivery of one node.
+/// The router, the edge, the host of session runtimes, and the delivery of one node.
+///
+/// - Client requests: modules `links`, `requests`, `offers`; reads of states and lists: `queries`.
+/// - Subscribed sessions and the position of each link: `feed`, `subscription`, `log_reads`, `deliver`, `text`.
+/// - Owned sessions: `ownership`, `owned_session`, `append`, `subscribers`.
+/// - The node's own lease, and suspicions of other nodes: `lease`; sessions of dead nodes: `takeover`; shutdown:
+///   `drain`, `transfer`.
 #[derive(Debug)]
 pub struct Switchboard {
     me: NodeId,
@@ -87,13 +90,14 @@ pub struct Switchboard {
     rng: Rng,
     lease: Lease,
     suspects: BTreeMap<NodeId, Suspect>,
-    /// Nodes that are waited for and had no lease when it was looked at, and since when.
+    /// Owner nodes without a lease at the last check, and the time of the first such check.
     lapsed: BTreeMap<NodeId, Mono>,
     takeover: takeover::Takeover,
-    /// Nodes that have spoken to this one.
+    /// Nodes that have sent a message to this node.
     peers: BTreeSet<NodeId>,
     seats: BTreeMap<SessionKey, Seat>,
-    /// What the store takes for ours and has no seat: given up while the lease had lapsed.
+    /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
+    /// lapsed.
     owed: BTreeMap<SessionKey, Seen>,
     asks: BTreeMap<AskKey, Ask>,
     asks_of: BTreeMap<SessionKey, BTreeSet<AskKey>>,
@@ -110,7 +114,7 @@ pub struct Switchboard {
     repeats: BTreeMap<u64, Op>,
     repeat: u64,
     drain: Option<drain::Drain>,
-    /// Errands of sessions, by the name of what they are about.
+    /// Tasks of sessions, by the name of the stored object.
     errands: BTreeMap<String, errand::Out>,
     stats: Stats,
     outbox: VecDeque<Output>,
@@ -126,19 +130,19 @@ struct Waiting {
     purpose: Purpose,
 }
 
-/// What a link waits for a state for.
+/// The reason for waiting for a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// It has opened the session.
+    /// The link has opened the session.
     Open,
-    /// It only looks.
+    /// The link reads the state without side effects.
     Look,
-    /// It has changed the members.
+    /// The link has changed the members.
     Members,
     Handover(EventId),
 }
 
-/// Everything that can become due.
+/// Every timer of the switchboard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Renew,
@@ -159,7 +163,7 @@ enum Timer {
 }
 
 impl Switchboard {
-    /// A node that owns nothing yet. It asks for its lease at its first timeout.
+    /// Creates a node that owns nothing yet. The node requests its lease at its first timeout.
     pub fn new(config: Config) -> Self {
         let mut rng = Rng::from_seed(config.seed);
         let lease = Lease::new(config.node, &mut rng);
@@ -211,7 +215,7 @@ impl Switchboard {
         self.links.send(&mut self.outbox, link, note);
     }
 
-    /// Says something to a node, which may be this one.
+    /// Sends a message to a node, which may be this one.
     fn tell(&mut self, now: Now, to: NodeId, words: Words) {
         if to == self.me {
             self.peer(now, to, words);
@@ -277,7 +281,7 @@ impl Switchboard {
         }
     }
 
-    /// Answers of ops that are simply asked again until they have one.
+    /// Handles replies of ops that are repeated until they succeed.
     fn replied(&mut self, now: Now, op: Op, reply: Reply) {
         match (op, reply) {
             (Op::Claim { key, holder, nonce, expect, .. }, reply) => {
@@ -300,7 +304,7 @@ impl Switchboard {
                 Reply::Refused(Refused::Damaged),
             ) => self.closed_off(&key),
             (Op::Listen { key, .. }, Reply::Refused(_)) => self.unheard_of(&key),
-            // An owner whose session was closed off under it.
+            // The owner's session was closed off because of damaged records.
             (Op::Inbox { key, token, .. }, Reply::Refused(_) | Reply::Fenced) => {
                 self.abandon(now, &key, token);
             }
@@ -331,7 +335,7 @@ impl Switchboard {
         }
     }
 
-    /// Asks again later: every op is repeatable, so an unknown outcome is harmless.
+    /// Repeats an op later; every op is idempotent, so an unknown outcome is harmless.
     fn again(&mut self, now: Now, op: Op) {
         self.stats.store_retries += 1;
         self.repeat += 1;

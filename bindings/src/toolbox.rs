@@ -1,9 +1,5 @@
-//! A tool runner's own side (protocol.md §1.7): what it may run, what runs, and what has become of what it was asked to do.
-//!
-//! - [`Toolbox`]: the machine; `io`, `talk`: what goes in and out, and how it speaks with a gateway; [`tools`]: what its
-//!   tools do; [`process`]: one process, from its start to its result.
-//! - [`allowed`]: what may be run, and with what; [`words`]: what is said both ways; [`spool`]: what a process prints;
-//!   [`record`]: what is kept on a disk.
+//! A tool runner's own side (protocol.md §1.7): the allowed programs, the running processes, and the state of
+//! requested actions. Must not be used by a node; the command line `turnway` drives it.
 pub mod allowed;
 mod io;
 mod machine;

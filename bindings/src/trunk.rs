@@ -1,12 +1,5 @@
-//! Attempts at agents that have dialed in at another node, as a machine (protocol.md §1.6).
-//!
-//! The node that owns a session *begins* a call, the one at which the agent is connected *takes it on*. What they say
-//! to each other may be lost on the way, and Redis may be away: words have numbers, and each of the two says every
-//! [`TRUNK_COUNT`](turnway_core::limits::TRUNK_COUNT) how many it has, so that the other says again what is missing. A
-//! call ends with its agent's last word, or when one of the two is gone; then its attempt goes the way of one whose
-//! connection was lost.
-//!
-//! - `flow`: one direction of a call; `roll`: who serves which agents; `machine`: the calls.
+//! Remote attempts: attempts at agents that have dialed in at another node than that of the session's owner
+//! (protocol.md §1.6).
 mod flow;
 mod machine;
 mod roll;
@@ -21,80 +14,76 @@ use std::fmt;
 use turnway_core::id::{AgentId, NodeId};
 use turnway_core::protocol::agent::{Invoke, Order};
 
-/// A call, by the node that has begun it and that node's number for it.
+/// The id of a call: the node that started it, and that node's number.
 pub type Call = (NodeId, u64);
 
-/// What may happen to it. Prints no words of agents (S-38).
+/// An input of the remote attempts. `Debug` prints no content of agents (S-38).
 #[derive(Clone, PartialEq)]
 pub enum Input {
-    /// There is this much of an agent at this node; without connections there is none.
+    /// The capacity of an agent at this node; zero connections remove the agent.
     Serving(AgentId, Serving),
-    /// This node leaves: its agents are not to be counted on.
+    /// This node is shutting down: other nodes must not rely on its agents.
     Leaving,
-    /// An attempt is to run at that node's agent. Numbers of calls grow.
+    /// Start an attempt at an agent of another node. Numbers of calls increase.
     Begin {
-        /// Its number.
         call: u64,
-        /// Where.
+        /// The agent's node.
         to: NodeId,
-        /// What.
         invoke: Box<Invoke>,
     },
-    /// Something more for the agent of a call that was begun.
+    /// A further order for the agent of a call that this node started.
     Order(u64, Box<Order>),
-    /// A word of its agent was passed on.
+    /// An event of the agent has been passed on.
     Passed(u64),
-    /// Nobody listens to it any more.
+    /// The call has no listener any more.
     Hang(u64),
-    /// A connection has what was rung for.
+    /// A connection was assigned to an accepted call.
     Place(Call, Capabilities),
-    /// None has room for it.
+    /// No connection has capacity for an accepted call.
     Refuse(Call),
-    /// Its agent says this.
+    /// An event of the agent of an accepted call.
     Say(Call, Word),
-    /// Its connection is gone.
+    /// The agent's connection of an accepted call was lost.
     Lose(Call),
-    /// Every process of an agent is told to stop something: [`Order::Stop`].
+    /// Tells every connection of an agent, on all nodes, to stop a run: [`Order::Stop`].
     Halt(AgentId, Box<Order>),
-    /// An attempt waits for an agent that nobody has.
+    /// An attempt waits for an agent that no known node serves.
     Wanted,
-    /// A node says this; it may be this one.
+    /// A message of a node, which may be this one.
     Peer(NodeId, TrunkWords),
-    /// Nobody listened at that node.
+    /// The node did not receive a published message.
     Unheard(NodeId),
-    /// Words may have been missed.
+    /// Published messages may have been missed.
     Gap,
 }
 
-/// What it asks its driver to do. Prints no words of agents (S-38).
+/// An output for the driver. `Debug` prints no content of agents (S-38).
 #[derive(Clone, PartialEq)]
 pub enum Output {
-    /// Say this to a node, which may be [`EVERYONE`](crate::peer::trunk::EVERYONE).
+    /// Publish a message to a node, or to [`EVERYONE`](crate::peer::trunk::EVERYONE).
     Publish {
-        /// Whom.
         to: NodeId,
-        /// What.
         words: Words,
     },
-    /// A call that was begun has a connection, which can do so much.
+    /// A call that this node started has a connection with these capabilities.
     Placed(u64, Capabilities),
-    /// It has none there; nothing follows.
+    /// The other node has no connection with capacity; nothing follows.
     Refused(u64),
-    /// Its agent says this; to be answered by [`Input::Passed`].
+    /// An event of the agent; to be answered by [`Input::Passed`].
     Word(u64, Word),
-    /// Its connection, or the node of it, is gone; nothing follows.
+    /// The agent's connection, or its node, was lost; nothing follows.
     Lost(u64),
-    /// A connection is to be found for this; to be answered by [`Input::Place`] or [`Input::Refuse`].
+    /// Find a connection for an accepted call; to be answered by [`Input::Place`] or [`Input::Refuse`].
     Ring(Call, Box<Invoke>),
-    /// Something more for the agent of a call that was taken on.
+    /// A further order for the agent of an accepted call.
     Order(Call, Box<Order>),
-    /// So many more words of its agent were passed on.
+    /// The number of further events that were passed on.
     Room(Call, u64),
-    /// Nobody listens to it any more; nothing follows.
+    /// The accepted call has no listener any more; nothing follows.
     Hung(Call),
-    /// Tell every connection of this order's agent.
+    /// Send an order to every connection of its agent.
     Halt(Box<Order>),
-    /// Somebody has room for an attempt at this agent.
+    /// A node has capacity for an attempt at this agent.
     Came(AgentId),
 }
 

@@ -1,70 +1,71 @@
-//! The wall time of a node as a pure state machine: readings of a clock that may be wrong go in, a time that moves
-//! evenly comes out. It reads no clock; the gateway and the simulator tell it what clocks read.
-//!
-//! The time is anchored once and then advanced by the monotonic clock. A clock that differs by little is followed
-//! smoothly, and the time never goes back. A clock that differs by more than [`limits::CLOCK_STEP`] has stepped: it is
-//! believed only after it has agreed with itself for [`limits::CLOCK_BELIEF`], and the time then jumps there.
+//! The wall time of a node as a pure state machine: readings of an unreliable clock go in, a time that moves evenly
+//! comes out. It reads no clock; the gateway and the simulator pass the readings in.
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::time::{Millis, Mono};
 use std::time::Duration;
 
-/// A clock's reading. Asking takes time, so the moment of the reading is known only to lie between two others.
+/// A reading of a clock. Reading takes time, so the moment of the reading is only known to lie between two others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The time that the clock told.
+    /// The time that the clock gave.
     pub time: Millis,
-    /// Before it was asked.
+    /// Monotonic time before the clock was read.
     pub after: Mono,
-    /// After it answered.
+    /// Monotonic time after the clock had answered.
     pub before: Mono,
 }
 
-/// An event worth telling operators about.
+/// An event worth reporting to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The clock stepped by so many milliseconds; the time does not follow yet.
+    /// The clock stepped by this many milliseconds; the node's time does not follow yet.
     Doubted(i64),
-    /// The clock agreed with itself for long enough: the time jumped by so many milliseconds.
+    /// The clock agreed with itself for long enough: the node's time jumped by this many milliseconds.
     Believed(i64),
-    /// The clock is back where it was expected.
+    /// The clock is back at the expected time.
     Recovered,
 }
 
-/// A piece of the time line: the time as a function of the monotonic clock, until the next correction.
+/// A segment of the node's time: wall time as a function of monotonic time, until the next correction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// Where it begins, in microseconds of the monotonic clock.
+    /// Start of the segment, in microseconds of the monotonic clock.
     from_us: i64,
-    /// Wall time minus monotonic time where it begins, in microseconds.
+    /// Wall time minus monotonic time at the start, in microseconds.
     offset_us: i64,
-    /// The correction to that offset which is still to be made, slowly.
+    /// The part of the correction to that offset which is still to be applied, gradually.
     change_us: i64,
 }
 
 /// The wall time of a node.
+///
+/// The time is anchored once and then advanced by the monotonic clock. A clock that differs by little is followed
+/// smoothly, and the time never goes back. A clock that differs by more than [`limits::CLOCK_STEP`] has stepped: the
+/// step is accepted only after the clock has agreed with itself for [`limits::CLOCK_BELIEF`], and the time then
+/// jumps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
     line: Line,
-    /// The anchor is a guess; the first reading replaces it.
+    /// True while the anchor is a guess; the first reading replaces the guess.
     is_provisional: bool,
     step: Option<Step>,
     steps: u32,
 }
 
-/// A step of the clock that is not believed yet.
+/// A step of the clock that is not accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Step {
     offset_us: i64,
     since: Mono,
-    /// The last reading that agreed.
+    /// Time of the last reading that agreed.
     seen: Mono,
 }
 
 // === impl Line ===
 
 impl Line {
-    /// Returns the time at a moment. Later moments have later times.
+    /// Returns the wall time at a monotonic time; never decreasing.
     pub fn at(&self, mono: Mono) -> Millis {
         let now = micros(mono.0);
         let time = now.saturating_add(self.offset_at(now));
@@ -77,7 +78,7 @@ impl Line {
         self.offset_us.saturating_add(self.change_us.clamp(-most, most))
     }
 
-    /// The offset that it comes to in the end.
+    /// Returns the offset after the whole correction.
     fn target_us(&self) -> i64 {
         self.offset_us.saturating_add(self.change_us)
     }
@@ -86,39 +87,40 @@ impl Line {
 // === impl WallClock ===
 
 impl WallClock {
-    /// Anchors the time at a reading.
+    /// Creates a clock that is anchored at a reading.
     pub fn anchored(reading: Reading) -> Self {
         let (low, high) = reading.offsets();
         let line = Line { from_us: micros(reading.before.0), offset_us: middle(low, high), change_us: 0 };
         Self { line, ..Self::default() }
     }
 
-    /// The same, as a guess that the first reading of the right clock replaces, whatever the difference.
+    /// Creates a clock that is anchored at a guess, which the first reading of the right clock replaces, whatever the
+    /// difference.
     pub fn provisional(reading: Reading) -> Self {
         Self { is_provisional: true, ..Self::anchored(reading) }
     }
 
-    /// Whether the time rests on a guess.
+    /// Returns whether the time rests on a guess.
     pub fn is_provisional(&self) -> bool {
         self.is_provisional
     }
 
-    /// Returns the present piece of the time line.
+    /// Returns the current segment of the time.
     pub fn line(&self) -> Line {
         self.line
     }
 
-    /// Returns the time at a moment.
+    /// Returns the wall time at a monotonic time.
     pub fn at(&self, mono: Mono) -> Millis {
         self.line.at(mono)
     }
 
-    /// Counts the jumps so far: what was computed before one may be stale.
+    /// Returns the number of jumps so far; a value computed before a jump may be stale.
     pub fn steps(&self) -> u32 {
         self.steps
     }
 
-    /// Takes a reading of the clock that it follows.
+    /// Handles a reading of the clock that this time follows.
     pub fn observe(&mut self, reading: Reading) -> Option<Change> {
         if self.is_provisional && !planted(Mutant::ClockKeepsGuess) {
             *self = Self { steps: self.steps, ..Self::anchored(reading) };
@@ -136,7 +138,7 @@ impl WallClock {
         self.doubt(reading.before, (low, high), by)
     }
 
-    /// Lets the time go smoothly to another offset.
+    /// Starts a gradual correction to another offset.
     fn follow(&mut self, now: Mono, target_us: i64) {
         let from_us = micros(now.0);
         let offset_us = self.line.offset_at(from_us);
@@ -148,7 +150,7 @@ impl WallClock {
         };
     }
 
-    /// Notes that the clock stepped; once that has lasted, the time jumps.
+    /// Records that the clock stepped; the time jumps once the step has lasted for [`limits::CLOCK_BELIEF`].
     fn doubt(&mut self, now: Mono, (low, high): (i64, i64), by: i64) -> Option<Change> {
         let agreed = self.step.filter(|step| {
             let off = step.offset_us.clamp(low, high).saturating_sub(step.offset_us);
@@ -179,8 +181,8 @@ impl WallClock {
 // === impl Reading ===
 
 impl Reading {
-    /// The least and the greatest offset of wall time from monotonic time that fit the reading. It was told in whole
-    /// milliseconds.
+    /// Returns the least and the greatest offset of wall time from monotonic time that fit the reading, whose time is
+    /// in whole milliseconds.
     fn offsets(&self) -> (i64, i64) {
         let time = i64::try_from(self.time.0.saturating_mul(1000)).unwrap_or(i64::MAX);
         let (after, before) = (micros(self.after.0), micros(self.before.0).max(micros(self.after.0)));

@@ -1,4 +1,4 @@
-//! Names for things, so that they cannot be mixed up.
+//! Typed ids and names, so that two kinds cannot be mixed up.
 mod qualified;
 
 pub use qualified::{QualifiedAction, QualifiedRun, QualifiedSession};
@@ -17,23 +17,23 @@ macro_rules! define_number {
         pub struct $name(pub $inner);
     };
 }
-define_number!(/// One boot of one process: where its mail goes. 128 random bits.
+define_number!(/// A boot of a process, and the address of its mailbox. 128 random bits.
     NodeId, u128);
-define_number!(/// One lease of one node, from grant to loss; 128 random bits, never held again ("incarnation").
+define_number!(/// A lease of a node, from grant to loss; 128 random bits, never reused ("incarnation").
     Life, u128);
-define_number!(/// One accepted connection, counted per process; a client who comes back is a new link.
+define_number!(/// An accepted connection, counted per process; a client that reconnects gets a new link.
     LinkId, u64);
-define_number!(/// A fact's place in its session's log: 1, 2, 3, … without gaps; 0 is before the first.
+define_number!(/// Position of a fact in its session's log: 1, 2, 3, … without gaps; 0 is before the first.
     Seq, u64);
-define_number!(/// A place in a session's inbox or control lane: `max(previous + 1, store clock in ms)`.
+define_number!(/// A position in a session's inbox or control lane: `max(previous + 1, store clock in ms)`.
     Place, u64);
-define_number!(/// A generation of ownership; hybrid of a counter and the store's clock; below 2^53.
+define_number!(/// A generation of ownership; a hybrid of a counter and the store's clock; below 2^53.
     Epoch, u64);
 define_number!(/// 128 random bits chosen by the claimer, so that no two claims are the same.
     Nonce, u128);
-define_number!(/// Counts one process's changes of mind about listening.
+define_number!(/// Number of a change in one process's listening (listen or unlisten).
     Stamp, u64);
-define_number!(/// Counts changes of a session's set of listeners.
+define_number!(/// Number of changes to a session's set of listeners.
     Version, u64);
 
 impl fmt::Display for NodeId {
@@ -42,10 +42,10 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// A name that does not have the form its kind demands.
+/// The error for a name that does not have the form of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadName {
-    /// Which kind of name.
+    /// The kind of name, for the error message.
     pub kind: &'static str,
 }
 
@@ -57,23 +57,23 @@ impl fmt::Display for BadName {
 
 impl std::error::Error for BadName {}
 
-/// `[A-Za-z0-9_-]{1,64}`: safe in keys and channel names (S-44).
+/// Returns whether the text matches `[A-Za-z0-9_-]{1,64}`, which is safe in keys and channel names (S-44).
 fn is_plain(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// 1 to 256 bytes of printable text: names that others choose.
+/// Returns whether the text is 1 to 256 bytes without control characters: names that users choose.
 fn is_label(text: &str) -> bool {
     (1..=256).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// 1 to 128 visible ASCII characters: it goes into a header as it is.
+/// Returns whether the text is 1 to 128 visible ASCII characters, which may be put into a header unchanged.
 fn is_token(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// `[A-Za-z0-9_.-]{1,64}`: plain, with dots between its parts.
+/// Returns whether the text matches `[A-Za-z0-9_.-]{1,64}`: plain, with dots between its parts.
 fn is_dotted(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'.')
@@ -95,7 +95,7 @@ macro_rules! define_name {
         pub struct $name(Arc<str>);
 
         impl Ord for $name {
-            /// By bytes. Most names that meet are copies of one: those need not be read.
+            /// Compares by bytes. Most compared names are clones of one `Arc`, whose bytes need not be read.
             fn cmp(&self, other: &Self) -> Ordering {
                 if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
             }
@@ -107,11 +107,11 @@ macro_rules! define_name {
         }
 
         impl $name {
-            /// Checks the form.
+            /// Checks the form and creates the name.
             pub fn parse(text: &str) -> Result<Self, BadName> {
                 if $check(text) { Ok(Self(text.into())) } else { Err(BadName { kind: $kind }) }
             }
-            /// As text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -129,7 +129,7 @@ macro_rules! define_name {
         }
     };
 }
-define_name!(/// Whose sessions these are; `default` until identity is configured.
+define_name!(/// A tenant, which owns sessions; `default` unless identity is configured.
     TenantId, is_plain, "tenant id");
 define_name!(/// A conversation's session: `[A-Za-z0-9_-]{1,64}`, unique within its tenant.
     SessionId, is_plain, "session_id");
@@ -137,27 +137,27 @@ define_name!(/// An agent: `[A-Za-z0-9_-]{1,64}`.
     AgentId, is_plain, "agent_id");
 define_name!(/// A user within a tenant: up to 256 bytes of printable text.
     UserId, is_label, "user_id");
-define_name!(/// Chosen by the client; the unit of de-duplication: up to 256 bytes of printable text.
+define_name!(/// A message, named by the client; the unit of de-duplication: up to 256 bytes of printable text.
     MessageId, is_label, "message_id");
-define_name!(/// Chosen by the client, echoed in answers: up to 256 bytes of printable text.
+define_name!(/// A request, named by the client and echoed in answers: up to 256 bytes of printable text.
     RequestId, is_label, "request_id");
-define_name!(/// One entry of the control lane, for its de-duplication.
+define_name!(/// An entry of the control lane, for de-duplication.
     ControlId, is_label, "control id");
-define_name!(/// One event of an agent, as it named it (`id:`): 1 to 128 visible ASCII characters.
+define_name!(/// An event of an agent, as named by the agent (`id:`): 1 to 128 visible ASCII characters.
     SaidId, is_token, "event id");
-define_name!(/// A process that runs tools, as it calls itself: `[A-Za-z0-9_-]{1,64}`. The same when it comes back.
+define_name!(/// A tool runner, as named by itself: `[A-Za-z0-9_-]{1,64}`. The same after a reconnect.
     RunnerId, is_plain, "runner_id");
 define_name!(/// A tool, such as `process.spawn`: `[A-Za-z0-9_.-]{1,64}`.
     ToolName, is_dotted, "tool name");
-define_name!(/// What a tool runner calls something of its machine, such as `battery.low`: `[A-Za-z0-9_.-]{1,64}`.
+define_name!(/// A property of a tool runner's machine, named by the runner, e.g. `battery.low`: `[A-Za-z0-9_.-]{1,64}`.
     SystemName, is_dotted, "name");
-define_name!(/// One turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
+define_name!(/// A turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
     RunId, is_run, "run_id");
 
 impl TenantId {
-    /// The one tenant there is without configured identity.
+    /// Returns the only tenant that exists unless identity is configured.
     pub fn default_tenant() -> Self {
-        // One copy: comparing two of them then reads nothing.
+        // One shared `Arc`, so that comparing two default tenants reads no bytes.
         static DEFAULT: LazyLock<TenantId> = LazyLock::new(|| TenantId("default".into()));
         DEFAULT.clone()
     }
@@ -169,18 +169,16 @@ impl TenantId {
 }
 
 impl UserId {
-    /// The operator on a gateway without authentication (`--auth none`).
+    /// Returns the operator on a gateway without authentication (`--auth none`).
     pub fn local() -> Self {
         Self("local".into())
     }
 }
 
-/// A session, with its tenant: what every key and every operation names.
+/// A session with its tenant: the key of every store operation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionKey {
-    /// Whose.
     pub tenant: TenantId,
-    /// Which.
     pub session: SessionId,
 }
 
@@ -190,21 +188,20 @@ impl fmt::Display for SessionKey {
     }
 }
 
-/// Who asks: always from the connection's credential, never from a message (S-07).
+/// The user that makes a request: always taken from the connection's credential, never from a message (S-07).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Principal {
     /// The tenant the credential belongs to.
     pub tenant: TenantId,
-    /// The user.
     pub user: UserId,
-    /// May see and do everything within the tenant.
+    /// Permission to see and do everything within the tenant.
     pub operator: bool,
-    /// May do more than read.
+    /// Permission to do more than read.
     pub writes: bool,
 }
 
 impl Principal {
-    /// Before every other in order: where a range of them begins.
+    /// Returns the principal that sorts before every other, for the start of a range.
     pub fn first() -> Self {
         Self { tenant: TenantId("".into()), user: UserId("".into()), operator: false, writes: false }
     }
@@ -212,7 +209,7 @@ impl Principal {
 
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// 130 bits as 26 letters.
+/// Encodes 130 bits as 26 letters.
 fn letters(digest: &[u8]) -> String {
     let mut text = String::with_capacity(26);
     let (mut bits, mut held) = (0u32, 0u32);
@@ -229,16 +226,16 @@ fn letters(digest: &[u8]) -> String {
 }
 
 impl SessionId {
-    /// Returns the session of a call that names itself and no session. `tag` identifies the call and its user, and is made
-    /// with a secret, so that nobody knows the name before the call is made.
+    /// Returns the session of a call that names itself but no session. `tag` identifies the call and its user, and is
+    /// made with a secret, so that the session's name cannot be guessed before the call is made.
     pub fn of_call(tag: &[u8]) -> Self {
         Self(format!("call-{}", letters(tag)).into())
     }
 }
 
 impl RunId {
-    /// The same input gets the same id on any node, in any try (requirement RX-1, EV-N4).
-    /// SHA-256 over tenant, session, user and message id, each with its length before it.
+    /// Derives the id of a run. The same input gets the same id on any node, in any try (requirement RX-1, EV-N4):
+    /// SHA-256 over tenant, session, user and message id, each preceded by its length.
     pub fn derive(key: &SessionKey, user: &UserId, message: &MessageId) -> Self {
         let mut hash = Sha256::new();
         for part in [key.tenant.as_str(), key.session.as_str(), user.as_str(), message.as_str()] {
@@ -247,26 +244,26 @@ impl RunId {
         }
         Self(format!("{}.{}", key.session, letters(&hash.finalize())).into())
     }
-    /// The session this run belongs to: any node routes by it, with no index.
+    /// Returns the session that the run belongs to; any node can route by it without an index.
     pub fn session(&self) -> SessionId {
         SessionId(self.0.split('.').next().unwrap_or_default().into())
     }
 }
 
-/// A fact's name: a UUIDv7.
+/// The id of a fact: a UUIDv7.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EventId(pub uuid::Uuid);
 
 impl EventId {
-    /// From the time and 128 bits of chance (RFC 9562 §5.7).
+    /// Creates an id from the time and 128 random bits (RFC 9562 §5.7).
     pub fn new(at: crate::time::Millis, chance: u128) -> Self {
         let mut random = [0u8; 10];
         random.copy_from_slice(&chance.to_be_bytes()[..10]);
         Self(uuid::Builder::from_unix_timestamp_millis(at.0, &random).into_uuid())
     }
 
-    /// As it is shown; none of it is read but that it is one.
+    /// Parses an id as printed; only the form is checked, no part is interpreted.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         uuid::Uuid::parse_str(text).map(Self).map_err(|_| BadName { kind: "event id" })
     }
@@ -278,39 +275,39 @@ impl fmt::Display for EventId {
     }
 }
 
-/// Who may own: a node, as long as one lease lasts.
+/// A node that may own sessions, for the time of one lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Holder {
-    /// Where to ring.
+    /// The node, to which doorbells are sent.
     pub node: NodeId,
-    /// Which of its leases.
+    /// The lease of that node.
     pub life: Life,
 }
 
-/// The fence: compared for equality, both halves, inside every write of the log.
+/// The fence: both fields are compared for equality inside every write to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
-    /// The generation.
+    /// The generation of ownership.
     pub epoch: Epoch,
-    /// The claim.
+    /// The nonce of the claim.
     pub nonce: Nonce,
 }
 
-/// What somebody last saw of an ownership; a claim names it.
+/// An ownership as a node last saw it; a claim names the ownership that it replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Seen {
-    /// Who had it, if anyone.
+    /// The owner, if any.
     pub holder: Option<Holder>,
-    /// The generation.
+    /// The generation of ownership.
     pub epoch: Epoch,
 }
 
-/// How far a reader has a log: every fact up to `seq`, which is of `epoch`.
+/// A reader's position in a log: every fact up to `seq`, which is of `epoch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The last fact; 0: none.
+    /// The last fact that was read; 0 before the first.
     pub seq: Seq,
-    /// Its generation; a store that forgot gives itself away here.
+    /// The epoch of that fact; a mismatch shows that the store lost facts.
     pub epoch: Epoch,
 }
 

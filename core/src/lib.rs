@@ -1,14 +1,6 @@
-//! The pure heart of Turnway: names, time, the store's language, and the session's machine.
-//!
-//! Nothing here does IO, reads a clock, rolls a die, locks or awaits. Everything is told.
-//!
-//! # Layout (each line leans only on those below it)
-//! - [`session`]: one session's machine: decide, record, then speak.
-//! - [`store`]: everything a store may be asked, as data, and [`store::Shelf`], the model of it.
-//! - [`protocol`]: inputs, facts, orders, refusals, and the one binary codec.
-//! - [`clock`]: the wall time, made of readings of clocks that may be wrong.
-//! - [`machine`], [`timers`], [`rate`], [`share`], [`limits`], [`private`], [`shrink`]: what every machine shares.
-//! - [`id`], [`time`], [`rng`]: names, time and chance as values.
+//! Pure building blocks of Turnway: ids, time, limits, the store's operations and their model, and the session
+//! machine. Nothing in this crate does IO, reads a clock, asks the system for randomness, locks or awaits: callers
+//! pass all inputs in. Modules depend on lower layers only (ARCHITECTURE.md, "Layers").
 pub mod clock;
 pub mod id;
 pub mod limits;
@@ -26,8 +18,8 @@ pub mod store;
 pub mod time;
 pub mod timers;
 
-/// States what must be true. A breach panics in tests and in the simulator; a node's driver catches
-/// it, counts it, and gives up its seats rather than the process (architecture: "Errors").
+/// Asserts an invariant. A violation panics in tests and in the simulator; in production the node's driver catches
+/// the panic, counts it, and gives up the owned sessions rather than the process (ARCHITECTURE.md, "Errors").
 #[macro_export]
 macro_rules! invariant {
     ($cond:expr, $($arg:tt)+) => {

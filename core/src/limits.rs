@@ -1,31 +1,32 @@
-//! Every limit of the house, each with its reason. Unit last, qualifier last of all.
+//! Every limit of the product, with its reason. In a name the unit comes last, before `MAX` or `MIN`.
 use std::time::Duration;
 
 // === what a peer may send ===
 
-/// One client message on any transport (S-11): a prompt fits, an attachment goes by reference.
+/// One client message on any transport (S-11): a prompt fits; attachments are sent by reference.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// The first message of a connection, before anything is known of the peer (S-04).
+/// The first message of a connection, while the peer is still unknown (S-04).
 pub const HELLO_BYTES_MAX: usize = 4 * 1024;
 /// Nesting of client JSON (S-13): deeper is an attack or a bug.
 pub const JSON_DEPTH_MAX: usize = 64;
-/// One number in JSON that is carried on: exact arithmetic has no more digits, and parsers of agents and clients refuse numbers
-/// that are much longer (Python from 4,300 digits on).
+/// One number in JSON that is passed on: exact arithmetic has no more digits, and parsers of agents and clients
+/// refuse much longer numbers (Python from 4,300 digits on).
 pub const JSON_NUMBER_BYTES_MAX: usize = 1024;
 /// Values in one client message (S-13).
 pub const JSON_NODES_MAX: usize = 10_000;
 /// Bad messages a link may send within [`BAD_MESSAGES_WINDOW`] before it is closed with 4400.
 pub const BAD_MESSAGES_MAX: usize = 10;
-/// See [`BAD_MESSAGES_MAX`].
+/// The period for [`BAD_MESSAGES_MAX`].
 pub const BAD_MESSAGES_WINDOW: Duration = Duration::from_secs(60);
-/// Sessions one link may be subscribed to: a UI shows a handful; each costs an entry here and there.
+/// Sessions one link may be subscribed to: a UI shows a few; each costs an entry at the edge and at the owner.
 pub const LINK_SUBSCRIPTIONS_MAX: usize = 64;
 /// Requests of one link that wait for an answer: past it the link is answered `rate_limited`.
 pub const LINK_ASKS_MAX: usize = 64;
-/// Cancels of one link that may wait beside as many requests as [`LINK_ASKS_MAX`] (S-17): of its sessions each a few.
+/// Cancels of one link that may wait in addition to [`LINK_ASKS_MAX`] requests (S-17): a few for each of its
+/// sessions.
 pub const LINK_CANCELS_MAX: usize = 64;
-/// A request whose answer takes longer than this loses its place before those that came after it: two or three steps of a
-/// store that is far away fit; a wish that waits for the end of a turn does not hold up what is said meanwhile.
+/// A request whose answer takes longer than this no longer holds back the answers to later requests: two or three
+/// round trips to a distant store fit; a request that waits for the end of a turn does not block later ones.
 pub const ANSWER_ORDER_PATIENCE: Duration = Duration::from_secs(3);
 /// Patterns of one `subscribe.types`.
 pub const SUBSCRIBE_TYPES_MAX: usize = 32;
@@ -34,112 +35,114 @@ pub const SESSION_AGENTS_MAX: usize = 32;
 
 // === how often ===
 
-/// Credentials that are not good, from one address within [`AUTH_FAILURES_WINDOW`], before it is not heard for
-/// [`AUTH_LOCK`] (S-05). Whoever mistypes one does so three times.
+/// Invalid credentials from one address within [`AUTH_FAILURES_WINDOW`] before the address is locked out for
+/// [`AUTH_LOCK`] (S-05). A person mistypes a credential about three times.
 pub const AUTH_FAILURES_MAX: u32 = 10;
-/// See [`AUTH_FAILURES_MAX`].
+/// The period for [`AUTH_FAILURES_MAX`].
 pub const AUTH_FAILURES_WINDOW: Duration = Duration::from_secs(60);
-/// See [`AUTH_FAILURES_MAX`].
+/// The time for which an address is locked out; see [`AUTH_FAILURES_MAX`].
 pub const AUTH_LOCK: Duration = Duration::from_secs(5 * 60);
-/// Addresses that are remembered for it, 1 MiB of them: beyond these nobody new is, for who has so many does not
-/// guess a key of 128 bits any better with more.
+/// Addresses remembered for invalid credentials, 1 MiB of them; past it no new address is remembered. An attacker
+/// with so many addresses does not guess a key of 128 bits any better with more of them.
 pub const AUTH_FAILURES_ADDRESSES_MAX: usize = 16 * 1024;
 
-/// What may come at once where a rate is set: what it allows in so long. Enough for a page that opens and asks
-/// for everything it shows.
+/// The burst of a rate: what the rate allows in this time may come at once. Enough for a page that opens and requests
+/// everything it shows.
 pub const RATE_BURST: Duration = Duration::from_secs(2);
-/// … and never less than so many, however slow the rate is.
+/// The least burst, however slow the rate is.
 pub const RATE_BURST_MIN: u32 = 5;
-/// Credentials and tenants whose use one node remembers for their rates. Only known ones are among them; past it
-/// those are forgotten that are not in use and could do everything at once again.
+/// Credentials and tenants whose use one node remembers for their rates. Only known ones are remembered; past it the
+/// node forgets those that are not in use and have their whole burst available again.
 pub const RATES_MAX: usize = 16 * 1024;
-/// What a node of a fleet lets through of a shared rate before it tells the others: a part of a burst, so that they
-/// are told a few times a second of whoever does all that it may, …
+/// A node of a fleet may let through one burst divided by this number of a shared rate before it reports to the
+/// store. The other nodes thus learn a few times a second of a caller that uses its full rate.
 pub const RATE_TELL_PARTS: u32 = 16;
-/// … and what is less than that after so long, with the next that comes. Whoever asks once in a while costs the
-/// store one call for each, among the several that each costs it anyway.
+/// Less than that part of a burst is reported after this time, with the next operation. A caller with a few requests
+/// costs the store one call for each, among the several that each request costs anyway.
 pub const RATE_TELL_EVERY: Duration = Duration::from_millis(100);
-/// Bursts that nodes may be ahead of a shared rate together, before what is more is forgiven. Each may be ahead by
-/// one, and a clock that is set back shall make nobody wait for longer.
+/// Bursts that all nodes together may be ahead of a shared rate; more is forgiven. Each node may be ahead by one
+/// burst, and after the store's clock is set back no caller may wait for longer than this.
 pub const RATE_DEBT_BURSTS_MAX: u32 = 16;
-/// What is to be told of shared rates and is not on its way yet: a credential and a tenant each have one place, so
-/// that is two thousand of them in the time of one answer. Past it nodes go by what they know.
+/// Reports of shared rates that wait to be sent: a credential and a tenant have one each, so this is enough for two
+/// thousand of them in the time of one answer. Past it nodes decide by their local view.
 pub const RATE_TELLS_MAX: usize = 4096;
-/// Of these, how many go to the store in one go.
+/// Reports of shared rates sent to the store in one call.
 pub const RATE_TELLS_AT_ONCE: usize = 256;
 
 // === the life of a link ===
 
 /// `hello` must come within this (S-04), or 4408.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// After its token has ended a connection has so long to show the next one (S-03), or 4401. Clients refresh when
-/// they are told to, and one that slept over it comes back with a new one.
+/// After its token has ended a connection has this long to show the next token (S-03), or 4401. Clients refresh when
+/// they are asked to; a client that was asleep reconnects with a new token.
 pub const TOKEN_GRACE: Duration = Duration::from_secs(25);
-/// Between two pings of the server; ± 10 % jitter so that links do not march in step.
+/// Between two pings of the server; ± 10 % jitter so that links do not ping at the same moments.
 pub const HEARTBEAT: Duration = Duration::from_secs(25);
 /// Without a byte from the peer for this long the link is dead (two pings unanswered).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// A peer that takes no byte for this long is closed with 4508 and may resume.
+/// A peer that accepts no byte for this long is closed with 4508 and may resume.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes under way to one link: past it the link's cursor stands still and its text is re-read
-/// later as one larger delta (G8). Covers 250 ms at 1 MiB/s.
+/// Bytes in flight to one link: past it the link's cursor stops and its text is re-read later as one larger delta
+/// (G8). Covers 250 ms at 1 MiB/s.
 pub const LINK_UNWRITTEN_BYTES_MAX: usize = 256 * 1024;
-/// A link reports what it has written at the latest after this much, well below the cap above.
+/// A link reports its written bytes at the latest after this many, well below the cap above.
 pub const LINK_REPORT_BYTES: usize = 64 * 1024;
-/// Text of one session that waits for its own stream (QUIC): past it the session is held, its cursor stands still. All
-/// sessions that are not held have no more together, so that those whose streams are read slowly share it.
+/// Text of one session that waits for the session's own stream (QUIC): past it the session is held and its cursor
+/// stops. All sessions that are not held have this much together, so sessions with slowly read streams share it.
 pub const LANE_BYTES_MAX: usize = 64 * 1024;
-/// Text of held sessions that counts as written, so that the others go on: what eight streams leave behind. More than
-/// this counts as unwritten, and [`LINK_UNWRITTEN_BYTES_MAX`] ends it.
+/// Text of held sessions that counts as written, so that other sessions continue: what eight streams leave behind.
+/// More than this counts as unwritten, and [`LINK_UNWRITTEN_BYTES_MAX`] then applies to the link.
 pub const LANES_HELD_BYTES_MAX: usize = 512 * 1024;
-/// So many sessions held at a time, of which no stream takes a byte for [`STALL_TIMEOUT`], are one slow consumer.
+/// This many held sessions at a time, whose streams accept no byte for [`STALL_TIMEOUT`], make a link a slow
+/// consumer.
 pub const LANES_HELD_MAX: usize = 16;
-/// A link is told what its streams have taken at the latest after so much: with [`LINK_REPORT_BYTES`] it is less than
-/// what a full link waits for.
+/// A link is told how much its streams have taken at the latest after this many bytes: together with
+/// [`LINK_REPORT_BYTES`] less than what a full link waits for.
 pub const LANES_REPORT_BYTES: usize = 16 * 1024;
-/// Text that waits for its streams, of all sessions of a link. The limits above leave it far behind; this net catches
-/// what they would do wrong.
+/// Text of all sessions of a link that waits for its streams. The limits above stay far below it; this limit is a
+/// safety net for a bug in those.
 pub const LANES_BYTES_MAX: usize = 1024 * 1024;
-/// Between two looks whether bytes of an unfinished message have come of an agent that has dialed in and answers: the
-/// shortest silence that makes sense is a few times that.
+/// Between two checks whether bytes of an unfinished message have arrived from an agent that has dialed in and
+/// answers: the shortest sensible silence is a few times that.
 pub const DIALIN_LOOK: Duration = Duration::from_secs(1);
-/// Clients of a draining node are asked to come back elsewhere within this, spread by jitter.
+/// Clients of a draining node are asked to reconnect elsewhere within this time, spread by jitter.
 pub const GO_AWAY_WITHIN: Duration = Duration::from_secs(10);
-/// See [`GO_AWAY_WITHIN`].
+/// The jitter of [`GO_AWAY_WITHIN`].
 pub const GO_AWAY_JITTER: Duration = Duration::from_secs(3);
 
 // === a session ===
 
-/// From asking for a change of members until it has failed (SR-D8, SR-E4): several times what the store takes, and
-/// what a speaking agent has to stop.
+/// From the request for a change of members until it fails (SR-D8, SR-E4): several times what the store takes and
+/// what a speaking agent needs to stop.
 pub const MEMBER_CHANGE: Duration = Duration::from_secs(10);
-/// From an agent's asking for a handover until it is rejected if nobody has decided: as long as for an approval,
-/// since a person may have to be called.
+/// From an agent's request for a handover until the handover is rejected for want of a decision: as long as for an
+/// approval, since a person may have to be called.
 pub const HANDOVER: Duration = Duration::from_secs(10 * 60);
-/// How often one turn may ask for a handover: more than one that begins again has reason to.
+/// Handovers that one turn may request: more than a turn that starts again has reason to.
 pub const RUN_HANDOVERS_MAX: u32 = 8;
-/// Ends of handovers that are known, so that whoever decides again is told: more than a person has on one screen.
+/// Ended handovers that are remembered, so that a repeated decision is answered: more than a person has on one
+/// screen.
 pub const HANDOVERS_KEPT_MAX: usize = 16;
-/// What an agent that hands over tells the other: a page or two, which stays in the state until it is told.
+/// Summary that an agent passes to the next agent: a page or two, which stays in the state until it is delivered.
 pub const HANDOVER_SUMMARY_BYTES_MAX: usize = 16 * 1024;
-/// Of the answer in which a handover was asked for, what the other agent is told: its end. So much is in memory, and in
-/// the snapshot, of every session in which somebody speaks.
+/// The end of the answer in which a handover was requested, as passed to the next agent. This much is kept in memory
+/// and in the snapshot of every session with a speaking agent.
 pub const HANDOVER_TEXT_BYTES_MAX: usize = 4 * 1024;
-/// Why somebody wants an agent to answer, to come or to go: a line for a person, in bytes.
+/// A reason for asking an agent to answer, to join or to leave: a line for a person, in bytes.
 pub const REASON_BYTES_MAX: usize = 1024;
 /// Inputs in one inbox: the running one and 20 that wait.
 pub const INBOX_INPUTS_MAX: usize = 21;
-/// Earlier messages that come with one input, as JSON: some 60,000 tokens. Three such inputs fit in an
-/// inbox, and one in a frame.
+/// Earlier messages sent along with one input, as JSON: some 60,000 tokens. Three such inputs fit in an inbox, and
+/// one in a frame.
 pub const HISTORY_BYTES_MAX: usize = 256 * 1024;
-/// Content of waiting inputs that the owner of a session keeps in memory; what is more is read from the store when its
-/// turn comes. Enough for a dozen typed lines, so that they need no second read.
+/// Content of waiting inputs that the owner of a session keeps in memory; more is read from the store when the
+/// input's turn comes. Enough for a dozen typed lines, so that those need no second read.
 pub const WAITING_CONTENT_BYTES_MAX: u64 = 8 * 1024;
 /// Bytes in one inbox (S-48).
 pub const INBOX_BYTES_MAX: usize = 1024 * 1024;
-/// Entries in one control lane that nobody has taken.
+/// Entries in one control lane that were not taken yet.
 pub const CONTROL_ENTRIES_MAX: usize = 64;
-/// `retry_after_ms` of `too_many_pending`: about what a short answer takes.
+/// `retry_after_ms` of `too_many_pending`: about the time of a short answer.
 pub const INBOX_RETRY_AFTER: Duration = Duration::from_secs(2);
 /// `retry_after_ms` of `store_unavailable`.
 pub const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -147,319 +150,332 @@ pub const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 pub const LISTENERS_MAX: usize = 64;
 /// Text of one attempt (S-48); then `failed{too_large}`.
 pub const TURN_TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// `data` of one fact, as JSON (S-48). An input that would need more is refused with `too_large` before it
-/// is accepted, text is recorded in stretches that fit, and an agent that says more at once has failed.
+/// `data` of one fact, as JSON (S-48). An input that would need more is refused with `too_large` before it is
+/// accepted, text is recorded in parts that fit, and an agent that sends more in one event has failed.
 pub const FACT_DATA_BYTES_MAX: usize = 64 * 1024;
 /// Attempts at one turn: past it the turn is poison (ownership.md §2.5).
 pub const TURN_ATTEMPTS_MAX: u32 = 3;
-/// Wait before the third attempt; the second is at once.
+/// Wait before the third attempt; the second starts at once.
 pub const TURN_ATTEMPT_WAIT: Duration = Duration::from_secs(1);
-/// A checkpoint each so much text …
+/// Text of an attempt after which a checkpoint is recorded.
 pub const CHECKPOINT_BYTES: usize = 16 * 1024;
-/// … or so long after the first unrecorded byte.
+/// Time after the first unrecorded byte by which a checkpoint is recorded.
 pub const CHECKPOINT_WAIT: Duration = Duration::from_secs(2);
-/// That an agent has its input is written with the next fact, or after so long (SR-G4): the end of a short answer comes
-/// sooner and spares the store a write for each turn.
+/// The fact that an agent has its input is written with the next fact, or after this time (SR-G4): the end of a short
+/// answer comes sooner, which saves the store one write for each turn.
 pub const FACT_WAIT: Duration = Duration::from_millis(5);
-/// … or, where nobody follows the session and nothing waits for it, as late as a checkpoint of text: a node that takes
-/// over thousands of turns has them asked first.
+/// The same where the session has no subscribers and nothing waits for the fact: as late as a checkpoint of text. A
+/// node that takes over thousands of turns thus starts their attempts first.
 pub const FACT_WAIT_UNFOLLOWED: Duration = CHECKPOINT_WAIT;
-/// Live text is gathered for this long after a first byte that goes at once …
+/// Live text is collected for this long after a first byte, which is sent at once.
 pub const DELTA_WAIT: Duration = Duration::from_millis(20);
-/// … or until so much of it is there.
+/// Live text is sent as soon as this much is collected.
 pub const DELTA_BYTES: usize = 4 * 1024;
-/// Text of a run that is not checkpointed: past it the agent is not read (ownership.md §2.4).
+/// Text of a run that is not in a checkpoint: past it the agent is not read (ownership.md §2.4).
 pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// A message id is known as long as the facts of its turn are kept, and at least this long: 24 h.
 pub const MESSAGE_ID_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
-/// Between two looks of an owner through a session's message ids for old ones.
+/// Between two scans of an owner for expired message ids of a session.
 pub const EXPIRE_EVERY: Duration = Duration::from_secs(60 * 60);
-/// A snapshot is written at the latest after so many facts, so that opening a session never grows
-/// with its history.
+/// A snapshot is written at the latest after this many facts, so that the time to open a session does not grow with
+/// its history.
 pub const SNAPSHOT_FACTS: u64 = 512;
-/// … or so many bytes of facts, so that it never grows with long answers either.
+/// A snapshot is written at the latest after this many bytes of facts, for sessions with long answers.
 pub const SNAPSHOT_BYTES: usize = 1024 * 1024;
 /// Facts of one append: bounds a transaction and a frame.
 pub const APPEND_FACTS_MAX: usize = 64;
 
 // === agents ===
 
-/// From opening a connection to an agent until it is open.
+/// From the start of a connection to an agent until it is open.
 pub const AGENT_CONNECT: Duration = Duration::from_secs(3);
 /// From the order to the INPUT_ACK of an HTTP agent: many servers send headers with their first byte.
 pub const AGENT_ACK_HTTP: Duration = Duration::from_secs(15);
 /// Between two signs of life of a running agent.
 pub const AGENT_SILENCE: Duration = Duration::from_secs(120);
-/// Between two reports that an agent is alive, at most: an agent that sends its answer byte by byte costs its session's
-/// owner no more than these. An agent with a shorter silence is reported [`AGENT_ALIVE_SHARE`] times in it.
+/// The shortest time between two reports that an agent is alive: limits the cost to the session's owner of an agent
+/// that sends its answer byte by byte. With a shorter silence limit an agent is reported [`AGENT_ALIVE_SHARE`] times
+/// in it.
 pub const AGENT_ALIVE_WAIT: Duration = Duration::from_millis(250);
-/// How often within an agent's silence a sign of life is reported at least: its clock is wrong by that part at the most.
+/// Reports of life within an agent's silence limit, at least: the silence clock is wrong by at most one part in this
+/// many.
 pub const AGENT_ALIVE_SHARE: u32 = 16;
-/// The whole run.
+/// Duration of a whole run.
 pub const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// From CANCEL to CANCEL_ACK; then `CANCEL_TIMEOUT` and the request is closed (LN-SR2).
 pub const CANCEL_ACK: Duration = Duration::from_secs(2);
-/// From handing an input to a running agent to its answer (ST-8). An agent that has said its last word is waited for
-/// this long at the most, and what it has not answered by then it has not taken.
+/// From handing an input to a running agent until its answer (ST-8). After an agent's last event the run waits for
+/// this long at most; inputs that the agent has not answered by then count as not taken.
 pub const STEER_ACK: Duration = Duration::from_secs(2);
-/// … and at least this long after its last word, however late that was heard: an answer may lie behind it in the queue.
+/// The run also waits at least this long after the agent's last event, however late that event arrived: an answer may
+/// be queued behind it.
 pub const STEER_ACK_AFTER_END: Duration = Duration::from_millis(500);
-/// How often an agent that could not be reached with such an input is tried within [`STEER_ACK`].
+/// Tries to deliver such an input to an unreachable agent within [`STEER_ACK`].
 pub const STEER_TRIES_MAX: u32 = 3;
 /// One SSE event of an agent.
 pub const AGENT_EVENT_BYTES_MAX: usize = 64 * 1024;
-/// Everything one agent answers in one attempt, its framing included: text doubled by JSON escapes, and room.
+/// The whole answer of one agent in one attempt, framing included: text doubled by JSON escapes, with a margin.
 pub const AGENT_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Attempts at agents outside this process at a time, of one node: each of HTTP holds a socket, and clients need theirs.
+/// Attempts of one node at agents outside this process, at a time: each HTTP attempt holds a socket, and clients need
+/// sockets too.
 pub const ATTEMPTS_MAX: u64 = 8192;
 /// Content of the inputs whose turns run, of one node, in bytes: 8,192 turns of 32 KiB each.
 pub const RUNNING_CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Sessions that one node owns at a time. One at rest is given back after [`SEAT_LINGER`], so these are sessions with
-/// turns that run or wait; at some 10 KB each it is 320 MB.
+/// Sessions that one node owns at a time. An idle session is given back after [`SEAT_LINGER`], so these are sessions
+/// with running or waiting turns; at some 10 KB each they take 320 MB.
 pub const SESSIONS_OWNED_MAX: u64 = 32 * 1024;
-/// Subscriptions of all connections of one node, at about 1 KB each: two for each connection by QUIC that it may have.
+/// Subscriptions of all connections of one node, at about 1 KB each: two for each of the most QUIC connections.
 pub const SUBSCRIPTIONS_MAX: u64 = 200_000;
-/// `retry_after_ms` of `over_share`: a share is free again when turns end or connections close, which takes seconds.
+/// `retry_after_ms` of `over_share`: a share becomes free when turns end or connections close, which takes seconds.
 pub const SHARE_RETRY_AFTER: Duration = Duration::from_secs(2);
-/// `retry_after_ms` of `quota_exceeded`: stored bytes become free by deleting and by retention, which takes minutes.
+/// `retry_after_ms` of `quota_exceeded`: stored bytes become free by deletion and by retention, which takes minutes.
 pub const QUOTA_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// Idle connections kept to one agent.
 pub const AGENT_IDLE_CONNECTIONS_MAX: usize = 32;
-/// How long an idle connection to an agent is kept: less than the 5 s of uvicorn and Node.js, which close first otherwise.
+/// Lifetime of an idle connection to an agent: less than the 5 s of uvicorn and Node.js, which would otherwise close
+/// first.
 pub const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(4);
-/// From the last byte of a request on a kept connection to its close without an answer: within it the server did not see
-/// the request, for it had closed already; a later close is an agent that died at work.
+/// If a kept connection closes without an answer within this time after the last byte of a request, the server had
+/// closed before it saw the request; a later close means that the agent died while working.
 pub const AGENT_STALE: Duration = Duration::from_secs(1);
-/// Header fields of an answer: a proxy adds some dozens, and each costs a parse.
+/// Header fields of an answer: a proxy adds a few dozen, and each costs a parse.
 pub const AGENT_HEADERS_MAX: usize = 256;
-/// The head of an answer, and what is read ahead of its body.
+/// The head of an answer, and the bytes read ahead of its body.
 pub const AGENT_HEAD_BYTES_MAX: usize = 64 * 1024;
-/// What is kept of the body of an answer that is an error: its beginning, for operators. Escaped as JSON it is at most six
-/// times as long, which fits into a fact.
+/// The beginning of an error answer's body, kept for operators. Escaped as JSON it is at most six times as long,
+/// which fits into a fact.
 pub const AGENT_ERROR_BYTES_MAX: usize = 2 * 1024;
-/// How long such a body is read: the turn's end waits for it.
+/// Time for reading such a body: the turn's end waits for it.
 pub const AGENT_ERROR_WAIT: Duration = Duration::from_millis(500);
-/// `Retry-After` of an agent: a longer one is taken for this.
+/// `Retry-After` of an agent: a longer one is reduced to this.
 pub const AGENT_RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// `detail` of one agent state, as JSON.
 pub const AGENT_DETAIL_BYTES_MAX: usize = 16 * 1024;
 
 // === actions and tool runners ===
 
-/// Actions of one session that are open at a time: more than an agent does at once, and their arguments lie in the state.
+/// Actions of one session that are open at a time: more than an agent does at once; their arguments are kept in the
+/// state.
 pub const SESSION_ACTIONS_MAX: usize = 16;
-/// Actions of one run: a long task has hundreds of steps, and one that goes round in circles ends.
+/// Actions of one run: a long task has hundreds of steps, and an agent that loops is stopped.
 pub const RUN_ACTIONS_MAX: u32 = 256;
-/// Actions that have ended and are known, so that a repeat does nothing: those of the run that is open, and room for
-/// those that outlived theirs.
+/// Ended actions that are remembered, so that a repeated request does nothing: those of the open run, and room for
+/// actions that outlived their run.
 pub const ACTIONS_ENDED_MAX: usize = RUN_ACTIONS_MAX as usize + SESSION_ACTIONS_MAX;
-/// Of these, whose results are kept in the state, the latest: what an agent is told with its next turn.
+/// Results kept in the state, of the latest ended actions: an agent is sent these with its next turn.
 pub const ACTION_RESULTS_KEPT_MAX: usize = 16;
 /// `args` of an action, `data` of its progress, and its result, as JSON.
 pub const ACTION_DATA_BYTES_MAX: usize = 16 * 1024;
-/// How often one action may tell how far it is: each is a fact.
+/// Progress reports of one action: each is a fact.
 pub const ACTION_PROGRESS_MAX: u32 = 256;
-/// From asking for a tool to its result where its agent says nothing else.
+/// From the request for a tool to its result, unless the agent sets another time.
 pub const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same of a process: as long as a run may take.
+/// The same for a process: as long as a run may take.
 pub const PROCESS_TIMEOUT: Duration = RUN_TIMEOUT;
-/// … and what an agent may ask for at most.
+/// The longest time that an agent may set.
 pub const ACTION_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// An action of which no runner is there, or whose runner is gone, waits for one so long: a runner that lost its node,
-/// or whose node was started again, is back by then.
+/// An action without a connected runner waits this long for one: a runner whose node died or was restarted has
+/// reconnected by then.
 pub const RUNNER_WAIT: Duration = Duration::from_secs(5);
-/// Facts that an agent was to be told of and was not yet, of one attempt or connection: all that becomes of what a run may
-/// ask for at once.
+/// Facts that wait to be sent to an agent, of one attempt or connection: all facts about what a run may request at
+/// once.
 pub const NEWS_MAX: usize = 1024;
-/// Tool runners connected to one node: some for each core of a large machine.
+/// Tool runners connected to one node: a few for each core of a large machine.
 pub const RUNNERS_MAX: usize = 64;
-/// Tool runners that serve one tenant only: three quarters, so that the other tenants' and the node's own find a place.
+/// Tool runners that serve only one tenant: three quarters, so that runners of other tenants and of the node itself
+/// find a slot.
 pub const RUNNERS_OF_TENANT_MAX: usize = RUNNERS_MAX / 4 * 3;
-/// Agents, tools and accounts that one credential may serve: a process serves a few, and the list is stored with its key.
+/// Agents, tools and accounts that one credential may serve: a process serves a few; the list is stored with its key.
 pub const CREDENTIAL_SERVES_MAX: usize = 16;
-/// Tools of one runner: more than an agent could be told of.
+/// Tools of one runner: more than can be described to an agent.
 pub const RUNNER_TOOLS_MAX: usize = 256;
-/// Messages to one runner that it has not taken, past which it is slow and closed.
+/// Messages queued for one runner; past it the runner is too slow and is closed.
 pub const RUNNER_UNTAKEN_MAX: usize = 1024;
-/// Actions that a node waits for at a time; past it they fail at once.
+/// Actions that one node waits for at a time; past it a further action fails at once.
 pub const NODE_ACTIONS_MAX: usize = 16 * 1024;
 
 // === a tool runner's own side ===
 
-/// Processes of one runner at a time, of all programs: a program has less, as its operator says.
+/// Processes of one runner at a time, of all programs: a program's own limit is lower and set by the operator.
 pub const TOOLBOX_PROCESSES_MAX: usize = 64;
-/// Actions that a runner knows of, with what came of them: at the 64 that it can have under way, hours of them.
+/// Actions that a runner remembers with their results: at 64 running at a time, hours of them.
 pub const TOOLBOX_KNOWN_MAX: usize = 4096;
-/// An action that was asked for so long ago and is not known is not begun: whoever asked has long given it up, and
-/// it may be one that was forgotten. A node waits for a runner 5 s, and for a connection that stalls 30 s.
+/// An unknown action that was requested longer ago than this is not started: the requester has given up long before,
+/// and the runner may have run and forgotten the action. A node waits 5 s for a runner, and 30 s for a stalled
+/// connection.
 pub const TOOLBOX_AGE_MAX: Duration = Duration::from_secs(60);
-/// What has ended is known so long at least, counted from when it was asked for: more than the age above, so that
-/// nothing that may still be begun is ever forgotten.
+/// An ended action is remembered for at least this long, counted from its request: more than the age above, so that
+/// no action that may still be started is ever forgotten.
 pub const TOOLBOX_KNOWN_MIN: Duration = Duration::from_secs(180);
-/// From TERM to KILL: time to write what is open to a disk.
+/// From TERM to KILL: time for the process to write its open files to disk.
 pub const TOOLBOX_GRACE: Duration = Duration::from_secs(5);
-/// What a process prints leaves in pieces of this size …
+/// Size of one chunk of a process's output, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 16 * 1024;
-/// … and of this size as JSON, where control characters take six bytes each: a piece fits a message of [`MESSAGE_BYTES_MAX`].
+/// Size of one chunk as JSON, where control characters take six bytes each: a chunk fits a message of
+/// [`MESSAGE_BYTES_MAX`].
 pub const OUTPUT_CHUNK_JSON_BYTES_MAX: usize = 32 * 1024;
-/// … after so long at the latest, so that a line at a time is not a message a letter …
+/// Longest wait before collected output is sent, so that output in single letters does not make a message of each.
 pub const CHUNK_WAIT: Duration = Duration::from_millis(50);
-/// … and no more than this in a second, of both streams; what is more is left out, and said to be.
+/// Output of one action in a second, of both streams; more is left out, and the gap is reported.
 pub const CHUNK_BYTES_PER_SECOND: u64 = 256 * 1024;
-/// What a node shows of one action's output in a second: twice what a runner lets go, for that may come in heaps and with
-/// every third byte in four letters (base64). What is more is left out, and said to be.
+/// Output of one action that a node passes on in a second: twice what a runner sends, since it may come in bursts,
+/// and base64 turns three bytes into four letters. More is left out, and the gap is reported.
 pub const OUTPUT_BYTES_PER_SECOND: u64 = 2 * CHUNK_BYTES_PER_SECOND;
-/// The end of each stream that is kept for its result: the lines that say what went wrong.
+/// The end of each output stream that is kept for the result: the lines that show what went wrong.
 pub const OUTPUT_TAIL_BYTES: usize = 4 * 1024;
-/// The same as JSON, where most of it may have to be escaped: both fit a result.
+/// The same as JSON, where most of it may have to be escaped: both streams fit a result.
 pub const OUTPUT_TAIL_JSON_BYTES_MAX: usize = 6 * 1024;
-/// Results that were said and are not known to have been read.
+/// Results that were sent and not acknowledged.
 pub const RESULTS_UNREAD_MAX: usize = 64;
-/// Programs of one list of what is allowed.
+/// Programs in one allow list.
 pub const PROGRAMS_MAX: usize = 256;
 /// Arguments of one program, and the words of its command line.
 pub const PROGRAM_ARGS_MAX: usize = 64;
-/// One argument as an agent gives it: the length of a path.
+/// One argument as given by an agent: the length of a path.
 pub const PROGRAM_ARG_BYTES_MAX: usize = 4 * 1024;
-/// What a pattern may take once compiled: hundreds of letters' worth.
+/// Size of a compiled pattern: enough for hundreds of letters.
 pub const PATTERN_BYTES_MAX: usize = 256 * 1024;
 
 // === agents that dial in ===
 
-/// A run of an agent of which no connection is there waits for one so long: an agent that lost its node, or whose node
-/// was started again, is back by then.
+/// A run of an agent without a connection waits this long for one: an agent whose node died or was restarted has
+/// reconnected by then.
 pub const DIALIN_WAIT: Duration = Duration::from_secs(3);
-/// Connections of one agent at a node: a process of each core of a large machine, and each is asked by turns.
+/// Connections of one agent at a node: one process for each core of a large machine; runs are given to them by turns.
 pub const DIALIN_CONNECTIONS_MAX: usize = 64;
-/// Those that serve one tenant only: three quarters, so that the other tenants' and the node's own find a place.
+/// Connections that serve only one tenant: three quarters, so that other tenants and the node itself find a slot.
 pub const DIALIN_CONNECTIONS_OF_TENANT_MAX: usize = DIALIN_CONNECTIONS_MAX / 4 * 3;
-/// Runs under way at one connection. With [`DIALIN_UNTAKEN_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each it is 64 MiB of
-/// an agent that says as much as it can while nothing is taken of it.
+/// Runs in progress on one connection. With [`DIALIN_UNTAKEN_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each they take
+/// 64 MiB if an agent sends as much as it can while its sessions take none of it.
 pub const DIALIN_RUNS_MAX: usize = 128;
-/// Events of one run that were read and are not taken; past it nothing more is read of its connection.
+/// Events of one run that were read and not yet taken; past it the connection is not read.
 pub const DIALIN_UNTAKEN_MAX: usize = 8;
-/// Orders to one connection that it has not taken: for each of its runs an invoke, a cancel, an end and an inbox of
-/// inputs. The connection is found out to be slow long before; this net catches what that would do wrong.
+/// Orders queued for one connection: for each of its runs an invoke, a cancel, an end and one inbox of inputs. A slow
+/// connection is detected long before; this limit is a safety net.
 pub const DIALIN_ORDERS_MAX: usize = DIALIN_RUNS_MAX * (INBOX_INPUTS_MAX + 3);
-/// Runs that a connection was told to stop and is still forgiven words about: they were under way.
+/// Stopped runs of a connection about which late messages are ignored rather than treated as errors.
 pub const DIALIN_FORGIVEN_MAX: usize = 2 * DIALIN_RUNS_MAX;
 
 // === agents that dial in at another node ===
 
-/// A node whose agents are connected says so again this often: a word that was lost is made up for in that time.
+/// Between two announcements of a node that agents are connected to it; a lost announcement is made up for by the
+/// next.
 pub const SERVING: Duration = Duration::from_secs(2);
-/// Not said for so long, they are not counted on: twice it may have been lost.
+/// After this long without an announcement a node is no longer assumed to have agents: two announcements may be lost.
 pub const SERVING_LAPSE: Duration = Duration::from_secs(7);
 /// Nodes with agents that are remembered; a fleet is far smaller.
 pub const SERVING_NODES_MAX: usize = 1024;
-/// Two nodes that have an attempt in common tell each other this often how much of it they have: what was lost is said
-/// again within twice that.
+/// Between two progress counts that nodes with a common attempt exchange: a lost message is resent within twice that.
 pub const TRUNK_COUNT: Duration = Duration::from_millis(500);
-/// Counts in a row that nobody listened to at the other node: it is gone. One alone may only have been cut off from Redis.
+/// Progress counts in a row that no process at the other node received: the node is gone. A single one may only mean
+/// that the node was cut off from Redis.
 pub const TRUNK_UNHEARD_MAX: u32 = 3;
-/// A node that says nothing for so long, while this one hears itself, is gone: one that sleeps has lost its lease by then.
+/// A node that is silent for this long, while this node receives its own messages, is gone: a suspended node has lost
+/// its lease by then.
 pub const TRUNK_SILENCE: Duration = Duration::from_secs(5);
-/// Words of one attempt that another node has said and that are not taken: a round trip's worth of the fastest agents,
-/// and with [`AGENT_EVENT_BYTES_MAX`] each 2 MiB at the most.
+/// Messages of one attempt that another node has sent and that are not yet taken: a round trip's worth of the fastest
+/// agents, and with [`AGENT_EVENT_BYTES_MAX`] each at most 2 MiB.
 pub const TRUNK_UNTAKEN_MAX: usize = 32;
-/// Orders of one attempt that are not known to have been heard, as many as its connection would take.
+/// Unacknowledged orders of one attempt: as many as the agent's connection would queue.
 pub const TRUNK_ORDERS_MAX: usize = INBOX_INPUTS_MAX + NEWS_MAX + 3;
-/// A node with which there was no call for so long is forgotten: what it had under way here ended long before.
+/// A node without a call for this long is forgotten: its attempts here ended long before.
 pub const TRUNK_MEMORY: Duration = Duration::from_secs(3600);
-/// Calls of one node that are over and remembered each by its number: more than it has under way at a time, and what
-/// comes later is older than any word on its way.
+/// Ended calls of one node that are remembered one by one by their number: more than a node has in progress at a
+/// time; a still later call number is newer than any message in flight.
 pub const TRUNK_OVER_MAX: usize = 16 * 1024;
-/// Between two questions who serves agents, while somebody waits for one.
+/// Between two queries for nodes that serve an agent, while a run waits for one.
 pub const TRUNK_ASK: Duration = Duration::from_millis(500);
 
 // === time ===
 
-/// A clock that differs by more than this from the time has stepped: it is doubted. What NTP corrects without a step,
-/// and what people's watches differ by, is less; a wrong zone, a lost battery or a bad server is more.
+/// A clock that differs by more than this from the node's time has stepped, and is not trusted. NTP's corrections
+/// without a step and the differences between people's watches are smaller; a wrong zone, a lost battery or a bad
+/// server causes more.
 pub const CLOCK_STEP: Duration = Duration::from_secs(60);
-/// A step is believed once it has lasted for this long: longer than an NTP client needs to find out that one of its
-/// servers lied.
+/// A step is accepted once it has lasted for this long: longer than an NTP client needs to detect a lying server.
 pub const CLOCK_BELIEF: Duration = Duration::from_secs(30);
 /// Readings of a clock that stepped agree while they differ by less than this.
 pub const CLOCK_AGREEMENT: Duration = Duration::from_secs(5);
 /// Readings of a clock that stepped agree only while less than this passes between them.
 pub const CLOCK_SILENCE: Duration = Duration::from_secs(10);
-/// The time is corrected by at most one part in so many of the time that passes: it runs at half or at one and a half
-/// times its pace, so that it never stands still or goes back, and 60 s are made up in two minutes.
+/// The time is corrected by at most one part in this many of the elapsed time: it runs at half or at one and a half
+/// times its pace, so that it never stops or goes back, and 60 s are made up in two minutes.
 pub const CLOCK_SLEW_PARTS: i64 = 2;
-/// Between two readings of the system's clock: a glitch of a second is seen, and it costs nothing.
+/// Between two readings of the system's clock: a glitch of one second is noticed, and the readings cost nothing.
 pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
-/// A system clock that differs by this much from the store's is warned about: certificates of agents and timestamps of
-/// logs go by the system's clock.
+/// A difference between the system clock and the store's clock from which on a warning is logged: certificates of
+/// agents and timestamps of logs depend on the system's clock.
 pub const CLOCK_SKEW_WARN: Duration = Duration::from_secs(5);
 
 // === ownership (ownership.md §1.6) ===
 
-/// A node's lease.
+/// Duration of a node's lease.
 pub const LEASE: Duration = Duration::from_secs(3);
 /// Between two renewals, ± 10 %.
 pub const LEASE_RENEW: Duration = Duration::from_millis(500);
 /// Subtracted from the lease by its holder, for clock rate and scheduling: 300 ms and 1 %.
 pub const LEASE_MARGIN: Duration = Duration::from_millis(330);
-/// A death is believed only after so much uninterrupted contact with the same store.
+/// A node's death is accepted only after this much uninterrupted contact with the same store.
 pub const LEASE_CONTACT: Duration = Duration::from_millis(3500);
-/// Between two looks for what nobody owns, doubled by jitter.
+/// Between two sweeps for sessions without an owner, doubled by jitter.
 pub const SWEEP: Duration = Duration::from_millis(750);
-/// Sessions on one page of what nobody owns, and claims of them that are under way at a time: enough that
-/// the way to the store and back counts little, and few enough that a node's other words do not wait.
+/// Sessions on one page of a sweep, and claims in flight at a time: enough that the round trip to the store hardly
+/// counts, and few enough that the node's other messages do not wait.
 pub const SWEEP_SESSIONS_MAX: u32 = 512;
-/// Between two words to an owner whose open turns are shown here, and two looks at its node's lease.
+/// Between two probes to the owner of a session with open turns that are shown here, and between two checks of its
+/// node's lease.
 pub const KNOCK: Duration = Duration::from_millis(250);
 /// Between two digests to a node that has not acknowledged.
 pub const BEACON: Duration = Duration::from_secs(1);
-/// A leaving owner waits so long for who would own a session: two words, and a store that is slow for a moment.
+/// A draining owner waits this long for a successor's reservation: two messages, and a store that is slow for a
+/// moment.
 pub const RESERVE_WITHIN: Duration = Duration::from_millis(250);
-/// Who has reserved a session looks this often whether it was handed over: the word of it may be lost.
+/// Between two checks of a successor whether a reserved session was handed over: the message may be lost.
 pub const RESERVED_LOOK: Duration = Duration::from_secs(1);
 /// An owner keeps an idle session this long.
 pub const SEAT_LINGER: Duration = Duration::from_secs(2);
-/// Base of the wait before an op of unknown outcome is asked again; doubled by jitter.
+/// Base of the wait before an op of unknown outcome is retried; doubled by jitter.
 pub const STORE_RETRY: Duration = Duration::from_millis(300);
-/// How long it is tried to learn whether an op of unknown outcome was done, before whoever can ask again is told to:
-/// one more try. A store that restarts is often back by then, and one that is away is not waited for.
+/// Time for which the gateway tries to learn the outcome of an unanswered op, before it tells the client to retry:
+/// one more try. A store that restarts is often back by then; the gateway does not wait for a store that is away.
 pub const STORE_DOUBT: Duration = Duration::from_millis(250);
-/// Sessions in one list: each costs the store a look at its head.
+/// Sessions in one list: each costs the store a read of its head.
 pub const LIST_SESSIONS_MAX: u32 = 200;
-/// Requests over HTTP that look through a list of sessions or a log at a time, of one node: each keeps the store at work for
-/// up to 10,000 facts, and its users share this.
+/// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to
+/// 10,000 facts, and the node's users share this.
 pub const READINGS_MAX: usize = 256;
 /// Facts in one page of a read.
 pub const READ_FACTS_MAX: u32 = 256;
 /// Bytes of facts in one page of a read.
 pub const READ_BYTES_MAX: usize = 512 * 1024;
-/// What a draining node gives its running turns: of the 20 s that a deploy may take it has to record what still
-/// runs, give its lease back and say goodbye in the rest.
+/// Time that a draining node gives its running turns: in the rest of the 20 s of a deploy it has to record what still
+/// runs, give its lease back and say goodbye.
 pub const DRAIN: Duration = Duration::from_secs(14);
-/// What recording may take then; what is not recorded is found by others all the same.
+/// Time for recording at the end of a drain; other nodes take over what is not recorded.
 pub const DRAIN_RECORD: Duration = Duration::from_secs(2);
 
 // === the wire between nodes, and snapshots ===
 
 /// One binary frame or snapshot (S-14).
 pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
-/// Words in one frame: the shortest take a fortieth of their memory on the way, so a hostile frame of
-/// full length could else take 40 MiB.
+/// Messages in one frame: the shortest take a fortieth of their memory on the wire, so a hostile frame of full length
+/// could otherwise take 40 MiB.
 pub const FRAME_WORDS_MAX: usize = 1024;
 
 // === the shell ===
 
-/// Inputs waiting for the switchboard: past it links are not read.
+/// Inputs queued for the switchboard: past it links are not read.
 pub const DRIVER_QUEUE_MAX: usize = 4096;
-/// Links that may come or go in one round of the scheduler, of some 60 steps. Each is several steps by itself, and
-/// then has its sessions shown to it: so together they take no more than half of what is done.
+/// Links that may come or go in one round of the scheduler, of some 60 steps. Each takes several steps and then a
+/// replay of its sessions, so together they take no more than half of the work.
 pub const TURNSTILE_MAX: usize = 8;
-/// Inputs the driver takes before it looks at its timers again.
+/// Inputs that the driver handles before it checks its timers again.
 pub const DRIVER_BATCH_MAX: usize = 256;
-/// Sessions of one embedded store that are closed off at most, about 10 MiB of names: where more are damaged, the disk
-/// is to be replaced, and the process says so and ends.
+/// Damaged sessions that one embedded store closes off at most, about 10 MiB of names: a disk with more damage is to
+/// be replaced, and the process logs that and exits.
 pub const STORE_DAMAGED_SESSIONS_MAX: usize = 100_000;
-/// Every page of a data file up to this size is looked at before it is used: at 1 GiB/s that takes 4 s. Of a larger one
-/// that was closed in order, damage shows where it is read.
+/// Size of a data file up to which every page is verified before use: at 1 GiB/s that takes 4 s. In a larger file
+/// that was closed properly, damage is detected where it is read.
 pub const STORE_VERIFIED_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Ops waiting for the embedded store's writer; one batch is [`STORE_BATCH_MAX`].
 pub const STORE_QUEUE_MAX: usize = 65_536;
@@ -467,26 +483,26 @@ pub const STORE_QUEUE_MAX: usize = 65_536;
 pub const STORE_BATCH_MAX: usize = 512;
 /// Free space the embedded store leaves: accepts are refused before the disk is full.
 pub const STORE_RESERVE_BYTES: u64 = 64 * 1024 * 1024;
-/// Bytes that a store in memory holds in all: with what the process needs beside them some 4 GiB, the memory of a small
-/// machine. It is for trials, and loses everything with the process; what needs more belongs on a disk.
+/// Total bytes of a store in memory: with the rest of the process some 4 GiB, the memory of a small machine. Such a
+/// store is for trials and loses everything with the process; larger data belongs on a disk.
 pub const MEMORY_STORE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
-/// Bytes from which on a session's gain or loss is counted for its user in Redis: in each turn two sums would be written
-/// some four times, a quarter of what the turn costs there. A quota is exceeded by less than this for each session that
-/// is owned.
+/// Change in a session's size from which on it is counted for the user in Redis: otherwise each turn would write two
+/// sums some four times, a quarter of the turn's cost there. A quota is exceeded by less than this for each owned
+/// session.
 pub const UNCOUNTED_BYTES_MAX: u64 = 4096;
-/// Sessions that are looked at in one step of a walk for `store.max_age`: some 5 ms of Redis.
+/// Sessions examined in one step of a scan for `store.max_age`: some 5 ms of Redis.
 pub const IDLE_SESSIONS_MAX: u32 = 256;
-/// Base of the wait between two such steps; doubled by jitter. A million sessions are walked through in an hour and a half.
+/// Base of the wait between two such steps; doubled by jitter. A scan of a million sessions takes an hour and a half.
 pub const IDLE_STEP: Duration = Duration::from_secs(1);
-/// Base of the wait between two such walks; doubled by jitter.
+/// Base of the wait between two such scans; doubled by jitter.
 pub const IDLE_WALK: Duration = Duration::from_secs(60);
 /// Connections of one process (a process may open 20,000 files on many machines).
 pub const CONNECTIONS_MAX: usize = 18_000;
-/// The same by QUIC, where they share one file: what a node may be told to hold (`listen.quic_connections`). At some 40 KB
-/// each it is 4 GB, and one core answers their beats.
+/// QUIC connections of one process, which share one file: the highest value of `listen.quic_connections`. At some 40
+/// KB each they take 4 GB, and one core answers their heartbeats.
 pub const QUIC_CONNECTIONS_MAX: usize = 100_000;
-/// Connections from one address that is not this machine's (S-16): an office behind one address fits in, and a
-/// hundred and eighty of them fill a node.
+/// Connections from one address other than this machine's (S-16): an office behind one address fits in, and 180 such
+/// addresses fill a node.
 pub const ADDRESS_CONNECTIONS_MAX: usize = 100;
 /// `state` events of one attempt that are recorded; more are dropped and counted.
 pub const AGENT_STATES_MAX: u32 = 1_000;
@@ -495,13 +511,13 @@ pub const AGENT_STATES_MAX: u32 = 1_000;
 
 /// Lines that are typed, or read from a pipe, ahead of the conversation.
 pub const CHAT_LINES_MAX: usize = 64;
-/// Text that waits to be shown while the editor is busy with keys (a search in the history): past it the chat waits,
-/// and the gateway is not read.
+/// Text that waits for display while the editor is busy with keys (a search in the history): past it the chat waits,
+/// and does not read from the gateway.
 pub const CHAT_UNSHOWN_BYTES_MAX: usize = 256 * 1024;
-/// Lines in the file of the history: some weeks of talking, and read in a moment.
+/// Lines in the history file: some weeks of use, and quick to read.
 pub const CHAT_HISTORY_LINES_MAX: usize = 1_000;
-/// The longest line that is remembered: what is longer was pasted, and nobody looks for it line by line.
+/// The longest line that the history keeps: a longer line was pasted, and nobody searches the history for it.
 pub const CHAT_HISTORY_LINE_BYTES_MAX: usize = 4 * 1024;
-/// A file of the history that is larger is not one of ours, each byte escaped as two, and is not read.
+/// A larger history file was not written by this program, even with each byte escaped as two, and is not read.
 pub const CHAT_HISTORY_BYTES_MAX: u64 =
     2 * (CHAT_HISTORY_LINES_MAX * (CHAT_HISTORY_LINE_BYTES_MAX + 1)) as u64;

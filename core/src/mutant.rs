@@ -1,29 +1,29 @@
-//! Planted bugs: mistakes somebody could make. One that survives the simulator's checkers is a
-//! missing checker. They exist only with the feature `mutants`; else [`planted`] is `false` and the
-//! compiler drops every trace.
+//! Deliberate bugs for the simulator: a bug that the simulator's checkers do not notice shows a missing checker. The
+//! bugs exist only with the feature `mutants`; otherwise [`planted`] is a constant `false` and the compiler removes
+//! every use.
 
 macro_rules! define_mutants {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A mistake somebody could make.
+        /// A deliberate bug, of a kind that a programmer could introduce.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Mutant {
-            /// None: the design as it is meant.
+            /// No bug: the intended design.
             #[default]
             None,
             $($(#[$doc])* $name,)*
         }
         impl Mutant {
-            /// Every planted bug.
+            /// Every deliberate bug.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
         }
     };
 }
 define_mutants! {
-    /// The store writes for anyone who once owned. (G1, I1)
+    /// The store accepts writes from any former owner. (G1, I1)
     NoFence,
-    /// The fence compares epochs with `>=` and forgets the nonce. (G1, I1)
+    /// The fence compares epochs with `>=` and ignores the nonce. (G1, I1)
     FenceByOrder,
-    /// Epochs count from the last one and forget the clock. (G1, I2)
+    /// Epochs count up from the previous one and ignore the clock. (G1, I2)
     EpochCounts,
     /// The same message may be accepted twice. (G2, I4)
     NoDedupe,
@@ -35,49 +35,49 @@ define_mutants! {
     LeaseRevives,
     /// Listener changes carry no stamp, so a late copy undoes a newer one.
     ListenUnstamped,
-    /// The owner learns of listeners only from words.
+    /// The owner learns of listeners only from peer messages.
     AppendIgnoresListeners,
-    /// Inputs that nobody owns are in no index. (G9)
+    /// Inputs of sessions without an owner are in no index. (G9)
     SweepSkipsFree,
-    /// Sessions of the dead are swept only while an input is open. (G9)
+    /// Sessions of dead nodes are swept only while an input is open. (G9)
     SweepSkipsQuiet,
-    /// Only the edge that rang looks after a dead owner. (G9)
+    /// Only the edge that rang takes care of a dead owner's session. (G9)
     NoSweep,
-    /// A node trusts its lease without looking at its own clock.
+    /// A node trusts its lease without checking its own clock.
     NoSelfFence,
-    /// The agent hears before the fact is durable. (G4)
+    /// The agent gets its order before the fact is durable. (G4)
     OrderEarly,
     /// Attempts are not bounded. (G8)
     NoPoison,
     /// A turn that may not be repeated is repeated.
     AlwaysRetry,
-    /// An agent that is busy is asked again at once, whenever it wants to be. (G3)
+    /// A busy agent is asked again at once, whatever time the agent gave. (G3)
     BusyAskedAtOnce,
-    /// An old attempt's output is taken for the new one's.
+    /// An old attempt's output is accepted as the new attempt's output.
     AttemptsMixed,
-    /// What an agent says under an earlier ownership is taken under the next. (G6)
+    /// Events that an agent sent under an earlier ownership are accepted under the next. (G6)
     ReportsUnfenced,
-    /// The end of the text is left to the chunks. (G6)
+    /// The end of the text is recorded in checkpoints only. (G6)
     TailUnsaved,
-    /// The payload in a bell is used without looking at what came before. (I6)
+    /// The payload of a doorbell is used without checking the entry before it. (I6)
     BellTrusted,
     /// An edge lets facts through that leave a gap. (G5)
     EdgeSkipsGap,
-    /// Nothing tells an edge that it missed the last fact. (G9)
+    /// No message tells an edge that it missed the last fact. (G9)
     NoBeacon,
-    /// Owners keep what is idle, and beacon for it. (G8)
+    /// Owners keep idle sessions, and send digests for them. (G8)
     IdleKept,
-    /// A new life of a node does not listen again.
+    /// A node with a new lease does not listen again.
     NoRelisten,
-    /// The same life is asked for twice, so a late copy of the first grant revives it.
+    /// The same lease id is requested twice, so a late copy of the first grant revives the lease.
     GrantRepeats,
-    /// A node asks for another life each time, though the last request is not answered yet.
+    /// A node requests a new lease id each time, though the last request is not answered yet.
     GrantAnew,
-    /// A death is believed after [`crate::limits::LEASE_CONTACT`] only, whatever the dead one's lease tells.
+    /// A death is accepted only after [`crate::limits::LEASE_CONTACT`], whatever the dead node's lease says.
     ContactOnly,
-    /// A node does not notice that the store forgot.
+    /// A node does not notice that the store lost its data.
     EraIgnored,
-    /// Who cannot be heard by the bus is struck from the listeners, leased or not.
+    /// A node that the bus cannot reach is removed from the listeners, with or without a lease.
     PruneUnheard,
     /// A reader's cursor is a number without an epoch.
     CursorBare,
@@ -85,7 +85,7 @@ define_mutants! {
     LateOutputWins,
     /// A cancel of a waiting input is forgotten. (ST-14)
     CancelSkipsQueued,
-    /// CANCEL_ACK is waited for without end. (LN-SR2)
+    /// The owner waits for CANCEL_ACK without a limit. (LN-SR2)
     CancelNeverForced,
     /// Control entries are read only when an input arrives. (G9)
     ControlUnread,
@@ -93,81 +93,82 @@ define_mutants! {
     AcceptEarly,
     /// A link that reads slowly is sent text without bound. (G8)
     CreditIgnored,
-    /// A link whose text has a hole is shown what follows it.
+    /// A link whose text has a gap is shown the text after the gap.
     TextSkipsGap,
-    /// Facts of a session are shown to whoever asks. (G7)
+    /// Facts of a session are shown to every user that asks. (G7)
     ReadUnchecked,
-    /// A snapshot forgets what waits.
+    /// A snapshot omits the waiting inputs.
     SnapshotForgetsQueue,
-    /// An input accepted while its session closed is left lying. (G3)
+    /// An input accepted while its session closed stays in the inbox. (G3)
     CloseLeavesInputs,
-    /// An interrupt waits behind what waited before it. (I6)
+    /// An interrupt waits behind the inputs that were waiting before it. (I6)
     InterruptQueues,
-    /// What is said again of an attempt that goes on is taken for new. (G6)
+    /// Events that a resumed attempt repeats are accepted as new. (G6)
     ResumeRepeats,
-    /// A state is recorded without saying how far its attempt is, so it is recorded again. (G6)
+    /// A state is recorded without the attempt's position, so it is recorded again after a resume. (G6)
     StateUnmarked,
-    /// An attempt that goes on and on with owner after owner is not counted. (G8)
+    /// An attempt that is resumed by owner after owner is not counted. (G8)
     ResumeUncounted,
-    /// An attempt that could go on begins again.
+    /// A resumable attempt starts from the beginning.
     ResumeRestarts,
-    /// A member that speaks is removed without waiting for it to stop. (SR-T11)
+    /// A speaking member is removed without waiting for it to stop. (SR-T11)
     RemovalHasty,
-    /// Who is to leave is asked the next question all the same. (SR-D5)
+    /// An agent that is about to leave is still given the next question. (SR-D5)
     LeaverAsked,
-    /// A change of members ends by its receipt alone. (G9)
+    /// A change of members ends only with its receipt. (G9)
     ChangeNeverFails,
-    /// What a run was handed and has not taken ends with it all the same. (ST-9)
+    /// Inputs that a run was handed and did not take end with the run all the same. (ST-9)
     SteerLost,
-    /// What a run has taken is asked again as a turn of its own. (ST-9)
+    /// An input that a run has taken is asked again as a turn of its own. (ST-9)
     SteerTwice,
-    /// A run ends without waiting for what its agent says to what it was given. (ST-9)
+    /// A run ends without waiting for its agent's answers to the inputs that it was handed. (ST-9)
     SteerUnawaited,
-    /// What an attempt that was lost had taken counts for the next one. (ST-9)
+    /// Inputs taken by a lost attempt count for the next attempt. (ST-9)
     SteerStaysTaken,
-    /// An agent is given an input before the fact is durable. (G4)
+    /// An agent is handed an input before the fact is durable. (G4)
     SteerEarly,
-    /// What another input stands in for is asked all the same. (ST-6)
+    /// An input that was replaced by another is asked all the same. (ST-6)
     ReplacedStays,
-    /// An input that stands in for another waits behind all that wait. (I6)
+    /// An input that replaces another waits behind all waiting inputs. (I6)
     ReplacementWaitsLast,
-    /// A handover does not wait for a person. (SR-F3)
+    /// A handover does not wait for a person's decision. (SR-F3)
     HandoverUnasked,
-    /// A handover that nobody decides on stays open. (G9)
+    /// A handover without a decision stays open. (G9)
     HandoverNeverExpires,
-    /// Who was handed a session is told of it with every turn. (SR-F6)
+    /// The agent that received a handover is told of the handover with every turn. (SR-F6)
     HandoverToldAgain,
-    /// A tool runner hears before the fact is durable. (G4)
+    /// A tool runner gets its order before the fact is durable. (G4)
     ActionEarly,
-    /// The next owner has done again what it finds open. (EV-N5)
+    /// The next owner runs the actions again that it finds open. (EV-N5)
     ActionRedone,
-    /// What a run asks for by the same name again is another action. (EV-N5)
+    /// A repeated request for an action, with the same name in the same run, starts another action. (EV-N5)
     ActionAskedAgain,
-    /// An action of which nothing is heard stays open. (G9)
+    /// An action without any report stays open. (G9)
     ActionNeverEnds,
-    /// An agent is told of a fact before that is durable. (G4)
+    /// An agent is sent a fact before the fact is durable. (G4)
     NewsEarly,
-    /// An agent is not told of every fact it has subscribed to. (EV-G1)
+    /// An agent is not sent every fact that it has subscribed to. (EV-G1)
     NewsSkipped,
-    /// Who has reserved a session waits for the word that it was handed over, which may be lost. (G9)
+    /// A successor that reserved a session waits for the handover message, which may be lost. (G9)
     ReservedForgotten,
     /// A session that is handed over keeps its epoch. (G1, I2)
     TransferKeepsEpoch,
     /// A session is claimed before it is in its claimer's index. (G9, I9)
     ClaimUnlisted,
-    /// A sweep clears registrations away that an op may still lean on. (G9, I3)
+    /// A sweep clears registrations that a pending op may still depend on. (G9, I3)
     IndexClearsYoung,
-    /// Who releases a session clears its registration away at once, though an op on its way may lean on it. (G9, I3)
+    /// An owner that releases a session clears its registration at once, though a pending op may depend on it. (G9,
+    /// I3)
     ReleaseClearsYoung,
-    /// An input for a session that nobody owns leans on a registration that may be gone. (G9, I3)
+    /// An input for a session without an owner depends on a registration that may be gone. (G9, I3)
     IndexStale,
-    /// A node of a fleet keeps the time of its own system though the store has told another.
+    /// A node of a fleet keeps the time of its own system though the store has given another time.
     ClockKeepsGuess,
-    /// A step of a clock is believed at once.
+    /// A step of a clock is accepted at once.
     ClockStepsAtOnce,
-    /// A small correction of a clock takes the time back.
+    /// A small correction of a clock moves the time back.
     ClockFallsBack,
-    /// A fact's time is earlier than that of the fact before.
+    /// A fact's time is earlier than the time of the previous fact.
     FactTimeFallsBack,
 }
 
@@ -180,11 +181,11 @@ mod active {
         static ACTIVE: Cell<Mutant> = const { Cell::new(Mutant::None) };
     }
 
-    /// Whether this bug is planted in the world this thread simulates.
+    /// Returns whether this bug is active in the world that this thread simulates.
     pub fn planted(mutant: Mutant) -> bool {
         ACTIVE.get() == mutant
     }
-    /// Plants a bug for this thread.
+    /// Activates a bug for this thread.
     pub fn plant(mutant: Mutant) {
         ACTIVE.set(mutant);
     }
@@ -193,7 +194,7 @@ mod active {
 #[cfg(feature = "mutants")]
 pub use active::{plant, planted};
 
-/// Whether this bug is planted: never, in a product build.
+/// Returns whether this bug is active: never, in a product build.
 #[cfg(not(feature = "mutants"))]
 pub const fn planted(_: Mutant) -> bool {
     false

@@ -1,10 +1,10 @@
-//! Planted bugs of whatever runs in a node: mistakes somebody could make, of which one named test has to go red. They exist
-//! only with the feature `planted`, which no build of the product has; else [`planted`] is `false` and the compiler drops
-//! every trace. Those of [`crate::mutant`] are chosen by thread, for the simulator; these by process.
+//! Deliberate bugs of a running node, each of which one named test must detect (`tests/planted.txt`). Only builds
+//! with the feature `planted` have them, no product build; otherwise [`planted`] is a constant `false` and each use
+//! is compiled away. The bugs of [`crate::mutant`] are chosen for a thread, by the simulator; these for the process.
 
 macro_rules! define_planted {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A mistake somebody could make.
+        /// A deliberate bug, of a kind that a programmer could introduce.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Planted {
             $($(#[$doc])* $name,)*
@@ -12,7 +12,7 @@ macro_rules! define_planted {
 
         #[cfg(feature = "planted")]
         impl Planted {
-            /// Every planted bug, by the name that [`VARIABLE`] chooses it by.
+            /// Every deliberate bug, with its name as a value of [`VARIABLE`].
             pub const ALL: &'static [(&'static str, Self)] = &[$((stringify!($name), Self::$name),)*];
         }
     };
@@ -20,251 +20,257 @@ macro_rules! define_planted {
 
 define_planted! {
     // --- connections and addresses ---
-    /// An address may have twice the connections of [`crate::limits::ADDRESS_CONNECTIONS_MAX`]: one host fills a node sooner.
+    /// An address may have twice [`crate::limits::ADDRESS_CONNECTIONS_MAX`] connections: one host fills a node
+    /// sooner.
     AddressBoundDoubled,
-    /// A connection that ends still counts for its address: an office is locked out for ever after its hundredth.
+    /// A connection that ends still counts for its address: an office is locked out for ever after its hundredth
+    /// connection.
     AddressNeverReleased,
-    /// Only /64 networks count, not the /56 and /48 that one customer has: 65,536 times the bound for whoever has those.
+    /// Only /64 networks count, not the /56 and /48 of one customer: the owner of such a network has 65,536 times the
+    /// bound.
     WideNetsUncounted,
-    /// Twice the bad credentials of [`crate::limits::AUTH_FAILURES_MAX`] are heard before an address is not.
+    /// Twice the bad credentials of [`crate::limits::AUTH_FAILURES_MAX`] are checked before an address is locked out.
     LockoutDoubled,
-    /// Addresses are remembered without bound for their bad credentials: memory for whoever has a network.
+    /// The number of addresses remembered for bad credentials is unbounded: the owner of a network can fill the
+    /// memory.
     LockoutTableUnbounded,
-    /// An address that is locked out over HTTP is heard over QUIC: keys are guessed there.
+    /// An address that is locked out over HTTP may still log in over QUIC, and guess keys there.
     QuicLockoutUnchecked,
-    /// A bad key in an HTTP request is not counted: keys are guessed there.
+    /// A bad key in an HTTP request is not counted, so keys can be guessed over HTTP.
     HttpGuessUncounted,
-    /// A bad token in `refresh` is not counted: tokens are guessed over a connection that is let in.
+    /// A bad token in `refresh` is not counted, so tokens can be guessed over an admitted connection.
     RenewalGuessUncounted,
-    /// A place of the node is lost with each connection that its address may not have: the node fills up for ever.
+    /// A connection slot of the node leaks with each connection over its address's limit: the node fills up for ever.
     CrowdedPlaceLost,
-    /// A place of the node is lost with each QUIC handshake that fails: the node fills up for ever.
+    /// A connection slot of the node leaks with each failed QUIC handshake: the node fills up for ever.
     QuicPlaceLost,
-    /// A user's connections count as held after they have ended: the user cannot come in any more.
+    /// A user's connections still count after they have ended: in the end the user cannot connect any more.
     ConnectionShareKept,
-    /// Connections by QUIC count among those of TCP: who comes by one transport shuts the other.
+    /// QUIC connections count among TCP connections: clients of one transport shut out the other's.
     QuicSharesTcpPool,
-    /// Requests over HTTP count for nobody's share: one user takes all connections of a node.
+    /// HTTP requests count for no user's share: one user can take all connections of a node.
     HttpShareUncounted,
-    /// Notes that a link has been shown weigh on its mailbox for ever: each link ends as a slow consumer.
+    /// Notes that were shown to a link count against its mailbox for ever: each link ends as a slow consumer.
     MailboxWeightKept,
-    /// A socket whose peer takes nothing is kept a hundred times as long: stalled requests fill a node.
+    /// A socket whose peer reads nothing is kept a hundred times as long: stalled requests fill a node.
     StalledSocketKept,
-    /// A message may have twice the fragments: each costs a frame of work for a byte.
+    /// A message may have twice the fragments: each fragment costs a frame of work for one byte.
     FragmentsDoubled,
     /// Twice the bad messages of [`crate::limits::BAD_MESSAGES_MAX`] are answered before a link is closed.
     BadMessagesDoubled,
-    /// Any number of messages waits before `welcome`.
+    /// Any number of messages may wait before `welcome`.
     WaitingUnbounded,
-    /// Written bytes are credited twice: a slow reader has twice the bytes under way that it may.
+    /// Written bytes are credited twice: a slow reader has twice the permitted bytes in flight.
     CreditTwice,
-    /// What is asked behind a `session_open` begins at once: the session is not there yet.
+    /// A request that follows a `session_open` starts at once, before the session exists.
     OrderOvertaken,
-    /// An answer that comes early is shown early: a client takes it for that of an earlier request.
+    /// An early answer is shown early: a client takes it for the answer to an earlier request.
     OrderAnswersCross,
-    /// A request that is never answered holds up its session for ever.
+    /// A request that is never answered blocks its session for ever.
     OrderNeverPassesOver,
-    /// Any number of requests waits behind one that is not answered.
+    /// Any number of requests may wait behind an unanswered one.
     OrderUnbounded,
-    /// What was answered keeps its place: nothing about the session is begun any more.
+    /// An answered request keeps its place in the order: no later request of the session starts.
     OrderPlaceKept,
-    /// An HTTP request that reads a page counts for nobody: one user keeps the store busy for all.
+    /// An HTTP request that reads a page counts for no user: one user keeps the store busy for all.
     ReadsUncounted,
-    /// A read counts after it is over: its user can read nothing any more.
+    /// A read still counts after its end: in the end its user can read nothing any more.
     ReadsKept,
-    /// A release that did not happen takes the session out of the book of its node: nobody looks after its input.
+    /// A release that was refused removes the session from its node's registration cache: no node takes care of its
+    /// input.
     RedisFencedReleaseForgets,
-    /// A token lets a connection live twice the grace after its end.
+    /// A connection may outlive its token by twice the grace period.
     TokenGraceDoubled,
-    /// A link that goes keeps its subscriptions in the books: its user cannot subscribe any more.
+    /// A link that closes stays in the subscription counts: in the end its user cannot subscribe any more.
     SubscriptionsKept,
-    /// What a link asked counts as waiting after its answer: it is answered `rate_limited` for ever after 64 requests.
+    /// A link's request counts as waiting after its answer: after 64 requests the link gets `rate_limited` for ever.
     AsksKept,
 
     // --- what a node holds for its users ---
-    /// The content of a turn counts after its end: the node runs nothing any more after 256 MiB.
+    /// The content of a turn counts after the turn's end: after 256 MiB the node runs no turns any more.
     ContentKept,
-    /// A session that its owner has given back counts for its user: the user cannot open any more.
+    /// A session that its owner has given back still counts for its user: in the end the user cannot open sessions.
     SessionShareKept,
-    /// A place for an attempt is lost with each call of an HTTP agent: the node asks nobody any more after 8,192.
+    /// A slot for an attempt leaks with each call of an HTTP agent: after 8,192 the node calls no agents any more.
     AttemptPlaceKept,
-    /// An input counts for the quota of whoever sends it, not of the user whose session keeps it.
+    /// An input counts against the quota of its sender, not of the user whose session stores it.
     QuotaOfTheAsker,
-    /// Stored bytes count from zero after a restart: the quota is had anew each time.
+    /// Stored bytes count from zero after a restart: each restart renews the quota.
     QuotaForgottenAtStart,
-    /// A deleted session's bytes count on: deleting frees no quota.
+    /// A deleted session's bytes still count: deleting frees no quota.
     QuotaKeptAtDeletion,
-    /// A snapshot counts beside the one that it takes the place of: a long session uses up its user's quota by itself.
+    /// A snapshot counts beside the snapshot that it replaces: one long session uses up its user's quota.
     QuotaOfEverySnapshot,
-    /// Inputs are accepted into the reserve of the disk: what is accepted cannot be ended.
+    /// Inputs are accepted into the reserve of the disk: an accepted input can then not be ended.
     DiskReserveUsed,
 
     // --- how often ---
-    /// A tenant's rate is counted for each of its keys: more keys, more rate.
+    /// A tenant's rate is counted for each of its keys: more keys give a higher rate.
     TenantRateByKey,
-    /// Rates of those who are not there are remembered without bound.
+    /// Rates of absent users are remembered without a bound.
     RatesNeverForgotten,
-    /// `refresh` may be said without end: each costs a signature.
+    /// `refresh` may be sent without a limit: each one costs a signature check.
     RefreshUnlimited,
-    /// `retry_after_ms` is rounded down: who comes when it is told comes too early.
+    /// `retry_after_ms` is rounded down: a client that waits exactly that long comes too early.
     RateWaitRoundedDown,
-    /// What stops work counts as work: a flood of requests keeps its own cancel out.
+    /// Requests that stop work count as work: a flood of requests blocks its own cancel.
     CancelTakesWork,
-    /// What the nodes of a fleet share has one bucket for work and for reading: resuming is refused after much work.
+    /// The rates that a fleet shares have one bucket for work and for reading: resuming is refused after much work.
     RedisRateOneLane,
 
     // --- the store of a fleet, and its bus ---
-    /// What was registered at one server is believed to be at the next: inputs lie there and nobody finds them.
+    /// A registration at one Redis server is assumed to exist at the next: no node finds the inputs there.
     RedisTrustsNewServer,
-    /// What was released stays in the index of its node for as long as that lives: each sweep reads all of it.
+    /// Released sessions stay in the index of their node for the node's life: each sweep reads all of them.
     RedisLeftNeverCleared,
-    /// Nodes that are dead count among the listeners of a session: after 64 of them nobody may listen.
+    /// Dead nodes count among the listeners of a session: after 64 of them no node may listen.
     RedisDeadListenersKept,
-    /// What was said to other nodes weighs on the outbox for ever: after 16 MiB nothing is said any more.
+    /// Messages sent to other nodes count against the outbox for ever: after 16 MiB none is sent any more.
     BusOutboxBytesKept,
-    /// What was heard weighs on the inbox for ever: after 32 MiB nothing is heard any more.
+    /// Received messages count against the inbox for ever: after 32 MiB none is received any more.
     BusInboxBytesKept,
     /// Nodes that never came back stay in the list of nodes.
     RollKeepsTheGone,
-    /// A node that leaves hands its sessions to a node that has no lease: they are nobody's until a sweep.
+    /// A leaving node hands its sessions to a node without a lease: the sessions have no owner until a sweep.
     HeirsMayBeDead,
-    /// The bytes of an inbox are not written back when inputs end: a session refuses everything after 1 MiB.
+    /// The bytes of an inbox are not written back when inputs end: after 1 MiB the session refuses every input.
     LuaInboxBytesKept,
-    /// The bytes of an inbox are not added up: its bound in bytes is none.
+    /// The bytes of an inbox are not added up, so the inbox has no bound in bytes.
     LuaInboxBytesUncounted,
-    /// An inbox takes one input more.
+    /// An inbox takes one input more than its bound.
     LuaInboxOneMore,
     /// A control lane has no bound.
     LuaControlUnbounded,
     /// A session may have twice the listeners of [`crate::limits::LISTENERS_MAX`].
     LuaListenersDoubled,
-    /// A late `unlisten` undoes the `listen` after it: a node hears nothing of what it shows.
+    /// A late `unlisten` undoes the `listen` after it: a node receives no facts of a session that it shows.
     LuaUnlistenUnstamped,
-    /// The leases of a node that is gone stay as a key for ever.
+    /// The key with the leases of a dead node stays for ever.
     LuaLeaseKeyKept,
     /// Deleting a session leaves its facts.
     LuaDeletionKeepsLog,
-    /// Message ids are forgotten while their facts are kept: what is said again is another turn.
+    /// Message ids are forgotten while their facts are kept: a resent message opens another turn.
     LuaExpiresEarly,
-    /// Facts are trimmed that no snapshot stands for: a session cannot be opened any more.
+    /// Facts without a snapshot of them are trimmed: the session cannot be opened any more.
     LuaTrimsPastSnapshot,
-    /// Whose a run is, is not looked at: any user of a tenant is told that it is there.
+    /// The owner of a run is not checked: any user of a tenant learns that the run exists.
     LuaFindForeign,
-    /// A registration is cleared away though it was renewed since: its session is found by nobody.
+    /// A registration is cleared though it was renewed since: no node finds its session.
     LuaUnregisterUnstamped,
-    /// A value is written whatever its version: of two changes of keys one is lost.
+    /// A value is written whatever its version: one of two concurrent key changes is lost.
     LuaPutAnyVersion,
-    /// A session that was deleted is listed.
+    /// A deleted session is listed.
     LuaListsDeleted,
     /// A page of facts may have any number of bytes.
     LuaReadsWithoutRoom,
-    /// What a node let through of a shared rate is not added up: each node has the rate for itself.
+    /// Operations that a node let through of a shared rate are not added up: each node has the whole rate.
     LuaOweForgets,
     /// A bucket of a shared rate is kept for ever.
     LuaRateKeyKept,
-    /// An input of a session that nobody owns is taken without a registration: no sweep finds it.
+    /// An input of a session without an owner is accepted without a registration: no sweep finds the input.
     LuaAcceptUnregistered,
-    /// Bytes that a session has not counted for its user when it is let go are never counted.
+    /// Bytes that a session has not yet counted for its user when the session is released are never counted.
     LuaReleaseUncounted,
-    /// Bytes that a session has not counted yet do not count against the quota of its own inputs.
+    /// Bytes that a session has not yet counted do not count against the quota of the session's own inputs.
     LuaQuotaSeesSumsOnly,
 
     // --- agents ---
-    /// A long piece's mark goes with each stretch of it: an agent that resumes leaves out what was not recorded.
+    /// A long piece's mark is repeated on each part of it: an agent that resumes leaves out text that was not
+    /// recorded.
     MarkOnEveryStretch,
-    /// An agent is read on however much of its text is not recorded.
+    /// An agent is read however much of its text is not recorded.
     UnsavedTextUnbounded,
-    /// An agent that sends signs of life and no words falls silent.
+    /// An agent that sends signs of life but no text times out as silent.
     AliveNotReported,
-    /// All that an agent is told of in a run has one idempotency key: it takes the second for a repeat.
+    /// All events that an agent is sent in a run have one idempotency key: the agent takes the second for a repeat.
     NewsWithRunKey,
-    /// All inputs that a running agent is handed have one idempotency key: it takes the second for a repeat.
+    /// All inputs that a running agent is handed have one idempotency key: the agent takes the second for a repeat.
     SteerWithRunKey,
-    /// An agent may answer any number of bytes.
+    /// An agent's answer may have any number of bytes.
     AgentBodyUnbounded,
     /// One event of an agent may have twice the bytes of [`crate::limits::AGENT_EVENT_BYTES_MAX`].
     AgentEventDoubled,
-    /// What an agent says in `Retry-After` is told to nobody.
+    /// An agent's `Retry-After` is not passed on.
     AgentRetryAfterIgnored,
-    /// An agent may say in `Retry-After` any time.
+    /// An agent's `Retry-After` is not capped.
     AgentRetryAfterUncapped,
-    /// An agent that goes on for a new owner is not told of a cancel: it works on for nobody.
+    /// An agent that was resumed by a new owner is not sent a cancel, and works on without a purpose.
     ResumedNotCancelled,
-    /// A run's token is good after the run.
+    /// A run's token stays valid after the run.
     RunTokenKept,
-    /// An agent that died at its answer is asked again on another connection: it works twice.
+    /// An agent that died while answering is asked again on another connection: it does the work twice.
     AnsweredAskedAgain,
-    /// A connection is kept though its server has said that it closes: the next request meets the close.
+    /// A connection is kept though its server announced that it closes: the next request meets the close.
     KeepAliveNotHeeded,
-    /// An agent whose health page says that it is ill counts as healthy.
+    /// An agent whose health page reports a failure counts as healthy.
     IllAgentIsBack,
-    /// The runs of a connection of an agent are never taken off: after 128 it is given none any more.
+    /// Ended runs still count for the agent's connection: after 128 the connection is given no runs any more.
     DialinRunsKept,
-    /// The connections of one tenant's agents may take all places.
+    /// The connections of one tenant's agents may take all slots.
     DialinTenantTakesAll,
-    /// Connections of agents that are gone are shown as open.
+    /// Closed connections of agents are shown as open.
     DialinGaugeKept,
     /// An agent of one tenant is given the runs of another.
     DialinReachIgnored,
-    /// An agent may send bad messages without end.
+    /// An agent may send any number of bad messages.
     DialinBadForgiven,
-    /// An agent that dials in may answer any number of bytes.
+    /// The answer of an agent that dials in may have any number of bytes.
     DialinBodyUncounted,
-    /// The tool runners of one tenant may take all places.
+    /// The tool runners of one tenant may take all slots.
     RunnerTenantTakesAll,
     /// A tool runner of one tenant is given the actions of another.
     RunnerReachIgnored,
-    /// Output that was left out is not said to be.
+    /// A gap where output was left out is not reported.
     OutputGapHidden,
 
     // --- HTTP ---
-    /// Pages cannot read when to try again.
+    /// CORS does not let pages read when to try again.
     CorsExposesNothing,
-    /// A cache gives one origin's answer to another.
+    /// A cache may give one origin's answer to another origin.
     CorsVaryMissing,
-    /// A refusal says in its body when to try again and not in its header.
+    /// A refusal says when to try again in its body but not in its header.
     RetryAfterHeaderMissing,
-    /// A body may have twice the bytes.
+    /// A body may have twice the permitted bytes.
     HttpBodyDoubled,
-    /// Whoever resumes by `Last-Event-ID` is not told that the store forgot what it has seen.
+    /// A client that resumes by `Last-Event-ID` is not told that the store lost facts which the client has seen.
     LastEventIdWithoutEpoch,
     /// A page of facts may have any number of bytes.
     HttpPageUnbounded,
-    /// A stream does not give its credit back: it stands still after 256 KiB.
+    /// A stream does not return its credit: it stalls after 256 KiB.
     HttpCreditKept,
-    /// A stream goes on after its token has ended.
+    /// A stream continues after its token has expired.
     StreamOutlivesToken,
-    /// A call that nobody can come back for runs on after its client is gone.
+    /// A call that cannot be resumed runs on after its client has disconnected.
     HangUpNotCancelled,
-    /// Places for long requests are never given back: after 256 there are none.
+    /// Slots for long requests are never released: after 256 requests there are none.
     LongCallPlaceLost,
-    /// A node that drains takes new turns.
+    /// A draining node accepts new turns.
     DrainTakesTurns,
 
     // --- keys and tokens ---
-    /// A key that ends by itself leaves its connections open.
+    /// A key that expires leaves its connections open.
     EndedKeyStays,
-    /// The sessions of named calls are named without their user: a user's call meets another's session.
+    /// Sessions of named calls are named without their user: a user's call may reach another user's session.
     CallNamesWithoutUser,
-    /// The keys of an identity provider that is away are good for ever.
+    /// The keys of an unreachable identity provider stay valid for ever.
     ProviderKeysKept,
-    /// Whoever shows a token that names an unknown key has the provider asked each time.
+    /// Each token that names an unknown key causes a request to the identity provider.
     ProviderAskedByAnyone,
 
     // --- what operators see ---
-    /// Connections that have ended are shown as open.
+    /// Closed connections are shown as open.
     LinkGaugeKept,
-    /// Ops that were answered are shown as waiting.
+    /// Answered ops are shown as waiting.
     StoreWaitingKept,
     /// `POST` is counted as `other`.
     PostCountedAsOther,
-    /// A store that has come back is shown as away: the node gets no work any more.
+    /// A store that has come back is shown as unreachable: the node gets no work any more.
     StoreStaysAway,
 
     // --- the switchboard ---
-    /// A node that listens to a session without showing it never says that it does not: its owner tells it of everything.
+    /// A node that listens to a session without showing it never unlistens: the owner keeps sending it every fact.
     NeverUnlistened,
-    /// Retention trims the first fact of the turn that is open.
+    /// Retention trims the first fact of the open turn.
     TrimsFirstFact,
 }
 
@@ -279,7 +285,8 @@ mod active {
 
     static CHOSEN: OnceLock<Option<Planted>> = OnceLock::new();
 
-    /// Whether this bug is planted in this process. The choice is read once; names that others know are none here.
+    /// Returns whether this bug is active in this process. The environment is read once; an unknown name activates
+    /// nothing here.
     pub fn planted(bug: Planted) -> bool {
         let chosen = || {
             let name = std::env::var(VARIABLE).ok()?;
@@ -292,7 +299,7 @@ mod active {
 #[cfg(feature = "planted")]
 pub use active::planted;
 
-/// Whether this bug is planted: never, in a product build.
+/// Returns whether this bug is active: never, in a product build.
 #[cfg(not(feature = "planted"))]
 pub const fn planted(_: Planted) -> bool {
     false

@@ -1,8 +1,8 @@
-//! Content of conversations, which must never reach a log (S-38).
+//! A wrapper for conversation content, which must never be written to a log (S-38).
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Something a person said or was told. Prints as its size only.
+/// Content of a conversation. `Debug` prints its size only.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Private<T>(pub T);
@@ -20,7 +20,7 @@ impl<T> From<T> for Private<T> {
 }
 
 impl<T: AsRef<str>> Private<T> {
-    /// The content itself; whoever calls this must not log it.
+    /// Returns the content; the caller must not log it.
     pub fn reveal(&self) -> &str {
         self.0.as_ref()
     }

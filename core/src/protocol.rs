@@ -1,4 +1,5 @@
-//! What travels: inputs, facts, orders and refusals.
+//! Messages between the parts of a fleet: inputs, facts, orders, reports and refusals, with their JSON and binary
+//! forms.
 pub mod action;
 pub mod agent;
 pub mod codec;

@@ -1,35 +1,33 @@
-//! How often something may be done: the generic cell rate algorithm (GCRA, ITU-T I.371 annex A), which keeps one
-//! time per bucket and needs no timer.
-//!
-//! - [`share`]: a bucket of several nodes.
+//! Rate limits by the generic cell rate algorithm (GCRA, ITU-T I.371 annex A), which keeps one time per bucket and
+//! needs no timer. [`share`] holds buckets that several nodes share.
 pub mod share;
 
 use crate::limits;
 use crate::time::Mono;
 use std::time::Duration;
 
-/// So many in so long, and how many of them may come at once.
+/// A permitted rate with its burst size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Between two, where they come evenly.
+    /// Time between two permitted operations when they are evenly spaced.
     interval: Duration,
-    /// How far ahead of that they may be.
+    /// Longest lead of operations over even spacing (the tolerance of GCRA).
     ahead: Duration,
 }
 
 // === impl Rate ===
 
 impl Rate {
-    /// So many in so long; none where that is nothing, or more than one in a nanosecond. A bucket holds what
-    /// [`limits::RATE_BURST`] allows, and no less than [`limits::RATE_BURST_MIN`].
+    /// Creates a rate of `count` per `period`; returns `None` for a count of zero or more than one per nanosecond.
+    /// The burst is what [`limits::RATE_BURST`] allows, and at least [`limits::RATE_BURST_MIN`].
     pub fn new(count: u32, period: Duration) -> Option<Self> {
         let interval = period.checked_div(count).filter(|interval| !interval.is_zero())?;
         let least = interval * (limits::RATE_BURST_MIN - 1);
         Some(Self { interval, ahead: limits::RATE_BURST.saturating_sub(interval).max(least) })
     }
 
-    /// One more, of a bucket that is full again at `full`: when it is full again after this one, or after how
-    /// long there is room for it. A bucket that was never used is full at any time that has passed.
+    /// Takes one unit of a bucket that is full again at `full`. Returns the new time at which the bucket is full, or
+    /// the time to wait until there is room. A bucket that was never used may be given any past time as `full`.
     pub fn next(self, full: Mono, now: Mono) -> Result<Mono, Duration> {
         let full = full.max(now);
         match (full - now).checked_sub(self.ahead) {
@@ -38,23 +36,23 @@ impl Rate {
         }
     }
 
-    /// What may come at once.
+    /// Returns the number of operations that may come at once.
     pub fn burst(self) -> u32 {
         let more = self.ahead.as_nanos() / self.interval.as_nanos();
         u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// A bucket is full so much later after so many.
+    /// Returns how much later a bucket is full after `count` operations.
     pub fn cost(self, count: u32) -> Duration {
         self.interval.saturating_mul(count)
     }
 
-    /// Of what nodes share one may take so many before it tells the others.
+    /// Returns how many operations of a shared rate a node may let through before it reports them to the store.
     pub fn part(self) -> u32 {
         (self.burst() / limits::RATE_TELL_PARTS).max(1)
     }
 
-    /// The longest that anybody is made to wait for what others took.
+    /// Returns the longest time that a caller is made to wait for operations that other nodes let through.
     pub fn debt_max(self) -> Duration {
         self.cost(self.burst()).saturating_mul(limits::RATE_DEBT_BURSTS_MAX)
     }
@@ -96,7 +94,7 @@ mod tests {
         assert_eq!(Rate::new(u32::MAX, Duration::from_nanos(1)), None);
     }
 
-    /// Whatever is tried when, no window of time has more than the rate and a burst in it.
+    /// Checks random sequences: no window of time holds more operations than the rate and one burst allow.
     ///
     /// Covers: S-17.
     #[test]

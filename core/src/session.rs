@@ -1,4 +1,4 @@
-//! One session: its state as a projection of its log, and the machine that owns it.
+//! One session: its state as a projection of its log, and the state machine that its owner runs.
 mod acting;
 mod actions;
 mod attempt;

@@ -1,7 +1,6 @@
-//! Fair shares of what a node's users hold at a time: attempts, bytes, sessions, connections, subscriptions.
-//! A ledger only counts and refuses; it stops nothing that runs. The switchboard and the shell call it.
-//!
-//! - [`queue`]: the order in which holders that wait for a place get one.
+//! Fair shares of resources that a node's users hold: attempts, bytes, sessions, connections, subscriptions. A ledger
+//! only counts and refuses; it stops nothing that runs. The switchboard and the gateway call it. [`queue`] defines
+//! the order in which waiting holders are served.
 pub mod queue;
 
 use crate::id::{Principal, TenantId, UserId};
@@ -48,14 +47,14 @@ pub enum Over {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     capacity: u64,
-    /// None: all users are one, and only the capacity bounds them.
+    /// `None`: all users count as one, and only the capacity bounds them.
     shares: Option<Shares>,
     held: u64,
     tenants: BTreeMap<TenantId, TenantAccount>,
     refused: u64,
 }
 
-/// Amounts held by users of one tenant; none of them is zero.
+/// Amounts held by users of one tenant; no entry is zero.
 #[derive(Clone, Debug, Default)]
 struct TenantAccount {
     held: u64,
@@ -73,10 +72,10 @@ impl From<&Principal> for Account {
 // === impl Fraction ===
 
 impl Fraction {
-    /// The whole.
+    /// The whole (1000 thousandths).
     pub const WHOLE: Self = Self(1000);
 
-    /// Returns a fraction of so many thousandths; none for zero and for more than the whole.
+    /// Returns a fraction in thousandths; `None` for zero and for more than the whole.
     pub const fn of_thousandths(thousandths: u16) -> Option<Self> {
         if thousandths >= 1 && thousandths <= 1000 { Some(Self(thousandths)) } else { None }
     }
@@ -95,7 +94,7 @@ impl Fraction {
 // === impl Shares ===
 
 impl Default for Shares {
-    /// Returns three quarters for a tenant of its node and for a user of its tenant.
+    /// Returns three quarters of the node for a tenant and three quarters of the tenant for a user.
     fn default() -> Self {
         Self { tenant: Fraction(750), user: Fraction(750) }
     }
@@ -128,7 +127,7 @@ impl Ledger {
         (!admits).then_some(Over::User)
     }
 
-    /// Returns whether a further amount may be held, and counts it as refused where it may not.
+    /// Returns whether a further amount may be held, and counts a refusal if the amount may not be held.
     pub fn check(&mut self, account: &Account, amount: u64) -> Result<(), Over> {
         let over = self.over(account, amount);
         self.refused += u64::from(over.is_some());
@@ -142,7 +141,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Counts an amount that is held whatever the bounds are, such as a session taken over from a lost node.
+    /// Counts an amount that is held regardless of the bounds, such as a session taken over from a lost node.
     pub fn force(&mut self, account: &Account, amount: u64) {
         self.held += amount;
         if self.shares.is_none() || amount == 0 {
@@ -178,12 +177,12 @@ impl Ledger {
         self.held
     }
 
-    /// Returns how often an amount was refused since the start.
+    /// Returns the number of refusals since the start.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Returns the amount that may be held in all.
+    /// Returns the total amount that may be held.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }

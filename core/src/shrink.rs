@@ -1,10 +1,10 @@
-//! Giving memory back. A `BTreeMap` that was emptied keeps a node with room for eleven entries, and most
-//! maps of an idle session or link are empty: there are as many of them as there are clients (G-15).
+//! Frees the memory of emptied maps. An emptied `BTreeMap` keeps a node with room for eleven entries, and most maps
+//! of an idle session or link are empty; their number grows with the number of clients (G-15).
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A collection that can give its last node back.
+/// A collection that can free its last node.
 pub trait Shrink {
-    /// Gives back what an empty collection holds; one that is not empty stays as it is.
+    /// Frees the memory that an empty collection holds; a collection with entries stays unchanged.
     fn shrink_if_empty(&mut self);
 }
 

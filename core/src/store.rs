@@ -1,7 +1,6 @@
-//! The whole language of the store, as data. Every op is one atomic step, and safe to repeat.
-//!
-//! [`Shelf`] is its deterministic model: the reference that the embedded store and Redis must answer
-//! like, and the simulator's store.
+//! The operations of a store and their replies, as data; every op is one atomic step and safe to repeat. [`Shelf`] is
+//! the deterministic model: the embedded store and Redis must answer as the model does, and the simulator uses it as
+//! its store.
 mod meter;
 mod op;
 pub mod quota;

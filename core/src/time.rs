@@ -1,8 +1,8 @@
-//! Time as a value: machines are told it, they never ask.
+//! Time as values: the driver passes the current time to machines, which never read a clock.
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Monotonic time since the node started. For timers and leases; never written down.
+/// Monotonic time since the node started. For timers and leases; never stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mono(pub Duration);
 
@@ -11,34 +11,35 @@ pub struct Mono(pub Duration);
 #[serde(transparent)]
 pub struct Millis(pub u64);
 
-/// The two readings every `handle_*` call is given. `mono` never goes back.
+/// The two clock readings that every `handle_*` call is given. `mono` never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// For timers and leases.
     pub mono: Mono,
-    /// For what gets written down: the store's clock as last replied, plus what passed since.
+    /// For stored values: the store's clock as of its last reply, plus the time elapsed since.
     pub store: Millis,
 }
 
-/// When a machine next wants to be woken, and why.
+/// The time at which a machine next wants to be woken, with a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
     /// The earliest useful wake-up.
     pub at: Mono,
-    /// A name for logs and metrics; never decided on.
+    /// A label for logs and metrics; no decision depends on the label.
     pub why: &'static str,
 }
 
 impl Now {
-    /// Returns the moment, by the monotonic clock, at which the store's clock will read `at`; at the latest after
-    /// `most`, as long as such a deadline is ever set: one that lies further ahead was set by a clock that was wrong.
+    /// Returns the monotonic time at which the store's clock will read `at`, but no later than `most` from now.
+    /// `most` is the longest period for which such a deadline is ever set: a deadline further ahead was set by a
+    /// clock that was wrong.
     pub fn mono_at(&self, at: Millis, most: Duration) -> Mono {
         self.mono + Duration::from_millis(at.0.saturating_sub(self.store.0)).min(most)
     }
 }
 
 impl Millis {
-    /// This many milliseconds later.
+    /// Returns the time `wait` later.
     pub fn after(self, wait: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
     }
@@ -58,7 +59,7 @@ impl std::ops::Sub for Mono {
     }
 }
 
-/// A time as people and CloudEvents write it.
+/// Serialisation of a time in the format of RFC 3339, which CloudEvents use.
 pub(crate) mod rfc3339 {
     use super::Millis;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

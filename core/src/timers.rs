@@ -1,4 +1,4 @@
-//! Named timers in O(log n): set, move, clear and fire.
+//! Keyed timers: set, move, clear and fire in O(log n). Machines use them to compute their next deadline.
 use crate::time::{Deadline, Mono};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,24 +38,24 @@ impl<K: Ord + Clone> Timers<K> {
             self.set(name, at);
         }
     }
-    /// Sets or clears.
+    /// Sets the timer, or clears the timer when `at` is `None`.
     pub fn put(&mut self, name: K, at: Option<Mono>) {
         match at {
             Some(at) => self.set(name, at),
             None => self.clear(&name),
         }
     }
-    /// Forgets a timer.
+    /// Removes a timer.
     pub fn clear(&mut self, name: &K) {
         if let Some(was) = self.by_name.remove(name) {
             self.by_time.remove(&(was, name.clone()));
         }
     }
-    /// When a timer is due.
+    /// Returns the time at which a timer is due.
     pub fn at(&self, name: &K) -> Option<Mono> {
         self.by_name.get(name).copied()
     }
-    /// Takes the earliest timer that is due.
+    /// Removes and returns the earliest timer that is due.
     pub fn pop_due(&mut self, now: Mono) -> Option<K> {
         let (at, _) = self.by_time.first().filter(|(at, _)| *at <= now)?;
         let first = (*at, self.by_time.first()?.1.clone());
@@ -63,15 +63,15 @@ impl<K: Ord + Clone> Timers<K> {
         self.by_name.remove(&first.1);
         Some(first.1)
     }
-    /// The earliest deadline.
+    /// Returns the earliest deadline, with the label `why`.
     pub fn next(&self, why: &'static str) -> Option<Deadline> {
         self.by_time.first().map(|(at, _)| Deadline { at: *at, why })
     }
-    /// How many are set.
+    /// Returns the number of timers that are set.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
-    /// Whether none is set.
+    /// Returns whether no timer is set.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

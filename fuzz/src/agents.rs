@@ -1,4 +1,4 @@
-//! What agents answer: a body of server-sent events, in pieces of any size.
+//! Fuzz target for agents' answers: a body of server-sent events, cut into pieces of any size.
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::Request;
@@ -11,13 +11,14 @@ use turnway_core::limits::{
     ACTION_DATA_BYTES_MAX, AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX, SUBSCRIBE_TYPES_MAX,
 };
 
-/// Between the two ends.
+/// Capacity of the pipe between both ends.
 const PIPE_BYTES: usize = 64 * 1024;
-/// The head of every answer; its body ends with the connection.
+/// Head of every answer; the body ends with the connection.
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
 
-/// The first byte is the size of the pieces, and whether events must have names; the rest is the body. Events
-/// come until one is the last. Understood are all but the last, and it too if it is what an agent should say.
+/// Reads events until the last one. The first byte gives the size of the pieces and whether events must have
+/// names; the rest is the body. Returns the number of events understood: all but the last, and the last too if
+/// it is valid.
 pub fn events(bytes: &[u8]) -> usize {
     let (Some((&step, body)), Some(run)) = (bytes.split_first(), run()) else { return 0 };
     let named = step & 0x80 != 0;
@@ -25,7 +26,7 @@ pub fn events(bytes: &[u8]) -> usize {
     runtime.block_on(async {
         let (ours, mut agent) = tokio::io::duplex(PIPE_BYTES);
         let speak = async move {
-            // It waits to be asked: what comes before is no answer.
+            // Waits for the request: bytes before it are no answer.
             let _ = agent.read(&mut [0; 256]).await;
             let _ = agent.write_all(HEAD).await;
             for piece in body.chunks(usize::from(step & 0x7f).max(1)) {
@@ -43,7 +44,7 @@ pub fn events(bytes: &[u8]) -> usize {
                 let answer =
                     ask.send_request(request.expect("a request")).await.expect("it has a right head");
                 let mut events = Events::new(answer.into_body(), named);
-                // Each event but the last has at least one byte and a blank line.
+                // Each event but the last takes at least one byte and a blank line.
                 for count in 0..=body.len() {
                     let said = events.next(&run).await;
                     hold(&said);
@@ -75,7 +76,7 @@ pub fn events(bytes: &[u8]) -> usize {
     })
 }
 
-/// What every event promises.
+/// Asserts the invariants of an event.
 fn hold(said: &Said) {
     match said {
         Said::Delta { text, .. } => assert!(text.len() <= AGENT_EVENT_BYTES_MAX, "{} bytes", text.len()),

@@ -1,4 +1,4 @@
-//! What clients send: messages, bodies of requests, cursors, queries.
+//! Fuzz targets for input from clients: messages, request bodies, cursors and queries.
 use http::Uri;
 use serde_json::Value;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use turnway_core::id::{NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Millis, Mono, Now};
 
-/// What a refusal may tell at the most: it never repeats what was sent.
+/// Maximum length of a refusal, which must not repeat the input.
 const REFUSAL_BYTES_MAX: usize = 300;
-/// Outputs of a link for one message, at the most: a `hello` with all its subscriptions, and an answer.
+/// Maximum outputs of a link for one message: a `hello` with all its subscriptions, and an answer.
 const OUTPUTS_MAX: usize = 128;
 
 fn text(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-/// Messages of a client, a line each: to the parser, and to a link that has been greeted and one that has not.
+/// Feeds each line as a client's message to the parser, to a link after `hello` and to a link before it.
 pub fn message(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
     let (mut stranger, mut friend) = (link(), link());
@@ -56,7 +56,7 @@ fn link() -> Link {
     Link::new(now(), config)
 }
 
-/// Tells a link, and lets it have what it asks for. All it writes is JSON.
+/// Feeds a link a message and answers its requests. Asserts that everything it writes is JSON.
 fn hear(link: &mut Link, text: &str) {
     link.handle_input(now(), Input::Text(text.to_owned()));
     let mut outputs = 0;
@@ -87,7 +87,7 @@ fn hear(link: &mut Link, text: &str) {
     }
 }
 
-/// The body of a turn over HTTP.
+/// Parses the body of a turn over HTTP.
 pub fn turn(bytes: &[u8]) -> usize {
     let (Some(text), Ok(session)) = (text(bytes), SessionId::parse("s1")) else { return 0 };
     match parse_turn(text, &session) {
@@ -102,7 +102,7 @@ pub fn turn(bytes: &[u8]) -> usize {
     }
 }
 
-/// The body of a call of an OpenAI client.
+/// Parses the body of a call of an OpenAI client.
 pub fn openai(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
     match Call::parse(text) {
@@ -115,7 +115,7 @@ pub fn openai(bytes: &[u8]) -> usize {
     }
 }
 
-/// `Last-Event-ID` of both kinds: what is read is written the same.
+/// Parses `Last-Event-ID` of both kinds, and asserts that a cursor is written as it was read.
 pub fn cursors(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
     let (cursor, place) = (Cursor::parse(text), log::place(text));
@@ -128,7 +128,7 @@ pub fn cursors(bytes: &[u8]) -> usize {
     usize::from(cursor.is_ok()) + usize::from(place.is_ok())
 }
 
-/// A request's target with its query.
+/// Parses a request's target with its query.
 pub fn query(bytes: &[u8]) -> usize {
     let Ok(uri) = Uri::try_from(bytes) else { return 0 };
     let Ok(query) = Query::of(&uri) else { return 0 };

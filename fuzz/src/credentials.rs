@@ -1,4 +1,4 @@
-//! What somebody shows at the door, and what it is held against.
+//! Fuzz targets for credentials, and for the keys that credentials are verified with.
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +13,7 @@ use turnway::door::token::{LEEWAY, kid, verify};
 use turnway_core::id::TenantId;
 use turnway_core::time::Millis;
 
-/// The one key that opens anything; also what the fuzzer begins with.
+/// The only valid API key; also part of the corpus.
 const KNOWN: &str = "twk_abcdefghij_abcdefghijklmnopqrstuvwxyz";
 const NOW: Millis = Millis(1_764_000_000_000);
 
@@ -40,7 +40,7 @@ static RING: LazyLock<Keyring> = LazyLock::new(|| {
     ring
 });
 
-/// The one token that is good, of the one key there is.
+/// The only valid token, signed with the only known key.
 const GOOD: &str = include_str!("../corpus/token/good");
 
 static ISSUER: LazyLock<(Issuer, KeySet)> = LazyLock::new(|| {
@@ -53,7 +53,7 @@ static ISSUER: LazyLock<(Issuer, KeySet)> = LazyLock::new(|| {
     (issuer, KeySet::parse(include_bytes!("../corpus/key_set/one")).expect("a set"))
 });
 
-/// A token of an identity provider. Nobody makes another good one without its secret.
+/// Verifies a token. No other token is valid, because a valid one needs the provider's secret.
 pub fn token(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let (issuer, keys) = &*ISSUER;
@@ -61,7 +61,7 @@ pub fn token(bytes: &[u8]) -> usize {
     usize::from(kid(text).is_some())
 }
 
-/// A provider that signs whatever it is given.
+/// A provider that signs every token.
 static SIGNER: LazyLock<(Ed25519KeyPair, KeySet)> = LazyLock::new(|| {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a key");
     let x = URL_SAFE_NO_PAD.encode(pair.public_key().as_ref());
@@ -69,8 +69,8 @@ static SIGNER: LazyLock<(Ed25519KeyPair, KeySet)> = LazyLock::new(|| {
     (pair, KeySet::parse(set.as_bytes()).expect("a set"))
 });
 
-/// A header and claims, a line each, or claims alone, as their provider has signed them: what is behind the signature
-/// is read too.
+/// Verifies a signed token whose header and claims, one line each, or claims alone, are the input, so that the
+/// code behind the signature check is reached.
 pub fn token_claims(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let (header, claims) = text.split_once('\n').unwrap_or((r#"{"alg":"EdDSA","kid":"k"}"#, text));
@@ -86,7 +86,7 @@ pub fn token_claims(bytes: &[u8]) -> usize {
     }
 }
 
-/// The public keys of a provider, and a token held against them.
+/// Parses a provider's public keys, and verifies a token with them.
 pub fn key_set(bytes: &[u8]) -> usize {
     let Ok(keys) = KeySet::parse(bytes) else { return 0 };
     assert!(!keys.is_empty() && keys.len() <= 64);
@@ -94,7 +94,8 @@ pub fn key_set(bytes: &[u8]) -> usize {
     keys.len()
 }
 
-/// An API key. It is read as it is written, and opens nothing unless it is the one that does.
+/// Parses an API key. Asserts that the key is written as it was read, and that no key but the known one is
+/// accepted.
 pub fn api_key(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     assert!(KeyId::parse(text).is_none_or(|id| id.as_str() == text));
@@ -105,7 +106,7 @@ pub fn api_key(bytes: &[u8]) -> usize {
     1
 }
 
-/// What the store has of a key: what is read is written and read the same.
+/// Parses a stored key record, and asserts that the record survives a round trip.
 pub fn key_record(bytes: &[u8]) -> usize {
     let Ok(record) = serde_json::from_slice::<Record>(bytes) else { return 0 };
     let json = serde_json::to_vec(&record).expect("JSON");

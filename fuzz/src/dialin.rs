@@ -1,4 +1,4 @@
-//! What an agent says that has dialed in: messages, a line each, about a run that it was ordered.
+//! Fuzz target for messages of a dial-in agent, one a line, about a run that was ordered.
 use turnway_bindings::dialin::said::Said;
 use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
 use turnway_bindings::link::Capabilities;
@@ -8,11 +8,11 @@ use turnway_core::protocol::agent::{Invoke, Order};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::time::Now;
 
-/// What stands for the run that was ordered.
+/// Placeholder for the id of the run that was ordered.
 const RUN: &str = "$RUN";
 
-/// Each line is a message, in which `$RUN` is the run. Understood are words about it, answers and what asks the door.
-/// No word comes of another run, and none after its last.
+/// Feeds each line as a message, with `$RUN` replaced by the run's id. Returns the number of events of the run,
+/// answers and token refreshes. Asserts that no event belongs to another run or follows the last one.
 pub fn messages(bytes: &[u8]) -> usize {
     let (Ok(text), Some((order, run_id))) = (std::str::from_utf8(bytes), order()) else { return 0 };
     let Ok(agent) = AgentId::parse("a") else { return 0 };

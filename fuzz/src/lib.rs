@@ -1,6 +1,6 @@
-//! Everything that reads what others wrote, as functions of bytes: whatever comes, there is no panic, and what
-//! each says of itself holds. `fuzz/run` looks for bytes that break one; `tests/kept.rs` replays all that ever did,
-//! and holds that a reader gets as far as its sense with what the fuzzer begins with.
+//! Fuzz targets for every parser of external input, as functions of bytes: no input may cause a panic or break
+//! an asserted property. `fuzz/run` searches for such bytes; `tests/kept.rs` replays all known ones, and
+//! asserts that each target gets far enough with its corpus.
 pub mod agents;
 pub mod clients;
 pub mod credentials;
@@ -11,16 +11,16 @@ pub mod quic;
 pub mod runners;
 pub mod sockets;
 
-/// Something that reads.
+/// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What it is called, by the fuzzer and in `fuzz/corpus` and `fuzz/crashes`.
+    /// Name, as used by the fuzzer and in `fuzz/corpus` and `fuzz/crashes`.
     pub name: &'static str,
-    /// How many things it made sense of. Panics if it does not do what it should.
+    /// Returns the number of items understood. Panics if an asserted property is broken.
     pub read: fn(&[u8]) -> usize,
 }
 
-/// All there are.
+/// Every target.
 pub const TARGETS: [Target; 24] = [
     Target { name: "client_message", read: clients::message },
     Target { name: "client_turn", read: clients::turn },
@@ -48,7 +48,7 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "welcome_lists", read: operators::welcome },
 ];
 
-/// The one with this name.
+/// Returns the target with this name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
 }

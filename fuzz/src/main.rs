@@ -1,4 +1,4 @@
-//! libFuzzer over the one target that `FUZZ_TARGET` names.
+//! Runs libFuzzer on the target named by `FUZZ_TARGET`.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;

@@ -1,11 +1,11 @@
-//! What nodes read of each other and of their store.
+//! Fuzz targets for input that nodes read from each other and from their store.
 use turnway_bindings::peer::frame::Frame;
 use turnway_core::id::{SessionId, SessionKey, TenantId};
 use turnway_core::limits::FRAME_WORDS_MAX;
 use turnway_core::protocol::codec::{Kind, begin};
 use turnway_core::protocol::entry::Entry;
 
-/// A frame of another node; and the same bytes as the body of one, behind a right header.
+/// Parses a frame of another node, and the same bytes again as a body behind a valid header.
 pub fn frame(bytes: &[u8]) -> usize {
     let whole = read(bytes);
     if let Ok(mut headed) = begin(Kind::Frame, &(), bytes.len()) {
@@ -22,7 +22,7 @@ fn read(blob: &[u8]) -> usize {
     1
 }
 
-/// A fact of the log: what is read is written and read the same.
+/// Parses a fact of the log, and asserts that the fact survives a round trip.
 pub fn fact(bytes: &[u8]) -> usize {
     let Some(read) = std::str::from_utf8(bytes).ok().and_then(|json| Entry::from_json(json).ok()) else {
         return 0;

@@ -1,9 +1,10 @@
-//! What operators write: the configuration file, agents on one line, names and origins with commas between them.
+//! Fuzz targets for input from operators: configuration file, agents on one line, lists of host names and
+//! origins.
 use std::path::PathBuf;
 use turnway::agent::directory::parse_agent;
 use turnway::config::{Hosts, Origin, Place, Sources, load};
 
-/// A configuration file. Every mistake has its place in it.
+/// Parses a configuration file, and asserts that every mistake has a place in it.
 pub fn file(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let file = Some((PathBuf::from("turnway.toml"), text.to_owned()));
@@ -18,7 +19,7 @@ pub fn file(bytes: &[u8]) -> usize {
     right
 }
 
-/// `ID=URL[,key=value…]`.
+/// Parses `ID=URL[,key=value…]`.
 pub fn agent(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     match parse_agent(text) {
@@ -30,7 +31,8 @@ pub fn agent(bytes: &[u8]) -> usize {
     }
 }
 
-/// `listen.hosts` and `listen.origins`. An origin is what a browser writes, so it is read as it is written.
+/// Parses `listen.hosts` and `listen.origins`. Asserts that an origin is kept as it was written, as browsers
+/// write it.
 pub fn welcome(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let origins = Origin::parse_list(text);

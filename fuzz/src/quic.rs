@@ -1,5 +1,5 @@
-//! What clients send by QUIC that is ours to read: frames of the control stream, connection ids, proofs of addresses.
-//! QUIC's own packets are quinn's to read.
+//! Fuzz targets for the parts of QUIC that the gateway reads: control-stream frames, connection ids and
+//! address-validation tokens. Packets of QUIC are read by quinn.
 use quinn::crypto::HandshakeTokenKey;
 use quinn::{ConnectionId, ConnectionIdGenerator};
 use std::sync::LazyLock;
@@ -10,19 +10,19 @@ use turnway::listen::quic::tokens::TokenKeys;
 use turnway_core::id::NodeId;
 use turnway_core::limits;
 
-/// What a reader asks for at a time, at the most: nothing is kept for what is only announced.
+/// Maximum buffer that a reader asks for at a time: announced lengths must not reserve memory.
 const ROOM_BYTES_MAX: usize = 4 * 1024;
-/// The longest id of RFC 9000.
+/// Maximum length of a connection id (RFC 9000).
 const ID_BYTES_MAX: usize = 20;
-/// The node of whom ids begin `0c 61 62 63 64`.
+/// The node whose connection ids begin with `0c 61 62 63 64`.
 const NODE: NodeId = NodeId(0x6162_6364 << 96);
-/// A token ends with this much of chance.
+/// Number of random bytes at the end of a token.
 const CHANCE_BYTES: usize = 16;
 
 static KEYS: LazyLock<TokenKeys> = LazyLock::new(|| TokenKeys::new(&[[7; 32], [8; 32]], Clock::start()));
 
-/// A control stream in steps whose size is the first byte: what is read does not depend on them, fits its limit, and is
-/// written as it was. Understood are whole messages.
+/// Reads a control stream in steps of the size given by the first byte. Asserts that the frames do not depend
+/// on the steps, fit their limits, and are written as they were read. Returns the number of whole messages.
 pub fn frames(bytes: &[u8]) -> usize {
     let Some((&step, bytes)) = bytes.split_first() else { return 0 };
     let whole = read(bytes, bytes.len());
@@ -45,7 +45,7 @@ pub fn frames(bytes: &[u8]) -> usize {
     texts
 }
 
-/// Reads until nothing more may be read.
+/// Reads until the end, or until a frame that ends the stream.
 fn read(bytes: &[u8], step: usize) -> Vec<Frame> {
     let (mut frames, mut found) = (Frames::default(), Vec::new());
     for mut chunk in bytes.chunks(step.max(1)) {
@@ -64,9 +64,9 @@ fn read(bytes: &[u8], step: usize) -> Vec<Frame> {
     found
 }
 
-/// A connection's id, behind its length, and a token. Ids are a node's own by their beginning and length alone; what
-/// nobody has sealed opens nothing, and what is sealed opens as it was, and no more with a bit of it bent. Understood is
-/// an id of ours.
+/// Checks a connection id, whose length is the first byte, and a token. An id is ours by its prefix and length
+/// alone. Asserts that unsealed bytes do not open, that a sealed token opens unchanged, and that a flipped bit
+/// prevents opening. Returns 1 if the id is ours.
 pub fn proofs(bytes: &[u8]) -> usize {
     let Some((&length, bytes)) = bytes.split_first() else { return 0 };
     let (id, token) = bytes.split_at(bytes.len().min(usize::from(length) % (ID_BYTES_MAX + 1)));

@@ -1,4 +1,4 @@
-//! What a tool runner says: messages, a line each, about an action that it was given.
+//! Fuzz target for messages of a tool runner, one a line, about an action that it was given.
 use turnway_bindings::channel::service::ServerIdentity;
 use turnway_bindings::runner::line::{Input, Line, LineConfig, Output};
 use turnway_bindings::runner::shop::{self, Shop};
@@ -12,11 +12,12 @@ use turnway_core::protocol::action::{Execute, ToolOrder, ToolReport};
 use turnway_core::protocol::json::json_bytes;
 use turnway_core::time::{Millis, Now};
 
-/// What stands for the action that it was given.
+/// Placeholder for the id of the action that was given.
 const ACTION: &str = "$ACTION";
 
-/// Each line is a message, in which `$ACTION` is the action. Understood are reports of it, answers and what asks the
-/// door. Nothing is reported of another action or after its end, nor more of it than is carried.
+/// Feeds each line as a message, with `$ACTION` replaced by the action's id. Returns the number of reports,
+/// answers and token refreshes. Asserts that no report concerns another action, follows its end, or exceeds the
+/// limits.
 pub fn messages(bytes: &[u8]) -> usize {
     let (Ok(text), Some(execute)) = (std::str::from_utf8(bytes), execute()) else { return 0 };
     let (Ok(runner), action) = (RunnerId::parse("r"), execute.action_id) else { return 0 };
@@ -50,7 +51,7 @@ pub fn messages(bytes: &[u8]) -> usize {
         while let Some(output) = shop.poll_output() {
             let shop::Output::Report { action_id, report, .. } = output else { continue };
             reports += 1;
-            // Its end says also that it has begun.
+            // The end of an action also reports that it has begun.
             assert!(action_id == action && !is_over && reports <= 2, "a report of nothing that is done");
             is_over = is_last(&report);
             hold(&report);
@@ -78,7 +79,7 @@ fn hold(report: &ToolReport) {
             assert!(json_bytes(data) <= limits::ACTION_DATA_BYTES_MAX, "more than is carried");
         }
         ToolReport::Printed(printed) => {
-            // As base64 a piece has four letters for three bytes.
+            // A piece is base64, which has four characters for three bytes.
             assert!(printed.data.0.len() <= limits::CHUNK_BYTES_MAX.div_ceil(3) * 4, "more than is shown");
         }
         ToolReport::Invoked { .. }

@@ -1,4 +1,5 @@
-//! What comes over a socket before anything is known of it: a request's head, and frames.
+//! Fuzz targets for bytes of unauthenticated sockets: request heads, PROXY headers, WebSocket frames and HTTP/3
+//! streams.
 use crate::sockets::quiet::Quiet;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -24,18 +25,18 @@ use turnway::listen::upgrade::{check, codec};
 
 mod quiet;
 
-/// Between the two ends.
+/// Capacity of the pipe between both ends.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// A node with names and pages beside its own machine's.
+/// A node that allows further host names and origins besides those of its own machine.
 static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
     is_local: true,
     hosts: Hosts::parse("gateway.example.com, [2001:db8::1]:8443").expect("names"),
     origins: Origin::parse_list("https://app.example.com, http://[2001:db8::2]:81").expect("origins"),
 });
 
-/// A connection's bytes, up to its end: requests, each held against what a handshake has to be. Understood are
-/// handshakes, and requests that may be answered.
+/// Reads a connection's bytes to their end as requests, and checks each as a handshake. Returns the number of
+/// handshakes, and of requests that may be answered.
 pub fn head(bytes: &[u8]) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let understood = AtomicUsize::new(0);
@@ -58,7 +59,7 @@ pub fn head(bytes: &[u8]) -> usize {
             .max_header_size(16 * 1024)
             .max_buf_size(16 * 1024)
             .max_headers(64)
-            // The end of the bytes is here with the last of them; a node's clients wait for their answers.
+            // The bytes end here with the last request, whereas a node's clients wait for their answers.
             .half_close(true)
             .serve_connection(TokioIo::new(server), service);
         let speak = async {
@@ -71,8 +72,8 @@ pub fn head(bytes: &[u8]) -> usize {
     understood.into_inner()
 }
 
-/// What a browser sends by HTTP/3, each kind of stream after a byte that says which. Understood are requests that could
-/// become sessions, settings, and last words.
+/// Reads a browser's HTTP/3 stream, whose kind the first byte gives. Returns 1 for a request that could become
+/// a session, for settings, and for a close capsule.
 pub fn http3(bytes: &[u8]) -> usize {
     let Some((kind, mut stream)) = bytes.split_first() else { return 0 };
     let there = "bytes that are there need not be awaited";
@@ -101,7 +102,8 @@ pub fn http3(bytes: &[u8]) -> usize {
     }
 }
 
-/// A PROXY header. Not a byte after it is taken; what a line says of an address is how addresses are written.
+/// Reads a PROXY header. Asserts that no byte after it is taken, and that the address is the one that the line
+/// names.
 pub fn proxy(bytes: &[u8]) -> usize {
     let mut left = bytes;
     let said = caller(&mut left).now_or_never().expect("bytes that are there need not be awaited");
@@ -120,8 +122,8 @@ pub fn proxy(bytes: &[u8]) -> usize {
     }
 }
 
-/// Frames of a client, in steps whose size is the first byte: the verdict does not depend on the steps, and
-/// what the seam lets pass breaks no rule that the codec knows.
+/// Checks a client's frames in steps of the size given by the first byte. Asserts that the result does not
+/// depend on the steps, and that passed frames break no rule of the codec.
 pub fn frames(bytes: &[u8]) -> usize {
     let Some((&step, bytes)) = bytes.split_first() else { return 0 };
     let whole = Frames::default().pass(bytes);
@@ -142,7 +144,7 @@ pub fn frames(bytes: &[u8]) -> usize {
         match socket.read() {
             Ok(Message::Close(_)) => return count + 1,
             Ok(_) => {}
-            // The end of the bytes; and a close frame's contents, which nobody looks at before.
+            // The end of the bytes, or an invalid close frame, whose contents are not checked before.
             Err(Error::Protocol(
                 ProtocolError::ResetWithoutClosingHandshake | ProtocolError::InvalidCloseSequence,
             )) => return count,

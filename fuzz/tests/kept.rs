@@ -1,10 +1,10 @@
-//! What the fuzzer begins with and what it ever broke, replayed without it.
+//! Tests the fuzz targets without a fuzzer: replays the seed corpus and every input that caused a crash.
 //!
 //! Covers: G-18.
 use std::path::{Path, PathBuf};
 use turnway_fuzz::{TARGETS, target};
 
-/// The files of a directory; none where there is no such directory.
+/// Returns the files of a directory; none if the directory does not exist.
 fn files(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -30,7 +30,7 @@ fn nothing_kept_breaks_anything() {
     }
 }
 
-/// A reader that refuses everything breaks on nothing.
+/// Each corpus file must be accepted: a target that refuses everything would never crash.
 #[test]
 fn what_the_fuzzer_begins_with_makes_sense() {
     for target in TARGETS {

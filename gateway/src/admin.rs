@@ -1,4 +1,5 @@
-//! The operators' listener: health, metrics, drain, nodes, keys, copies of the store. Never on the public port (S-45).
+//! Serves the operators' HTTP listener: health, metrics, drain, the list of nodes, API keys and store backups. These
+//! pages must never be served on the public port (S-45). Called by `app::build`.
 mod backup;
 mod forgery;
 mod keys;
@@ -31,17 +32,17 @@ enum Page {
     Keys,
 }
 
-/// One way to ask for a page.
+/// One method and path of the operators' listener, and the page behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// `GET` stands for `HEAD`, too.
+    /// A `GET` route also answers `HEAD`.
     pub method: &'static str,
-    /// With `{…}` for one part that varies.
+    /// `{…}` stands for one path segment that varies.
     pub path: &'static str,
     page: Page,
 }
 
-/// Every page there is; what is not here is not answered.
+/// Every route of the operators' listener; any other path is answered with 404.
 pub const ROUTES: [Route; 10] = [
     Route { method: "GET", path: "/livez", page: Page::Live },
     Route { method: "GET", path: "/readyz", page: Page::Ready },
@@ -55,24 +56,19 @@ pub const ROUTES: [Route; 10] = [
     Route { method: "POST", path: "/v1/keys/{key_id}:revoke", page: Page::Keys },
 ];
 
-/// The pages of the operators' listener.
+/// The request handler of the operators' listener, with everything its pages read.
 #[derive(Clone)]
 pub struct Pages {
-    /// The process's phase and health.
     pub life: Life,
-    /// Everything that is counted.
     pub registry: Registry,
-    /// The same, to be told what is looked up when it is asked for.
+    /// Updated before `registry` is encoded, for values that are read on demand instead of counted.
     pub metrics: Arc<Metrics>,
-    /// Who copies the store.
     pub backup: Backup,
-    /// Who makes keys.
     pub keys: KeyDesk,
-    /// Who knows the nodes.
     pub roster: Roster,
 }
 
-/// `/readyz`: ready or not, and the codes of the reasons, nothing more (S-46).
+/// Body of `/readyz`: readiness and the codes of the reasons against it. Nothing more may be shown (S-46).
 #[derive(Serialize)]
 struct Readiness {
     ready: bool,
@@ -100,7 +96,7 @@ impl Route {
         method.as_str() == self.method || (method == Method::HEAD && self.method == "GET")
     }
 
-    /// The page that is asked for, or the status of its refusal.
+    /// Returns the page for a method and path, or the status to refuse the request with.
     fn find(method: &Method, path: &str) -> Result<Page, StatusCode> {
         let mut there = ROUTES.iter().filter(|route| route.has(path)).peekable();
         if there.peek().is_none() {
@@ -114,12 +110,12 @@ impl Route {
 // === impl Pages ===
 
 impl Pages {
-    /// Answers one request.
+    /// Answers one request of an operator.
     pub async fn serve<B>(self, request: Request<B>) -> Response<Body>
     where
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        // Before anything else, so that no page is forgotten.
+        // Checked before the route is looked up, so that the check covers every page.
         if let Err(forged) = forgery::check(request.method(), request.headers()) {
             return forged.answer();
         }
@@ -132,7 +128,7 @@ impl Pages {
         };
         let (head, body) = request.into_parts();
         match page {
-            // Process only: a dead store must not make an orchestrator kill every node.
+            // Says only that the process runs: an orchestrator must not kill every node when the store is down.
             Page::Live => answer::text(StatusCode::OK, "live\n"),
             Page::Ready => self.ready(),
             Page::Metrics => self.metrics(),
@@ -143,8 +139,8 @@ impl Pages {
         }
     }
 
-    /// Answers one request of another machine, which may only look: `/livez`, `/readyz`, and `/metrics` where that is
-    /// allowed (S-46).
+    /// Answers one request on the health listener, which other machines can reach and which only reads: `/livez`,
+    /// `/readyz`, and `/metrics` if `with_metrics` is set (S-46).
     pub fn health<B>(&self, request: &Request<B>, with_metrics: bool) -> Response<Body> {
         let path = request.uri().path();
         let is_there = matches!(path, "/livez" | "/readyz") || (with_metrics && path == "/metrics");
@@ -181,7 +177,7 @@ impl Pages {
         }
     }
 
-    /// Saying it twice does no harm.
+    /// Starts the drain; a repeated request has no further effect.
     fn drain(&self) -> Response<Body> {
         if self.life.advance(Phase::Draining) {
             tracing::info!("an operator asks to drain");

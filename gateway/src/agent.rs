@@ -1,7 +1,6 @@
-//! Agents: orders go out, reports come back.
-//!
-//! One task per running attempt. Orders never wait; reports wait while the switchboard has enough to do,
-//! which in turn stops the reading of the agent.
+//! Runs the attempts of a node at its agents: takes orders from the switchboard and sends reports back, with one task
+//! for each running attempt. Orders never block. Reports wait while the switchboard's queue is full, which in turn
+//! pauses reading from the agent. Called by the driver.
 mod attempt;
 mod budget;
 mod client;
@@ -56,21 +55,17 @@ use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
 pub use crate::agent::attempt::DELTA_TEXT_BYTES_MAX;
 
-/// Attempts beyond those that the switchboard permits: of some that have ended, the task has yet to end as well.
+/// Attempts above the switchboard's own limit: an attempt may have ended while its task still runs.
 const ATTEMPTS_ENDING_MAX: usize = 256;
 
-/// What one attempt at one run reports; the switchboard knows what to do with it.
+/// An event of one attempt at one run, on the way to the switchboard.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Which session.
     pub key: SessionKey,
-    /// Which run.
     pub run_id: RunId,
-    /// Which attempt.
     pub attempt: u32,
-    /// The ownership it was ordered under.
+    /// The ownership under which the attempt was ordered.
     pub epoch: Epoch,
-    /// What.
     pub event: AgentEvent,
 }
 
@@ -101,14 +96,14 @@ enum Agent {
     DialIn(Arc<Desk>),
 }
 
-/// An attempt, by run and number.
+/// The key of an attempt: run and attempt number.
 type Name = (RunId, u32);
 
 // === impl Agents ===
 
 impl Agents {
-    /// The configured agents behind these plugins. Without `default` the first one is it. Reports go to `reports`, tasks run
-    /// where those of `lines` do, and how long they take goes to `metrics`.
+    /// Builds the configured agents behind these plugins. Without `default`, the first agent is the default. Reports go
+    /// to `reports`, tasks run on the runtime of `lines`, and durations go to `metrics`.
     #[expect(clippy::too_many_arguments, reason = "each is a part of the node that agents are given")]
     pub fn new(
         specs: Vec<AgentSpec>,
@@ -181,7 +176,7 @@ impl Agents {
         })))
     }
 
-    /// Does what the switchboard decided. Never waits. Each order may come twice.
+    /// Executes an order of the switchboard. Never blocks. Every order may arrive twice.
     pub fn perform(&self, order: Order) {
         match order {
             Order::Invoke(invoke) => self.invoke(invoke),
@@ -204,27 +199,27 @@ impl Agents {
         }
     }
 
-    /// What is known of the agents beforehand.
+    /// Returns what the configuration says about the agents.
     pub fn directory(&self) -> Directory {
         self.0.directory.clone()
     }
 
-    /// All of them, in the order of the operator.
+    /// Returns the profiles of all agents, in the order of the configuration.
     pub fn profiles(&self) -> &[Profile] {
         &self.0.profiles
     }
 
-    /// Returns what is counted of them.
+    /// Returns the metrics of the agents.
     pub fn counted(&self) -> &AgentMetrics {
         &self.0.metrics.agents
     }
 
-    /// Who answers where nobody is addressed.
+    /// Returns the agent that answers an input without an addressee.
     pub fn default_agent(&self) -> Option<&AgentId> {
         self.0.directory.default.as_ref()
     }
 
-    /// Whether an agent could be reached for this tenant when it was last tried; an unknown one is not healthy.
+    /// Returns whether the last request to an agent reached it for this tenant; `false` for an unknown agent.
     pub fn is_healthy(&self, agent: &AgentId, tenant: &TenantId) -> bool {
         match self.0.agents.get(agent) {
             Some(Agent::Http(http)) => http.health.is_healthy(),
@@ -234,33 +229,33 @@ impl Agents {
         }
     }
 
-    /// The nodes at which an agent that dials in is connected, this one first, and how many connections each has; none:
-    /// it does not dial in.
+    /// Returns the nodes at which a dial-in agent is connected, this node first, and the number of its connections at
+    /// each. `None` if the agent does not dial in.
     pub fn nodes(&self, agent: &AgentId) -> Option<Vec<(NodeId, usize)>> {
         self.0.exchange.desk(agent).map(|desk| desk.nodes())
     }
 
-    /// Where agents dial in.
+    /// Returns the registry of dial-in agents.
     pub fn exchange(&self) -> &Exchange {
         &self.0.exchange
     }
 
-    /// The tokens of the attempts that run.
+    /// Returns the tokens of the running attempts.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
     }
 
-    /// How many attempts run.
+    /// Returns the number of running attempts.
     pub fn running(&self) -> usize {
         self.0.running.len()
     }
 
-    /// How many events of HTTP agents were left aside because nobody here knows them.
+    /// Returns how many events of HTTP agents were ignored because their type is unknown.
     pub fn unknown_events(&self) -> u64 {
         self.0.unknown.load(Ordering::Relaxed)
     }
 
-    /// Drops every attempt; the node goes down.
+    /// Aborts every attempt, because the node shuts down.
     pub fn close(&self) {
         self.0.running.retain(|_, running| {
             running.task.abort();
@@ -270,12 +265,13 @@ impl Agents {
 
     fn invoke(&self, invoke: Invoke) {
         let name = (invoke.run_id.clone(), invoke.attempt);
-        // An attempt that the store forgot is ordered again under its number: the older request gives way.
+        // After the store lost an attempt, the attempt is ordered again with its old number and a new epoch: the older
+        // request is aborted.
         if let Some((_, older)) = self.0.running.remove_if(&name, |_, running| running.epoch != invoke.epoch)
         {
             older.task.abort();
         }
-        // The place in the table is held while the task starts, so that it cannot end before it is in it.
+        // The map entry is held while the task starts, so that the task cannot end before it is in the map.
         let Entry::Vacant(entry) = self.0.running.entry(name) else { return };
         let (work, token, place) = match self.prepare(&invoke) {
             Ok(prepared) => prepared,
@@ -296,9 +292,10 @@ impl Agents {
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let agents = Arc::clone(&self.0);
         let run = async move {
-            // Pinned in here: a future that is handed on is copied, and as large as all that it may wait for.
+            // Pinned inside the future: a future that is passed by value is copied, and is as large as everything that
+            // it may wait for.
             let run = pin!(work::run(agents, attempt, work));
-            // Without a report its turn would wait for as long as a silent agent may take.
+            // Without a report the turn would wait until the limit for a silent agent.
             if supervise::caught("attempt", run).await {
                 _ = reports.send(end).await;
             }
@@ -322,9 +319,9 @@ impl Agents {
                 }
                 Ok((Work::Http(Arc::clone(http), auth), Some(token), Some(place)))
             }
-            // They run in this process and have nothing to prove.
+            // Builtin agents run in this process and need no credential.
             Some(Agent::Builtin(builtin)) => Ok((Work::Builtin(*builtin), None, None)),
-            // What its connection has shown is its credential.
+            // The connection has authenticated the agent.
             Some(Agent::DialIn(desk)) => {
                 let place =
                     Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
@@ -334,7 +331,7 @@ impl Agents {
         }
     }
 
-    /// What an agent is told with a request about a run: that is what it may speak for.
+    /// Returns the credential of a request about a run. The agent may speak for that run only.
     fn credential(&self, key: &SessionKey, run_id: &RunId) -> Result<(RunToken, HeaderValue), &'static str> {
         let token = self.0.tokens.mint(key, run_id).map_err(|_| "no randomness")?;
         let auth = bearer(&token).ok_or("no token")?;
@@ -347,21 +344,22 @@ impl Agents {
             running.line.cancel();
             return;
         }
-        // What does not run has stopped.
+        // An attempt that does not run has stopped.
         let (run_id, attempt) = name;
         let key = SessionKey { tenant, session: run_id.session() };
         self.report(Report { key, run_id, attempt, epoch, event: AgentEvent::CancelAcked });
     }
 
-    /// Hands another input to an attempt that runs; what does not run takes nothing.
+    /// Passes another input to a running attempt. An attempt that does not run refuses the input.
     fn steer(&self, steer: Steer) {
         if plugins::is_command(&steer.message.content) {
-            // It is said to the gateway: it becomes the next turn, which the pipeline answers.
+            // A command is addressed to the gateway: it becomes the next turn, which the pipeline answers.
             return self.report(answered(steer, SteerOutcome::Refused));
         }
         let name = (steer.run_id.clone(), steer.attempt);
         let agent = self.0.agents.get(&steer.agent_id);
-        // The entry is held while a built-in agent is told, so that whoever takes it out finds what it was told.
+        // The map entry is held while a builtin or dial-in agent gets the input, so that a task that removes the entry
+        // sees the input.
         let running = self.0.running.get(&name);
         match (agent, running) {
             (Some(Agent::Http(agent)), Some(running)) => {
@@ -379,7 +377,7 @@ impl Agents {
         }
     }
 
-    /// Of an attempt that runs nowhere any more; only an agent that outlives its request has anything to stop.
+    /// Stops an attempt that no node runs any more. Only an agent that outlives its request has anything to stop.
     fn stop(&self, agent: &AgentId, run: &QualifiedRun, attempt: u32, epoch: Epoch) {
         let agent = match self.0.agents.get(agent) {
             Some(Agent::Http(http)) => http,
@@ -397,7 +395,7 @@ impl Agents {
         agent.stop(names, auth);
     }
 
-    /// Reports from an order, which must not wait.
+    /// Reports from an order, which must not block.
     fn report(&self, report: Report) {
         use tokio::sync::mpsc::error::TrySendError;
         match self.0.reports.try_send(report) {
@@ -410,7 +408,7 @@ impl Agents {
     }
 }
 
-/// Returns how many attempts may have a task: those that are permitted, and those that end.
+/// Returns how many attempts may have a task: those that the switchboard permits, and those that are ending.
 fn places_max(attempts: u64) -> usize {
     let most = Semaphore::MAX_PERMITS - ATTEMPTS_ENDING_MAX;
     usize::try_from(attempts).unwrap_or(most).min(most) + ATTEMPTS_ENDING_MAX
@@ -425,7 +423,7 @@ impl fmt::Debug for Agents {
     }
 }
 
-/// What an agent makes of an input, as a report.
+/// Builds the report of an agent's response to a steering input.
 fn answered(steer: Steer, outcome: SteerOutcome) -> Report {
     let Steer { key, run_id, attempt, epoch, message_id, .. } = steer;
     Report { key, run_id, attempt, epoch, event: AgentEvent::Steered { message_id, outcome } }

@@ -1,4 +1,4 @@
-//! What HTTP answers are made of, on every listener.
+//! Builders of HTTP responses, shared by every listener.
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
@@ -6,14 +6,15 @@ use std::borrow::Cow;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 
-/// A body: whole, or a stream.
+/// A response body: complete, or a stream.
 pub use axum::body::Body;
 
-/// Goes with an answer to a request that has shown a credential which nobody has made; it is not sent.
+/// A marker in the response's extensions: the request showed a credential that the gateway never issued. Not sent to
+/// the client.
 #[derive(Clone, Copy, Debug)]
 pub struct Guess;
 
-/// RFC 9457.
+/// A problem document (RFC 9457).
 #[derive(Serialize)]
 struct Problem<'a> {
     title: &'a str,
@@ -25,7 +26,7 @@ struct Problem<'a> {
     retry_after_ms: Option<u64>,
 }
 
-/// An answer of this kind of content.
+/// Builds a response of this content type.
 pub fn of(status: StatusCode, kind: &'static str, content: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(content.into()));
     *response.status_mut() = status;
@@ -34,12 +35,12 @@ pub fn of(status: StatusCode, kind: &'static str, content: impl Into<Bytes>) -> 
     response
 }
 
-/// JSON.
+/// Builds a JSON response.
 pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     of(status, "application/json", serde_json::to_vec(value).unwrap_or_default())
 }
 
-/// Nothing but the status.
+/// Builds a response without a body.
 pub fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
@@ -47,17 +48,17 @@ pub fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// Plain text.
+/// Builds a plain text response.
 pub fn text(status: StatusCode, content: &'static str) -> Response<Body> {
     of(status, "text/plain; charset=utf-8", content)
 }
 
-/// A refusal as problem JSON.
+/// Builds a problem document for a refusal without a retry time.
 pub fn problem(status: StatusCode, code: Code, detail: impl Into<Cow<'static, str>>) -> Response<Body> {
     refused(status, &Refusal::new(code, detail))
 }
 
-/// The same, with the time to come back, if there is one.
+/// Builds a problem document for a refusal, with `Retry-After` if the refusal has a retry time.
 pub fn refused(status: StatusCode, refusal: &Refusal) -> Response<Body> {
     let Refusal { code, message, retry_after_ms } = refusal;
     let (title, retryable) = (status.canonical_reason().unwrap_or_default(), code.retryable());
@@ -66,7 +67,7 @@ pub fn refused(status: StatusCode, refusal: &Refusal) -> Response<Body> {
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut response = of(status, "application/problem+json", body);
     if let Some(ms) = retry_after_ms.filter(|_| !planted(Planted::RetryAfterHeaderMissing)) {
-        // Whole seconds, and never none at all.
+        // Rounded up to whole seconds, at least one.
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
     }
     response

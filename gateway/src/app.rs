@@ -1,9 +1,6 @@
-//! A node, from its plan to its end: everything is built before anything is begun.
-//!
-//! - [`build`]: takes ports, opens the store, puts the rooms together.
-//! - [`run`]: serves, drains, leaves.
-//! - [`ready`]: what is said once it serves.
-//! - `timekeeper`: looks how far the system's clock is off.
+//! The life of a node process: [`build`] binds ports, opens the store and connects the parts; [`run`] serves, drains
+//! and shuts down; [`ready`] prints the startup messages; `skew_monitor` monitors clock skew. Everything is built
+//! before anything is started. Called by `node`.
 pub mod build;
 pub mod ready;
 pub mod run;

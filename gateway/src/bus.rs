@@ -1,8 +1,6 @@
-//! What nodes say to each other, carried. It promises nothing: words may be lost, doubled and reordered,
-//! and a node that may have missed some is told [`Heard::Gap`], and reads anew.
-//!
-//! - [`alone`]: of one node, which has nobody to speak to.
-//! - [`redis`]: an inbox channel for each node.
+//! The bus between nodes, for a single node ([`alone`]) or over Redis ([`redis`]). It guarantees nothing: messages may
+//! be lost, duplicated and reordered. A node that may have missed messages gets [`Heard::Gap`], and reads its state
+//! from the store again.
 pub mod alone;
 pub mod redis;
 
@@ -14,57 +12,57 @@ use turnway_bindings::peer::frame::Frame;
 use turnway_bindings::peer::trunk::{EVERYONE, TrunkWords};
 use turnway_core::id::NodeId;
 
-/// What was heard and waits for the driver: a frame is up to a MiB. Whatever waits behind it does so as
-/// bytes, and those are counted.
+/// Capacity of the queue to the driver: a frame is up to 1 MiB. Further frames wait as bytes in the inbox of the bus,
+/// which is limited by bytes.
 const HEARD_MAX: usize = 32;
 
-/// Words, and whom they are for.
+/// A message, and its receiver.
 pub type Mail = (NodeId, Words);
 
-/// Carries words to other nodes; what comes of it arrives at the [`Ear`] it was made with.
+/// A transport of messages to other nodes. Events of the bus go to the [`Mouth`] that it was made with.
 pub trait Bus: Send + Sync + 'static {
-    /// Takes what one round of the driver has to say, and leaves nothing of it. Never waits: what cannot
-    /// be taken is lost, and counted.
+    /// Takes all messages of one round of the driver, and empties the list. Never blocks: a message that does not fit
+    /// is lost, and counted.
     fn post(&self, mail: &mut Vec<Mail>);
 }
 
-/// What a node hears.
+/// An event of the bus.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Heard {
-    /// Another node spoke.
+    /// Messages of another node.
     Frame(Frame),
-    /// Nobody listened at this node's inbox when it was spoken to.
+    /// No process was subscribed to the inbox of this node when a message was sent to it.
     Unheard(NodeId),
-    /// Something may have been missed.
+    /// Messages may have been missed.
     Gap,
-    /// This node leaves, and these can take over.
+    /// This node leaves, and these nodes can take over.
     Heirs(BTreeSet<NodeId>),
 }
 
-/// Where a bus puts what it hears: what is about agents that have dialed in goes to the lines between nodes, all else to
-/// the driver.
+/// The sending end for events of the bus: messages about dial-in agents go to the remote calls, all others to the
+/// driver.
 #[derive(Clone)]
 pub struct Mouth {
     driver: mpsc::Sender<Heard>,
     lines: Option<Arc<dyn Lines>>,
 }
 
-/// Who hears what is about agents that have dialed in. Never waits.
+/// The receiver of messages about dial-in agents. Its methods must not block.
 pub trait Lines: Send + Sync + 'static {
-    /// Which node is at this end.
+    /// Returns the id of this node.
     fn node(&self) -> NodeId;
-    /// A node has said something; it may be this one.
+    /// Handles a message of a node, possibly of this one.
     fn heard(&self, from: NodeId, words: TrunkWords);
-    /// Nobody listened at that node.
+    /// Handles the notice that a node received no message.
     fn unheard(&self, node: NodeId);
-    /// Words may have been missed.
+    /// Handles the notice that messages may have been missed.
     fn gap(&self);
 }
 
-/// Where a driver finds it.
+/// The driver's receiving end for events of the bus.
 pub type Ear = mpsc::Receiver<Heard>;
 
-/// A mouth and its ear.
+/// Creates the two ends of the driver's event queue.
 pub fn ear() -> (Mouth, Ear) {
     let (driver, ear) = mpsc::channel(HEARD_MAX);
     (Mouth { driver, lines: None }, ear)
@@ -73,28 +71,28 @@ pub fn ear() -> (Mouth, Ear) {
 // === impl Mouth ===
 
 impl Mouth {
-    /// The same, and with these lines.
+    /// Adds the receiver of messages about dial-in agents.
     #[must_use]
     pub fn with(self, lines: Arc<dyn Lines>) -> Self {
         Self { lines: Some(lines), ..self }
     }
 
-    /// Hands on what was heard; waits where the driver is behind. A driver that is gone hears nothing more: the lines
-    /// may still have something to end.
+    /// Passes an event on; waits while the driver is behind. A driver that is gone receives nothing more, but the
+    /// remote calls may still have something to end.
     pub async fn send(&self, heard: Heard) {
         if let Some(heard) = self.part(heard) {
             _ = self.driver.send(heard).await;
         }
     }
 
-    /// The same without waiting: where there is no room it is lost.
+    /// Passes an event on without waiting; the driver's part is lost if its queue is full.
     pub fn try_send(&self, heard: Heard) {
         if let Some(heard) = self.part(heard) {
             _ = self.driver.try_send(heard);
         }
     }
 
-    /// Gives the lines what is theirs, and returns what is the driver's.
+    /// Hands the remote calls their part of an event, and returns the driver's part.
     fn part(&self, heard: Heard) -> Option<Heard> {
         match heard {
             Heard::Frame(Frame { from, words }) => {

@@ -1,4 +1,4 @@
-//! What can be typed after `turnway`, one file per command.
+//! The command line of `turnway`: its commands, one file for each, and shared output functions. Called by `node`.
 pub mod agents;
 mod calendar;
 pub mod chat;
@@ -39,12 +39,12 @@ pub struct Cli {
     /// JSON instead of text: what is found on stdout, what goes wrong on stderr
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// A command of `turnway`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a node
@@ -83,7 +83,7 @@ pub enum Command {
     Version,
 }
 
-/// Prints a text of many lines; as JSON it is one string.
+/// Prints text of several lines; as JSON it is one string.
 pub fn print(json: bool, text: &str) -> Result<Exit, Trouble> {
     if json {
         say_json(&text)?
@@ -93,17 +93,17 @@ pub fn print(json: bool, text: &str) -> Result<Exit, Trouble> {
     Ok(Exit::Fine)
 }
 
-/// `turnway default-config`.
+/// Runs `turnway default-config`.
 pub fn default_config(json: bool) -> Result<Exit, Trouble> {
     print(json, &document::default_file())
 }
 
-/// `turnway config-doc`.
+/// Runs `turnway config-doc`.
 pub fn config_doc(json: bool) -> Result<Exit, Trouble> {
     print(json, &document::page())
 }
 
-/// Prints for whoever started the command.
+/// Prints to stdout.
 pub fn say(text: &str) -> Result<(), Trouble> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -115,13 +115,13 @@ pub fn say(text: &str) -> Result<(), Trouble> {
     })
 }
 
-/// Prints one line of JSON.
+/// Prints one line of JSON to stdout.
 pub fn say_json(value: &impl Serialize) -> Result<(), Trouble> {
     let line = serde_json::to_string(value).map_err(|error| Trouble::Bug(error.to_string()))?;
     say(&format!("{line}\n"))
 }
 
-/// Prints what went wrong. Nobody listening there is nothing to fail of.
+/// Prints an error to stderr. A closed stderr is ignored.
 pub fn complain(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,8 +1,6 @@
-//! The only source of time: everything else is told.
-//!
-//! The wall time follows the rules of [`WallClock`]: it is anchored once and advanced by the monotonic clock. A node
-//! that has its store to itself follows the system's clock; a node of a fleet follows the store's, and the system's
-//! clock serves only to measure how far it is off.
+//! The only source of time in the gateway. The wall time follows the rules of [`WallClock`]: anchored once, then
+//! advanced by the monotonic clock. A node with a store of its own follows the system's clock; a node of a fleet
+//! follows the store's clock, and reads the system's only to measure its skew.
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -10,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use turnway_core::clock::{Change, Line, Reading, WallClock};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// Reads the clocks of a node. Clones share their readings.
+/// The clocks of a node. Clones share their readings.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Shared>);
 
@@ -18,9 +16,9 @@ pub struct Clock(Arc<Shared>);
 struct Shared {
     /// The monotonic clock's reading at the start of the node.
     start: Duration,
-    /// The present piece of the time line, for readers.
+    /// The current segment of the time line, for readers.
     line: RwLock<Line>,
-    /// See [`WallClock::steps`].
+    /// Number of jumps of the wall time; see [`WallClock::steps`].
     steps: AtomicU32,
     clocks: Mutex<Clocks>,
 }
@@ -29,28 +27,29 @@ struct Shared {
 struct Clocks {
     /// The node's time.
     time: WallClock,
-    /// The system's clock by the same rules, where the node follows the store's.
+    /// The system's clock by the same rules; set on a node that follows the store's clock.
     system: Option<WallClock>,
 }
 
-/// The system's clock compared with the node's time. Positive: the system's clock is ahead.
+/// The difference of the system's clock from the node's time; positive if the system's clock is ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skew {
-    /// As read just now, in milliseconds.
+    /// By the last reading, in milliseconds.
     pub now_ms: i64,
-    /// Without steps that have not lasted yet, in milliseconds.
+    /// Without steps that have not lasted long enough to be believed, in milliseconds.
     pub lasting_ms: i64,
 }
 
 // === impl Clock ===
 
 impl Clock {
-    /// A clock that starts now and follows the system's.
+    /// Starts a clock that follows the system's clock.
     pub fn start() -> Self {
         Self::new(|reading| Clocks { time: WallClock::anchored(reading), system: None })
     }
 
-    /// A clock that follows the store's. Until that is told, the time is a guess.
+    /// Starts a clock that follows the store's clock. Until the first reading of the store's clock, the time is
+    /// provisional.
     pub fn of_a_fleet() -> Self {
         Self::new(|reading| Clocks {
             time: WallClock::provisional(reading),
@@ -65,8 +64,8 @@ impl Clock {
         Self(Arc::new(Shared { start, line, steps: AtomicU32::new(0), clocks: Mutex::new(clocks) }))
     }
 
-    /// Takes a reading of the store's clock, which was asked at `sent` and answered at `now`. Without meaning on one
-    /// machine, whose clock is the store's.
+    /// Takes a reading of the store's clock, requested at `sent` and received at `now`. Ignored on a node with a store
+    /// of its own, where the system's clock is the store's.
     pub fn told(&self, store: Millis, sent: Mono, now: Mono) {
         let mut clocks = self.clocks();
         if clocks.system.is_some() {
@@ -75,7 +74,7 @@ impl Clock {
         }
     }
 
-    /// Looks at the system's clock. To be called every [`turnway_core::limits::CLOCK_LOOK`].
+    /// Reads the system's clock. To be called every [`turnway_core::limits::CLOCK_LOOK`].
     pub fn look(&self) -> Skew {
         self.observe(system_time(self.0.start))
     }
@@ -96,26 +95,26 @@ impl Clock {
         Skew { now_ms: difference(reading.time, ours), lasting_ms: difference(lasting, ours) }
     }
 
-    /// Returns the time by both clocks. The monotonic one never goes back; the wall time goes back only where the
-    /// clock that it follows did so for long, by much.
+    /// Returns the time by both clocks. The monotonic time never goes back; the wall time goes back only if the clock
+    /// it follows has gone back far and for long.
     pub fn now(&self) -> Now {
         let line = self.0.line.read().unwrap_or_else(PoisonError::into_inner);
-        // Read under the lock: no reading by an earlier line is later than one by the next.
+        // Read under the lock, so that no time by an earlier segment is later than one by the next segment.
         let mono = self.mono();
         Now { mono, store: line.at(mono) }
     }
 
-    /// Returns the time since the node started, suspended or not.
+    /// Returns the time since the node started, including time in which the machine was suspended.
     pub fn mono(&self) -> Mono {
         Mono(boot_time().saturating_sub(self.0.start))
     }
 
-    /// Counts the jumps of the wall time so far: what was computed before one may be stale.
+    /// Returns the number of jumps of the wall time so far: a value computed before a jump may be stale.
     pub fn steps(&self) -> u32 {
         self.0.steps.load(Ordering::Relaxed)
     }
 
-    /// Lets the store's clock step and stay there, for tests.
+    /// Makes the store's clock step and stay there, for tests.
     #[cfg(test)]
     pub(crate) fn step(&self, by: Duration, is_back: bool) {
         let (steps, from) = (self.steps(), self.now());
@@ -131,7 +130,7 @@ impl Clock {
         }
     }
 
-    /// Corrects the time by a reading. The correction begins under the lock, so that nobody has read a later time.
+    /// Corrects the time by a reading. The correction starts under the lock, so that no reader has seen a later time.
     fn correct(&self, time: &mut WallClock, reading: Reading) -> Option<Change> {
         let mut line = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
         let change = time.observe(Reading { before: reading.before.max(self.mono()), ..reading });
@@ -145,7 +144,7 @@ impl Clock {
     }
 }
 
-/// Tells operators of a clock that steps.
+/// Logs a step of a clock.
 fn tell(change: Option<Change>, clock: &'static str) {
     match change {
         None => {}
@@ -167,7 +166,7 @@ fn difference(one: Millis, other: Millis) -> i64 {
     })
 }
 
-/// Reads the system's clock, between two readings of the monotonic one: the process may be stopped in between.
+/// Reads the system's clock between two readings of the monotonic clock, because the process may be stopped in between.
 #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
 fn system_time(start: Duration) -> Reading {
     let after = Mono(boot_time().saturating_sub(start));
@@ -176,8 +175,8 @@ fn system_time(start: Duration) -> Reading {
     Reading { time: Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), after, before }
 }
 
-/// Time since the machine booted, sleep included: a node that was suspended must know that its lease
-/// ran out meanwhile, and `CLOCK_MONOTONIC`, which `Instant` reads, would not tell it.
+/// Returns the time since the machine booted, including suspension: a node that was suspended must know that its lease
+/// expired meanwhile, and `CLOCK_MONOTONIC`, which `Instant` reads, stands still during suspension.
 fn boot_time() -> Duration {
     let read = clock_gettime(ClockId::Boottime);
     Duration::new(u64::try_from(read.tv_sec).unwrap_or(0), u32::try_from(read.tv_nsec).unwrap_or(0))
@@ -190,7 +189,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A reading that a clock ahead of the node's time by so much gives after so many seconds.
+    /// Returns the reading, after `seconds`, of a clock that is `by` ahead of the node's time.
     fn ahead(clock: &Clock, seconds: u64, by: Duration) -> Reading {
         let at = clock.mono() + Duration::from_secs(seconds);
         let time = clock.0.line.read().expect("unpoisoned").at(at).after(by);

@@ -1,14 +1,6 @@
-//! What an operator has decided: file < environment < flags, with every mistake told at once.
-//!
-//! - [`key`] with `settings`, [`agent`]: what there is to decide, one table each.
-//! - [`raw`], `file`: find the settings and where each was made.
-//! - [`parse`]: turns their words into values, and sees whether they fit each other.
-//! - [`mistake`]: what is wrong, and where; [`nearest`]: what may have been meant.
-//! - [`auth`]: who may come in; [`served`]: who serves agents and tools for the whole node; `rate`: how often clients may ask;
-//!   `share`: how much they may hold.
-//! - [`redis`]: where a Redis is; [`welcome`]: by which names a node is called, and which pages may
-//!   talk to it; [`network`]: parts of the net.
-//! - [`document`]: the tables as a file and as a page.
+//! The configuration of a node: file < environment < flags. [`raw`] and `file` find the settings, [`key`] and [`agent`]
+//! name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them as a file
+//! and as a page. Called by `cli::plan`.
 pub mod agent;
 pub mod amount;
 pub mod auth;
@@ -42,162 +34,152 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A node's configuration: values, no words.
+/// A node's configuration, parsed and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// For clients.
+    /// Address for clients.
     pub http: SocketAddr,
-    /// For clients, by QUIC; none: not so.
+    /// Address for clients over QUIC; `None` disables QUIC.
     pub quic: Option<SocketAddr>,
-    /// Whether browsers are served there, by WebTransport.
+    /// True if browsers may connect to the QUIC address by WebTransport.
     pub webtransport: bool,
-    /// Connections by QUIC at a time.
+    /// Maximum QUIC connections at a time.
     pub quic_connections: usize,
-    /// For operators.
+    /// Address for operators.
     pub admin: SocketAddr,
-    /// For load balancers and probes of other machines; none: not so.
+    /// Address for load balancers and probes of other machines; `None` disables it.
     pub health: Option<SocketAddr>,
-    /// Whether they are shown metrics, too.
+    /// True if the health address also serves metrics.
     pub health_metrics: bool,
-    /// By which names clients may call it, beside its own on a loopback address.
+    /// Host names that clients may use, besides the machine's own on a loopback address.
     pub hosts: Hosts,
-    /// Which pages may talk to it, beside those of this machine on a loopback address.
+    /// Origins of web pages that may connect, besides this machine's on a loopback address.
     pub origins: Vec<Origin>,
-    /// Who says for whom it connects, and is believed.
+    /// Proxies that are trusted to name the client's address.
     pub proxies: Networks,
-    /// Connections from one address at a time.
+    /// Maximum connections from one address at a time.
     pub per_address: PerAddress,
-    /// The certificate that clients are shown; none: clients are not spoken to in TLS.
+    /// The certificate for clients; `None` disables TLS.
     pub tls: Option<TlsFiles>,
-    /// Who may come in.
     pub auth: Auth,
-    /// How often clients may ask.
     pub rates: Rates,
-    /// Who runs tools for every tenant.
+    /// The identities that may run tools for every tenant.
     pub tools_served_by: ServedBy,
-    /// What users may hold of this node at a time.
+    /// The resources that users may hold of this node at a time.
     pub holding: Holding,
-    /// Where facts live.
     pub store: StoreConfig,
-    /// How many facts of each session are kept at least; none: all, for ever.
+    /// Minimum facts kept of each session; `None` keeps all of them.
     pub keep_facts: Option<u64>,
-    /// Time that a session is kept after its last fact; none: for ever.
+    /// Time that a session is kept after its last fact; `None` keeps it for ever.
     pub max_age: Option<Duration>,
-    /// The skew of the system's clock from which a node is not ready; none: it always is.
+    /// The skew of the system's clock from which a node is not ready; `None` never makes it unready.
     pub skew_max: Option<Duration>,
-    /// A label for people; a node's id is one boot.
+    /// A label for people; a node's id is valid for one run of the process only.
     pub node_name: String,
-    /// Who answers where nobody is addressed, and where that was said.
+    /// The agent for inputs without an addressee, and the place of the setting.
     pub default_agent: Option<(String, Place)>,
-    /// Bring agents of our own.
+    /// True if the builtin agents are added.
     pub demo: bool,
-    /// How logs look.
     pub log: LogFormat,
 }
 
-/// Everything that was found in the sources.
+/// The outcome of reading all sources.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The values; of use only where there are no mistakes.
+    /// Must be used only if there are no mistakes.
     pub config: Config,
-    /// The agents, as they were written; the room that knows agents reads them.
+    /// The agents as text; `agent::directory` parses them.
     pub agents: Vec<AgentText>,
-    /// What is wrong.
     pub mistakes: Vec<Mistake>,
     /// Remarks that do not stop a node.
     pub warnings: Vec<Mistake>,
 }
 
-/// Reads every source to its end, whatever is wrong with it.
+/// Reads every source to its end, despite any mistakes.
 pub fn load(sources: &Sources) -> Loaded {
     let mut raw = raw::gather(sources);
     let config = parse::read(&mut raw);
     Loaded { config, agents: raw.agents, mistakes: raw.mistakes, warnings: raw.warnings }
 }
 
-/// Connections from one address at a time.
+/// The limit of connections from one address at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PerAddress {
     /// [`turnway_core::limits::ADDRESS_CONNECTIONS_MAX`], and any number from this machine.
     #[default]
     Usual,
-    /// So many, also from this machine.
+    /// This number, also from this machine.
     Most(usize),
-    /// Any number.
+    /// Any number of connections.
     Off,
 }
 
-/// A certificate with those that vouch for it, and its key: where they are, and where that was said.
+/// The files of a certificate chain and its key, each with the place of its setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificates, the server's own first.
     pub cert: (PathBuf, Place),
-    /// The key.
     pub key: (PathBuf, Place),
 }
 
-/// Where facts live, and what an acknowledgement promises.
+/// The store that holds the facts, and the durability that an acknowledgement promises.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one of it, made at the start")]
 pub enum StoreConfig {
-    /// In a directory of this machine.
+    /// An embedded store in a directory of this machine.
     Embedded {
-        /// Which.
         dir: PathBuf,
-        /// What it promises.
         durability: Durability,
-        /// Memory for pages of its file.
+        /// Memory for pages of the store's file, in bytes.
         cache_bytes: u64,
-        /// Inputs are refused while its disk has less room than this.
+        /// Free disk space in bytes below which inputs are refused.
         reserve_bytes: u64,
     },
-    /// Nowhere: they end with the process.
+    /// A store in memory that ends with the process.
     Memory,
-    /// In a Redis that several nodes share.
+    /// A Redis that several nodes share.
     Redis {
-        /// Which.
         url: redis::RedisUrl,
-        /// What it promises.
         durability: Durability,
-        /// Who may load functions and read settings there, if that is not who the URL names.
+        /// The login that may load functions and read settings, if other than the login in the URL.
         deployer: Option<redis::Login>,
-        /// What it keeps by the operator's word, where its settings cannot be seen.
+        /// The level that the operator vouches for, if the server's settings cannot be read.
         attest: Option<Durability>,
-        /// How long a start waits for it.
+        /// Time that a start waits for the server.
         wait: Duration,
     },
 }
 
-/// What survives which mishap.
+/// The failures that an acknowledged fact survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
-    /// Nothing survives the process.
+    /// Lost with the process.
     Mem,
-    /// The process may die, the machine not.
+    /// Survives a crash of the process, not of the machine.
     Os,
-    /// The machine may die, the disk not.
+    /// Survives a crash of the machine, not the loss of its disk.
     #[default]
     Fsync,
-    /// The disk may die too: a replica has it.
+    /// Survives the loss of the disk, because a replica has a copy.
     FsyncReplica,
 }
 
-/// How logs look.
+/// The format of logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people on a terminal, for machines elsewhere.
+    /// `Pretty` on a terminal, otherwise `Json`.
     #[default]
     Auto,
-    /// For people.
+    /// Text for people.
     Pretty,
-    /// For machines.
+    /// JSON for machines.
     Json,
 }
 
 // === impl StoreConfig ===
 
 impl StoreConfig {
-    /// `turn_accepted.durability`.
+    /// Returns the durability level for `turn_accepted.durability`.
     pub fn promise(&self) -> &'static str {
         match self {
             Self::Memory => Durability::Mem.word(),
@@ -209,7 +191,7 @@ impl StoreConfig {
 // === impl Durability ===
 
 impl Durability {
-    /// As it is written in configurations and on the wire.
+    /// Returns the level as written in configurations and on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Self::Mem => "mem",

@@ -1,11 +1,6 @@
-//! Who may come in, and as whom.
-//!
-//! - [`key`]: API keys, as they are shown once and as they are kept.
-//! - [`keyring`]: every key there is, and whose it is.
-//! - [`serves`], [`service`]: what a credential may serve, and for whom.
-//! - [`pepper`]: the secret that keys are hashed with.
-//! - [`token`]: tokens of an identity provider; [`jwks`]: its public keys; [`tokens`]: those that are known.
-//! - [`browser`]: which pages may talk to a node, and by which names it is called.
+//! Authentication: decides whether a client may connect, and as which principal. Credentials are API keys ([`key`],
+//! [`keyring`], [`pepper`]) or tokens of an identity provider ([`token`], [`tokens`], [`jwks`]); [`serves`] and
+//! [`service`] say what a credential may serve; [`browser`] checks hosts and origins. Called by `listen` and `http`.
 pub mod browser;
 pub mod jwks;
 pub mod key;
@@ -30,10 +25,10 @@ use turnway_bindings::link::{Hello, Role};
 use turnway_core::id::{Principal, TenantId, UserId};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// The header by which a request says whose it is.
+/// The header with the id of the user that a request acts for.
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 
-/// The door of a node.
+/// The authentication of a node, with its rate limits.
 #[derive(Clone, Debug)]
 pub struct Door {
     guard: Guard,
@@ -41,64 +36,62 @@ pub struct Door {
     metrics: Arc<Metrics>,
 }
 
-/// Who is asked for what.
+/// The authentication mode of a node.
 #[derive(Clone, Debug)]
 enum Guard {
-    /// Nobody for anything, and only this machine is served (`auth.mode = "none"`).
+    /// No credential is required, and only this machine is served (`auth.mode = "none"`).
     Asleep,
-    /// Everybody, for one of these.
+    /// Every client must show a key or a token; at least one of the two is set.
     Asks { keys: Option<Keyring>, tokens: Option<Tokens> },
 }
 
-/// Why somebody stays outside.
+/// A reason why a client is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// It wants to be something that this release does not know.
+    /// The role is not supported by this release.
     Role,
-    /// It gives a name that is none, or two of them.
+    /// The user id is invalid, or given twice.
     Name,
-    /// It shows no credential.
+    /// No credential was shown.
     Nothing,
-    /// What it shows is unknown or wrong: nobody has made it.
+    /// The credential is unknown or wrong, so the gateway never issued it.
     Credential,
-    /// What it shows was made, and was taken back or has ended. The client is not told the difference.
+    /// The credential was valid, and was revoked or has expired. The client is not told which.
     Ended,
-    /// What it shows is in no form in which credentials are shown here, so nothing of it was looked at.
+    /// The credential has no supported form, so its content was not checked.
     Form,
-    /// The same of a token; the reason is for operators.
+    /// The token is not valid; the reason is for operators.
     Token(BadToken),
-    /// It names a user that the credential is not of, and may not act as.
+    /// The named user is not the credential's own, and the credential may not act as others.
     Other,
 }
 
-/// Somebody who was let in.
+/// An authenticated client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Who it is.
     pub principal: Principal,
-    /// By what.
     pub proof: Proof,
-    /// What its credential may serve.
+    /// The agents or tools that the credential may serve.
     pub service: Service,
 }
 
-/// What somebody was let in by.
+/// The credential by which a client was authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Nobody was asked.
+    /// No credential was required.
     Nothing,
-    /// A key of this name.
+    /// An API key, by its id.
     Key(KeyId),
-    /// A token.
+    /// A token of an identity provider.
     Token {
-        /// Of whom, which is somebody else where it may act as others.
+        /// The user that the token was issued to; differs from the principal if the token may act as others.
         subject: UserId,
-        /// Its end.
+        /// Expiry of the token.
         ends: Millis,
     },
 }
 
-/// Who somebody says to be: what a hello or a request's headers hold.
+/// The identity that a client claims, in a hello or in a request's headers.
 #[derive(Debug)]
 struct Claim<'a> {
     user: Option<UserId>,
@@ -108,10 +101,11 @@ struct Claim<'a> {
 // === impl Denied ===
 
 impl Denied {
-    /// Whether a credential was shown that nobody has made: an unknown name, a wrong secret, a forged signature. Only
-    /// these count towards the lockout of an address. A token of a key that is not known may be the provider's, which
-    /// cannot be reached; one that has ended was good; and one that was made for others was made. A good credential
-    /// with another user's name beside it is no guess either: it is refused each time, and tells nothing.
+    /// Returns whether the client showed a credential that was never issued: an unknown name, a wrong secret, a forged
+    /// signature. Only these count towards the lockout of an address. Not counted: a token whose key is unknown,
+    /// because the key may belong to a provider that cannot be reached; an expired token, which was valid; and a token
+    /// issued for another audience. A valid credential with another user's id is no guess either: it is refused each
+    /// time, and reveals nothing.
     pub fn is_guess(&self) -> bool {
         match self {
             Self::Token(bad) => match bad {
@@ -127,7 +121,7 @@ impl Denied {
 // === impl Proof ===
 
 impl Proof {
-    /// When it ends, where it does so by itself and another can take its place.
+    /// Returns when the credential expires, if it expires by itself and can be renewed.
     pub fn ends(&self) -> Option<Millis> {
         match self {
             Self::Token { ends, .. } => Some(*ends),
@@ -139,7 +133,8 @@ impl Proof {
 // === impl Admitted ===
 
 impl Admitted {
-    /// What all connections by one credential have in common: a key's name, or whose token it is, for those change.
+    /// Returns the key that all connections with one credential share: the key's id, or the token's tenant and subject,
+    /// because tokens change.
     pub fn bearer(&self) -> Option<String> {
         match &self.proof {
             Proof::Nothing => None,
@@ -152,13 +147,13 @@ impl Admitted {
 // === impl Door ===
 
 impl Door {
-    /// A door where nobody is asked for anything.
+    /// Creates an authenticator that requires no credential.
     pub fn open(rates: Rates, teller: Option<Teller>, metrics: Arc<Metrics>) -> Self {
         let meters = Arc::new(Meters::new(rates, teller, Arc::clone(&metrics)));
         Self { guard: Guard::Asleep, meters, metrics }
     }
 
-    /// A door for those who have a key, or a token. Where there is neither, for nobody.
+    /// Creates an authenticator that requires a key or a token. With neither it denies every client.
     pub fn of(
         keys: Option<Keyring>,
         tokens: Option<Tokens>,
@@ -169,26 +164,26 @@ impl Door {
         Self { guard: Guard::Asks { keys, tokens }, ..Self::open(rates, teller, metrics) }
     }
 
-    /// How often somebody who was let in may ask.
+    /// Returns the rate limits of an authenticated client.
     pub fn pass(&self, admitted: &Admitted, now: Mono) -> Pass {
         self.meters.pass(&admitted.principal.tenant, admitted.bearer().as_deref(), now)
     }
 
-    /// Sees that what is shown can be decided about: a token's key may have to be fetched first.
+    /// Prepares a decision about a credential: a token's key may have to be fetched first.
     pub async fn look(&self, shown: &str, now: Now) {
         if let Guard::Asks { tokens: Some(tokens), .. } = &self.guard {
             tokens.meet(shown, now.mono).await;
         }
     }
 
-    /// The same of a request's headers.
+    /// Prepares a decision about a request's credential, as [`Self::look`] does.
     pub async fn look_at_request(&self, headers: &HeaderMap, now: Now) {
         if let Ok(Some(shown)) = bearer(headers) {
             self.look(shown, now).await;
         }
     }
 
-    /// Decides about a hello.
+    /// Authenticates a hello.
     pub fn admit(&self, hello: &Hello, now: Millis) -> Result<Admitted, Denied> {
         let role = match hello.role {
             Role::User | Role::Agent | Role::ToolRunner => Ok(()),
@@ -199,12 +194,12 @@ impl Door {
         self.counted(decided)
     }
 
-    /// Decides about an HTTP request.
+    /// Authenticates an HTTP request.
     pub fn admit_request(&self, headers: &HeaderMap, now: Millis) -> Result<Admitted, Denied> {
         let decided = user(headers).and_then(|user| {
             let credential = match &self.guard {
                 Guard::Asks { .. } => bearer(headers)?,
-                // Clients of others send some key or other. Nobody could say what it is worth.
+                // Third-party clients send an arbitrary key, and without a keyring no key can be checked.
                 Guard::Asleep => None,
             };
             self.decide(Claim { user, credential }, now)
@@ -212,8 +207,8 @@ impl Door {
         self.counted(decided)
     }
 
-    /// Decides about the next token of somebody who was let in by one: it must be of the same bearer, with the same
-    /// rights. Its end.
+    /// Authenticates the next token of a client that was authenticated by a token: its subject and its rights must be
+    /// the same. Returns its expiry.
     pub fn renew(&self, admitted: &Admitted, shown: &str, now: Millis) -> Result<Millis, Denied> {
         let user = Some(admitted.principal.user.clone());
         let next = self.counted(self.decide(Claim { user, credential: Some(shown) }, now))?;
@@ -227,14 +222,15 @@ impl Door {
         }
     }
 
-    /// Whether a credential that was good still is. A connection is marked with it once it is admitted, and then
-    /// this is asked: so it is found, or refused, if the credential is taken back in the same moment.
+    /// Returns whether a credential that was valid still is. A connection is marked with its credential after it is
+    /// admitted, and is then checked by this: so a key that is revoked in the same moment is either found by the
+    /// revocation or refused here.
     pub fn still_admits(&self, proof: &Proof, now: Millis) -> bool {
         match (&self.guard, proof) {
             (Guard::Asks { keys, .. }, Proof::Key(key)) => {
                 keys.as_ref().is_some_and(|keys| keys.is_good(key, now))
             }
-            // A token cannot be taken back; when it ends is known.
+            // A token cannot be revoked, and its expiry is known from the start.
             (Guard::Asks { .. }, Proof::Token { .. }) | (Guard::Asleep, _) => true,
             (Guard::Asks { .. }, Proof::Nothing) => false,
         }
@@ -286,15 +282,15 @@ impl Door {
     }
 }
 
-/// Where nobody is asked, who names nobody is the operator.
+/// Returns the principal where no credential is required; a client that names no user is the operator.
 fn anybody(user: Option<UserId>) -> Principal {
     let (tenant, operator) = (TenantId::default_tenant(), user.is_none());
     Principal { tenant, user: user.unwrap_or_else(UserId::local), operator, writes: true }
 }
 
-/// The credential says who it is; a name beside it must be the same, unless it may act as others. Whoever acts
-/// as somebody has that one's rights and no more: neither the scope `operator`, nor anything that the credential or
-/// that user may serve.
+/// Returns the principal of a credential. A user named beside it must be the credential's own, unless the credential
+/// may act as others. A client that acts as another user has that user's rights and no more: neither the scope
+/// `operator`, nor anything that the credential or the user may serve.
 fn principal(bearer: Bearer, named: Option<UserId>) -> Result<(Principal, Service), Denied> {
     let Bearer { tenant, user: own, scopes, serves } = bearer;
     let is_other = named.as_ref().is_some_and(|named| *named != own);
@@ -306,7 +302,7 @@ fn principal(bearer: Bearer, named: Option<UserId>) -> Result<(Principal, Servic
     Ok((Principal { tenant, user: named.unwrap_or(own), operator, writes }, service))
 }
 
-/// The one user that headers name, if they name any.
+/// Returns the user that the headers name, if there is exactly one.
 fn user(headers: &HeaderMap) -> Result<Option<UserId>, Denied> {
     let mut names = headers.get_all(USER).iter();
     let name = |value: &HeaderValue| UserId::parse(std::str::from_utf8(value.as_bytes()).ok()?).ok();
@@ -317,7 +313,7 @@ fn user(headers: &HeaderMap) -> Result<Option<UserId>, Denied> {
     }
 }
 
-/// `Authorization: Bearer …`, once or not at all. Any other scheme is no credential of ours.
+/// Returns the credential of `Authorization: Bearer …`, which may be given once. Any other scheme is an error.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };

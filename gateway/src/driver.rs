@@ -1,10 +1,6 @@
-//! The one task that owns the switchboard: tells it what happened, does what it asks.
-//!
-//! - [`event`]: where inputs come from, and how many of each are taken at a time.
-//! - [`perform`]: what becomes of outputs.
-//! - [`alarm`]: wakes it in time.
-//!
-//! After every `handle_*` the outputs are drained before the next one: that is a machine's law.
+//! The task that owns the switchboard: takes inputs from the other parts of the node ([`event`]), calls the
+//! switchboard, and carries out its outputs ([`perform`]); [`alarm`] wakes it at the next deadline. After every
+//! `handle_*` call the outputs must be drained before the next call, as each machine requires. Started by `app::run`.
 mod alarm;
 pub mod event;
 pub mod perform;
@@ -29,18 +25,18 @@ use turnway_core::machine::Machine;
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
 
-/// Broken invariants within [`PANICS_WINDOW`] after which the brain is not to be trusted any more.
+/// Panics of the switchboard within [`PANICS_WINDOW`] after which the driver gives up.
 const PANICS_MAX: usize = 3;
-/// See [`PANICS_MAX`].
+/// The time window of [`PANICS_MAX`].
 const PANICS_WINDOW: Duration = Duration::from_secs(60);
-/// Between two readings of the brain's counters, which cost a look at every session it owns.
+/// Pause between two readings of the switchboard's statistics, which cost a pass over every session that the node owns.
 const STATS_EVERY: Duration = Duration::from_millis(250);
 
-/// Inputs that share one reading of the clocks, which costs as much as a small input does. Together they
-/// take less than the millisecond in which time is told.
+/// Inputs that share one reading of the clocks, which costs as much as a small input. Together these inputs take less
+/// than a millisecond, the resolution of the wall time.
 const INPUTS_PER_READING: usize = 16;
 
-/// Drives one switchboard to its end.
+/// The driver of one switchboard.
 pub struct Driver {
     switchboard: Switchboard,
     inbox: Inbox,
@@ -56,16 +52,16 @@ pub struct Driver {
     outputs: Vec<Output>,
 }
 
-/// When rules were broken lately.
+/// The times of recent panics.
 #[derive(Debug, Default)]
 struct Panics(VecDeque<Mono>);
 
-/// How a driver ends.
+/// The way in which a driver ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The switchboard has nothing left to do.
     Exit,
-    /// It broke too many of its own rules.
+    /// The switchboard panicked too often.
     Broken,
 }
 
@@ -75,11 +71,11 @@ pub enum Ended {
     reason = "it is made and taken apart at once, and a box would cost more"
 )]
 enum Act {
-    /// Something happened.
+    /// Passes an input.
     Take(Input),
-    /// Time is up.
+    /// Passes a reached deadline.
     Wake,
-    /// A rule was broken over this session.
+    /// Gives up a session, because a panic happened over it.
     GiveUp(SessionKey),
 }
 
@@ -95,7 +91,7 @@ impl Act {
 // === impl Driver ===
 
 impl Driver {
-    /// A driver that has not begun.
+    /// Creates a driver that has not started.
     pub fn new(
         switchboard: Switchboard,
         inbox: Inbox,
@@ -120,7 +116,7 @@ impl Driver {
         }
     }
 
-    /// Round after round: wait, take a batch, let time pass, count.
+    /// Runs until the switchboard exits or breaks: waits, takes a batch, passes the time, and records metrics.
     pub async fn run(mut self) -> Ended {
         loop {
             self.wait().await;
@@ -131,12 +127,12 @@ impl Driver {
             let now = self.clock.mono();
             self.metrics.driver.round(now - began, self.inbox.waiting());
             self.count(now);
-            // A brain that always has something to do must not keep a worker thread to itself.
+            // A switchboard that always has work must not keep a worker thread to itself.
             tokio::task::consume_budget().await;
         }
     }
 
-    /// Until something happened, or time is up.
+    /// Waits for an input, the drain, or the next deadline.
     async fn wait(&mut self) {
         let (now, deadline) = (self.clock.mono(), self.switchboard.poll_timeout());
         if deadline.as_ref().is_some_and(|deadline| deadline.at <= now) {
@@ -179,13 +175,13 @@ impl Driver {
         ended
     }
 
-    /// One call of the machine, everything it wants done, and the doing. A broken rule costs the session
-    /// it is about its seat, and nobody else anything.
+    /// Calls the machine once, and carries out all its outputs. After a panic, the session that the call was about is
+    /// given up; other sessions are not affected.
     fn step(&mut self, now: Now, act: Act) -> Option<Ended> {
         let about = act.key().cloned();
         let (switchboard, outputs) = (&mut self.switchboard, &mut self.outputs);
-        // What follows a broken invariant is no worse than what follows a crash: every fact is fenced
-        // and every op may be said twice (S-52).
+        // The state after a panic is no worse than the state after a crash: every fact is fenced, and every operation
+        // may be repeated (S-52).
         let sound = catch_unwind(AssertUnwindSafe(|| {
             match act {
                 Act::Take(input) => switchboard.handle_input(now, input),
@@ -227,7 +223,7 @@ impl Driver {
 // === impl Panics ===
 
 impl Panics {
-    /// One more; whether that is too many.
+    /// Records a panic; returns whether there were too many.
     fn add(&mut self, now: Mono) -> bool {
         self.0.push_back(now);
         self.0.retain(|at| now - *at < PANICS_WINDOW);

@@ -1,14 +1,6 @@
-//! The public HTTP surface: one file per resource.
-//!
-//! - [`Desk`]: everything a request needs of its node; [`router`] puts the resources behind their paths.
-//! - [`guest`]: a request as a link of its own. All opinions are the switchboard's: whose a session is,
-//!   what a repeat is, in which order things come.
-//! - [`problem`]: refusals as problem JSON, each code with its status.
-//! - [`intake`], [`query`]: bodies, headers and parameters within bounds; [`stream`]: notes as server-sent
-//!   events; [`read`]: facts of a session.
-//! - `turns`: one input and its answer; `openai`: the same in OpenAI's words · `sessions`, `events`,
-//!   `messages`, `runs`, `agents`: what there is · `node`: what this is · `openapi`: all of it for programs.
-//! - [`counted`]: all of it, counted.
+//! The public HTTP API: one file for each resource, put behind its path by [`router`]. A request is a link of its own
+//! ([`guest`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
+//! [`intake`], [`query`], [`read`], [`stream`], [`problem`], [`counted`]. Called by `listen`.
 mod agents;
 mod counted;
 mod events;
@@ -46,36 +38,30 @@ use turnway_core::protocol::agent::Directory;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
-/// Everything a request needs of its node.
+/// The parts of the node that requests need.
 pub struct Desk {
-    /// Who may come in.
     pub door: Door,
-    /// Where guests are shown things.
+    /// Creates the mailboxes of request links.
     pub links: Arc<Links>,
-    /// Where guests ask.
+    /// Sends the commands of request links.
     pub board: Board,
-    /// The agents there are.
     pub directory: Arc<Directory>,
-    /// Who answers.
     pub agents: Agents,
-    /// The time.
     pub clock: Clock,
-    /// When the node began.
+    /// Start of the node, by the store's time.
     pub began: Millis,
-    /// The process's phase.
     pub life: Life,
-    /// By which sessions are named that calls make for themselves.
+    /// Names the sessions that OpenAI calls create for themselves.
     pub call_names: CallNames,
-    /// What an acknowledgement promises.
+    /// The durability of an acknowledgement (`turn_accepted.durability`).
     pub durability: &'static str,
-    /// The node itself.
     pub node: Node,
 }
 
-/// A request's answer, or why there is none.
+/// The response to a request, or the problem to answer with.
 pub type Answer = Result<Response<Body>, Problem>;
 
-/// Every path there is.
+/// Builds the router of all paths.
 pub fn router(desk: Arc<Desk>) -> Router {
     Router::new()
         .route("/", get(node::show))
@@ -111,13 +97,13 @@ impl fmt::Debug for Desk {
 // === impl Desk ===
 
 impl Desk {
-    /// Lets a request in, as a link of its principal.
+    /// Authenticates a request, and opens a link for its principal.
     pub async fn welcome(self: &Arc<Self>, headers: &HeaderMap) -> Result<guest::Guest, Problem> {
         let admitted = self.admit(headers).await?;
         Ok(guest::Guest::enter(Arc::clone(self), admitted).await?)
     }
 
-    /// Who a request is of.
+    /// Authenticates a request.
     pub async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Problem> {
         self.door.look_at_request(headers, self.clock.now()).await;
         Ok(self.door.admit_request(headers, self.clock.now().store)?)

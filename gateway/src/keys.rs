@@ -1,13 +1,6 @@
-//! The API keys of a gateway: kept in its store, known to every node within seconds (S-01).
-//!
-//! - [`shelf`]: how they lie in the store.
-//! - [`call_names`]: the secret by which the sessions of named calls are named.
-//! - [`provider`]: the public keys that tokens of an identity provider are held against.
-//!
-//! A node asks for a number every [`LOOK_EVERY`], and for all keys when that has changed; and for all of them every
-//! [`READ_EVERY`], should whoever changed one have died before it changed the number. It asks again whether or not the
-//! last question is answered, and for all keys in one go: so a key that is taken back opens nothing after
-//! [`LOOK_EVERY`] and two answers, of 2 s each at the most.
+//! The API keys of a gateway: kept in its store ([`shelf`]), known to every node within seconds (S-01). [`call_names`]
+//! holds the secret for session names, [`provider`] fetches an identity provider's public keys. Used by `auth`, `admin`
+//! and `app`.
 pub mod call_names;
 pub mod provider;
 pub mod shelf;
@@ -30,15 +23,18 @@ use turnway_core::id::{TenantId, UserId};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::{Millis, Mono};
 
-/// Between two looks at whether a key has changed. A key that is taken back opens nothing 5 s later (S-01), on
-/// any node, however slow the store is just then.
+/// Pause between two reads of the key generation. A revoked key must open nothing 5 s after the revocation (S-01), on
+/// any node, however slow the store is: the generation is read at this interval whether or not the last read was
+/// answered, and all keys are then read in one request, so a revoked key is refused after this pause and two answers of
+/// at most 2 s each.
 pub const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Looks that are not answered: as many as there are in the time that a store has for an answer.
+/// Maximum unanswered reads: as many as fit into the time that the store has for an answer.
 const LOOKS_MAX: usize = 5;
-/// Between two readings of all keys, whether or not they are said to have changed.
+/// Pause between two reads of all keys even if the generation has not changed: a node that changed a key may have died
+/// before it changed the generation.
 pub const READ_EVERY: Duration = Duration::from_secs(60);
 
-/// Knows all keys, and makes and takes back.
+/// The keys of a gateway: reads, creates, revokes and migrates them.
 pub struct Keys {
     shelf: Shelf,
     ring: Keyring,
@@ -46,47 +42,43 @@ pub struct Keys {
     clock: Clock,
     metrics: Arc<Metrics>,
     read: Mutex<Reading>,
-    /// Who reads: two at a time could end with what the slower one had read first.
+    /// Serialises reads: of two reads at a time, the slower one could replace newer keys by older ones.
     reader: tokio::sync::Mutex<()>,
 }
 
-/// What was read last.
+/// The last read of all keys.
 #[derive(Clone, Debug, Default)]
 struct Reading {
     generation: Option<Value>,
     at: Mono,
 }
 
-/// What a new key is to be.
+/// The properties of a new key.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// Whose.
     pub tenant: TenantId,
-    /// Of which user.
     pub user: Option<UserId>,
-    /// What its bearer may do.
     pub scopes: Scopes,
-    /// What its bearer may serve.
     pub serves: Serves,
-    /// For people.
+    /// A name for people.
     pub label: Option<String>,
-    /// How long it is good; none: until it is taken back.
+    /// Lifetime of the key; `None` lasts until the key is revoked.
     pub lasts: Option<Duration>,
 }
 
-/// Why a key is not made, or not taken back.
+/// A reason why a key was not created, revoked or migrated.
 #[derive(Debug, thiserror::Error)]
 pub enum NoKey {
-    /// There is none of this name.
+    /// There is no key with this id.
     #[error("there is no key of this name")]
     Unknown,
-    /// It has a seal that does not fit.
+    /// The key's seal does not match its content.
     #[error("the key was changed in the store, or was made with another pepper: make it new")]
     Changed,
-    /// The store did not keep it.
+    /// The store did not accept the change.
     #[error(transparent)]
     Unkept(#[from] Unkept),
-    /// The system has no randomness to give.
+    /// The system gave no randomness.
     #[error("no randomness: {0}")]
     Chance(getrandom::Error),
 }
@@ -94,7 +86,7 @@ pub enum NoKey {
 // === impl Keys ===
 
 impl Keys {
-    /// Those of this store. Nothing is read yet.
+    /// Creates the keys of this store. Reads nothing yet.
     pub fn new(shelf: Shelf, ring: Keyring, links: Arc<Links>, clock: Clock, metrics: Arc<Metrics>) -> Self {
         Self {
             shelf,
@@ -107,15 +99,15 @@ impl Keys {
         }
     }
 
-    /// Reads all of them.
+    /// Reads all keys.
     pub async fn read(&self) -> Result<(), Unkept> {
-        // First: what changes meanwhile is read again.
+        // Read first, so that a change during the read causes another read.
         let generation = self.shelf.generation().await?;
         let _alone = self.reader.lock().await;
         self.read_since(generation).await
     }
 
-    /// All of them, once the number was this. The caller alone reads.
+    /// Reads all keys and records this generation for them. The caller must hold the `read_lock`.
     async fn read_since(&self, generation: Value) -> Result<(), Unkept> {
         let keys = self.shelf.all().await?;
         let is_first = self.reading().generation.is_none();
@@ -149,7 +141,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Keeps what is known up to date for as long as the process runs.
+    /// Keeps the keys up to date. Never returns.
     pub async fn keep(self: Arc<Self>) {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -162,7 +154,7 @@ impl Keys {
                 }
                 Some(looked) = under_way.next() => looked,
             };
-            // Once, and not each second.
+            // Logged once for each outage.
             match &looked {
                 Err(error) if was_well => {
                     tracing::error!(%error, "keys cannot be read; those that are known stay in use");
@@ -171,7 +163,7 @@ impl Keys {
                 Ok(()) | Err(_) => {}
             }
             was_well = looked.is_ok();
-            // Also where nothing has changed: keys end by themselves.
+            // Also if no key has changed, because keys expire.
             if !planted(Planted::EndedKeyStays) {
                 self.enforce();
             }
@@ -181,7 +173,7 @@ impl Keys {
     async fn look(&self) -> Result<(), Unkept> {
         let generation = self.shelf.generation().await?;
         let _alone = self.reader.lock().await;
-        // The look before may have read what this one would.
+        // Another read may have finished while this one waited for the lock.
         let Reading { generation: known, at } = self.reading().clone();
         let is_old = self.clock.mono() - at >= READ_EVERY;
         if is_old || known.as_ref() != Some(&generation) {
@@ -190,7 +182,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Closes every link whose key opens nothing any more.
+    /// Closes every link whose key is no longer valid.
     fn enforce(&self) {
         let (keys, now) = (self.ring.keys(), self.clock.now().store);
         let good: BTreeSet<&str> =
@@ -203,7 +195,7 @@ impl Keys {
         }
     }
 
-    /// Makes a key. It opens nothing before this has answered, and something everywhere soon after.
+    /// Creates a key. The key is not valid before this returns, and is valid on all nodes soon after.
     pub async fn make(&self, wish: Wish) -> Result<(ApiKey, Record), NoKey> {
         let key = ApiKey::make().map_err(NoKey::Chance)?;
         let now = self.clock.now().store;
@@ -220,7 +212,7 @@ impl Keys {
         Ok((key, record))
     }
 
-    /// Takes one back. To say it twice does no harm.
+    /// Revokes a key. Repeating it has no further effect.
     pub async fn revoke(&self, id: &KeyId) -> Result<Record, NoKey> {
         let now = self.clock.now().store;
         let record = self.take_back(id, now).await?.ok_or(NoKey::Unknown)?;
@@ -234,8 +226,8 @@ impl Keys {
         self.shelf.change(id, |record| record.change(pepper, revoke)).await
     }
 
-    /// Seals keys of an earlier release as they are now. An operator has looked at what they grant. One that has a seal
-    /// that does not fit was changed in the store, and is refused.
+    /// Seals keys of an earlier release as they are now; the operator has checked the rights they grant. A key with a
+    /// seal that does not match was changed in the store, and is refused.
     pub async fn migrate(&self, ids: &[KeyId]) -> Result<Vec<Record>, NoKey> {
         let (pepper, mut sealed) = (self.ring.pepper(), Vec::new());
         for id in ids {
@@ -254,12 +246,12 @@ impl Keys {
         Ok(sealed)
     }
 
-    /// Returns whether a key is one that this node can vouch for.
+    /// Returns whether a key was sealed with this node's pepper.
     pub fn is_sealed(&self, record: &Record) -> bool {
         record.is_sealed(self.ring.pepper())
     }
 
-    /// All of them, the last made first, and whether each is good now.
+    /// Returns all keys, newest first, each with whether it is valid now.
     pub async fn list(&self) -> Result<Vec<(Record, bool)>, Unkept> {
         self.read().await?;
         let (keys, now) = (self.ring.keys(), self.clock.now().store);

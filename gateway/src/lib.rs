@@ -1,17 +1,5 @@
-//! Turnway's shell: sockets, clocks, tasks and disks around a brain that has none.
-//!
-//! The shell performs and reports; it has no opinions about sessions.
-//!
-//! # Layout (a room leans only on rooms of the lines below its own)
-//! - [`node`]: the program, with the plugins that a binary brings along.
-//! - [`app`]: builds a node from its plan, runs it to its end.
-//! - [`listen`], [`http`], [`driver`], [`admin`], [`cli`]: sockets, pages, the task that owns the
-//!   switchboard, operators, commands.
-//! - [`keys`]: the keys of a gateway, in its store and at its door.
-//! - [`door`], [`tls`], [`links`], [`store`], [`agent`]: who comes in, and how safely, who is connected, where
-//!   facts live, who answers.
-//! - [`redis`]: connections to it · [`rates`]: how often clients may ask.
-//! - [`config`], [`clock`], [`phase`], [`metrics`], [`trace`], [`signal`], [`answer`]: what everybody needs.
+//! The Turnway gateway: sockets, clocks, tasks and disks around the switchboard, a state machine that does no IO. Makes
+//! no decisions about sessions. The layers of its modules are listed in ARCHITECTURE.md.
 pub mod admin;
 pub mod agent;
 pub mod answer;

@@ -1,5 +1,6 @@
-//! Every accepted connection, by name: what the switchboard shows goes to a mailbox, what a link
-//! asks goes to the [`Board`].
+//! The registry of accepted connections (links): notes of the switchboard go to a link's mailbox, and commands of a
+//! link go to the switchboard through the [`Board`]. Enforces the shares of users in connections and reads. Used by
+//! `listen`, `http` and the driver.
 use dashmap::DashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,30 +17,30 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::share::{Account, Ledger, Shares};
 
-/// A mailbox holds no more than this. The switchboard stops long before, by the link's credit; this
-/// net catches what it would do wrong.
+/// Maximum bytes in a mailbox. The switchboard stops much earlier, by the link's credit; this limit only catches a bug
+/// in it.
 const MAILBOX_BYTES_MAX: usize = 4 * limits::LINK_UNWRITTEN_BYTES_MAX;
 
 /// The open links of this process.
 #[derive(Debug)]
 pub struct Links {
-    /// Of each pool, by the users that hold places.
+    /// The shares of the users that hold permits, by pool.
     ledgers: [Mutex<Ledger>; Pool::ALL.len()],
     mailboxes: DashMap<LinkId, Arc<Mailbox>>,
     last: AtomicU64,
 }
 
-/// A link's place in [`Links`]: it ends with the link's task.
+/// The registration of a link in [`Links`], held by the link's task. Dropping it closes the mailbox.
 #[derive(Debug)]
 pub struct Seat {
     id: LinkId,
     mailbox: Arc<Mailbox>,
     links: Arc<Links>,
-    /// Where it is counted, once it is admitted.
+    /// The link's connection permit; set once the link is admitted.
     place: OnceLock<Place>,
 }
 
-/// A user's place in a pool; given back when it is dropped.
+/// A permit of a user from a pool, returned when dropped.
 #[derive(Debug)]
 pub struct Place {
     links: Arc<Links>,
@@ -47,34 +48,34 @@ pub struct Place {
     account: Account,
 }
 
-/// Places of a node that tenants and users share, each kind for itself.
+/// A resource of the node that tenants and users share; each pool is counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pool {
-    /// Links by connections that are files.
+    /// Links over TCP, whose connections are files.
     Tcp,
-    /// Links by QUIC, whose connections share a file.
+    /// Links over QUIC, whose connections share one file.
     Quic,
-    /// Requests over HTTP that look through sessions or their logs.
+    /// HTTP requests that read through sessions or their logs.
     Reads,
 }
 
-/// What a link finds in its mailbox.
+/// An item that a link takes from its mailbox.
 #[derive(Debug)]
 pub enum Mail {
     /// Notes, in order.
     Notes(VecDeque<Note>),
-    /// The link has to go.
+    /// The link must close.
     Leave(Fate),
 }
 
-/// Why the process closes a link by itself.
+/// A reason why the process closes a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Its mailbox is full.
+    /// The mailbox is full.
     Slow,
-    /// Its credential was taken back, or is over.
+    /// The credential was revoked, or has expired.
     Revoked,
-    /// The process ends.
+    /// The process shuts down.
     Leaving,
 }
 
@@ -84,20 +85,20 @@ struct Mailbox {
     bell: Notify,
 }
 
-/// An empty queue owns no memory, and most links are idle most of the time.
+/// The content of a mailbox. An empty queue allocates no memory, and most links are idle most of the time.
 #[derive(Debug, Default)]
 struct Post {
     notes: VecDeque<Note>,
     weight: usize,
     fate: Option<Fate>,
-    /// The name of the credential it came with.
+    /// Id of the credential with which the link was opened.
     mark: Option<Arc<str>>,
 }
 
 // === impl Links ===
 
 impl Links {
-    /// Creates room for so many connections, by TCP and by QUIC, which tenants and users share.
+    /// Creates the registry, for these numbers of connections over TCP and QUIC, which tenants and users share.
     pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize) -> Self {
         let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
         Self {
@@ -107,13 +108,13 @@ impl Links {
         }
     }
 
-    /// Returns how many places of a pool are held, how many there are, and how often one was refused.
+    /// Returns the permits of a pool that are held, its capacity, and the number of refusals.
     pub fn held(&self, pool: Pool) -> (u64, u64, u64) {
         let ledger = self.ledger(pool);
         (ledger.held(), ledger.capacity(), ledger.refused())
     }
 
-    /// Takes a place for a user, unless that exceeds the pool or the user's share of it.
+    /// Takes a permit for a user, unless the pool or the user's share of it is exhausted.
     pub fn take(self: &Arc<Self>, pool: Pool, principal: &Principal) -> Result<Place, Refusal> {
         let account = Account::from(principal);
         let is_uncounted = pool == Pool::Reads && planted(Planted::ReadsUncounted);
@@ -122,12 +123,12 @@ impl Links {
         Ok(Place { links: Arc::clone(self), pool, account })
     }
 
-    /// Nothing in here can panic half-way.
+    /// Locks the shares of a pool; no code panics while it holds this lock.
     fn ledger(&self, pool: Pool) -> MutexGuard<'_, Ledger> {
         self.ledgers[pool as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more link, under a name that was never used.
+    /// Registers a link under an id that was never used before.
     pub fn open(self: &Arc<Self>) -> Seat {
         let id = LinkId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
         let mailbox = Arc::new(Mailbox::default());
@@ -135,31 +136,31 @@ impl Links {
         Seat { id, mailbox, links: Arc::clone(self), place: OnceLock::new() }
     }
 
-    /// Shows a link something. Never waits; for a link that is gone it does nothing.
+    /// Puts a note into a link's mailbox. Never blocks; a note for a link that is gone is dropped.
     pub fn send(&self, link: LinkId, note: Note) {
         if let Some(mailbox) = self.mailboxes.get(&link) {
             mailbox.put(note);
         }
     }
 
-    /// Has every link close, once it has shown what is in its mailbox.
+    /// Makes every link close, after it has sent the notes in its mailbox.
     pub fn close_all(&self) {
         for mailbox in &self.mailboxes {
             mailbox.doom(Fate::Leaving);
         }
     }
 
-    /// Has every link close at once whose credential is one of these, with nothing more shown to it; how many
-    /// there were.
+    /// Makes every link with one of these credentials close at once, without sending any more notes. Returns the number
+    /// of links closed.
     pub fn revoke(&self, is_one: impl Fn(&str) -> bool) -> usize {
         let gone = |mailbox: &Arc<Mailbox>| mailbox.lock().mark.as_deref().is_some_and(&is_one);
-        // Waking them up takes their own locks, and nothing of the map's.
+        // Collected first, so that mailboxes are notified without holding locks of the map.
         let gone: Vec<_> =
             self.mailboxes.iter().filter(|entry| gone(entry)).map(|it| Arc::clone(&it)).collect();
         gone.iter().filter(|mailbox| mailbox.strike(Fate::Revoked)).count()
     }
 
-    /// How many there are.
+    /// Returns the number of open links.
     pub fn count(&self) -> usize {
         self.mailboxes.len()
     }
@@ -168,27 +169,27 @@ impl Links {
 // === impl Seat ===
 
 impl Seat {
-    /// The link's name.
+    /// Returns the link's id.
     pub fn id(&self) -> LinkId {
         self.id
     }
 
-    /// Counts the link for whoever it is, unless that one has too many: then nothing is to be done for it.
+    /// Takes the permit for the link's principal. A link that is refused must close.
     pub fn admit(&self, pool: Pool, principal: &Principal) -> Result<(), Refusal> {
-        // The place of one that was counted before is given back at once.
+        // If the link already had a permit, the new one is returned at once.
         drop(self.place.set(self.links.take(pool, principal)?));
         Ok(())
     }
 
-    /// It came with the credential of this name.
+    /// Marks the link with the id of its credential, by which [`Links::revoke`] finds it.
     pub fn mark(&self, name: &str) {
         self.mailbox.lock().mark = Some(name.into());
     }
 
-    /// Waits for mail. Safe to drop and to ask again.
+    /// Waits for the next item. Cancel-safe.
     pub async fn mail(&self) -> Mail {
         loop {
-            // A bell that rings between the look and the wait is kept by `Notify`.
+            // `Notify` stores a notification that arrives between the check and the wait.
             if let Some(mail) = self.mailbox.take() {
                 return mail;
             }
@@ -196,17 +197,16 @@ impl Seat {
         }
     }
 
-    /// Whether the link has to go at once.
+    /// Returns whether the link must close at once.
     pub fn is_doomed(&self) -> bool {
         self.mailbox.lock().fate.is_some_and(Fate::is_at_once)
     }
 
-    /// Waits until the link has to go at once, whatever it is doing; mail waits where it is. Safe to drop and
-    /// to ask again.
+    /// Waits until the link must close at once, whatever it is doing; items stay in the mailbox. Cancel-safe.
     pub async fn struck(&self) -> Fate {
         loop {
             if let Some(fate) = self.mailbox.lock().fate.filter(|fate| fate.is_at_once()) {
-                // The bell may have been meant for the next look into the mailbox.
+                // The notification may have been meant for [`Self::mail`], so it is passed on.
                 self.mailbox.bell.notify_one();
                 return fate;
             }
@@ -238,10 +238,10 @@ impl Drop for Place {
 // === impl Pool ===
 
 impl Pool {
-    /// All of them, in the order of their metrics.
+    /// Every pool, in the order of the metrics.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Quic, Self::Reads];
 
-    /// Names its places to whoever is refused one.
+    /// Returns the name of the resource for refusals.
     fn what(self) -> &'static str {
         match self {
             Self::Tcp | Self::Quic => "connections",
@@ -253,7 +253,7 @@ impl Pool {
 // === impl Fate ===
 
 impl Fate {
-    /// Whether nothing more is to be shown before.
+    /// Returns whether the link closes without sending the notes in its mailbox.
     fn is_at_once(self) -> bool {
         match self {
             Self::Slow | Self::Revoked => true,
@@ -281,7 +281,7 @@ impl Mailbox {
         self.bell.notify_one();
     }
 
-    /// Ends the link at once; whether it had not been already.
+    /// Makes the link close at once; returns whether it was not already closing at once.
     fn strike(&self, fate: Fate) -> bool {
         let mut post = self.lock();
         let is_news = !post.fate.is_some_and(Fate::is_at_once);
@@ -309,34 +309,34 @@ impl Mailbox {
         self.bell.notify_one();
     }
 
-    /// Nothing in here can panic half-way, so a poisoned mailbox is as good as any.
+    /// Locks the mailbox. No code panics while it holds this lock, so a poisoned mailbox is still consistent.
     fn lock(&self) -> std::sync::MutexGuard<'_, Post> {
         self.post.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The links' way to the switchboard. Waiting here is the back-pressure: a link that waits does not
-/// read its socket.
+/// The sending end of the links' commands to the switchboard. Waiting for space in its queue is the back-pressure: a
+/// link that waits does not read its socket.
 #[derive(Clone, Debug)]
 pub struct Board(mpsc::Sender<Input>);
 
-/// Room for one input on a [`Board`].
+/// A reserved slot for one command.
 #[derive(Debug)]
 pub struct Room<'a>(mpsc::Permit<'a, Input>);
 
-/// The other end of every [`Board`].
+/// The driver's receiving end of the links' commands.
 #[derive(Debug)]
 pub struct Asked {
     inputs: mpsc::Receiver<Input>,
-    /// Kept so that a node without links waits for one instead of finding the channel closed.
+    /// A sender kept open, so that a node without links waits for commands instead of finding the channel closed.
     _board: Board,
 }
 
-/// There is no switchboard any more.
+/// The error that the switchboard has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// A board and its other end, with room for [`limits::DRIVER_QUEUE_MAX`] inputs.
+/// Creates both ends of the command queue, with space for [`limits::DRIVER_QUEUE_MAX`] inputs.
 pub fn board() -> (Board, Asked) {
     let (sender, inputs) = mpsc::channel(limits::DRIVER_QUEUE_MAX);
     let board = Board(sender);
@@ -346,28 +346,28 @@ pub fn board() -> (Board, Asked) {
 // === impl Board ===
 
 impl Board {
-    /// A link was admitted. From now on [`Board::disconnect`] is owed.
+    /// Reports that a link was admitted. The caller must call [`Board::disconnect`] at the link's end.
     pub async fn connect(&self, link: LinkId, principal: Principal) -> Result<(), Gone> {
         self.put(Input::Connect { link, principal }).await
     }
 
-    /// A link is gone.
+    /// Reports that a link is gone.
     pub async fn disconnect(&self, link: LinkId) -> Result<(), Gone> {
         self.put(Input::Disconnect { link }).await
     }
 
-    /// A link asks for something.
+    /// Sends a command of a link.
     pub async fn say(&self, link: LinkId, command: Command) -> Result<(), Gone> {
         self.put(Input::Say { link, command }).await
     }
 
-    /// A link has written notes of this weight.
+    /// Reports that a link has written notes of this weight, which returns its credit.
     pub async fn written(&self, link: LinkId, weight: usize) -> Result<(), Gone> {
         self.put(Input::Written { link, weight }).await
     }
 
-    /// A link is gone, with a last word or without, and whoever noticed cannot wait: where the board has
-    /// no room, a task does.
+    /// Reports that a link is gone, after an optional last command, from a caller that cannot wait. If the queue is
+    /// full, a spawned task waits.
     pub fn part(&self, link: LinkId, last_word: Option<Command>) {
         let word = last_word.map(|command| Input::Say { link, command });
         let mut rest = word.into_iter().chain([Input::Disconnect { link }]);
@@ -376,7 +376,7 @@ impl Board {
             let (board, Ok(runtime)) = (self.clone(), Handle::try_current()) else { return };
             runtime.spawn(async move {
                 for input in [input].into_iter().chain(rest) {
-                    // Without a switchboard there is nobody left to tell.
+                    // Without a switchboard no report is needed.
                     _ = board.put(input).await;
                 }
             });
@@ -384,8 +384,8 @@ impl Board {
         }
     }
 
-    /// Waits for room for one input. What waits is small, whatever the size of what is to be said: each
-    /// link's every step has room for it.
+    /// Waits for a slot for one command. Only the slot is waited for, not the command: every step of a link can hold a
+    /// slot, whatever the size of the command.
     pub async fn room(&self) -> Result<Room<'_>, Gone> {
         self.0.reserve().await.map(Room).map_err(|_| Gone)
     }
@@ -398,17 +398,17 @@ impl Board {
 // === impl Room ===
 
 impl Room<'_> {
-    /// See [`Board::say`].
+    /// Sends a command of a link, as [`Board::say`] does.
     pub fn say(self, link: LinkId, command: Command) {
         self.0.send(Input::Say { link, command });
     }
 
-    /// Of this session a link should be shown nothing for a while, or again.
+    /// Pauses or resumes the notes of one session for a link.
     pub fn hold(self, link: LinkId, session: SessionId, is_held: bool) {
         self.0.send(Input::Hold { link, session, is_held });
     }
 
-    /// See [`Board::written`].
+    /// Reports that a link has written notes of this weight, as [`Board::written`] does.
     pub fn written(self, link: LinkId, weight: usize) {
         self.0.send(Input::Written { link, weight });
     }
@@ -417,17 +417,17 @@ impl Room<'_> {
 // === impl Asked ===
 
 impl Asked {
-    /// Waits for up to `most` inputs. Safe to drop and to ask again.
+    /// Waits for up to `most` inputs. Cancel-safe.
     pub async fn take(&mut self, into: &mut Vec<Input>, most: usize) -> usize {
         self.inputs.recv_many(into, most).await
     }
 
-    /// One that is already there.
+    /// Returns an input that is already queued.
     pub fn try_take(&mut self) -> Option<Input> {
         self.inputs.try_recv().ok()
     }
 
-    /// How many wait.
+    /// Returns the number of queued inputs.
     pub fn waiting(&self) -> usize {
         self.inputs.len()
     }

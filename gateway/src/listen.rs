@@ -1,16 +1,6 @@
-//! Sockets that accept: HTTP/1.1 with tight limits, and WebSockets out of it.
-//!
-//! - [`Listener`]: a bound socket and its accept loop.
-//! - [`seam`]: where frames begin and end, below the WebSocket codec.
-//! - `pipe`: a connection of TCP, with TLS over it or without; `greet`: how TLS begins.
-//! - [`caller`]: who is behind a proxy; [`crowd`]: how many there are from one address (`home`); `lockout`: which
-//!   of them are not heard for a while.
-//! - `patience`: a socket that gives up on a peer that takes nothing.
-//! - `cors`: which pages may read answers.
-//! - [`upgrade`]: from an HTTP request to a WebSocket.
-//! - `visit`: one link from its first byte to its last; `wire`: what it asks of what carries it.
-//! - `websocket`: a WebSocket as that; `wear`: when its buffers are exchanged.
-//! - [`quic`]: a bound UDP socket, its accept loop, and a QUIC connection as what carries a link.
+//! The TCP listener: accepts connections, serves HTTP/1.1 within tight limits, and upgrades requests to WebSockets. A
+//! link's task is in `connection_task`, its transports in `websocket` and [`quic`]; limits for an address are in
+//! [`crowd`] and `lockout`, names behind proxies in [`caller`], framing checks in [`seam`]. Started by `app::run`.
 pub mod caller;
 mod cors;
 pub mod crowd;
@@ -61,72 +51,69 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use upgrade::Reception;
 
-/// A request's line and headers together (S-10).
+/// Maximum bytes of a request's line and headers together (S-10).
 const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Headers of one request (S-10).
+/// Maximum headers of one request (S-10).
 const HEADERS_MAX: usize = 64;
-/// From the first byte of a connection, or the last answer, to the end of the next header (S-10).
+/// Time from the first byte of a connection, or from the last response, to the end of the next header (S-10).
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Before the next try where the process is out of files or memory: at once would only burn a core.
+/// Pause before the next accept if the process is out of files or memory: an immediate try would only burn a core.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// Connections that wait to be accepted. After a restart everybody comes back at once, and whoever finds the
-/// queue full tries again a whole second later. The system may allow fewer.
+/// Length of the accept queue. After a restart all clients reconnect at once, and a client that finds the queue full
+/// tries again only a whole second later. The system may allow fewer.
 const WAITING_MAX: i32 = 4096;
-/// What is said to a connection there is no room for; there is no task for it that could say more.
+/// Response to a connection beyond the limit, for which no task is started.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
 
-/// What is said to a connection whose address has too many.
+/// Response to a connection from an address that has too many.
 const CROWDED: &[u8] =
     b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n";
 
-/// Answers requests that stay HTTP.
+/// A handler of requests that stay HTTP.
 pub type Pages = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
-/// A bound socket that does not accept yet: ports are taken before anything else is begun.
+/// A bound socket that does not accept yet: ports are bound before anything else is started.
 #[derive(Debug)]
 pub struct Listener {
     socket: std::net::TcpListener,
     address: SocketAddr,
 }
 
-/// What stands behind a listener.
+/// The configuration and shared state of a listener.
 pub struct House {
-    /// HTTP.
     pub pages: Pages,
-    /// By which names it is called, and by which pages.
+    /// Allowed host names and origins.
     pub rules: Rules,
-    /// Who says for whom it connects, and is believed (S-49).
+    /// Proxies that are trusted to name the client's address (S-49).
     pub proxies: Networks,
-    /// Those who are connected, by address.
+    /// Limits connections by address.
     pub crowd: Crowd,
-    /// WebSocket, if this listener has any.
+    /// Serves WebSockets; `None` on listeners for operators.
     pub reception: Option<Arc<Reception>>,
-    /// How connections are greeted in TLS; none: they are not.
+    /// The TLS certificate; `None` serves plain TCP.
     pub tls: Option<Shown>,
-    /// Accepting ends, and connections are asked to, when the process reaches this phase.
+    /// The phase at which the listener stops accepting and asks connections to close.
     pub until: Phase,
-    /// The process's phase.
     pub life: Life,
-    /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// Connections at a time.
+    /// Maximum connections at a time.
     pub connections_max: usize,
-    /// Every connection runs as one of these.
+    /// Runs the task of every connection.
     pub tasks: TaskTracker,
 }
 
-/// One connection's place; given back when its last clone is gone.
+/// A connection's permit, returned when its last clone is dropped.
 type Room = Arc<Place>;
 
-/// Somebody who asks for something, over a connection that has its place.
+/// A request over a connection that holds a permit.
 struct Arrival {
     room: Room,
-    /// A web page asks, as browsers say by themselves (`Origin`).
+    /// True if a web page sent the request, as browsers say by themselves (`Origin`).
     is_page: bool,
 }
 
-/// A place among [`House::connections_max`], and among those from one address.
+/// A permit among [`House::connections_max`], and among the connections from one address.
 struct Place {
     _permit: OwnedSemaphorePermit,
     guest: Guest,
@@ -135,7 +122,7 @@ struct Place {
 // === impl Arrival ===
 
 impl Arrival {
-    /// What it showed is not good.
+    /// Records that the request showed a wrong credential.
     fn failed(&self) {
         self.room.guest.failed(self.is_page);
     }
@@ -144,23 +131,23 @@ impl Arrival {
 // === impl Listener ===
 
 impl Listener {
-    /// Takes a port.
+    /// Binds the port.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
-        // The standard library asks for 128; asking again changes it.
+        // The standard library listens with a queue of 128; a second `listen` changes that.
         rustix::net::listen(&socket, WAITING_MAX)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
     }
 
-    /// Its address, with its real port.
+    /// Returns the bound address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts until the process reaches the house's last phase.
-    /// May be called again if it panicked: the socket stays open meanwhile.
+    /// Accepts until the process reaches the listener's last phase. May be called again after a panic: the socket stays
+    /// open meanwhile.
     pub async fn serve(&self, house: Arc<House>) -> io::Result<()> {
         let socket = TcpListener::from_std(self.socket.try_clone()?)?;
         let rooms = Arc::new(Semaphore::new(house.connections_max));
@@ -183,9 +170,9 @@ impl Listener {
     }
 }
 
-/// One connection, as long as it speaks HTTP.
+/// Serves one connection, as long as it speaks HTTP.
 async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, permit: OwnedSemaphorePermit) {
-    // Without it small messages wait for each other's acknowledgements; a socket that cannot is slower.
+    // Without TCP_NODELAY small messages wait for each other's acknowledgements; a failure only costs time.
     let _ = stream.set_nodelay(true);
     let Some(caller) = house.caller(&mut stream, peer).await else { return };
     let Some(guest) = house.crowd.enter(caller) else {
@@ -198,7 +185,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
     let Some(pipe) = house.greet(stream).await else { return };
     let (watch, is_first) = (pipe.watch(), AtomicBool::new(true));
     let service = service_fn(|mut request: Request<Incoming>| {
-        // Behind an earlier answer, which may not have left yet, nothing can be written beside it.
+        // Behind an earlier response, which may not be sent yet, no interim response can be written.
         let may_ask = is_first.swap(false, Ordering::Relaxed) && request.version() == Version::HTTP_11;
         request.extensions_mut().insert(if may_ask { watch.clone() } else { watch.silent() });
         let answer = house.answer(request, &room);
@@ -210,7 +197,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
         .max_header_size(HEADER_BYTES_MAX)
         .max_buf_size(HEADER_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        // A client that has asked may close its half; it still reads (RFC 9112 §9.6).
+        // A client may close its sending half after the request; it still reads (RFC 9112 §9.6).
         .half_close(true)
         .serve_connection(Patience::new(pipe, limits::STALL_TIMEOUT), service)
         .with_upgrades();
@@ -230,8 +217,8 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
 // === impl House ===
 
 impl House {
-    /// Says no. A fresh socket has room for so little; if it has not, closing says enough. In TLS nothing can be
-    /// said before a handshake, for which there is no room.
+    /// Sends a refusal. A fresh socket has space for these few bytes; otherwise closing says enough. Over TLS nothing
+    /// can be sent before a handshake, for which there is no capacity.
     fn turn_away(&self, stream: &TcpStream, why: Handshake, words: &[u8]) {
         self.metrics.links.began(why);
         if self.tls.is_none() {
@@ -239,13 +226,13 @@ impl House {
         }
     }
 
-    /// Where a connection comes from, with the word of proxies that are believed; none, if such a one does not
-    /// say it.
+    /// Returns the client's address, as named by a trusted proxy if there is one; `None` if that proxy does not name
+    /// it.
     async fn caller(&self, stream: &mut TcpStream, peer: IpAddr) -> Option<IpAddr> {
         if !self.proxies.have(peer) {
             return Some(peer);
         }
-        // On the heap, and gone when it is over.
+        // Boxed, so that its memory is freed when it is done.
         let asked = Box::pin(timeout(HEADER_TIMEOUT, caller::caller(stream)));
         tokio::select! {
             said = asked => match said {
@@ -259,10 +246,10 @@ impl House {
         }
     }
 
-    /// What HTTP is spoken over; none, if it does not come so far.
+    /// Returns the transport for HTTP, after the TLS handshake if the listener has TLS; `None` if the handshake fails.
     async fn greet(&self, stream: TcpStream) -> Option<Pipe> {
         let Some(tls) = &self.tls else { return Some(Pipe::Plain(Socket::new(stream))) };
-        // On the heap, and gone when it is over.
+        // Boxed, so that its memory is freed when it is done.
         let turnstile = self.reception.as_ref().map(|reception| &reception.turnstile);
         let greeted = Box::pin(greet::greet(stream, tls, turnstile));
         tokio::select! {
@@ -297,12 +284,12 @@ impl House {
                 Either::Left(ready(reception.receive(&mut request, arrival)))
             }
             Some(_) => self.shared_page(request, arrival),
-            // Operators' pages are for nobody's scripts.
+            // Operators' pages are not shared with scripts of any origin.
             None => Either::Right(self.page(request, arrival)),
         }
     }
 
-    /// A page, for scripts of pages from listed origins too.
+    /// Serves a page, readable for scripts from allowed origins.
     fn shared_page(
         &self,
         request: Request<Incoming>,
@@ -322,7 +309,7 @@ impl House {
         Either::Right(shared.boxed())
     }
 
-    /// A page, and whether what the request showed for it was good.
+    /// Serves a page, and records a failed login if the request showed a wrong credential.
     fn page(&self, request: Request<Incoming>, arrival: Arrival) -> BoxFuture<'static, Response<Body>> {
         let is_shown = request.headers().contains_key(header::AUTHORIZATION);
         let page = (self.pages)(request);

@@ -1,9 +1,6 @@
-//! What is counted, by area: families in a registry that is passed in, with bounded labels (S-39).
-//!
-//! - [`links`], [`tls`], [`auth`], [`http`], [`store`], [`driver`], [`agents`], [`bus`], [`node`]: what the shell's rooms count themselves.
-//! - [`switchboard`]: what the brain counts, told by the driver.
-//! - [`load`]: how much of it there is to do, in a few numbers.
-//! - [`workshop`]: where families are made; [`document`]: how they are described to people.
+//! The metrics of a node, by area: families in a registry that is passed in, with bounded labels (S-39). [`workshop`]
+//! builds families, [`document`] prints their documentation, and [`load`] sums up the load. Updated by all parts of the
+//! gateway.
 mod agents;
 mod auth;
 mod buckets;
@@ -37,33 +34,32 @@ use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use workshop::Workshop;
 
-/// Every family of a node.
+/// Every metric family of a node.
 #[derive(Debug)]
 pub struct Metrics {
-    /// Connections of clients.
     pub links: LinkMetrics,
-    /// TLS under them.
+    /// TLS handshakes and certificates.
     pub tls: TlsMetrics,
-    /// Who is let in.
+    /// Authentication and rate limits.
     pub auth: AuthMetrics,
-    /// Requests that stay HTTP.
+    /// HTTP requests that do not become links.
     pub http: HttpMetrics,
-    /// What is asked of the store.
+    /// Operations of the store.
     pub store: StoreMetrics,
     /// The task that owns the switchboard.
     pub driver: DriverMetrics,
-    /// What is ordered of agents.
+    /// Orders to agents, and their reports.
     pub agents: AgentMetrics,
-    /// The brain.
+    /// The switchboard's own statistics, updated by the driver.
     pub switchboard: SwitchboardMetrics,
-    /// Words of and to other nodes.
+    /// Messages between nodes.
     pub bus: BusMetrics,
-    /// The process.
+    /// The node and its process.
     pub node: NodeMetrics,
     families: Vec<Family>,
 }
 
-/// An enum whose values are the values of a label: their numbers are their places, in `NAMES` too.
+/// Defines an enum whose variants are the values of a label, with their names at the same indices in `NAMES`.
 macro_rules! label_values {
     ($(#[$doc:meta])* $vis:vis $kind:ident { $($(#[$value_doc:meta])* $value:ident = $name:literal,)* }) => {
         $(#[$doc])*
@@ -81,7 +77,7 @@ use label_values;
 // === impl Metrics ===
 
 impl Metrics {
-    /// Makes every family and puts it into the registry.
+    /// Creates every family and registers it.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let workshop = &mut Workshop::new(registry);
@@ -100,7 +96,7 @@ impl Metrics {
         })
     }
 
-    /// Every family of ours, as it is documented.
+    /// Returns every family of the gateway, for the documentation.
     pub fn families(&self) -> &[Family] {
         &self.families
     }

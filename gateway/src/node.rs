@@ -1,6 +1,5 @@
-//! A node as a program: the command line, with the plugins that a binary brings along.
-//!
-//! `turnway` itself is this without any; whoever has some writes a `main` of a few lines (docs/plugins.md).
+//! The `turnway` program as a library: the command line, with the plugins that a binary adds. A binary with plugins is
+//! a `main` of a few lines (docs/plugins.md).
 use crate::agent::plugins::Plugins;
 use crate::app::App;
 use crate::cli::plan::{self, Plan};
@@ -18,7 +17,7 @@ use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 use turnway_pipeline::Plugin;
 
-/// A node to be, and every other command of `turnway`.
+/// The builder of a node, and the entry point of every command of `turnway`.
 ///
 /// ```no_run
 /// # use turnway_pipeline::{Hook, Plugin, Prompt, Turn};
@@ -36,30 +35,30 @@ pub struct Node {
 // === impl Node ===
 
 impl Node {
-    /// One without plugins but the built-in one.
+    /// Creates a node with the builtin plugin only.
     pub fn builder() -> Self {
         Self::default()
     }
 
-    /// Registers a plugin: it is asked before those that are there (TP-N14). All nodes of a fleet have the same, in the
-    /// same order.
+    /// Registers a plugin, which runs before those registered earlier (TP-N14). All nodes of a fleet must have the same
+    /// plugins, in the same order.
     #[must_use]
     pub fn plugin(mut self, plugin: impl Plugin + 'static) -> Self {
         self.plugins = self.plugins.with(plugin);
         self
     }
 
-    /// Names a workspace: its `AGENTS.md` is told every agent as `context.system_prompt`.
+    /// Sets the workspace, whose `AGENTS.md` is sent to every agent as `context.system_prompt`.
     #[must_use]
     pub fn workspace(mut self, workspace: impl Into<PathBuf>) -> Self {
         self.plugins = self.plugins.at(workspace);
         self
     }
 
-    /// Does what the process's arguments say, such as `serve`, to its end.
+    /// Runs the command that the process's arguments name, such as `serve`, to its end.
     #[must_use]
     pub fn main(self) -> ExitCode {
-        // Whoever speaks TLS takes the process's provider; there is one, for all of them.
+        // All TLS code uses this process-wide crypto provider.
         if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
             complain("turnway: another TLS provider is already installed\n");
             return Exit::Bug.into();
@@ -100,19 +99,19 @@ fn obey(command: Command, json: bool, plugins: Plugins) -> Result<Exit, Trouble>
     }
 }
 
-/// What is no command line; or one that asks for help or the version.
+/// Prints clap's error, help or version; returns the exit code.
 fn misunderstood(error: &clap::Error) -> Exit {
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
     if exit == Exit::Usage && std::env::args_os().any(|arg| arg == "--json") {
         Trouble::Usage(error.render().to_string().trim_end().to_owned()).tell(true);
     } else {
-        // Nobody listening is no trouble.
+        // A closed stderr is ignored.
         let _ = error.print();
     }
     exit
 }
 
-/// Reads what the node is to be, builds it, runs it.
+/// Reads the configuration, builds the node and runs it.
 fn serve(args: &ServeArgs, plugins: Plugins) -> Result<Exit, Trouble> {
     let plan = plan::read(args, std::env::vars_os()).map_err(Trouble::Mistakes)?;
     trace::start(shape(plan.config.log), std::env::var("RUST_LOG").ok().as_deref());
@@ -121,7 +120,7 @@ fn serve(args: &ServeArgs, plugins: Plugins) -> Result<Exit, Trouble> {
     }
     let runtime = runtime(Builder::new_multi_thread())?;
     let exit = run(plan, plugins, &runtime);
-    // Whatever still runs has been waited for as long as it deserved.
+    // Tasks that still run have had their time to end.
     runtime.shutdown_background();
     exit
 }
@@ -132,7 +131,7 @@ fn run(plan: Plan, plugins: Plugins, runtime: &Runtime) -> Result<Exit, Trouble>
     Ok(runtime.block_on(app.run()))
 }
 
-/// A client needs no second thread.
+/// Runs a client command on a single thread.
 fn in_runtime(command: impl Future<Output = Result<Exit, Trouble>>) -> Result<Exit, Trouble> {
     runtime(Builder::new_current_thread())?.block_on(command)
 }

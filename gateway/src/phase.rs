@@ -1,4 +1,5 @@
-//! Where the process stands in its life, and why it should not be sent new work, for whoever has to know.
+//! The lifecycle phase of the process, and the reasons why the node is not ready. Set by `app`, the driver and the
+//! store; read by the listeners, `admin` and `http`.
 mod readiness;
 
 pub use readiness::Reason;
@@ -8,23 +9,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
-/// A process's life, in order: it never goes back.
+/// A phase of the process, in order; the phase never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// It has its sockets but does not serve yet.
+    /// The node has its sockets and does not serve yet.
     #[default]
     Starting,
-    /// It serves.
+    /// The node serves.
     Serving,
-    /// It takes on nothing and lets running turns end.
+    /// The node accepts no new work and lets running turns end.
     Draining,
-    /// Its switchboard has nothing left to do: links are closed.
+    /// The switchboard has nothing left to do; links are being closed.
     Leaving,
-    /// Its store is closed: only the process's end is left.
+    /// The store is closed; only the end of the process is left.
     Left,
 }
 
-/// The process's phase and health, shared: the app moves it, the driver reports, admin shows it.
+/// The process's phase and readiness. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub struct Life {
     shared: Arc<Shared>,
@@ -34,18 +35,18 @@ pub struct Life {
 struct Shared {
     phase: watch::Sender<Phase>,
     readiness: Readiness,
-    /// The store's file is not where the next start will look for it.
+    /// True if the store's file is not where the next start will look for it.
     store_gone: watch::Sender<bool>,
-    /// Sessions that are closed off, because their records are damaged.
+    /// Sessions that are unavailable, because their records are damaged.
     store_damaged: AtomicU64,
-    /// What a drain still waits for.
+    /// Sessions that a drain still waits for.
     remaining: AtomicU64,
 }
 
 // === impl Life ===
 
 impl Life {
-    /// Moves on; a phase that lies behind changes nothing. Tells whether this was news.
+    /// Advances to a phase; an earlier phase changes nothing. Returns whether the phase changed.
     pub fn advance(&self, to: Phase) -> bool {
         self.shared.phase.send_if_modified(|phase| {
             let news = to > *phase;
@@ -56,60 +57,60 @@ impl Life {
         })
     }
 
-    /// The present phase.
+    /// Returns the present phase.
     pub fn phase(&self) -> Phase {
         *self.shared.phase.borrow()
     }
 
-    /// Waits until the process is in this phase, or a later one. Safe to drop and to ask again.
+    /// Waits until the process is in this phase or a later one. Cancel-safe.
     pub async fn reached(&self, phase: Phase) {
         let mut watched = self.shared.phase.subscribe();
-        // The sender is ours, so the wait cannot fail.
+        // The sender is owned by `self`, so the wait cannot fail.
         let _ = watched.wait_for(|now| *now >= phase).await;
     }
 
-    /// Reports that a condition holds, or no longer holds. Only a change is logged, so it may be said often.
+    /// Reports that a condition holds, or no longer holds. Only a change is logged, so this may be called often.
     pub fn report(&self, reason: Reason, holds: bool) {
         self.shared.readiness.set(reason, holds, || self.phase() == Phase::Starting);
     }
 
-    /// Reports that the store does not answer, unless it has answered with its own reason.
+    /// Reports that the store does not answer, unless the store has answered with a more precise reason.
     pub fn report_store_away(&self) {
         if !self.shared.readiness.store_has_said_why() {
             self.report(Reason::StoreAway, true);
         }
     }
 
-    /// Notes that the store's file is gone: for good.
+    /// Records that the store's file is gone, which is permanent.
     pub fn store_gone(&self) {
         self.report(Reason::StoreDamaged, true);
         self.shared.store_gone.send_replace(true);
     }
 
-    /// Waits until the process is to leave and cannot record anything on its way. Safe to drop and to ask again.
+    /// Waits until the process drains while its store's file is gone, so that nothing can be recorded. Cancel-safe.
     pub async fn left_without_store(&self) {
         let mut gone = self.shared.store_gone.subscribe();
-        // The sender is ours, so the wait cannot fail.
+        // The sender is owned by `self`, so the wait cannot fail.
         let _ = gone.wait_for(|gone| *gone).await;
         self.reached(Phase::Draining).await;
     }
 
-    /// Notes how many sessions are closed off, because their records are damaged.
+    /// Records how many sessions are unavailable because their records are damaged.
     pub fn store_damaged(&self, sessions: usize) {
         self.shared.store_damaged.store(sessions as u64, Ordering::Relaxed);
     }
 
-    /// Sessions that are closed off, because their records are damaged. They do not make a process unready.
+    /// Returns how many sessions are unavailable because their records are damaged. They do not make the node unready.
     pub fn damaged_sessions(&self) -> u64 {
         self.shared.store_damaged.load(Ordering::Relaxed)
     }
 
-    /// Notes what a drain still waits for.
+    /// Records how many sessions a drain still waits for.
     pub fn drain_remaining(&self, sessions: u64) {
         self.shared.remaining.store(sessions, Ordering::Relaxed);
     }
 
-    /// Returns every reason why the process should not be sent new work; none: it is ready.
+    /// Returns every reason why the node is not ready; empty if it is ready.
     pub fn reasons(&self) -> Vec<Reason> {
         let phase = match self.phase() {
             Phase::Starting => Some(Reason::Starting),
@@ -119,17 +120,17 @@ impl Life {
         phase.into_iter().chain(self.shared.readiness.reasons()).collect()
     }
 
-    /// Waits until this condition does not hold. Safe to drop and to ask again.
+    /// Waits until this condition does not hold. Cancel-safe.
     pub async fn without(&self, reason: Reason) {
         self.shared.readiness.without(reason).await;
     }
 
-    /// Whether the process may be sent new work.
+    /// Returns whether the node may be sent new work.
     pub fn is_ready(&self) -> bool {
         self.reasons().is_empty()
     }
 
-    /// Returns how many sessions a draining process still holds; none while it does not drain.
+    /// Returns how many sessions a draining node still holds; `None` if it does not drain.
     pub fn remaining(&self) -> Option<u64> {
         (self.phase() >= Phase::Draining).then(|| self.shared.remaining.load(Ordering::Relaxed))
     }

@@ -1,11 +1,6 @@
-//! How often connections, credentials and tenants may ask (S-17).
-//!
-//! Every connection has a [`Pass`]: buckets of its own, and those it shares with others of its credential and of
-//! its tenant. What stops work, what goes on with an answer after a cut, and everything else have buckets of their
-//! own: a flood of one starves none of the others.
-//!
-//! - [`meter`]: a rate and its buckets. Where nodes have one store, those of a credential and of a tenant are of all
-//!   of them together ([`turnway_core::rate::share`]); what stops work is each node's own.
+//! Rate limits of connections, credentials and tenants (S-17). A connection's [`Pass`] has its own buckets ([`meter`])
+//! and those of its credential and tenant, one for each kind of request. Nodes with one store share them
+//! ([`turnway_core::rate::share`]), except those for cancels. Used by `auth` and the links.
 mod meter;
 
 pub use meter::{Due, Teller};
@@ -25,17 +20,17 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::rate::Rate;
 use turnway_core::time::Mono;
 
-/// The buckets that connections share.
+/// The buckets that connections of a credential or tenant share.
 #[derive(Debug)]
 pub struct Meters {
     rates: Rates,
     shared: DashMap<Arc<str>, Arc<Meter>>,
-    /// Who tells other nodes, where there are others.
+    /// Reports usage to other nodes; present if nodes share their rates.
     teller: Option<Teller>,
     metrics: Arc<Metrics>,
 }
 
-/// What a connection may still ask; nothing is kept for one that may ask as often as it likes.
+/// The rate limits of one connection; empty if no rate is configured.
 #[derive(Debug, Default)]
 pub struct Pass(Option<Box<Held>>);
 
@@ -48,12 +43,12 @@ struct Held {
 // === impl Meters ===
 
 impl Meters {
-    /// Buckets for these rates, of this node or of all that are told.
+    /// Creates the buckets for these rates, shared with other nodes if `teller` is set.
     pub fn new(rates: Rates, teller: Option<Teller>, metrics: Arc<Metrics>) -> Self {
         Self { rates, shared: DashMap::new(), teller, metrics }
     }
 
-    /// For a connection of somebody of this tenant, with the credential of this name.
+    /// Returns the rate limits of a connection of this tenant with this credential.
     pub fn pass(&self, tenant: &TenantId, credential: Option<&str>, now: Mono) -> Pass {
         let rates = self.rates;
         let own = rates.connection.map(|rate| (Limited::Connection, Arc::new(Meter::new(rate))));
@@ -89,7 +84,8 @@ impl Meters {
 // === impl Pass ===
 
 impl Pass {
-    /// Whether the next credential may be looked at now: that costs as much as a request, and is counted as one.
+    /// Returns whether the next credential may be verified now: the check costs as much as a request, and is counted as
+    /// one.
     pub fn may_renew(&self, now: Mono) -> bool {
         if planted(Planted::RefreshUnlimited) {
             return true;
@@ -98,8 +94,8 @@ impl Pass {
         self.0.as_deref().is_none_or(|held| late(held).is_none())
     }
 
-    /// Whether one more may be said that asks nobody for anything. Only the connection's own rate counts: what others
-    /// with its credential say ends nobody.
+    /// Returns whether one more message is allowed that the link answers by itself. Only the connection's own rate
+    /// counts: messages of other connections with the same credential must not close this one.
     pub fn may_talk(&self, now: Mono) -> bool {
         let own = |(whose, _): &&(Limited, Arc<Meter>)| *whose == Limited::Connection;
         let Some((held, meter)) =
@@ -114,8 +110,8 @@ impl Pass {
         may
     }
 
-    /// What a request is answered with that comes too early; none: it may go on. One that is refused has been
-    /// counted wherever there was room for it.
+    /// Returns the refusal of a request that comes too early; `None` if the request may proceed. A refused request has
+    /// still been counted in every bucket that had space.
     pub fn refusal(&self, command: &Command, now: Mono) -> Option<Note> {
         let held = self.0.as_ref()?;
         let lane = Lane::of(command);
@@ -127,7 +123,7 @@ impl Pass {
             Limited::Key => "too many requests with this credential",
             Limited::Tenant => "too many requests of this tenant",
         };
-        // In whole milliseconds, and none too few.
+        // Rounded up to whole milliseconds.
         let more = if planted(Planted::RateWaitRoundedDown) { 0 } else { 999_999 };
         let wait = wait + Duration::from_nanos(more);
         let (session, run_id) = place(command);
@@ -136,7 +132,7 @@ impl Pass {
     }
 }
 
-/// What a request names.
+/// Returns the session or the run that a request names.
 fn place(command: &Command) -> (Option<SessionId>, Option<RunId>) {
     match command {
         Command::Open { session, .. } => (session.clone(), None),
@@ -241,7 +237,7 @@ mod tests {
         assert_eq!(taken(&other, &look(), 15), 15);
     }
 
-    /// Two nodes, told of each other by hand: what one has taken the other waits for, but for what stops work.
+    /// Simulates two nodes that exchange usage by hand: usage on one node limits the other, except for cancels.
     ///
     /// Covers: S-17.
     #[test]
@@ -268,7 +264,7 @@ mod tests {
         assert_eq!(taken(&there, &look(), 30), 4, "what is left of twenty");
         assert_eq!((taken(&there, &cancel(), 30), taken(&here, &cancel(), 30)), (20, 20));
         assert_eq!(taken(&other, &look(), 30), 20, "another credential is not concerned");
-        // Nobody listens: each goes on by itself.
+        // Nobody receives reports, so each node counts on its own.
         drop(dues);
         let later = NOW + Duration::from_secs(10);
         let more = (0..30).filter(|_| here.refusal(&look(), later).is_none()).count();

@@ -1,14 +1,15 @@
-//! What the operating system asks of the process.
+//! Signals of the operating system: shutdown and reload. Used by `app::run`, `redis` and `keys::provider`.
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Asks to leave: `SIGTERM` and `SIGINT`, which mean the same.
+/// A listener for the signals `SIGTERM` and `SIGINT`, both of which ask for a shutdown.
 #[derive(Debug)]
 pub struct Leave {
     terminate: Signal,
     interrupt: Signal,
 }
 
-/// Asks to read certificates again: `SIGHUP`. Unheard it would end the process.
+/// A listener for `SIGHUP`, which asks for a reload of certificates, keys and passwords. Without a listener the signal
+/// would end the process.
 #[derive(Debug)]
 pub struct Reload(Signal);
 
@@ -20,7 +21,7 @@ impl Leave {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for the next one. Each signal is told once.
+    /// Waits for the next signal. Each signal is reported once.
     pub async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -37,7 +38,7 @@ impl Reload {
         signal(SignalKind::hangup()).map(Self)
     }
 
-    /// Waits for the next one. Several at once are told once.
+    /// Waits for the next signal. Several signals at once are reported once.
     pub async fn asked(&mut self) {
         self.0.recv().await;
     }

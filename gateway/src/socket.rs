@@ -1,4 +1,5 @@
-//! A TCP connection whose other end can be watched while somebody else reads and writes it.
+//! A TCP connection whose client can be watched for a hang-up while another task reads and writes the connection. Used
+//! by `listen::pipe` and `http`.
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -8,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// Where more requests lie unread, the end behind them is looked for so often.
+/// Polling interval for the end of the stream while unread requests hide it.
 const UNREAD_LOOK: Duration = Duration::from_millis(250);
 
-/// Says nothing, and has to be taken by whoever is there.
+/// An interim response without content, which every client must accept.
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
-/// Waits before each interim response: a reset that the first one causes is there when the second one is written.
+/// Pauses before each interim response: a reset that the first one causes has arrived when the second one is written.
 const ASK_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
 
 /// A TCP connection.
@@ -23,24 +24,24 @@ pub struct Socket {
     write: Arc<OwnedWriteHalf>,
 }
 
-/// A look at a client that does not disturb its connection.
+/// A watcher of a connection's client that does not disturb the connection.
 #[derive(Clone, Debug)]
 pub struct Watch {
     socket: Weak<OwnedWriteHalf>,
-    /// Whether an interim response may be written to the client.
+    /// True if an interim response may be written to the client.
     may_ask: bool,
 }
 
 // === impl Socket ===
 
 impl Socket {
-    /// Takes a connection over.
+    /// Takes over a connection.
     pub fn new(stream: TcpStream) -> Self {
         let (read, write) = stream.into_split();
         Self { read, write: Arc::new(write) }
     }
 
-    /// Returns a look at its other end.
+    /// Returns a watcher of the connection's client.
     pub fn watch(&self) -> Watch {
         Watch { socket: Arc::downgrade(&self.write), may_ask: true }
     }
@@ -49,7 +50,7 @@ impl Socket {
         self.write.as_ref().as_ref()
     }
 
-    /// Writes when there is room.
+    /// Writes when the socket has space.
     fn poll_with(
         &self,
         cx: &mut Context<'_>,
@@ -94,7 +95,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match rustix::net::shutdown(self.stream(), rustix::net::Shutdown::Write) {
-            // The other end is gone already.
+            // The client has closed the connection already.
             Err(rustix::io::Errno::NOTCONN) | Ok(()) => Poll::Ready(Ok(())),
             Err(error) => Poll::Ready(Err(error.into())),
         }
@@ -104,14 +105,15 @@ impl AsyncWrite for Socket {
 // === impl Watch ===
 
 impl Watch {
-    /// Returns a look at the same client that writes nothing.
+    /// Returns a watcher of the same client that writes nothing.
     pub fn silent(&self) -> Self {
         Self { socket: Weak::clone(&self.socket), may_ask: false }
     }
 
-    /// Waits until the client has hung up, while no byte of its answer is written yet. A client that has closed its half only
-    /// takes an interim response; one that is gone answers it with a reset (RFC 9110 §15.2: every client takes them). Where
-    /// none may be written, the end of what a client sends is taken for its leaving.
+    /// Waits until the client has hung up; for use while no byte of its response is written yet. A client that has
+    /// closed its sending half accepts an interim response; a client that is gone answers with a reset (RFC 9110 §15.2:
+    /// every client accepts interim responses). If none may be written, the end of the client's stream counts as a
+    /// hang-up.
     pub async fn hung_up(&self) {
         self.finished().await;
         if !self.may_ask {
@@ -128,8 +130,8 @@ impl Watch {
         std::future::pending().await
     }
 
-    /// Waits until the client sends no more, whatever it has sent before: it has hung up, or closed its half only, or the
-    /// connection is over. Which of these it is, only the answer to something that is written tells.
+    /// Waits until the client sends no more, after any number of bytes: the client has hung up, has closed its sending
+    /// half, or the connection is lost. Only the answer to written bytes tells which.
     pub async fn finished(&self) {
         while let Some(socket) = self.socket.upgrade() {
             match socket.ready(Interest::READABLE).await {

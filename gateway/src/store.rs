@@ -1,4 +1,5 @@
-//! Where facts live: one method, and an answer that comes back with its question.
+//! The store interface of the gateway: operations are submitted, and answers come back by a callback. Implemented by
+//! the submodules; called by the driver and `registers`.
 use std::sync::Arc;
 use turnway_core::store::{Op, Reply, StoreError};
 
@@ -7,15 +8,15 @@ pub mod memory;
 pub mod redis;
 pub mod registers;
 
-/// Takes answers. May be called from any thread; must not block for long.
+/// A callback for answers. It may be called from any thread, and must not block for long.
 pub type Answers = Arc<dyn Fn(Op, Result<Reply, StoreError>) + Send + Sync>;
 
-/// Takes how many bytes a store holds, and how many it may hold, if that is known. Must not block.
+/// A callback for the bytes that a store holds, and the maximum, if known. It must not block.
 pub type Filled = Arc<dyn Fn(u64, Option<u64>) + Send + Sync>;
 
-/// A store: performs each op atomically and answers it exactly once, in any order, through the
-/// [`Answers`] it was made with. `submit` never blocks and never fails: trouble is an answer.
+/// A store: performs each operation atomically and answers it exactly once, in any order, through the [`Answers`] it
+/// was made with. `submit` never blocks and never fails: an error is an answer.
 pub trait Store: Send + Sync + 'static {
-    /// Asks.
+    /// Submits an operation.
     fn submit(&self, op: Op);
 }

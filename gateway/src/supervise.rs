@@ -1,5 +1,5 @@
-//! Tasks that run for as long as the process does. One that panics is begun again, or ends the node: none is ever gone
-//! without anybody knowing. What a task's panic means concerns the process, so the process keeps it.
+//! Supervises tasks that run as long as the process: a task that panics is restarted, or ends the node, so that no task
+//! disappears unnoticed. State is global, because a task's panic concerns the whole process.
 use futures_util::FutureExt;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,19 +11,20 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Before a task is begun again for the first time, and at most: a task that panics at once must not fill the log.
+/// Pause before a task is restarted for the first time, and the maximum: a task that panics at once must not fill the
+/// log.
 const BACKOFF: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// A task that has run for so long is well again.
+/// Running time after which a task counts as healthy again.
 const WELL: Duration = Duration::from_secs(60);
 
-/// Panics, by the task's name. There are as many names as there are calls in the source.
+/// Panics by task name. Names come from calls in the source, so their number is bounded.
 static PANICS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
-/// The task whose end ends the node.
+/// The task whose failure ends the node.
 static ENDED: LazyLock<watch::Sender<Option<&'static str>>> = LazyLock::new(|| watch::Sender::new(None));
 
-/// Runs a task without which the node is of no use: its panic ends the node.
+/// Spawns a task that the node cannot run without: its panic ends the node.
 pub fn need(
     runtime: &Handle,
     name: &'static str,
@@ -32,7 +33,7 @@ pub fn need(
     runtime.spawn(needed(name, task))
 }
 
-/// Runs a task without which the node is of no use, as part of another one.
+/// Runs a task that the node cannot run without, as part of another task.
 pub async fn needed(name: &'static str, task: impl Future<Output = ()>) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
         panicked(name, "the node cannot do without it and ends");
@@ -40,7 +41,7 @@ pub async fn needed(name: &'static str, task: impl Future<Output = ()>) {
     }
 }
 
-/// Runs a task that others wait for; whether it panicked, so that they can be told.
+/// Runs a task that others wait for. Returns whether it panicked, so that they can be told.
 pub async fn caught(name: &'static str, task: impl Future<Output = ()>) -> bool {
     let is_caught = AssertUnwindSafe(task).catch_unwind().await.is_err();
     if is_caught {
@@ -49,7 +50,7 @@ pub async fn caught(name: &'static str, task: impl Future<Output = ()>) -> bool 
     is_caught
 }
 
-/// Ends the node, because a task failed that it cannot do without.
+/// Ends the node, because a task failed that the node cannot run without.
 pub fn end(name: &'static str) {
     ENDED.send_if_modified(|ended| {
         let news = ended.is_none();
@@ -58,19 +59,19 @@ pub fn end(name: &'static str) {
     });
 }
 
-/// Waits until the node has to end; the name of the task. Safe to drop and to ask again.
+/// Waits until the node must end; returns the name of the failed task. Cancel-safe.
 pub async fn failed() -> &'static str {
     // The sender lives as long as the process, so the wait cannot fail.
     let name = ENDED.subscribe().wait_for(Option::is_some).await.ok().and_then(|name| *name);
     name.unwrap_or_default()
 }
 
-/// Runs a task, and begins it again where it panics. Returns when it returns.
+/// Runs a task, and restarts it after a panic. Returns when the task returns.
 pub async fn keep<F: Future<Output = ()>>(name: &'static str, mut task: impl FnMut() -> F) {
     let mut wait = BACKOFF;
     loop {
         let began = Instant::now();
-        // The task is made anew; what it shares is behind locks that are taken also where they are poisoned.
+        // The task is created anew; its shared state is behind locks that are also taken when poisoned.
         let run = AssertUnwindSafe(async { task().await });
         if run.catch_unwind().await.is_ok() {
             return;
@@ -84,7 +85,7 @@ pub async fn keep<F: Future<Output = ()>>(name: &'static str, mut task: impl FnM
     }
 }
 
-/// How often each task has panicked.
+/// Returns how often each task has panicked.
 pub fn panics() -> BTreeMap<&'static str, u64> {
     counts().clone()
 }
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(panics().get("test_needed"), Some(&1));
     }
 
-    /// The socket is not the task's: who connects in between waits, and is served.
+    /// The socket outlives the task: a client that connects in between waits, and is served.
     #[tokio::test]
     async fn a_listener_survives_a_panic_of_its_acceptor() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -149,7 +150,7 @@ mod tests {
         let serving = tokio::spawn(keep("test_acceptor", accept));
         let mut first = tokio::net::TcpStream::connect(address).await.expect("connected");
         let mut text = String::new();
-        // The connection is lost with the panic, the listener is not.
+        // The panic closes the connection, not the listener.
         let _ = first.read_to_string(&mut text).await;
         assert_eq!(text, "");
         let mut second = tokio::net::TcpStream::connect(address).await.expect("connected");

@@ -1,9 +1,5 @@
-//! TLS for clients: which certificate is shown, and how it is replaced while nobody notices.
-//!
-//! - [`pair`]: a certificate and its key, read from their files and held against each other.
-//! - [`validity`]: until when a certificate is good.
-//! - [`keeper`]: the pair in use; reads its files again when it is told to, or when they have changed.
-//! - [`development`]: a pair to try things with.
+//! TLS for clients: loads the certificate ([`pair`], [`validity`]), replaces it without disturbing connections
+//! ([`keeper`]), and makes self-signed ones for tests ([`development`]). Used by `listen` and `app`.
 pub mod development;
 pub mod keeper;
 pub mod pair;

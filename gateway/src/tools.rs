@@ -1,7 +1,6 @@
-//! Tool runners: their connections, and what sessions want of them (protocol.md §1.7).
-//!
-//! Who does what is decided by a [`Shop`]; here orders and words are carried to it and away from it. Orders never wait.
-//! What a runner says waits while the switchboard has enough to do, which in turn stops the reading of that runner.
+//! The tool runners connected to this node (protocol.md §1.7). A [`Shop`] decides which runner executes an action; this
+//! file carries orders and messages to and from it. Orders never block. Messages of a runner wait while the
+//! switchboard's queue is full, which in turn pauses reading from that runner.
 use crate::clock::Clock;
 use crate::config::ServedBy;
 use crate::supervise;
@@ -22,32 +21,29 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{ToolOrder, ToolReport};
 
-/// A timer where nothing is waited for.
+/// Length of a timer when no deadline is set.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What is heard of an action; the switchboard knows what to do with it.
+/// A report about an action, on the way to the switchboard.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Whose session.
     pub key: SessionKey,
-    /// Which action.
     pub action_id: EventId,
-    /// What.
     pub report: ToolReport,
 }
 
-/// The tool runners of a node. Clones are the same ones.
+/// The tool runners of a node. Clones share one state.
 #[derive(Clone)]
 pub struct Tools(Arc<Inner>);
 
 struct Inner {
     room: Mutex<Room>,
-    /// The next time that something is due may have changed.
+    /// Notified when the next deadline may have changed.
     bell: Notify,
     reports: Sender<Report>,
     runtime: Handle,
     clock: Clock,
-    /// Who runs tools for every tenant.
+    /// The identities that may run tools for every tenant.
     served_by: ServedBy,
 }
 
@@ -58,14 +54,15 @@ struct Room {
     last: Connection,
 }
 
-/// What one runner is to be told and has not taken.
+/// The messages that wait for one runner's connection; the flag is set when the queue has overflowed.
 #[derive(Default)]
 struct Post {
     letters: Mutex<(VecDeque<ToRunner>, bool)>,
     bell: Notify,
 }
 
-/// A connection's place among the runners. When it is dropped, what its runner was given waits for that to come back.
+/// The registration of a runner's connection. After it is dropped, the runner's actions wait for the runner to
+/// reconnect.
 pub struct Place {
     tools: Tools,
     connection: Connection,
@@ -75,7 +72,7 @@ pub struct Place {
 // === impl Tools ===
 
 impl Tools {
-    /// Nobody yet. What is heard of actions goes to `reports`; a task that looks at the time runs on `runtime`.
+    /// Creates the pool without runners. Reports go to `reports`; the timer task runs on `runtime`.
     pub fn new(reports: Sender<Report>, runtime: &Handle, clock: Clock, served_by: ServedBy) -> Self {
         let (room, bell) = (Mutex::default(), Notify::new());
         let this = Self(Arc::new(Inner { room, bell, reports, runtime: runtime.clone(), clock, served_by }));
@@ -84,19 +81,19 @@ impl Tools {
         this
     }
 
-    /// Does what a session wants. Never waits; each order may come twice.
+    /// Executes an order of a session. Never blocks. Every order may arrive twice.
     pub fn perform(&self, order: ToolOrder) {
         for report in self.tell(Input::Order(order)) {
             self.report(report);
         }
     }
 
-    /// Returns whom the configuration lets run tools for every tenant.
+    /// Returns the identities that the configuration lets run tools for every tenant.
     pub fn served_by(&self) -> &ServedBy {
         &self.0.served_by
     }
 
-    /// Takes in a runner that may serve as this identity.
+    /// Registers a runner that may serve as this identity.
     pub fn enter(&self, hello: RunnerHello, identity: ServerIdentity) -> Result<Place, NotAdmitted> {
         let RunnerHello { runner_id: runner, tools } = hello;
         let post = Arc::new(Post::default());
@@ -114,12 +111,13 @@ impl Tools {
         Ok(Place { tools: self.clone(), connection, post })
     }
 
-    /// How many runners are connected.
+    /// Returns the number of connected runners.
     pub fn connected(&self) -> usize {
         self.room().shop.runners()
     }
 
-    /// Tells the shop; what sessions are to hear of it is returned, for how long that may wait is the caller's to know.
+    /// Passes an input to the pool's machine. Returns the reports for sessions, because only the caller knows whether
+    /// they may wait.
     fn tell(&self, input: Input) -> Vec<Report> {
         let mut room = self.room();
         room.shop.handle_input(self.0.clock.now(), input);
@@ -129,7 +127,7 @@ impl Tools {
         reports
     }
 
-    /// Looks at the time.
+    /// Runs the timer of the pool's machine.
     async fn watch(self) {
         loop {
             let due = self.room().shop.poll_timeout();
@@ -138,7 +136,7 @@ impl Tools {
                 () = self.0.bell.notified() => {}
                 () = tokio::time::sleep(wait) => {
                     for report in self.wake() {
-                        // Nobody listens any more: the node is going down.
+                        // The send fails only while the node shuts down.
                         let _ = self.0.reports.send(report).await;
                     }
                 }
@@ -152,7 +150,7 @@ impl Tools {
         room.drain()
     }
 
-    /// Reports from an order, which must not wait: no more of them than there are actions.
+    /// Reports from an order, which must not block. There are no more such reports than actions.
     fn report(&self, report: Report) {
         match self.0.reports.try_send(report) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
@@ -163,7 +161,7 @@ impl Tools {
         }
     }
 
-    /// Nothing in here can panic half-way.
+    /// Returns the locked state; no code panics while it holds this lock.
     fn room(&self) -> MutexGuard<'_, Room> {
         self.0.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,7 +212,8 @@ impl Post {
 // === impl Place ===
 
 impl Place {
-    /// What the runner is to be told next; none: there was more than it has taken. Safe to drop and to ask again.
+    /// Waits for the next message to the runner. Returns `None` if the queue has overflowed, and the connection must be
+    /// closed. Cancel-safe.
     pub async fn letter(&self) -> Option<ToRunner> {
         loop {
             {
@@ -230,11 +229,11 @@ impl Place {
         }
     }
 
-    /// What the runner says. Waits while the switchboard has more than it can take.
+    /// Handles a message of the runner. Waits while the switchboard's queue is full.
     pub async fn said(&self, word: FromRunner) {
         let connection = self.connection;
         for report in self.tools.tell(Input::Said { connection, word }) {
-            // Nobody listens any more: the node is going down.
+            // The send fails only while the node shuts down.
             let _ = self.tools.0.reports.send(report).await;
         }
     }

@@ -1,4 +1,5 @@
-//! Logs: to stderr, one event a line, without content and without control characters.
+//! Logs to stderr, one event a line. Content of conversations and control characters must not be logged. Called by
+//! `node`.
 use std::fmt::{self, Debug};
 use std::io::IsTerminal;
 use tracing::field::Field;
@@ -10,10 +11,11 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Our own crates; others are heard only when they warn, since some of them would log what they carry.
+/// The gateway's own crates. Other crates log only warnings and errors, because some of them would log the data they
+/// carry.
 const OURS: [&str; 4] = ["turnway", "turnway_bindings", "turnway_core", "turnway_client"];
 
-/// Begins to log. `level` is the text of `RUST_LOG`, if it is set: a plain level, for our own crates.
+/// Starts logging. `level` is the text of `RUST_LOG`, if set: a single level, for the gateway's own crates.
 pub fn start(shape: Shape, level: Option<&str>) {
     let level = level.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
     let targets = Targets::new().with_default(LevelFilter::WARN).with_targets(OURS.map(|ours| (ours, level)));
@@ -41,24 +43,25 @@ pub fn start(shape: Shape, level: Option<&str>) {
     }));
 }
 
-/// How a log looks.
+/// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// For people.
+    /// Text for people.
     Pretty,
-    /// For machines.
+    /// JSON for machines.
     Json,
 }
 
-/// The message of a panic of ours. Others stay silent: the library's own, of a slice out of bounds
-/// for example, quote the very text that was sliced (S-38).
+/// Returns the message of a panic on a broken invariant. Other panics are not quoted: those of the standard library, of
+/// a slice out of bounds for example, quote the very text that was sliced (S-38).
 fn invariant(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
     if text.starts_with("invariant: ") { text } else { "not said: it may quote content" }
 }
 
-/// Writes a field that cannot forge a line or command the terminal (S-39). JSON does that by itself.
+/// Writes a field so that it cannot forge a line or send control sequences to a terminal (S-39). JSON escapes by
+/// itself.
 fn escaped(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     if field.name() != "message" {
         write!(writer, "{field}=")?;
@@ -66,7 +69,7 @@ fn escaped(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Re
     writer.write_str(&visible(value))
 }
 
-/// What it says, with its control characters made visible.
+/// Formats a value with its control characters escaped.
 fn visible(value: &dyn Debug) -> String {
     let mut text = String::new();
     for c in format!("{value:?}").chars() {

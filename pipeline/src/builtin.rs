@@ -1,4 +1,4 @@
-//! The plugin that fills every stage, and that every other overrides (TP-N1, TP-N14).
+//! The built-in plugin, which fills every stage and which every other plugin overrides (TP-N1, TP-N14).
 mod commands;
 mod tapes;
 
@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
 
-/// What a host without words of its own tells its model.
+/// The system prompt of a host that sets no other.
 const DEFAULT_SYSTEM_PROMPT: &str = "You are a helpful assistant.";
 
-/// Whoever answers prompts, such as an agent behind the gateway (TP-N7).
+/// A model that answers prompts, such as an agent behind the gateway (TP-N7).
 pub trait Model: Send + Sync {
-    /// The answer, piece by piece.
+    /// Returns the answer, piece by piece.
     fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Pieces>;
 }
 
-/// What the built-in plugin does with a prompt, and of whom it asks it.
+/// The built-in plugin: its settings, and the model that it asks.
 #[derive(Clone, Default)]
 pub struct Builtin {
     model: Option<Arc<dyn Model>>,
@@ -40,45 +40,45 @@ pub struct Builtin {
 // === impl Builtin ===
 
 impl Builtin {
-    /// It answers commands, and has no model.
+    /// Creates a plugin that answers commands and has no model.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With a model behind it.
+    /// Sets the model.
     #[must_use]
     pub fn asking(mut self, model: impl Model + 'static) -> Self {
         self.model = Some(Arc::new(model));
         self
     }
 
-    /// With the `AGENTS.md` of a workspace in the system prompt (TP-N11).
+    /// Adds the `AGENTS.md` of a workspace to the system prompt (TP-N11).
     #[must_use]
     pub fn at(mut self, workspace: impl Into<PathBuf>) -> Self {
         self.workspace = Some(workspace.into());
         self
     }
 
-    /// Keeps what is said in files of this folder, one for each session (TP-N12).
+    /// Stores turns in files of this folder, one for each session (TP-N12).
     #[must_use]
     pub fn taping(mut self, folder: impl Into<PathBuf>) -> Self {
         self.tapes = Some(Arc::new(Tapes::at(folder.into())));
         self
     }
 
-    /// Without a word about what the model is: an agent knows that itself. A workspace's `AGENTS.md` is told all the same.
+    /// Omits the default system prompt, for agents that have their own. A workspace's `AGENTS.md` is still included.
     #[must_use]
     pub fn leaving_system_prompt(mut self) -> Self {
         self.leaves_system_prompt = true;
         self
     }
 
-    /// Whether a message is a command, which no model is asked (TP-N4).
+    /// Returns whether a message is a command, which is not passed to a model (TP-N4).
     pub fn is_command(content: &str) -> bool {
         Command::of(content).is_some()
     }
 
-    /// Says in each prompt what time it is and what is known of the message (TP-N5).
+    /// Adds the time and the message's context to each prompt (TP-N5).
     #[must_use]
     pub fn telling_time(mut self) -> Self {
         self.tells_time = true;
@@ -100,7 +100,7 @@ impl Builtin {
     }
 }
 
-/// What a workspace tells those who work in it.
+/// Returns the contents of a workspace's `AGENTS.md`, up to the limit.
 async fn agents_file(workspace: &Path) -> Result<Option<String>, Trouble> {
     let path = workspace.join("AGENTS.md");
     let file = match tokio::fs::File::open(&path).await {
@@ -116,7 +116,7 @@ async fn agents_file(workspace: &Path) -> Result<Option<String>, Trouble> {
         if let Err(error) = std::str::from_utf8(&bytes)
             && error.error_len().is_none()
         {
-            // The cut went through a letter.
+            // The cut is inside a character.
             bytes.truncate(error.valid_up_to());
         }
         tracing::warn!(path = %path.display(), "only its beginning is part of the system prompt");
@@ -129,13 +129,13 @@ impl Plugin for Builtin {
         "builtin"
     }
 
-    /// The one that the message names, or its channel and chat (TP-N2).
+    /// Returns the session that the message names, or its channel and chat (TP-N2).
     fn resolve_session<'a>(&'a self, inbound: &'a Inbound) -> Hook<'a, Option<String>> {
         let named = inbound.envelope.session_id.clone().filter(|id| !id.is_empty());
         ready(Ok(Some(named.unwrap_or_else(|| inbound.envelope.fallback_session())))).boxed()
     }
 
-    /// Opens what belongs to the message (TP-N3).
+    /// Opens the message's lifespan (TP-N3).
     fn load_state<'a>(&'a self, inbound: &'a Inbound, session_id: &'a str) -> Hook<'a, Map<String, Value>> {
         async move {
             if let Some(lifespan) = &inbound.lifespan {
@@ -162,7 +162,7 @@ impl Plugin for Builtin {
         .boxed()
     }
 
-    /// The text, wrapped where that is wanted, and what hangs on it (TP-N5, TP-N6). A command goes as it is (TP-N4).
+    /// Returns the text, wrapped if configured, with its media (TP-N5, TP-N6). A command is passed unchanged (TP-N4).
     fn build_prompt<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Option<Prompt>> {
         let inbound = &turn.inbound.envelope;
         if Command::of(&inbound.content).is_some() {
@@ -171,7 +171,7 @@ impl Plugin for Builtin {
         ready(Ok(Some(Prompt::of(self.wrapped(inbound), &inbound.media)))).boxed()
     }
 
-    /// Commands are answered here, before any model (TP-N4); all else by the model (TP-N7).
+    /// Answers commands here, before any model (TP-N4); all other prompts are answered by the model (TP-N7).
     fn run_model_stream<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Option<Pieces>> {
         if let Some(command) = Command::of(&turn.inbound.envelope.content) {
             return ready(Ok(Some(stream::whole(command.answer(turn))))).boxed();
@@ -182,7 +182,7 @@ impl Plugin for Builtin {
         }
     }
 
-    /// Closes what belongs to the message, and says how it went (TP-N8).
+    /// Closes the message's lifespan with the turn's result (TP-N8).
     fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
         match &turn.inbound.lifespan {
             Some(lifespan) => lifespan.close(turn.failure.as_ref()),
@@ -194,13 +194,13 @@ impl Plugin for Builtin {
         self.tapes.clone().map(|tapes| tapes as Arc<dyn TapeStore>)
     }
 
-    /// The output as one message, where no other plugin has rendered it (TP-N9).
+    /// Returns the output as one message, unless another plugin has rendered it (TP-N9).
     fn render_outbound<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Vec<Envelope>> {
         let own = turn.rendered.is_empty().then(|| turn.message());
         ready(Ok(own.into_iter().collect())).boxed()
     }
 
-    /// A turn that failed is told where its answer was awaited (TP-E4).
+    /// Sends a failed turn's error to where its answer was awaited (TP-E4).
     fn on_error<'a>(
         &'a self,
         stage: Stage,

@@ -1,56 +1,53 @@
-//! A message on its way in or out.
+//! Incoming and outgoing messages of the pipeline.
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What an envelope carries.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// What somebody says.
     #[default]
     Message,
-    /// Why nothing is said: so that a failure is seen where the answer was awaited (TP-E4).
+    /// The reason why there is no answer, shown where the answer was awaited (TP-E4).
     Error,
 }
 
-/// One message, and where it comes from or goes.
+/// One message, with its origin or destination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Envelope {
-    /// Message or error.
     pub kind: Kind,
-    /// Whose gateway it is, where there are several tenants.
+    /// The tenant, if the gateway has several.
     pub tenant: Option<String>,
     /// The kind of conversation, such as `cli`.
     pub channel: Option<String>,
-    /// Which account of the channel.
+    /// The account of the channel.
     pub account: Option<String>,
-    /// Which conversation of the channel.
+    /// The conversation of the channel.
     pub chat_id: Option<String>,
     /// The session, once it is known.
     pub session_id: Option<String>,
-    /// Its text.
     pub content: String,
-    /// Images and the like, as OpenAI content parts.
+    /// Images and other media, as OpenAI content parts.
     pub media: Vec<Value>,
-    /// What else is known of it.
+    /// Further metadata of the message.
     pub context: BTreeMap<String, Value>,
-    /// The model said nothing, and this stands for it (RX-12).
+    /// True if the model gave no output and this text replaces it (RX-12).
     pub fallback: bool,
-    /// Its text has been shown piece by piece: whoever delivers it shows no text again.
+    /// True if the text has been shown piece by piece: delivery must not show it again.
     pub streamed: bool,
 }
 
 // === impl Envelope ===
 
 impl Envelope {
-    /// A message of this text from nowhere.
+    /// Creates a message with this text and no origin.
     pub fn text(content: impl Into<String>) -> Self {
         Self { content: content.into(), ..Self::default() }
     }
 
-    /// A message of this text to where this one came from.
+    /// Creates a message with this text to the origin of this message.
     pub fn reply(&self, content: impl Into<String>) -> Self {
         Self {
             tenant: self.tenant.clone(),
@@ -62,8 +59,8 @@ impl Envelope {
         }
     }
 
-    /// The session of a message that nobody knows one for: channel and chat, `default` where one is missing (TP-R2,
-    /// TP-R3). Tenant and account come first where there are any: chats of two accounts never meet.
+    /// Returns the session of a message that no plugin has assigned one to: channel and chat, `default` for a missing
+    /// one (TP-R2, TP-R3). Tenant and account come first if present, so that chats of two accounts never meet.
     pub fn fallback_session(&self) -> String {
         fn or_default(part: Option<&String>) -> &str {
             part.map_or("default", String::as_str)

@@ -1,32 +1,32 @@
-//! What goes wrong in a turn, and where.
+//! Errors of hooks and failures of turns, with the stage in which they occurred.
 use std::fmt;
 use thiserror::Error;
 
-/// A stage of the pipeline, in their order.
+/// A stage of the pipeline, in the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Which session it is.
+    /// Determines the session of the message.
     ResolveSession,
-    /// What is known.
+    /// Loads the state of the session.
     LoadState,
-    /// Whether it is done at all.
+    /// Decides whether the turn is executed at all.
     Admit,
-    /// What the model is asked.
+    /// Builds the prompt for the model.
     BuildPrompt,
-    /// What it answers.
+    /// Gets the answer of the model.
     RunModel,
-    /// What is known afterwards.
+    /// Saves the state after the turn.
     SaveState,
-    /// What is said.
+    /// Renders the messages to be sent.
     RenderOutbound,
-    /// Saying it.
+    /// Sends the messages.
     DispatchOutbound,
-    /// The turn as a whole.
+    /// The turn as a whole; not a stage of its own.
     Turn,
 }
 
 impl Stage {
-    /// Its name, as hooks and logs have it.
+    /// Returns the stage's name in hooks and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::ResolveSession => "resolve_session",
@@ -48,55 +48,51 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What a hook could not do.
+/// An error of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct Trouble {
-    /// A stable name, such as `agent_error`.
+    /// A stable code, such as `agent_error`.
     pub code: String,
-    /// For people.
+    /// A description, for people.
     pub message: String,
 }
 
 impl Trouble {
-    /// A trouble by this name.
+    /// Creates an error with this code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
     }
 }
 
-/// Why a turn came to no good end.
+/// The reason why a turn failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
     /// A hook failed, or panicked.
     #[error("{stage}: {plugin}: {trouble}")]
     Hook {
-        /// Where.
         stage: Stage,
-        /// Whose.
         plugin: String,
-        /// What.
         trouble: Trouble,
     },
-    /// A plugin refused it ([`admit`](crate::Plugin::admit)).
+    /// A plugin refused the turn ([`admit`](crate::Plugin::admit)).
     #[error("refused: {0}")]
     Refused(Trouble),
-    /// The model gave no output.
+    /// No plugin gave an output.
     #[error("run_model: nobody answered")]
     NoOutput,
-    /// The model told of an error in mid-answer.
+    /// The model reported an error in the middle of its answer.
     #[error("run_model: {0}")]
     Told(Trouble),
-    /// Over a limit.
+    /// A limit was exceeded.
     #[error("too large: {0}")]
     TooLarge(&'static str),
-    /// It was cancelled.
     #[error("cancelled")]
     Cancelled,
 }
 
 impl Failure {
-    /// The stage and the plugin, where it is one's, for logs: no word of a hook's own.
+    /// Returns the stage, and the plugin if the failure is a plugin's, for logs; contains no text of a hook.
     pub fn place(&self) -> String {
         match self {
             Self::Hook { stage, plugin, .. } => format!("{stage}: {plugin}"),
@@ -106,7 +102,7 @@ impl Failure {
         }
     }
 
-    /// A stable code for whoever is told.
+    /// Returns a stable code for clients.
     pub fn code(&self) -> &str {
         match self {
             Self::Hook { trouble, .. } | Self::Refused(trouble) | Self::Told(trouble) => &trouble.code,

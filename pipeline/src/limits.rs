@@ -1,13 +1,13 @@
-//! Every bound of the pipeline, with its reason.
+//! Every limit of the pipeline, with its reason.
 
-/// Bytes that one turn's output may have, streamed or not: as much as an answer of the gateway, which keeps all of it.
+/// Bytes of one turn's output, streamed or not: as much as an answer of the gateway, which keeps all of it.
 pub const OUTPUT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Messages that one turn may send: a plugin that renders more has lost its way.
+/// Messages that one turn may send: a plugin that renders more has a bug.
 pub const OUTBOUND_MAX: usize = 1_000;
 
-/// Bytes of the name of a tape's file, without its ending: file systems take 255.
+/// Bytes of the name of a tape's file, without its extension: file systems allow 255.
 pub const TAPE_NAME_BYTES_MAX: usize = 240;
 
-/// Bytes of a workspace's `AGENTS.md` that become part of the system prompt; what is more is left out, and said.
+/// Bytes of a workspace's `AGENTS.md` that become part of the system prompt; the rest is left out, with a log line.
 pub const AGENTS_FILE_BYTES_MAX: u64 = 64 * 1024;

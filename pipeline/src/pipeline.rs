@@ -1,4 +1,4 @@
-//! Who is registered, and one turn through all of them.
+//! The pipeline: the registered plugins, and the execution of one turn through all stages.
 mod call;
 mod model;
 
@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::JoinError;
 
-/// What stands for the output of a model that gives none.
+/// The substitute for the output of a model that gives none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NoOutput {
-    /// An error message, marked as what it is: what a gateway does (RX-12).
+    /// An error message, marked as an error: what a gateway does (RX-12).
     #[default]
     Error,
-    /// The prompt itself, or of one with several parts the message's text (TP-M9, TP-M10): for development.
+    /// The prompt itself, or the message's text for a prompt of several parts (TP-M9, TP-M10): for development.
     Echo,
 }
 
@@ -30,64 +30,64 @@ pub struct Pipeline(Arc<Inner>);
 
 #[derive(Clone)]
 struct Inner {
-    /// The later registered first: this is the order in which they are asked (TP-N14).
+    /// Plugins in the order in which they are asked: the one registered last comes first (TP-N14).
     plugins: Vec<Arc<dyn Plugin>>,
     router: Option<Arc<dyn Router>>,
     workspace: PathBuf,
     no_output: NoOutput,
 }
 
-/// What a turn came to.
+/// The outcome of a turn.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The turn at its end.
     pub turn: Turn,
-    /// What was sent.
+    /// Messages that were sent.
     pub outbound: Vec<Envelope>,
-    /// How many of them somebody says to have delivered.
+    /// Number of messages that a plugin or the router reports as delivered.
     pub delivered: usize,
 }
 
 // === impl Pipeline ===
 
 impl Pipeline {
-    /// No plugins, for a workspace.
+    /// Creates a pipeline without plugins, for a workspace.
     pub fn new(workspace: impl Into<PathBuf>) -> Self {
         let workspace = workspace.into();
         Self(Arc::new(Inner { plugins: Vec::new(), router: None, workspace, no_output: NoOutput::default() }))
     }
 
-    /// Registers a plugin: it is asked before those that are there (TP-N14).
+    /// Registers a plugin, which is asked before those already registered (TP-N14).
     #[must_use]
     pub fn with(self, plugin: impl Plugin + 'static) -> Self {
         self.with_shared(Arc::new(plugin))
     }
 
-    /// The same with a plugin that others have too.
+    /// Registers a plugin that is shared with other owners.
     #[must_use]
     pub fn with_shared(mut self, plugin: Arc<dyn Plugin>) -> Self {
         Arc::make_mut(&mut self.0).plugins.insert(0, plugin);
         self
     }
 
-    /// Binds the way out.
+    /// Sets the router that delivers messages.
     #[must_use]
     pub fn through(mut self, router: impl Router + 'static) -> Self {
         Arc::make_mut(&mut self.0).router = Some(Arc::new(router));
         self
     }
 
-    /// What stands for the output of a model that gives none.
+    /// Sets the substitute for the output of a model that gives none.
     #[must_use]
     pub fn without_output(mut self, no_output: NoOutput) -> Self {
         Arc::make_mut(&mut self.0).no_output = no_output;
         self
     }
 
-    /// One turn, from a message to what is said about it.
+    /// Executes one turn, from a message to the messages that answer it.
     ///
-    /// It runs as a task of its own: whoever no longer waits for it cancels it, and its state is saved all the same.
-    /// What fails is logged and told to [`on_error`](Plugin::on_error) before it comes back (TP-E1 to TP-E3).
+    /// The turn runs in a task of its own: dropping the future cancels the turn, and its state is saved all the same.
+    /// A failure is logged and passed to [`on_error`](Plugin::on_error) before it is returned (TP-E1 to TP-E3).
     pub async fn process(&self, inbound: Inbound) -> Result<Outcome, Failure> {
         let cancels = inbound.cancel.clone().drop_guard();
         let inner = Arc::clone(&self.0);
@@ -97,7 +97,7 @@ impl Pipeline {
     }
 }
 
-/// Every hook's panic is caught where it is called, so this is one of ours.
+/// Every hook's panic is caught where the hook is called, so this panic is a bug of the pipeline.
 fn panicked(lost: &JoinError) -> Failure {
     let trouble = Trouble::new("internal_error", lost.to_string());
     Failure::Hook { stage: Stage::Turn, plugin: "pipeline".to_owned(), trouble }
@@ -110,7 +110,7 @@ impl Inner {
         let ended = self.stages(&mut inbound).await;
         if let Err(failure) = &ended {
             let session = inbound.envelope.session_id.as_deref();
-            // Where, and not in which words: they may be a plugin's, and those a conversation's.
+            // Logs the place but not the message, which may be a plugin's and contain content of a conversation.
             let (code, place) = (failure.code(), failure.place());
             match failure {
                 Failure::Cancelled | Failure::Refused(_) => {
@@ -139,7 +139,7 @@ impl Inner {
             failure: None,
             rendered: Vec::new(),
         };
-        // From here on state is saved on every path, once (TP-S1, RX-13).
+        // From here on the state is saved on every path, once (TP-S1, RX-13).
         let ended = self.ask(&mut turn).await;
         turn.failure = ended.err();
         let saved = self.save(&turn).await;
@@ -162,7 +162,7 @@ impl Inner {
         Ok(inbound.envelope.fallback_session())
     }
 
-    /// What is known: of plugins that say the same thing, the one registered later is believed (TP-L3 to TP-L5).
+    /// Loads the state: of plugins that set the same key, the one registered later wins (TP-L3 to TP-L5).
     async fn load(&self, inbound: &Inbound, session_id: &str) -> Result<Map<String, Value>, Failure> {
         let mut known = Vec::with_capacity(self.plugins.len());
         for plugin in &self.plugins {
@@ -175,7 +175,7 @@ impl Inner {
         Ok(state)
     }
 
-    /// From the message to the output; a cancel ends it at any moment.
+    /// Executes the stages from the message to the output; a cancel ends them at any moment.
     async fn ask(&self, turn: &mut Turn) -> Result<(), Failure> {
         let cancel = turn.inbound.cancel.clone();
         tokio::select! {
@@ -206,7 +206,7 @@ impl Inner {
         for plugin in &self.plugins {
             let built = call::hook(Stage::BuildPrompt, &**plugin, |it| it.build_prompt(turn)).await?;
             if let Some(prompt) = built {
-                // An empty one is an answer too: nobody else is asked (TP-B4).
+                // An empty prompt is an answer too: no other plugin is asked (TP-B4).
                 let is_empty = prompt.is_empty();
                 return Ok(if is_empty {
                     Prompt::Text(turn.inbound.envelope.content.clone())
@@ -218,7 +218,7 @@ impl Inner {
         Ok(Prompt::Text(turn.inbound.envelope.content.clone()))
     }
 
-    /// Every plugin keeps what it has to, also where another could not; the first failure is the turn's.
+    /// Lets every plugin save its state, even after another one failed; the first failure is the turn's.
     async fn save(&self, turn: &Turn) -> Result<(), Failure> {
         let mut ended = Ok(());
         for plugin in &self.plugins {
@@ -232,7 +232,8 @@ impl Inner {
         ended.and(self.tape(turn).await)
     }
 
-    /// Two entries of a turn, what was said and what came of it, where somebody keeps them (TP-G2).
+    /// Appends two entries of the turn to the tape, the message and its output, if a plugin provides a tape store
+    /// (TP-G2).
     async fn tape(&self, turn: &Turn) -> Result<(), Failure> {
         let found =
             self.plugins.iter().find_map(|plugin| Some((plugin.name(), plugin.provide_tape_store()?)));
@@ -259,7 +260,7 @@ impl Inner {
             outbound.push(turn.message());
         }
         for envelope in outbound.iter_mut().filter(|it| turn.streamed && it.content == turn.output) {
-            // Who renders the text as it was shown may forget to say that it was.
+            // A plugin that renders the shown text may forget to set this.
             envelope.streamed = true;
         }
         let mut delivered = 0;
@@ -282,7 +283,7 @@ impl Inner {
         Ok(is_delivered)
     }
 
-    /// All of them hear of it, whatever becomes of one (TP-E5).
+    /// Passes a failure to all plugins, even if one of them fails (TP-E5).
     async fn tell(&self, stage: Stage, failure: &Failure, inbound: &Envelope) {
         let outlet = Outlet::to(self);
         for plugin in &self.plugins {

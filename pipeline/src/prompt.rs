@@ -1,17 +1,16 @@
-//! What a model is asked.
+//! Prompts for a model.
 use serde_json::{Value, json};
 
 /// A text, or parts of several kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prompt {
-    /// Plain text.
     Text(String),
     /// OpenAI content parts (TP-B1).
     Parts(Vec<Value>),
 }
 
 impl Prompt {
-    /// A text, and what hangs on it (TP-N6).
+    /// Creates a prompt from a text and its media (TP-N6).
     pub fn of(text: String, media: &[Value]) -> Self {
         if media.is_empty() {
             return Self::Text(text);
@@ -20,7 +19,7 @@ impl Prompt {
         Self::Parts(std::iter::once(first).chain(media.iter().cloned()).collect())
     }
 
-    /// Whether it asks nothing: then the message's own text is asked (TP-B4).
+    /// Returns whether the prompt is empty: the message's own text is then used (TP-B4).
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),

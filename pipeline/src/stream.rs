@@ -1,4 +1,4 @@
-//! An answer, piece by piece.
+//! An answer as a stream of pieces.
 use crate::failure::Trouble;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use serde_json::Value;
@@ -6,15 +6,14 @@ use serde_json::Value;
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// More text.
     Text(String),
-    /// Something went wrong; the stream may go on (TP-M11).
+    /// An error; the stream may continue (TP-M11).
     Error(Trouble),
-    /// Anything else that a model tells, by name.
+    /// Any other event of a model, by name.
     Other(String, Value),
 }
 
-/// An answer on its way.
+/// An answer in progress.
 pub type Pieces = BoxStream<'static, Piece>;
 
 /// A whole answer as a stream of one piece (TP-M5).

@@ -1,54 +1,48 @@
-//! The conformance table: requirements, and what holds each.
-//!
-//! - [`Row`]: one requirement, read from `docs/conformance.md` and written back.
-//! - [`report`]: what a test runner says has run.
-//! - [`verdict`]: whether the table is true of that run.
+//! The conformance table of requirements and of the tests that prove them: [`Row`] reads and writes a row of
+//! `docs/conformance.md`, [`report`] the test runner's report, and [`verdict`] compares the two.
 pub mod report;
 pub mod verdict;
 
 /// One requirement of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its id.
     pub id: String,
-    /// What must be.
     pub text: String,
-    /// What holds it.
     pub proof: Proof,
 }
 
-/// The last cell of a row: what holds the requirement, and what of it waits for something.
+/// Last cell of a row: the proof of the requirement, and the scopes for which a part of it waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
-    /// `file::function`, or `file` where all of it does.
+    /// `file::function`, or `file` if the whole file is the proof.
     pub tests: Vec<String>,
-    /// A step of `./test` that is no test.
+    /// Step of `./test` that is no test.
     pub step: Option<String>,
-    /// Scopes that must come first, of those under [`WAITING`].
+    /// Scopes of [`WAITING`] that must be built first.
     pub later: Vec<String>,
-    /// Decided against.
+    /// True if the project has decided against the requirement.
     pub is_no_goal: bool,
 }
 
-/// The heading under which the document lists the scopes that are not there yet.
+/// Heading of the section that lists the scopes which are not built yet.
 pub const WAITING: &str = "## What is not there yet";
 
 // === impl Row ===
 
 impl Row {
-    /// Reads a line, if it is a row.
+    /// Parses a line, if it is a row.
     pub fn read(line: &str) -> Option<Self> {
         let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
         let (id, text, proof) = (cells.next()?, cells.next()?, cells.next()?);
         is_id(id).then(|| Self { id: id.to_owned(), text: text.to_owned(), proof: Proof::read(proof) })
     }
 
-    /// Every row of a document.
+    /// Parses every row of a document.
     pub fn all(document: &str) -> Vec<Self> {
         document.lines().filter_map(Self::read).collect()
     }
 
-    /// As it stands in the document.
+    /// Formats the row as in the document.
     pub fn line(&self) -> String {
         format!("| {} | {} | {} |", self.id, self.text, self.proof.cell())
     }
@@ -87,14 +81,14 @@ impl Proof {
     }
 }
 
-/// The scopes that are not there yet, as the document lists them.
+/// Returns the scopes that are not built yet, as the document lists them.
 pub fn waiting(document: &str) -> Vec<String> {
     let section = document.lines().skip_while(|line| *line != WAITING).skip(1);
     let section = section.take_while(|line| !line.starts_with("## "));
     section.filter_map(|line| Some(line.strip_prefix("- `")?.split('`').next()?.to_owned())).collect()
 }
 
-/// `SR-K1`, `LN-SR2`, `ST-12`, `S-06`, `G-11`, `G3`.
+/// Returns whether a word is a requirement id, such as `SR-K1`, `LN-SR2`, `ST-12`, `S-06`, `G-11` or `G3`.
 pub fn is_id(word: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let lettered = |text: &str| {

@@ -1,26 +1,26 @@
-//! Failed tests in the few lines that a person needs first: the name, the last message, where the logs are, and the
-//! command that runs the test again. The whole output of each goes to a file.
+//! Prints failed tests in few lines: the name, the last message, the paths of logs, and the command that runs the
+//! test again. The whole output of each test goes to a file.
 use crate::conformance::report::Ran;
 use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How a test says where the log of its node is kept: what follows in the same line is a path.
+/// Prefix of the line in which a test names the log of its node; the rest of the line is a path.
 pub const NODE_LOG: &str = "the node's log: ";
 
 /// Lines of a message that are shown: an assertion has three.
 const MESSAGE_LINES_MAX: usize = 4;
 /// Characters of such a line that are shown.
 const LINE_CHARS_MAX: usize = 240;
-/// Failures that are shown in full, with six or seven lines each; of more, each has a line. Either way they fit the last 40
-/// lines of a run, which is what a build server shows.
+/// Failures that are shown in full, with six or seven lines each; of a larger number, each has one line. Either way
+/// the report fits the last 40 lines of a run, which is what a build server shows.
 const IN_FULL_MAX: usize = 5;
-/// Failures that have a line.
+/// Failures that get one line.
 const IN_BRIEF_MAX: usize = 32;
-/// Logs of nodes that are named for one test.
+/// Node logs that are named for one test.
 const NODE_LOGS_MAX: usize = 3;
 
-/// Tells the failed tests of a run. Their outputs go to files of `folder`; `command` runs tests by a filter.
+/// Prints the failed tests of a run. Their output goes to files in `folder`; `command` runs tests by a filter.
 pub fn tell(run: &[Ran], folder: &Path, command: &str) -> io::Result<String> {
     let failed: Vec<&Ran> = run.iter().filter(|ran| !ran.has_passed).collect();
     let mut told = String::new();
@@ -41,7 +41,7 @@ pub fn tell(run: &[Ran], folder: &Path, command: &str) -> io::Result<String> {
     Ok(told)
 }
 
-/// Returns the figures that tests have printed, each once, in their order.
+/// Returns the figures that tests have printed, each once, in order.
 pub fn figures(run: &[Ran]) -> Vec<&str> {
     let lines = run.iter().flat_map(|ran| ran.output.lines());
     let mut figures: Vec<&str> = Vec::new();
@@ -65,7 +65,7 @@ fn in_full(ran: &Ran, output: &Path, command: &str) -> String {
     told
 }
 
-/// Returns the filter that only this test passes.
+/// Returns the filter that matches only this test.
 fn filter(ran: &Ran) -> String {
     match ran.binary.strip_prefix("turnway-tests::") {
         Some(file) => format!("binary(={file}) & test(={})", ran.name),
@@ -73,8 +73,8 @@ fn filter(ran: &Ran) -> String {
     }
 }
 
-/// Returns the last message of a failed test: that of its last panic and where it was, or the error it returned, or
-/// else how the runner names its end. No backtrace.
+/// Returns the last message of a failed test: its last panic with the place, or the error that it returned, else
+/// the runner's failure type. Leaves the backtrace out.
 fn message(ran: &Ran) -> Vec<String> {
     let lines: Vec<&str> = ran.output.lines().collect();
     let is_head = |line: &str| line.starts_with("thread '") && line.contains(" panicked at ");
@@ -89,7 +89,7 @@ fn message(ran: &Ran) -> Vec<String> {
     place.map(str::to_owned).into_iter().chain(said.take(MESSAGE_LINES_MAX)).collect()
 }
 
-/// Writes the whole output of a test to a file; its path.
+/// Writes the whole output of a test to a file; returns the path.
 fn keep(ran: &Ran, folder: &Path) -> io::Result<PathBuf> {
     std::fs::create_dir_all(folder)?;
     let name = format!("{}-{}.log", ran.binary, ran.name).replace("::", "-");

@@ -1,4 +1,4 @@
-//! Panics that a test expects: caught, and without a word on stderr. Panics of other threads are told as ever.
+//! Catches panics that a test expects, without output on stderr. Panics of other threads are printed as usual.
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs something on this thread; a panic is returned, and neither its message nor a backtrace is printed.
+/// Runs a closure on this thread; a panic is returned, and neither its message nor a backtrace is printed.
 pub fn catch<T>(run: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     static HOOKED: Once = Once::new();
     HOOKED.call_once(|| {

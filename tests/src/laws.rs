@@ -1,39 +1,37 @@
-//! The five laws of every machine, as one test for any of them.
-//!
-//! A script is what may happen and when. The machine lives through it several times: woken on time,
-//! woken late, woken for nothing, and once more to compare.
+//! Tests any state machine against five laws: drain, progress, free wake-ups, silence and replay. A script of
+//! inputs runs several times: with wake-ups on time, late, spurious, and once more for comparison.
 use std::time::Duration;
 use turnway_core::machine::Machine;
 use turnway_core::time::{Millis, Mono, Now};
 
-/// Not zero: a machine must not mistake the beginning of its node for its own.
+/// Not zero: a machine must not take the start of its node for its own start.
 const MONO_START: Duration = Duration::from_secs(1000);
 const STORE_START_MS: u64 = 1_000_000;
 
-/// One step of a script: wait, then this.
+/// One step of a script: a wait, then an input.
 #[derive(Clone, Debug)]
 pub struct Step<I> {
-    /// How long after the step before.
+    /// Time since the previous step.
     pub after: Duration,
-    /// What happens; none: nothing, time just passes.
+    /// Input of the step; `None` only lets time pass.
     pub input: Option<I>,
 }
 
-/// How the driver of a run behaves.
+/// Wake-up behaviour of the driver in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Driver {
     /// Wakes the machine at each deadline.
     Punctual,
-    /// The same, and at every other moment as well.
+    /// Wakes the machine at each deadline and at other moments as well.
     Restless,
-    /// Wakes it only when something happens, however late.
+    /// Wakes the machine only with an input, however late.
     Late,
 }
 
-/// Holds a machine to the laws over a script, and returns all it put out.
+/// Runs a machine through a script, asserts the laws, and returns all outputs.
 ///
-/// `bound` is how much one `handle_*` may put out; `show` tells one output from another, as `Debug`
-/// may hide content. Panics at the first breach.
+/// `bound` limits the outputs of one `handle_*` call; `show` formats an output for comparison, because `Debug` may
+/// hide content. Panics at the first violation.
 pub fn laws<M>(
     make: impl Fn(Now) -> M,
     script: &[Step<M::Input>],
@@ -52,7 +50,7 @@ where
     outputs
 }
 
-/// One life of one machine.
+/// One run of one machine.
 struct Run<'a, M, S> {
     machine: M,
     now: Now,
@@ -88,7 +86,7 @@ where
         self.outputs
     }
 
-    /// Lets time pass, in one go or from deadline to deadline.
+    /// Lets time pass, in one step or from deadline to deadline.
     fn pass(&mut self, wait: Duration) {
         let end = self.now.mono + wait;
         while self.driver != Driver::Late {
@@ -107,7 +105,7 @@ where
         }
     }
 
-    /// Progress: what is due is done, so the next deadline is later.
+    /// Progress: after a wake-up nothing is due, so the next deadline is later.
     fn wake(&mut self) {
         self.silence();
         self.machine.handle_timeout(self.now);
@@ -117,7 +115,7 @@ where
         }
     }
 
-    /// A wake-up that nobody asked for: nothing comes of it, and no deadline moves.
+    /// A spurious wake-up: it causes no output, and moves no deadline.
     fn poke(&mut self) {
         let before = self.machine.poll_timeout();
         if before.is_some_and(|deadline| deadline.at <= self.now.mono) {
@@ -130,13 +128,13 @@ where
         assert_eq!(self.machine.poll_timeout(), before, "a spurious wake-up moved a deadline");
     }
 
-    /// No input, no output.
+    /// Silence: no input, no output.
     fn silence(&mut self) {
         let output = self.machine.poll_output().map(|output| (self.show)(&output));
         assert_eq!(output, None, "silence: an output without an input");
     }
 
-    /// Outputs end within the bound, and then there are none.
+    /// Drain: outputs end within the bound, and then there are none.
     fn drain(&mut self, after: &str) {
         let mut count = 0;
         while let Some(output) = self.machine.poll_output() {
@@ -148,7 +146,7 @@ where
         self.silence();
     }
 
-    /// Both clocks from their beginning, so that more wake-ups do not round more often.
+    /// Sets both clocks relative to their start, so that more wake-ups cause no more rounding.
     fn set(&mut self, mono: Duration) {
         let store = Millis(STORE_START_MS).after(mono.saturating_sub(MONO_START));
         self.now = Now { mono: Mono(mono), store };
@@ -161,7 +159,7 @@ mod tests {
     use std::cell::Cell;
     use turnway_core::time::Deadline;
 
-    /// How a machine breaks a law.
+    /// Violation of a law by the test machine.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Fault {
         None,
@@ -176,7 +174,7 @@ mod tests {
         static LIVES: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// Beats once a second, and answers each input.
+    /// A machine that outputs once a second, and answers each input.
     struct Clockwork {
         fault: Fault,
         life: u32,

@@ -1,4 +1,5 @@
-//! What the tests stand on: real nodes and agents, scripts for stores, power cuts; and what they prove.
+//! Support code of the integration tests: real nodes and agents, a cluster simulator, model checking, store
+//! scripts, simulated power cuts, and the reports on test runs.
 pub mod conformance;
 pub mod failures;
 pub mod hush;

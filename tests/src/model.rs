@@ -1,16 +1,6 @@
-//! The ownership protocol as a model for stateright: one session, two nodes, a store with a replica.
-//!
-//! Where the simulator throws dice over the real machines, this visits every order of events there is, over
-//! the protocol alone and within small bounds. Each rule can be broken by itself, and then the property that
-//! leans on it must fail.
-//!
-//! # Layout (each line leans only on those below it)
-//! - [`checked`]: the properties, and how many states were visited.
-//! - [`step`]: what may happen, and what follows from it.
-//! - [`duty`]: what nodes do of their own accord, and whether all comes to rest.
-//! - [`fleet`]: everything there is.
-//! - [`slot`]: what the store keeps of the session, and its atomic steps.
-//! - [`rules`]: the design and its twins, and how much harm is done.
+//! A stateright model of the ownership protocol: one session, two nodes, a store with a replica. Explores every
+//! order of events within small bounds, over the protocol alone; the simulator runs the real machines at random
+//! instead. Each rule can be switched off, and then the property that depends on it must fail.
 pub mod checked;
 pub mod duty;
 pub mod fleet;

@@ -1,23 +1,21 @@
-//! Planted bugs of a running node and of the client, each with the one test that has to go red of it (`tests/planted.txt`).
-//! What is wrong with each stands where it is defined; the binary `planted` plants them.
+//! Planted bugs of a running node and of the client, each with the one test that must fail because of it
+//! (`tests/planted.txt`). Each bug is described at its definition; the binary `planted` plants them.
 
 const TABLE: &str = include_str!("../planted.txt");
 
-/// A planted bug and what watches over it.
+/// A planted bug and the test that detects it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The bug's name.
     pub bug: &'static str,
-    /// What has to find it.
     pub watch: Watch,
 }
 
-/// What has to find a planted bug.
+/// Place of the test that must detect a planted bug.
 #[derive(Clone, Copy, Debug)]
 pub enum Watch {
-    /// A test that the bug reaches by a node: its file and its name in there.
+    /// A test that runs a node with the bug: its file and its name.
     Node(&'static str, &'static str),
-    /// A test that has the bug in its own process: its file, or its crate where it lies beside the code.
+    /// A test with the bug in its own process: its file (or its crate, for unit tests) and its name.
     Process(&'static str, &'static str),
     /// No test, for this reason.
     Nothing(&'static str),
@@ -56,7 +54,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
     }
 
-    /// The files under a path that goes on with a folder or `.rs`.
+    /// Returns the source files of a module path, which is a folder or a `.rs` file.
     fn sources(stem: &Path) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> =
             [stem.with_extension("rs")].into_iter().filter(|file| file.is_file()).collect();

@@ -1,4 +1,5 @@
-//! Real things for tests: the node's binary as its operator runs it, agents behind HTTP, raw clients.
+//! Real counterparts for tests: the node's binary as operators run it, HTTP agents, raw clients, Redis, proxies and
+//! browsers.
 pub mod agent;
 pub mod asking;
 pub mod bare;
@@ -27,11 +28,11 @@ pub mod wire;
 
 use std::time::Duration;
 
-/// How long a test waits for something that must happen. Generous: the machine may be busy, and what
-/// is slower than this is broken.
+/// Longest wait of a test for something that must happen. Generous, because the machine may be busy; anything
+/// slower is an error.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A size from the environment, such as `CHAOS_KILLS`; what `./test` sets, or a small default.
+/// Returns a size from the environment, such as `CHAOS_KILLS`, which `./test` sets; else the small default.
 pub fn size(name: &str, default: usize) -> usize {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} must be a number, not {text:?}")),
@@ -39,13 +40,13 @@ pub fn size(name: &str, default: usize) -> usize {
     }
 }
 
-/// A measured value, in the form that `./test long` copies into its page.
+/// Prints a measured value in the form that `./test long` copies into its page.
 #[expect(clippy::print_stdout, reason = "a test's figures are its output")]
 pub fn figure(name: &str, value: impl std::fmt::Display) {
     println!("FIGURE {name}: {value}");
 }
 
-/// The value at a rank, 0.0 to 1.0, of measurements in any order.
+/// Returns the value at a rank, 0.0 to 1.0, of measurements in any order.
 pub fn quantile(of: &mut [Duration], rank: f64) -> Duration {
     of.sort_unstable();
     let last = of.len().saturating_sub(1);

@@ -1,5 +1,5 @@
-//! Random ops that mean something: what a few nodes would ask a store about a few sessions, with late
-//! copies, wrong positions, strangers and old tokens among it.
+//! Random but meaningful store operations: those of a few nodes on a few sessions, with late copies, wrong
+//! positions, unknown users and old tokens among them.
 mod known;
 
 use known::Known;
@@ -18,22 +18,23 @@ use turnway_core::rng::Rng;
 use turnway_core::store::{Append, Birth, Keep, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// What a sequence has more of than others.
+/// Emphasis of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// A bit of everything.
+    /// No kind of operation is preferred.
     Even,
-    /// Many inputs and controls, so that lanes fill.
+    /// Many inputs and controls, so that inboxes fill.
     Crowded,
-    /// Large texts, so that byte limits are met.
+    /// Large texts, so that byte limits are reached.
     Heavy,
-    /// Many listeners.
+    /// Many subscriber nodes.
     Public,
-    /// Inputs of some 100 KiB that end soon: the bytes of an inbox come to their limit and go back again and again.
+    /// Inputs of some 100 KiB that end soon, so that the bytes of an inbox reach their limit and return again and
+    /// again.
     Bulky,
 }
 
-/// A source of ops that learns from the answers.
+/// A source of operations that learns from the answers.
 #[derive(Clone, Debug)]
 pub struct Script {
     rng: Rng,
@@ -47,13 +48,14 @@ pub struct Script {
     leases: bool,
 }
 
-/// Names that exist: shapes are right by construction.
+/// Unwraps names that are well-formed by construction.
 fn name<T, E: std::fmt::Debug>(parsed: Result<T, E>) -> T {
     parsed.expect("a well-formed name")
 }
 
 impl Script {
-    /// One for a seed, in any mood but [`Mood::Bulky`]. Without `leases` it never asks for one and never expires an id.
+    /// Creates a script for a seed, with any emphasis but [`Mood::Bulky`]. Without `leases` the script never asks
+    /// for a lease and never expires an id.
     pub fn new(seed: u64, leases: bool) -> Self {
         let mut rng = Rng::from_number(seed);
         let mood = match rng.below(8) {
@@ -65,7 +67,7 @@ impl Script {
         Self::in_mood(mood, rng, leases)
     }
 
-    /// One for a seed, in [`Mood::Bulky`].
+    /// Creates a script for a seed, with emphasis [`Mood::Bulky`].
     pub fn bulky(seed: u64, leases: bool) -> Self {
         Self::in_mood(Mood::Bulky, Rng::from_number(seed), leases)
     }
@@ -88,20 +90,20 @@ impl Script {
         Self { rng, mood, keys, known, past: Vec::new(), lives, runs: Vec::new(), count: 0, leases }
     }
 
-    /// What this sequence has more of.
+    /// Returns the emphasis of this sequence.
     pub fn mood(&self) -> Mood {
         self.mood
     }
-    /// The sessions it speaks of.
+    /// Returns the sessions of this sequence.
     pub fn keys(&self) -> &[SessionKey] {
         &self.keys
     }
-    /// Chance, for whoever runs the script.
+    /// Returns the random numbers, for the caller.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.rng
     }
 
-    /// What is asked next.
+    /// Returns the next operation.
     pub fn next(&mut self, now: Now) -> Op {
         self.count += 1;
         let op = if !self.past.is_empty() && self.rng.chance(12) {
@@ -119,7 +121,7 @@ impl Script {
         op
     }
 
-    /// How often each kind of op comes.
+    /// Returns the relative frequency of each kind of operation.
     fn shares(&self, n: usize) -> [(u64, char); 19] {
         let more = |mood, share| if self.mood == mood { share } else { 0 };
         [
@@ -146,7 +148,7 @@ impl Script {
             (if self.leases { 10 } else { 0 }, 'e'),
             (4, 'n'),
             (4, 'w'),
-            // A crowd would never come together where it is deleted again and again.
+            // With frequent deletions an inbox would never fill.
             (if matches!(self.mood, Mood::Crowded | Mood::Bulky) { 0 } else { 2 }, 'd'),
         ]
     }
@@ -206,7 +208,7 @@ impl Script {
         }
     }
 
-    // === what it takes ===
+    // === parts of operations ===
 
     fn user(&mut self) -> UserId {
         let user = if self.rng.chance(92) { "ann" } else { "bob" };
@@ -226,7 +228,7 @@ impl Script {
     fn stamp(&mut self) -> Stamp {
         Stamp(self.count.saturating_sub(self.rng.below(20)))
     }
-    /// Mostly the newest, now and then an old or an unknown one.
+    /// Mostly the newest token, sometimes an old or an unknown one.
     fn token(&mut self, n: usize) -> Token {
         let old = self.rng.below(self.known[n].tokens.len() as u64) as usize;
         let tokens = &self.known[n].tokens;
@@ -252,11 +254,11 @@ impl Script {
         "höh \"\\\n".repeat(bytes as usize / 8)
     }
 
-    // === the ops that take more ===
+    // === larger operations ===
 
     fn accept(&mut self, key: SessionKey) -> Op {
         let user = self.user();
-        // Few names, so that the same message comes again, also with another body.
+        // Few names, so that messages repeat, also with another body.
         let named = format!("m{}", if self.rng.chance(85) { self.count } else { self.rng.below(self.count) });
         let message_id = name(MessageId::parse(&named));
         let strategies = [Strategy::Enqueue, Strategy::Interrupt, Strategy::Reject];
@@ -279,7 +281,7 @@ impl Script {
             } else {
                 strategies[self.rng.below(3) as usize]
             },
-            // Without a throw of the dice: what each number makes stays what it was.
+            // Derived from the count, not from the random numbers, so that seeds keep their meaning.
             replaces: self
                 .count
                 .is_multiple_of(10)
@@ -300,7 +302,7 @@ impl Script {
             0 => Ask::Open { agents: Vec::new(), active: None },
             1 => Ask::Close,
             2 => Ask::Cancel { run_id: None },
-            // Of this session, of another one, or one that nobody ever heard of.
+            // A run of this session, of another one, or one that never existed.
             _ => Ask::Cancel { run_id: self.runs.get(run).cloned().or_else(|| self.ghost(n)) },
         };
         let id = name(ControlId::parse(&format!("c{}", self.count - self.rng.below(self.count.min(2)))));
@@ -352,7 +354,7 @@ impl Script {
         })
     }
 
-    /// An input to end. Some stay known, and so are ended again; some are named after another run.
+    /// Returns an input to end. Some inputs stay known and are ended again; some are named after another run.
     fn end(&mut self, n: usize) -> Option<(Place, RunId)> {
         let inputs = &mut self.known[n].inputs;
         let at = self.rng.below(inputs.len() as u64) as usize;
@@ -381,13 +383,13 @@ impl Script {
         Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known }))
     }
 
-    /// A claim that wins, if what was last learned of the session still holds.
+    /// Returns a claim that wins, if the last known state of the session still holds.
     pub fn claim_of(&mut self, n: usize) -> Op {
         let (key, expect, nonce) = (self.keys[n].clone(), self.known[n].seen, Nonce(self.rng.next_u128()));
         Op::Claim { key, holder: self.lives[0], nonce, expect, floor: expect.epoch }
     }
 
-    /// A write that ends every input of a session that was claimed, and opens it.
+    /// Returns a write that ends every input of a claimed session, and opens the session.
     pub fn end_of_all(&mut self, n: usize) -> Op {
         let known = &mut self.known[n];
         let (token, after) = (known.tokens.last().copied().unwrap_or_default(), known.tail.seq);
@@ -405,7 +407,7 @@ impl Script {
         }))
     }
 
-    /// A new input of exactly this weight.
+    /// Returns a new input of exactly this weight.
     pub fn input_of(&mut self, n: usize, weight: usize) -> Op {
         self.count += 1;
         let (key, user) = (self.keys[n].clone(), name(UserId::parse("ann")));
@@ -471,7 +473,7 @@ impl Script {
         }
     }
 
-    /// Takes note of an answer.
+    /// Learns from an answer.
     pub fn learn(&mut self, op: &Op, reply: &Reply) {
         let key = op.key().and_then(|key| self.keys.iter().position(|known| known == key));
         if let Some(n) = key {
@@ -480,7 +482,7 @@ impl Script {
     }
 }
 
-/// Lists of all sessions there are, of each tenant and of each of its users.
+/// Returns list operations for each tenant and each of its users.
 pub fn lists(keys: &[SessionKey]) -> Vec<Op> {
     let users = [None, Some("ann"), Some("bob")].map(|user| user.map(|user| name(UserId::parse(user))));
     let list = |tenant: &TenantId, user: &Option<UserId>| {
@@ -490,7 +492,7 @@ pub fn lists(keys: &[SessionKey]) -> Vec<Op> {
     keys.iter().flat_map(|key| users.iter().map(move |user| list(&key.tenant, user))).collect()
 }
 
-/// A time to begin at.
+/// Time at which every script starts.
 pub const DAWN: Now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
 
 fn said_before(text: &str) -> History {

@@ -1,19 +1,6 @@
-//! The simulator: a whole cluster, its store, its agents and its clients, in one thread and one call
-//! stack, on virtual time.
-//!
-//! A world is made from a seed and nothing else, so every failure can be run again. What must hold
-//! is checked by the files under `check`, one per guarantee, while the world runs and after it has
-//! come to rest.
-//!
-//! # Layout (each line leans only on those below it)
-//! - [`verdict`]: runs worlds, on every core, and tells what went wrong.
-//! - [`mutants`]: hunts planted bugs.
-//! - [`cases`]: directed situations that chance meets too seldom; [`clocks`]: one clock that is wrong.
-//! - [`scenario`]: what a seed lets happen, in two acts.
-//! - [`world`]: time, nodes and what happens to them; `clients`, `agents`, `storage`, `post` are its rooms.
-//! - [`booth`]: one machine and its store, for the machine laws.
-//! - `check`: one file per guarantee.
-//! - [`faults`], `answer`, `cast`: values.
+//! A deterministic simulator of a whole cluster with its store, agents and clients: one thread, virtual time, all
+//! decisions from a seed. `verdict` runs worlds, `world` holds time and nodes, `check` has one file per guarantee,
+//! `cases` directed situations, `mutants` planted bugs, `booth` machines for the machine laws.
 pub mod booth;
 pub mod cases;
 pub mod clocks;

@@ -1,4 +1,4 @@
-//! Power cuts: a disk that forgets what was not synced, and histories of the embedded store on it.
+//! Power cuts: a disk that loses unsynced writes, and histories of the embedded store on this disk.
 mod disk;
 mod history;
 

@@ -1,4 +1,5 @@
-//! Agents over real sockets: what they are asked, what of their answers gets through, and how they stop.
+//! Agents over real HTTP sockets: the requests they receive, the part of their answers that is reported, and
+//! how attempts stop.
 #[path = "agents/builtins.rs"]
 mod builtins;
 #[path = "agents/limits.rs"]

@@ -1,4 +1,4 @@
-//! What is somebody else's is answered exactly as what does not exist, for every operation there is.
+//! Every operation answers a foreign session or run exactly as an unknown one.
 //!
 //! Covers: G7, S-06, S-07, RX-23.
 use serde_json::json;
@@ -20,11 +20,12 @@ async fn foreign_and_unknown_get_the_same_answer() {
     let run = accepted["run_id"].as_str().expect("a run").to_owned();
     ann.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
 
-    // The run of a session that nobody has, of the same form.
+    // A well-formed run id of a session that does not exist.
     let unknown_run = run.replacen("anns", "nobodys", 1);
     let mut rows = 0;
     for action in Action::ALL {
-        // An unknown id is created by these; for a foreign one they must look like a read of an unknown one.
+        // These actions create an unknown session; on a foreign session they must answer like a read of an
+        // unknown one.
         let reference = if action.creates() { Action::Read } else { action };
         let unknown = requests(reference, "nobodys", &unknown_run);
         for (n, foreign) in requests(action, "anns", &run).into_iter().enumerate() {
@@ -39,7 +40,7 @@ async fn foreign_and_unknown_get_the_same_answer() {
     }
     assert_eq!(rows, 18, "every request of every action was tried");
 
-    // A stranger's run named inside one's own session is as unknown as any.
+    // A foreign run named in the caller's own session is unknown too.
     let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
     let opened =
         mallory.ask("o", json!({"type": "session_open", "session_id": "mallorys"})).await.expect("an answer");
@@ -48,7 +49,7 @@ async fn foreign_and_unknown_get_the_same_answer() {
     let got = mallory.ask("c", json!({"type": "cancel_run", "run_id": stray})).await.expect("an answer");
     assert_eq!(got["code"], "not_found", "{got}");
 
-    // None of it has touched ann's run, and she still rules over it.
+    // The requests have not affected ann's run, and ann can still cancel it.
     let done = ann.ask("a2", json!({"type": "cancel_run", "run_id": run})).await;
     drop(done);
     let done = Wire::hello(node.http, "ann", vec![json!({"session_id": "anns", "after_seq": 0})]).await;
@@ -82,7 +83,7 @@ async fn a_message_cannot_say_who_one_is() {
         let got = mallory.ask("q", request).await.expect("an answer");
         assert_eq!(got["code"], "not_found", "{claim}: {got}");
     }
-    // A second hello does not make somebody else of a link.
+    // A second hello does not change the user of a connection.
     mallory.say(json!({"type": "hello", "user_id": "ann"})).await.expect("sent");
     let got = mallory.ask("q", json!({"type": "subscribe", "session_id": "anns", "after_seq": 0})).await;
     match got {

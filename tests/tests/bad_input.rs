@@ -1,4 +1,4 @@
-//! Whatever a client or an agent sends, it gets its documented answer and nobody else notices.
+//! Bad input of a client or an agent gets its documented answer, and other clients are not affected.
 //!
 //! Covers: S-11, S-13, S-48, S-52, RX-15, MP-G6.
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
-/// A node with every agent there is here, and a client beside the trouble.
+/// A node with all faulty agents, and a second client that must not notice them.
 struct Bench {
     node: Node,
     bystander: Wire,
@@ -37,7 +37,7 @@ impl Bench {
         Wire::hello(self.node.http, "clumsy", vec![]).await.expect("it connects")
     }
 
-    /// Another client has its turn as if nothing had happened, on the connection it always had.
+    /// Runs a turn of the second client on its original connection.
     async fn others_are_served(&mut self) {
         self.turns += 1;
         let id = format!("b{}", self.turns);
@@ -49,7 +49,7 @@ impl Bench {
 
 // === clients ===
 
-/// Text a client may send after `hello`, and the code of the error it gets; the connection stays open.
+/// Messages after `hello`, and the error code of their answer; the connection stays open.
 fn bad_messages() -> Vec<(&'static str, String, &'static str)> {
     let invoke_with = |field: &str, value: Value| {
         let mut message = invoke("s1", "good", "x");
@@ -121,7 +121,7 @@ async fn a_bad_message_is_answered_and_the_connection_stays() {
     bench.others_are_served().await;
 }
 
-/// Frames after which the connection is closed, before `hello` or after it, and with which code.
+/// Frames that close the connection, whether they follow `hello`, and the error and close code.
 fn fatal_frames() -> Vec<(&'static str, bool, Message, Option<&'static str>, u16)> {
     let text = |value: Value| Message::text(value.to_string());
     vec![
@@ -150,7 +150,7 @@ async fn a_fatal_frame_closes_with_its_code() {
         } else {
             Wire::open(bench.node.http).await.expect("it connects")
         };
-        // The node may close while the frame is still under way.
+        // The node may close while the frame is still being sent.
         drop(clumsy.frame(frame).await);
         let mut said = None;
         let end = loop {
@@ -159,7 +159,7 @@ async fn a_fatal_frame_closes_with_its_code() {
                 Err(gone) => break gone,
             }
         };
-        // A sender of megabytes may find the connection reset before it reads why.
+        // A sender of megabytes may find the connection reset before the close frame arrives.
         if what != "10 MiB" || matches!(end, Gone::Closed(_)) {
             assert_eq!(end, Gone::Closed(code), "{what}");
             if let Some(error) = error {
@@ -208,7 +208,7 @@ async fn who_says_no_hello_is_let_go() {
 
 // === agents ===
 
-/// An agent's name, and how its turn must end: status and error code.
+/// An agent's name, and the expected status and error code of its turn.
 const BAD_AGENTS: [(&str, &str, &str); 12] = [
     ("says500", "failed", "agent_error"),
     ("says503", "failed", "agent_unavailable"),
@@ -246,7 +246,7 @@ async fn speak(agent: &str, text: &str, voice: Voice) -> Result<(), HungUp> {
         "bad-json" => voice.raw("event: delta\ndata: {\"text\": nope}\n\n").await?,
         "hangs-up" => voice.delta("half an ans").await?,
         "endless" => {
-            // A gibibyte, if it is let.
+            // Up to a GiB, unless the node stops reading.
             let piece = "x".repeat(32 << 10);
             for _ in 0..(1 << 15) {
                 voice.delta(&piece).await?;
@@ -308,7 +308,7 @@ async fn a_bad_agent_ends_its_own_turn_and_no_other() {
         } else {
             assert!(errors.is_empty(), "{agent}: {errors:?}");
         }
-        // The session is as usable as before, and hears nothing more of the run.
+        // The session stays usable and receives no more events of the run.
         let (text, done) = client.turn(&session, "good", "r2", "hi").await.expect("served");
         assert_eq!(text, "you said hi", "{agent}: {done}");
     }

@@ -1,4 +1,4 @@
-//! `turnway-bench` against real nodes: each of its modes for a moment, its files, and what it refuses.
+//! `turnway-bench` against real nodes: each mode for a short time, its output files, and its errors.
 #[path = "bench/bench.rs"]
 mod bench;
 
@@ -12,7 +12,7 @@ async fn node(dir: &Path, more: &[&str]) -> Node {
     Node::start(dir, &[&["--demo"], more].concat()).await
 }
 
-/// Every key that docs/benchmarks.md promises, whatever the mode.
+/// Keys that docs/benchmarks.md promises for every mode.
 const KEYS: [&str; 15] = [
     "command",
     "connections",
@@ -96,7 +96,7 @@ async fn streams_arrive_byte_for_byte() {
     let args = ["--connections", "4", "--duration", "1s", "--tokens", "50", "--pace", "2ms"];
     let told = bench.figures(&[&["stream", "--agent", "bench", "--stamped"], &args[..]].concat()).await;
     let answers = told["counts"]["completed"].as_u64().expect("a count");
-    // Of every answer each token was measured; one of 16 digits and a blank is 17 bytes.
+    // Each token of every answer is measured; 16 digits and a blank are 17 bytes.
     assert_eq!(told["latency_us"]["relay"]["count"], 50 * answers, "{told}");
     assert_eq!(told["counts"]["text_bytes"], 50 * 17 * answers);
     let told = bench.figures(&[&["stream", "--agent", "echo"], &args[..]].concat()).await;
@@ -144,7 +144,7 @@ async fn every_listener_hears_the_same() {
     let told = bench.figures(&args).await;
     let fanout = &told["fanout"];
     assert!(fanout["turns"].as_u64() > Some(0) && fanout["deliveries"].as_u64() > Some(10), "{told}");
-    // Ten listeners, and the speaker: each has every byte.
+    // Ten listeners and the sender each receive every byte.
     let text = told["counts"]["text_bytes"].as_u64().expect("bytes");
     assert_eq!(fanout["delivered_bytes"].as_u64().map(|bytes| bytes / 10 * 11), Some(text));
     assert!(told["latency_us"]["last_listener"]["count"].as_u64() > Some(0));
@@ -201,7 +201,7 @@ async fn a_node_that_dies_ends_the_load() {
     let bench = Bench::new(dir.path(), node.http);
     let args = ["stream", "--connections", "4", "--duration", "2s", "--grace", "1s", "--pace", "100ms"];
     let load = bench.begin(&args);
-    // Its connections, and the turn each begins with.
+    // One accepted turn for each of the connections.
     metric(node.admin, "turnway_turn_accepted_total", 4).await;
     node.kill().await;
     let ended = load.await.expect("a load");

@@ -1,5 +1,4 @@
-//! `benches/figures.py` makes the figures of many connections in small: each of its parts has to run before anybody
-//! makes them in full.
+//! `benches/figures.py` runs each of its parts at a small scale, before the full figures are made.
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
@@ -8,12 +7,12 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::node::binary;
 use turnway_tests::real::python;
 
-/// What it prints for this figure.
+/// Runs the script for one figure and returns its output.
 async fn figure(name: &str) -> String {
     figure_with(name, &[]).await
 }
 
-/// The same, with more to say.
+/// Runs the script for one figure with more arguments and returns its output.
 async fn figure_with(name: &str, more: &[&str]) -> String {
     let scratch = tempfile::tempdir().expect("a directory");
     let (here, binaries) = (scratch.path().display().to_string(), binary());
@@ -78,7 +77,7 @@ async fn a_build_beside_itself_costs_what_it_costs_in_every_figure() {
     }
 }
 
-/// Processes that were given something under this path, but for Python's.
+/// Returns the command lines of `serve` processes with an argument under this path.
 fn servers(under: &Path) -> Vec<String> {
     let under = under.display().to_string();
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -86,7 +85,7 @@ fn servers(under: &Path) -> Vec<String> {
     said.filter(|said| said.contains(&under) && said.contains("\0serve\0")).collect()
 }
 
-/// Whoever is told to stop takes with him what he has started, or what he has started has.
+/// Checks that SIGTERM to the script also stops all servers that the script or its children started.
 #[tokio::test]
 async fn who_is_told_to_stop_leaves_no_server_behind() {
     for words in [&["durable"][..], &["compare", "--compare", "--peers turnway --rows max"]] {
@@ -95,7 +94,7 @@ async fn who_is_told_to_stop_leaves_no_server_behind() {
         let binaries = binary().parent().expect("a directory").display().to_string();
         let given = ["--quick", "--binaries", &binaries, "--scratch", &here];
         let mut command = python::script("../../benches/figures.py", &[words, &given].concat());
-        // Where turnway-bench makes its own.
+        // `turnway-bench` creates its directories here.
         command.env("TMPDIR", scratch.path());
         let mut script = command.spawn().expect("Python starts");
         let (begun, mut looks) = (Instant::now(), interval(Duration::from_millis(20)));

@@ -1,11 +1,11 @@
-//! `turnway-bench` by QUIC: every mode that opens connections, with everything checked that it checks by WebSocket.
+//! `turnway-bench` over QUIC: every mode that opens connections, with the same checks as over WebSocket.
 use serde_json::Value;
 use std::path::Path;
 use tempfile::TempDir;
 use turnway_tests::real::bench::{Bench, Served};
 use turnway_tests::real::node::Node;
 
-/// A node, and a bench that speaks QUIC to it and believes its certificate.
+/// Starts a node, and a load generator that connects over QUIC and trusts the node's certificate.
 async fn node(dir: &TempDir, more: &[&str]) -> (Node, Bench) {
     let node = Node::start(dir.path(), &[&["--demo", "--quic", "127.0.0.1:0"], more].concat()).await;
     let trust = dir.path().join("data/quic/cert.pem");
@@ -42,7 +42,7 @@ async fn turns_and_long_answers_come_whole_and_in_order() {
 async fn idle_connections_share_sockets() {
     let dir = directory();
     let (node, bench) = node(&dir, &[]).await;
-    // Fewer files than connections: two sockets carry all of them.
+    // Two sockets carry all 300 connections, so the process needs fewer files than connections.
     let told = bench.figures(&["idle", "--connections", "300", "--duration", "1s", "--sources", "2"]).await;
     assert_eq!((&told["idle"]["held"], &told["loop"]), (&300.into(), &Value::Null));
     assert!(told["idle"]["bytes_per_connection"].as_f64().is_some_and(|bytes| bytes > 0.0), "{told}");

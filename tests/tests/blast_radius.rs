@@ -1,4 +1,4 @@
-//! How far damage reaches: one session's records, the data file, a request of somebody's web page.
+//! Containment of damage: one session's records, the data file, and requests from foreign web pages.
 use ::http::Request;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -28,7 +28,7 @@ async fn turnway(args: &[&str]) -> Ended {
     run(directory().path(), args, &[]).await
 }
 
-/// Sends a request with these headers; its status and body.
+/// Sends a request with these headers and returns its status and body.
 async fn send(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
     let stream = TokioIo::new(TcpStream::connect(to).await.expect("connected"));
     let (mut send, connection) = hyper::client::conn::http1::handshake(stream).await.expect("spoken");
@@ -44,7 +44,7 @@ async fn send(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]
     (status, String::from_utf8(body.to_vec()).expect("UTF-8"))
 }
 
-/// The data of a node that was stopped or killed, one session of which is damaged.
+/// Creates the data of a stopped or killed node in which one session is damaged.
 async fn damaged(dir: &Path, is_killed: bool) -> PathBuf {
     let mut node = Node::start(dir, &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -79,7 +79,7 @@ async fn a_damaged_session_costs_nobody_else_anything() {
     for is_killed in [false, true] {
         let dir = directory();
         let data = damaged(dir.path(), is_killed).await;
-        // The second start finds what the first has closed off.
+        // The second start finds the session that the first start has quarantined.
         for _ in 0..2 {
             let mut node = Node::start(dir.path(), &["--demo"]).await;
             let (status, body) = messages(&node, "bad").await;
@@ -121,7 +121,7 @@ async fn a_damaged_session_costs_nobody_else_anything() {
     }
 }
 
-/// Tasks that nobody waits for hold the store; it is closed all the same.
+/// Closes the store on an orderly stop although detached tasks hold it.
 #[tokio::test]
 async fn an_orderly_stop_closes_the_store() {
     let dir = directory();
@@ -129,7 +129,7 @@ async fn an_orderly_stop_closes_the_store() {
     let key = Key::make(&node, &["--user", "ann"]).await;
     let mut wire = key.hello(node.http, Some("ann")).await.expect("welcome");
     wire.turn("s1", "echo", "1", "hello").await.expect("a turn");
-    // A connection that stays open to the end.
+    // The connection stays open until the node stops.
     assert_eq!(node.terminate().await, Some(0));
     let checked = turnway(&["store", "check", text(&dir.path().join("data")), "--json"]).await;
     let found = checked.json();
@@ -165,7 +165,7 @@ async fn a_removed_data_file_makes_a_node_unready() {
     assert_eq!(node.terminate().await, Some(69));
 }
 
-/// Every route of the router's own table, so that a new one is tested by itself.
+/// Iterates over the router's own table of routes, so that a new route is tested without a change here.
 ///
 /// Covers: S-45.
 #[tokio::test]
@@ -197,10 +197,10 @@ async fn no_page_changes_anything_at_the_operators_listener() {
             assert_eq!(send(node.admin, route.method, &path, &headers).await.0, 403, "{path} {site}");
         }
     }
-    // Nothing has happened: the key opens, and the node serves.
+    // No rejected request had an effect: the key works, and the node serves.
     drop(key.hello(node.http, Some("ann")).await.expect("the key is good"));
     assert_eq!(http::get(node.admin, "/readyz").await.expect("an answer").0, 200);
-    // What an operator's programs send is done.
+    // Requests of an operator's programs and of the node's own page are performed.
     let path = format!("/v1/keys/{}:revoke", key.id);
     assert_eq!(send(node.admin, "POST", &path, &[]).await.0, 200);
     let page =
@@ -241,7 +241,7 @@ async fn a_drain_is_waited_for() {
     let drained = turnway(&["drain", "--admin", &admin, "--wait", "--timeout", "30", "--json"]).await;
     assert_eq!((drained.code, &drained.json()["phase"]), (Some(0), &json!("left")), "{drained:?}");
     assert_eq!(node.exit().await, Some(0));
-    // Its store was closed before it was said to have left.
+    // The store was closed before the node reported that it had left.
     let checked = turnway(&["store", "check", text(&dir.path().join("data")), "--json"]).await;
     assert_eq!(checked.json()["unclosed"], false);
     assert_eq!(turnway(&["drain", "--admin", &admin]).await.code, Some(69));
@@ -252,7 +252,7 @@ async fn a_drain_is_waited_for() {
     );
 }
 
-/// A turn that does not end keeps a node for as long as it may.
+/// Keeps a node draining with a turn that does not end.
 #[tokio::test]
 async fn a_drain_that_takes_too_long_is_told() {
     let dir = directory();

@@ -1,4 +1,4 @@
-//! A client in a page of a real browser: Debian's Chromium.
+//! A WebSocket client in a page of a real browser: Debian's Chromium.
 //!
 //! Covers: G-22, MP-A0, S-09.
 use serde_json::{Value, json};
@@ -7,7 +7,8 @@ use turnway_tests::real::chromium::{Chromium, ELSEWHERE, Page};
 use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 
-/// Shows the page from this place, which talks to the node by that name: what it saw, and what the node counted.
+/// Loads the page from host `from` and lets it connect to the node as host `by`. Returns the page's report
+/// and the node's metrics.
 async fn visit(dir: &Path, from: &str, by: &str) -> (Value, String) {
     let node = Node::start_on("memory:", dir, &["--demo"]).await;
     let mut page = Page::serve("page.html").await;
@@ -30,7 +31,7 @@ async fn a_page_talks_and_leaves_in_order() {
     let told = |code: u16, reason: &str| json!({"code": code, "reason": reason, "wasClean": true});
     let want = json!({
         "protocol": "turnway.v1",
-        // It has offered compression, as every browser does.
+        // The browser offers compression, and the node declines it.
         "extensions": "",
         "large": "large",
         "text": "héllo 語",
@@ -46,8 +47,8 @@ async fn a_page_talks_and_leaves_in_order() {
     }
 }
 
-/// A page from elsewhere reaches nothing: not when it names this machine, and not under a name of its own that
-/// leads here.
+/// Refuses a page of another origin, whether it names this machine or a host name of its own that resolves
+/// here.
 ///
 /// Covers: S-09.
 #[tokio::test]
@@ -56,7 +57,7 @@ async fn a_page_from_elsewhere_stays_outside() {
         let dir = tempfile::tempdir().expect("a directory");
         let (saw, counted) = visit(dir.path(), from, by).await;
         assert_eq!(saw["error"], "no connection", "{from} to {by}: {saw}");
-        // It was the node that refused, and not the browser that did not ask.
+        // The metric shows that the node refused the handshake, not that the browser never connected.
         let refused = "turnway_link_handshakes_total{outcome=\"unwelcome\"} 1\n";
         assert!(counted.contains(refused), "{from} to {by}: {counted}");
     }

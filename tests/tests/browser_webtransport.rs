@@ -1,4 +1,4 @@
-//! A client in a page of a real browser, Debian's Chromium, by WebTransport: HTTP/3 as browsers speak it.
+//! A WebTransport client (HTTP/3) in a page of a real browser: Debian's Chromium.
 //!
 //! Covers: G-22, MP-A1, RX-21, S-09.
 use serde_json::{Value, json};
@@ -11,16 +11,17 @@ use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, script};
 
-/// Letters of every width, as `agent_plain.py` begins and ends with.
+/// Characters of every UTF-8 width, with which `agent_plain.py` begins and ends its answers.
 const WIDE: &str = "aß語𝄞 ";
-/// Said so often that the answer is long enough to leave it three times.
+/// Text of the input, repeated so often that the client can leave the answer three times.
 const SAID: &str = "über 語 und zurück. ";
 const TIMES: usize = 12;
 
-/// Shows the page from this place, with the hash of a node's certificate of so many days: what it saw, and what the node
-/// counted once this was among it, for a page may report before the node has seen the end of its connection.
+/// Loads the page from host `from`, with the hash of a node certificate valid for so many days. Returns the
+/// page's report and the node's metrics once they contain `sample`: a page may report before the node has
+/// counted the end of the connection.
 async fn visit(dir: &Path, from: &str, days: &str, sample: &str) -> (Value, String) {
-    // Where a node with an embedded store keeps the one that it shows by QUIC.
+    // A node with an embedded store reads the certificate for its QUIC listener from here.
     let made = run(dir, &["dev-cert", "data/quic", "--json", "--days", days], &[]).await;
     let hash = made.json()["sha256"].as_str().expect("a hash").to_owned();
     let mut agent = Running::start(script("agent_plain.py", &["10"]));
@@ -52,7 +53,7 @@ async fn visit(dir: &Path, from: &str, days: &str, sample: &str) -> (Value, Stri
     (saw, counted)
 }
 
-/// Connections that ended with this code, as the node shows them.
+/// Returns the metric line for connections that ended with this code.
 fn closed(code: &str, count: u32) -> String {
     format!("turnway_link_closes_total{{code=\"{code}\",transport=\"webtransport\"}} {count}\n")
 }
@@ -67,12 +68,13 @@ async fn a_page_changes_roads_within_an_answer() {
     let dir = tempfile::tempdir().expect("a directory");
     let (saw, counted) = visit(dir.path(), "127.0.0.1", "13", &closed("4401", 1)).await;
     let whole = |lanes: u32| json!({"text": answer(), "status": "completed", "lanes": lanes});
-    // What reaches a page of a session that ends at once is up to the browser; what it is told is counted below.
+    // The browser decides which errors reach a page whose session ends at once; the node's metrics below are
+    // exact.
     let refused = saw["refused"].as_object().unwrap_or_else(|| panic!("{saw}"));
     for (field, told) in [("code", json!("unauthorized")), ("closeCode", json!(4401))] {
         assert!(refused[field] == told || refused[field].is_null(), "{saw}");
     }
-    // Two of four parts were on streams of their own.
+    // Two of the four parts were on streams of their own.
     assert_eq!((&saw["session"], &saw["socket"]), (&whole(2), &whole(2)), "{saw}");
     for (code, count) in [("1000", 4), ("4401", 1)] {
         let sample = closed(code, count);
@@ -80,7 +82,7 @@ async fn a_page_changes_roads_within_an_answer() {
     }
 }
 
-/// A page from elsewhere reaches nothing, and it is the node that refuses.
+/// Refuses a page of another origin, by the node and not by the browser.
 ///
 /// Covers: S-09.
 #[tokio::test]
@@ -91,7 +93,8 @@ async fn a_page_from_elsewhere_stays_outside() {
     assert!(saw["error"].is_string(), "{saw}");
 }
 
-/// One that is good for longer than two weeks is taken by its hash nowhere, and the node hears so.
+/// Fails the TLS handshake for a certificate valid longer than two weeks: browsers accept no hash of such a
+/// one.
 #[tokio::test]
 async fn a_certificate_for_browsers_is_a_short_one() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! The bus over a real Redis: what is said arrives, and who may have missed something knows it.
+//! The bus between nodes over a real Redis: messages arrive in order, and a node that may have missed some is
+//! notified.
 //!
 //! Covers: S-14, S-44, G8.
 use prometheus::{Encoder, Registry, TextEncoder};
@@ -30,7 +31,7 @@ use turnway_tests::real::{PATIENCE, figure, quantile, size};
 const A: NodeId = NodeId(0xa);
 const B: NodeId = NodeId(0xb);
 
-/// A node, as far as the bus sees it.
+/// A node as the bus sees it: its bus, its receiver and its metrics.
 struct Node {
     bus: Bus,
     ear: Ear,
@@ -64,7 +65,7 @@ impl Node {
         timeout(PATIENCE, self.ear.recv()).await.expect("in time").expect("the bus stands")
     }
 
-    /// The words of the next frame.
+    /// Returns the peer messages of the next frame.
     async fn words(&mut self) -> Vec<Words> {
         match self.hears().await {
             Heard::Frame(Frame { from, words }) => {
@@ -77,7 +78,7 @@ impl Node {
         }
     }
 
-    /// A metric, by its line's beginning.
+    /// Returns the value of a metric whose line begins with `name`.
     fn counted(&self, name: &str) -> f64 {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("text");
@@ -98,7 +99,7 @@ fn key() -> SessionKey {
     SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
 }
 
-/// A piece of an answer, numbered by its offset.
+/// Returns a chunk of an answer, numbered by its offset.
 fn piece(offset: u64, text: &str) -> Words {
     let message = MessageId::parse("m1").expect("a name");
     let run_id = RunId::derive(&key(), &UserId::local(), &message);
@@ -116,13 +117,13 @@ async fn what_is_said_in_one_round_arrives_in_one_frame_and_in_order() {
     let words: Vec<Words> = (0..100).map(|n| piece(n, "word ")).collect();
     a.say(words.iter().map(|words| (B, words.clone())));
     assert_eq!(b.words().await, words);
-    // It is heard before whoever said it knows that it was.
+    // The message arrives before the sender knows that it was sent.
     timeout(PATIENCE, a.bus.said()).await.expect("it is out");
     assert_eq!(a.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);
     assert_eq!(b.counted("turnway_bus_frames_total{direction=\"in\"}"), 1.0);
     assert_eq!(b.counted("turnway_bus_words_total{direction=\"in\",kind=\"chunk\"}"), 100.0);
 
-    // Round after round, without waiting: in as many frames as it likes, but in order.
+    // Rounds without a wait between them may share frames, but keep their order.
     let rounds = 5_000;
     for n in 0..rounds {
         a.say([(B, piece(n, "x"))]);
@@ -157,7 +158,7 @@ async fn nodes_know_of_each_other_until_they_leave() {
         loop {
             let nodes = a.bus.nodes().await.expect("it answers");
             let states: Vec<_> = nodes.iter().map(|(node, seen)| (*node, seen.record.state)).collect();
-            // Whoever has something new to say also sweeps.
+            // A node that publishes a new state also removes expired entries.
             if states == [(A, State::Serving), (B, State::Draining)] {
                 return nodes;
             }
@@ -194,7 +195,7 @@ async fn frames_of_others_are_counted_and_nothing_else() {
     assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"unreadable\"}"), 3.0);
 }
 
-/// Until what is said to a node arrives again.
+/// Repeats a message to node B until it arrives.
 async fn until_it_hears(a: &Node, b: &mut Node) {
     let mark = piece(4711, "now");
     let heard = async {
@@ -212,7 +213,7 @@ async fn until_it_hears(a: &Node, b: &mut Node) {
     timeout(PATIENCE, heard).await.expect("it hears again");
 }
 
-/// Reads on to the gap, over what it heard before it.
+/// Reads until the gap, and skips what arrived before it.
 async fn until_gap(b: &mut Node) {
     while b.hears().await != Heard::Gap {}
 }
@@ -226,7 +227,7 @@ async fn a_subscription_that_is_cut_heals_by_a_gap() {
         until_gap(&mut b).await;
         until_it_hears(&a, &mut b).await;
         assert_eq!(b.counted("turnway_bus_gaps_total{cause=\"broken\"}"), f64::from(times));
-        // The other one has healed too before the next cut.
+        // The other node has recovered too before the next cut.
         until_gap(&mut a).await;
     }
 }
@@ -245,8 +246,8 @@ async fn a_redis_that_dies_and_comes_back_is_a_gap() {
     figure("words arrive after Redis is back", format!("{:?}", back.elapsed()));
 }
 
-/// Stands between a node and its server, and as long as `swaps` has every subscription go to a channel
-/// that nobody speaks to.
+/// Runs a proxy between a node and its server that redirects every subscription to an unused channel while
+/// `swaps` is set.
 async fn between(to: u16, swaps: Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -274,8 +275,8 @@ async fn between(to: u16, swaps: Arc<AtomicBool>) -> u16 {
     port
 }
 
-/// The subscription is there, as far as both sides know, and its connection lives: only what one says to
-/// oneself can tell.
+/// Covers a subscription that exists for both sides on a live connection, but delivers nothing: only the
+/// node's heartbeat to itself can detect this.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_that_is_dead_is_noticed_by_its_heartbeat() {
     let (_dir, redis, mut a, _b) = two().await;
@@ -299,7 +300,7 @@ async fn a_subscription_that_is_dead_is_noticed_by_its_heartbeat() {
     figure("a dead subscription is noticed after", format!("{noticed:?}"));
 }
 
-/// More than the driver takes is lost, told, and costs a bounded amount of memory.
+/// Drops messages beyond the driver's queue, reports them as a gap, and keeps memory bounded.
 ///
 /// Covers: LN-SR8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -321,8 +322,8 @@ async fn a_node_that_cannot_keep_up_is_told_what_it_missed() {
     until_it_hears(&a, &mut b).await;
 }
 
-/// From a round's end at one node to the ear of another, beside the bare commands; and how much of it goes
-/// through.
+/// Measures the time from the end of a round at one node to the receiver of another, compared with bare
+/// commands, and the throughput.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_hop_costs() {
     let (_dir, redis, a, mut b) = two().await;
@@ -350,7 +351,7 @@ async fn what_a_hop_costs() {
         let mut heard = 0;
         for round in 0..count / batch {
             a.say((0..batch).map(|n| (B, piece(round * batch + n, &text))));
-            // As far ahead of the reader as nodes ever are.
+            // Stays at most as far ahead of the reader as nodes do.
             while heard + 20_000 < round * batch {
                 heard += b.words().await.len() as u64;
             }
@@ -374,7 +375,7 @@ fn frame(words: &Words) -> Vec<u8> {
     packer.finish().0.remove(0)
 }
 
-/// A node in the list of nodes, as another one is but for these fields.
+/// Adds a node to the list of nodes, with a record like that of another except for these fields.
 fn listed(redis: &Redis, like: NodeId, node: NodeId, more: &Value) {
     let record: String = redis.command(&["HGET", "nodes", &like.to_string()]);
     let mut record: Value = serde_json::from_str(&record).expect("a record");
@@ -384,7 +385,7 @@ fn listed(redis: &Redis, like: NodeId, node: NodeId, more: &Value) {
     let _: redis::Value = redis.command(&["HSET", "nodes", &node.to_string(), &record.to_string()]);
 }
 
-/// A record of a node that died without a word says that it serves.
+/// Ignores the record of a node that was killed, though the record still says `serving`.
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,5 @@
-//! `kill -9` in the middle of load, again and again, on one data directory.
-//!
-//! The verdict comes from what the clients wrote down and from the log as the node shows it to a
-//! newcomer; never from the node's own counters.
+//! `kill -9` of a node under load, many times, on one data directory. The verdict compares the clients'
+//! histories with the log that the node serves to a new client, and never uses the node's own counters.
 //!
 //! Covers: G1, G2, G3, G5, G6, G9, G-04.
 use serde_json::{Value, json};
@@ -22,10 +20,10 @@ use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 const CLIENTS: usize = 50;
 const PIECES: usize = 20;
-/// How fast the agent thinks, so that a kill finds answers half said.
+/// Interval of the agent's deltas, so that a kill interrupts answers.
 const PACE: Duration = Duration::from_millis(5);
 
-/// The same message always gets the same answer, whichever attempt it is.
+/// Returns the answer to a message, equal for all attempts.
 fn answer(text: &str) -> String {
     (0..PIECES).map(|n| format!("{text}·{n} ß語𝄞 ")).collect()
 }
@@ -39,24 +37,24 @@ async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
     voice.done().await
 }
 
-/// What the clients share with the one who kills.
+/// State shared by the clients and the killer of the node.
 struct Stage {
-    /// The node serves here, or is dead.
+    /// Address of the node while it serves.
     up: watch::Receiver<Option<SocketAddr>>,
-    /// Messages that any client has read.
+    /// Number of messages that all clients have read.
     heard: AtomicU64,
     more: Notify,
     over: AtomicBool,
 }
 
-/// One client: a session of its own, a history file of its own.
+/// One client with a session and a history file of its own.
 struct Client {
     stage: Arc<Stage>,
     user: String,
     session: String,
     history: BufWriter<File>,
     last: (u64, u64),
-    /// Attempt and text of the runs that are not over.
+    /// Attempt and text of each unfinished run.
     open: BTreeMap<String, (u64, String)>,
     over: BTreeSet<String>,
 }
@@ -72,7 +70,7 @@ impl Client {
         writeln!(self.history, "{what}").expect("the history is written");
     }
 
-    /// Connects as often as it takes, and takes up where it was.
+    /// Connects, as often as needed, and resumes from the last cursor.
     async fn connect(&mut self) -> Wire {
         let mut up = self.stage.up.clone();
         loop {
@@ -84,17 +82,17 @@ impl Client {
             for (run, (attempt, text)) in &self.open {
                 cursor["runs"][run] = json!({"attempt": attempt, "offset": text.len()});
             }
-            // Nobody has this session before its first turn is accepted.
+            // The session does not exist before its first turn is accepted.
             let resume = if self.last.0 == 0 && self.open.is_empty() { vec![] } else { vec![cursor] };
             match Wire::hello(at, &self.user, resume).await {
                 Ok(wire) => return wire,
-                // The node was killed meanwhile; the stage says when it is back.
+                // The node was killed meanwhile; the watch reports when it serves again.
                 Err(_) => up.changed().await.expect("the stage stands"),
             }
         }
     }
 
-    /// Writes a message down and takes what it says.
+    /// Records a message and applies it.
     fn take(&mut self, message: &Value) {
         self.stage.heard.fetch_add(1, Ordering::Relaxed);
         self.stage.more.notify_waiters();
@@ -111,7 +109,7 @@ impl Client {
                     (*attempt, *text) = (number("attempt"), String::new());
                 }
                 let at = usize::try_from(number("offset")).expect("small");
-                // Text is provisional: what a dead node had not recorded may come again.
+                // Text is provisional: a node that died may not have recorded it, so it may come again.
                 assert!(at <= text.len(), "a gap in the text at {}: {message}", text.len());
                 text.truncate(at);
                 text.push_str(message["text"].as_str().expect("text"));
@@ -126,7 +124,7 @@ impl Client {
         }
     }
 
-    /// One turn, through however many deaths of the node.
+    /// Runs one turn, across any number of node deaths.
     async fn turn(&mut self, wire: &mut Wire, n: usize) {
         let id = format!("{}-m{n}", self.session);
         let (begun, mut run) = (Instant::now(), None);
@@ -167,7 +165,7 @@ impl Client {
     }
 }
 
-/// What one client's file says.
+/// Contents of one client's history file.
 #[derive(Default)]
 struct History {
     accepted: BTreeMap<String, String>,
@@ -191,14 +189,15 @@ fn read_history(path: &Path) -> History {
     history
 }
 
-/// A fact without the time it was shown at.
+/// Returns a fact without its display time.
 fn bare(fact: &Value) -> Value {
     let mut fact = fact.clone();
     fact["ts"] = Value::Null;
     fact
 }
 
-/// The session's whole log as a newcomer is shown it: with `types`, every fact; without, what all see.
+/// Returns the session's whole log as a new client receives it: every fact with `types`, otherwise the facts
+/// visible to all.
 async fn read_log(at: SocketAddr, user: &str, session: &str, types: Value, last: Option<u64>) -> Vec<Value> {
     let resume = vec![json!({"session_id": session, "after_seq": 0, "types": types})];
     let mut wire = Wire::hello(at, user, resume).await.expect("it connects");
@@ -224,7 +223,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// Holds one client's history against the log. Every difference fails the test.
+    /// Compares one client's history with the log, and fails the test on every difference.
     async fn judge(&mut self, at: SocketAddr, user: &str, session: &str, history: &History) {
         if history.accepted.is_empty() {
             return;
@@ -270,7 +269,8 @@ impl Verdict {
     }
 }
 
-/// Kills in the middle of load; how long after each the first client heard something again.
+/// Kills the node under load, and returns the time from each kill to the first message that a client
+/// received.
 async fn kill_often(
     node: &mut Node,
     up: &watch::Sender<Option<SocketAddr>>,
@@ -291,7 +291,7 @@ async fn kill_often(
     gaps
 }
 
-/// Until the clients together have read so many more messages.
+/// Waits until all clients together have read this many more messages.
 async fn heard(stage: &Stage, more: u64) {
     let goal = stage.heard.load(Ordering::Relaxed) + more;
     let reached = async {

@@ -1,4 +1,4 @@
-//! `turnway chat`: by lines from a pipe, and at a terminal.
+//! `turnway chat`: with lines from a pipe, and at a terminal.
 #[path = "chat/members.rs"]
 mod members;
 #[path = "chat/pipe.rs"]

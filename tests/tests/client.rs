@@ -1,5 +1,5 @@
-//! The client crate over real sockets, against a gateway by script: it drops connections in the
-//! middle of a word, repeats itself, starts answers again, goes away and closes with codes.
+//! The client crate over real sockets against a scripted gateway, which drops connections in mid-character,
+//! repeats messages, restarts answers, goes away and closes with codes.
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at some events only")]
 #![allow(missing_docs)]
 use futures_util::{SinkExt, StreamExt};
@@ -14,16 +14,16 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use turnway_client::{Backoff, Bookmark, Client, ClientError, Event, Invoke, Options, Start, Subscribe};
 
-/// Nothing here takes long; a test that hangs is to say where.
+/// Deadline of every wait, so that a test that hangs names the place.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A gateway that says what the test tells it to.
+/// A gateway that is scripted by the test.
 struct Gateway {
     listener: TcpListener,
     url: String,
 }
 
-/// One connection to it.
+/// A connection that the gateway has accepted.
 struct Link {
     socket: WebSocketStream<TcpStream>,
     hello: Value,
@@ -40,7 +40,7 @@ impl Gateway {
         options.backoff = Backoff { base: Duration::from_millis(2), max: Duration::from_millis(20) };
         options
     }
-    /// The next connection, its `hello` read.
+    /// Accepts the next connection and reads its `hello`.
     async fn accept(&self) -> Link {
         let (stream, _) = timely(self.listener.accept()).await.expect("a connection");
         let socket = timely(tokio_tungstenite::accept_hdr_async(stream, agree)).await.expect("a handshake");
@@ -49,7 +49,7 @@ impl Gateway {
         assert_eq!(link.hello["type"], "hello");
         link
     }
-    /// The next connection, welcomed.
+    /// Accepts the next connection and sends `welcome`.
     async fn welcome(&self) -> Link {
         let mut link = self.accept().await;
         link.say(json!({"type": "welcome", "connection_id": "c", "node_id": "n",
@@ -57,7 +57,7 @@ impl Gateway {
             .await;
         link
     }
-    /// A client and its first connection.
+    /// Connects a client and accepts its first connection.
     async fn client(&self) -> (Client, Link) {
         let (client, link) = tokio::join!(Client::connect(self.options()), self.welcome());
         let mut client = client.expect("connected");
@@ -75,7 +75,7 @@ impl Link {
             self.say(message.clone()).await;
         }
     }
-    /// The next text message.
+    /// Returns the next text message.
     async fn hear(&mut self) -> Value {
         loop {
             match timely(self.socket.next()).await.expect("the client is there").expect("no error") {
@@ -90,7 +90,7 @@ impl Link {
         assert_eq!(message["type"], kind, "{message}");
         message
     }
-    /// Hears an input and accepts it as run `s.r`.
+    /// Reads an input and accepts it as run `s.r`.
     async fn take_input(&mut self, duplicate: bool) -> String {
         let input = self.expect("agent_invoke").await;
         let id = input["message"]["message_id"].as_str().expect("an id").to_owned();
@@ -99,7 +99,7 @@ impl Link {
             .await;
         id
     }
-    /// Answers a subscription that came in `hello`.
+    /// Answers the subscription of the client's `hello`.
     async fn resumed(&mut self, seq: u64, more: Value) -> Value {
         let body = self.hello["resume"][0].clone();
         let mut answer = json!({"type": "subscribed", "request_id": body["request_id"], "session_id": "s",
@@ -113,12 +113,12 @@ impl Link {
     async fn close(mut self, code: u16) {
         let frame = CloseFrame { code: CloseCode::from(code), reason: "by script".into() };
         timely(self.socket.close(Some(frame))).await.expect("closed");
-        // Until the client has taken it, so that no reset overtakes the code.
+        // Waits until the client has read the frame, so that no reset overtakes the close code.
         while let Ok(Some(Ok(_))) = tokio::time::timeout(PATIENCE, self.socket.next()).await {}
     }
 }
 
-/// Speaks the dialect that is asked for.
+/// Accepts the subprotocol that the client offers.
 #[allow(clippy::result_large_err, reason = "the library's shape")]
 fn agree(request: &Request, mut response: Response) -> Result<Response, ErrorResponse> {
     assert_eq!(request.uri().path(), "/v1/connect");
@@ -146,7 +146,7 @@ fn done(seq: u64, attempt: u32, bytes: usize) -> Value {
         "attempt": attempt, "text_bytes": bytes, "seq": seq, "epoch": 1})
 }
 
-/// What an application shows, up to the first end of a turn.
+/// Returns what an application would show, up to the first end of a turn.
 async fn story(client: &mut Client) -> Vec<String> {
     let mut lines = Vec::new();
     let mut text = String::new();
@@ -173,7 +173,7 @@ async fn story(client: &mut Client) -> Vec<String> {
     }
 }
 
-/// Connections break in mid-stream, again and again, without a word; the text is whole.
+/// Drops the connection without a close frame after each character; the text stays complete.
 #[tokio::test]
 async fn text_survives_connections_that_drop() {
     let gateway = Gateway::start().await;
@@ -184,10 +184,10 @@ async fn text_survives_connections_that_drop() {
     link.say(started(3, 1)).await;
     let mut have = 0;
     for (at, letter) in whole.char_indices() {
-        // One letter, half of it said before.
+        // One character, preceded by one that was sent before.
         let from = whole[..at].char_indices().last().map_or(0, |(last, _)| last);
         link.say(delta(1, from, &whole[from..at + letter.len_utf8()])).await;
-        // What the client tells next is this letter: only then is the connection dropped.
+        // The connection is dropped only after the client has reported this character.
         loop {
             match timely(client.next_event()).await.expect("lives") {
                 Event::Text { text, .. } => {
@@ -212,7 +212,7 @@ async fn text_survives_connections_that_drop() {
     assert!(!told.iter().any(|line| line.starts_with("accepted")), "told before");
 }
 
-/// Another node takes over and starts the answer again; late text of the first is in the way.
+/// Restarts an answer at another node while late text of the first attempt still arrives.
 #[tokio::test]
 async fn an_answer_starts_again_on_another_connection() {
     let gateway = Gateway::start().await;
@@ -230,7 +230,7 @@ async fn an_answer_starts_again_on_another_connection() {
     assert_eq!(told, ["accepted m", "lost 4503", "the fir; restarted @2", "second = second"]);
 }
 
-/// Slow consumer: closed with 4508, the client comes back and misses nothing.
+/// Reconnects after 4508 (slow consumer) without loss, and stops after the final code 4409.
 #[tokio::test]
 async fn codes_that_invite_are_followed_and_others_are_final() {
     let gateway = Gateway::start().await;
@@ -257,7 +257,7 @@ async fn codes_that_invite_are_followed_and_others_are_final() {
     assert_eq!(late, Err(ClientError::Closed));
 }
 
-/// A node that drains is left within the time it gives, without an error in between.
+/// Leaves a draining node within the time that `go_away` gives, without an error.
 #[tokio::test]
 async fn go_away_moves_the_client() {
     let gateway = Gateway::start().await;
@@ -272,7 +272,7 @@ async fn go_away_moves_the_client() {
     assert_eq!(story(&mut client).await, ["accepted m", "lost 0", "abcd = abcd"]);
 }
 
-/// The end came before its text; the client asks, and tells the end when it has all.
+/// Requests missing text when the end arrives first, and reports the end after the text.
 #[tokio::test]
 async fn an_end_waits_for_its_text() {
     let gateway = Gateway::start().await;
@@ -288,7 +288,7 @@ async fn an_end_waits_for_its_text() {
     assert_eq!(story(&mut client).await, ["accepted m", "abcd = abcd"]);
 }
 
-/// The store lost what it had acknowledged; the client says its unfinished input again.
+/// Resends the unfinished input after the store lost facts that it had acknowledged.
 #[tokio::test]
 async fn a_store_that_forgot_is_told_again() {
     let gateway = Gateway::start().await;
@@ -336,7 +336,7 @@ async fn who_is_not_welcome_hears_why() {
     assert!(matches!(nobody, Err(ClientError::Connect(_))));
 }
 
-/// One process puts a bookmark, another goes on from it.
+/// Resumes in a second client from the bookmark of the first.
 #[tokio::test]
 async fn a_bookmark_moves_a_conversation() {
     let gateway = Gateway::start().await;
@@ -362,7 +362,7 @@ async fn a_bookmark_moves_a_conversation() {
     assert_eq!(story(&mut later).await, ["accepted m", "cd = abcd"]);
 }
 
-/// An application that takes no events stops the socket, and nothing is lost or told out of order.
+/// Stops reading the socket while the application takes no events, and loses or reorders none.
 #[tokio::test]
 async fn events_nobody_takes_wait_in_the_socket() {
     let gateway = Gateway::start().await;
@@ -381,7 +381,7 @@ async fn events_nobody_takes_wait_in_the_socket() {
         link.say(done(2, 1, 4 * count)).await;
     };
     let read = async {
-        // Commands are taken all the while.
+        // Commands are still accepted meanwhile.
         session.cancel(Some("s.other")).await.expect("taken");
         story(&mut client).await
     };

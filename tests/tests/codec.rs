@@ -1,10 +1,10 @@
-//! The way out of the binary codec: its library is not maintained any more, and another one writes the
-//! same bytes, so leaving it is a change of one file.
+//! A replacement for the binary codec: its library is no longer maintained, but another one writes the same
+//! bytes, so that replacing it changes one file.
 //!
 //! Covers: S-14.
 use turnway_core::protocol::codec::{Kind, decode, encode};
 
-/// What the codec puts before a body.
+/// Bytes that the codec puts before a body.
 const HEADER: usize = 8;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The commands as people and programs use them: what they print, what they refuse, how they end.
+//! The commands for people and programs: output, errors and exit codes.
 #[path = "commands/config.rs"]
 mod config;
 #[path = "commands/form.rs"]

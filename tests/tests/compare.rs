@@ -1,11 +1,11 @@
-//! `turnway-bench compare`: every row of it with Turnway alone, small, so that the command cannot rot. The others
-//! need not be there.
+//! `turnway-bench compare`: every row with Turnway alone at a small scale, so that the command keeps working
+//! where the other products are not installed.
 use std::path::Path;
 use std::time::Duration;
 use turnway_tests::real::bench::Bench;
 use turnway_tests::real::command::Ended;
 
-/// All rows, with their servers, on a busy machine.
+/// Deadline for all rows with their servers on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 async fn compare(dir: &Path, args: &[&str]) -> (Ended, String) {
@@ -27,7 +27,7 @@ async fn every_row_is_measured_of_turnway_and_nothing_is_lost() {
     assert_eq!(rows.len(), 9, "{page}");
     let cells: Vec<&str> = rows.iter().filter_map(|row| row.rsplit('|').nth(1)).map(str::trim).collect();
     assert!(cells.iter().all(|cell| cell.starts_with("**") && !cell.contains("no figure")), "{page}");
-    // Dropped, and its node killed: nothing is lost. Stalled: none is missed.
+    // After a dropped connection and a killed node no message is lost; after a stall none is missing.
     assert_eq!(cells[6..8], ["**0**", "**0**"], "{page}");
     assert!(cells[8].ends_with(" / 0**"), "{page}");
     for row in ["idle", "latency", "max", "fanout", "across", "across-max", "drop", "kill", "stall"] {

@@ -1,4 +1,4 @@
-//! What stands under `deploy/` is right for the binary that comes with it.
+//! The files under `deploy/` are valid for the binary of the same commit.
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
 }
 
-/// The command lines of `compose.yaml`: each is a list on a line of its own.
+/// Returns the command lines of `compose.yaml`: each is a list on one line.
 fn command_lines() -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(deploy("compose.yaml")).expect("the file");
     let lists = text.lines().filter_map(|line| line.trim().strip_prefix("command: "));
@@ -24,7 +24,7 @@ fn the_example_configuration_is_accepted() {
     let check = Command::new(binary()).arg("check-config").arg("--config").arg(&file).output();
     let check = check.expect("the node's binary starts");
     assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
-    // A key that is not one is told with its place.
+    // An invalid key is reported with its file.
     let text = std::fs::read_to_string(&file).expect("the example").replace("durability", "durable");
     let dir = tempfile::tempdir().expect("a directory");
     let wrong = dir.path().join("turnway.toml");
@@ -36,7 +36,8 @@ fn the_example_configuration_is_accepted() {
     assert!(said.contains("durable") && said.contains("turnway.toml"), "{said}");
 }
 
-/// What cannot be had here are containers and their names: Redis has another address, and ports are free ones.
+/// Starts the fleet without containers and their host names: Redis has another address, and ports are free
+/// ones.
 #[tokio::test]
 async fn the_command_lines_of_the_compose_file_make_a_fleet() {
     let (lines, dir) = (command_lines(), tempfile::tempdir().expect("a directory"));
@@ -71,7 +72,7 @@ async fn the_command_lines_of_the_compose_file_make_a_fleet() {
     assert_eq!(done["status"], "completed");
 }
 
-/// HAProxy has the addresses of the compose file's nodes where nobody says otherwise.
+/// Compares HAProxy's default addresses with those of the compose file's nodes.
 #[test]
 fn the_front_of_the_compose_file_knows_its_nodes() {
     let front = std::fs::read_to_string(deploy("haproxy.cfg")).expect("the file");

@@ -1,4 +1,5 @@
-//! The connection of an agent that has dialed in, by script: what it is told, what it says, and what becomes of it.
+//! The state machine of a dial-in agent's connection, driven by scripts: orders to the agent, its messages,
+//! and the end of the connection.
 use serde_json::{Value, json};
 use std::time::Duration;
 use turnway_bindings::dialin::said::Said;
@@ -31,6 +32,7 @@ fn key() -> SessionKey {
     SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") }
 }
 
+/// Rejects an order of an earlier owner, in whichever order two owners send theirs.
 /// Covers: G1: of two owners the later one is obeyed, in whichever order they give theirs.
 #[test]
 fn an_order_of_an_earlier_owner_is_not_taken() {
@@ -51,7 +53,7 @@ fn an_order_of_an_earlier_owner_is_not_taken() {
     assert_eq!((taken, agent.takes(&under("m2", 1))), ([false, true, true], true));
 }
 
-/// The run of this name.
+/// Returns the id of the run with this name.
 fn run(name: &str) -> RunId {
     RunId::derive(&key(), &UserId::local(), &MessageId::parse(name).expect("a name"))
 }
@@ -94,7 +96,8 @@ fn steer(name: &str, message_id: &str) -> Order {
     }))
 }
 
-/// What a word of a script stands for: orders in capitals, messages of the agent else.
+/// Returns the input for one step of a script: words in capitals are orders or events, all others messages of
+/// the agent.
 fn input(words: &str) -> Input {
     let order = |order| Input::Order(Box::new(order));
     if let Some(text) = words.strip_prefix("raw ") {
@@ -190,7 +193,8 @@ fn brief(output: &Output) -> String {
     }
 }
 
-/// Plays a script, after the welcome; `+N` lets N ms pass, waking it on time.
+/// Plays a script after the welcome and returns the outputs; `+N` lets N ms pass and handles timeouts when
+/// they are due.
 fn play(named: bool, script: &str) -> String {
     let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
     let mut machine = DialIn::new(now, config(named));
@@ -243,15 +247,16 @@ fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
     check("INVOKE m; CANCEL m; DROP m; done m", "INVOKE; CANCEL");
     check("INVOKE m; done m; DROP m; CANCEL m; CREDIT m", "INVOKE; acked/1; done/1");
     check("STOP m; done m", "CANCEL");
-    // What this release does not know is a sign of life of the run that it names, once that has begun.
+    // An unknown message type is a sign of life of the run that it names, once the run has been acknowledged.
     check("INVOKE m; input_ack m; tokens m", "INVOKE; acked/1; unknown/1; ERROR invalid_message");
     check("INVOKE m; tokens m; input_ack m", "INVOKE; ERROR invalid_message; acked/1");
     check("INVOKE m; input_ack m; tokens n; ping", "INVOKE; acked/1; ERROR invalid_message; PONG");
-    // Another attempt of the same run: the older one's words are nobody's.
+    // After a new attempt of the same run, messages of the older attempt are ignored.
     check("INVOKE m; DROP m; AGAIN m; done m 1; done m 2", "INVOKE; CANCEL; INVOKE; acked/2; done/2");
 }
 
-/// Bytes of a message that is not whole keep the connection, and what its agent has begun and was not told to stop.
+/// Counts bytes of an incomplete message as a sign of life of the connection and of its acknowledged runs
+/// that have no cancel.
 #[test]
 fn bytes_of_an_unfinished_message_are_a_sign_of_life() {
     check("PART", "");
@@ -263,7 +268,8 @@ fn bytes_of_an_unfinished_message_are_a_sign_of_life() {
     check("+45000; PART; +60000", "PING; PING; PING; PING; CLOSE 1001");
 }
 
-/// A driver looks for such bytes every second while an attempt is under way, and else never by itself.
+/// Asks for a timeout every second while an attempt runs, so that the driver reports such bytes, and
+/// otherwise only for heartbeats.
 #[test]
 fn a_connection_with_an_attempt_is_looked_at_every_second() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
@@ -279,7 +285,8 @@ fn a_connection_with_an_attempt_is_looked_at_every_second() {
     assert_eq!(wait(&agent), Some(limits::DIALIN_LOOK * 2));
 }
 
-/// A run of the tenant `acme` may be named in both forms; under another tenant's name it is no run of this connection.
+/// Accepts a run of tenant `acme` in plain and qualified form, and rejects it under the name of another
+/// tenant.
 #[test]
 fn a_run_is_named_with_its_tenant_and_checked() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
@@ -295,7 +302,8 @@ fn a_run_is_named_with_its_tenant_and_checked() {
         let Order::Invoke(order) = invoke("m", 1, None) else { panic!("an invoke") };
         let order = Invoke { key: key.clone(), run_id: run_id.clone(), ..order };
         agent.handle_input(now, Input::Order(Box::new(Order::Invoke(order))));
-        // A node of the release before does not tell the tenant: the order that began the run has.
+        // A node of the previous release does not send the tenant in a cancel; the connection has it from the
+        // invoke.
         let cancel = Order::Cancel {
             tenant: TenantId::default_tenant(),
             run_id: run_id.clone(),
@@ -331,7 +339,7 @@ fn a_run_is_named_with_its_tenant_and_checked() {
 fn inputs_on_the_way_are_answered_by_their_names() {
     check("INVOKE m; STEER m x; steer_ack x", "INVOKE; STEER; steered/1");
     check("INVOKE m; steer_ack x; STEER n x; done m; steer_ack x", "INVOKE; acked/1; done/1");
-    // Two sessions, of two tenants for example, may have inputs of equal names.
+    // Two sessions, for example of two tenants, may have inputs with equal names.
     check(
         "INVOKE m; INVOKE n; STEER m x; STEER n x; steer_ack x; steer_ack x n; done n; steer_ack x",
         "INVOKE; INVOKE; STEER; STEER; ERROR invalid_message; steered/1; acked/1; done/1; steered/1",
@@ -342,7 +350,7 @@ fn inputs_on_the_way_are_answered_by_their_names() {
 fn who_goes_on_may_not_know_of_it() {
     check("RESUME m; unknown m", "INVOKE; acked/1; not-known/1");
     check("INVOKE m; unknown m", "INVOKE; acked/1; error/1");
-    // Its events must have names.
+    // Events of a resumable agent must have ids.
     assert_eq!(play(true, "INVOKE m; delta m"), "INVOKE; acked/1; CANCEL; broken/1");
 }
 

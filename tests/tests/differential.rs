@@ -1,7 +1,6 @@
-//! Every store answers exactly as the model does, whatever it is asked: the embedded one however its ops
-//! are batched, over restarts; the one in memory; and Redis, also as a cluster of one.
-//!
-//! `DIFFERENTIAL_SEQUENCES` scales it, `DIFFERENTIAL_SEED` begins elsewhere.
+//! Every store answers random operations exactly as the model does: the embedded one with any batching and
+//! over restarts, the one in memory, and Redis, also as a cluster of one. `DIFFERENTIAL_SEQUENCES` sets the
+//! number of sequences, `DIFFERENTIAL_SEED` the first seed.
 #[path = "differential/pair.rs"]
 mod pair;
 
@@ -32,7 +31,8 @@ fn options(clock: embedded::Clock, seed: u64) -> Options {
     options
 }
 
-/// Mostly on a disk in memory, because a real one takes its time; every tenth time in a directory.
+/// Runs one sequence on the embedded store, mostly on a disk in memory, because a real one is slow; every
+/// tenth one uses a directory.
 fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
     let (dir, disk) = (tempfile::tempdir().expect("a directory"), Disk::new(0));
     let path = seed.is_multiple_of(10).then(|| dir.path().to_owned());
@@ -62,9 +62,9 @@ fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
     given
 }
 
-/// Kinds of replies that the model gives; `refused: full` is not among them.
+/// Number of reply kinds that the model gives; `refused: full` is not among them.
 const KINDS: usize = 41;
-/// Counted among them: sessions that were deleted because of their age.
+/// Kind under which sessions deleted because of their age are counted.
 const FORGOTTEN: &str = "forgotten";
 
 /// Covers: MP-B12.
@@ -111,7 +111,7 @@ fn the_store_in_memory_answers_like_its_model() {
     }
 }
 
-/// One sequence on a server that is emptied before.
+/// Runs one sequence on a server after emptying it.
 fn compare_redis(
     seed: u64,
     server: &Redis,
@@ -124,7 +124,7 @@ fn compare_redis(
     let ways = Ways { in_order: false, two_clocks: false, restarts: true, quotas: counted };
     let mut pair = Pair::new(seed, ways, move |clock| {
         let (sender, receiver) = channel();
-        // The last answers may come after the end.
+        // The last answers may arrive after the receiver is gone.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
         let clock = Some(clock);
         let options = redis::Options { durability: Level::Mem, clock, quotas, ..redis::Options::default() };
@@ -156,8 +156,8 @@ fn redis_answers_like_its_model() {
     compare_all_redis(&[], |_| {}, number("DIFFERENTIAL_SEQUENCES", 120));
 }
 
-/// A cluster refuses functions whose keys lie in two slots, and such as reach for others on their way, unless they are
-/// known to: those that count a session's bytes for its tenant.
+/// Runs on a cluster, which rejects functions whose keys lie in two slots or that access undeclared keys,
+/// except the declared functions that count a session's bytes for its tenant.
 #[test]
 fn every_function_stays_in_one_slot() {
     let whole = |server: &Redis| {

@@ -1,4 +1,4 @@
-//! The reference says what the code does, where the two can be compared.
+//! The reference documents match the code wherever the two can be compared.
 use std::collections::BTreeMap;
 use turnway_bindings::channel::json::render::SHOWN;
 use turnway_bindings::channel::openai::Trouble;
@@ -9,7 +9,7 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
 }
 
-/// The rows of the table under a header that begins like this: first cell, without backticks, to the second.
+/// Returns the table under this header as a map from the first cell, without backticks, to the second.
 fn table(document: &str, header: &str) -> BTreeMap<String, String> {
     let (_, rows) = document.split_once(header).unwrap_or_else(|| panic!("no table {header}"));
     let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));

@@ -1,4 +1,4 @@
-//! What the embedded store does when things go wrong, and what it costs when nothing is written.
+//! The embedded store under faults, and its disk syncs when an operation writes nothing.
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use turnway_tests::torn::Disk;
 
 type Answer = (Op, Result<Reply, StoreError>);
 
-/// A store, what it answers, and what it dies of.
+/// A store with its answers and faults.
 struct Rig {
     store: Embedded,
     answers: Receiver<Answer>,
@@ -101,7 +101,7 @@ fn what_writes_nothing_needs_no_sync() {
         Op::Open { key: key() },
         Op::Sweep { limit: 9 },
         get,
-        // A repeat, a stranger's claim, and a value that is not as expected.
+        // A repeated claim, another node's claim, and a value with another version than expected.
         claim(),
         Op::Claim {
             key: key(),
@@ -141,8 +141,8 @@ fn a_full_disk_refuses_inputs_and_nothing_else() {
     assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
 }
 
-/// An owner that ends a run and never names its place leaves the input waiting; its id may expire all
-/// the same. The model says so, and so must the store.
+/// Lets a message id expire though its input still waits, because the owner ended the run without naming the
+/// input's position. The model allows this, so the store must too.
 #[test]
 fn an_id_may_expire_while_its_input_still_waits() {
     let rig = Rig::on(&Disk::new(0));
@@ -236,7 +236,7 @@ fn a_damaged_record_is_an_error_and_never_an_answer() {
         let rig = Rig::at(dir.path());
         assert_eq!(rig.ask(read()), Ok(Reply::Refused(Refused::Damaged)), "found at the start");
     }
-    // In no sweep's index, the session is met by whoever asks for it first.
+    // Missing in the index of the sweep, the session's damage is found by its first reader.
     let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
     let work: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("work");
     let txn = database.begin_write().expect("a transaction");
@@ -274,7 +274,7 @@ fn a_backup_is_whole_and_of_a_new_era() {
     }
 }
 
-/// A store that was written before sessions were listed lists them all the same.
+/// Lists all sessions of a store that was written before the index of sessions existed.
 #[test]
 fn an_older_store_gets_its_index_when_it_is_opened() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -306,7 +306,7 @@ fn an_older_store_gets_its_index_when_it_is_opened() {
     copy(dir.path(), to.path(), &options()).expect("copied");
     assert_eq!(check(to.path(), &options()).expect("checked").damages, 0);
     assert_eq!(ask(), before);
-    // A line that belongs to nothing, and one that is missing.
+    // One index entry without a session, and one session without its entry.
     let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
     let txn = database.begin_write().expect("a transaction");
     {
@@ -320,7 +320,7 @@ fn an_older_store_gets_its_index_when_it_is_opened() {
     assert_eq!(report.damages, 2, "{report:#?}");
 }
 
-/// A short input of one user.
+/// Returns the accept of a short input of one user.
 fn said(message: &str) -> Op {
     let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
     let (user, message_id) = (principal.user.clone(), MessageId::parse(message).expect("a name"));
@@ -340,7 +340,7 @@ fn said(message: &str) -> Op {
     Op::Accept { key: key(), principal, hash: input.body_hash(), input: Arc::new(input) }
 }
 
-/// A snapshot takes the place of the one before, in the books as in the file.
+/// Counts each new snapshot in place of the one before, in the quota as in the file.
 ///
 /// Covers: S-48.
 #[test]

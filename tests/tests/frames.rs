@@ -1,5 +1,4 @@
-//! What nodes say to each other, as bytes: the same bytes in every release of one version, and bytes of
-//! others do no harm.
+//! Peer messages as bytes: the same in every release of one frame version; malformed bytes are rejected.
 //!
 //! Covers: S-14.
 #[path = "frames/mirror.rs"]
@@ -28,7 +27,7 @@ use turnway_core::time::Millis;
 use turnway_tests::real::size;
 
 const FROM: NodeId = NodeId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-/// What the codec puts before a body.
+/// Bytes that the codec puts before a body.
 const HEADER: usize = 8;
 
 fn key(session: &str) -> SessionKey {
@@ -109,7 +108,7 @@ fn printed() -> Box<Printed> {
     Box::new(Printed { action_id, stream, offset: 3, data, encoding, truncated: true })
 }
 
-/// One of each.
+/// Returns one message of each kind.
 fn all() -> Vec<Words> {
     let (key, place, prev) = (key("s1"), Place(9), Place(8));
     let bell = |item| Words::Bell { key: key.clone(), owner: seen(), item };
@@ -169,7 +168,7 @@ fn words_come_out_as_they_went_in_and_those_of_one_round_in_one_frame() {
     assert!(pack([]).is_empty());
 }
 
-/// The bytes on the wire do not change by accident: whoever means it changes the version as well.
+/// Keeps the bytes on the wire stable: an intended change must also change the version.
 #[test]
 fn golden_bytes() {
     let hex = |blob: &[u8]| blob.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -193,7 +192,7 @@ fn golden_bytes() {
     );
 }
 
-/// One frame of each kind of words is what the fuzzer begins with; with `BLESS=1` they are written.
+/// Compares the fuzzer's corpus with one frame of each kind; with `BLESS=1` the files are written.
 ///
 /// Covers: G-18.
 #[test]
@@ -216,7 +215,7 @@ fn another_library_writes_the_same_frame() {
     assert_eq!(pack(all())[0][HEADER..], theirs[..]);
 }
 
-/// A bell that somebody else finishes, as the store does, is one as any other.
+/// Completes an offer frame outside the codec, as the store does, and compares the bytes with an encoded one.
 #[test]
 fn a_bell_is_finished_by_who_knows_its_place() {
     let (session, owner, place, prev) = (key("s1"), seen(), Place(0x0102_0304), Place(7));
@@ -240,7 +239,7 @@ fn a_bell_is_finished_by_who_knows_its_place() {
     assert_eq!(bell_begins(FROM, &session, FRAME_BYTES_MAX), None);
 }
 
-/// What is too much for a frame is said in several, and means the same.
+/// Splits messages that exceed a frame into several with the same meaning.
 #[test]
 fn what_is_too_large_is_said_in_parts() {
     let text = "\u{1}".repeat(50_000);
@@ -269,8 +268,8 @@ fn what_is_too_large_is_said_in_parts() {
     assert_eq!(pack((0..many).map(|_| Words::Knock)).len(), 4);
 }
 
-/// The largest input that is accepted has room in a frame, whatever it consists of; and what has none is
-/// lost alone.
+/// Fits the largest accepted input into one frame, whatever it contains; a message that does not fit is
+/// dropped alone.
 #[test]
 fn the_largest_input_fits() {
     let long = "\u{1}".repeat(MESSAGE_BYTES_MAX);
@@ -299,7 +298,7 @@ fn what_is_not_a_frame_of_ours_is_refused() {
     let mut newer = good.clone();
     newer[3] = 2;
     assert_eq!(Frame::read(&newer), Err(CodecError::Version(2)));
-    // Numbers that no node counts to would overflow in the arithmetic of whoever believes them.
+    // Such numbers never occur and would overflow in the receiver's arithmetic.
     let far = Words::Facts { key: key("s1"), owner: seen(), after: at(u64::MAX), facts: vec![] };
     assert_eq!(Frame::read(&pack([far])[0]), Err(CodecError::Body));
     let crowd: Vec<u32> = vec![11; FRAME_WORDS_MAX + 1];
@@ -308,14 +307,16 @@ fn what_is_not_a_frame_of_ours_is_refused() {
     assert!(decode::<(u128, Vec<u32>)>(Kind::Frame, &crowd).is_ok(), "only too many");
 }
 
-/// Kilobytes of memory at the most so far.
+/// Returns the peak memory of this process in KiB.
 fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("a Linux process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// Whatever comes, it is a frame or an error: no panic, and no memory to speak of. Covers: S-14, G8.
+/// Decodes random mutations to a frame or an error, without a panic and within bounded memory.
+///
+/// Covers: S-14, G8.
 #[test]
 fn bytes_of_others_do_no_harm() {
     let (mut rng, good) = (Rng::from_number(size("FRAME_SEED", 1) as u64), pack(all()).remove(0));
@@ -327,7 +328,7 @@ fn bytes_of_others_do_no_harm() {
         for _ in 0..=rng.below(3) {
             mutate(&mut rng, &mut blob);
         }
-        // A length that fits the bytes gets past the header.
+        // A length that fits the bytes passes the header check.
         if rng.chance(90) && blob.len() >= HEADER {
             let body = u32::try_from(blob.len() - HEADER).expect("small");
             blob[4..HEADER].copy_from_slice(&body.to_le_bytes());

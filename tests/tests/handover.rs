@@ -1,4 +1,4 @@
-//! Agents that ask for another one to answer, and people who decide, by real nodes and real agents.
+//! Handovers between agents and the users' decisions, with real nodes and agents.
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
@@ -7,7 +7,7 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// Says who it is; `ask NAME` asks for a handover on the way.
+/// Answers with the agent's name; the input `ask NAME` requests a handover first.
 async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
     voice.delta(&format!("{} here", asked.agent)).await?;
     if let Some(to) = asked.text.strip_prefix("ask ") {
@@ -21,7 +21,7 @@ async fn agents() -> Agents {
     Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await
 }
 
-/// A node of `ada`, whose handovers wait so long, and `bob`.
+/// Starts a node with agents `ada`, whose handovers expire after `wait`, and `bob`.
 async fn node(store: &str, dir: &Path, agents: &Agents, wait: &str) -> Node {
     let (ada, bob) = (agents.flag("ada") + ",handover=" + wait, agents.flag("bob"));
     Node::start_on(store, dir, &["--agent", &ada, "--agent", &bob]).await
@@ -31,7 +31,7 @@ fn follow(after: u64) -> Value {
     json!({"type": "subscribe", "session_id": "s1", "after_seq": after})
 }
 
-/// Opens a session of these agents; `ada` asks for a handover. The prompt.
+/// Opens a session with these agents, lets `ada` request a handover, and returns the prompt.
 async fn prompted(ann: &mut Wire, members: &[&str], to: &str) -> Value {
     let open = json!({"type": "session_open", "session_id": "s1", "agents": members});
     ann.ask("o", open).await.expect("an answer");
@@ -48,7 +48,7 @@ fn decision(prompt: &Value, decision: &str) -> Value {
     json!({"type": "handover_decision", "session_id": "s1", "handover_id": id, "decision": decision})
 }
 
-/// Decides, and reads on to the answer; in what state the handover is then.
+/// Sends a decision and returns the handover's state from the answer.
 async fn decided(wire: &mut Wire, request_id: &str, mut decision: Value) -> Value {
     decision["request_id"] = request_id.into();
     wire.say(decision).await.expect("it is said");
@@ -56,7 +56,7 @@ async fn decided(wire: &mut Wire, request_id: &str, mut decision: Value) -> Valu
     wire.until(answers).await.expect("an answer")["state"].clone()
 }
 
-/// Names of events up to this one; it is the last.
+/// Returns the names of all events up to this one, and its message.
 async fn told_upto(wire: &mut Wire, name: &str) -> (Vec<String>, Value) {
     let mut told = Vec::new();
     loop {
@@ -68,7 +68,8 @@ async fn told_upto(wire: &mut Wire, name: &str) -> (Vec<String>, Value) {
     }
 }
 
-/// The person decides on another connection than the one that spoke; the other agent is told with its next turn.
+/// Decides on another connection than the one of the input; the new agent gets the handover with its next
+/// turn.
 ///
 /// Covers: SR-F1, SR-F2, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T9, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5,
 /// LN-SR13, LN-SR15.
@@ -91,7 +92,7 @@ async fn who_is_handed_a_session_answers_and_is_told() {
     let (told, switched) = told_upto(&mut ann, "ACTIVE_AGENT_CHANGED").await;
     assert_eq!(told, ["HANDOVER_CONFIRMED", "ACTIVE_AGENT_CHANGED"]);
     assert_eq!((&switched["to"], &switched["trigger"]), (&"bob".into(), &"handover".into()), "{switched}");
-    // Whoever decides again, whatever they say, is told what was decided.
+    // A second decision is answered with the first one's result.
     assert_eq!(decided(&mut ann, "d2", decision(&prompt, "reject")).await, "confirmed");
     for message in ["m2", "m3"] {
         let say = json!({"type": "agent_invoke", "session_id": "s1", "request_id": message, "message": {"content": "go on"}});
@@ -130,7 +131,7 @@ async fn without_consent_nothing_changes() {
         } else {
             let rejected = told_upto(&mut ann, "HANDOVER_REJECTED").await.1;
             assert_eq!(rejected["reason"], why, "{rejected}");
-            // It is too late now.
+            // The decision comes too late.
             let state = decided(&mut ann, "d", s1(decision(&prompt, "confirm"))).await;
             assert_eq!(state, "rejected");
         }
@@ -143,7 +144,7 @@ async fn without_consent_nothing_changes() {
     }
 }
 
-/// The node dies between the question and the decision; who is to answer is no member yet.
+/// Kills the node between the prompt and the decision; the new agent is no member yet.
 ///
 /// Covers: SR-T12, SR-T14, SR-F5, SR-F6, SR-E5, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -172,11 +173,11 @@ async fn a_handover_outlives_its_node() {
     let journal = agents.journal();
     let last = journal.last().expect("bob was asked");
     assert_eq!(last.context["handover"]["summary"], "they want 2+2", "{}", last.context);
-    // And what was decided is known.
+    // The earlier decision is still known.
     assert_eq!(decided(&mut ann, "d2", decision(&prompt, "reject")).await, "confirmed");
 }
 
-/// The owner dies, nobody decides, and nobody says anything: another node looks at the clock.
+/// Kills the owner while no client decides or sends anything: another node applies the deadline.
 ///
 /// Covers: SR-T14, SR-K7, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

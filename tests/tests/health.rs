@@ -1,4 +1,4 @@
-//! `listen.health`: what load balancers and probes of other machines may see, and nothing else.
+//! `listen.health`: the listener for load balancers and remote probes, and the only paths that it serves.
 //!
 //! Covers: S-46.
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -41,7 +41,7 @@ async fn health_is_shown_on_any_address_and_nothing_else() {
         }
         let ready = web.get("/readyz").await;
         assert_eq!(ready.json(), serde_json::json!({"ready": true}));
-        // A web page learns nothing of it.
+        // A web page of another origin cannot read the answer.
         assert_eq!(web.ask("GET", "/readyz", &[("origin", "https://evil.example")], "").await.status, 403);
         node.terminate().await;
     }

@@ -1,5 +1,5 @@
-//! Edges of HTTP that clients, balancers and browsers meet: half-closed requests, hang-ups, other origins, resuming from
-//! nowhere.
+//! Edge cases of HTTP with clients, balancers and browsers: half-closed requests, disconnects, other origins,
+//! and unknown event ids.
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,7 +14,7 @@ use turnway_tests::real::web::Web;
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PAGE: &str = "https://app.example.com";
 
-/// A request as it goes over the wire.
+/// Returns a POST request as sent on the wire.
 fn post(to: SocketAddr, path: &str, body: &Value) -> String {
     let body = body.to_string();
     format!(
@@ -77,7 +77,7 @@ async fn hang_up_is_seen_whatever_follows_the_body() {
         let told = told.clone();
         Reply::speak(async move |voice: Voice| {
             voice.delta("begun").await?;
-            // The test may be over.
+            // The receiver is gone once the test is over.
             _ = told.send("begun");
             let gone = voice.hung_up().await;
             _ = told.send("closed");
@@ -121,11 +121,11 @@ async fn listed_pages_may_read_answers_and_nobody_else() {
         let strange = web.ask("OPTIONS", path, &[asks[0], ("origin", "https://evil.example")], "").await;
         assert_eq!(strange.status, 403);
         assert!(!strange.headers.contains_key("access-control-allow-origin"));
-        // Without an origin it is no preflight, and without a wanted method neither.
+        // A request without an origin or without a requested method is no preflight.
         assert_eq!(web.ask("OPTIONS", path, &[asks[0]], "").await.status, 405);
         assert_eq!(web.ask("OPTIONS", path, &[("origin", PAGE)], "").await.status, 405);
     }
-    // Answers are readable, refusals too, with their headers.
+    // Answers and refusals are readable, including their headers.
     for (method, path, status) in
         [("GET", "/v1/sessions", 200), ("GET", "/v1/nothing", 404), ("POST", "/v1/chat/completions", 415)]
     {
@@ -139,7 +139,7 @@ async fn listed_pages_may_read_answers_and_nobody_else() {
             answer.headers.get("access-control-expose-headers").and_then(|names| names.to_str().ok());
         assert!(exposed.is_some_and(|names| names.contains("retry-after")), "{path}");
     }
-    // Programs are told nothing of it, and operators' pages are for nobody's scripts.
+    // Requests without an origin get no CORS headers, and the admin listener sends none.
     assert!(!web.get("/v1/sessions").await.headers.contains_key("access-control-allow-origin"));
     let admin = Web::new(node.admin, None);
     let local = format!("http://{}", node.admin);
@@ -161,7 +161,7 @@ async fn last_event_id_of_another_stream_counts_as_none() {
     assert_eq!(text, "one two three");
     let mut parts: Vec<&str> = last.split('-').collect();
     let tag = parts.pop().expect("a tag");
-    // Before everything, in an attempt that there never was.
+    // A position before all events, in an attempt that never existed.
     let never = format!("0-0-7-3-{tag}");
     for id in ["", "7", "x", "12-3", "0-0-1-3-aaaaaaaa", "-----", &"9".repeat(300), &never] {
         let again =
@@ -184,7 +184,7 @@ fn said(events: &[turnway_tests::real::web::Event]) -> String {
     deltas.filter_map(|event| event.data["text"].as_str()).collect()
 }
 
-/// What is longer than a message is refused where that is seen, and not when all of it has come.
+/// Refuses a body at the first byte over the limit, not after its end.
 ///
 /// Covers: S-11.
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_body_is_refused_at_the_byte_that_is_too_many() {
     assert_eq!(std::str::from_utf8(&line), Ok("HTTP/1.1 413"));
 }
 
-/// A request that was being written when the node began to leave is not begun there.
+/// Refuses a request whose body arrives after the node has begun to drain.
 ///
 /// Covers: G-14, ST-18.
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn turn_whose_body_comes_to_a_leaving_node_is_refused() {
     let mut go_on = [0; 25];
     timeout(PATIENCE, socket.read_exact(&mut go_on)).await.expect("in time").expect("it waits for the body");
     assert_eq!(go_on, *b"HTTP/1.1 100 Continue\r\n\r\n");
-    // A stream of the log tells when it leaves.
+    // The stream of the log shows when the node drains.
     let ann = Web::new(node.http, Some("ann"));
     ann.turn("other", "echo", "m", "hi", None).await.rest().await;
     let accept = [("accept", "text/event-stream")];

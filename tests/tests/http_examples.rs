@@ -1,16 +1,16 @@
-//! The examples of the HTTP reference, as they are printed there.
+//! The examples of the HTTP reference, run as printed.
 use serde_json::Value;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
 
-/// The commands in the document's shell blocks, as words.
+/// Returns the commands of the document's shell blocks, split into words.
 fn commands(document: &str) -> Vec<Vec<String>> {
     let blocks = document.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let joined = blocks.map(|block| block.replace("\\\n", " "));
     joined.flat_map(|block| block.lines().map(words).collect::<Vec<_>>()).collect()
 }
 
-/// A line as a shell takes it apart; single quotes keep what they hold.
+/// Splits a line like a shell; single quotes keep their contents together.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for letter in line.chars() {
@@ -25,7 +25,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// What `curl` would be asked for.
+/// The request that a `curl` command would send.
 #[derive(Debug, Default)]
 struct Asked {
     method: String,
@@ -55,7 +55,7 @@ fn asked(words: &[String]) -> Asked {
     asked
 }
 
-/// Every example is answered, and with what the text around it says.
+/// Runs every example and checks its status and, for streams, its first event.
 #[tokio::test]
 async fn every_example_of_the_reference_is_answered() {
     let document = include_str!("../../docs/http.md");
@@ -63,13 +63,13 @@ async fn every_example_of_the_reference_is_answered() {
     let node = Node::start(dir.path(), &["--demo"]).await;
     let web = Web::new(node.http, None);
     let (mut run_id, mut paths) = (String::new(), Vec::new());
-    // What deletes comes last: the others are about what it would delete.
+    // Deletions run last, because the other examples need the deleted objects.
     let (last, first): (Vec<_>, Vec<_>) =
         commands(document).into_iter().partition(|words| words.iter().any(|word| word == "DELETE"));
     for words in first.into_iter().chain(last) {
         let Asked { method, mut path, headers, body } = asked(&words);
         if let Some((before, rest)) = path.split_once("/v1/runs/s1.") {
-            // The one in the text is nobody's.
+            // The run id in the text does not exist; the test uses its own.
             let after = rest.get(26..).expect("a run");
             path = format!("{before}/v1/runs/{run_id}{after}");
         }

@@ -1,4 +1,4 @@
-//! What is wrong with a request is said the same way everywhere, and strangers learn nothing.
+//! Errors over HTTP have one form, and foreign sessions look like unknown ones.
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use turnway_tests::real::node::Node;
@@ -10,7 +10,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// Everything there is to ask about a session or a run.
+/// Sends every request about a session or a run, and returns the answers.
 async fn everything(web: &Web, session: &str, run_id: &str, streams: bool) -> Vec<(String, Reply)> {
     let stream = [("accept", "text/event-stream")];
     let mut replies = Vec::new();
@@ -22,7 +22,7 @@ async fn everything(web: &Web, session: &str, run_id: &str, streams: bool) -> Ve
         format!("/v1/runs/{run_id}/events"),
     ] {
         replies.push((path.clone(), web.get(&path).await));
-        // One's own would go on for ever.
+        // A stream of the user's own session would not end.
         if streams && path.ends_with("/events") {
             replies.push((path.clone(), web.ask("GET", &path, &stream, "").await));
         }
@@ -49,7 +49,7 @@ async fn what_is_somebody_elses_is_answered_as_what_is_not_there() {
         let names = |reply: &Reply| reply.headers.keys().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(foreign), names(unknown), "{path}");
     }
-    // Saying something there is no way in either, whether or not the message is known.
+    // An input does not reveal the session either, whether or not its message id is known.
     for key in ["m1", "m2"] {
         let reply = bob.turn("s1", "echo", key, "hi", None).await.reply().await;
         assert_eq!(reply.text, unknown[0].1.text, "{key}");
@@ -115,9 +115,9 @@ async fn every_mistake_is_a_problem_with_a_code() {
     ] {
         ann.ask("POST", turns, headers, body).await.must_be(status, code);
     }
-    // None of them made a session.
+    // None of these requests created a session.
     assert_eq!(ann.json("/v1/sessions").await["sessions"], json!([]));
-    // A fault is named, and what was sent is not repeated.
+    // The error names the field and does not repeat its value.
     let secret = ann.ask("POST", turns, &[JSON], r#"{"message":{"content":7},"agent_id":"hunter2 "}"#).await;
     assert!(!secret.text.contains("hunter2"), "{}", secret.text);
     let path = "/v1/sessions/s1/events";
@@ -138,7 +138,7 @@ async fn a_page_from_elsewhere_reads_nothing() {
     }
 }
 
-/// `HEAD` says what `GET` would, and no more.
+/// Answers `HEAD` with the headers of `GET` and no body.
 #[tokio::test]
 async fn a_head_has_no_body() {
     let dir = directory();

@@ -1,4 +1,4 @@
-//! What can be read over HTTP: sessions, messages, facts, runs, agents.
+//! Reads over HTTP: sessions, messages, facts, runs and agents.
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use turnway_tests::real::agent::{Agents, Reply};
@@ -9,7 +9,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// Runs a turn to its end; its run's id.
+/// Runs a turn to its end and returns its run id.
 async fn turn(web: &Web, session: &str, key: &str, text: &str) -> String {
     let events = web.turn(session, "echo", key, text, None).await.rest().await;
     assert_eq!(events.last().map(|event| &event.data["type"]), Some(&json!("done")));
@@ -54,7 +54,7 @@ async fn sessions_are_ones_own_and_an_operator_sees_all() {
             "{one}"
         );
     }
-    // Page by page.
+    // Pages of two sessions.
     let (mut path, mut seen) = ("/v1/sessions?limit=2".to_owned(), Vec::new());
     loop {
         let page = ann.json(&path).await;
@@ -133,7 +133,7 @@ async fn facts_come_in_pages_and_as_they_happen() {
         let page = ann.json(&format!("/v1/sessions/s1/events?types={types}")).await;
         assert_eq!(page["events"].as_array().map(Vec::len), Some(expected), "{types}");
     }
-    // The same as a stream, which goes on with what comes.
+    // The same facts as a stream, which continues with new ones.
     let accept = [("accept", "text/event-stream")];
     let mut stream = ann.open("GET", "/v1/sessions/s1/events?types=run.*", &accept, "").await;
     let first = stream.next().await.expect("an event");
@@ -146,12 +146,12 @@ async fn facts_come_in_pages_and_as_they_happen() {
     let back = [accept[0], ("last-event-id", first.id.as_deref().expect("an id"))];
     let mut stream = ann.open("GET", "/v1/sessions/s1/events?types=run.*", &back, "").await;
     assert_eq!(stream.next().await.map(|event| event.data), Some(seen[7].clone()));
-    // A cursor that the log does not have: the store forgot, and the reader is told.
+    // A cursor that the log does not contain: the store lost facts, and the reader gets a reset.
     let gone = [accept[0], ("last-event-id", "900-1")];
     let mut stream = ann.open("GET", "/v1/sessions/s1/events", &gone, "").await;
     let reset = stream.next().await.expect("an event");
     assert_eq!((reset.name.as_deref(), &reset.data["reason"]), (Some("subscribed"), &json!("regressed")));
-    // One turn's alone, to its end.
+    // The facts of one turn, to its end.
     let page = ann.json(&format!("/v1/runs/{run_id}/events")).await;
     assert_eq!(list(&page, "events", "type"), types[1..]);
     let path = format!("/v1/runs/{run_id}/events");
@@ -176,7 +176,7 @@ async fn a_run_is_looked_at_and_cancelled() {
     let ann = Web::new(node.http, Some("ann"));
     let mut first = ann.turn("s1", "endless", "m1", "hi", None).await;
     let run_id = first.next().await.expect("accepted").data["run_id"].as_str().expect("a run").to_owned();
-    // The text goes by, the fact is written first: either may come before the other.
+    // The delta and the fact take different paths, so either may arrive first.
     let (mut heard, mut acked) = (false, false);
     while !(heard && acked) {
         let event = first.next().await.expect("more");
@@ -194,7 +194,7 @@ async fn a_run_is_looked_at_and_cancelled() {
     let waiting = second.next().await.expect("accepted").data["run_id"].as_str().expect("a run").to_owned();
     second.until(|event| event.data["name"] == "TURN_ADMITTED").await;
     assert_eq!(ann.json(&format!("/v1/runs/{waiting}")).await["status"], "QUEUED");
-    // One that waits ends at once; one that runs when its agent has heard.
+    // A queued run ends at once; a running one when its agent has stopped.
     let cancel = |run_id: &str| format!("/v1/runs/{run_id}:cancel");
     let reply = ann.ask("POST", &cancel(&waiting), &[], "").await;
     assert_eq!((reply.status, reply.json()), (200, json!({"run_id": waiting, "status": "cancelled"})));
@@ -244,7 +244,7 @@ async fn what_is_rolled_back_was_never_said() {
     late.rest().await;
     let whole = ann.json("/v1/sessions/s1/messages").await;
     assert_eq!(list(&whole, "messages", "content"), ["late", "right", "an answer", "an answer"]);
-    // Also to a page that ends before it was taken back; in the facts it stays.
+    // A page that ends before the rollback omits the turn too; the facts stay in the log.
     let second = &whole["messages"][0]["seq"];
     let page = ann.json(&format!("/v1/sessions/s1/messages?before={second}")).await;
     assert_eq!((&page["messages"], &page["next"]), (&json!([]), &Value::Null));
@@ -295,7 +295,7 @@ async fn a_history_that_was_forgotten_is_said_to_be() {
     assert!(messages["floor"].as_u64().is_some_and(|seq| seq >= floor), "{messages}");
     let last = messages["messages"].as_array().and_then(|all| all.last()).expect("a message");
     assert_eq!(last["content"], "say 29");
-    // Of a turn that is forgotten the message is still known, and what became of it is not.
+    // The message of a trimmed turn is still known, but not the result of the turn.
     let run = ann.json(&format!("/v1/runs/{first}")).await;
     assert_eq!((&run["trimmed"], &run["status"]), (&json!(true), &json!("ended")), "{run}");
     let again = ann.turn("s1", "echo", "m0", "say 0", None).await.rest().await;
@@ -304,7 +304,8 @@ async fn a_history_that_was_forgotten_is_said_to_be() {
     assert_eq!((&again[0].data["duplicate"], &again[1].data["reason"]), (&json!(true), &json!("trimmed")));
 }
 
-/// What an agent says with an error may be its own business: operators are shown it wherever they look, and nobody else.
+/// Shows the body of an agent's error to operators in every view, and to no user, because its content may be
+/// internal.
 ///
 /// Covers: S-06.
 #[tokio::test]
@@ -326,7 +327,7 @@ async fn error_body_of_an_agent_is_for_operators_only() {
         assert_eq!(error.data["detail"], expected, "{session}");
         runs.push(error.data["run_id"].as_str().expect("a run").to_owned());
     }
-    // The operator sees a user's run with it; the user does not.
+    // The operator sees the body in a user's run; the user does not.
     let run = &runs[0];
     for path in
         [format!("/v1/runs/{run}"), format!("/v1/runs/{run}/events"), "/v1/sessions/s1/events".to_owned()]
@@ -341,7 +342,7 @@ async fn error_body_of_an_agent_is_for_operators_only() {
     assert!(!node.log().contains("db-7"), "what an agent says is not logged");
 }
 
-/// A page has a size as well as a number of facts.
+/// Bounds a page of facts by bytes as well as by number.
 ///
 /// Covers: MP-H13, G8.
 #[tokio::test]
@@ -367,7 +368,7 @@ async fn a_page_of_facts_has_a_size() {
     }
 }
 
-/// Whoever names a place of a log that is not this one's is told so, even where this one is longer.
+/// Answers a cursor of another log with a reset, even where this log is longer.
 ///
 /// Covers: ST-3, I7.
 #[tokio::test]

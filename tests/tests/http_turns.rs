@@ -1,4 +1,4 @@
-//! Turns over HTTP: said once, shown as they come, resumed at the byte.
+//! Turns over HTTP: idempotent inputs, streamed answers, and resume at the byte.
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -6,14 +6,14 @@ use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::{Event, Web, text_of};
 
-/// Of every length in UTF-8, so that a cut in the middle of one shows.
+/// Characters of every UTF-8 width, so that a cut within a character shows.
 const WORDS: &str = "ab é ✓ 𝄞 日本語 straße 🌍 ";
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// An agent that says this many words, and the rest only when it is told.
+/// Starts an agent that sends `first` words, and the rest when the returned sender allows.
 async fn slow(first: usize, all: usize) -> (Agents, watch::Sender<bool>) {
     let (go, wait) = watch::channel(false);
     let agents = Agents::start(move |_| {
@@ -21,7 +21,7 @@ async fn slow(first: usize, all: usize) -> (Agents, watch::Sender<bool>) {
         Reply::speak(async move |voice| {
             for n in 0..all {
                 if n == first {
-                    // Whoever ends the test ends the wait.
+                    // The wait also ends with the test.
                     let _gone = wait.wait_for(|go| *go).await.is_err();
                 }
                 voice.delta(WORDS).await?;
@@ -55,13 +55,13 @@ async fn a_turn_is_said_once_and_shown_to_its_end() {
     assert_eq!(text_of(&events, ""), WORDS);
     let run_id = events[0].data["run_id"].clone();
     assert!(events.iter().all(|event| event.data["run_id"] == run_id), "of this turn and of no other");
-    // The same again is the same turn, and its agent is not asked again.
+    // A repeated request returns the same turn, and the agent is not invoked again.
     let again = ann.turn("s1", "echo", "m1", WORDS, None).await.rest().await;
     assert_eq!((&again[0].data["duplicate"], &again[0].data["run_id"]), (&true.into(), &run_id));
     assert_eq!((text_of(&again, ""), again.last()), (WORDS.to_owned(), events.last()));
     let other = ann.turn("s1", "echo", "m1", "something else", None).await;
     other.reply().await.must_be(409, "idempotency_conflict");
-    // The body may name the message too, if it names it alike.
+    // The body may contain the message id too, if equal.
     let headers = [("content-type", "application/json"), ("idempotency-key", "m1")];
     let body = r#"{"agent_id":"echo","message":{"content":"hi","message_id":"m2"}}"#;
     ann.ask("POST", "/v1/sessions/s1/turns", &headers, body).await.must_be(400, "invalid_message");
@@ -74,7 +74,7 @@ async fn whoever_comes_back_in_the_middle_gets_the_rest_at_the_byte() {
     let (dir, (agents, go)) = (directory(), slow(20, 40).await);
     let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let ann = Web::new(node.http, Some("ann"));
-    // Half of the answer is there, and stays while clients come and go.
+    // Half of the answer is sent, and no more arrives while clients reconnect.
     let mut first = ann.turn("s1", "slow", "m1", "hi", None).await;
     let half = WORDS.len() * 20;
     let mut seen = Vec::new();
@@ -99,7 +99,7 @@ async fn whoever_comes_back_in_the_middle_gets_the_rest_at_the_byte() {
     go.send(true).expect("the agent waits");
     let whole = ann.turn("s1", "slow", "m1", "hi", None).await.rest().await;
     assert_eq!(text_of(&whole, ""), WORDS.repeat(40));
-    // Also when it is over; and whoever has had it all hears the end again.
+    // A finished turn can be resumed too, and a client that has everything gets the end again.
     for n in (0..whole.len()).filter(|n| whole[*n].id.is_some()) {
         let rest = ann.turn("s1", "slow", "m1", "hi", whole[n].id.as_deref()).await.rest().await;
         assert_eq!(text_of(&rest, &text_of(&whole[..=n], "")), WORDS.repeat(40), "after event {n}");
@@ -149,18 +149,18 @@ async fn a_client_that_does_not_read_costs_no_memory_and_holds_up_nobody() {
     .await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("much")]).await;
     let ann = Web::new(node.http, Some("ann"));
-    // What as many turns cost whose clients read: the store's cache, and much else.
+    // Warm-up: as many turns with clients that read, for the store's cache and other one-time allocations.
     for n in 0..32 {
         ann.turn(&format!("r{n}"), "much", "m1", "hi", None).await.rest().await;
     }
     let before = node.resident_kib();
-    // 3 MiB for each of them, and none of them reads.
+    // 3 MiB of text for each client, and none of them reads.
     let mut deaf = Vec::new();
     for n in 0..32 {
         deaf.push(ann.turn(&format!("s{n}"), "much", "m1", "hi", None).await);
     }
     for n in 0..32 {
-        // Their turns end all the same.
+        // The turns end nevertheless.
         ann.turn(&format!("s{n}"), "much", "m1", "hi", None)
             .await
             .until(|event| event.data["type"] == "done")
@@ -181,7 +181,7 @@ async fn hanging_up_cancels_nothing() {
     let mut stream = ann.turn("s1", "slow", "m1", "hi", None).await;
     stream.until(|event| event.data["type"] == "delta").await;
     drop(stream);
-    // The node notices, and the turn is none the worse for it.
+    // The node notices the disconnect, and the turn is not affected.
     while ann.json("/").await["links"] != 0 {
         tokio::task::yield_now().await;
     }
@@ -216,11 +216,11 @@ async fn what_is_not_accepted_is_a_problem_and_what_waits_is_shown() {
     go.send(true).expect("the agent waits");
     let rest = last.rest().await;
     assert_eq!(kinds(&rest).last(), Some(&"done"));
-    // While it waited, nothing of the other turns was shown on its stream.
+    // While the turn was queued, its stream showed no other turn.
     assert!(rest.iter().all(|event| event.data["run_id"] == queued.data["run_id"]));
 }
 
-/// Somebody in between would take a silent answer for dead.
+/// Sends comments during a silent answer, because a proxy would take the connection for dead.
 #[tokio::test]
 async fn a_silent_agent_is_bridged_with_comments() {
     let (dir, (agents, go)) = (directory(), slow(0, 1).await);

@@ -1,5 +1,4 @@
-//! Large messages on one connection: nothing of what comes with them is lost, they may come in pieces,
-//! and a link gives back what it needed for them.
+//! Large messages on one connection: fragments, loss of nothing that follows, and release of the memory.
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
@@ -13,12 +12,12 @@ async fn node() -> (Node, tempfile::TempDir) {
     (node, dir)
 }
 
-/// A `ping` of about this size.
+/// Returns a `ping` of about this size.
 fn ping(request_id: &str, size: usize) -> String {
     json!({"type": "ping", "request_id": request_id, "padding": "x".repeat(size)}).to_string()
 }
 
-/// A message in pieces, with a WebSocket ping between each two.
+/// Sends a message in fragments, with a WebSocket ping after each.
 async fn in_pieces(wire: &mut Wire, text: &str, pieces: usize) -> Result<(), Gone> {
     let step = text.len().div_ceil(pieces);
     let count = text.len().div_ceil(step);
@@ -32,8 +31,8 @@ async fn in_pieces(wire: &mut Wire, text: &str, pieces: usize) -> Result<(), Gon
     Ok(())
 }
 
-/// The node exchanges a link's codec after large messages: what the client sent meanwhile is answered
-/// like everything else, once and in order.
+/// Answers every message once and in order while the node replaces the connection's codec after large
+/// messages.
 ///
 /// Covers: G-15.
 #[tokio::test]
@@ -64,7 +63,7 @@ async fn a_message_in_too_many_pieces_ends_its_connection() {
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     in_pieces(&mut wire, &ping("r1", 3_200), 32).await.expect("sent");
     assert_eq!(wire.next().await.expect("answered")["request_id"], "r1");
-    // The node may close while pieces are still under way.
+    // The node may close while fragments are still being sent.
     drop(in_pieces(&mut wire, &ping("r2", 3_300), 33).await);
     assert_eq!(wire.next().await, Err(Gone::Closed(4400)));
 }
@@ -77,7 +76,7 @@ async fn a_link_gives_back_what_a_large_message_took() {
     for _ in 0..200 {
         wires.push(Wire::hello(node.http, "ann", vec![]).await.expect("it connects"));
     }
-    // The allocator has reserves of its own, which one link is enough to fill.
+    // The allocator keeps reserves, which one connection is enough to fill.
     let large = |n: usize| Message::text(ping(&format!("r{n}"), 60_000));
     for n in 0..wires.len() {
         wires[0].frame(large(n)).await.expect("sent");

@@ -1,4 +1,4 @@
-//! One connection, by script: what a client sends and what becomes of it.
+//! The state machine of one client connection, driven by scripts.
 //!
 //! Covers: S-04, S-11, S-13, S-38, MP-A6, MP-C1, MP-C2, MP-C14, LN-MP2, LN-MP4, LN-MP5, ST-40.
 #[path = "link/lives.rs"]
@@ -47,14 +47,14 @@ fn the_door_decides() {
     check("hello; deny; ping; +600000", "asks the door; error unauthorized; CLOSE 4401");
     check("hello; admit; admit; deny", "asks the door; welcome");
     check("hello-as adapter; admit", "error forbidden; CLOSE 4403");
-    // One that does not say which it is, and what it can do.
+    // Roles that do not name themselves and their capabilities.
     check("hello-as tool_runner; admit", "error unauthorized; CLOSE 4401");
     check("hello-as user; admit", "asks the door; welcome");
     check("hello-as agent; forbid; ping", "asks the door; error forbidden; CLOSE 4403");
     check("hello-as king", "error unauthorized; CLOSE 4401");
 }
 
-/// A client need not wait for `welcome`.
+/// Keeps messages that arrive before `welcome`, within limits.
 #[test]
 fn what_is_sent_meanwhile_is_done_after_welcome() {
     check("hello; invoke; ping; say x", "asks the door");
@@ -82,7 +82,7 @@ fn a_bad_message_is_answered_and_ten_are_too_many() {
         "say x *9; flush; +40000; alive; +20000; say x; invoke",
         &format!("{nine}; PING; PING; error invalid_message; invoke"),
     );
-    // Neither a newer client nor one that uses what comes later is a broken one.
+    // Unknown types, and types of other roles, do not count as bad messages.
     check_open(
         "type launch *12; invoke",
         &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")),
@@ -110,7 +110,7 @@ fn a_token_that_ends_is_refreshed_or_ends_its_link() {
         "hello; admit-for 10000; flush; +35000; +600000",
         "asks the door; welcome; PING; error unauthorized; CLOSE 4401",
     );
-    // One that has ended already still has its grace, and no more.
+    // A token that has expired already still has its grace period.
     check("hello; admit-for 0; flush; +25000", "asks the door; welcome; error unauthorized; CLOSE 4401");
     let told = "asks the door; welcome; PING; asks again; refreshed r1; PING";
     check("hello; admit-for 10000; flush; +30000; refresh; refreshed-for 50000; flush; +44999", told);
@@ -118,7 +118,7 @@ fn a_token_that_ends_is_refreshed_or_ends_its_link() {
         "hello; admit-for 10000; flush; +30000; refresh; refreshed-for 50000; flush; +45000",
         &format!("{told}; error unauthorized; CLOSE 4401"),
     );
-    // What is refused ends it at once, and what needs no refreshing is told so.
+    // A refused refresh closes the link at once, and a needless one is an error.
     check(
         "hello; admit-for 10000; flush; refresh; not-refreshed; refreshed-for 10000; invoke",
         "asks the door; welcome; asks again; error unauthorized r1; CLOSE 4401",
@@ -136,7 +136,7 @@ fn it_pings_and_hangs_up_on_the_dead() {
     check_open("+60000; +600000", "PING; PING; CLOSE 1001");
     check_open("+50000; alive; +59999", "PING; PING; PING; PING");
     check_open("+50000; ping; flush; +59999", "PING; PING; pong r1; PING; PING");
-    // A note is no sign of life of the peer.
+    // A message to the peer is no sign of life of the peer.
     check_open("+50000; refused; flush; +10000", "PING; PING; error not_found r1; CLOSE 1001");
 }
 
@@ -145,7 +145,7 @@ fn it_pings_and_hangs_up_on_the_dead() {
 fn a_peer_that_does_not_read_is_let_go() {
     check_open("refused; +20000; alive; +9999", "error not_found r1; PING");
     check_open("refused; +20000; alive; +10000", "error not_found r1; PING; CLOSE 4508");
-    // What follows does not buy time; a flush does.
+    // Further messages do not extend the deadline; a flush does.
     check_open(
         "refused; +20000; refused; +10000",
         "error not_found r1; error not_found r1; PING; CLOSE 4508",
@@ -175,18 +175,18 @@ fn what_is_written_is_reported_in_sums() {
 fn what_goes_beside_has_its_own_way_of_being_written() {
     check_open("flows 40000; flows 30000; flows 10", "written 70000");
     check_open("text 40000; flush; creeps 30000", "delta; written 70256");
-    // While much waits there, all that is written is reported at once.
+    // While much text waits in the streams, all written bytes are reported at once.
     check_open(
         "flows 40; fills; fills 10; text 5; flush; flows 10",
         "written 40; written 10; delta; written 261",
     );
     check_open("stands; +29999; alive; +30000; alive", "PING; CLOSE 4508");
     check_open("stands; +20000; stands; alive; +10000; alive", "PING; CLOSE 4508");
-    // Whoever takes a little has another while, and who takes enough has all the time there is.
+    // Slow progress extends the deadline once, and sufficient progress extends it without end.
     check_open("stands; +20000; creeps 1; alive; +29999; alive", "written 1; PING");
     check_open("stands; +20000; creeps 1; alive; +30000; alive", "written 1; PING; CLOSE 4508");
     check_open("stands; +20000; flows; alive; +40000; alive; +40000", "PING; PING; PING; PING");
-    // Other messages that are written are no sign that streams are read.
+    // Other messages that are written do not prove that the streams are read.
     check_open(
         "stands; +20000; refused; flush; alive; +10000",
         "error not_found r1; written 512; PING; CLOSE 4508",

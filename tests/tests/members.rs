@@ -1,4 +1,4 @@
-//! Agents that come into a session, go and take over, by real nodes and a real agent.
+//! Session members with real nodes and agents: invite, remove, and switch.
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
@@ -7,7 +7,7 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// Begins to speak, and if it is told to go on stops only when nobody listens any more.
+/// Sends text, and on the input `go on` keeps the answer open until the node disconnects.
 async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
     voice.delta(&format!("{} here", asked.agent)).await?;
     if asked.text.starts_with("go on") {
@@ -20,7 +20,7 @@ async fn agents() -> Agents {
     Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await
 }
 
-/// A node of the demo and two agents more, `ada` and `bob`.
+/// Starts a demo node with two more agents, `ada` and `bob`.
 async fn node(store: &str, dir: &Path, agents: &Agents) -> Node {
     let (ada, bob) = (agents.flag("ada") + ",on_owner_loss=retry", agents.flag("bob"));
     Node::start_on(store, dir, &["--demo", "--agent", &ada, "--agent", &bob]).await
@@ -38,7 +38,7 @@ fn wish(kind: &str, agent: &str) -> Value {
     json!({"type": kind, "session_id": "s1", "agent_id": agent})
 }
 
-/// What a link is told, by names, up to the one that fits; it is the last.
+/// Returns the names of all messages up to the first that satisfies `fits`, and that message.
 async fn told_upto(wire: &mut Wire, fits: impl Fn(&Value) -> bool) -> (Vec<String>, Value) {
     let mut told = Vec::new();
     loop {
@@ -52,7 +52,7 @@ async fn told_upto(wire: &mut Wire, fits: impl Fn(&Value) -> bool) -> (Vec<Strin
     }
 }
 
-/// Asks for a change, and reads on to the answer: facts that it causes come before.
+/// Requests a change and reads to the answer, which comes after the facts of the change.
 async fn changed(wire: &mut Wire, request_id: &str, mut wish: Value) -> Value {
     wish["request_id"] = request_id.into();
     wire.say(wish).await.expect("it is said");
@@ -74,7 +74,7 @@ async fn agents_come_go_and_are_known_again() {
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let opened = ann.ask("o", open(&["echo", "ada"])).await.expect("an answer");
     assert_eq!(opened["agents"], json!(["echo", "ada"]), "{opened}");
-    // Another connection of the same user is told of all of it, without having asked.
+    // Another connection of the same user receives all facts of the change.
     let mut watcher = Wire::hello(node.http, "ann", vec![follow(0)]).await.expect("it connects");
     watcher.until(|message| message["type"] == "session_opened").await.expect("the first fact");
 
@@ -98,7 +98,7 @@ async fn agents_come_go_and_are_known_again() {
     let error = ann.until(|message| message["type"] == "error").await.expect("its end");
     assert_eq!(error["code"], "agent_not_in_session", "{error}");
 
-    // What was known of it is known again, whatever has become of the node meanwhile.
+    // The removed member's state is restored when it is invited again, also after a restart of the node.
     node.kill_and_restart().await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let mut late = Wire::hello(node.http, "ann", vec![follow(0)]).await.expect("it connects");
@@ -143,7 +143,7 @@ async fn who_speaks_is_stopped_and_then_removed() {
     let told: Vec<_> = told.iter().filter(|name| *name != "AGENT_STARTED").collect();
     assert_eq!(told, order);
     assert_eq!((&members["agents"], &members["active_agent"]), (&json!(["bob"]), &"bob".into()), "{members}");
-    // Nobody is addressed: who is left answers.
+    // The remaining member is active.
     let (said, _) = ann.turn("s1", "bob", "m2", "hello").await.expect("a turn");
     assert_eq!(said, "bob here");
     let last = ann.ask("r2", wish("remove_agent", "bob")).await.expect("an answer");
@@ -177,7 +177,8 @@ async fn what_cannot_be_is_an_error_and_changes_nothing() {
     }
 }
 
-/// The owner dies while who speaks is being stopped: the change ends once, and wherever somebody watches.
+/// Kills the owner while the removed agent's run is being cancelled: the change ends once and is delivered to
+/// watchers.
 ///
 /// Covers: SR-D12, SR-T11, SR-T14, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

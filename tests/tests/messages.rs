@@ -1,4 +1,4 @@
-//! The table of docs/messages.md, against a session in which all of it is said: whatever a row names was seen there.
+//! The table of docs/messages.md, compared with a session in which every message occurs.
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +8,14 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// The columns that name messages, as the document calls them.
+/// Column names of the table.
 const SAYS: &str = "a client says";
 const SHOWN: &str = "a client is shown";
 const TOLD: &str = "an agent is told";
 const TELLS: &str = "an agent says";
 const LOG: &str = "the log";
 
-/// The kinds of messages that a session has to do with.
+/// Kinds of messages that concern a session.
 const KINDS: [&str; 11] = [
     "USER_INPUT",
     "AGENT_OUTPUT",
@@ -30,7 +30,7 @@ const KINDS: [&str; 11] = [
     "ERROR",
 ];
 
-/// What was seen, by column.
+/// Names of the messages that occurred, by column.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<BTreeMap<&'static str, BTreeSet<String>>>>);
 
@@ -46,11 +46,11 @@ impl Seen {
     }
 }
 
-/// A client that notes what it says and what it is shown.
+/// A client that records the messages that it sends and receives.
 struct Person {
     wire: Wire,
     seen: Seen,
-    /// Requests so far.
+    /// Number of requests so far.
     asked: u32,
 }
 
@@ -73,7 +73,7 @@ impl Person {
         }
     }
 
-    /// Says it, and reads on to what answers it by name or by type.
+    /// Sends a request and reads to the message with this name, code or type.
     async fn ask(&mut self, mut message: Value, answer: &str) -> Value {
         message["session_id"] = "s1".into();
         self.asked += 1;
@@ -82,7 +82,7 @@ impl Person {
         self.until(|told| told["name"] == answer || told["code"] == answer || told["type"] == answer).await
     }
 
-    /// A turn of the active agent, up to its end.
+    /// Runs a turn of the active agent to its end.
     async fn turn(&mut self, text: &str) -> Value {
         let say = json!({"type": "agent_invoke", "session_id": "s1", "message": {"content": text}});
         self.say(say).await;
@@ -90,7 +90,7 @@ impl Person {
     }
 }
 
-/// An agent that notes what it is told and what it says. `deaf`: answers nothing; `ask NAME`: asks for a handover.
+/// Runs an agent that records its messages. The input `deaf` gets no answer, `ask NAME` requests a handover.
 async fn serve(mut wire: Wire, seen: Seen) {
     while let Ok(order) = wire.next().await {
         let kind = order["type"].as_str().expect("a type").to_owned();
@@ -131,7 +131,7 @@ fn answer(text: &str) -> Vec<Value> {
     words
 }
 
-/// Everything that a session can be asked for, and everything that can come of it.
+/// Sends every request about a session, so that every result occurs.
 async fn converse(ann: &mut Person) {
     ann.ask(json!({"type": "session_open", "agents": ["ada"]}), "session_opened").await;
     ann.ask(json!({"type": "subscribe", "after_seq": 0}), "subscribed").await;
@@ -163,7 +163,7 @@ async fn converse(ann: &mut Person) {
     ann.ask(json!({"type": "session_close"}), "session_closed").await;
 }
 
-/// The words in backticks after one of these phrases, up to the next `;`.
+/// Returns the names in backticks after a phrase, up to the next `;`.
 fn named<'a>(cell: &'a str, phrase: &str) -> Vec<&'a str> {
     let parts = cell.split("; ").filter_map(|part| part.trim().strip_prefix(phrase));
     parts.flat_map(|part| part.split('`').skip(1).step_by(2)).collect()

@@ -1,4 +1,4 @@
-//! OpenAI's own client against the real node, with a real agent behind it.
+//! Tests of the OpenAI-compatible API: OpenAI's own Python client against a real node with a real HTTP agent.
 //!
 //! Covers: ST-41.
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn base(node: &Node) -> String {
     format!("http://{}/v1", node.http)
 }
 
-/// Does what the message says.
+/// Plays the agent: the first word of the message selects the reply.
 fn obey(asked: Invocation) -> Reply {
     let usage = json!({ "usage": { "prompt_tokens": 3, "completion_tokens": 4 } });
     let (what, rest) = asked.text.split_once(' ').unwrap_or((&asked.text, ""));
@@ -67,17 +67,18 @@ async fn the_official_client_finds_what_it_knows() {
     let said = run(CLIENT, &[&base(&node)]).await;
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 12, "{said}");
     let asked = |text: &str| agents.journal().iter().filter(|asked| asked.text == text).count();
-    // What has failed is not asked for again by itself: twice each, streamed and not.
+    // A failed call is not retried automatically: two calls each, one streamed and one not.
     assert_eq!((asked("fail"), asked("away"), asked("break")), (2, 2, 1));
     assert_eq!(asked("say once"), 2, "one call of one user asks once, however often it is made");
     assert!(!node.log().contains("no more today") && !node.log().contains("be brief"), "{}", node.log());
 }
 
-/// An agent that begins, waits for a word of the test, and tells when its request is closed.
+/// An agent that sends one piece of text, waits until the test releases the attempt, and reports when its request
+/// is closed.
 struct Slow {
     agents: Agents,
     events: mpsc::UnboundedReceiver<&'static str>,
-    /// Lets the next attempt that waits say the rest.
+    /// Releases the attempt that waits.
     go: Arc<Mutex<Vec<mpsc::Sender<()>>>>,
 }
 
@@ -91,7 +92,7 @@ impl Slow {
             waiting.lock().unwrap_or_else(PoisonError::into_inner).push(word);
             Reply::speak(async move |voice: Voice| {
                 voice.delta("begun").await?;
-                // The test may be over.
+                // The receiver is gone once the test has ended.
                 _ = told.send("begun");
                 tokio::select! {
                     gone = voice.hung_up() => {
@@ -139,7 +140,7 @@ async fn hanging_up_ends_what_nobody_can_come_back_for() {
     run(CLIENT, &[&base(&node), "hang_up_streamed", "x-session-id=s1", "Idempotency-Key=k1"]).await;
     assert_eq!(slow.event().await, "begun");
     slow.let_go().await;
-    // It goes on to its end, and the same call has it.
+    // The turn runs to its end, and a repeat of the same call gets the answer.
     let body = r#"{"model":"agent/a","messages":[{"role":"user","content":"begin"}]}"#;
     let headers = "x-user-id: ann\r\nx-session-id: s1\r\nidempotency-key: k1\r\n";
     let answer = post(&node, headers, body).await;
@@ -147,7 +148,7 @@ async fn hanging_up_ends_what_nobody_can_come_back_for() {
     assert_eq!(slow.agents.journal().len(), 3);
 }
 
-/// A request and all of its answer.
+/// Sends a request and returns the whole response.
 async fn post(node: &Node, headers: &str, body: &str) -> String {
     let mut socket = send(node, headers, body).await;
     let mut answer = String::new();
@@ -196,7 +197,7 @@ async fn an_answer_that_somebody_else_cancels_is_an_error() {
     }
 }
 
-/// What the document prints, run as it is printed.
+/// Runs the examples of `docs/openai.md` as printed.
 #[tokio::test]
 async fn the_documents_examples_work_as_printed() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openai.md");
@@ -238,7 +239,7 @@ async fn a_client_that_tries_again_outlives_its_node() {
     assert_eq!(slow.event().await, "begun");
     node.kill_and_restart().await;
     assert_eq!((slow.event().await, slow.event().await), ("closed", "begun"));
-    // Streamed, the present attempt is all there is to see of it.
+    // A streamed call shows only the text of the present attempt.
     let mut streamed = Running::start(script(CLIENT, &[&base(&node), "again", "k1"]));
     assert_eq!(streamed.line().await, "begun");
     slow.let_go().await;
@@ -306,11 +307,11 @@ async fn a_client_that_does_not_read_is_waited_for() {
     let mut all = String::new();
     tokio::time::timeout(PATIENCE, slow.read_to_string(&mut all)).await.expect("in time").expect("readable");
     assert!(all.contains("data: [DONE]"));
-    // Text may be cut anywhere between two chunks of HTTP; only ours is made of this letter.
+    // Text may be split anywhere between two HTTP chunks; only the agent's text contains this letter.
     assert!(all.matches('x').count() >= PIECE * PIECES, "{}", all.matches('x').count());
 }
 
-/// Long requests are read some at a time, and each that was read leaves room for another.
+/// Long requests are read a few at a time, and a request that was read frees its place for another.
 ///
 /// Covers: S-11, G8.
 #[tokio::test]

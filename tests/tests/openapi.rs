@@ -1,5 +1,5 @@
-//! The OpenAPI document against the running server: whatever it allows is answered as it says, and
-//! whatever it does not allow is refused.
+//! Tests the OpenAPI document against a running node with schemathesis: every allowed request is answered as
+//! documented, and every other request is rejected.
 use serde_json::Value;
 use std::path::Path;
 use tokio::time::timeout;
@@ -8,20 +8,20 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::python;
 use turnway_tests::real::web::Web;
 
-/// Requests of one operation and phase: all of it takes some seconds.
+/// Examples per operation and phase; the whole run takes some seconds.
 const EXAMPLES: &str = "100";
 
-/// schemathesis on the node's own document, configured like this, with these further arguments.
+/// Runs schemathesis on the node's own document with this configuration and these further arguments.
 async fn examine(node: &Node, dir: &Path, config: &str, more: &[&str]) -> String {
     let (file, cases) = (dir.join("schemathesis.toml"), dir.join("cases"));
     std::fs::write(&file, config).expect("written");
     let (file, cases) = (file.display().to_string(), cases.display().to_string());
     let url = format!("http://{}/openapi.json", node.http);
     let run = ["--no-color", "--config-file", &file, "run", &url, "--report-dir", &cases];
-    // The same cases each time: a red run means a change.
+    // A fixed seed gives the same cases on each run, so that a failure means a change.
     let fixed = ["--seed", "7", "--max-examples", EXAMPLES, "--request-timeout", "30"];
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/examine.py");
-    // Where it is run it leaves its memory.
+    // schemathesis writes its example database into the working directory.
     let mut command = python::script(script, &[&run, &fixed[..], more].concat());
     let output = timeout(4 * PATIENCE, command.current_dir(dir).output()).await.expect("it ends in time");
     let output = output.expect("Python starts");
@@ -43,11 +43,11 @@ async fn the_server_does_what_its_document_says() {
     }
     let said = examine(&node, dir.path(), "", &["--phases", "examples,coverage,fuzzing"]).await;
     assert!(said.contains("11 selected / 11 total"), "{said}");
-    // Most of those are about sessions that nobody has; these are about one that somebody has.
+    // Most of the cases above use sessions that do not exist; the following ones use a session that exists.
     let parameters =
         format!("[parameters]\nsession_id = \"s1\"\nrun_id = \"{run_id}\"\n\"header.x-user-id\" = \"ann\"\n");
     let said =
-        // Without the one that would delete it.
+        // `delete_session` is excluded because it would delete the session under test.
         examine(
             &node,
             dir.path(),

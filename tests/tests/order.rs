@@ -1,10 +1,11 @@
-//! Requests that a client writes without waiting: what follows the opening of a session finds it.
+//! Tests pipelined requests: a client sends requests without waiting, and requests behind `session_open` find the
+//! opened session.
 use serde_json::{Value, json};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::Wire;
 
-/// Connections that a test opens: the race was seen in every second one.
+/// Connections per test; the race was seen in every second connection.
 const CONNECTIONS: usize = 20;
 
 async fn write_all(wire: &mut Wire, messages: impl IntoIterator<Item = Value>) {
@@ -92,7 +93,7 @@ async fn pipelined_requests_in_a_fleet_are_answered_in_order() {
     }
 }
 
-/// A cancel does not wait for what it ends, and other sessions do not wait for this one.
+/// A cancel does not wait for the run that it ends, and requests for other sessions do not wait for this session.
 #[tokio::test]
 async fn a_cancel_and_other_sessions_overtake() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -103,7 +104,8 @@ async fn a_cancel_and_other_sessions_overtake() {
         .await
         .expect("it takes it");
     wire.until(|message| message["type"] == "delta").await.expect("it speaks");
-    // Closing waits for the end of what runs, and the requests behind it wait for that.
+    // `session_close` waits for the end of the open run, and later requests for the same session wait for the
+    // close.
     write_all(
         &mut wire,
         [

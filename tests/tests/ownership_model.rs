@@ -1,5 +1,5 @@
-//! The ownership protocol, model-checked: every history within small bounds, and each rule with a twin that
-//! lacks it and must fail. `MODEL_LARGE=1` visits larger bounds, which takes minutes.
+//! Model checking of the ownership protocol: explores every history within small bounds, and checks that each rule
+//! has a variant without the rule that fails. `MODEL_LARGE=1` explores larger bounds, which takes minutes.
 //!
 //! Covers: G1, G2, G3, G6, G9.
 use turnway_tests::model::checked::{
@@ -12,8 +12,8 @@ use turnway_tests::sim::verdict::cores;
 const NONE: Harm =
     Harm { crashes: 0, lapses: 0, failovers: 0, index_failovers: 0, unknowns: 0, losses: 0, late: 0 };
 
-/// What is done to the fleet, with which clock, and for how many turns. Each number is the most that may
-/// happen, so every visit includes the ones with less.
+/// Scenarios: name, store clock, number of turns, faults. Each number is a maximum, so every scenario includes the
+/// ones with fewer faults.
 const VISITS: [(&str, Clock, u8, Harm); 6] = [
     ("two fail-overs", Clock::Runs, 1, Harm { failovers: 2, ..NONE }),
     ("a lapse and a fail-over", Clock::FellBack, 1, Harm { lapses: 1, failovers: 1, ..NONE }),
@@ -38,7 +38,7 @@ const VISITS: [(&str, Clock, u8, Harm); 6] = [
     ("two turns, words lost", Clock::Runs, 2, Harm { losses: 1, ..NONE }),
 ];
 
-/// The same, larger.
+/// Larger bounds, explored only with `MODEL_LARGE=1`.
 const LARGE: [(&str, Clock, u8, Harm); 8] = [
     ("a lapse and a fail-over", Clock::Runs, 1, Harm { lapses: 1, failovers: 1, ..NONE }),
     ("two fail-overs", Clock::FellBack, 1, Harm { failovers: 2, ..NONE }),
@@ -75,7 +75,8 @@ fn the_design_holds() {
     assert!(seen.contains(&FENCED) && seen.contains(&TAKEN_OVER), "the visits are too tame: {seen:?}");
 }
 
-/// A rule broken, how little harm shows it, and the property that leans on it.
+/// Returns the variants that break one rule, each with the smallest faults that show the error and with the
+/// property that must fail.
 fn twins() -> Vec<(&'static str, Rules, Harm, &'static str)> {
     let design = Rules::DESIGN;
     let back = Rules { clock: Clock::FellBack, ..design };
@@ -117,7 +118,7 @@ fn twins() -> Vec<(&'static str, Rules, Harm, &'static str)> {
     ]
 }
 
-/// A rule that nothing leans on would be no rule; a property that cannot fail, no property.
+/// A rule whose removal breaks no property would be useless, and so would a property that cannot fail.
 #[test]
 fn every_twin_fails() {
     let mut spared = Vec::new();

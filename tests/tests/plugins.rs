@@ -1,4 +1,4 @@
-//! Nodes with plugins, as their operators run them: another program, and everything else as ever.
+//! Tests of nodes with plugins, run as operators run them: a different binary, and the rest of the setup unchanged.
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,15 +8,16 @@ use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// What the agent says, cut in the middle of a word that nobody wants to read; a gate lets pieces through.
+/// Pieces of the agent's answer; the split lies inside a word that the profanity filter hides, and a gate releases
+/// each piece.
 const PIECES: [&str; 5] = ["what a da", "rn go", "od day ß", "語 Darn", "ed"];
-/// What people are shown of it.
+/// Text of the answer behind the plugins, as clients see it.
 const SHOWN: &str = "what a **** good day ß語 Darned";
 
-/// What lets the pieces of each attempt through.
+/// Gates of the first and the second attempt; one permit releases one piece.
 type Gates = [Semaphore; 2];
 
-/// Says all of it where the input's last line is `all`, else waits before each piece.
+/// Sends all pieces at once if the input's last line is `all`; otherwise waits for a permit before each piece.
 async fn speak(voice: Voice, asked: Invocation, gates: Arc<Gates>) -> Result<(), HungUp> {
     let is_gated = asked.text.lines().last() != Some("all");
     let gate = &gates[usize::try_from(asked.attempt).expect("few") - 1];
@@ -32,7 +33,7 @@ async fn speak(voice: Voice, asked: Invocation, gates: Arc<Gates>) -> Result<(),
     voice.done().await
 }
 
-/// A node with the example's plugins, its agent, and the agent's gates.
+/// Starts a node with the example's plugins and an agent; returns the agent's gates as well.
 async fn plugged(dir: &Path) -> (Node, Agents, Arc<Gates>) {
     let gates = Arc::new([Semaphore::new(0), Semaphore::new(0)]);
     let held = Arc::clone(&gates);
@@ -45,7 +46,7 @@ async fn plugged(dir: &Path) -> (Node, Agents, Arc<Gates>) {
     (Node::start_plugged(dir, &["--agent", &ada]).await, agents, gates)
 }
 
-/// The diary of the node's third plugin: a line for each attempt that it has seen the end of.
+/// Reads the log of the node's third plugin: one line for each attempt whose end the plugin has seen.
 fn diary(dir: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(dir.join("turns.log")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
@@ -71,12 +72,12 @@ async fn a_turn_passes_the_plugins_of_its_node() {
         assert_eq!((said.as_str(), &done["status"]), (SHOWN, &json!("completed")), "{done}");
         assert_eq!(done["text_bytes"], SHOWN.len(), "what counts is the text behind the plugins");
     }
-    // The agent was told the time, and the second time what was said last.
+    // A plugin prepends the time, and in the second turn also the last messages.
     let asked: Vec<String> = agents.journal().into_iter().map(|asked| asked.text).collect();
     let [first, second] = &asked[..] else { panic!("{asked:?}") };
     assert!(first.starts_with("It is 2") && first.ends_with(" UTC.\nall"), "{first}");
     assert!(second.ends_with(&format!(" UTC.\n> all\n> {SHOWN}\nall")), "{second}");
-    // Commands are answered before any agent.
+    // Commands are answered before any agent is called.
     let (said, _) = ann.turn("s1", "ada", "r3", ",status").await.expect("an answer");
     assert!(said.starts_with("session s1\nknown: ") && said.contains("last_messages"), "{said}");
     assert_eq!(agents.journal().len(), 2);
@@ -84,7 +85,7 @@ async fn a_turn_passes_the_plugins_of_its_node() {
         diary(dir.path())[..2],
         [format!("s1 fine {}", SHOWN.len()), format!("s1 fine {}", SHOWN.len())]
     );
-    // Each turn is in the session's log, whoever answered it.
+    // Each turn is in the session's log, whether an agent or a plugin answered the turn.
     let follow = json!({"session_id": "s1", "after_seq": 0});
     let mut ben = Wire::hello(node.http, "ann", vec![follow]).await.expect("it connects");
     for _ in 0..3 {
@@ -109,7 +110,7 @@ async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
     let ended = ann.until(done(&refused)).await.expect("an end");
     assert_eq!(ended["status"], "failed", "{ended}");
     assert!(agents.journal().is_empty(), "nobody was asked");
-    // In mid-answer.
+    // The next turn is cancelled in the middle of its answer.
     let run = begin(&mut ann, "r2", "slowly").await;
     gates[0].add_permits(2);
     let delta = ann.until(|message| message["type"] == "delta").await.expect("text");
@@ -122,7 +123,7 @@ async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
     ann.say(cancel).await.expect("sent");
     let ended = ann.until(done(&run)).await.expect("an end");
     assert_eq!(ended["status"], "cancelled", "{ended}");
-    // The session goes on, and what was cancelled is in the diary once.
+    // The session continues, and the plugin log has the cancelled turn once.
     let gone = begin(&mut ann, "r3", "all").await;
     ann.until(done(&gone)).await.expect("an end");
     let lines = diary(dir.path());
@@ -131,7 +132,8 @@ async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
     assert_eq!(lines[2], format!("s1 fine {}", SHOWN.len()));
 }
 
-/// Killed in mid-answer; the agent could go on, but its bytes are not those that were shown, so it is asked again.
+/// The node is killed in the middle of an answer. The agent could resume, but the agent's byte offsets differ from
+/// those of the filtered text, so the gateway starts a second attempt.
 ///
 /// Covers: TP-M12, G5, ST-18, SR-S10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,7 +165,7 @@ async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
     let second = |message: &Value| message["type"] == "delta" && message["attempt"] == 2;
     let delta = ann.until(second).await.expect("text");
     assert_eq!((&delta["offset"], &delta["text"]), (&json!(0), &json!("what a ")), "{delta}");
-    // The connection is lost in the middle of it; the rest is asked for by the byte.
+    // The connection is lost in the middle of the second attempt; the client resumes from its byte offset.
     drop(ann);
     let mut ann = Wire::hello(node.http, "ann", vec![follow(&begun, 2, 7)]).await.expect("it connects");
     gates[1].add_permits(PIECES.len());
@@ -180,11 +182,11 @@ async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
     assert_eq!((said.as_str(), &ended["status"], &ended["attempt"]), (SHOWN, &json!("completed"), &json!(2)));
     let attempts: Vec<u64> = agents.journal().into_iter().map(|asked| asked.attempt).collect();
     assert_eq!((attempts, agents.asked_again().len()), (vec![1, 2], 0));
-    // The first attempt was not seen to its end by any process.
+    // The process that ran the first attempt died before the attempt's end, so the plugin log lacks that attempt.
     assert_eq!(diary(dir.path()), [format!("s1 fine {}", SHOWN.len())]);
 }
 
-/// A node without plugins has the built-in one.
+/// A node without plugins has the built-in command plugin.
 ///
 /// Covers: TP-N1, TP-N4, ST-7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,7 +198,7 @@ async fn every_node_answers_commands() {
     ann.ask("o", open).await.expect("an answer");
     let host = ann.ask("r1", invoke("s1", "counter", "count to 10000 every 20ms")).await.expect("an answer");
     ann.until(|message| message["type"] == "delta").await.expect("it counts");
-    // It would be handed to the agent, which takes what is said to it; this is not.
+    // Other text would steer the running agent; a command is not passed to the agent.
     let asked = ann.ask("r2", invoke("s1", "counter", ",help")).await.expect("an answer");
     let acked = ann.until(|message| message["name"] == "STEER_ACK").await.expect("a receipt");
     assert_eq!((&acked["outcome"], &acked["run_id"]), (&json!("refused"), &asked["run_id"]), "{acked}");

@@ -1,4 +1,4 @@
-//! Clients and agents in another language, written from the documents alone.
+//! Tests Python clients and agents, written from the documents alone, against a real node.
 //!
 //! Covers: MP-A1, MP-A3, MP-A5, MP-A7, MP-F1, MP-C1, MP-G1.
 use serde_json::json;
@@ -8,12 +8,12 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// The standard library's agent, at this pace; the process and its `ID=URL`.
+/// Starts the standard-library agent with this delay; returns the process and its `ID=URL` flag.
 async fn agent(id: &str, pace_ms: &str) -> (Running, String) {
     listening(id, script("agent_plain.py", &[pace_ms])).await
 }
 
-/// Starts an agent that says `listening PORT` first; the process and its `ID=URL`.
+/// Starts an agent that first prints `listening PORT`; returns the process and its `ID=URL` flag.
 async fn listening(id: &str, command: Command) -> (Running, String) {
     let mut agent = Running::start(command);
     let line = agent.line().await;
@@ -45,7 +45,8 @@ async fn a_whole_client_from_the_reference_alone() {
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 6, "{said}");
 }
 
-/// A node alone: it dies in mid-answer and is started again on its directory, and the same answer goes on.
+/// A single node is killed in the middle of an answer and restarted on its data directory; the same answer
+/// continues.
 ///
 /// Covers: G3, G6.
 #[tokio::test]
@@ -91,7 +92,7 @@ async fn an_answer_outlives_its_node() {
     assert_eq!(text, format!("{wide}héllo 語{wide}"));
     let count = |name: &str| said.iter().filter(|said| *said == name).count();
     assert_eq!((count("RUN_RESUMED"), count("RUN_RESTARTED")), (2, 0));
-    // Asked once, and then for more and more of the rest, by newer and newer owners.
+    // The agent is called once, and then twice for the rest of the text, by owners with increasing epochs.
     let mut before = (0, 0);
     for n in 0..3 {
         let line = agent.line().await;
@@ -103,7 +104,7 @@ async fn an_answer_outlives_its_node() {
     }
 }
 
-/// The README's code in this language, in order.
+/// Returns the README's code blocks in this language, in order.
 fn readme(language: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let text = std::fs::read_to_string(path).expect("a README");
@@ -111,7 +112,7 @@ fn readme(language: &str) -> Vec<String> {
     blocks.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n').map(str::to_owned)).collect()
 }
 
-/// The same text with another in one place, which must be there.
+/// Replaces the only occurrence of `of` in `text`; panics if the text has none or several.
 fn instead(text: &str, of: &str, this: &str) -> String {
     assert_eq!(text.matches(of).count(), 1, "the README has changed; this test looks for {of}");
     text.replace(of, this)

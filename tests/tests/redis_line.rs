@@ -1,4 +1,5 @@
-//! A connection to Redis comes back by itself, and nobody waits for one that is not there.
+//! Tests of the Redis connection against real servers: it reconnects by itself, and requests fail at once while it
+//! is down.
 use redis::{Value, cmd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

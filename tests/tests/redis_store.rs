@@ -1,5 +1,5 @@
-//! What the store of a fleet promises, held against real servers: that are killed, cut off, wiped,
-//! upgraded, replaced by their replicas, and told to obey only those who may.
+//! Tests of the Redis store against real servers: crashes, lost connections, wiped data, upgrades, failovers, and
+//! access rights.
 #[path = "redis_store/away.rs"]
 mod away;
 #[path = "redis_store/bell.rs"]

@@ -1,4 +1,5 @@
-//! Random disconnects in mid-answer: the text stays byte-equal, every fact comes once and in order.
+//! Tests random disconnects in the middle of answers, with a real node and real agents: the text stays byte-equal,
+//! and every fact arrives once and in order.
 //!
 //! Covers: G5, ST-2, G-11, RX-21.
 use serde_json::{Value, json};
@@ -15,19 +16,19 @@ use turnway_tests::real::{figure, quantile, size};
 
 /// Disconnects in one answer.
 const CUTS: usize = 20;
-/// Pieces in one answer; more than the cuts can use up.
+/// Pieces in one answer: more than the disconnects can use up.
 const PIECES: usize = CUTS * 12;
 /// Answers under way at once.
 const WIDTH: usize = 8;
 
-/// The piece of an answer at a place: every width UTF-8 has, and now and then a long one.
+/// Returns one piece of an answer: every UTF-8 width occurs, and every 37th piece is long.
 fn piece(run: usize, n: usize) -> String {
     let letter = ["a", "ß", "語", "𝄞", "e\u{301}", "👩‍👩‍👧", "\n", "\"\\"][(run + n) % 8];
     let times = if n.is_multiple_of(37) { 900 } else { 1 + n % 5 };
     format!("{n}{}", letter.repeat(times))
 }
 
-/// How far each answer may go; the test holds the other end.
+/// Gates of the answers; the test adds one permit for each piece.
 type Gates = Arc<BTreeMap<String, Semaphore>>;
 
 async fn speak(voice: Voice, gates: Gates, asked: Invocation) -> Result<(), HungUp> {
@@ -39,7 +40,7 @@ async fn speak(voice: Voice, gates: Gates, asked: Invocation) -> Result<(), Hung
     voice.done().await
 }
 
-/// What one client holds of one session.
+/// Facts and text that one client has received of one session.
 #[derive(Default)]
 struct Held {
     facts: Vec<(u64, u64, String)>,
@@ -91,7 +92,7 @@ impl Held {
     }
 }
 
-/// Runs one answer through its cuts; how long each resume took until `subscribed`.
+/// Runs one answer through its disconnects; returns the time of each resume until `subscribed`.
 async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -> Vec<Duration> {
     let (mut rng, mut held, mut resumes) = (Rng::from_number(seed), Held::default(), Vec::new());
     let (session, user) = (format!("torn-{number}"), format!("user-{number}"));
@@ -108,7 +109,7 @@ async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -
         let pieces = usize::try_from(rng.below(11)).expect("small") + 1;
         gate.add_permits(pieces);
         released += pieces;
-        // Some bytes of what was released are read, or none; the rest is lost with the connection.
+        // Part of the released text is read; the rest is lost with the connection.
         let goal = held.text.len() + usize::try_from(rng.below(200)).expect("small");
         while held.text.len() < goal.min(said(number, released)) {
             held.take(&wire.next().await.expect("the answer goes on"));
@@ -142,12 +143,12 @@ async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -
     resumes
 }
 
-/// Bytes of the first so many pieces.
+/// Returns the bytes of the first pieces.
 fn said(number: usize, pieces: usize) -> usize {
     (0..pieces).map(|n| piece(number, n).len()).sum()
 }
 
-/// The facts of an ended session as a newcomer is shown them.
+/// Returns the facts of an ended session as a new client gets them.
 async fn view(node: SocketAddr, session: &str, user: &str) -> Vec<(u64, u64, String)> {
     let resume = vec![json!({"session_id": session, "after_seq": 0})];
     let mut wire = Wire::hello(node, user, resume).await.expect("it connects");
@@ -202,8 +203,8 @@ async fn every_disconnect_is_made_good() {
     );
 }
 
-/// Pieces of an answer that takes its time, and how often one comes: long enough that text is recorded
-/// by the clock while more of it is gathered.
+/// Pieces of a slow answer, and their pace: long enough that text is recorded by the timer while more text is
+/// gathered.
 const SLOW_PIECES: usize = 2_000;
 const SLOW_PACE: Duration = Duration::from_millis(3);
 
@@ -240,7 +241,7 @@ async fn an_answer_that_takes_its_time_is_whole() {
     }
 }
 
-/// A client that names an attempt which never was, of a turn that has ended, has none of its text.
+/// A cursor names an attempt that never existed, of a run that has ended: the client gets the whole text.
 ///
 /// Covers: G5, RX-21.
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! An operator who keeps only so much history: who resumes from before it is told so, and never left
-//! with a silent hole; what is kept still works, across a restart too.
+//! Tests retention limits with real nodes: a client that resumes from before the kept history gets a reset instead
+//! of a silent gap, and the kept history works, across a restart too.
 //!
 //! Covers: ST-3, I7, G5.
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn a_trimmed_history_answers_with_a_reset() {
         let snapshot = &answer["snapshot"];
         assert_eq!((&snapshot["state"], &snapshot["active_agent"]), (&json!("open"), &json!("echo")));
         let tail = answer["seq"].as_u64().expect("a place");
-        // A cursor within what is kept gets what follows it, once and in order.
+        // A cursor within the kept history gets the facts after it, once and in order.
         let after = tail - 5;
         let subscribe = json!({"type": "subscribe", "session_id": "s1", "after_seq": after});
         let answer = late.ask("from-recent", subscribe).await.expect("an answer");
@@ -48,14 +48,14 @@ async fn a_trimmed_history_answers_with_a_reset() {
                 last = seq;
             }
         }
-        // A message whose facts are forgotten is still known: it opens no second turn.
+        // A message whose facts are trimmed is still known as a duplicate and opens no second turn.
         let again = late.ask("m0", turnway_tests::real::wire::invoke("s1", "echo", "turn 0")).await;
         let again = again.expect("an answer");
         assert_eq!((&again["type"], &again["duplicate"]), (&json!("turn_accepted"), &json!(true)), "{again}");
     }
 }
 
-/// However little is kept, all of the turn that is open is: whoever comes now is to see what was asked.
+/// All facts of an open turn are kept, even over the limit, so that a new client sees the user's message.
 ///
 /// Covers: ST-3, I7.
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn an_open_turn_is_kept_from_its_first_fact() {
     wire.until(last).await.expect("all states");
     let web = Web::new(node.http, Some("ann"));
     let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
-    // Everything before it is trimmed; and then nothing more.
+    // All facts before the open turn are trimmed, and none of the turn.
     let page = loop {
         let page = web.json("/v1/sessions/s1/events?after_seq=0&limit=500").await;
         if page["floor"].as_u64() >= Some(first - 1) {
@@ -105,7 +105,7 @@ async fn an_open_turn_is_kept_from_its_first_fact() {
     assert_eq!(messages["messages"][0]["content"], "what was asked", "{messages}");
 }
 
-/// Asks until a session is gone.
+/// Polls until a session is deleted.
 async fn gone(web: &Web, session: &str) {
     let asked = async {
         while web.get(&format!("/v1/sessions/{session}")).await.status != 404 {
@@ -144,11 +144,11 @@ async fn sessions_older_than_max_age_are_deleted_once_by_a_fleet() {
         gone(&ann, &format!("s{n}")).await;
     }
     assert_eq!(ann.get("/v1/sessions/open").await.status, 200, "a turn of it runs");
-    // Their bytes are free again.
+    // The bytes of the deleted sessions are free again.
     for n in 4..8 {
         ann.turn(&format!("s{n}"), "echo", "m", &big, None).await.rest().await;
     }
-    // What a page of metrics says may be some moments old.
+    // Metrics lag a little behind.
     let counted = async {
         loop {
             let mut expired = 0;

@@ -1,4 +1,5 @@
-//! The node as its operator sees it: how it starts, what it says of itself, what it refuses, how it leaves.
+//! Tests the `turnway` binary as an operator uses it: startup, health pages, metrics, refused input, limits, and
+//! shutdown.
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +18,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// Runs the binary to its end: exit code, stdout, stderr.
+/// Runs the binary to its end; returns exit code, stdout, stderr.
 async fn run(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let mut command = Command::new(binary());
     command.args(args).envs(env.iter().copied()).current_dir(dir).kill_on_drop(true);
@@ -26,17 +27,17 @@ async fn run(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, S
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Sends bytes and reads until the other end hangs up.
+/// Sends bytes and reads until the peer closes the connection.
 async fn exchange(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).await.expect("a listener");
-    // A node that has read enough may have hung up already.
+    // A node that has read enough may have closed the connection already.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it hangs up");
     answer
 }
 
-/// One HTTP exchange with exactly these headers: status line, and everything else.
+/// Sends one HTTP request with exactly these headers; returns the status and the whole response.
 async fn ask(to: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
     let request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
     let answer = String::from_utf8(exchange(to, request.as_bytes()).await).expect("UTF-8");
@@ -48,7 +49,7 @@ async fn get(to: SocketAddr, path: &str) -> (u16, String) {
     ask(to, "GET", path, &format!("host: {to}\r\n")).await
 }
 
-/// A WebSocket handshake, and then raw bytes: the answer's frames, as they come.
+/// Performs a WebSocket handshake and sends raw bytes; returns the response head and the frames after it.
 async fn frames(to: SocketAddr, headers: &str, bytes: &[u8]) -> (String, Vec<u8>) {
     let head = format!(
         "GET /v1/connect HTTP/1.1\r\nhost: {to}\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
@@ -59,7 +60,7 @@ async fn frames(to: SocketAddr, headers: &str, bytes: &[u8]) -> (String, Vec<u8>
     (String::from_utf8(answer[..end].to_vec()).expect("UTF-8"), answer[end..].to_vec())
 }
 
-/// The close code in the last frame of what a node wrote.
+/// Returns the close code of the last frame.
 fn close_code(mut frames: &[u8]) -> Option<u16> {
     loop {
         let (op, short) = (frames.first()? & 15, usize::from(frames.get(1)? & 127));
@@ -75,7 +76,7 @@ fn close_code(mut frames: &[u8]) -> Option<u16> {
     }
 }
 
-/// A masked frame (with a mask of zeros) whose header claims `length` bytes.
+/// Builds a masked frame (with a mask of zeros) whose header claims `length` bytes.
 fn frame(first: u8, length: u64, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match u16::try_from(length) {
@@ -143,7 +144,7 @@ async fn what_passes_is_counted_and_content_is_not_logged() {
     }
 }
 
-/// Requests are counted by what they asked for, and connections while they are open.
+/// Requests are counted by route, and connections while they are open.
 #[tokio::test]
 async fn requests_and_open_connections_are_counted_as_they_are() {
     let dir = directory();
@@ -158,7 +159,7 @@ async fn requests_and_open_connections_are_counted_as_they_are() {
     until_open(&node, 0).await;
 }
 
-/// Waits until so many WebSockets are open, as the node sees it.
+/// Waits until the node reports this many open WebSockets.
 async fn until_open(node: &Node, count: usize) {
     let sample = format!("turnway_link_connections{{transport=\"websocket\"}} {count}\n");
     let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(20)));
@@ -359,7 +360,7 @@ async fn no_hello_no_link() {
 #[tokio::test]
 async fn a_full_node_says_so() {
     let dir = directory();
-    // Of the 11 files that are left beside those of the store and of operators, attempts at agents have three.
+    // Of the 11 file descriptors beside those of the store and of operators, attempts at agents get three.
     let script = "ulimit -n 395; exec \"$0\" serve --store memory: --listen 127.0.0.1:0 --admin 127.0.0.1:0 --quic off";
     let mut child = Command::new("sh")
         .args(["-c", script])
@@ -380,7 +381,7 @@ async fn a_full_node_says_so() {
         guests.push(Wire::hello(http, "ann", vec![]).await.expect("room"));
     }
     assert_eq!(get(http, "/").await.0, 503);
-    // Those inside are served, and who leaves makes room.
+    // Admitted connections are served, and closing them frees their places.
     guests[0].ask("r1", json!({"type": "session_open", "session_id": "s1"})).await.expect("served");
     guests.clear();
     let begun = Instant::now();
@@ -389,8 +390,8 @@ async fn a_full_node_says_so() {
     }
 }
 
-/// A node that cannot accept for a moment turns nobody away: who finds the queue full would try again only
-/// after a second, and then after two.
+/// A node that cannot accept for a moment refuses no connection: a client that finds the listen queue full would
+/// retry only after one second, and then after two.
 ///
 /// Covers: G-12.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Fair shares of a real node, quotas of stored bytes, and sessions that are deleted.
+//! Tests fair shares between users, quotas of stored bytes, and deleted sessions, with real nodes.
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn configuration(dir: &Path, text: &str) -> String {
     file.to_str().expect("UTF-8").to_owned()
 }
 
-/// A node that asks who its clients are, with this configuration and a key for each of two tenants.
+/// Starts a node with key authentication and this configuration; returns a key for each of two tenants as well.
 async fn shared(dir: &TempDir, text: &str, args: &[&str]) -> (Node, Key, Key) {
     let file = configuration(dir.path(), &format!("demo = true\n{text}\n"));
     let args: Vec<&str> = ["--config", &file].into_iter().chain(args.iter().copied()).collect();
@@ -35,7 +35,7 @@ fn web(node: &Node, key: &Key) -> Web {
     Web::new(node.http, None).key(key)
 }
 
-/// Says something and waits until the stream tells that it was accepted.
+/// Sends a message and waits until its turn is accepted.
 async fn accepted(web: &Web, session: &str, agent: &str) -> turnway_tests::real::web::Stream {
     let mut stream = web.turn(session, agent, "m", "hi", None).await;
     assert_eq!(stream.status, 200, "{session}");
@@ -83,7 +83,7 @@ async fn over_a_quota_inputs_are_refused_until_sessions_are_deleted() {
     assert!(refused.json()["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0));
     let events = ann.turn("a", "echo", "m", &big, None).await.rest().await;
     assert_eq!(events.last().expect("an end").data["status"], "completed", "others have their own");
-    // What is stored is known after a restart as well.
+    // The stored bytes are known after a restart as well.
     node.kill_and_restart().await;
     let eve = web(&node, &eves);
     eve.turn("e2", "echo", "m", &big, None).await.reply().await.must_be(429, "quota_exceeded");
@@ -92,7 +92,7 @@ async fn over_a_quota_inputs_are_refused_until_sessions_are_deleted() {
     assert_eq!(events.last().expect("an end").data["status"], "completed", "its bytes are free");
 }
 
-/// What users hold of a node now, by the names of its amounts.
+/// Returns the amount of a resource that users hold at a node, by its metric label.
 async fn held(node: &Node, resource: &str) -> u64 {
     let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
     let name = format!("turnway_share_held{{resource=\"{resource}\"}} ");
@@ -100,7 +100,7 @@ async fn held(node: &Node, resource: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name}")).parse().expect("a count")
 }
 
-/// Waits until so much of this is held.
+/// Waits until this amount of a resource is held.
 async fn until_held(node: &Node, resource: &str, amount: u64) {
     let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
     loop {
@@ -141,7 +141,7 @@ async fn what_users_held_is_given_back() {
 async fn places_for_attempts_come_back() {
     let dir = tempdir().expect("a directory");
     let good = Agents::start(|_| Reply::speak(async |voice| voice.done().await)).await;
-    // Beside the one there are 256 for attempts that are being ended.
+    // Besides this slot there are 256 for attempts that are being ended.
     let file = configuration(dir.path(), "[limit]\nattempts = \"1\"");
     let args = ["--config", &file, "--agent", &good.flag("good")];
     let node = Node::start_on("memory:", dir.path(), &args).await;
@@ -152,7 +152,7 @@ async fn places_for_attempts_come_back() {
     }
 }
 
-/// A link may ask any number of things, as long as not too many of them wait.
+/// A connection may send any number of requests, as long as only a limited number is unanswered.
 ///
 /// Covers: S-17.
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn answered_requests_leave_room_for_more() {
     }
 }
 
-/// Requests by HTTP count for their user as connections do.
+/// HTTP requests count towards their user's share, as connections do.
 ///
 /// Covers: S-17.
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn streams_count_for_their_users_share() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
-    // Room for eight connections.
+    // File limit with room for eight connections.
     let node = Node::start_with_files(395, "memory:", dir.path(), &auth).await;
     let eve = web(&node, &Key::make(&node, &["--tenant", "evil", "--user", "eve"]).await);
     let ann = web(&node, &Key::make(&node, &["--tenant", "acme", "--user", "ann"]).await);
@@ -192,7 +192,7 @@ async fn streams_count_for_their_users_share() {
     drop(inside);
 }
 
-/// Bytes count for the user whose session keeps them, whoever has sent them.
+/// Stored bytes count for the owner of the session, even if another user sent them.
 ///
 /// Covers: S-48.
 #[tokio::test]

@@ -1,6 +1,5 @@
-//! The simulator's tests: whole clusters under faults, on virtual time.
-//!
-//! `SIM_SECONDS=300` lets the main one run longer; a seed that fails prints how to see it again.
+//! Tests of the gateway's state machines in the simulator: whole clusters under faults, on virtual time.
+//! `SIM_SECONDS=300` extends the main test; a failing seed prints the command that replays it.
 //!
 //! Covers: G1, G2, G3, G4, G5, G6, G7, G8, G9, G-25, RX-3, ST-5, EV-C6, MP-T1, MP-D6, MP-D7, SR-T7,
 //! LN-SR3.
@@ -20,7 +19,8 @@ use turnway_tests::sim::verdict::{campaign, cores, env, judge};
 use turnway_tests::sim::world::World;
 use turnway_tests::sim::{cases, clocks, mutants};
 
-/// Every seed its own mix of faults; a time box; every core. `SIM_FROM` and `SIM_SEEDS` pick seeds.
+/// Every seed has its own mix of faults; runs for a fixed time on every core. `SIM_FROM` and `SIM_SEEDS` select
+/// seeds.
 ///
 /// Covers: SR-S2, SR-G9, EV-N7.
 #[test]
@@ -59,13 +59,13 @@ fn holds_under_faults() {
     assert!(done.seeds >= env("SIM_MIN_SEEDS", 0), "only {} seeds in {seconds} s", done.seeds);
 }
 
-/// A node's time follows its clock smoothly, and a step only once it lasted.
+/// A node's time follows its clock smoothly, and follows a step of the clock only once the step has lasted.
 #[test]
 fn time_holds_its_laws_when_a_clock_is_wrong() {
     (0..400).for_each(clocks::glitches);
 }
 
-/// The simulator itself: nothing but the seed decides.
+/// The simulator is deterministic: the seed alone decides the history.
 #[test]
 fn same_seed_same_history() {
     for seed in 0..6 {
@@ -79,7 +79,7 @@ fn same_seed_same_history() {
     }
 }
 
-/// Idle sessions cost nothing, however many there are and however many links watch them.
+/// Idle sessions cause no store operations, regardless of their number and of their subscribers.
 #[test]
 fn idle_costs_nothing() {
     let count = env("SIM_IDLE_SESSIONS", 500);
@@ -88,7 +88,8 @@ fn idle_costs_nothing() {
     assert!(many.0 <= few.0 + 20 && many.1 <= few.1, "idle sessions cost: {few:?} {many:?}");
 }
 
-/// An owner struck in the middle of a turn that is watched elsewhere: how long until it goes on?
+/// The owner fails in the middle of a turn that is followed at another node; measures the time until the turn
+/// continues.
 #[test]
 fn failover_is_quick() {
     for (blow, half_max, max) in [(Blow::Crash, 700, 1200), (Blow::Sleep, 3600, 4000)] {
@@ -103,7 +104,7 @@ fn failover_is_quick() {
     }
 }
 
-/// An owner that dies, or leaves, in the middle of an answer of an agent that outlives it.
+/// An owner dies or drains in the middle of an answer, and the agent can resume.
 ///
 /// Covers: G3, G6, G9, G-14.
 #[test]
@@ -166,8 +167,8 @@ fn a_long_session_is_taken_over_from_its_snapshot() {
     }
 }
 
-/// A planted bug that survives is a missing checker. `SIM_ONLY` picks one, `SIM_MUTANT_SECONDS` is the
-/// time each has.
+/// A planted bug that survives shows a missing checker. `SIM_ONLY` selects one bug, `SIM_MUTANT_SECONDS` is the
+/// time for each.
 #[test]
 fn every_planted_bug_is_caught() {
     let only = std::env::var("SIM_ONLY").unwrap_or_default();
@@ -196,8 +197,8 @@ fn every_planted_bug_is_caught() {
     assert!(survivors.is_empty(), "missing checkers: {survivors:?}");
 }
 
-/// Seeds that once went wrong, named by what they showed: `seed=`, or `forgetful=` where the store forgot
-/// though the seed alone does not say so, or `lasting=` where some turns are of an agent that outlives its owners.
+/// Seeds that failed once, in files named after the failure: `seed=`; `forgetful=` if the store lost data although
+/// the seed alone does not say so; `lasting=` if some turns have an agent that can resume.
 #[test]
 fn saved_scenarios_hold() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
@@ -228,7 +229,7 @@ fn saved_scenarios_hold() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Drain, progress, free wake-ups, silence and replay, over random lives of both big machines.
+/// Drain, progress, free wake-ups, silence and replay, over random inputs of both large machines.
 ///
 /// Covers: SR-I6, LN-SR8.
 #[test]
@@ -247,7 +248,7 @@ fn machines_keep_their_laws() {
     }
 }
 
-/// What a checker says reaches whoever asked for a verdict.
+/// The message of a failed checker is reported unchanged.
 #[test]
 fn a_breach_is_reported_in_its_own_words() {
     let said = judge(Mutant::None, || -> u64 { panic!("G0: this and that") });

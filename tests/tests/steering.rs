@@ -1,4 +1,4 @@
-//! Interjections by real nodes and a real agent: what is said while an agent answers.
+//! Tests steering with real nodes and a real agent: messages sent while an agent answers.
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::steers::Steers;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// Works until it is handed something that ends with `end`, unless it is asked for less.
+/// Works until it receives a steering message that ends with `end`; for a text other than `long` it completes at
+/// once.
 async fn work(voice: Voice, asked: Invocation, steers: Arc<Steers>) -> Result<(), HungUp> {
     voice.delta("working").await?;
     if asked.text == "long" {
@@ -45,7 +46,7 @@ fn say(session: &str, message_id: &str, text: &str) -> Value {
     said
 }
 
-/// Asks for something long, and waits until it is being worked on; the run.
+/// Starts a run with this text and waits for its first text; returns the run id.
 async fn begin(wire: &mut Wire, session: &str, text: &str) -> String {
     let accepted = wire.ask("r1", say(session, "m1", text)).await.expect("an answer");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
@@ -65,14 +66,14 @@ async fn an_agent_takes_what_is_said_while_it_answers_or_is_asked_it_next() {
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let host = begin(&mut ann, "s1", "long").await;
 
-    // Without a word about how: the agent takes it, so it is handed to it.
+    // Without a strategy: the agent accepts steering, so the message is passed to the running agent.
     let blue = ann.ask("r2", say("s1", "m2", "make it blue")).await.expect("an answer");
     let blue = blue["run_id"].as_str().expect("a run");
     let admitted = ann.until(of(blue, "TURN_ADMITTED")).await.expect("an admission");
     assert_eq!((&admitted["strategy"], &admitted["host_run_id"]), (&"steered".into(), &json!(host)));
     let acked = ann.until(of(blue, "STEER_ACK")).await.expect("a receipt");
     assert_eq!((&acked["outcome"], &acked["attempt"]), (&"accepted".into(), &json!(1)), "{acked}");
-    // The same again is the same.
+    // A repeat with the same message id is a duplicate.
     let again = ann.ask("r3", say("s1", "m2", "make it blue")).await.expect("an answer");
     assert_eq!((&again["run_id"], &again["duplicate"]), (&json!(blue), &json!(true)), "{again}");
 
@@ -115,10 +116,11 @@ async fn what_waits_can_be_said_otherwise_and_what_was_begun_cannot() {
     let admitted = ann.until(of(&runs[2], "TURN_ADMITTED")).await.expect("an admission");
     let told = (&admitted["strategy"], &admitted["position"], &admitted["replaces"]);
     assert_eq!(told, (&"queued".into(), &json!(1), &json!(runs[0])), "{admitted}");
-    // The same again is the same.
+    // A repeat with the same message id is a duplicate.
     let again = ann.ask("r4", better).await.expect("an answer");
     assert_eq!((&again["run_id"], &again["duplicate"]), (&json!(runs[2]), &json!(true)), "{again}");
-    // In another session nothing is replaced, and what has begun can only be added to.
+    // A run of another session cannot be replaced, and a message that replaces a running turn is treated as
+    // steering.
     let mut elsewhere = say("s2", "m5", "hello");
     elsewhere["replaces"] = runs[1].as_str().into();
     let elsewhere = ann.ask("r5", elsewhere).await.expect("an answer");
@@ -140,7 +142,7 @@ async fn what_waits_can_be_said_otherwise_and_what_was_begun_cannot() {
     assert_eq!(asked, ["long", "hello", "a typo", "the last"]);
 }
 
-/// Killed between what it handed over and the receipt; the next owner hands it over again.
+/// The owner is killed between passing on the message and its receipt; the next owner passes the message on again.
 ///
 /// Covers: ST-9, G3, EV-A2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,8 +198,8 @@ fn p99(mut waits: Vec<Duration>) -> Duration {
     waits[waits.len() * 99 / 100]
 }
 
-/// How long from a word until it is accepted, and until its agent has said that it has it. The goal is 5 ms between the
-/// two; what is held here leaves room for other tests beside it.
+/// Measures the time until a message is accepted and until its agent has acknowledged it. The goal is 5 ms between
+/// the two; the limit here leaves room for tests that run in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receipt_comes_soon_after_the_acceptance() {
     let ((agents, _steers), dir) = (agents().await, TempDir::new().expect("a directory"));

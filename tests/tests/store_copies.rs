@@ -1,4 +1,5 @@
-//! Looking at a store and copying it, in use or not: what is found, and what is never touched.
+//! Tests checking and copying the embedded store, in use or not: damage is found, and the original is never
+//! changed.
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ fn options() -> Options {
     Options::new(Arc::new(|| DAWN), Arc::new(|fault| panic!("{fault}")))
 }
 
-/// A store with something of everything in it.
+/// Fills a store with records of every kind, and checks it.
 fn fill(dir: &Path, ops: usize) -> Report {
     let (answer, answers) = channel();
     let sink = Arc::new(move |op: Op, result| drop(answer.send((op, result))));
@@ -38,15 +39,15 @@ fn read(dir: &Path) -> Vec<u8> {
     std::fs::read(dir.join(FILE)).expect("read")
 }
 
-/// Bits of the file are turned one at a time. What is found need not be every one of them: some lie where
-/// nothing is kept. But where nothing is found, nothing is missing.
+/// Flips single bits of the file. Not every flipped bit must be found, because some bytes are unused; but if no
+/// damage is reported, no data is missing.
 #[test]
 fn a_turned_bit_is_found_or_harmless() {
     let dir = tempfile::tempdir().expect("a directory");
     let whole = fill(dir.path(), 400);
     let before = read(dir.path());
     let (mut rng, mut found) = (Rng::from_number(5), 0);
-    // Everywhere, and each byte of the header, where it says which commit is the last.
+    // Random places, and each byte of the header, which names the last commit.
     let anywhere = std::iter::repeat_with(|| rng.below(before.len() as u64) as usize).take(300);
     let places: Vec<usize> = (0..320).chain(anywhere).collect();
     for (n, at) in places.into_iter().enumerate() {
@@ -54,7 +55,7 @@ fn a_turned_bit_is_found_or_harmless() {
         let mut turned = before.clone();
         turned[at] ^= 1 << bit;
         std::fs::write(dir.path().join(FILE), &turned).expect("written");
-        // What a damaged page makes the engine do is caught where the file is read.
+        // Panics of the database engine on a damaged page are caught where the file is read.
         let looked = hush::catch(|| check(dir.path(), &options())).expect("no panic gets out");
         let report = looked.unwrap_or_else(|error| panic!("byte {at} bit {bit}: {error}"));
         if report.damages == 0 {
@@ -68,7 +69,7 @@ fn a_turned_bit_is_found_or_harmless() {
     assert!(found > 20, "only {found} of 300 were found");
 }
 
-/// Every byte of a fact counts.
+/// A flipped bit of a fact is always found.
 #[test]
 fn a_turned_bit_of_a_fact_is_found_and_not_copied() {
     let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
@@ -111,17 +112,17 @@ fn a_copy_is_the_same_and_nothing_is_overwritten() {
     let kept = read(&to);
     assert!(matches!(copy(dir.path(), &to, &options()), Err(OpenError::Occupied { .. })));
     assert!(read(&to) == kept);
-    // Nor anything else that is somebody's.
+    // A directory with any other file is not used either.
     let other = tempfile::tempdir().expect("a directory");
     std::fs::write(other.path().join("letters.txt"), "dear ann").expect("written");
     assert!(matches!(copy(dir.path(), other.path(), &options()), Err(OpenError::Occupied { .. })));
-    // What an earlier try left is no obstacle.
+    // Remains of an earlier attempt do not prevent a copy.
     let tried = tempfile::tempdir().expect("a directory");
     std::fs::write(tried.path().join("turnway.redb.new"), "half").expect("written");
     copy(dir.path(), tried.path(), &options()).expect("copied");
 }
 
-/// What was answered before the copy began is in it; and each copy is whole, whatever goes on.
+/// A copy contains everything answered before the copy began, and is consistent while writes continue.
 #[test]
 fn a_store_in_use_is_copied_as_it_was_at_one_moment() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -138,7 +139,7 @@ fn a_store_in_use_is_copied_as_it_was_at_one_moment() {
         threads.spawn(|| {
             let mut said = 0;
             while !over.load(Ordering::SeqCst) {
-                // A queue's length ahead of the disk, no more: nothing is refused.
+                // At most a hundred operations ahead of the disk, so that none is refused.
                 while said < answered.load(Ordering::SeqCst) + 100 {
                     store.submit(put(said));
                     said += 1;

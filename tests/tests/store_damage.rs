@@ -1,6 +1,5 @@
-//! A damaged data file, and one that is gone: what is closed off, what goes on, and what is never answered.
-//!
-//! `DAMAGE_PLACES` scales it, `DAMAGE_NUMBER` begins elsewhere.
+//! Tests a damaged or missing data file of the embedded store: which sessions are blocked, and that all others
+//! work. `DAMAGE_PLACES` sets the number of damaged places, `DAMAGE_NUMBER` the seed.
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +14,9 @@ use turnway_tests::real::size;
 use turnway_tests::script::{DAWN, Script};
 
 const FILE: &str = "turnway.redb";
-/// More than one page of heads.
+/// Enough sessions for more than one page of session heads.
 const SESSIONS: usize = 60;
-/// A start of a store of a few hundred pages, without optimisation.
+/// Longest time to open a store of a few hundred pages, in an unoptimised build.
 const START: Duration = Duration::from_secs(60);
 
 type Answer = (Op, Result<Reply, StoreError>);
@@ -46,13 +45,13 @@ impl Rig {
         self.answers.recv().expect("an answer").1
     }
 
-    /// What each session is, in the order of their numbers.
+    /// Returns the view of each session, in the order of their numbers.
     fn all(&self) -> Vec<Result<Reply, StoreError>> {
         (0..SESSIONS).map(|n| self.ask(Op::Open { key: key(n) })).collect()
     }
 }
 
-/// The store looks after its file by the clock.
+/// The store checks its file by this clock.
 fn now() -> turnway_core::time::Now {
     use std::sync::OnceLock;
     static BEGAN: OnceLock<Instant> = OnceLock::new();
@@ -73,7 +72,7 @@ fn principal() -> Principal {
     Principal { tenant: TenantId::default_tenant(), user: UserId::local(), operator: false, writes: true }
 }
 
-/// Sessions with inputs in their lanes, and some values.
+/// Fills a store with sessions that have waiting inputs, and with some values.
 fn fill(dir: &Path) {
     let rig = Rig::at(dir);
     let mut script = Script::new(1, false);
@@ -96,19 +95,19 @@ fn is_closed_off(answer: &Result<Reply, StoreError>) -> bool {
     *answer == Ok(Reply::Refused(Refused::Damaged))
 }
 
-/// Marks a file as one whose process died.
+/// Sets the flag of a file whose process died without closing it.
 fn unclose(bytes: &mut [u8]) {
     bytes[9] |= 2;
 }
 
-/// A directory with this file in it.
+/// Creates a directory with this file in it.
 fn with(bytes: &[u8]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join(FILE), bytes).expect("written");
     dir
 }
 
-/// Turned bits and wrong bytes anywhere, in stores that were closed and in such that were not.
+/// Flips bits and changes bytes at random places, in closed and in unclosed stores.
 #[test]
 fn damage_anywhere_leaves_other_sessions_readable() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -151,7 +150,7 @@ fn damage_anywhere_leaves_other_sessions_readable() {
     assert!(closed > 0 && harmless > 0, "{closed} closed off, {harmless} harmless");
 }
 
-/// All that one session is asked, and what others are: the rest of a batch included.
+/// Requests for the damaged session are refused, requests for other sessions in the same batch are not.
 #[test]
 fn a_damaged_session_is_closed_off_alone() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -195,7 +194,7 @@ fn a_damaged_session_is_closed_off_alone() {
     }
     let report = check(damaged.path(), &options()).expect("checked");
     assert!(report.damages == 1 && report.complaints[0].contains("closed off"), "{report:?}");
-    // A copy goes without it and says so; what is repaired is whole.
+    // A copy leaves the damaged session out and reports this; a repaired store has no damage.
     let to = tempfile::tempdir().expect("a directory");
     let copied = copy(damaged.path(), to.path(), &options()).expect("copied");
     assert_eq!((copied.left_out, copied.damages, copied.sessions), (1, 0, SESSIONS as u64 - 1));
@@ -211,7 +210,7 @@ fn a_damaged_session_is_closed_off_alone() {
     }
 }
 
-/// Whoever still holds the store keeps nothing open: a copy that is being made is broken off.
+/// Closing the store marks its file as closed even while the store handle exists; a copy under way is aborted.
 #[test]
 fn a_closed_store_needs_no_repair() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -247,7 +246,7 @@ fn a_file_that_is_gone_is_noticed_and_nothing_counts() {
         }),
     ];
     for (name, harm) in harms {
-        // Once with nothing to do, and once with a write that comes before anybody has looked.
+        // Once on an idle store, and once with a write before the next periodic check.
         for is_idle in [true, false] {
             let parent = tempfile::tempdir().expect("a directory");
             let dir = parent.path().join("data");

@@ -1,5 +1,6 @@
-//! Tool runners that serve several tenants, as machines: the gateway's [`Shop`] and the runner's [`Toolbox`], with the texts
-//! between them, under random orders of tenants whose sessions, runs and arguments have equal ids.
+//! Tests tool runners that serve several tenants, as state machines: the gateway's [`Shop`] and the runner's
+//! [`Toolbox`], with the messages between them, under random requests of tenants with equal session, run and
+//! argument ids.
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,20 +45,20 @@ fn allowed() -> Allowed {
     Allowed::from([("sleep".to_owned(), program)])
 }
 
-/// A gateway and a runner that are connected, and what should be true of their processes.
+/// A gateway and a runner that are connected, and the expected state of their processes.
 struct World {
     now: Now,
     shop: Shop,
     toolbox: Toolbox,
     rng: Rng,
     journal: Vec<Record>,
-    /// Each action's session and tool.
+    /// Session and tool of each action.
     actions: BTreeMap<EventId, (SessionKey, &'static str)>,
-    /// Each process that was started.
+    /// Processes that were started.
     processes: BTreeSet<EventId>,
-    /// The process that each kill of the right session was about.
+    /// Process of each kill by its own session.
     kills: BTreeMap<EventId, EventId>,
-    /// Which actions have ended.
+    /// Results of the ended actions.
     ended: BTreeMap<EventId, Value>,
 }
 
@@ -90,7 +91,7 @@ impl World {
         self.drain();
     }
 
-    /// The runner ends and another one with its journal comes: all that ran is over.
+    /// Replaces the runner by a new one with the same journal: all running processes have ended.
     fn restart(&mut self) {
         self.shop.handle_input(self.now, shop::Input::Left { connection: 1 });
         let lines: Vec<String> =
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    /// A name of a process: bare, of its own session, or of another tenant's session.
+    /// Returns a name of a process: the bare id, or the id qualified with its session.
     fn named(&mut self, id: EventId) -> String {
         let owner = self.actions[&id].0.clone();
         match self.rng.below(2) {
@@ -163,7 +164,7 @@ impl World {
         self.actions[&process].0 == *key
     }
 
-    /// A session is told of its own processes that run, and of no others.
+    /// A session is told of its own running processes, and of no others.
     fn list(&mut self, key: &SessionKey) {
         let id = self.ask(key, "process.status", &json!({}));
         let running = self.ended[&id]["result"]["running"].as_array().expect("a list").clone();
@@ -173,7 +174,7 @@ impl World {
         assert_eq!(told, own.map(EventId::to_string).collect());
     }
 
-    /// A process ends where its own session wants it to, and nowhere else.
+    /// A process can be ended by its own session only.
     fn kill(&mut self, key: &SessionKey, about: EventId) {
         let (is_own, ran) = (self.is_own(key, about), !self.ended.contains_key(&about));
         let args = json!({"process_id": self.named(about)});
@@ -186,7 +187,7 @@ impl World {
         }
     }
 
-    /// Carries all that the two say to each other, as texts.
+    /// Passes all messages between the two machines, as text.
     fn drain(&mut self) {
         loop {
             if let Some(output) = self.shop.poll_output() {
@@ -270,7 +271,8 @@ fn sessions_of_equal_ids_share_no_process() {
     assert!(kills > 100, "kills were tried: {kills}");
 }
 
-/// A journal of an earlier release has bare session ids: what it says of an action of any tenant is still told.
+/// The journal of an earlier release has bare session ids: its record of an action is still reported, for any
+/// tenant.
 #[test]
 fn a_journal_of_an_earlier_release_is_read() {
     let mut world = World::new(1);

@@ -1,5 +1,5 @@
-//! Tenants whose sessions, users, messages and actions have equal ids, on a real node with an agent behind HTTP, an agent
-//! that dials in and a real tool runner: nothing of one tenant reaches another, and clients see bare ids only.
+//! Tests tenants with equal session, user, message and action ids on a real node with an HTTP agent, a dial-in
+//! agent and a real tool runner: no data of one tenant reaches another, and clients see bare ids only.
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,23 +17,23 @@ const TENANTS: [&str; 3] = ["default", "acme", "evil"];
 const SEEDS: u64 = 3;
 const STEPS: usize = 24;
 
-/// A client of one tenant: its user `ann`, whose session and messages are called as those of the others.
+/// A client of one tenant: user `ann`, whose session and messages have the same names in all tenants.
 struct Client {
     tenant: &'static str,
     wire: Wire,
     key: Key,
-    /// All that it was sent.
+    /// All messages that the client has received.
     seen: Vec<String>,
     turns: usize,
-    /// What it has said to the agent behind HTTP.
+    /// Texts sent to the HTTP agent.
     said: Vec<String>,
-    /// Processes of its session that run.
+    /// Running processes of the client's session.
     running: Vec<String>,
-    /// Qualified names that its user has written.
+    /// Qualified names that the user has sent.
     named: Vec<String>,
 }
 
-/// What the agents have at hand, by the names that they are told.
+/// Conversations that the agents keep, by the session id that they receive.
 #[derive(Debug, Default)]
 struct Memory {
     by_session: Mutex<BTreeMap<String, Vec<String>>>,
@@ -49,8 +49,8 @@ struct World {
     _dir: TempDir,
 }
 
-/// As the documentation advises: an agent that wants the conversation keeps it by `session_id`. What begins with `!` is an
-/// action to ask for.
+/// Plays an agent that keeps the conversation by `session_id`, as the documentation advises. A text that begins
+/// with `!` is an action to request.
 fn script(memory: &Arc<Memory>) -> impl Fn(Invocation) -> Reply + Send + Sync + 'static {
     let memory = Arc::clone(memory);
     move |asked: Invocation| {
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// The same run, asked of an agent that has dialed in: it may name the run in either form.
+    /// Runs a turn with the dial-in agent, which may name the run in either form.
     async fn dialed_in(&mut self, at: usize) {
         let client = &mut self.clients[at];
         let (id, run) = client.ask("d", "hello").await;
@@ -168,7 +168,7 @@ impl World {
         );
     }
 
-    /// What the agent behind HTTP was asked names the tenant.
+    /// Requests to the HTTP agent name the tenant.
     fn check_journal(&self) {
         for asked in self.agents.journal() {
             let tenant = asked.context["tenant"].as_str().expect("a tenant");
@@ -179,13 +179,13 @@ impl World {
     }
 }
 
-/// What stands before the names of a tenant.
+/// Returns the prefix of a tenant's qualified names.
 fn prefix(tenant: &str) -> String {
     if tenant == "default" { String::new() } else { format!("{tenant}~") }
 }
 
 impl Client {
-    /// Says something to an agent; its request id, and the run. The ids are the same in all tenants.
+    /// Sends a message to an agent; returns its request id and its run. The ids are the same in all tenants.
     async fn ask(&mut self, agent: &str, text: &str) -> (String, String) {
         self.turns += 1;
         let id = format!("m{}", self.turns);
@@ -209,13 +209,14 @@ impl Client {
         }
     }
 
-    /// The data of the next fact of this name that fits.
+    /// Returns the data of the next fact of this name that fits.
     async fn event(&mut self, name: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let fact = self.until(|message| message["name"] == name && fits(&message["data"])).await;
         fact["data"].clone()
     }
 
-    /// The agent that keeps the conversation by `session_id` has its own, and nothing of other tenants.
+    /// The agent that keeps the conversation by `session_id` returns this tenant's conversation and nothing of
+    /// other tenants.
     async fn remembers(&mut self) {
         let text = format!("{}-{}", self.tenant, self.turns);
         self.said.push(text.clone());
@@ -225,7 +226,7 @@ impl Client {
         self.until(|message| message["type"] == "done" && message["run_id"] == run).await;
     }
 
-    /// Has the agent do something; the data of the first fact of this name about it.
+    /// Makes the agent request an action; returns the data of the first fact of this name about the action.
     async fn act(&mut self, tool: &str, args: Value, name: &str) -> Value {
         let action = json!({"tool": tool, "args": args, "action_id": "a1"});
         let (_, run) = self.ask("h", &format!("!{action}")).await;
@@ -247,7 +248,7 @@ impl Client {
         assert_eq!(told, own, "{}", self.tenant);
     }
 
-    /// All that it was sent, and all that it may read, has bare ids.
+    /// All received messages and all readable pages have bare ids.
     async fn check(&self, node: &Node) {
         let web = Web::new(node.http, None).key(&self.key);
         for path in ["/v1/sessions", &format!("/v1/sessions/{SESSION}/events?limit=500")] {
@@ -262,7 +263,7 @@ impl Client {
         }
     }
 
-    /// Whether a text has a qualified name in it that its user has not written.
+    /// Returns whether a text contains a qualified name that the user has not sent.
     fn names_tenant(&self, text: &str) -> bool {
         let text = self.named.iter().fold(text.to_owned(), |text, named| text.replace(named, ""));
         TENANTS.iter().any(|tenant| text.contains(&format!("{tenant}~")))
@@ -285,8 +286,8 @@ async fn equal_ids_of_tenants_never_meet() {
     }
 }
 
-/// Another user cannot open a session in advance under the name that a named call is going to have: it is another one at
-/// every store, and stays the same at one.
+/// Another user cannot create in advance the session of a call with an idempotency key: the session's name differs
+/// between stores and is stable within one store.
 ///
 /// Covers: ST-35.
 #[tokio::test]
@@ -305,7 +306,7 @@ async fn a_named_call_keeps_a_session_that_nobody_can_guess() {
         let reply = call(&Web::new(node.http, None).key(&key)).await;
         names.push(reply);
     }
-    // A pepper of equal text is one secret; a store without a pepper has its own.
+    // Two nodes with the same pepper derive the same name; a store without a pepper has a secret of its own.
     assert_eq!(names[1], names[3]);
     assert!(names[0] != names[2] && names[0] != names[1] && names[2] != names[1], "{names:?}");
 }
@@ -314,7 +315,7 @@ async fn named_call(node: &Node) -> String {
     call(&Web::new(node.http, Some("ann"))).await
 }
 
-/// The session of a call of this name.
+/// Returns the session of a call with this idempotency key.
 async fn call(web: &Web) -> String {
     let body = json!({"model": "agent/echo", "messages": [{"role": "user", "content": "hi"}]}).to_string();
     let headers = [("content-type", "application/json"), ("idempotency-key", "k1")];

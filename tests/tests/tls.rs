@@ -1,4 +1,4 @@
-//! TLS as clients and operators see it: who can speak, what is shown when, and what it costs.
+//! Tests TLS with real nodes and clients: interoperability, certificate reload, and the memory of idle connections.
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::CertificateDer;
@@ -17,21 +17,21 @@ use turnway_tests::real::tls::{Pair, Trust};
 use turnway_tests::real::wire::{Gone, Wire};
 use turnway_tests::real::{PATIENCE, figure, http, python, size};
 
-/// A node with a certificate of its own.
+/// Starts a node with a certificate of its own.
 async fn node(dir: &TempDir) -> (Node, Pair) {
     let pair = Pair::make(dir.path(), "pair").await;
     let node = Node::start(dir.path(), &[&["--demo"][..], &pair.flags()].concat()).await;
     (node, pair)
 }
 
-/// The value of one sample.
+/// Returns the value of one metric sample.
 async fn sample(node: &Node, name: &str) -> f64 {
     let (_, text) = http::get(node.admin, "/metrics").await.expect("it answers");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
     line.trim().parse().expect("a number")
 }
 
-/// Waits until a sample has a value.
+/// Waits until a sample has at least this value.
 async fn until(node: &Node, name: &str, value: f64) {
     let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(50)));
     while sample(node, name).await < value {
@@ -57,7 +57,7 @@ async fn clients_of_other_makers_speak_it() {
     node.must_run();
 }
 
-/// Our own commands, and what they say where nobody is to be trusted.
+/// The `turnway` commands over TLS, and their errors with an untrusted certificate.
 #[tokio::test]
 async fn the_commands_speak_it() {
     let dir = tempdir().expect("a directory");
@@ -75,7 +75,7 @@ async fn the_commands_speak_it() {
         assert_eq!(stranger.code, Some(69), "{stranger:?}");
         assert!(stranger.err.contains("UnknownIssuer"), "{stranger:?}");
     }
-    // Whoever comes without it hears what is the matter.
+    // A client without TLS gets an explanation.
     let plain = Client::connect(Options::new(format!("ws://{}", node.http))).await;
     let why = plain.err().map(|why| why.to_string()).unwrap_or_default();
     assert!(why.contains("HTTP 400") && why.contains("TLS is spoken here"), "{why}");
@@ -110,8 +110,8 @@ async fn what_is_no_pair_is_told_before_anything_begins() {
     assert_eq!(too_long.code, Some(64), "{too_long:?}");
 }
 
-/// The certificate is replaced while a thousand connections are open: none notices, and whoever comes after
-/// sees the new one; by signal, and then because the files have changed.
+/// The certificate is replaced while a thousand connections are open, first by signal and then by a change of the
+/// files: open connections continue, and new ones get the new certificate.
 ///
 /// Covers: S-25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,7 +138,7 @@ async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
     let newcomer = trust.hello(node.http, "new").await.expect("welcome");
     assert_eq!(newcomer.certificate().as_deref(), Some(&*second.shown()));
 
-    // No signal: a look at the files does it.
+    // Without a signal, the periodic check of the files finds the change.
     let replaced = Instant::now();
     third.put_into(&pair);
     until(&node, "turnway_tls_reloads_total ", 2.0).await;
@@ -201,7 +201,7 @@ async fn a_handshake_has_its_time() {
     let (node, pair) = node(&dir).await;
     let began = Instant::now();
     let mut silent = Vec::new();
-    // Nothing at all; a record that never ends, a byte a second.
+    // One connection sends nothing; the other sends an incomplete record, one byte per second.
     for first in [&[][..], &[22, 3, 1, 2, 0, 1]] {
         let mut stream = TcpStream::connect(node.http).await.expect("a listener");
         stream.write_all(first).await.expect("written");
@@ -223,14 +223,14 @@ async fn a_handshake_has_its_time() {
     let waited = began.elapsed();
     assert!((9..20).contains(&waited.as_secs()), "{waited:?}");
     until(&node, "turnway_tls_handshakes_total{outcome=\"late\"} ", 2.0).await;
-    // Somebody who knows how is let in, and has to say hello like everybody.
+    // A client that completes the handshake in time is admitted, and must still send a hello in time.
     Trust::of([&pair]).hello(node.http, "ann").await.expect("welcome");
     let mut mute = Wire::open_tls(node.http, &Trust::of([&pair])).await.expect("open");
     let gone = mute.until(|_| false).await;
     assert_eq!(gone, Err(Gone::Closed(4408)));
 }
 
-/// Large messages, and messages in too many pieces, are the same in TLS.
+/// Size limits of messages are the same over TLS.
 #[tokio::test]
 async fn large_messages_pass_and_larger_ones_do_not() {
     let dir = tempdir().expect("a directory");
@@ -243,7 +243,7 @@ async fn large_messages_pass_and_larger_ones_do_not() {
     assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4413)));
 }
 
-/// What an idle connection costs, with everything that TLS needs: at most 18 KiB, of the node's own memory.
+/// An idle TLS connection, with all its state, takes at most 18 KiB of the node's resident memory.
 ///
 /// Covers: G-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -268,7 +268,7 @@ async fn an_idle_connection_is_small() {
     let each = loop {
         pace.tick().await;
         let each = node.resident_kib().saturating_sub(before) * 1024 / wires.len() as u64;
-        // Sessions are let go and buffers given back once they have rested for a while.
+        // Sessions are unloaded and buffers are freed after some idle time.
         if each <= BYTES_MAX || begun.elapsed() > 2 * PATIENCE {
             break each;
         }
@@ -291,11 +291,12 @@ fn what_it_is_made_of_has_no_known_holes() {
         ("rustls-webpki", "0.103.13"),
         ("aws-lc-rs", "1.19.0"),
         ("bytes", "1.11.1"),
-        // Gaps in streams, transport parameters, retries; ids and paths are bounded since long before.
+        // Fixes for stream gaps, transport parameters and retry; earlier versions already bound connection ids and
+        // paths.
         ("quinn-proto", "0.11.19"),
         ("h2", "0.4.16"),
         ("tracing-subscriber", "0.3.20"),
-        // For other systems; on Linux it is not even linked, as deny.toml has it.
+        // Used on other systems only; deny.toml keeps it from being linked on Linux.
         ("ring", "0.17.12"),
     ] {
         let found = version(name).unwrap_or_else(|| panic!("{name} is not in the lock file"));

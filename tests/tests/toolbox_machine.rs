@@ -1,4 +1,5 @@
-//! A tool runner's own side, by script: what it is asked, what it does once, and what it says of that.
+//! Tests the tool runner's state machine by scripts: requests in, recorded and executed once, and the messages and
+//! records out.
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use turnway_core::protocol::json::Json;
 use turnway_core::time::{Millis, Now};
 use turnway_tests::laws::{Step, laws};
 
-/// When everything is asked for, by the gateway's clock, which is not the runner's.
+/// Time of all requests, by the gateway's clock, which differs from the runner's.
 const TS: u64 = 50_000_000;
 
 fn allowed() -> Allowed {
@@ -33,7 +34,7 @@ fn allowed() -> Allowed {
     Allowed::from([("make".to_owned(), program(2)), ("one".to_owned(), program(1))])
 }
 
-/// The action of this number.
+/// Returns the id of the action with this number.
 fn id(n: &str) -> EventId {
     EventId::new(Millis(TS), u128::from(n.parse::<u8>().expect("a number")) << 112)
 }
@@ -45,11 +46,11 @@ fn execute(n: &str, tool: &str, args: Value, session: &str, wait_ms: u64) -> Inp
     Input::Heard(0, Told::Execute(Box::new(asked)))
 }
 
-/// What a word of a script stands for: what the gateway says in small letters, what happens here in capitals.
+/// Parses one step of a script: messages of the gateway are in lower case, events at the runner in upper case.
 fn input(words: &str) -> Input {
     let process = |n| json!({"process_id": id(n)});
     if let Some(words) = words.strip_prefix("1:") {
-        // Another node says so, or comes, or leaves.
+        // A step of the second connected node.
         return match input(words) {
             Input::Heard(_, told) => Input::Heard(1, told),
             Input::Opened(_) => Input::Opened(1),
@@ -113,7 +114,7 @@ fn input(words: &str) -> Input {
     }
 }
 
-/// Which action's name this is.
+/// Returns the number of an action's id.
 fn number(id: EventId) -> u8 {
     let number = (1..=99).find(|n: &u8| self::id(&n.to_string()) == id);
     number.unwrap_or_default()
@@ -158,7 +159,7 @@ fn said(text: &str) -> String {
     }
 }
 
-/// Plays a script; `+N` lets N ms pass, waking it on time.
+/// Plays a script; `+N` advances the time by N ms and fires timers when they are due.
 fn play_on(machine: &mut Toolbox, now: &mut Now, script: &str) -> (String, Vec<Record>) {
     let (mut told, mut records) = (Vec::new(), Vec::new());
     let mut drain = |machine: &mut Toolbox, told: &mut Vec<String>| {
@@ -212,7 +213,7 @@ fn an_action_is_recorded_then_done_once() {
     check("OPEN; spawn 1; UP 1; EXIT 1 3", "+1; SPAWN 1 all; invoked; -1; 1 exit_code; ping");
     check("OPEN; spawn 1; UP 1; DIE 1", "+1; SPAWN 1 all; invoked; -1; 1 signal; ping");
     check("OPEN; query 1; old 2", "1 unknown_action; 2 unknown_action");
-    // What was never begun knows nothing of an end.
+    // An event of an action that was never begun has no effect.
     check("OPEN; EXIT 1 0; UP 1; PRINT 1 x; cancel 1", "");
 }
 
@@ -253,7 +254,7 @@ fn a_process_is_looked_at_and_stopped_by_its_own_session() {
         "OPEN; spawn 1; signal 2 1 USR1; pong; signal 3 1 STOP; pong; signal 4 1 SIGKILL; pong; DIE 1",
         "+1; SPAWN 1 all; -2; USR1 1; 2 signaled; ping; -3; 3 bad_args; ping; -4; KILL 1; 4 signaled; ping; -1; 1 killed; ping",
     );
-    // Asked again it does nothing again.
+    // A repeated signal action does not signal again.
     check(
         "OPEN; spawn 1; signal 2 1 USR1; pong; signal 2 1 USR1",
         "+1; SPAWN 1 all; -2; USR1 1; 2 signaled; ping; 2 signaled; ping",
@@ -301,7 +302,7 @@ fn a_result_is_said_until_it_was_read() {
         "spawn 1; EXIT 1 0; OPEN; CLOSE; OPEN; pong; CLOSE; OPEN",
         "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping",
     );
-    // What is said after the question is asked about with the next one.
+    // Messages behind the ping are acknowledged with the next ping.
     check(
         "OPEN; tool 1 a; tool 2 a; pong; CLOSE; OPEN; pong",
         "-1; 1 unknown_tool; ping; -2; 2 unknown_tool; ping; 2 unknown_tool; ping",
@@ -313,7 +314,7 @@ fn a_result_is_said_until_it_was_read() {
     assert_eq!(told.matches("unknown_tool").count(), 80);
 }
 
-/// In a fleet it is connected to several nodes. Whoever asks for an action, or what has become of it, owns its session.
+/// A runner may be connected to several nodes. The node that sends or queries an action owns its session.
 ///
 /// Covers: EV-A2, EV-E5, EV-N5.
 #[test]
@@ -322,7 +323,7 @@ fn who_asks_last_is_told() {
         "OPEN; 1:OPEN; spawn 1; UP 1; PRINT 1 ab; +50; 1:query 1; PRINT 1 c; +50; EXIT 1 0; 1:pong",
         "+1; SPAWN 1 all; invoked; 2@0; 1:invoked; 1:1@2; -1; 1:1 exited; 1:ping",
     );
-    // Its owner is lost while it runs: nobody else is told before it asks.
+    // The owner is lost while the action runs: no other node gets the result before it queries the action.
     check(
         "OPEN; 1:OPEN; spawn 1; UP 1; CLOSE; EXIT 1 0; 1:query 1; 1:pong; OPEN",
         "+1; SPAWN 1 all; invoked; -1; 1:1 exited; 1:ping",
@@ -335,7 +336,7 @@ fn who_asks_last_is_told() {
         "OPEN; 1:OPEN; tool 1 a; 1:tool 2 a; 1:pong",
         "-1; 1 unknown_tool; ping; -2; 1:2 unknown_tool; 1:ping",
     );
-    // What is to be heard by who is not there keeps nobody.
+    // An unacknowledged result for a lost node does not keep the runner from exiting.
     check("OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; LEAVE 0", "+1; SPAWN 1 all; -1; 1 exited; ping; LEFT");
 }
 
@@ -352,7 +353,7 @@ fn who_comes_after_it_knows_what_it_has_begun() {
         told,
         "SWEEP 1; -1; 1 abnormal_exit; ping; 1 abnormal_exit; 2 exited; 2 exited; 3 unknown_tool; 4 unknown_action; 5 exited"
     );
-    // However it is written down, it says the same; and the one after that has nothing to stop.
+    // The journal and its compacted form give the same answers, and the compacted form leaves no process to stop.
     let whole: Vec<Record> = records.into_iter().chain(more).collect();
     let short: Vec<Record> = Toolbox::new(allowed(), whole).records().collect();
     assert_eq!(short.len(), 3);

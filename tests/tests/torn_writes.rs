@@ -1,14 +1,12 @@
-//! Whatever was acknowledged survives a power cut at any call, in recovery too, and nothing is half
-//! there.
+//! Tests that acknowledged writes survive a power cut at any call, in recovery too, and that no write is half
+//! applied. `TORN_HISTORIES` sets the number of histories, `TORN_SEED` the first seed; `--profile sim` runs faster.
 //!
 //! Covers: G-19, MP-D7.
-//!
-//! `TORN_HISTORIES` scales it, `TORN_SEED` begins elsewhere; `--profile sim` makes it quick.
 use std::thread;
 use std::time::Instant;
 use turnway_tests::torn::{self, Tally, Violation};
 
-/// Histories of a lying disk within which the checker must have noticed.
+/// Histories on a disk that ignores syncs within which the checker must have found lost data.
 const LIES: u64 = 100;
 
 fn number(name: &str, default: u64) -> u64 {
@@ -49,12 +47,12 @@ fn what_was_acknowledged_survives_power_cuts() {
     if let Some((seed, violation)) = violations.first() {
         panic!("TORN_SEED={seed} TORN_HISTORIES=1: {}", violation.0);
     }
-    // A harness that never cuts where it hurts proves nothing.
+    // Cuts must have happened in recovery, and with writes kept and lost; otherwise the test proves little.
     let often = count / 10;
     assert!(tally.cuts_in_recovery >= often && tally.kept >= often && tally.lost >= often);
 }
 
-/// Whether it lies always, so that hardly anything can be opened again, or once in a while.
+/// The disk ignores all syncs, so that hardly any file can be opened again, or only some.
 #[test]
 fn a_disk_that_lies_about_syncs_is_found_out() {
     for lies in [100, 20, 5, 1] {

@@ -1,5 +1,5 @@
-//! Calls between nodes (protocol.md §1.6) on a bus that loses, doubles and delays: every word arrives once and in its
-//! order, or both nodes find out that the call is lost.
+//! Tests remote attempts between nodes (protocol.md §1.6) as state machines, on a bus that loses, duplicates and
+//! delays messages: every message arrives once and in order, or both nodes notice that the call is lost.
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use turnway_bindings::dialin::Word;
@@ -20,7 +20,7 @@ use turnway_tests::laws::{Step, laws};
 
 const OWNER: NodeId = NodeId(1);
 const HOME: NodeId = NodeId(2);
-/// The bus tells in steps of this.
+/// Step of the simulated time.
 const TICK: Duration = Duration::from_millis(50);
 
 fn agent() -> AgentId {
@@ -74,16 +74,16 @@ fn one(has_room: bool) -> Serving {
     Serving { connections: 1, open: 0, has_room }
 }
 
-// === a world of two nodes ===
+// === simulated pair of nodes ===
 
-/// What the bus does to words between the two nodes.
+/// Faults of the bus between the two nodes.
 #[derive(Clone, Copy)]
 struct Bus {
-    /// Lost, of a thousand.
+    /// Lost messages per thousand.
     lost: u64,
-    /// Said twice.
+    /// Duplicated messages per thousand.
     doubled: u64,
-    /// Late by up to so many ticks: then they may overtake each other.
+    /// Longest delay in ticks; delayed messages may overtake each other.
     late: u64,
 }
 
@@ -93,19 +93,19 @@ struct World {
     now: Mono,
     rng: Rng,
     bus: Bus,
-    /// Nothing passes, not even what a node says to itself.
+    /// No message passes, not even a node's messages to itself.
     away: bool,
-    /// A node that is gone: nobody listens at it.
+    /// A node that is gone and receives nothing.
     gone: Option<NodeId>,
     nodes: BTreeMap<NodeId, Trunk>,
     mail: VecDeque<(u64, NodeId, NodeId, TrunkWords)>,
     tick: u64,
-    /// What each agent has been ordered and still has to say, at its node.
+    /// State of each agent at the remote node.
     agents: BTreeMap<Call, Agent>,
-    /// What the owner's attempts have heard.
+    /// Messages that the owner's attempts have received.
     heard: BTreeMap<u64, Heard>,
     rings: u64,
-    /// Attempts take nothing of what waits for them.
+    /// Attempts take none of their waiting messages.
     stuck: bool,
 }
 
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// Lets one tick pass: mail arrives, attempts take what waits, agents say something, timers ring.
+    /// Advances one tick: messages arrive, attempts take waiting messages, timers fire.
     fn pass(&mut self) {
         self.tick += 1;
         self.now = self.now + TICK;
@@ -237,7 +237,7 @@ impl World {
         let waiting = heard.map(|(call, it)| (*call, std::mem::take(&mut it.waiting)));
         for (call, words) in waiting.collect::<Vec<_>>() {
             (0..words).for_each(|_| self.tell(OWNER, Input::Passed(call)));
-            // Whoever has taken the last word listens no longer.
+            // An attempt that has taken the last message hangs up.
             if self.heard[&call].ends == ["done"] {
                 self.tell(OWNER, Input::Hang(call));
             }
@@ -257,12 +257,12 @@ impl World {
         self.tell(OWNER, Input::Begin { call, to: HOME, invoke: invoke(call) });
     }
 
-    /// Each agent says as much as it has room for, up to so many words, and then that it is done.
+    /// Makes each agent send text as long as there is room, up to this many messages, and then `done`.
     fn speak(&mut self, words: u64) {
         for call in self.agents.keys().copied().collect::<Vec<_>>() {
             loop {
                 let agent = self.agents.get_mut(&call).expect("an agent");
-                // That it was placed is the first of what was passed on.
+                // The placement confirmation is the first message that is passed on.
                 let waiting = agent.said + 1 - agent.passed;
                 if agent.over || agent.hung || waiting >= limits::TRUNK_UNTAKEN_MAX as u64 {
                     break;
@@ -369,7 +369,7 @@ fn whoever_sleeps_is_given_up() {
     let mut world = World::new(1, GOOD);
     world.begin(1);
     (0..10).for_each(|_| world.pass());
-    // Its words are lost, and it is spoken to.
+    // The node's messages are lost, while messages to the node arrive.
     world.bus.lost = 1000;
     let mut own = world.time().mono;
     for _ in 0..130 {
@@ -424,7 +424,7 @@ fn nodes_say_which_agents_they_have() {
     world.pass();
     assert_eq!(best(&world), None);
     world.tell(HOME, Input::Serving(agent(), one(true)));
-    // It says so again and again, and is forgotten when it does not.
+    // The announcement is repeated; without repetition it expires.
     (0..300).for_each(|_| world.pass());
     assert_eq!(best(&world), Some(HOME));
     world.tell(HOME, Input::Leaving);
@@ -463,7 +463,7 @@ fn it_keeps_the_laws() {
     assert_eq!(ended, 2, "{outputs:?}");
 }
 
-/// An order that no frame holds ends its call with the reason, and is not said again for as long as the run may take.
+/// An order too large for a frame ends its call with the reason, instead of being repeated for the whole run.
 ///
 /// Covers: S-14, issue 23 E17.
 #[test]
@@ -483,7 +483,7 @@ fn an_order_too_large_for_a_frame_ends_its_call() {
         Output::Lost(1),
     ];
     assert_eq!((told.as_slice(), trunk.calls()), (expected.as_slice(), (0, 0)));
-    // One that just fits is said, and fits a frame.
+    // An order that just fits is sent, and fits a frame.
     let mut fits = invoke(2);
     fits.message.content = Content::Text("x".repeat(limits::FRAME_BYTES_MAX - 2000));
     trunk.handle_input(now, Input::Begin { call: 2, to: HOME, invoke: fits });
@@ -495,7 +495,7 @@ fn an_order_too_large_for_a_frame_ends_its_call() {
     assert_eq!((packer.finish().1, trunk.calls()), (0, (1, 0)));
 }
 
-/// What a text looks like on the way is nobody's to read in a log (S-38).
+/// Message text must not appear in debug output (S-38).
 #[test]
 fn no_text_is_printed() {
     let mut trunk = Trunk::new(OWNER);

@@ -1,5 +1,5 @@
-//! What must hold while a node is busy: it leaves without failing a turn, clients that do not read cost little
-//! and slow nobody, a cancel is quick, and so is the receipt of what an agent is handed meanwhile. `./test long under_load` at full size.
+//! Tests a busy node: a drain fails no turn, clients that do not read cost little and delay no others, and cancels
+//! and steering receipts are quick. `./test long under_load` runs the full size.
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use turnway_tests::real::steers::Steers;
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
-/// What an answer of the agents here takes.
+/// Duration of one answer of the slow agents.
 const ANSWER: Duration = Duration::from_secs(2);
-/// From a cancel until its agent's request is closed, in 99 of 100 (G-17).
+/// Time from a cancel until the agent's request is closed, 99th percentile (G-17).
 const CANCELLED_WITHIN: Duration = Duration::from_millis(100);
-/// Between two pieces of it.
+/// Time between two pieces of an answer.
 const PIECE: Duration = Duration::from_millis(50);
 
-/// An agent that takes its time, at a steady pace.
+/// Starts an agent that answers slowly, at a steady pace.
 async fn slow_agent() -> Agents {
     Agents::start(|_| {
         Reply::speak(|voice| async move {
@@ -38,7 +38,7 @@ async fn slow_agent() -> Agents {
     .await
 }
 
-/// One turn to its end: how long that took, and how it ended.
+/// Runs one turn to its end; returns its duration and its `done` message.
 async fn turn(to: SocketAddr, round: &str, n: usize, begun: mpsc::Sender<()>) -> (Duration, Value) {
     let session = format!("{round}-{n}");
     let mut wire = Wire::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
@@ -51,7 +51,7 @@ async fn turn(to: SocketAddr, round: &str, n: usize, begun: mpsc::Sender<()>) ->
     (since.elapsed(), done)
 }
 
-/// So many turns at once; once all of them speak, `then` is done. How long each took.
+/// Runs this many turns at once; runs `then` once all of them have text. Returns their durations.
 async fn turns(
     to: SocketAddr,
     round: &'static str,
@@ -137,8 +137,8 @@ async fn a_cancel_reaches_the_agent_at_once() {
     assert!(p99 <= CANCELLED_WITHIN, "{p99:?}");
 }
 
-/// Eight things that are said to an agent while it answers, and then that it may end; how long each took until it was
-/// accepted, and until the agent's receipt was seen.
+/// Sends eight steering messages to an agent that answers, and a last one that lets the agent end; returns the
+/// times until each was accepted and until its receipt arrived.
 async fn interject(wire: &mut Wire, session: &str, round: usize) -> Vec<(Duration, Duration)> {
     let host = wire.ask(&format!("{round}-host"), invoke(session, "held", "hi")).await.expect("an answer");
     wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
@@ -164,7 +164,7 @@ async fn interject(wire: &mut Wire, session: &str, round: usize) -> Vec<(Duratio
 /// Covers: ST-7, EV-T6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receipt_comes_five_milliseconds_after_the_acceptance() {
-    /// What 99 of 100 receipts may take longer than 99 of 100 acceptances.
+    /// Allowed difference between the 99th percentiles of receipts and of acceptances.
     const LATER: Duration = Duration::from_millis(5);
     let steers = Arc::new(Steers::default());
     let heard = Arc::clone(&steers);
@@ -201,7 +201,7 @@ async fn a_receipt_comes_five_milliseconds_after_the_acceptance() {
     assert!(receipts.1 <= accepted.1 + LATER, "{receipts:?}, {accepted:?}");
 }
 
-/// The 99th percentile of one small turn after the other, for as long as `meanwhile` takes.
+/// Returns the 99th percentile of small turns, one after the other, for as long as `meanwhile` takes.
 async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output = ()>) -> Duration {
     let mut wire = Wire::hello(to, user, vec![]).await.expect("welcome");
     let (mut took, mut meanwhile) = (Vec::new(), std::pin::pin!(meanwhile));
@@ -217,7 +217,7 @@ async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output =
     quantile(&mut took, 0.99)
 }
 
-/// Everything that is said in this session while it takes its time, read by one client.
+/// Reads all text of a slow turn in this session.
 async fn reader(to: SocketAddr, session: String, bytes: usize) {
     let mut wire = Wire::hello(to, "ann", vec![]).await.expect("welcome");
     let (said, done) = wire.turn(&session, "flood", "m", "hi").await.expect("a turn");
@@ -227,11 +227,11 @@ async fn reader(to: SocketAddr, session: String, bytes: usize) {
 /// Covers: G-16.
 #[tokio::test]
 async fn who_does_not_read_costs_little_and_slows_nobody() {
-    /// What a stalled client may cost, all in all.
+    /// Memory for each stalled client.
     const EACH_KIB: u64 = 64;
-    /// What the answers themselves may cost, while they are made.
+    /// Memory for the answers themselves while they are produced.
     const ANSWERS_KIB: u64 = 48 * 1024;
-    /// More than a socket's buffers swallow, and less than one answer may be.
+    /// More than socket buffers hold, and less than the limit of one answer.
     const ANSWER_BYTES: usize = 7 * 512 * 1024;
     let pieces = 20 * size("STALLED_SECONDS", 5);
     let agents = Agents::start(move |_| {

@@ -1,4 +1,4 @@
-//! A client on Node's `ws`, which every other JavaScript library leans on.
+//! Tests a client that uses `ws` for Node.js, the library on which most JavaScript clients are built.
 //!
 //! Covers: G-22, MP-A0.
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::node::Node;
 
-/// Where `./test` unpacks Debian's package of it, or what `NODE_PATH` names.
+/// Returns the directory of `NODE_PATH`, else the one where `./test` unpacks Debian's package.
 fn library() -> PathBuf {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/node-ws/usr/share/nodejs");
     let library = std::env::var_os("NODE_PATH").map_or(unpacked, PathBuf::from);

@@ -1,8 +1,8 @@
-//! What can be typed after `turnway-bench compare`.
+//! Arguments of `turnway-bench compare`.
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// A system that is compared.
+/// A system in the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum System {
     /// The node beside this binary.
@@ -17,7 +17,7 @@ pub enum System {
     Socketio,
 }
 
-/// What is measured of each.
+/// A property that is measured of each system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Row {
     /// Memory of an idle connection.
@@ -40,7 +40,7 @@ pub enum Row {
     Stall,
 }
 
-/// See [`Mode::Compare`](super::Mode::Compare).
+/// Arguments of [`Mode::Compare`](super::Mode::Compare).
 #[derive(Clone, Debug, Args)]
 pub struct Compare {
     /// Which systems, with commas between them; absent: all that are installed

@@ -1,14 +1,14 @@
-//! What can be typed after `turnway-bench idle`, and after `turnway-bench echo-server`, which it is compared with.
+//! Arguments of `turnway-bench idle`, and of `turnway-bench echo-server`, which it is compared with.
 use super::{Common, duration, pace};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// See [`super::Mode::Idle`].
+/// Arguments of [`super::Mode::Idle`].
 #[derive(Clone, Debug, Args)]
 pub struct Idle {
-    /// Where to, how much, and what becomes of it.
+    /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
     /// Whom to ask
@@ -28,7 +28,7 @@ pub struct Idle {
     pub rest: Duration,
 }
 
-/// See [`super::Mode::EchoServer`].
+/// Arguments of [`super::Mode::EchoServer`].
 #[derive(Clone, Debug, Args)]
 pub struct EchoServer {
     /// Where

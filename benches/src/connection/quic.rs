@@ -1,7 +1,5 @@
-//! A connection of QUIC, heard in one order: a control stream, and a stream for the text of each attempt.
-//!
-//! - `frames`: length and JSON, read from a stream.
-//! - [`order`]: which message comes next.
+//! A QUIC connection whose streams are read in one order: a control stream, and a stream for the text of each
+//! attempt. [`order`] decides which message is next; `frames` reads length and JSON from one stream.
 mod frames;
 mod order;
 
@@ -12,12 +10,12 @@ use quinn::{Connecting, Connection, ConnectionError, SendStream, VarInt};
 use std::future::poll_fn;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// One of them.
+/// A QUIC connection of a load.
 #[derive(Debug)]
 pub(super) struct Quic {
     connection: Connection,
     to: SendStream,
-    /// Said and not sent.
+    /// Queued bytes that have not been sent.
     waiting: Vec<u8>,
     order: Order,
 }
@@ -25,11 +23,11 @@ pub(super) struct Quic {
 // === impl Quic ===
 
 impl Quic {
-    /// The handshake, and the one stream that a client opens; the server sees it with the first message.
+    /// Performs the handshake and opens the client's only stream, which the server sees with the first message.
     pub(super) async fn open(connecting: Connecting, url: &str) -> Result<Self, Lost> {
         let unreachable = |error: ConnectionError| Lost::Unreachable(format!("{url}: {error}"));
         let connection = connecting.await.map_err(|error| match lost(&error) {
-            // It was there, and said why not.
+            // The server was reached, and has given its reason in the close code.
             closed @ Lost::Closed(_) => closed,
             Lost::Unreachable(_) | Lost::Broken(_) | Lost::Silent | Lost::Denied(_) => unreachable(error),
         })?;
@@ -38,7 +36,7 @@ impl Quic {
         Ok(Self { connection, to, waiting: Vec::new(), order })
     }
 
-    /// The next message. Safe to drop and to ask again.
+    /// Returns the next message. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Utf8Bytes, Lost> {
         let Self { connection, order, .. } = self;
         let heard = loop {
@@ -46,7 +44,7 @@ impl Quic {
                 biased;
                 stream = connection.accept_uni() => match stream {
                     Ok(from) => order.add(Frames::new(from)),
-                    // What has come before the end is still to be heard.
+                    // Messages that arrived before the end of the connection are still delivered.
                     Err(_) => break poll_fn(|cx| order.poll(cx)).await,
                 },
                 heard = poll_fn(|cx| order.poll(cx)) => break heard,
@@ -55,12 +53,12 @@ impl Quic {
         match heard {
             Ok(text) => Ok(text),
             Err(Stop::Broken) => Err(Lost::Broken("what the server says is no message".to_owned())),
-            // It says why when it closes the connection.
+            // The reason follows when the server closes the connection.
             Err(Stop::End | Stop::Lost) => Err(lost(&connection.closed().await)),
         }
     }
 
-    /// Says something, once it is flushed.
+    /// Queues a message until the next flush.
     pub(super) fn feed(&mut self, text: &str) -> Result<(), Lost> {
         let length = u32::try_from(text.len()).map_err(|_| Lost::Broken("too long a message".to_owned()))?;
         self.waiting.extend_from_slice(&length.to_be_bytes());
@@ -68,7 +66,7 @@ impl Quic {
         Ok(())
     }
 
-    /// Sends what was said.
+    /// Sends all queued messages.
     pub(super) async fn flush(&mut self) -> Result<(), Lost> {
         let waiting = std::mem::take(&mut self.waiting);
         let sent = self.to.write_all(&waiting).await;
@@ -77,22 +75,22 @@ impl Quic {
         })
     }
 
-    /// Until the server has heard everything.
+    /// Finishes the stream and waits until the server has acknowledged everything.
     pub(super) async fn take_leave(&mut self) {
         if self.to.finish().is_ok() {
             let _ = self.to.stopped().await;
         }
     }
 
-    /// The last word, and it is on its way.
+    /// Closes the connection.
     pub(super) async fn close(self) {
         self.connection.close(VarInt::from_u32(1000), b"");
-        // Another task sends it.
+        // Yields to the task that sends the close frame.
         tokio::task::yield_now().await;
     }
 }
 
-/// How a connection has ended.
+/// Converts an error of the connection.
 fn lost(error: &ConnectionError) -> Lost {
     match error {
         ConnectionError::ApplicationClosed(close) => {

@@ -1,4 +1,4 @@
-//! A connection of WebSocket: all messages in one order.
+//! A WebSocket connection, whose messages have one order.
 use super::MESSAGE_BYTES_MAX;
 use crate::target::Target;
 use crate::trouble::Lost;
@@ -10,17 +10,18 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
-/// A WebSocket over TCP, in TLS or not.
+/// A WebSocket over TCP, with or without TLS.
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// One of them.
+/// A WebSocket connection of a load.
 #[derive(Debug)]
 pub(super) struct WebSocket(Socket);
 
 // === impl WebSocket ===
 
 impl WebSocket {
-    /// The n-th connection: TCP, TLS where the URL says so, and the WebSocket handshake, offering this protocol.
+    /// Opens the n-th connection: TCP, TLS if the URL says so, and the WebSocket handshake with this
+    /// subprotocol.
     pub(super) async fn open(
         target: &Target,
         n: usize,
@@ -51,7 +52,7 @@ impl WebSocket {
         Ok(Self(opened.map_err(|error| Lost::Unreachable(format!("{}: {error}", target.url)))?.0))
     }
 
-    /// The next message. Safe to drop and to ask again.
+    /// Returns the next message. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Utf8Bytes, Lost> {
         loop {
             match self.0.next().await {
@@ -67,17 +68,17 @@ impl WebSocket {
         }
     }
 
-    /// Says something, once it is flushed.
+    /// Queues a message until the next flush.
     pub(super) async fn feed(&mut self, text: String) -> Result<(), Lost> {
         Ok(self.0.feed(Message::text(text)).await?)
     }
 
-    /// Sends what was said.
+    /// Sends all queued messages.
     pub(super) async fn flush(&mut self) -> Result<(), Lost> {
         Ok(self.0.flush().await?)
     }
 
-    /// Says goodbye, and waits for the answer.
+    /// Sends a close frame and waits for the server's.
     pub(super) async fn close(&mut self) {
         self.0.close(None).await.ok();
         while self.0.next().await.is_some_and(|heard| heard.is_ok()) {}

@@ -1,4 +1,5 @@
-//! A lean agent: `POST /invoke`, answered by server-sent events; the first token leaves at once.
+//! Mode `agent`: a lean agent that answers `POST /invoke` by server-sent events; the first token is sent at
+//! once.
 use crate::cli::Agent;
 use crate::mode::announce;
 use crate::mode::echo_server::told_to_stop;
@@ -22,16 +23,16 @@ use tokio::time::{Instant, sleep_until};
 use turnway::cli::Exit;
 use turnway::config::amount::parse_wait;
 
-/// More than a gateway passes on.
+/// Maximum size of a request, more than a gateway passes on.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
-/// Nobody waits for more.
+/// Maximum tokens of an answer.
 const TOKENS_MAX: u32 = 1_000_000;
-/// Tokens of an answer without a pace that leave together, after the first.
+/// Tokens of an unpaced answer that are sent together, after the first.
 const BATCH: u32 = 64;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What it is sent, as far as it matters.
+/// The part of a request's body that matters here.
 #[derive(Deserialize)]
 struct Invocation {
     input_message: Input,
@@ -42,7 +43,7 @@ struct Input {
     content: String,
 }
 
-/// An answer under way.
+/// An answer in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Answer {
     said: u32,
@@ -52,7 +53,7 @@ struct Answer {
     is_over: bool,
 }
 
-/// Serves until it is told to stop, or its time is over.
+/// Serves until the process is told to stop, or the time is over.
 pub async fn run(args: Agent) -> Result<Exit, Trouble> {
     let unavailable = |error| Trouble::Unavailable(format!("{}: {error}", args.listen));
     let listener = TcpListener::bind(args.listen).await.map_err(unavailable)?;
@@ -78,7 +79,7 @@ async fn serve(listener: &TcpListener, args: &Agent) -> std::io::Result<()> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let service = service_fn(move |request| answer(request, unasked));
-        // A gateway that hangs up cancels; that is all there is to it.
+        // A gateway cancels by closing the connection, which needs no handling.
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         tokio::task::spawn_local(async move { connection.await.ok() });
     }
@@ -116,7 +117,7 @@ fn bare(status: StatusCode) -> Response<Body> {
 // === impl Answer ===
 
 impl Answer {
-    /// "count to N every TIME": the first number is how many, the first time between two.
+    /// Parses "count to N every TIME": the first number is the count, the first duration the pace.
     fn asked(self, text: &str) -> Self {
         let mut words = text.split_whitespace();
         let tokens = words.clone().find_map(|word| word.parse().ok()).unwrap_or(self.tokens);
@@ -127,7 +128,7 @@ impl Answer {
         Self { tokens: tokens.min(TOKENS_MAX), pace: pace.unwrap_or(self.pace), ..self }
     }
 
-    /// The next events; none after the end.
+    /// Returns the next events, or `None` after the end.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over {
             return None;
@@ -140,7 +141,7 @@ impl Answer {
         let mut text = String::new();
         for _ in 0..at_once.min(self.tokens - self.said) {
             self.said += 1;
-            // Writing into memory does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "event: delta\ndata: {{\"text\":\"");
             let _ = if self.is_stamped {
                 write!(text, "{:016x} ", stamp())

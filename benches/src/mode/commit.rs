@@ -1,4 +1,4 @@
-//! Single durable commits, one after the other: the price of a promise on this disk, at this moment.
+//! Mode `commit`: single durable commits in sequence, the cost of durability on this disk.
 use crate::cli::Commit;
 use crate::process::{Process, Watch};
 use crate::record::{Count, Measure, Record};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use turnway::cli::Exit;
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("commits");
-/// About a small fact.
+/// Bytes of a value, about the size of a small fact.
 const VALUE_BYTES: usize = 200;
-/// Commits that are not measured: a new file's first ones make it grow.
+/// Commits that are not measured, because the first commits of a new file make it grow.
 const WARM_UP: u64 = 20;
 
-/// Runs it.
+/// Runs the mode.
 pub fn run(args: &Commit) -> Result<Exit, Trouble> {
     let failed = |error: &dyn std::fmt::Display| Trouble::Failed(format!("{}: {error}", args.dir.display()));
     let dir = tempfile::Builder::new().prefix("turnway-bench-").tempdir_in(&args.dir);
@@ -74,7 +74,7 @@ fn measure(file: &Path, duration: Duration, record: &mut Record, own: &Watch) ->
     Ok(lasted)
 }
 
-/// One small value, on the disk when this returns.
+/// Stores one small value; the value is on the disk when this returns.
 fn put(database: &Database, key: u64) -> Result<(), Error> {
     let transaction = database.begin_write()?;
     {

@@ -1,11 +1,6 @@
-//! Turnway beside other systems that pass messages to many connections: the same loads, the same clock, one table.
-//!
-//! - [`peer`]: what a load has to know of a system; one file for each of them implements it.
-//! - [`ground`]: the processes that are started, and ended.
-//! - [`listener`], [`pipeline`], [`mark`]: connections that listen, requests that publish, and the messages.
-//! - [`load`]: paced, or as much as comes through.
-//! - [`rows`], [`loss`], [`stall`]: what is measured.
-//! - [`page`], [`bars`]: what is written of it.
+//! Mode `compare`: Turnway beside other systems that pass messages to many connections, with the same loads and
+//! one clock. [`peer`] is the interface of a system, [`rows`] measures, [`page`] and [`bars`] write the
+//! results.
 pub mod bars;
 pub mod ground;
 pub mod listener;
@@ -35,10 +30,10 @@ use rows::Sizes;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// No row takes longer; what does is stuck.
+/// Maximum duration of a row; a row that takes longer counts as stuck.
 const ROW_MAX: Duration = Duration::from_secs(8 * 60);
 
-/// Runs it. Whatever was started is ended however it leaves.
+/// Runs the mode. All started servers are killed in any case.
 pub async fn run(args: &Compare) -> Result<Exit, Trouble> {
     tokio::select! {
         done = compare(args) => done,
@@ -67,7 +62,7 @@ async fn compare(args: &Compare) -> Result<Exit, Trouble> {
         for (_, column) in &mut columns {
             column.cells.push(Cell::default());
         }
-        // In turns, so that a bad minute of the machine is everybody's.
+        // The systems take turns, so that a bad minute of the machine affects all of them.
         for run in 1..=runs {
             for (peer, column) in columns.iter_mut().filter(|(_, column)| column.version.is_ok()) {
                 let measured = timeout(ROW_MAX, rows::measure(&**peer, &ground, *row, &sizes)).await;
@@ -84,12 +79,12 @@ async fn compare(args: &Compare) -> Result<Exit, Trouble> {
     write(args, &rows, &columns, runs)
 }
 
-/// What was asked for, or all there is.
+/// Returns the requested items, or all if none were requested.
 fn chosen<T: Copy>(asked: &[T], all: &[T]) -> Vec<T> {
     if asked.is_empty() { all.to_vec() } else { asked.to_vec() }
 }
 
-/// The table and the plots. It went well if everything of Turnway that was asked for was measured.
+/// Writes the table and the plots. Succeeds if everything requested of Turnway was measured.
 fn write(args: &Compare, rows: &[Row], columns: &[Named], runs: u8) -> Result<Exit, Trouble> {
     let put = |name: &str, text: &str| {
         let path = args.into.join(name);

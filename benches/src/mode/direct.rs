@@ -1,4 +1,4 @@
-//! The same agent, asked directly: what a turn's first text would take without a node between.
+//! Direct requests to an agent: the first text without a node in between.
 use crate::bell::Bell;
 use crate::record::{Count, Measure};
 use crate::run::Run;
@@ -16,7 +16,7 @@ use std::time::Instant;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// One connection to an agent, kept open as a gateway keeps it.
+/// A connection to an agent, kept open as a gateway keeps it.
 #[derive(Debug)]
 pub struct Direct {
     run: Rc<Run>,
@@ -29,7 +29,7 @@ pub struct Direct {
 // === impl Direct ===
 
 impl Direct {
-    /// Connects, and asks once so that the connection is warm.
+    /// Connects, and sends one request to warm up the connection.
     pub async fn open(run: &Rc<Run>, target: &Target, text: &str) -> Result<Self, Trouble> {
         let body = json!({
             "agent_id": "direct", "session_id": "direct", "run_id": "direct.1",
@@ -43,12 +43,12 @@ impl Direct {
         Ok(direct)
     }
 
-    /// Ring it, and it asks.
+    /// Returns the queue of due times; adding to it makes the client send a request.
     pub fn bell(&self) -> Rc<Bell> {
         Rc::clone(&self.bell)
     }
 
-    /// Asks whenever it is due, until the load is over.
+    /// Sends requests when they are due, until the load is over.
     pub async fn run(mut self) {
         loop {
             if let Some(due) = self.bell.take() {
@@ -65,7 +65,7 @@ impl Direct {
         }
     }
 
-    /// One request; its first text counts.
+    /// Sends one request, and measures its first text.
     async fn ask(&mut self, due: Instant) -> Result<(), Lost> {
         timeout(PATIENCE, self.request(due)).await.map_err(|_| Lost::Silent)?
     }
@@ -100,7 +100,7 @@ async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, Lost> {
     let stream = TcpStream::connect(target.address).await.map_err(|error| unreachable(&error))?;
     stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
-    // Its end is the sender's to notice.
+    // The sender reports how the connection ended.
     tokio::task::spawn_local(async move { connection.await.ok() });
     Ok(sender)
 }

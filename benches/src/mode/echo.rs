@@ -1,4 +1,4 @@
-//! Bare messages, there and back: what every connection costs before anybody has done anything.
+//! Mode `echo`: round trips of bare messages, the basic cost of every connection.
 use crate::bell::Bell;
 use crate::cli::Common;
 use crate::connection::Line;
@@ -14,10 +14,10 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 use turnway::cli::Exit;
 
-/// Messages of one connection under way.
+/// Maximum messages in flight on one connection.
 const OPEN_MAX: usize = 16;
 
-/// A connection and what it has sent.
+/// A connection and the due times of its messages in flight.
 struct Echoes {
     run: Rc<Run>,
     line: Line,
@@ -26,7 +26,7 @@ struct Echoes {
     open: VecDeque<Instant>,
 }
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(common: &Common, size: usize) -> Result<Exit, Trouble> {
     let run = Run::new("echo", Measure::RoundTrip, common)?;
     let text: Rc<str> = wire::words(size).into();

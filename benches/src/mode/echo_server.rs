@@ -1,6 +1,5 @@
-//! A bare echo server: the node's libraries and the node's buffers, and nothing else of the node.
-//!
-//! - `quic`: the same by QUIC.
+//! Mode `echo-server`: an echo server with the node's libraries and buffers, and nothing else of the node. The
+//! submodule `quic` is the same server for QUIC.
 mod quic;
 
 use crate::cli::EchoServer;
@@ -14,7 +13,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 use turnway::cli::Exit;
 use turnway::listen::upgrade::codec;
 
-/// Serves until it is told to stop, or its time is over.
+/// Serves until the process is told to stop, or the time is over.
 pub async fn run(args: EchoServer) -> Result<Exit, Trouble> {
     let over = Instant::now() + args.duration;
     tokio::select! {
@@ -40,19 +39,19 @@ async fn accept(listener: &TcpListener, beat: Option<Duration>) -> std::io::Resu
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let beat = beat.map(|beat| spread(beat, n));
-        // A client that leaves as it likes is no error of ours.
+        // A client may leave at any time, which is no error.
         tokio::task::spawn_local(async move { echo(stream, beat).await.ok() });
     }
     Ok(())
 }
 
-/// Connections of a node do not beat together, which costs it a wake-up for each: neighbours are far from each other,
-/// and none is further than a tenth from the middle.
+/// Spreads the heartbeats of connections, as a node does, because a wake-up for each would cost CPU time:
+/// neighbours are far apart, and none differs by more than a tenth from the interval.
 fn spread(beat: Duration, n: u32) -> Duration {
     beat * (900 + n.wrapping_mul(83) % 201) / 1000
 }
 
-/// What comes together goes back together, as a node does it.
+/// Echoes messages; messages that arrive together are flushed together, as a node does.
 async fn echo(stream: TcpStream, beat: Option<Duration>) -> Result<(), Error> {
     let mut socket = tokio_tungstenite::accept_async_with_config(stream, Some(codec())).await?;
     let mut beats = beat.map(|beat| interval_at(Instant::now() + beat, beat));
@@ -85,7 +84,7 @@ async fn next(beats: &mut Option<Interval>) {
     }
 }
 
-/// SIGTERM or SIGINT.
+/// Waits for SIGTERM or SIGINT.
 pub(super) async fn told_to_stop() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))

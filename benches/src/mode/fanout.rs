@@ -1,4 +1,4 @@
-//! One session with many listeners: what is said once has to be heard by each of them.
+//! Mode `fanout`: one session with many listeners, each of which must receive everything.
 mod hall;
 
 use crate::bell::Bell;
@@ -20,28 +20,28 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use turnway::cli::Exit;
 
-/// How it goes on without a rate.
+/// Description of the closed loop.
 const CLOSED: &str = "closed loop, the next answer when the last listener has heard the end of one";
 
-/// Who speaks and who listens is one user.
+/// User of the speaker and of all listeners.
 const USER: &str = "bench-0";
 
-/// One listener.
+/// A subscriber of the session.
 struct Listener {
     run: Rc<Run>,
     line: Line,
     hall: Rc<RefCell<Hall>>,
-    /// The speaker's bell: the last to hear the end of a turn asks for the next.
+    /// The speaker's queue of due times: the last listener to receive the end of a turn makes the next one due.
     speaker: Rc<Bell>,
     seat: Seat,
     is_stamped: bool,
-    /// Turns whose end it has heard.
+    /// Turns whose end this listener has received.
     ended: u64,
-    /// How many there were, when there will be no more.
+    /// Number of turns, once no more will follow.
     all: watch::Receiver<Option<u64>>,
 }
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(args: Fanout) -> Result<Exit, Trouble> {
     let run = Run::new("fanout", Measure::BehindFirst, &args.common)?;
     let job = Rc::new(stream::job(&args.streaming, false));
@@ -86,7 +86,7 @@ pub async fn run(args: Fanout) -> Result<Exit, Trouble> {
     report::finish(&run, &Story { unit: "deliveries", count: heard, closed: Some(CLOSED), more, lines })
 }
 
-/// Speaks until the load is over; then the listeners know how many ends there are to hear.
+/// Runs the speaker until the load is over, then tells the listeners how many turns there were.
 async fn speak(run: Rc<Run>, speaker: Talk, spoken: watch::Sender<Option<u64>>) {
     speaker.run().await;
     let record = run.record().borrow();
@@ -114,7 +114,7 @@ impl Listener {
                 biased;
                 text = self.line.next() => self.hear(&text?),
                 told = self.all.changed(), if all.is_none() => {
-                    // Without a speaker there is nothing more to hear.
+                    // The speaker is gone, so nothing more will follow.
                     all = if told.is_ok() { *self.all.borrow_and_update() } else { Some(0) };
                 }
             }

@@ -1,4 +1,5 @@
-//! What a node adds to the first text of an answer: its turns and direct requests take turns.
+//! Mode `first-delta`: the time that a node adds to an answer's first text; turns and direct requests
+//! alternate.
 use crate::cli::FirstDelta;
 use crate::mode::direct::Direct;
 use crate::mode::talk::{Job, Talk};
@@ -15,7 +16,7 @@ use std::rc::Rc;
 use tokio::task::JoinSet;
 use turnway::cli::Exit;
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(args: FirstDelta) -> Result<Exit, Trouble> {
     if args.common.load.rate.is_none() {
         return Err(Trouble::Usage(
@@ -45,7 +46,7 @@ pub async fn run(args: FirstDelta) -> Result<Exit, Trouble> {
     report::finish(&run, &story)
 }
 
-/// The difference at each percentile: not that of single turns, which have no partner.
+/// Compares percentiles of both distributions; single turns have no counterpart to be compared with.
 fn story(record: &Record) -> Story {
     let at = |measure, rank| record.histogram(measure).map_or(0, |times| times.value_at_quantile(rank));
     let added = |rank| micros(at(Measure::FirstDelta, rank)) - micros(at(Measure::Direct, rank));

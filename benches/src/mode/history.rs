@@ -1,4 +1,4 @@
-//! Sessions with a long history, made turn by turn.
+//! Mode `history`: gives sessions a long history, turn by turn.
 use crate::cli::History;
 use crate::connection::Line;
 use crate::record::{Count, Measure};
@@ -11,10 +11,10 @@ use std::rc::Rc;
 use std::time::Instant;
 use turnway::cli::Exit;
 
-/// Words of a turn: many small facts make a longer history than few large ones.
+/// Bytes of a turn's input: many small facts make a longer history than few large ones.
 const SIZE: usize = 16;
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(args: History) -> Result<Exit, Trouble> {
     let run = Run::unpaced("history", Measure::Done, &args.common)?;
     run.begin();
@@ -29,12 +29,12 @@ pub async fn run(args: History) -> Result<Exit, Trouble> {
     report::finish(&run, &Story { unit: "turns", count: turns, closed: None, more, lines })
 }
 
-/// The two sessions of a name that the n-th client has, and whose they are.
+/// The two sessions of the n-th client, and their user.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// With a long history.
+    /// Session with a long history.
     pub(super) long: String,
-    /// With one turn, to compare with.
+    /// Session with one turn, for comparison.
     pub(super) short: String,
     pub(super) user: String,
 }
@@ -72,7 +72,7 @@ fn invoke(run: &Run, session: &str, args: &History) -> Invoke {
     Invoke::new(run.tag(), session, &args.agent, &wire::words(SIZE))
 }
 
-/// One turn; the log's length after it.
+/// Runs one turn, and returns the log's length after it.
 async fn turn(run: &Run, line: &mut Line, invoke: &Invoke, number: u64) -> Result<u64, Trouble> {
     let since = Instant::now();
     run.count(Count::Asked, 1);
@@ -84,7 +84,7 @@ async fn turn(run: &Run, line: &mut Line, invoke: &Invoke, number: u64) -> Resul
     Ok(facts)
 }
 
-/// Reads to the end of a turn; its place in the log.
+/// Reads to the end of a turn, and returns its sequence number in the log.
 pub(super) async fn until_done(line: &mut Line) -> Result<u64, Trouble> {
     loop {
         let text = line.answer().await?;

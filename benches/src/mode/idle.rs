@@ -1,5 +1,5 @@
-//! Connections that do nothing: what each of them costs the server's memory and CPU time, whether all of them still
-//! work when they are spoken to, and what is left after them.
+//! Mode `idle`: memory and CPU time of idle connections, whether all of them still work afterwards, and the
+//! memory that remains after they are closed.
 mod guest;
 
 use crate::cli::Idle;
@@ -19,12 +19,12 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 use turnway::cli::Exit;
 
-/// A server is given so long to hand its memory back, where it was idle as long.
+/// Longest time that the server has to return memory; not longer than it was idle.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Allocators hand memory back while they are used.
+/// Interval of requests while memory is returned, because allocators return memory while they are used.
 const TRAFFIC_EVERY: Duration = Duration::from_millis(250);
 
-/// The server's process, at the moments that matter: bytes of resident memory, and CPU time.
+/// Samples of the server's process: resident memory in bytes, and CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     before: u64,
@@ -36,18 +36,18 @@ struct Seen {
     idling: Cpu,
 }
 
-/// How it went with the connections.
+/// The outcome of the connections.
 #[derive(Clone, Copy, Debug)]
 struct Went {
-    /// Still there when the time was over.
+    /// Connections still open at the end.
     held: u64,
-    /// Of these, answered then.
+    /// Of these, connections that answered at the end.
     answered: u64,
     opening: Duration,
     idling: Duration,
 }
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(mut args: Idle) -> Result<Exit, Trouble> {
     args.common.aim.sources.get_or_insert(8);
     let run = Run::unpaced("idle", Measure::Connect, &args.common)?;
@@ -61,7 +61,7 @@ pub async fn run(mut args: Idle) -> Result<Exit, Trouble> {
     let (count, began) = (run.load().connections, cpu());
     let (over, watched) = watch::channel(false);
     let tasks = RefCell::new(JoinSet::new());
-    // From its first moment on each answers pings: until all are there may take longer than a node waits for that.
+    // Each connection answers pings from the start: opening all may take longer than a node waits for a pong.
     let seat = async |n| {
         let line = plan.seat(n).await?;
         tasks.borrow_mut().spawn_local(Rc::clone(&plan).stay(line, watched.clone()));
@@ -85,7 +85,8 @@ pub async fn run(mut args: Idle) -> Result<Exit, Trouble> {
     report::finish(&run, &story(&args, seen, went))
 }
 
-/// A little traffic after everybody has left, until no more memory comes back; the least there was.
+/// Sends a little traffic after all connections were closed, until no more memory is returned. Returns the
+/// minimum.
 async fn settle(plan: &Plan, rss: impl Fn() -> u64, n: usize, wait: Duration) -> Result<u64, Trouble> {
     let mut guest = plan.open(n).await?;
     let mut least = rss();
@@ -101,7 +102,7 @@ async fn settle(plan: &Plan, rss: impl Fn() -> u64, n: usize, wait: Duration) ->
     if let Ok(Err(trouble)) = ended {
         return Err(trouble);
     }
-    // A node that is told to stop waits for whoever has left without a word.
+    // Closes in order: a stopping node would wait for a client that vanished.
     guest.into_line().close().await;
     Ok(least)
 }

@@ -1,5 +1,4 @@
-//! Every connection is dropped at once and comes back with a cursor: how long that takes, and that nothing
-//! is missing afterwards.
+//! Mode `reconnect`: drops every connection at once, resumes with cursors, and checks that nothing is missing.
 mod subscriber;
 mod view;
 
@@ -17,7 +16,7 @@ use subscriber::{Plan, Subscriber};
 use tokio::task::JoinSet;
 use turnway::cli::Exit;
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(args: Reconnect) -> Result<Exit, Trouble> {
     let run = Run::unpaced("reconnect", Measure::Resumed, &args.common)?;
     let streaming = &args.streaming;
@@ -50,7 +49,8 @@ pub async fn run(args: Reconnect) -> Result<Exit, Trouble> {
     report::finish(&run, &story(&run, &args, &rounds, verified))
 }
 
-/// Drops all, has all come back, and lets what was open end; how long until the last had resumed.
+/// Drops all connections, resumes them and reads open answers to their end. Returns the time until the last had
+/// resumed.
 async fn round(run: &Run, subscribers: &mut [Subscriber], round: u32) -> Duration {
     join_all(subscribers.iter_mut().map(|subscriber| subscriber.prepare(round))).await;
     let dropped = Instant::now();

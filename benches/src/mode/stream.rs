@@ -1,4 +1,4 @@
-//! Long answers: what comes through, and how evenly.
+//! Mode `stream`: throughput and regularity of long answers.
 use crate::cli::{Stream, Streaming};
 use crate::mode::talk::Job;
 use crate::mode::{talks, turns};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use turnway::cli::Exit;
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(args: Stream) -> Result<Exit, Trouble> {
     let streaming = &args.streaming;
     let about = if streaming.stamped { Measure::Relay } else { Measure::BetweenDeltas };
@@ -30,7 +30,7 @@ pub async fn run(args: Stream) -> Result<Exit, Trouble> {
     report::finish(&run, &Story { unit: "deltas", count, closed: ONE_EACH, more, lines })
 }
 
-/// What is asked for, in words the agent understands.
+/// Builds the input, in words that the agent understands.
 pub(super) fn job(streaming: &Streaming, asks_again: bool) -> Job {
     let Streaming { agent, tokens, pace, stamped } = streaming.clone();
     let is_echo = agent == "echo";
@@ -39,17 +39,18 @@ pub(super) fn job(streaming: &Streaming, asks_again: bool) -> Job {
     Job { agent, text, answer, is_stamped: stamped, asks_again }
 }
 
-/// What `echo` says in so many tokens.
+/// Returns text that `echo` answers in this many tokens.
 fn echoed(tokens: u32) -> String {
     let mut text = String::new();
     for n in 0..tokens {
-        // Writing into memory does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "tok{n} ");
     }
     text
 }
 
-/// What counters understand; they count whole milliseconds.
+/// Returns an input for agents that count. The pace is in milliseconds, or in microseconds below one
+/// millisecond.
 pub(super) fn sentence(tokens: u32, pace: Duration) -> String {
     match pace.as_millis() {
         0 if pace.is_zero() => format!("count to {tokens}"),

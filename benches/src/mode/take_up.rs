@@ -1,5 +1,5 @@
-//! From an input to its turn being admitted, in sessions that nobody has in memory: with a long history,
-//! with a short one, and new.
+//! Mode `take-up`: from an input to its turn's admission, in sessions that no node has in memory: with a long
+//! history, with a short one, and new.
 use crate::cli::TakeUp;
 use crate::connection::Line;
 use crate::mode::history::{Pair, until_done};
@@ -15,7 +15,7 @@ use turnway::cli::Exit;
 
 const SIZE: usize = 16;
 
-/// Runs it: one session after the other, each kind in turn.
+/// Runs the mode: one session after the other, each kind in turn.
 pub async fn run(args: TakeUp) -> Result<Exit, Trouble> {
     let run = Run::unpaced("take-up", Measure::AdmittedLong, &args.common)?;
     run.begin();
@@ -27,7 +27,7 @@ pub async fn run(args: TakeUp) -> Result<Exit, Trouble> {
             (short, Measure::AdmittedShort),
             (format!("b{}-{n}", run.tag()), Measure::AdmittedNew),
         ];
-        // None of them is always the first on its connection.
+        // Rotates the order, so that no kind is always first on its connection.
         kinds.rotate_left(n % 3);
         for (session, measure) in kinds {
             let invoke = Invoke::new(run.tag(), &session, &args.agent, &wire::words(SIZE));

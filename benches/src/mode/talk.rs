@@ -1,4 +1,4 @@
-//! A connection with a session of its own: asks, and holds every answer against what it has to be.
+//! A client with a session of its own: sends turns, and compares every answer with the expected one.
 use crate::bell::Bell;
 use crate::connection::Line;
 use crate::record::{Count, Measure};
@@ -11,31 +11,31 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// Turns of one session that are asked and not ended: a node lets 20 wait. What is due meanwhile waits
-/// here, and its time runs.
+/// Maximum open turns of one session: a node lets 20 wait. Further due turns wait here, and their latency
+/// includes that wait.
 const OPEN_MAX: usize = 16;
-/// A stamp and the blank after it: 16 hexadecimal digits of the monotonic clock, in nanoseconds.
+/// Bytes of a stamp with its space: 16 hexadecimal digits of the monotonic clock, in nanoseconds.
 pub const STAMP_BYTES: usize = 17;
 
-/// What a session is asked first: agents that count understand it, and others answer something.
+/// Input of a session's first turn: agents that count understand it, and others answer something.
 const FIRST: &str = "count to 1 every 1ms";
 
-/// What is asked, again and again.
+/// The request that is sent repeatedly.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Of whom.
+    /// Agent id.
     pub agent: String,
-    /// In these words.
+    /// Input text.
     pub text: String,
-    /// What has to be answered, where that is known.
+    /// Expected answer, if it is known.
     pub answer: Option<String>,
-    /// Its tokens are the times they were said at.
+    /// The answer's tokens are the times at which they were sent.
     pub is_stamped: bool,
-    /// The end of one turn asks for the next, where there is no rate.
+    /// Without a rate, the end of one turn makes the next one due.
     pub asks_again: bool,
 }
 
-/// A connection, its session and its open turns.
+/// A connection with its session and its open turns.
 #[derive(Debug)]
 pub struct Talk {
     run: Rc<Run>,
@@ -59,28 +59,28 @@ struct Turn {
     heard: Option<Instant>,
 }
 
-/// How much of an answer is there.
+/// The amount of an answer that has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// The try it belongs to.
+    /// Attempt of the run.
     pub attempt: u32,
-    /// Bytes, without a gap.
+    /// Contiguous bytes.
     pub bytes: u64,
 }
 
-/// Text does not follow on what was there.
+/// The error of text that does not continue the text before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap;
 
 // === impl Talk ===
 
 impl Talk {
-    /// The n-th connection, welcomed.
+    /// Opens the n-th connection, and waits for `welcome`.
     pub async fn open(run: &Rc<Run>, job: &Rc<Job>, n: usize) -> Result<Self, Trouble> {
         Self::open_at(run, job, n, run.target()).await
     }
 
-    /// The same to this server.
+    /// Opens the n-th connection to this server.
     pub async fn open_at(run: &Rc<Run>, job: &Rc<Job>, n: usize, at: &Target) -> Result<Self, Trouble> {
         let (line, limits) = Line::hello_at(run, at, n, &user(n), "").await?;
         let invoke = Invoke::new(run.tag(), &session(run, n), &job.agent, &job.text);
@@ -95,25 +95,25 @@ impl Talk {
         Ok(Self { run, job, number, line, bell, invoke, asked: 0, open, was_full: false })
     }
 
-    /// Goes on elsewhere, with the session it has. Nothing may be open.
+    /// Moves to another node with the same session. No turn may be open.
     pub async fn move_to(&mut self, at: &Target) -> Result<(), Trouble> {
         let (line, _) = Line::hello_at(&self.run, at, self.number, &user(self.number), "").await?;
         std::mem::replace(&mut self.line, line).close().await;
         Ok(())
     }
 
-    /// Ring it, and it asks.
+    /// Returns the queue of due times; adding to it makes the client send a turn.
     pub fn bell(&self) -> Rc<Bell> {
         Rc::clone(&self.bell)
     }
 
-    /// The connection, when nothing more is to be asked.
+    /// Returns the connection, when no further turn is to be sent.
     pub fn into_line(self) -> Line {
         self.line
     }
 
-    /// A short turn, so that what is measured is not the session's first. Short, for sessions that are
-    /// to belong to another node must be asked again before that one has given them up.
+    /// Runs a short turn first, so that the session's first turn is not measured. Short, because a session that
+    /// is to belong to another node must get its next turn before the owner gives it up.
     pub async fn first_turn(&mut self) -> Result<(), Trouble> {
         let first = Invoke::new(self.run.tag(), &session(&self.run, self.number), &self.job.agent, FIRST);
         let invoke = std::mem::replace(&mut self.invoke, first);
@@ -122,7 +122,7 @@ impl Talk {
         ended
     }
 
-    /// One turn to its end. What goes wrong here goes wrong with the whole load.
+    /// Runs one turn to its end. An error here fails the whole load.
     pub async fn one_turn(&mut self) -> Result<(), Trouble> {
         self.ask(Instant::now()).await?;
         let turn = async {
@@ -139,7 +139,7 @@ impl Talk {
         timeout(PATIENCE, turn).await.map_err(|_| Lost::Silent)?
     }
 
-    /// Asks whenever it is due, until the load is over and everything is answered.
+    /// Sends turns when they are due, until the load is over and everything is answered.
     pub async fn run(mut self) {
         if let Err(lost) = self.talk().await {
             self.run.lost(&lost);
@@ -159,7 +159,7 @@ impl Talk {
                 text = self.line.next() => self.hear(&text?),
                 () = self.bell.rung() => {}
             }
-            // What has come together is heard together, before the next look at the bell.
+            // Messages that arrived together are handled together, before the next look at the queue.
             while let Some(text) = self.line.next_now() {
                 self.hear(&text?);
             }
@@ -171,7 +171,7 @@ impl Talk {
         while self.open.len() < OPEN_MAX
             && let Some(due) = self.bell.take()
         {
-            // Waiting for the session's earlier turns is not the generator's fault.
+            // A wait for the session's earlier turns is not the generator's delay.
             if self.run.is_open_loop() && !self.was_full {
                 self.run.took(Measure::Late, due.elapsed());
             }
@@ -268,7 +268,7 @@ impl Talk {
         self.again(false);
     }
 
-    /// A refusal names the request, a failed turn its run; that one's end is still to come.
+    /// A refusal names the request, a failed turn its run, whose end follows as a message of its own.
     fn hear_error(&mut self, heard: &Heard<'_>) {
         self.run.error(heard.code.as_deref().unwrap_or("no_code"));
         let number = heard.request_id.as_deref().and_then(Invoke::number);
@@ -290,7 +290,7 @@ impl Talk {
 // === impl Answer ===
 
 impl Answer {
-    /// Takes the next piece: it has to begin where the last one ended, or a new attempt at 0.
+    /// Appends a piece of text, which must begin where the last one ended, or at 0 in a new attempt.
     pub fn follow(&mut self, heard: &Heard<'_>) -> Result<(), Gap> {
         let (attempt, offset) = (heard.attempt.unwrap_or(0), heard.offset.unwrap_or(0));
         let must = if attempt == self.attempt { self.bytes } else { 0 };
@@ -300,24 +300,24 @@ impl Answer {
     }
 }
 
-/// What the n-th session is called.
+/// Returns the id of the n-th session.
 fn session(run: &Run, n: usize) -> String {
     format!("b{}-{n}", run.tag())
 }
 
-/// Whose the n-th session is.
+/// Returns the user of the n-th session.
 fn user(n: usize) -> String {
     format!("bench-{n}")
 }
 
-/// Nanoseconds of the clock that every process of a machine shares.
+/// Returns nanoseconds of the monotonic clock, which all processes of a machine share.
 pub fn stamp() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let part = |value: i64| u64::try_from(value).unwrap_or(0);
     part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
 }
 
-/// Measures the way of every whole stamp in a piece of text that begins at this offset.
+/// Measures the delay of every whole stamp in a piece of text that begins at this offset.
 pub fn hear_stamps(run: &Run, offset: u64, text: &str) {
     let now = stamp();
     let into = usize::try_from(offset % STAMP_BYTES as u64).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Whole turns: each connection has a session, and asks.
+//! Mode `turns`: whole turns, with a session for each connection.
 use crate::cli::Turns;
 use crate::mode::talk::{Job, Talk};
 use crate::mode::talks;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use tokio::task::JoinSet;
 use turnway::cli::Exit;
 
-/// Runs it.
+/// Runs the mode.
 pub async fn run(args: Turns) -> Result<Exit, Trouble> {
     let run = Run::new("turns", Measure::Done, &args.common)?;
     let text = wire::words(args.size);
@@ -26,7 +26,7 @@ pub async fn run(args: Turns) -> Result<Exit, Trouble> {
     report::finish(&run, &Story { unit: "turns", count, closed: ONE_EACH, more, lines: Vec::new() })
 }
 
-/// Lets them talk until the load is over, and waits for the last answers.
+/// Runs the clients until the load is over, and waits for the last answers.
 pub(super) async fn load(run: &Rc<Run>, talks: Vec<Talk>) -> Result<(), Trouble> {
     let bells = talks.iter().map(Talk::bell).collect();
     let mut tasks = JoinSet::new();

@@ -1,12 +1,12 @@
-//! The percentile text of HdrHistogram, in milliseconds, as its plotters read it.
+//! Writes HdrHistogram's percentile text format, in milliseconds, for its plotting tools.
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
-/// Steps in each halving of what is left to 100 %.
+/// Steps in each halving of the remaining distance to 100 %.
 const STEPS: u32 = 5;
 const NANOS_PER_MILLI: f64 = 1e6;
 
-/// The whole file.
+/// Returns the whole file.
 pub fn of(histogram: &Histogram<u64>) -> String {
     let mut text =
         format!("{:>12} {:>14} {:>10} {:>14}\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
@@ -15,7 +15,7 @@ pub fn of(histogram: &Histogram<u64>) -> String {
         count += step.count_since_last_iteration();
         let rank = step.quantile_iterated_to();
         let value = millis(step.value_iterated_to());
-        // Writing into memory does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{value:12.3} {rank:2.12} {count:10}");
         let _ = if rank < 1.0 { writeln!(text, " {:14.2}", 1.0 / (1.0 - rank)) } else { writeln!(text) };
     }

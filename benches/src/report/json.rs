@@ -1,11 +1,11 @@
-//! Figures for programs. The names are documented in docs/benchmarks.md and stay.
+//! Renders figures as JSON for programs. The names are documented in docs/benchmarks.md and stay stable.
 use crate::process::{Machine, Watch};
 use crate::record::{Count, Measure, micros};
 use crate::report::Sheet;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-/// Everything, as one object.
+/// Returns all figures as one JSON object.
 pub fn of(sheet: &Sheet<'_>) -> String {
     let machine = Machine::read();
     let mut all = json!({

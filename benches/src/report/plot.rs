@@ -1,4 +1,4 @@
-//! A load as a picture: latency by percentile, and how throughput, latency and memory went over time.
+//! Renders a load as SVG: latency by percentile, and throughput, latency and memory over time.
 mod panel;
 
 use crate::record::{Measure, Tick, micros};
@@ -8,10 +8,10 @@ use panel::{Axis, Curve, HEIGHT, Panel, WIDTH, escaped};
 use std::fmt::Write;
 
 const TOP: f64 = 64.0;
-/// Steps in each halving of what is left to 100 %.
+/// Steps of the percentile curve in each halving of the remaining distance to 100 %.
 const STEPS: u32 = 8;
 
-/// The whole file.
+/// Returns the whole SVG file.
 pub fn of(sheet: &Sheet<'_>) -> String {
     let panels: Vec<Panel> =
         [percentiles(sheet), throughput(sheet), course(sheet), memory(sheet)].into_iter().flatten().collect();
@@ -23,7 +23,7 @@ pub fn of(sheet: &Sheet<'_>) -> String {
          fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
     let (title, below) = titles(sheet);
-    // Writing into memory does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "<text x=\"24\" y=\"30\" font-size=\"18\">{}</text>", escaped(&title));
     let _ = writeln!(text, "<text x=\"24\" y=\"50\" fill=\"#666\">{}</text>", escaped(&below));
     for (n, panel) in panels.iter().enumerate() {
@@ -48,7 +48,7 @@ fn titles(sheet: &Sheet<'_>) -> (String, String) {
     (title, format!("{how}{:.0} s, {date}", sheet.lasted.as_secs_f64()))
 }
 
-/// Every measured time over the share of cases in which it was no longer.
+/// Plots every measured duration against its percentile.
 fn percentiles(sheet: &Sheet<'_>) -> Option<Panel> {
     let curves: Vec<Curve> = Measure::ALL
         .into_iter()
@@ -59,7 +59,7 @@ fn percentiles(sheet: &Sheet<'_>) -> Option<Panel> {
     Some(Panel { title: "Latency by percentile", x, y: latency_axis(&curves)?, curves })
 }
 
-/// A point for each percentile, by the number of nines: 0 is 0 %, 1 is 90 %, 2 is 99 %.
+/// Returns a point for each percentile, on a scale of nines: 0 is 0 %, 1 is 90 %, 2 is 99 %.
 fn tail(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     #[expect(clippy::cast_precision_loss, reason = "a load has fewer than 2^53 of anything")]
     let last = (histogram.len() as f64).log10().max(0.3);
@@ -79,7 +79,7 @@ fn nines(last: f64) -> Axis {
     Axis { title: "percentile", from: 0.0, to: last, ticks }
 }
 
-/// Decades of microseconds around everything there is.
+/// Returns an axis with decades of microseconds that covers all curves.
 fn latency_axis(curves: &[Curve]) -> Option<Axis> {
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
     let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
@@ -89,7 +89,7 @@ fn latency_axis(curves: &[Curve]) -> Option<Axis> {
     Some(Axis { title: "latency", from, to, ticks })
 }
 
-/// `1 µs`, `10 ms`.
+/// Formats a power of ten of microseconds, such as `1 µs` or `10 ms`.
 fn decade(exponent: f64) -> String {
     let text = table::time(10_f64.powf(exponent));
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));

@@ -1,4 +1,4 @@
-//! Figures for people.
+//! Renders figures as a text table for people.
 use crate::process::Watch;
 use crate::record::{Count, Measure, micros};
 use crate::report::Sheet;
@@ -8,13 +8,13 @@ use std::fmt::Write;
 const RANKS: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 
-/// The whole table.
+/// Returns the whole table.
 pub fn of(sheet: &Sheet<'_>) -> String {
     let mut text = format!("\n{}: {}\n\n", sheet.mode, conditions(sheet));
     latencies(&mut text, sheet);
     text.push('\n');
     for (name, value) in rows(sheet) {
-        // Writing into memory does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name:<16}{value}");
     }
     for remark in remarks(sheet) {
@@ -53,7 +53,7 @@ fn latencies(text: &mut String, sheet: &Sheet<'_>) {
 fn ranks(histogram: &Histogram<u64>) -> impl Iterator<Item = String> + use<'_> {
     #[expect(clippy::cast_precision_loss, reason = "a load has fewer than 2^53 of anything")]
     let count = histogram.len() as f64;
-    // What happens once in a thousand times is not known after a hundred.
+    // A percentile needs enough values: the 99.9th is not known after a hundred.
     let known = move |rank: f64| count * (1.0 - rank) >= 1.0;
     let at = RANKS.iter().map(move |(_, rank)| known(*rank).then(|| histogram.value_at_quantile(*rank)));
     at.chain([Some(histogram.max())])
@@ -136,7 +136,7 @@ fn remarks(sheet: &Sheet<'_>) -> Vec<String> {
     remarks
 }
 
-/// Microseconds, in a unit that reads well.
+/// Formats microseconds in a readable unit.
 pub fn time(micros: f64) -> String {
     if micros < 1000.0 {
         format!("{micros:.1} µs")
@@ -147,7 +147,7 @@ pub fn time(micros: f64) -> String {
     }
 }
 
-/// Bytes, in a unit that reads well.
+/// Formats bytes in a readable unit.
 pub fn size(bytes: f64) -> String {
     let (mut value, mut units) = (bytes, ["KiB", "MiB", "GiB", "TiB"].iter());
     let mut unit = "B";

@@ -1,9 +1,9 @@
-//! Who may do what: every operation passes here (S-06). Authority comes only from the principal of
-//! the connection, never from a message.
+//! Authorisation of client operations: every operation is checked here (S-06). Authority comes only from the
+//! principal of the connection, never from a message.
 use turnway_core::id::{Principal, UserId};
 use turnway_core::protocol::refusal::{Code, Refusal};
 
-/// What is asked for.
+/// An operation that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     /// `session_open`.
@@ -23,17 +23,17 @@ pub enum Action {
 }
 
 impl Action {
-    /// All of them: the matrix test has a row for each.
+    /// All operations; the matrix test has a row for each.
     pub const ALL: [Self; 7] =
         [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Members, Self::Decide];
-    /// Whether it changes anything.
+    /// Returns whether the operation changes a session.
     pub fn writes(self) -> bool {
         match self {
             Self::Open | Self::Close | Self::Invoke | Self::Cancel | Self::Members | Self::Decide => true,
             Self::Read => false,
         }
     }
-    /// Whether it makes a session that does not exist.
+    /// Returns whether the operation creates a session that does not exist.
     pub fn creates(self) -> bool {
         match self {
             Self::Open | Self::Invoke => true,
@@ -42,7 +42,8 @@ impl Action {
     }
 }
 
-/// Decides what a principal may do at all, whatever it is done to: so the answer tells nothing about that.
+/// Checks whether a principal may perform an operation at all. The check ignores the session, so a refusal reveals
+/// nothing about the session.
 pub fn permit(principal: &Principal, action: Action) -> Result<(), Refusal> {
     if principal.writes || !action.writes() {
         return Ok(());
@@ -50,8 +51,9 @@ pub fn permit(principal: &Principal, action: Action) -> Result<(), Refusal> {
     Err(Refusal::new(Code::Forbidden, "this credential may only read"))
 }
 
-/// Decides. `owner` is whose the session is, within the principal's tenant; none: there is no such
-/// session. A foreign session is answered exactly as one that does not exist.
+/// Checks whether a principal may perform an operation on a session. `owner` is the session's user within the
+/// principal's tenant, or `None` if no such session exists. Another user's session is answered exactly as a session
+/// that does not exist.
 pub fn authorize(principal: &Principal, action: Action, owner: Option<&UserId>) -> Result<(), Refusal> {
     let allowed = match owner {
         Some(owner) => principal.operator || *owner == principal.user,

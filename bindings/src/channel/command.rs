@@ -1,4 +1,4 @@
-//! What a client may ask, already checked for form.
+//! Client commands after parsing; every field has been checked for form.
 use crate::channel::authority::Action;
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
@@ -7,97 +7,79 @@ use turnway_core::protocol::json::Json;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::store::Birth;
 
-/// One request of a link (protocol.md §1.2).
+/// A request of a link (protocol.md §1.2).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
-    /// Create a session, or load it, or open it again after it was closed.
+    /// Creates a session, loads it, or reopens it after it was closed.
     Open {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Which; none: the gateway makes one.
+        /// The gateway generates an id if absent.
         session: Option<SessionId>,
         /// Members of a new session; empty: the default agent.
         agents: Vec<AgentId>,
-        /// Which of them is active; none: the first.
+        /// The active member; absent: the first of `agents`.
         active: Option<AgentId>,
     },
-    /// Close a session.
     Close {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Which.
         session: SessionId,
     },
-    /// Attach to a session's output, or move the link's cursor.
+    /// Attaches to a session's output, or moves the link's cursor.
     Subscribe(Subscribe),
-    /// Detach.
+    /// Detaches from a session's output.
     Unsubscribe {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Which.
         session: SessionId,
     },
-    /// Say something.
+    /// Sends a user message.
     Invoke(Box<Invoke>),
-    /// See a session's present state, and leave no trace of it.
+    /// Reads a session's present state without side effects.
     Look {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Which.
         session: SessionId,
     },
-    /// One's own sessions, the last made first; an operator's are all of the tenant. Answered by
+    /// Lists the user's own sessions, newest first; an operator sees all sessions of the tenant. Answered by
     /// [`Note::Listed`](crate::channel::note::Note::Listed).
     List {
-        /// Only those that were made before this one.
+        /// Only sessions created before this one.
         before: Option<Birth>,
-        /// At most so many, and no more than [`turnway_core::limits::LIST_SESSIONS_MAX`].
+        /// At most [`turnway_core::limits::LIST_SESSIONS_MAX`].
         limit: u32,
     },
-    /// Where a run's facts lie. Answered by [`Note::Found`](crate::channel::note::Note::Found).
+    /// Locates a run's facts in the log. Answered by [`Note::Found`](crate::channel::note::Note::Found).
     Find {
-        /// Which.
         run_id: RunId,
     },
-    /// Delete a closed session for good. Answered by [`Note::Deleted`](crate::channel::note::Note::Deleted).
+    /// Deletes a closed session permanently. Answered by [`Note::Deleted`](crate::channel::note::Note::Deleted).
     Delete {
-        /// Which.
         session: SessionId,
     },
-    /// Change who belongs to a session, or who answers there.
+    /// Adds or removes a member of a session, or switches the active agent.
     Members {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Which.
         session: SessionId,
-        /// What.
         wish: MemberWish,
     },
-    /// Agree to a handover that an agent has asked for, or not. Answered by
+    /// Confirms or rejects a handover that an agent has requested. Answered by
     /// [`Note::Handover`](crate::channel::note::Note::Handover).
     Decide {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Which session.
         session: SessionId,
-        /// Which handover.
         handover_id: EventId,
-        /// Whether they agree.
         confirm: bool,
     },
-    /// Cancel a run, or whatever is in flight in a session.
+    /// Cancels a run, or every open run of a session.
     Cancel {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// What.
         target: Target,
-        /// Says so too once the owner has taken it: for who does not follow the session.
+        /// Also acknowledges the cancel once the owner has accepted it, for a client that does not subscribe to the
+        /// session.
         receipt: bool,
     },
 }
 
 impl Command {
-    /// What it takes to be allowed: with [`Command::request_id`] the table of operations.
+    /// Returns the operation that must be permitted. With [`Command::request_id`] this is the table of operations.
     pub fn action(&self) -> Action {
         match self {
             Self::Open { .. } => Action::Open,
@@ -114,7 +96,7 @@ impl Command {
         }
     }
 
-    /// Tells whether it waits among a link's requests, of which only so many may.
+    /// Returns whether the command counts towards a link's limit of requests in flight.
     pub fn may_be_busy(&self) -> bool {
         match self {
             Self::Open { .. }
@@ -132,7 +114,7 @@ impl Command {
         }
     }
 
-    /// What its answer echoes.
+    /// Returns the request id that the answer echoes.
     pub fn request_id(&self) -> Option<&RequestId> {
         match self {
             Self::Open { request_id, .. }
@@ -149,28 +131,26 @@ impl Command {
     }
 }
 
-/// What is to become of a member (protocol.md §1.2).
+/// A request to change a session's members (protocol.md §1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberWish {
-    /// Of which agent.
     pub agent_id: AgentId,
-    /// What.
     pub what: MemberChange,
-    /// Why: a line for a person.
+    /// Text for a person.
     pub reason: Option<String>,
 }
 
-/// See [`MemberWish`].
+/// The kind of change that a member request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberChange {
-    /// It is to answer where nobody is addressed.
+    /// Makes the agent the one that answers messages without an addressee.
     Switch,
-    /// It is to come.
+    /// Adds the agent to the session.
     Invite {
-        /// And to answer where nobody is addressed.
+        /// Also makes the agent the active one.
         activate: bool,
     },
-    /// It is to go.
+    /// Removes the agent from the session.
     Remove,
 }
 
@@ -185,63 +165,59 @@ impl From<MemberWish> for Ask {
     }
 }
 
-/// What a cancel names.
+/// The run or session that a cancel names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// This run, in any non-terminal state.
+    /// A run in any non-terminal state.
     Run(RunId),
-    /// Whatever is in flight.
+    /// Every open run of the session.
     Session(SessionId),
 }
 
-/// One user input.
+/// A user message with its addressee and options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Invoke {
-    /// Echoed; also the default of `message_id`.
+    /// Echoed in the answer; also the default of `message_id`.
     pub request_id: Option<RequestId>,
-    /// Where; none: a new session.
+    /// Absent: a new session.
     pub session: Option<SessionId>,
-    /// To whom, by field, metadata or mention (LN-SR10).
+    /// The addressee, by field, metadata or mention (LN-SR10).
     pub agent_id: Option<AgentId>,
-    /// What.
     pub message: Message,
-    /// What was said before; only where a client keeps the conversation itself.
+    /// Earlier messages; only from a client that keeps the conversation itself.
     pub history: Option<History>,
     /// The unit of de-duplication.
     pub message_id: Option<MessageId>,
-    /// What it does while a run is open; none: the default.
+    /// Admission mode of the input while a run is open; absent: the default.
     pub strategy: Option<Strategy>,
-    /// The run that waits, in whose place it is put.
+    /// The waiting run whose position in the queue the new input takes.
     pub replaces: Option<RunId>,
-    /// Kept as it came.
+    /// Stored unchanged.
     pub metadata: Option<Json>,
     /// W3C trace context.
     pub traceparent: Option<String>,
 }
 
-/// Where a link wants to go on.
+/// A request to read a session's log from a cursor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subscribe {
-    /// Echoed.
     pub request_id: Option<RequestId>,
-    /// Which session.
     pub session: SessionId,
-    /// The last fact it has (0: none, so everything); absent: from now on.
+    /// The last fact that the client has (0: no fact yet, so everything is sent); absent: only new facts are sent.
     pub after_seq: Option<Seq>,
-    /// That fact's epoch; absent: not checked.
+    /// The epoch of that fact; absent: not checked.
     pub after_epoch: Option<Epoch>,
-    /// How far it has the text of open runs.
+    /// Text positions of open runs.
     pub runs: Vec<TextCursor>,
-    /// Facts it wants beyond those every link is shown, as `event`s.
+    /// Additional fact types, shown as `event` messages.
     pub types: Vec<Pattern>,
 }
 
-/// How far a link has one run's text.
+/// The position up to which a link has a run's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextCursor {
-    /// Which run.
     pub run_id: RunId,
-    /// Which attempt; an offset of another one counts as 0.
+    /// An offset of another attempt counts as 0.
     pub attempt: u32,
     /// UTF-8 bytes.
     pub offset: u64,

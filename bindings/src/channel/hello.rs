@@ -1,44 +1,41 @@
-//! What a client says first: who it is, and what its connection is for.
+//! The first message of a client: its identity and the role of its connection.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use turnway_core::id::{AgentId, RunnerId, ToolName, UserId};
 
-/// Who a client says it is; the door decides whether that is so.
+/// The identity that a client claims in `hello`; the gateway's authentication verifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// `user_id`.
     pub user: Option<UserId>,
     /// `api_key` or `token`; never printed.
     pub credential: Option<Credential>,
-    /// `role`.
     pub role: Role,
     /// `agent_id` of `role: "agent"`.
     pub agent_id: Option<AgentId>,
     /// `capabilities` of `role: "agent"`.
     pub capabilities: Capabilities,
-    /// What `role: "tool_runner"` says of itself.
+    /// The tool runner's id and tools, for `role: "tool_runner"`.
     pub runner: Option<Box<RunnerHello>>,
-    /// `streams`: takes streams of the server's own for text (QUIC); true unless it says no.
+    /// `streams`: the client accepts server-initiated streams for text (QUIC); default true.
     pub streams: bool,
 }
 
-/// A tool runner, and what it can do.
+/// The id of a tool runner and the tools it offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunnerHello {
-    /// `runner_id`: the same when it comes back.
+    /// `runner_id`: stable across reconnects.
     pub runner_id: RunnerId,
-    /// `tools`.
     pub tools: Vec<ToolName>,
 }
 
-/// What an agent that dials in can do besides answering.
+/// The optional features of an agent that dials in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Takes further inputs while it answers; no unless it says so.
+    /// Accepts further inputs while it answers; default false.
     pub steer: bool,
-    /// Says what follows an event, also on another connection; no unless it says so.
+    /// Can continue an attempt after a given event, also on another connection; default false.
     pub resume: bool,
-    /// Answers `cancel` with `cancel_ack`; yes unless it says no.
+    /// Answers `cancel` with `cancel_ack`; default true.
     pub cancel: bool,
 }
 
@@ -48,7 +45,7 @@ impl Default for Capabilities {
     }
 }
 
-/// A secret a client presents.
+/// A secret that a client presents; its `Debug` output hides the value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credential(pub String);
 
@@ -58,16 +55,14 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What a link is for.
+/// The role of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// A person's client.
     #[default]
     User,
-    /// A channel's adapter.
+    /// An adapter of a chat system.
     Adapter,
     /// An agent that dials in.
     Agent,
-    /// Runs tools.
     ToolRunner,
 }

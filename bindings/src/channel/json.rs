@@ -1,14 +1,6 @@
-//! `turnway.v1` as JSON texts: what a client sent, and what a link is shown.
-//!
-//! One message is one JSON object, whatever carries it. Reading is strict about form and silent about
-//! content: what is wrong is named by its field, never quoted (S-38).
-//!
-//! # Layout (each line leans only on those below it)
-//! - [`parse`]: a text into a [`parse::ClientMessage`]; [`render`]: a note into texts; [`envelope`]: a fact
-//!   as it lies in the log.
-//! - `mention`: whom an input addresses; `frame`: the shapes that are written.
-//! - `fields`: one field of one kind; [`strict`]: JSON within bounds.
-//! - [`malformed`]: what can be wrong.
+//! JSON encoding of `turnway.v1`, one object for each message. Errors name a field and never quote content (S-38).
+//! Modules depend downwards only: [`parse`], [`render`], [`envelope`]; `mention`, `frame`; `fields`, [`strict`];
+//! [`malformed`].
 pub mod envelope;
 pub(crate) mod fields;
 mod frame;

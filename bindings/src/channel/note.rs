@@ -1,4 +1,4 @@
-//! What a link is shown.
+//! Notifications to a link: facts, text, and replies to commands.
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
@@ -12,237 +12,201 @@ use turnway_core::protocol::refusal::Refusal;
 use turnway_core::session::{Handover, Standing};
 use turnway_core::store::Birth;
 
-/// What a link's `types` must fit so that it is shown what processes print.
+/// The pattern that a link's `types` must match to receive process output.
 pub const OUTPUT: &str = "process.output";
 
-/// One thing a link is shown (protocol.md §1.3, §4); its channel renders it.
+/// One notification to a link (protocol.md §1.3, §4); the link's channel renders it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// A durable fact.
     Fact {
-        /// Whose.
         session: SessionId,
-        /// Where.
         seq: Seq,
-        /// By which ownership.
+        /// The ownership epoch that wrote the fact.
         epoch: Epoch,
-        /// What.
         entry: Arc<Entry>,
-        /// The link's `types` ask for it: shown as `event` where the table says "nothing".
+        /// The link's `types` match the fact; a fact without messages is then sent as `event`.
         asked: bool,
     },
     /// A piece of an answer; provisional until `done`.
     Delta {
-        /// Whose.
         session: SessionId,
-        /// Of which run.
         run_id: RunId,
-        /// Of which attempt.
         attempt: u32,
-        /// UTF-8 bytes of this attempt's text of this kind before it.
+        /// UTF-8 bytes that precede the piece in this attempt's text of this kind.
         offset: u64,
-        /// Answer or reasoning.
         kind: TextKind,
-        /// The piece; a code point is never split.
+        /// Never splits a code point.
         text: Private<Arc<str>>,
     },
-    /// A piece of what a process prints ([`OUTPUT`]).
+    /// A piece of the output of a process ([`OUTPUT`]).
     Printed {
-        /// Whose.
         session: SessionId,
-        /// In which run it was asked for.
+        /// The run that started the process.
         run_id: RunId,
-        /// What.
         printed: Box<Printed>,
     },
-    /// The input is durable and will end in one terminal fact. Only for the link that asked.
+    /// The input is durable and will end in one terminal fact. Sent only to the link that sent the input.
     Accepted(Box<Accepted>),
     /// The answer to `subscribe`.
     Subscribed {
-        /// Echoed.
         request_id: Option<RequestId>,
         /// The session's present state, at `snapshot.seq`.
         snapshot: Box<SnapshotNote>,
-        /// Why the link's cursor was of no use, if it was not.
+        /// The reason for rejecting the link's cursor, if it was rejected.
         reset: Option<Reset>,
     },
-    /// The answer to `session_open`, and to a look.
+    /// The answer to `session_open`, and to [`Command::Look`](crate::channel::command::Command::Look).
     Opened {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// The session's present state.
         snapshot: Box<SnapshotNote>,
     },
-    /// The answer to a wish about members, once that is done or undone.
+    /// The answer to a member request, once the change is done or undone.
     Members(Box<Members>),
-    /// The answer to a decision on a handover: what has become of that.
+    /// The answer to a decision on a handover: the handover's state.
     Handover(Box<Decided>),
     /// The answer to `session_close`, for a link that is not subscribed.
     Closed {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Which.
         session: SessionId,
     },
-    /// The owner has taken a cancel, and what could be cancelled by it is being. Only for who asked for a
-    /// receipt; who follows the session is shown facts.
+    /// The owner has accepted a cancel and cancels the named runs. Sent only if the command requested it;
+    /// subscribers see facts instead.
     CancelTaken {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Where.
         session: SessionId,
-        /// Which run, if the request named one.
+        /// The run, if the request named one.
         run_id: Option<RunId>,
     },
-    /// Sessions in the order asked for.
+    /// The answer to a session list, in the requested order.
     Listed {
-        /// These.
         sessions: Vec<Listed>,
-        /// There are more behind them.
+        /// More sessions follow.
         more: bool,
     },
-    /// A session is deleted.
+    /// The answer to a deletion.
     Deleted {
-        /// Which.
         session: SessionId,
     },
-    /// Where a run's facts lie.
+    /// The position of a run's facts in the log.
     Found {
-        /// Which run.
         run_id: RunId,
-        /// All of them are after this.
+        /// Every fact of the run is after this position.
         after: Cursor,
-        /// All of them are up to this, if the run has ended.
+        /// Every fact of the run is up to this position, if the run has ended.
         ended: Option<Seq>,
     },
-    /// Something was not done.
+    /// A command was refused or failed.
     Refused {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// Where, if the request named one.
+        /// The session, if the request named one.
         session: Option<SessionId>,
-        /// Which run, if the request named one.
+        /// The run, if the request named one.
         run_id: Option<RunId>,
-        /// Why.
         refusal: Refusal,
     },
-    /// Come back elsewhere: this node leaves.
+    /// This node is leaving; the client should reconnect to another node.
     GoAway {
         /// `drain`.
         reason: &'static str,
-        /// Within this.
+        /// Time within which to reconnect.
         within: Duration,
-        /// Spread by this.
+        /// Random spread of the reconnects.
         jitter: Duration,
     },
 }
 
-/// See [`Note::Accepted`].
+/// The acceptance of a turn; see [`Note::Accepted`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Echoed.
     pub request_id: Option<RequestId>,
-    /// Where.
     pub session: SessionId,
     /// The turn; its root run has the same id.
     pub run_id: RunId,
-    /// The message.
     pub message_id: MessageId,
-    /// It had been accepted before.
+    /// The message had been accepted before.
     pub duplicate: bool,
 }
 
-/// Why a link starts over.
+/// The reason that a link must start over from a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// What it lacks is forgotten.
+    /// The facts after the link's cursor have been trimmed.
     Trimmed {
-        /// Facts up to this are.
+        /// Facts up to this position are trimmed.
         floor: Seq,
     },
-    /// The log holds no such fact: the store lost acknowledged writes.
+    /// The log does not contain the fact at the cursor: the store lost acknowledged writes.
     Regressed,
 }
 
 /// A session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// When it was made, and which it is.
+    /// The time of creation and the session's id.
     pub birth: Birth,
-    /// Whose it is.
     pub user: UserId,
-    /// Whether it is closed.
     pub closed: bool,
-    /// Its last fact.
+    /// The last fact of the log.
     pub seq: Seq,
-    /// Inputs that have not ended.
+    /// Number of inputs that have not ended.
     pub pending: u32,
 }
 
-/// A session's present state as links are shown it.
+/// A session's present state as links see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotNote {
-    /// Which.
     pub session: SessionId,
     /// `open`, `closing` or `closed`.
     pub state: &'static str,
-    /// Who answers where nobody is addressed.
+    /// The agent that answers messages without an addressee.
     pub active_agent: Option<AgentId>,
-    /// Members.
     pub agents: Vec<AgentId>,
     /// Turns that have not ended, the running one first.
     pub runs: Vec<RunNote>,
-    /// The handover that a person is to decide on.
+    /// The handover that awaits a person's decision.
     pub handover: Option<Box<Handover>>,
-    /// The last fact that is in it.
+    /// The last fact that the snapshot contains.
     pub seq: Seq,
-    /// Its epoch.
+    /// The epoch of that fact.
     pub epoch: Epoch,
 }
 
 /// A turn that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunNote {
-    /// Which.
     pub run_id: RunId,
-    /// Who answers.
     pub agent_id: AgentId,
     /// `QUEUED`, `ROUTING`, `RUNNING` or `CANCELLING`.
     pub state: &'static str,
     /// 0 until it starts.
     pub attempt: u32,
-    /// Bytes of its text that are recorded.
+    /// Recorded bytes of the run's text.
     pub text_bytes: u64,
 }
 
-/// Who belongs to a session.
+/// The members of a session after a member request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Members {
-    /// Echoed.
     pub request_id: Option<RequestId>,
-    /// Which session.
     pub session: SessionId,
-    /// In order.
+    /// In order of joining.
     pub agents: Vec<AgentId>,
-    /// Who answers where nobody is addressed.
+    /// The agent that answers messages without an addressee.
     pub active_agent: Option<AgentId>,
 }
 
-/// See [`Note::Handover`].
+/// The state of a handover after a decision; see [`Note::Handover`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// Echoed.
     pub request_id: Option<RequestId>,
-    /// Which session.
     pub session: SessionId,
-    /// Which handover.
     pub handover_id: EventId,
-    /// What has become of it.
     pub standing: Standing,
 }
 
 impl SnapshotNote {
-    /// Bytes it takes on its way: an estimate.
+    /// Returns an estimate of the snapshot's size on the wire in bytes.
     pub fn weight(&self) -> usize {
         let texts = |handover: &Handover| handover.reason.reveal().len() + handover.summary.reveal().len();
         512 + 256 * self.runs.len() + self.handover.as_deref().map_or(0, |handover| 512 + texts(handover))
@@ -250,7 +214,7 @@ impl SnapshotNote {
 }
 
 impl Note {
-    /// Bytes it takes on its way to the link: an estimate that both ends compute alike.
+    /// Returns an estimate of the notification's size on the wire in bytes. Both ends compute the same value.
     pub fn weight(&self) -> usize {
         match self {
             Self::Fact { entry, .. } => entry.weight(),

@@ -1,14 +1,6 @@
-//! OpenAI's chat completions as a channel: one request is one turn, in their words both ways.
-//!
-//! A model is an agent: `agent/<agent_id>`. What cannot be said in OpenAI's words is refused rather than
-//! left out in silence, where it would change what the answer looks like.
-//!
-//! # Layout (each line leans only on those below it)
-//! - [`Call`]: what was asked, and which turn it is ([`Name`]).
-//! - [`Chunks`]: the answer piece by piece; [`Whole`]: the answer at once.
-//! - `progress`: what of a session's notes concerns one call.
-//! - `frame`: the shapes that are written; `usage`: what an agent counts, in OpenAI's words.
-//! - [`Trouble`]: what can go wrong, as an error object; [`model`]: names.
+//! OpenAI's chat completions as a channel: one request is one turn, and a model name `agent/<agent_id>` selects an
+//! agent.
+//! Must not silently ignore a request that would change the answer's shape: such a request is refused.
 mod call;
 mod chunks;
 mod frame;

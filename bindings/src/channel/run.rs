@@ -1,4 +1,4 @@
-//! One turn as its facts tell it: where it is, or how it ended.
+//! The state of one turn, derived from its facts, as `GET …/runs/{id}` returns it.
 use serde::Serialize;
 use turnway_core::id::{AgentId, MessageId, RunId, Seq, SessionId, UserId};
 use turnway_core::private::Private;
@@ -8,81 +8,76 @@ use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
-/// A turn. It knows as much as the facts that it was given say.
+/// The state of a turn, as far as the processed facts reveal it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Run {
-    /// Which.
     pub run_id: RunId,
-    /// Where.
     pub session_id: SessionId,
-    /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`; in the end `completed`, `failed` or `cancelled`, or
-    /// only `ended`, where how it did is forgotten.
+    /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`; at the end `completed`, `failed` or `cancelled`, or `ended` if
+    /// the fact with the result has been trimmed.
     pub status: &'static str,
-    /// Who asked.
+    /// The sender of the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// What opened it.
+    /// The message that opened the turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    /// Who answers.
+    /// The answering agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// The run that its message was handed to while that was open; in the end, if it has become part of it.
+    /// The run that the message was handed to while that run was open; after the end, set only if the message
+    /// became part of that run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_run_id: Option<RunId>,
     /// 0 until it starts.
     pub attempt: u32,
-    /// Bytes of that attempt's text that are recorded; in the end, that count.
+    /// Recorded bytes of that attempt's text; after the end, the bytes that count.
     pub text_bytes: u64,
-    /// Why the agent stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
-    /// As the agent counts.
+    /// Token counts in the agent's own format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
-    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Trouble>,
-    /// When its message was taken up.
+    /// Time at which the message was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_ts: Option<Millis>,
-    /// When its first attempt began.
+    /// Start of the first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_ts: Option<Millis>,
-    /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_ts: Option<Millis>,
-    /// Its last fact; 0 before there is one.
+    /// The turn's last fact; 0 before the first fact.
     pub seq: Seq,
-    /// Some of its facts are forgotten.
+    /// Some of the turn's facts have been trimmed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trimmed: bool,
 }
 
-/// Why a turn failed.
+/// The error of a failed turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trouble {
-    /// What kind.
     pub code: Code,
-    /// For a person.
+    /// Text for a person.
     pub message: String,
-    /// Whether the same input may fare better.
+    /// Whether the same input may succeed later.
     pub retryable: bool,
-    /// When to try, milliseconds, where the agent said so.
+    /// Milliseconds to wait before a repetition, if the agent gave a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// What the agent said of it.
+    /// The agent's own error, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<TroubleDetail>,
 }
 
-/// What an agent said of a turn that failed.
+/// The agent's own description of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TroubleDetail {
-    /// Its own code, or that of the plugin that refused the turn.
+    /// The agent's own code, or that of the plugin that refused the turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_code: Option<String>,
-    /// The beginning of its error's body; only operators are shown it.
+    /// The beginning of the error's body; shown to operators only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_body: Option<Private<String>>,
 }
@@ -90,7 +85,7 @@ pub struct TroubleDetail {
 // === impl Run ===
 
 impl Run {
-    /// An input that was accepted and of which nothing was recorded yet.
+    /// Creates the state of an accepted input without recorded facts.
     pub fn new(run_id: RunId) -> Self {
         Self {
             session_id: run_id.session(),
@@ -113,17 +108,17 @@ impl Run {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns whether the turn has ended.
     pub fn has_ended(&self) -> bool {
         self.ended_ts.is_some()
     }
 
-    /// It has ended, and the fact that says how is forgotten.
+    /// Marks the turn as ended with an unknown result, because the fact with the result has been trimmed.
     pub fn forget_end(&mut self) {
         self.status = "ended";
     }
 
-    /// Takes the next fact of its session; those of other turns change nothing.
+    /// Applies the next fact of the session; facts of other turns change nothing.
     pub fn take(&mut self, seq: Seq, entry: &Entry) {
         if entry.run_id.as_ref() != Some(&self.run_id) {
             return;

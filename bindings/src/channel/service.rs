@@ -1,9 +1,9 @@
-//! Which sessions a connection that serves the gateway (an agent that dials in, a tool runner) may be given work of.
-//! The gateway decides it from the connection's credential; the machines here only compare.
+//! The tenants that a serving connection (an agent that dials in, or a tool runner) may receive work from. The
+//! gateway derives them from the connection's credential; the state machines only compare them.
 use std::sync::Arc;
 use turnway_core::id::TenantId;
 
-/// The tenants whose sessions a serving connection may be given work of.
+/// The tenants whose sessions may give work to a serving connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
     /// Every tenant: the node's configuration names the credential's user, or asks for no credentials.
@@ -12,19 +12,18 @@ pub enum Reach {
     Tenant(TenantId),
 }
 
-/// The identity of a serving connection: two connections of one server have the same.
+/// The identity of a serving connection; two connections of one server have the same identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerIdentity {
-    /// Whose work it may be given.
     pub reach: Reach,
-    /// The credential's public name; none where the node asks for no credentials.
+    /// The credential's public name; `None` if the node requires no credentials.
     pub credential: Option<Arc<str>>,
 }
 
 // === impl Reach ===
 
 impl Reach {
-    /// Returns whether work of this tenant's sessions may be given.
+    /// Returns whether sessions of `tenant` may give work to the connection.
     pub fn covers(&self, tenant: &TenantId) -> bool {
         match self {
             Self::Everyone => true,
@@ -36,7 +35,7 @@ impl Reach {
 // === impl ServerIdentity ===
 
 impl ServerIdentity {
-    /// Returns the identity of a server at a node that asks for no credentials.
+    /// Returns the identity of a server at a node that requires no credentials.
     pub fn local() -> Self {
         Self { reach: Reach::Everyone, credential: None }
     }

@@ -1,11 +1,6 @@
-//! What an HTTP request is shown of a session, as server-sent events.
-//!
-//! Of a turn it is shown the messages of `turnway.v1`, of a log its facts. A message is the same JSON as on a link, one `data:` line each. `id:` says how far a reader is; who
-//! gives it back gets the rest and nothing twice.
-//!
-//! - [`turn`]: what of a session belongs to one turn, cut at where the reader is.
-//! - [`log`]: the facts of a session, or of one turn, whose type is asked for.
-//! - [`cursor`]: where a reader of a turn is.
+//! Server-sent events for HTTP requests: a turn's messages ([`turn`]), or the facts of a log ([`log`]).
+//! `data:` is the JSON of a link's message. `id:` is the reader's position ([`cursor`]); a reader that sends it
+//! back receives the rest without repetition.
 pub mod cursor;
 pub mod log;
 pub mod turn;
@@ -14,10 +9,10 @@ pub use cursor::Cursor;
 pub use log::Log;
 pub use turn::Turn;
 
-/// Something to say while there is nothing to say, so that nobody in between hangs up.
+/// A comment that keeps idle connections open through proxies.
 pub const HEARTBEAT: &str = ":\n\n";
 
-/// Appends one event that has a name and moves no reader.
+/// Appends an event with a name and without an `id:`, so the reader's position stays.
 fn named(to: &mut String, name: &str, data: &str) {
     to.push_str("event: ");
     to.push_str(name);

@@ -1,8 +1,4 @@
-//! A session as a conversation: what was said, read backwards from anywhere in its log.
-//!
-//! A turn is two messages: what somebody asked, in the place of its first fact, and what was answered,
-//! in the place of its last. An answer is the recorded text of the attempt that counts, up to where its
-//! end says. A turn that was rolled back is left out, and with it what had become part of it.
+//! A session's log as a conversation, read backwards from any position.
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,118 +12,115 @@ use turnway_core::time::Millis;
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Said {
-    /// Its place: of the message itself, or of the end of the answer.
+    /// Log position: of the message itself, or of the end of the answer.
     pub seq: Seq,
-    /// The turn it belongs to.
     pub run_id: RunId,
-    /// Whose, and what only this kind has.
     #[serde(flatten)]
     pub by: By,
-    /// Who is addressed, or answers.
+    /// The addressee of a message, or the author of an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// What.
     pub content: Content,
-    /// When it was said, or had been said to its end.
+    /// The time of the message, or of the answer's end.
     pub ts: Millis,
 }
 
-/// Who speaks.
+/// The author of a message, with the fields of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum By {
-    /// A person.
     User {
-        /// Who.
         user_id: UserId,
-        /// The message's own name.
         message_id: MessageId,
     },
-    /// An agent.
     Assistant {
-        /// `completed`, `failed` or `cancelled`: where it is not the first, the content may be a part.
+        /// `completed`, `failed` or `cancelled`; the content may be partial unless `completed`.
         status: &'static str,
-        /// Why it failed.
         #[serde(skip_serializing_if = "Option::is_none")]
         code: Option<Code>,
-        /// The beginning of the text is forgotten.
+        /// The beginning of the text has been trimmed from the log.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         trimmed: bool,
     },
 }
 
 /// Reads a log backwards until it has enough messages.
+///
+/// A turn is two messages: the question at the turn's first fact, and the answer at its last: the text of the final
+/// attempt up to the recorded length. A turn that was rolled back is omitted, together with the turns that had
+/// become part of it.
 #[derive(Debug)]
 pub struct Transcript {
     limit: usize,
     bytes_max: usize,
-    /// The oldest first.
+    /// Oldest first.
     found: VecDeque<Finding>,
-    /// There are older ones, which are not wanted.
+    /// Older messages exist beyond the limit.
     more: bool,
     ends: Ends,
 }
 
-/// What is known of turns whose first fact was not reached yet: no more of them are open at a time than may wait.
+/// The ends of turns whose first fact has not been read yet; their number is bounded by the number of open turns.
 #[derive(Debug, Default)]
 struct Ends {
-    /// Those that have an end.
+    /// Turns with a known end.
     seen: Vec<RunId>,
-    /// Those that were rolled back.
+    /// Turns that were rolled back.
     undone: Vec<RunId>,
-    /// Those that became part of another.
+    /// Turns that became part of another turn, which is the second item.
     hosted: Vec<(RunId, RunId)>,
 }
 
 #[derive(Debug)]
 struct Finding {
     said: Said,
-    /// What is still to be read of an answer.
+    /// The part of an answer that is still to be read.
     lacks: Option<Lacking>,
-    /// It is a message, and no end of its turn was seen.
+    /// A user message whose turn's end has not been read.
     is_unended: bool,
     bytes: usize,
 }
 
-/// An answer whose beginning was not reached yet.
+/// An answer whose beginning has not been read yet.
 #[derive(Debug)]
 struct Lacking {
     attempt: u32,
-    /// Where the text ends that counts.
+    /// Length of the text that counts, in bytes.
     text_bytes: u64,
-    /// The last piece first.
+    /// Last piece first.
     pieces: Vec<Arc<Entry>>,
 }
 
-/// What was found.
+/// One page of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The oldest first.
+    /// Oldest first.
     pub messages: Vec<Said>,
-    /// There are older ones, before this place.
+    /// Older messages exist before this position.
     pub next: Option<Seq>,
-    /// Turns whose message is among them, and whose end was not.
+    /// Turns whose message is on the page and whose end is not.
     pub unended: Vec<RunId>,
 }
 
 // === impl Transcript ===
 
 impl Transcript {
-    /// Looks for so many messages, of so many bytes together: one is shown whatever its size.
+    /// Creates a reader for at most `limit` messages of `bytes_max` bytes in total; the first message is returned
+    /// whatever its size.
     pub fn new(limit: usize, bytes_max: usize) -> Self {
         Self { limit, bytes_max, found: VecDeque::new(), more: false, ends: Ends::default() }
     }
 
-    /// Whether nothing older is of use.
+    /// Returns whether no older fact is needed.
     pub fn is_done(&self) -> bool {
         self.more && self.found.iter().all(|finding| finding.lacks.is_none())
     }
 
-    /// Takes the fact before the last one it was given.
+    /// Processes the next older fact.
     pub fn take(&mut self, seq: Seq, entry: &Arc<Entry>) {
         let Some(run_id) = &entry.run_id else { return };
         match &entry.fact {
-            // It was answered where it was taken.
+            // The message became part of another turn, which holds the answer.
             Fact::RunDone { host_run_id: Some(host), .. } => self.ends.host(run_id, host),
             fact if fact.takes_back() => self.ends.undo(run_id),
             Fact::RunDone { attempt, text_bytes, .. } => {
@@ -191,7 +184,7 @@ impl Transcript {
         }
     }
 
-    /// Nothing older is there: what an answer still lacks is forgotten.
+    /// Ends at the beginning of the log; the missing text of an answer is reported as trimmed.
     pub fn finish(mut self) -> Found {
         for finding in &mut self.found {
             if finding.lacks.is_some()
@@ -208,7 +201,7 @@ impl Transcript {
         Found { messages, next, unended }
     }
 
-    /// Takes a stretch of an answer, if that lacks it.
+    /// Adds a piece of an answer, if the answer lacks it.
     fn stretch(&mut self, run_id: &RunId, entry: &Arc<Entry>) {
         if let Fact::AgentStreamDelta { attempt, offset, text, .. } = &entry.fact
             && let Some(finding) = self.lacking(run_id)
@@ -222,7 +215,7 @@ impl Transcript {
         }
     }
 
-    /// Takes a question: the first fact of its turn.
+    /// Adds a user message: the first fact of its turn.
     fn asked(&mut self, said: Said, bytes: usize) {
         if let Some(finding) = self.lacking(&said.run_id) {
             finding.complete();
@@ -257,7 +250,7 @@ impl Transcript {
         }
     }
 
-    /// Gives up the oldest ones where all together are too large.
+    /// Drops the oldest messages while the page exceeds its size.
     fn trim(&mut self) {
         let mut bytes: usize = self.found.iter().map(|finding| finding.bytes).sum();
         while bytes > self.bytes_max && self.found.len() > 1 {
@@ -291,11 +284,11 @@ impl Ends {
         self.undone.push(run_id.clone());
     }
 
-    /// What its end says of a turn whose first fact has been reached; nothing, if there is none so far.
+    /// Removes and returns the outcome of a turn whose first fact has been reached; `None` if no end was read.
     fn forget(&mut self, run_id: &RunId) -> Option<Counts> {
         let seen = take(&mut self.seen, |seen| seen == run_id)?;
         let hosted = take(&mut self.hosted, |(hosted, _)| hosted == run_id);
-        // A host's first fact lies before those of what it took in.
+        // The host's first fact precedes those of the turns that it absorbed, so the host is still listed.
         let undone = match hosted {
             Some((_, host)) => self.undone.contains(&host),
             None => take(&mut self.undone, |undone| *undone == seen).is_some(),
@@ -311,7 +304,7 @@ fn take<T>(from: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
 // === impl Finding ===
 
 impl Finding {
-    /// Joins the pieces, and cuts what does not count.
+    /// Joins the pieces, and cuts the text at the length that counts.
     fn complete(&mut self) {
         let Some(lacks) = self.lacks.take() else { return };
         let mut text = String::new();
@@ -324,7 +317,7 @@ impl Finding {
     }
 }
 
-/// At most so many bytes of a text; a code point is never split.
+/// Returns at most `bytes` bytes of a text; never splits a code point.
 fn cut(text: &Private<String>, bytes: u64) -> &str {
     let text = text.reveal();
     let upto = usize::try_from(bytes).unwrap_or(usize::MAX).min(text.len());

@@ -1,4 +1,5 @@
-//! What an agent is told around an input: the same over HTTP and over a connection of its own (protocol.md §1.6, §2).
+//! The context that an agent receives with an input; the same over HTTP and over a dial-in connection (protocol.md
+//! §1.6, §2).
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use turnway_core::id::{SessionKey, TenantId, UserId};
@@ -9,7 +10,8 @@ use turnway_core::protocol::handover::HandoverContext;
 use turnway_core::protocol::qualified;
 use turnway_core::protocol::steer::Steer;
 
-/// `context` of an `invoke` or a `steer`. Names of runs, actions and processes are written in their qualified forms.
+/// The field `context` of an `invoke` or a `steer`. Ids of runs, actions and processes are written in their
+/// qualified forms.
 #[derive(Debug)]
 pub struct Context<'a> {
     key: &'a SessionKey,
@@ -25,12 +27,12 @@ struct Body<'a> {
     /// `open_actions`, `ended_actions` (EV-C6).
     #[serde(flatten)]
     actions: Option<&'a ActionsContext>,
-    /// What plugins of the node tell it of itself (TP-N11).
+    /// Text that the node's plugins add to the system prompt (TP-N11).
     #[serde(skip_serializing_if = "Option::is_none")]
     system_prompt: Option<&'a str>,
 }
 
-/// A fact that an agent is told of: as `GET …/events` shows it, with its names in their qualified forms.
+/// A fact for an agent: the shape of `GET …/events`, with ids in their qualified forms.
 #[derive(Debug)]
 pub struct EventEnvelope<'a> {
     key: &'a SessionKey,
@@ -40,7 +42,7 @@ pub struct EventEnvelope<'a> {
 // === impl Context ===
 
 impl<'a> Context<'a> {
-    /// Of an attempt.
+    /// Returns the context of a new attempt.
     pub fn of(invoke: &'a Invoke) -> Self {
         let system_prompt = invoke.system_prompt.as_ref().map(|text| text.reveal());
         let (handover, actions) = (invoke.handover.as_deref(), invoke.actions.as_deref());
@@ -48,7 +50,7 @@ impl<'a> Context<'a> {
         Self { key, body: Body { tenant: &key.tenant, user_id, handover, actions, system_prompt } }
     }
 
-    /// Of what is said on the way: the rest its agent knows.
+    /// Returns the context of a steered input; the agent knows the rest from the attempt's start.
     pub fn on_the_way(steer: &'a Steer) -> Self {
         let (key, user_id, actions) = (&steer.key, &steer.user, steer.actions.as_deref());
         let body = Body { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
@@ -78,8 +80,8 @@ impl Serialize for EventEnvelope<'_> {
     }
 }
 
-/// Serialises a body with its names in their qualified forms. In the default tenant those are the bare ones, and the
-/// body is written once.
+/// Serialises a body with its ids in their qualified forms. In the default tenant the qualified forms equal the
+/// plain ones, so the body is serialised once.
 fn rewritten<S: Serializer>(
     key: &SessionKey,
     body: &impl Serialize,

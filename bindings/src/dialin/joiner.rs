@@ -1,20 +1,21 @@
-//! Joins surrogate pairs that an agent has cut between two pieces of text, as one does whose strings are UTF-16. Called
-//! where events are read, so that every offset counts text as it is shown.
+//! Joins surrogate pairs that an agent has split between two pieces of text, as agents with UTF-16 strings may do.
+//! Runs where events are parsed, so that every offset counts the joined text.
 use super::said::{self, Said};
 use turnway_core::id::{QualifiedRun, SaidId};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::json::joined;
 
-/// The first half of a pair, whose other half may begin the next piece.
+/// The first half of a surrogate pair; the second half may begin the next piece.
 #[derive(Clone, Debug)]
 struct Half {
     kind: TextKind,
     high: u16,
-    /// The event that it ends: all of it is told only with the half.
+    /// The id of the event that ends with this half; the event is reported as processed only together with the
+    /// half.
     id: Option<SaidId>,
 }
 
-/// The reader of one run's events. A half without its other one in the next piece of the same text becomes U+FFFD.
+/// A parser for one run's events. A half without its counterpart in the next piece of the same text becomes U+FFFD.
 #[derive(Clone, Debug, Default)]
 pub struct Joiner {
     half: Option<Half>,
@@ -23,8 +24,8 @@ pub struct Joiner {
 // === impl Joiner ===
 
 impl Joiner {
-    /// Reads one event like [`said::read`]: the end of the text before it, where that waited for its other half, and the
-    /// event. What cannot be read is a failure.
+    /// Parses one event like [`said::read`]. Returns the completed text before the event, if a half was waiting,
+    /// and the event. An unreadable event is a failure.
     pub fn read(
         &mut self,
         kind: &str,
@@ -36,7 +37,7 @@ impl Joiner {
             Ok((Said::Delta { kind, text, id }, halves)) => {
                 self.piece(kind, text, id, halves.first, halves.last)
             }
-            // Nothing of the run's text or its order: the other half may still follow.
+            // These events do not affect the run's text, so the other half may still follow.
             Ok((said @ (Said::Unknown | Said::Alive | Said::Steered { .. } | Said::Subscribe { .. }), _)) => {
                 (None, said)
             }
@@ -45,7 +46,7 @@ impl Joiner {
         }
     }
 
-    /// Returns what is left of the text: its last half will not be completed.
+    /// Ends the text: returns the unpaired half as U+FFFD, if one is waiting.
     pub fn flush(&mut self) -> Option<Said> {
         let Half { kind, id, .. } = self.half.take()?;
         Some(Said::Delta { kind, text: char::REPLACEMENT_CHARACTER.to_string(), id })
@@ -62,7 +63,7 @@ impl Joiner {
         let other = self.half.as_ref().is_some_and(|half| half.kind != kind);
         let before = if other { self.flush() } else { None };
         if text.is_empty() {
-            // The half goes on waiting, and with it the name of this event, which says no more.
+            // The half stays pending and takes over the id of this event, which adds no text.
             if let Some(half) = &mut self.half {
                 half.id = id.take().or(half.id.take());
             }
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
     use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 
-    /// Plays events, each with a name; what is told, as `text@name` or the event's kind.
+    /// Plays events, each with an id; returns the results as `text@id` or the event's kind.
     fn play(events: &[(&str, &str)]) -> Vec<String> {
         let session = SessionId::parse("s1").expect("a name");
         let key = SessionKey { tenant: TenantId::default_tenant(), session };
@@ -131,7 +132,7 @@ mod tests {
     fn a_pair_cut_between_two_pieces_is_joined() {
         assert_eq!(play(&[HIGH, LOW, DONE]), ["a@-", "\u{1F600}b@1", "done"]);
         assert_eq!(play(&[HIGH, ("delta", r#"{"text":""}"#), LOW]), ["a@-", "@-", "\u{1F600}b@2"]);
-        // What says nothing of the text may stand between.
+        // An event without text may stand between the two halves.
         assert_eq!(play(&[HIGH, ("ping", "{}"), LOW]), ["a@-", "alive", "\u{1F600}b@2"]);
         let both = ("delta", r#"{"text":"\ude00\ud83d"}"#);
         assert_eq!(play(&[HIGH, both, LOW]), ["a@-", "\u{1F600}@-", "\u{1F600}b@2"]);
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(play(&thinks), ["hm @-", "hm \u{1F600}@1"]);
     }
 
-    /// An event is named as told only with all of its text.
+    /// An event's id is reported only with all of its text.
     ///
     /// Covers: issue 23 A4.
     #[test]

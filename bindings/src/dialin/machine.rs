@@ -1,4 +1,4 @@
-//! The machine of a connection by which an agent has dialed in.
+//! The state machine of the connection of an agent that has dialed in.
 use super::joiner::Joiner;
 use super::{DialInConfig, Input, Output, render};
 use crate::channel::hello::Capabilities;
@@ -23,50 +23,51 @@ mod hear;
 
 /// One connection of one agent.
 ///
-/// It knows of each attempt that was ordered here until its agent has said the end of it, or it was dropped. Every
-/// text it writes is to be flushed within [`limits::STALL_TIMEOUT`], or it closes. After `Close` it is inert.
+/// Keeps each attempt that was ordered here until its agent ends it or the attempt is dropped. Every written text
+/// must be flushed within [`limits::STALL_TIMEOUT`], or the connection closes. After `Close` the connection ignores
+/// every input.
 #[derive(Debug)]
 pub struct DialIn {
     outputs: VecDeque<Output>,
     closed: bool,
     capabilities: Capabilities,
     named: bool,
-    /// When the agent last gave a sign of life.
+    /// Time of the agent's last activity.
     heard: Mono,
     ping_at: Mono,
-    /// When the driver is woken next to see whether bytes have come, while an attempt is under way.
+    /// Time of the driver's next wake-up to check for received bytes while an attempt runs.
     look_at: Mono,
     heartbeat: Duration,
-    /// Since when a text waits to be flushed.
+    /// Time since which a text waits to be flushed.
     unflushed_since: Option<Mono>,
-    /// Facts that it was told of since then.
+    /// Facts sent to the agent since then.
     unflushed_news: usize,
-    /// When it is closed, its token having ended without another.
+    /// The deadline of a token that was not refreshed.
     expires: Option<Expiry>,
     runs: BTreeMap<RunId, Run>,
-    /// Runs that were taken from it: what it still says of them was under way.
+    /// Runs that were dropped recently: the agent's late messages about them are ignored.
     forgiven: VecDeque<RunId>,
-    /// What its agent wants to be told of.
+    /// Types of facts that the agent subscribes to.
     types: Arc<[Pattern]>,
-    /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
+    /// Times of malformed messages within [`limits::BAD_MESSAGES_WINDOW`].
     bad: Vec<Mono>,
 }
 
-/// An attempt that its agent was ordered and has not ended.
+/// An attempt that was ordered and has not ended.
 #[derive(Debug)]
 struct Run {
     tenant: TenantId,
     attempt: u32,
-    /// By which ownership it was ordered.
+    /// The ownership epoch of the order.
     epoch: Epoch,
-    /// It was asked for what follows an event.
+    /// The attempt resumes after an earlier event.
     goes_on: bool,
-    /// It was told to stop.
+    /// A cancel was sent.
     cancelled: bool,
     acked: bool,
-    /// Bytes of its messages so far (S-48).
+    /// Bytes of the agent's messages so far (S-48).
     bytes: usize,
-    /// What it was handed on the way: no more than lie in one inbox.
+    /// Message ids of steered inputs; at most as many as fit into one inbox.
     steers: Vec<MessageId>,
     joiner: Joiner,
 }
@@ -74,7 +75,7 @@ struct Run {
 // === impl DialIn ===
 
 impl DialIn {
-    /// A connection whose agent was just admitted: it is welcomed.
+    /// Creates the connection of an agent that was just authenticated, and sends `welcome`.
     pub fn new(now: Now, config: DialInConfig) -> Self {
         let permille = config.heartbeat_permille.clamp(500, 2000);
         let heartbeat = limits::HEARTBEAT * permille / 1000;
@@ -100,13 +101,12 @@ impl DialIn {
         this
     }
 
-    /// Whether an order is not older than what it knows of the run: an owner that slept may still give one, and another
-    /// has gone on by then. What is older is not to be given to it.
+    /// Returns whether an order is not older than the known attempt of the run. A previous owner that was suspended
+    /// may still send an order after the next owner has continued; such an order must not be passed on.
     pub fn takes(&self, invoke: &Invoke) -> bool {
         self.runs.get(&invoke.run_id).is_none_or(|run| run.epoch <= invoke.epoch)
     }
 
-    /// What its agent said that it can do.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
@@ -176,10 +176,10 @@ impl Machine for DialIn {
     }
 }
 
-// === what it is told ===
+// === orders ===
 
 impl DialIn {
-    /// Of which attempt the message is going to tell is not known before its end: all that their agent has begun live.
+    /// Reports every acknowledged attempt as alive, because the attempt of an incomplete message is not known yet.
     fn handle_part(&mut self, now: Now) {
         self.heard = now.mono;
         let begun = self.runs.iter().filter(|(_, run)| run.acked && !run.cancelled);
@@ -190,7 +190,7 @@ impl DialIn {
     fn handle_order(&mut self, now: Now, order: Order) {
         match order {
             Order::Invoke(invoke) => self.invoke(now, &invoke),
-            // Of which tenant the run is its own order has told.
+            // The tenant is known from the run's own order.
             Order::Cancel { tenant: _, run_id, attempt, epoch: _ } => {
                 if let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt)
                     && !std::mem::replace(&mut run.cancelled, true)
@@ -200,16 +200,17 @@ impl DialIn {
                 }
             }
             Order::Steer(steer) => self.steer(now, &steer),
-            // One that can be asked for the rest may be, by another owner and over another connection; if nobody is
-            // going to, it is told by `Stop`.
+            // A resumable attempt may be resumed by another owner over another connection, so it is not cancelled;
+            // `Stop` cancels it if nobody will resume it.
             Order::Drop { run_id, attempt } => self.let_go(now, &run_id, attempt, !self.named),
-            // It may be under way in what the agent keeps, whichever connection it was ordered by.
+            // The agent may still run the attempt, whichever connection received its order.
             Order::Stop { tenant, run_id, attempt, .. } => {
                 self.write(now, render::cancel(now.store, &tenant, &run_id, attempt));
                 self.forgive(run_id);
             }
             Order::News(news) => self.news(now, &news),
-            // Of what is not credited too much waits on the way, and nothing more is read.
+            // Backpressure needs no credit here: if too much uncredited text is in flight, the driver stops
+            // reading.
             Order::Credit { .. } => {}
         }
     }
@@ -241,8 +242,8 @@ impl DialIn {
         self.write(now, render::steer(now.store, steer));
     }
 
-    /// What has become of something that it asked for, or has happened that it wants to know. To one that is too slow for
-    /// it some of it is not said; of its actions its next input tells.
+    /// Sends the result of an action or a subscribed fact. An agent that reads too slowly misses some of them; the
+    /// context of its next input contains the state of its actions.
     fn news(&mut self, now: Now, news: &News) {
         let runs = self.runs.get(&news.run_id);
         if self.unflushed_news < limits::NEWS_MAX
@@ -253,7 +254,7 @@ impl DialIn {
         }
     }
 
-    /// Nobody listens to the attempt any more; `told`: its agent is told to stop unless it has been, or has ended it.
+    /// Drops an attempt without a listener; `told` sends a cancel, unless one was sent or the attempt has ended.
     fn let_go(&mut self, now: Now, run_id: &RunId, attempt: u32, told: bool) {
         if self.runs.get(run_id).is_none_or(|run| run.attempt != attempt) {
             return;
@@ -296,7 +297,7 @@ impl DialIn {
     }
 }
 
-// === what it leans on ===
+// === helpers ===
 
 impl DialIn {
     fn idle_at(&self) -> Mono {
@@ -321,7 +322,7 @@ impl DialIn {
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
         self.close(4413, "message too large");
     }
-    /// Ends it. Its runs have lost their connection, which its driver tells them.
+    /// Closes the connection; the driver reports the loss to its runs.
     fn close(&mut self, code: u16, reason: &'static str) {
         self.closed = true;
         self.runs.clear();

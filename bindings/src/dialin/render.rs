@@ -1,4 +1,4 @@
-//! What an agent that has dialed in is told, as JSON texts (protocol.md §1.6).
+//! Renders messages to an agent that has dialed in (protocol.md §1.6).
 use crate::channel::json::render::answer;
 use crate::dialin::context::{Context, EventEnvelope};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::Millis;
 
-/// What every order has.
+/// The fields of every order.
 #[derive(Serialize)]
 struct Frame<B: Serialize> {
     #[serde(rename = "type")]
@@ -41,7 +41,7 @@ struct InvokeBody<'a> {
     resume: Option<ResumeBody<'a>>,
 }
 
-/// Say what follows.
+/// The request to continue an attempt after an event.
 #[derive(Serialize)]
 struct ResumeBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ struct Types<'a> {
 #[derive(Serialize)]
 struct Bare {}
 
-/// `invoke`.
+/// Renders `invoke`.
 pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
     let Invoke { key, run_id, attempt, epoch, agent_id, message, .. } = invoke;
     let after = |mark: &'_ Mark| mark.event_id.clone();
@@ -81,7 +81,7 @@ pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
         epoch: *epoch,
         agent_id,
         input_message: message,
-        // As it lies in the inbox; it was read there, so it can be written.
+        // The stored history was validated when it entered the inbox, so it can be written unchanged.
         messages: invoke.history.as_ref().and_then(|history| serde_json::from_str(history.reveal()).ok()),
         context: Context::of(invoke),
         traceparent: invoke.traceparent.as_deref(),
@@ -90,13 +90,13 @@ pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
     frame("invoke", ts, (key, run_id, *attempt), body)
 }
 
-/// `cancel`.
+/// Renders `cancel`.
 pub(super) fn cancel(ts: Millis, tenant: &TenantId, run_id: &RunId, attempt: u32) -> String {
     let key = SessionKey { tenant: tenant.clone(), session: run_id.session() };
     frame("cancel", ts, (&key, run_id, attempt), Bare {})
 }
 
-/// `steer`.
+/// Renders `steer`.
 pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
     let Steer { key, run_id, attempt, turn_id, message_id, message, .. } = steer;
     let (turn_id, context) = (QualifiedRun::of(key, turn_id), Context::on_the_way(steer));
@@ -104,7 +104,7 @@ pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
     frame("steer", ts, (key, run_id, *attempt), body)
 }
 
-/// `event`: a fact about an action of its own, or of a type that it has subscribed to, in its place.
+/// Renders `event`: a fact about the agent's own action, or of a subscribed type, with its log position.
 pub(super) fn news(ts: Millis, news: &News) -> String {
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
     let body =
@@ -112,7 +112,7 @@ pub(super) fn news(ts: Millis, news: &News) -> String {
     frame("event", ts, (key, run_id, *attempt), body)
 }
 
-/// `subscribed`: from now on its agent is told of facts of these types.
+/// Renders `subscribed`, the confirmation of a subscription to facts.
 pub(super) fn subscribed(ts: Millis, request_id: &Option<RequestId>, types: &[Pattern]) -> String {
     answer(ts, "subscribed", request_id, Types { types }).text(64 + 32 * types.len())
 }
@@ -120,6 +120,6 @@ pub(super) fn subscribed(ts: Millis, request_id: &Option<RequestId>, types: &[Pa
 fn frame(kind: &'static str, ts: Millis, of: (&SessionKey, &RunId, u32), body: impl Serialize) -> String {
     let (key, run_id, attempt) = of;
     let (session_id, run_id) = (QualifiedSession::from(key), QualifiedRun::of(key, run_id));
-    // Our shapes have string keys and finite numbers only, so they always serialise.
+    // Messages have string keys and finite numbers only, so they always serialise.
     serde_json::to_string(&Frame { kind, ts, session_id, run_id, attempt, body }).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! What an agent says of a run, from JSON to words: the same words in the events of an HTTP agent's answer and in the
-//! messages of one that has dialed in (protocol.md §1.6, §2; hardening S-27, S-48).
+//! Parses an agent's messages about a run, from the events of an HTTP agent's answer and from the messages of an
+//! agent that has dialed in (protocol.md §1.6, §2; hardening S-27, S-48).
 use super::wish;
 use crate::channel::json::fields::{self, Fields, required};
 use crate::channel::json::malformed::Flaw;
@@ -17,78 +17,68 @@ use turnway_core::protocol::json::{Halves, Json, json_bytes, text_within};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::SteerOutcome;
 
-/// The word of a state, and the code of an error.
+/// Maximum bytes of a state's name and of an error's code.
 const WORD_BYTES_MAX: usize = 256;
-/// The message of an error: what is longer is cut, an error stays an error.
+/// Maximum bytes of an error's message; a longer message is truncated, because the error must still be reported.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
-/// One event of an agent.
+/// One event from an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Said {
     /// A piece of text.
     Delta {
-        /// Of which text.
         kind: TextKind,
-        /// The piece.
         text: String,
-        /// What the agent calls it.
+        /// The agent's id of the event.
         id: Option<SaidId>,
     },
-    /// A state.
+    /// A state of the agent.
     State {
-        /// The agent's own word for it.
+        /// The agent's own name of the state.
         state: String,
-        /// What the agent says to it.
         detail: Option<Json>,
-        /// What the agent calls it.
+        /// The agent's id of the event.
         id: Option<SaidId>,
     },
-    /// What it makes of an input that it was handed on the way.
+    /// The agent's answer to a steered input.
     Steered {
-        /// Which.
         message_id: MessageId,
-        /// What.
         outcome: SteerOutcome,
     },
-    /// It asks that another agent answer.
+    /// A request that another agent takes over.
     Handover {
-        /// Who, and why.
         wish: Box<HandoverWish>,
-        /// What the agent calls it.
+        /// The agent's id of the event.
         id: Option<SaidId>,
     },
-    /// It wants something done.
+    /// A request to perform an action.
     Action {
-        /// What.
         wish: Box<ActionWish>,
-        /// What the agent calls the event.
+        /// The agent's id of the event, not of the action.
         id: Option<SaidId>,
     },
-    /// It wants to be told of such facts while it answers.
+    /// A subscription to facts while the agent answers.
     Subscribe {
-        /// Of which types.
         types: Arc<[Pattern]>,
     },
-    /// The end.
+    /// The end of the answer.
     Done {
-        /// Why.
         stop: StopReason,
-        /// What it cost.
         usage: Option<Json>,
     },
-    /// An error of its own, which is an end too.
+    /// An error reported by the agent, which also ends the answer.
     Failed(AgentFailure),
-    /// Nothing this gateway knows.
+    /// An event type that this gateway does not know.
     Unknown,
-    /// A comment, or a part of an event: no event, but a sign of life.
+    /// Activity without an event: a comment, or a part of an event.
     Alive,
 }
 
-/// Reads one event. Errors name the field that is wrong, and never repeat what the agent wrote (S-38).
+/// Parses one event. Errors name the invalid field and never repeat the agent's text (S-38).
 ///
-/// `id` is what the event is called, where events have names; none: in this run they have none.
+/// `id` is the event's id; the outer `None` means that events of this run have no ids.
 ///
-/// The agent may name the run, and processes of its session, in their bare or in their qualified forms.
+/// The agent may name the run, and processes of its session, in their plain or in their qualified forms.
 pub fn read(
     kind: &str,
     data: &str,
@@ -98,7 +88,7 @@ pub fn read(
     read_piece(kind, data, id, run).map(|(said, _)| said)
 }
 
-/// Reads one event like [`read`], and the halves of surrogate pairs at the ends of a piece of text.
+/// Parses one event like [`read`], and returns the unpaired surrogates at both ends of a piece of text.
 pub(super) fn read_piece(
     kind: &str,
     data: &str,
@@ -124,7 +114,7 @@ pub(super) fn read_piece(
         "error" => Said::Failed(reported(event()?)?),
         "subscribe" => Said::Subscribe { types: types(data)? },
         "action" => Said::Action { wish: Box::new(wish::read(event()?, run)?), id: id()? },
-        // None of ours (a reader ignores what it does not know, or no agent could ever say more).
+        // An unknown event is ignored, so that agents can add events in later versions.
         _ => Said::Unknown,
     };
     Ok((said, Halves::default()))
@@ -134,7 +124,7 @@ fn delta(body: &mut Fields, run: &QualifiedRun) -> Result<(String, TextKind), Ag
     const EVENT: &str = "delta";
     let named = field(EVENT, fields::text(body, "run_id"))?;
     if named.is_some_and(|named| !run.is_named(&named)) {
-        // An agent that mixes its runs up must not show one person's answer to another.
+        // An agent that confuses its runs must not show one user's answer to another user.
         return Err(broken("a delta of another run"));
     }
     let kind = match field(EVENT, fields::text(body, "kind"))?.as_deref() {
@@ -160,7 +150,7 @@ fn steered(mut body: Fields) -> Result<Said, AgentFailure> {
     let message_id = fields::text(&mut body, "message_id").and_then(|id| required(id, "message_id"));
     let message_id = field(EVENT, message_id)?;
     let message_id = MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
-    // Words that nobody knows are not a yes: the input becomes a turn of its own, and is not lost.
+    // An unknown outcome is not an acceptance: the input becomes a turn of its own and is not lost.
     let outcome = fields::text(&mut body, "outcome").ok().flatten();
     let outcome = outcome.and_then(|word| SteerOutcome::parse(&word)).unwrap_or(SteerOutcome::Refused);
     Ok(Said::Steered { message_id, outcome })
@@ -193,7 +183,7 @@ fn reported(mut body: Fields) -> Result<AgentFailure, AgentFailure> {
     Ok(AgentFailure::Reported { code, message: Private(message) })
 }
 
-/// What an agent that can be asked for the rest calls an event.
+/// Parses the id of an event of a resumable agent, which is required.
 fn name(id: Option<&str>) -> Result<SaidId, AgentFailure> {
     let id = id.ok_or_else(|| broken("an event without an id, and its run is to outlive its owner"))?;
     SaidId::parse(id).map_err(|_| broken("an event whose id is not 1 to 128 visible ASCII characters"))
@@ -203,7 +193,7 @@ fn object(name: &str, data: &str) -> Result<Fields, AgentFailure> {
     strict::object(data).map_err(|flaw| malformed(name, flaw))
 }
 
-/// Names the event whose field is wrong.
+/// Adds the event's name to the error of a field.
 pub(super) fn field<T>(event: &str, field: Result<T, Flaw>) -> Result<T, AgentFailure> {
     field.map_err(|flaw| malformed(event, flaw))
 }
@@ -212,7 +202,7 @@ fn malformed(event: &str, flaw: Flaw) -> AgentFailure {
     AgentFailure::Broken(format!("malformed {event} event: {flaw}"))
 }
 
-/// A word this gateway does not know is an ordinary end: the agent did say `done`.
+/// Parses a stop reason. An unknown reason counts as an ordinary end, because the agent did send `done`.
 fn stop(word: &str) -> StopReason {
     match word {
         "max_tokens" => StopReason::MaxTokens,
@@ -224,7 +214,7 @@ fn stop(word: &str) -> StopReason {
     }
 }
 
-/// JSON that is carried on as it came, within limits (S-13), which count it as it is written in facts.
+/// Checks the size of JSON that is passed on unchanged (S-13). The size is counted as serialised in facts.
 pub(super) fn carried(value: Option<Value>) -> Result<Option<Json>, AgentFailure> {
     let value = value.map(Json);
     let is_large = value.as_ref().is_some_and(|value| json_bytes(value) > limits::AGENT_DETAIL_BYTES_MAX);
@@ -235,7 +225,7 @@ pub(super) fn broken(what: &str) -> AgentFailure {
     AgentFailure::Broken(what.to_owned())
 }
 
-/// What an agent wants to be told of.
+/// Parses the fact types that an agent subscribes to.
 pub(super) fn types(data: &str) -> Result<Arc<[Pattern]>, AgentFailure> {
     let mut body = object("subscribe", data)?;
     if !body.contains_key("types") {

@@ -1,7 +1,6 @@
-//! An agent's `action`, from JSON to a wish (protocol.md §1.7).
-//!
-//! Over HTTP the event is named `action`, and `type` says of which kind it is. A message of an agent that has dialed in
-//! is of the type `action` itself: there the kind is `action_type`, or follows from what there is.
+//! Parses an agent's `action` into an action request (protocol.md §1.7).
+//! Over HTTP the event is named `action`, and `type` is the kind of action. A message of an agent that has dialed
+//! in has the type `action` itself; its kind is `action_type`, or is derived from the fields present.
 use super::said::{broken, carried, field};
 use crate::channel::json::fields::{self, Fields};
 use serde_json::{Map, Value};
@@ -14,7 +13,7 @@ use turnway_core::protocol::agent::AgentFailure;
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::qualified::bare_processes;
 
-/// What it asks for.
+/// Parses an action request.
 pub(super) fn read(mut body: Fields, run: &QualifiedRun) -> Result<ActionWish, AgentFailure> {
     let mut text = |label| field("action", fields::text(&mut body, label));
     let (action_id, event, action_type) = (text("action_id")?, text("type")?, text("action_type")?);
@@ -40,7 +39,7 @@ pub(super) fn read(mut body: Fields, run: &QualifiedRun) -> Result<ActionWish, A
     Ok(ActionWish { name, what, timeout })
 }
 
-/// Names processes by their bare ids, where the agent may have named them otherwise: the log has no other names.
+/// Replaces qualified process ids by plain ones; the log contains plain ids only.
 fn bare_args(
     tool: &ToolName,
     args: Option<Value>,

@@ -1,11 +1,11 @@
-//! The end of a connection's token, as a timer. It is computed from the wall time at every wake-up and kept only until
-//! the next one, for the clock may step. Links, agents' and runners' connections share it.
+//! The expiry of a connection's token as a timer. The deadline is recomputed from the wall time at every wake-up,
+//! because the clock may step. Connections of links, agents and tool runners use it.
 use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// When a connection is closed whose token ends.
+/// The deadline at which a connection with an expired token is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
     ends: Millis,
@@ -15,19 +15,19 @@ pub struct Expiry {
 // === impl Expiry ===
 
 impl Expiry {
-    /// Begins to wait for the end of a token. That may lie a little before the present.
+    /// Starts waiting for the expiry of a token, which may lie shortly before the present.
     pub fn new(now: Now, ends: Millis) -> Self {
         let mut this = Self { ends, at: now.mono };
         this.is_over(now);
         this
     }
 
-    /// Returns when to look again.
+    /// Returns the time of the next check.
     pub fn at(&self) -> Mono {
         self.at
     }
 
-    /// Whether the token has ended, and [`limits::TOKEN_GRACE`] with it.
+    /// Recomputes the deadline, and returns whether the token has expired by more than [`limits::TOKEN_GRACE`].
     pub fn is_over(&mut self, now: Now) -> bool {
         let grace = limits::TOKEN_GRACE * if planted(Planted::TokenGraceDoubled) { 2 } else { 1 };
         let last = self.ends.after(grace);
@@ -48,7 +48,7 @@ mod tests {
         let at = |seconds: u64, store: Millis| Now { mono: Mono(Duration::from_secs(seconds)), store };
         let mut expiry = Expiry::new(at(0, day), day.after(hour));
         assert_eq!(expiry.at(), Mono(hour + limits::TOKEN_GRACE));
-        // Behind by half an hour: it lasts for longer. Ahead by two: it is over at once.
+        // Clock half an hour behind: the token lasts longer. Clock two hours ahead: the token expires at once.
         assert!(!expiry.is_over(at(25, Millis(day.0 - 1_800_000))));
         assert_eq!(expiry.at(), Mono(Duration::from_secs(25 + 5400) + limits::TOKEN_GRACE));
         assert!(expiry.is_over(at(50, day.after(hour * 2))));

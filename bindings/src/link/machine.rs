@@ -1,4 +1,4 @@
-//! The machine of a link. Kept small: most links are idle, and there are many.
+//! The state machine of a link. Kept small in memory, because a node has many links and most are idle.
 use crate::channel::command::{Command, Subscribe};
 use crate::channel::json::malformed::{Flaw, Malformed};
 use crate::channel::json::parse::{ClientMessage, parse};
@@ -18,66 +18,67 @@ use turnway_core::time::{Deadline, Millis, Mono, Now};
 mod door;
 mod note;
 
-/// Messages a client may send while the door decides about its `hello`; their bytes together are
-/// bounded by one message's limit, as the client is nobody yet.
+/// Messages that a client may send during authentication; their total size is limited to one message, because the
+/// client is not authenticated yet.
 const WAITING_MESSAGES_MAX: usize = 16;
 
 /// One connection of one client.
 ///
-/// Every text it writes is to be flushed within [`limits::STALL_TIMEOUT`], or it closes; every note
-/// it is given is reported as written once it has been, in sums. After `Close` it is inert.
+/// Every written text must be flushed within [`limits::STALL_TIMEOUT`], or the link closes. The weight of every
+/// notification is reported after it has been written, in sums. After `Close` the link ignores every input.
 #[derive(Debug)]
 pub struct Link {
     phase: Phase,
     outputs: VecDeque<Output>,
-    /// When the peer last gave a sign of life.
+    /// Time of the peer's last activity.
     heard: Mono,
     ping_at: Mono,
     heartbeat_ms: u32,
-    /// Since when a text waits to be flushed.
+    /// Time since which a text waits to be flushed.
     unflushed_since: Option<Mono>,
-    /// Since when too much waits beside the others, and nothing of it was taken. In a box: most links never have it.
+    /// Time since which too much text waits on side streams without any of it being read. Boxed, because most links
+    /// never have it.
     beside_since: Option<Box<Mono>>,
-    /// When a link that was told to go is closed.
+    /// Time at which a link that was asked to reconnect is closed.
     leave_at: Option<Mono>,
-    /// When one is closed whose token has ended and was not refreshed. In a box: most links have none.
+    /// Expiry of a token that must be refreshed. Boxed, because most links have none.
     expires: Option<Box<Expiry>>,
     durability: &'static str,
-    /// Text goes beside the other messages.
+    /// Text uses side streams.
     asides: bool,
-    /// Weight of the notes whose texts wait to be flushed.
+    /// Weight of the notifications whose texts wait to be flushed.
     unflushed: usize,
-    /// Weight of the notes that are written and not reported.
+    /// Weight of the notifications that are written and not reported.
     unreported: usize,
-    /// What is written is reported at once, see [`Pace::Fills`](super::Pace::Fills).
+    /// Written weight is reported at once; see [`Pace::Fills`](super::Pace::Fills).
     fills: bool,
-    /// Requests that are not answered. In a box, and none where there are none.
+    /// Unanswered requests. Boxed, and `None` if there are none.
     order: Option<Box<Order>>,
-    /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
+    /// Times of malformed messages within [`limits::BAD_MESSAGES_WINDOW`].
     bad: Vec<Mono>,
 }
 
-/// A link of which nothing was heard.
+/// A link before its `hello`.
 #[derive(Debug)]
 struct Fresh {
     deadline: Mono,
     config: LinkConfig,
 }
 
-/// What a link is waiting for.
+/// The phase of a link.
 #[derive(Debug)]
 enum Phase {
-    /// `hello`.
+    /// Waits for `hello`.
     Fresh(Box<Fresh>),
-    /// The door.
+    /// Waits for the result of the authentication.
     Asking(Box<Asking>),
-    /// Nothing: it serves.
+    /// Serves the client.
     Open,
-    /// Nothing: it is over.
+    /// Closed.
     Closed,
 }
 
-/// What is kept while the door decides.
+/// The state of a link during authentication.
 #[derive(Debug)]
 struct Asking {
     config: LinkConfig,
@@ -86,9 +87,9 @@ struct Asking {
 }
 
 impl Link {
-    /// A connection that was just accepted.
+    /// Creates the link of a connection that was just accepted.
     pub fn new(now: Now, config: LinkConfig) -> Self {
-        // The driver draws it within 10 %; a heartbeat of no length would be a loop.
+        // The driver draws the value within 10 %; a heartbeat of zero length would loop forever.
         let permille = config.heartbeat_permille.clamp(500, 2000);
         let heartbeat = limits::HEARTBEAT * permille / 1000;
         Self {
@@ -140,7 +141,7 @@ impl Machine for Link {
         if self.poll_timeout().is_none_or(|deadline| deadline.at > now.mono) {
             return;
         }
-        // Over before anything else: a link that ends needs no heartbeat.
+        // Closing comes first: a link that ends needs no heartbeat.
         if self.leave_at.is_some_and(|at| at <= now.mono) {
             return self.close(4503, "this node leaves");
         }
@@ -185,7 +186,7 @@ impl Machine for Link {
     }
 }
 
-// === what happens ===
+// === inputs ===
 
 impl Link {
     fn handle_text(&mut self, now: Now, text: String) {
@@ -209,7 +210,7 @@ impl Link {
         }
     }
 
-    /// Nothing but `hello` comes first (S-04).
+    /// Handles the first message, which must be `hello` (S-04).
     fn handle_first(&mut self, now: Now, text: &str) {
         if text.len() > limits::HELLO_BYTES_MAX {
             return self.too_large(now, limits::HELLO_BYTES_MAX);
@@ -265,13 +266,13 @@ impl Link {
             self.ask(now, Command::Subscribe(subscribe), 0);
         }
         for text in waiting {
-            // One of them may end the link; the rest are then ignored like all that comes after.
+            // One of the messages may close the link; the rest are then ignored.
             self.handle_text(now, text);
         }
     }
 
     fn handle_message(&mut self, now: Now, text: &str) {
-        // The transport stops reading there; should one not, the link does.
+        // The transport enforces the same limit; this check does not rely on it.
         if text.len() > MESSAGE_BYTES_MAX {
             return self.too_large(now, MESSAGE_BYTES_MAX);
         }
@@ -293,7 +294,7 @@ impl Link {
         }
     }
 
-    /// Begins a request of so many bytes in its turn.
+    /// Sends a request of `bytes` bytes to the switchboard, or queues it behind earlier requests.
     fn ask(&mut self, now: Now, command: Command, bytes: usize) {
         match self.order.get_or_insert_default().ask(now, command, bytes) {
             Ok(Some(command)) => self.begin(command),
@@ -314,8 +315,8 @@ impl Link {
         self.outputs.push_back(Output::Command(command));
     }
 
-    /// Answers what is no message, until there is too much of it. A type we do not know is no sign of
-    /// a broken client, only of a newer one.
+    /// Answers a malformed message; closes the link after too many. An unknown type does not count, because it
+    /// indicates a newer client, not a broken one.
     fn handle_bad(&mut self, now: Now, request_id: &Option<RequestId>, flaw: Flaw) {
         self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, flaw.to_string()));
         if flaw == Flaw::UnknownType {
@@ -329,18 +330,18 @@ impl Link {
         }
     }
 
-    /// The heartbeat: nothing else is left to be due.
+    /// Sends a heartbeat; every other deadline has been handled.
     fn beat(&mut self, now: Now) {
         self.ping_at = now.mono + self.heartbeat();
         self.outputs.push_back(Output::Ping);
-        // What a burst made them grow to is given back at the next beat.
+        // Memory that a burst of messages used is released at the next heartbeat.
         self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
         self.bad.shrink_to_fit();
         self.outputs.shrink_to_fit();
     }
 }
 
-// === what it leans on ===
+// === helpers ===
 
 impl Link {
     fn idle_at(&self) -> Mono {
@@ -350,11 +351,11 @@ impl Link {
         let since = self.unflushed_since.into_iter().chain(self.beside_since.as_deref().copied()).min();
         since.map(|since| since + limits::STALL_TIMEOUT)
     }
-    /// When a request has waited long enough for its answer to lose its place.
+    /// Returns the time at which the oldest request loses its place in the answer order.
     fn order_at(&self) -> Option<Mono> {
         self.order.as_ref()?.due_at()
     }
-    /// What one message may have: little, as long as it is nobody's.
+    /// Returns the size limit of one message: small before authentication.
     fn message_bytes_max(&self) -> usize {
         match self.phase {
             Phase::Fresh(_) => limits::HELLO_BYTES_MAX,
@@ -381,7 +382,7 @@ impl Link {
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
         self.close(4413, "message too large");
     }
-    /// Ends the link, once. Nothing it does afterwards shows.
+    /// Closes the link once. Later outputs are ignored.
     fn close(&mut self, code: u16, reason: &'static str) {
         if !matches!(self.phase, Phase::Closed) {
             self.phase = Phase::Closed;
@@ -394,7 +395,7 @@ impl Link {
 mod tests {
     use super::*;
 
-    /// Idle links are what a node has most of.
+    /// Most links of a node are idle.
     #[test]
     fn an_idle_link_is_small() {
         assert!(size_of::<Link>() <= 200, "{}", size_of::<Link>());

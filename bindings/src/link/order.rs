@@ -1,8 +1,4 @@
-//! Order of answers: what a client asks of one session on one connection is answered in the order it came.
-//!
-//! Turns that follow each other are begun at once, and an answer that comes too early waits, with what the session shows
-//! after it. Every other request is begun once those before it are answered, and those behind it wait for its answer.
-//! `cancel_run` and `handover_decision` are not in this order, for they end what others wait for.
+//! Keeps answers in order: requests of one connection about one session are answered in the order of arrival.
 use crate::channel::command::Command;
 use crate::channel::note::Note;
 use std::collections::VecDeque;
@@ -12,7 +8,11 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::time::{Mono, Now};
 
-/// Requests of one connection that are not answered, by session. Empty most of the time.
+/// Unanswered requests of one connection, by session. Empty most of the time.
+///
+/// Consecutive turns are sent at once; an answer that comes too early is held back, together with the session's
+/// later notifications. Any other request is sent once the earlier ones are answered, and blocks the later ones.
+/// `cancel_run` and `handover_decision` are not ordered, because they end what other requests wait for.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     lanes: Vec<Lane>,
@@ -22,15 +22,16 @@ pub(super) struct Order {
 #[derive(Debug)]
 struct Lane {
     session: SessionId,
-    /// Begun and not answered, in the order they came.
+    /// Sent and unanswered, in order of arrival.
     begun: VecDeque<Begun>,
-    /// Not begun, in the order they came.
+    /// Not sent, in order of arrival.
     waiting: VecDeque<Waiting>,
-    /// An answer that came too early, and the notes after it: shown once the requests before it are answered.
+    /// An answer that came too early, and the notifications after it; released once the earlier requests are
+    /// answered.
     held: VecDeque<Note>,
 }
 
-/// A request on its way.
+/// A request that was sent and is not answered.
 #[derive(Debug)]
 struct Begun {
     kind: Kind,
@@ -38,14 +39,14 @@ struct Begun {
     since: Mono,
 }
 
-/// A request that is not begun.
+/// A request that is not sent yet.
 #[derive(Debug)]
 struct Waiting {
     command: Command,
     bytes: usize,
 }
 
-/// Requests that have a place in the order.
+/// Kinds of requests that are kept in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Open,
@@ -53,26 +54,26 @@ enum Kind {
     Subscribe,
     Members,
     Invoke,
-    /// Is not answered.
+    /// Has no answer.
     Unsubscribe,
 }
 
-/// Notes and requests that are due.
+/// Notifications and requests that are ready.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Due {
     /// Shown first, in this order.
     pub(super) notes: Vec<Note>,
-    /// Begun then, in this order.
+    /// Sent afterwards, in this order.
     pub(super) commands: Vec<Command>,
 }
 
-/// Too much waits on this connection for a further request, which is this one.
+/// The error for a request beyond the connection's limit of waiting requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany {
     pub(super) request_id: Option<RequestId>,
 }
 
-/// Returns a request's place in the order, if it has one.
+/// Returns a request's session and kind if the request is kept in order.
 fn place(command: &Command) -> Option<(&SessionId, Kind)> {
     match command {
         Command::Open { session, .. } => Some((session.as_ref()?, Kind::Open)),
@@ -93,12 +94,12 @@ fn place(command: &Command) -> Option<(&SessionId, Kind)> {
 // === impl Order ===
 
 impl Order {
-    /// Returns whether no request is begun and none waits.
+    /// Returns whether no request is unanswered or waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
-    /// Takes a request of so many bytes; returns it if it is to be begun at once.
+    /// Adds a request of `bytes` bytes; returns the request if it must be sent at once.
     pub(super) fn ask(
         &mut self,
         now: Now,
@@ -128,14 +129,14 @@ impl Order {
     }
 
     fn add(&mut self, session: SessionId) -> usize {
-        // Most connections ask about one session at a time.
+        // Most connections have requests about one session at a time.
         self.lanes.reserve_exact(1);
         let (begun, waiting, held) = Default::default();
         self.lanes.push(Lane { session, begun, waiting, held });
         self.lanes.len() - 1
     }
 
-    /// Takes what the switchboard shows.
+    /// Passes on a notification, or holds it back.
     pub(super) fn show(&mut self, now: Now, note: Note) -> Due {
         let mut due = Due::default();
         match self.lane_of(&note) {
@@ -148,7 +149,7 @@ impl Order {
         due
     }
 
-    /// Lets the requests of a lane begin that nothing is before any more.
+    /// Sends the requests of a lane that no earlier request blocks any more.
     fn go_on(&mut self, now: Now, at: usize, due: &mut Due) {
         let lane = &mut self.lanes[at];
         lane.begin(now, due);
@@ -158,7 +159,7 @@ impl Order {
         }
     }
 
-    /// The lane that a note is an answer in, or that it is held back with.
+    /// Returns the lane that a notification belongs to.
     fn lane_of(&self, note: &Note) -> Option<usize> {
         let session = session_of(note);
         if let Note::Refused { request_id, session: None, .. } = note {
@@ -168,14 +169,14 @@ impl Order {
         self.lanes.iter().position(|lane| Some(&lane.session) == session)
     }
 
-    /// When the next request has waited long enough for its answer to lose its place.
+    /// Returns the time at which the next request loses its place in the order.
     pub(super) fn due_at(&self) -> Option<Mono> {
         let first = self.lanes.iter().filter_map(|lane| lane.begun.front());
         let first = first.filter(|_| !planted(Planted::OrderNeverPassesOver));
         first.map(|begun| begun.since + ANSWER_ORDER_PATIENCE).min()
     }
 
-    /// Gives up the places of requests whose answers take too long: they come when they come.
+    /// Gives up the places of requests whose answers take too long; their answers are shown whenever they arrive.
     pub(super) fn pass_over(&mut self, now: Now) -> Due {
         let mut due = Due::default();
         for at in (0..self.lanes.len()).rev() {
@@ -196,14 +197,14 @@ impl Order {
 // === impl Lane ===
 
 impl Lane {
-    /// Turns are begun beside turns, and everything else alone.
+    /// Returns whether a request may be sent now. Turns may overlap other turns; every other request is sent alone.
     fn has_room_for(&self, kind: Kind) -> bool {
         let is_turn = |kind: Kind| kind == Kind::Invoke;
         let are_turns = || is_turn(kind) && self.begun.iter().all(|begun| is_turn(begun.kind));
         self.begun.is_empty() || are_turns() || planted(Planted::OrderOvertaken)
     }
 
-    /// Notes that a request is begun; its answer is expected in this place.
+    /// Records that a request is sent and that its answer is expected in this place.
     fn expect_answer(&mut self, now: Now, kind: Kind, command: &Command) {
         if kind != Kind::Unsubscribe {
             self.begun.push_back(Begun { kind, request_id: command.request_id().cloned(), since: now.mono });
@@ -239,9 +240,9 @@ impl Lane {
         }
     }
 
-    /// Shows what was held, as far as nothing of it answers a request behind one that is not answered.
+    /// Releases held notifications up to the first that answers a request behind an unanswered one.
     fn release(&mut self, due: &mut Due) {
-        // The answers of those that are first now go ahead of all the rest.
+        // The answers of requests that are now first precede all other held notifications.
         while let Some(at) = self.held.iter().position(|note| self.answered_by(note) == Some(0)) {
             self.begun.pop_front();
             due.notes.extend(self.held.remove(at));
@@ -253,7 +254,7 @@ impl Lane {
         }
     }
 
-    /// The request that a note answers, counted from the first.
+    /// Returns the index of the request that a notification answers.
     fn answered_by(&self, note: &Note) -> Option<usize> {
         self.begun.iter().position(|begun| begun.is_answered_by(note))
     }
@@ -270,7 +271,7 @@ impl Begun {
             Note::Accepted(accepted) => (Kind::Invoke, &accepted.request_id),
             Note::Closed { request_id, .. } => (Kind::Close, request_id),
             Note::Refused { request_id, .. } => (self.kind, request_id),
-            // A link that follows the session is shown this instead of an answer.
+            // A subscribed link receives this fact instead of an answer.
             Note::Fact { entry, .. } => {
                 let Fact::SessionClosed { request_id } = &entry.fact else { return false };
                 (Kind::Close, request_id)
@@ -288,7 +289,7 @@ impl Begun {
     }
 }
 
-/// Returns which session a note is about, if it is about one.
+/// Returns the session that a notification is about, if any.
 fn session_of(note: &Note) -> Option<&SessionId> {
     match note {
         Note::Fact { session, .. }
@@ -305,7 +306,7 @@ fn session_of(note: &Note) -> Option<&SessionId> {
     }
 }
 
-/// Returns whether a note may answer a request that has no place in the order.
+/// Returns whether a notification may answer a request that is not kept in order.
 fn overtakes(note: &Note) -> bool {
     matches!(note, Note::Handover(_) | Note::CancelTaken { .. } | Note::Refused { .. })
 }

@@ -1,9 +1,4 @@
-//! Words as bytes: what one node has to say to another in one go (S-14).
-//!
-//! A frame is the codec's header and `(NodeId, [Words])`. Numbers have a fixed width, little end first;
-//! a text, a list and a variant have their length or number before them; facts, inputs and control
-//! entries are JSON texts. A node reads the version it writes, which the header names: what it cannot
-//! read is lost, and words may be.
+//! Binary encoding of the messages that one node sends to another at once (S-14).
 use super::Words;
 use super::trunk::{Count, TrunkWords};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -13,43 +8,47 @@ use turnway_core::id::{Cursor, Epoch, NodeId, Place, Seen, Seq, SessionKey};
 use turnway_core::limits::FRAME_WORDS_MAX;
 use turnway_core::protocol::codec::{self, Batch, CodecError, Kind};
 
-/// Greater than any number that a node counts or reads from a clock, so that no sum of two overflows.
+/// Exclusive upper bound of every number that a node counts or reads from a clock, so that no sum of two overflows.
 const NUMBER_MAX: u64 = 1 << 53;
 
-/// What one node said in one go.
+/// The messages that one node sent at once.
+///
+/// A frame is the codec's header and `(NodeId, [Words])`. Numbers are fixed-width little-endian; texts, lists and
+/// variants are prefixed with their length or index; facts, inputs and control entries are JSON texts. A node reads
+/// only the version that it writes, which the header names; unreadable frames are dropped, because messages may be
+/// lost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// Who.
     pub from: NodeId,
-    /// What.
     pub words: Vec<Words>,
 }
 
 impl Frame {
-    /// Reads a frame. Bytes that are not one cost no more memory than they are, and then an error.
+    /// Parses a frame. Invalid bytes allocate no more memory than their length and return an error.
     pub fn read(blob: &[u8]) -> Result<Self, CodecError> {
         let (from, Crowd(words)) = codec::decode(Kind::Frame, blob)?;
         if words.iter().all(is_sound) { Ok(Self { from, words }) } else { Err(CodecError::Body) }
     }
 }
 
-/// The beginning of a frame with one bell, up to what only the store knows; it adds, in this order:
+/// Returns the beginning of a frame with one offer, up to the fields that only the store knows; `None` if the
+/// message is too large for a frame. The store appends, in this order:
 ///
-/// - the owner: a byte 1, the node's and the incarnation's name (16 bytes each), the epoch (8);
-/// - what lies there: 0 for an input or 1 for a control entry (4), its place and the place before (8 each);
+/// - the owner: a byte 1, the ids of the node and its incarnation (16 bytes each), the epoch (8);
+/// - the entry: 0 for an input or 1 for a control entry (4), its position and the preceding position (8 each);
 /// - its JSON text, after its length (8).
 ///
-/// All numbers have their little end first. This order is a part of what the functions in Redis promise to
-/// every release, as the frame's version is. None: it is too large for a frame.
+/// All numbers are little-endian. The order is part of the contract of the functions in Redis with every release,
+/// as is the frame's version.
 pub fn bell_begins(from: NodeId, key: &SessionKey, json: usize) -> Option<Vec<u8>> {
-    /// Bytes of the owner, of what and where it lies, and of a length.
+    /// Bytes of the owner, of the entry's kind and positions, and of a length.
     const REST: usize = (1 + 16 + 16 + 8) + (4 + 8 + 8) + 8;
-    /// One of the words, and its variant: see [`Words`].
+    /// One message, and the index of its variant; see [`Words`].
     const ONE_BELL: (u64, u32) = (1, 0);
     codec::begin(Kind::Frame, &(from, ONE_BELL, key), REST + json).ok()
 }
 
-/// Words on their way into frames for one node, in order; as few frames as they fit in.
+/// Packs messages for one node into as few frames as possible, in order.
 #[derive(Debug)]
 pub struct Packer {
     from: NodeId,
@@ -59,12 +58,12 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// One without words.
+    /// Creates an empty packer.
     pub fn new(from: NodeId) -> Self {
         Self { from, batch: None, frames: Vec::new(), lost: 0 }
     }
 
-    /// Adds words. What is too much for one frame is said in several, where that can be.
+    /// Adds a message. A message that is too large for one frame is split, if it can be.
     pub fn add(&mut self, words: Words) {
         if self.batch.as_ref().is_some_and(|batch| batch.items() >= FRAME_WORDS_MAX as u64) {
             self.close();
@@ -85,7 +84,7 @@ impl Packer {
         }
     }
 
-    /// The frames, and how many words were too large for any.
+    /// Returns the frames, and the number of messages too large for any frame.
     pub fn finish(mut self) -> (Vec<Vec<u8>>, u64) {
         self.close();
         (self.frames, self.lost)
@@ -104,12 +103,12 @@ impl Packer {
     }
 
     fn close(&mut self) {
-        // A batch that took its items fits in a frame.
+        // A batch that accepted its items fits into a frame.
         self.frames.extend(self.batch.take().and_then(|batch| batch.finish().ok()));
     }
 }
 
-/// The same in two parts, where there are parts.
+/// Splits a message into two, if it has parts.
 fn halves(words: Words) -> Option<(Words, Words)> {
     let cut = |mut logs: Vec<(SessionKey, Cursor)>| {
         let rest = logs.split_off(logs.len() / 2);
@@ -145,7 +144,7 @@ fn halves(words: Words) -> Option<(Words, Words)> {
     }
 }
 
-/// Whether its numbers are such as a node would say.
+/// Returns whether every number in a message is within its range.
 fn is_sound(words: &Words) -> bool {
     use super::{Chunk, Item};
     let small = |numbers: &[u64]| numbers.iter().all(|number| *number < NUMBER_MAX);
@@ -174,7 +173,7 @@ fn is_sound(words: &Words) -> bool {
     }
 }
 
-/// Those of words about calls.
+/// Returns the numbers in a message about remote attempts.
 fn numbers(words: &TrunkWords) -> impl Iterator<Item = u64> {
     let (first, counts) = match words {
         TrunkWords::Order { call, n, .. } | TrunkWords::Spoken { call, n, .. } => ([*call, *n], None),
@@ -186,7 +185,7 @@ fn numbers(words: &TrunkWords) -> impl Iterator<Item = u64> {
     first.into_iter().chain(counts.into_iter().flatten().flat_map(counted))
 }
 
-/// Words of a frame: no more of them than a frame may hold, for one that is a byte on the way takes
+/// The messages of a frame. Their number is limited while reading, because a message of one byte on the wire takes
 /// many times that in memory.
 struct Crowd(Vec<Words>);
 

@@ -1,5 +1,5 @@
-//! What is JSON inside of words: it is the same text that outlives releases in the log, and its types
-//! have parts that the binary form cannot read back.
+//! JSON inside binary messages: the same text is stored in the log across releases, and its types contain parts
+//! that the binary codec cannot read back.
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ fn text<T: Serialize, E: serde::ser::Error>(value: &T) -> Result<String, E> {
 }
 
 fn value<T: DeserializeOwned, E: serde::de::Error>(text: &str) -> Result<T, E> {
-    // Without the place and the words of the mistake: they may quote what was said (S-38).
+    // Without the position and text of the error, which may quote content (S-38).
     serde_json::from_str(text).map_err(|_| E::custom("not JSON of this kind"))
 }
 

@@ -1,7 +1,6 @@
-//! What nodes say to each other of agents that have dialed in (protocol.md §1.6): who has some, and what is ordered and
-//! said of an attempt whose agent is connected to another node than its session's owner.
-//!
-//! Words of a call have numbers of their own in each direction, from 0: what is lost on the way is said again.
+//! Messages between nodes about agents that have dialed in (protocol.md §1.6): the agents that each node serves,
+//! and the orders and events of attempts whose agent is connected to another node than the session's owner.
+//! Messages of a call are numbered from 0 in each direction; lost messages are sent again.
 use super::json;
 use crate::dialin::Word;
 use crate::link::Capabilities;
@@ -12,56 +11,53 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::{Order, TextKind};
 use turnway_core::protocol::json::json_bytes;
 
-/// Whoever shares the bus, oneself among them. No node has this id.
+/// The id that addresses every node on the bus, including the sender. No node has this id.
 pub const EVERYONE: NodeId = NodeId(0);
 
-/// One such message. The order of variants and fields is the order of bytes in a frame.
+/// One message about remote attempts. The order of variants and fields is their order in a frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum TrunkWords {
-    /// Whoever has agents, say so.
+    /// Every node with agents should announce them.
     Who,
-    /// These agents are connected here, and no other.
+    /// The complete list of agents that are connected to the sender.
     Serving {
-        /// Each with what there is of it.
         agents: Vec<(AgentId, Serving)>,
     },
-    /// Of an attempt that I want one of your agents to do; the first order begins it.
+    /// An order for an attempt at one of the receiver's agents; the first order starts the attempt.
     Order {
-        /// My number for it.
+        /// The sender's number of the call.
         call: u64,
-        /// Which word of mine about it this is.
+        /// The number of this message in the call.
         n: u64,
-        /// What.
         #[serde(with = "json")]
         order: Arc<Order>,
     },
-    /// Of an attempt that you have ordered.
+    /// An event of an attempt that the receiver has ordered.
     Spoken {
-        /// Your number for it.
+        /// The receiver's number of the call.
         call: u64,
-        /// Which word of mine about it this is.
+        /// The number of this message in the call.
         n: u64,
-        /// What.
         spoken: Spoken,
     },
-    /// How much I have of the calls that we share: what is missing is to be said again.
+    /// The messages received so far for the calls shared by the two nodes; missing messages are sent again.
     Counts {
-        /// Those that I have begun.
+        /// Calls that the sender started.
         begun: Vec<Count>,
-        /// Those that you have.
+        /// Calls that the receiver started.
         taken_on: Vec<Count>,
     },
-    /// I do not listen to that call of mine any more.
+    /// The sender has abandoned a call that it started.
     Hung {
-        /// My number for it.
+        /// The sender's number of the call.
         call: u64,
     },
-    /// I have given up that call of yours.
+    /// The sender has given up a call that the receiver started.
     Gone {
-        /// Your number for it.
+        /// The receiver's number of the call.
         call: u64,
     },
-    /// Whichever of your agents knows of that run is to stop it.
+    /// The receiver's agents should stop a run, if they know it.
     Halt {
         /// [`Order::Stop`].
         #[serde(with = "json")]
@@ -69,54 +65,51 @@ pub enum TrunkWords {
     },
 }
 
-/// What there is of an agent at a node.
+/// The capacity of an agent at a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// Connections.
     pub connections: u32,
-    /// Attempts that run over them.
+    /// Attempts that run over these connections.
     pub open: u32,
-    /// There is room for one more.
+    /// At least one more attempt can run.
     pub has_room: bool,
 }
 
-/// How much of a call one node has.
+/// The messages of a call that one node has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
-    /// The number of whoever has begun it.
+    /// The number of the call, chosen by the node that started it.
     pub call: u64,
-    /// Words that were heard, from the first on.
+    /// Messages received without a gap, from the first on.
     pub got: u64,
-    /// Of these, so many were passed on: there is room for as many more.
+    /// Received messages that were passed on; the sender may send as many more.
     pub taken: u64,
 }
 
-/// What is said of an attempt by the node at which its agent is connected.
+/// An event of an attempt, from the node of the agent's connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Spoken {
-    /// A connection has it, which can do so much.
+    /// A connection was assigned; its agent has these capabilities.
     Placed(Capabilities),
-    /// No connection has room; nothing follows.
+    /// No connection has capacity; nothing follows.
     Refused,
-    /// A piece of text, as most words are.
+    /// A piece of text; most events are pieces of text.
     Text {
-        /// Answer or reasoning.
         kind: TextKind,
-        /// The piece.
         text: Private<Arc<str>>,
-        /// What the agent calls it.
+        /// The agent's id of the event.
         id: Option<SaidId>,
     },
-    /// Any other word of its agent.
+    /// Any other event of the agent.
     Word(#[serde(with = "json")] Arc<Word>),
-    /// Its connection is gone; nothing follows.
+    /// The agent's connection was lost; nothing follows.
     Lost,
 }
 
 // === impl TrunkWords ===
 
 impl TrunkWords {
-    /// Bytes they take in a queue: an estimate that is the same everywhere.
+    /// Returns an estimate of the message's size in a queue in bytes; the same on every node.
     pub fn weight(&self) -> usize {
         match self {
             Self::Serving { agents } => agents.len() * 96,
@@ -131,7 +124,7 @@ impl TrunkWords {
             },
             Self::Spoken { spoken: Spoken::Text { text, .. }, .. } => text.reveal().len(),
             Self::Counts { begun, taken_on } => (begun.len() + taken_on.len()) * 24,
-            // What an agent says besides text is short.
+            // Events other than text are short.
             Self::Spoken { .. } => 1024,
             Self::Who | Self::Hung { .. } | Self::Gone { .. } | Self::Halt { .. } => 0,
         }

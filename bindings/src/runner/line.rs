@@ -1,5 +1,5 @@
-//! One connection of a tool runner, as a machine: what it is told becomes texts, texts become words, and what is neither
-//! is answered or ends it.
+//! The state machine of one tool runner's connection: messages to the runner become texts, texts become messages,
+//! and every other text is answered or closes the connection.
 use super::words::{FromRunner, NoWord, ToRunner};
 use crate::channel::hello::Credential;
 use crate::channel::json::render as shown;
@@ -16,89 +16,85 @@ use turnway_core::machine::Machine;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 
-/// What a connection must know of its node.
+/// The node's settings for a connection.
 #[derive(Clone, Debug)]
 pub struct LineConfig {
     /// For `welcome.node_id`.
     pub node: NodeId,
     /// For `welcome.connection_id`; unique in the fleet.
     pub connection_id: String,
-    /// When what it showed ends, where that has to be refreshed.
+    /// The expiry of the credential, if it must be refreshed.
     pub expires: Option<Millis>,
     /// Heartbeat jitter in per mille of the period, drawn by the driver: 900 to 1100.
     pub heartbeat_permille: u32,
 }
 
-/// What may happen to it. Prints sizes instead of texts (S-38).
+/// An input of the connection. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone)]
 pub enum Input {
-    /// A whole text message arrived.
+    /// A complete text message arrived.
     Text(String),
     /// A binary message arrived (1003).
     Binary,
     /// A message over the limit arrived, or began to (4413).
     TooLarge,
-    /// Any other sign of life.
+    /// Other activity of the peer.
     Alive,
-    /// It is to be told this.
+    /// A message for the runner.
     Tell(Box<ToRunner>),
-    /// The node leaves: it should be connected elsewhere.
+    /// The node is leaving: the runner should connect to another node.
     Leaving,
-    /// The door has decided about [`Output::Refresh`].
+    /// Authentication has answered [`Output::Refresh`].
     Refreshed {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// How.
         renewal: Renewal,
     },
-    /// The transport has written all the texts that were drained so far.
+    /// The transport has written every text drained so far.
     Flushed,
 }
 
-/// What it asks its driver to do. Prints sizes instead of texts (S-38).
+/// An output of the connection for its driver. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone, PartialEq)]
 pub enum Output {
     /// Write a text message.
     Write(String),
-    /// The runner says this.
+    /// A message of the runner.
     Word(Box<FromRunner>),
-    /// Ask the door whether this goes on where the credential before it ends; answered by `Refreshed`.
+    /// Authenticate the next credential of the same user; answered by `Refreshed`.
     Refresh {
-        /// To be echoed.
         request_id: Option<RequestId>,
-        /// What is shown.
         token: Credential,
     },
     /// Write a transport-level ping.
     Ping,
-    /// Hang up with this; nothing follows.
+    /// Close the connection with this code; nothing follows.
     Close {
-        /// protocol.md §1.3.
+        /// Close code (protocol.md §1.3).
         code: u16,
-        /// For a person.
+        /// Text for a person.
         reason: &'static str,
     },
 }
 
-/// One connection of one runner. Every text it writes is to be flushed within [`limits::STALL_TIMEOUT`], or it closes.
-/// After `Close` it is inert.
+/// One connection of one runner. Every written text must be flushed within [`limits::STALL_TIMEOUT`], or the
+/// connection closes. After `Close` the connection ignores every input.
 #[derive(Debug)]
 pub struct Line {
     outputs: VecDeque<Output>,
     closed: bool,
-    /// When the runner last gave a sign of life.
+    /// Time of the runner's last activity.
     heard: Mono,
     ping_at: Mono,
     heartbeat: Duration,
-    /// Since when a text waits to be flushed.
+    /// Time since which a text waits to be flushed.
     unflushed_since: Option<Mono>,
-    /// When it is closed, its token having ended without another.
+    /// The deadline of a token that was not refreshed.
     expires: Option<Expiry>,
-    /// When bad messages arrived, within [`limits::BAD_MESSAGES_WINDOW`].
+    /// Times of malformed messages within [`limits::BAD_MESSAGES_WINDOW`].
     bad: Vec<Mono>,
 }
 
-/// What a message is about.
+/// The fields that route a message.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(rename = "type", borrow)]
@@ -112,7 +108,7 @@ struct Head<'a> {
 // === impl Line ===
 
 impl Line {
-    /// A connection whose runner was just admitted: it is welcomed.
+    /// Creates the connection of a runner that was just authenticated, and sends `welcome`.
     pub fn new(now: Now, config: &LineConfig) -> Self {
         let heartbeat = limits::HEARTBEAT * config.heartbeat_permille.clamp(500, 2000) / 1000;
         let mut this = Self {
@@ -193,11 +189,11 @@ impl Machine for Line {
 impl Line {
     fn handle_text(&mut self, now: Now, text: &str) {
         self.heard = now.mono;
-        // The transport stops reading there; should one not, this does.
+        // The transport enforces the same limit; this check does not rely on it.
         if text.len() > MESSAGE_BYTES_MAX {
             return self.too_large(now);
         }
-        // A list could stand for the fields in their order.
+        // Serde would also accept a JSON array with the fields in order.
         let head = Some(text).filter(|text| text.trim_ascii_start().starts_with('{'));
         let Some(head) = head.and_then(|text| serde_json::from_str::<Head<'_>>(text).ok()) else {
             return self.handle_bad(now, &None, "not a message");
@@ -213,7 +209,7 @@ impl Line {
             (kind, _) => match FromRunner::read(kind, text) {
                 Some(Ok(word)) => self.outputs.push_back(Output::Word(Box::new(word))),
                 Some(Err(NoWord(why))) => self.handle_bad(now, &request_id, why),
-                // A newer runner, or one that takes itself for a client: no sign of a broken one.
+                // A newer runner, or one that uses a client's message: not counted as malformed.
                 None => {
                     let why = "not a message that a tool runner may send to this release";
                     self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
@@ -270,7 +266,7 @@ impl Line {
         self.close(4413, "message too large");
     }
 
-    /// Answers what is no message, until there is too much of it.
+    /// Answers a malformed message; closes the connection after too many.
     fn handle_bad(&mut self, now: Now, request_id: &Option<RequestId>, why: &'static str) {
         self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
         self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);

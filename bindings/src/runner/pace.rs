@@ -1,18 +1,18 @@
-//! How much of one process's output is carried.
+//! Rate limit for the output of one process.
 use std::time::Duration;
 use turnway_core::time::Mono;
 
-/// So many bytes in a second, and as many at once.
+/// A rate limit in bytes per second, with a burst of one second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// When a whole second's worth may come at once again.
+    /// The time at which a full burst is available again.
     full: Mono,
 }
 
 // === impl Pace ===
 
 impl Pace {
-    /// Whether so many bytes more may go on now, of so many in a second; they are counted if so.
+    /// Returns whether `bytes` more bytes may pass now at `per_second`; counts the bytes if so.
     pub fn take(&mut self, now: Mono, bytes: usize, per_second: u64) -> bool {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let cost = Duration::from_micros(bytes.saturating_mul(1_000_000) / per_second.max(1));

@@ -1,7 +1,4 @@
-//! The tool runners that are connected to a node, and the actions that it waits for: who is asked to do what, who is
-//! asked what has become of it, and when nobody is left to ask.
-//!
-//! An action goes to one runner, once. Where that is gone it may come back and is asked; nobody else is given it.
+//! The pool of a node's tool runners: assigns actions, queries lost ones, and reports when no runner is left.
 use super::pace::Pace;
 use super::words::{FromRunner, ToRunner, UNKNOWN_ACTION};
 use crate::channel::service::{Reach, ServerIdentity};
@@ -16,61 +13,54 @@ use turnway_core::protocol::json::Json;
 use turnway_core::protocol::qualified::bare_processes;
 use turnway_core::time::{Deadline, Millis, Mono, Now};
 
-/// One connection, counted per process.
+/// The id of a connection, unique in this process.
 pub type Connection = u64;
 
-/// What may happen.
+/// An input of the pool.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// A session wants this.
+    /// An order of a session.
     Order(ToolOrder),
-    /// A runner has come.
+    /// A runner has connected.
     Came {
-        /// By which connection.
         connection: Connection,
-        /// As it calls itself.
+        /// The runner's own id.
         runner: RunnerId,
-        /// Its credential, and whose actions it may be given; [`Shop::admits`] has let it in.
+        /// The runner's credential and tenants; [`Shop::admits`] has accepted the runner.
         identity: ServerIdentity,
-        /// What it can do.
         tools: Vec<ToolName>,
     },
-    /// A connection is gone.
+    /// A runner has disconnected.
     Left {
-        /// Which.
         connection: Connection,
     },
-    /// A runner says this.
+    /// A message of a runner.
     Said {
-        /// By which connection.
         connection: Connection,
-        /// What.
         word: FromRunner,
     },
 }
 
-/// What is to be done.
+/// An output of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Tell a runner.
+    /// Send a message to a runner.
     Send {
-        /// By which connection.
         connection: Connection,
-        /// What.
         word: ToRunner,
     },
-    /// Tell a session.
+    /// Send a report to a session.
     Report {
-        /// Which.
         key: SessionKey,
-        /// Of which action.
         action_id: EventId,
-        /// What.
         report: ToolReport,
     },
 }
 
-/// All runners of a node.
+/// All tool runners of a node, and the actions in progress.
+///
+/// An action is given to one runner, once. If that runner disconnects, it may return and is queried; the action is
+/// never given to another runner.
 #[derive(Debug, Default)]
 pub struct Shop {
     runners: BTreeMap<Connection, Runner>,
@@ -85,12 +75,13 @@ struct Runner {
     tools: BTreeSet<ToolName>,
 }
 
-/// Why a runner is not taken in.
+/// The reason for refusing a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAdmitted {
-    /// Its id is in use by another credential: by a connection, or by actions whose results are still expected.
+    /// The runner's id is in use by another credential: by a connection, or by actions whose results are still
+    /// expected.
     IdInUse,
-    /// The node, or the runner's tenant, has as many runners as it may.
+    /// The node, or the runner's tenant, has the maximum number of runners.
     Crowded,
 }
 
@@ -99,29 +90,29 @@ pub enum NotAdmitted {
 struct Job {
     key: SessionKey,
     tool: ToolName,
-    /// Who does it, or must do it.
+    /// The runner that performs the action, or must perform it.
     runner: Option<RunnerId>,
-    /// The identity of the runner that was given it; none where an earlier owner gave it to somebody.
+    /// The identity of the runner that received the action; `None` if an earlier owner of the session assigned it.
     holder: Option<ServerIdentity>,
     at: At,
-    /// When whoever owns the session has given it up long since.
+    /// The time by which the session's owner has given up the action.
     until: Mono,
-    /// Of its output.
+    /// The rate limit of the action's output.
     pace: Pace,
-    /// Something of stdout was left out, and of stderr.
+    /// Whether output was dropped from stdout, and from stderr.
     gaps: (bool, bool),
 }
 
-/// Where an action is.
+/// The state of an action.
 #[derive(Debug)]
 enum At {
-    /// Nobody is there who could do it, and so long it waits.
+    /// No suitable runner is connected; waits until the given time.
     Nobody(Box<Execute>, Mono),
-    /// There.
+    /// Assigned to the runner of a connection.
     Runner(Connection),
-    /// Its runner is gone, and so long it may come back.
+    /// The runner has disconnected and may return until the given time.
     Gone(Mono),
-    /// An earlier owner gave it to somebody; these were asked and have not answered, and so long they may.
+    /// An earlier owner assigned the action; these runners were queried and may answer until the given time.
     Asked(BTreeSet<Connection>, Mono),
 }
 
@@ -174,13 +165,13 @@ impl Machine for Shop {
 }
 
 impl Shop {
-    /// How many runners there are.
+    /// Returns the number of connected runners.
     pub fn runners(&self) -> usize {
         self.runners.len()
     }
 
-    /// Checks whether a runner may come. Ids are unique for each reach: a runner of one tenant takes no id away from
-    /// another tenant's, nor from one that serves the whole node.
+    /// Checks whether a runner may connect. Ids are unique within one tenant scope: a runner of one tenant cannot
+    /// block an id of another tenant, nor of a runner that serves the whole node.
     pub fn admits(&self, id: &RunnerId, identity: &ServerIdentity) -> Result<(), NotAdmitted> {
         let is_anothers =
             |other: &ServerIdentity| other.reach == identity.reach && other.credential != identity.credential;
@@ -218,7 +209,7 @@ impl Shop {
         self.place(action_id);
     }
 
-    /// Gives it to whoever has it to do, or can and has the least to do.
+    /// Assigns an action to its required runner, or to the least loaded suitable one.
     fn place(&mut self, action_id: EventId) {
         let Some(job) = self.jobs.get(&action_id) else { return };
         let Some(connection) = self.able(job).min_by_key(|it| self.load(*it)) else {
@@ -258,9 +249,9 @@ impl Shop {
         }
     }
 
-    /// What has become of what an earlier owner had begun.
+    /// Queries the state of an action that an earlier owner of the session had assigned.
     fn query(&mut self, action_id: EventId, mut job: Job) {
-        // An action of the same id in another session is another's.
+        // An action with the same id in another session is a different action.
         if let Some(known) = self.jobs.get(&action_id).filter(|known| known.key == job.key) {
             job.runner = job.runner.or_else(|| known.runner.clone());
             job.holder = known.holder.clone().filter(|_| known.runner == job.runner);
@@ -302,7 +293,7 @@ impl Shop {
 
     fn left(&mut self, now: Now, connection: Connection) {
         let Some(gone) = self.runners.remove(&connection) else { return };
-        // It may have come back before its old connection was found to be gone.
+        // The runner may have reconnected before the loss of its old connection was noticed.
         let same = |runner: &Runner| runner.id == gone.id && runner.identity == gone.identity;
         let back = self.runners.iter().find(|(_, runner)| same(runner)).map(|(back, _)| *back);
         for (action_id, job) in &mut self.jobs {
@@ -321,7 +312,7 @@ impl Shop {
         }
     }
 
-    /// What a runner says counts only for what it was given or asked about.
+    /// Handles a runner's message; only messages about actions that the runner was given or queried about count.
     fn said(&mut self, now: Now, connection: Connection, word: FromRunner) {
         let (action_id, report) = match word {
             FromRunner::Invoked { action_id, pid } => {
@@ -356,14 +347,15 @@ impl Shop {
         let is_over = matches!(report, ToolReport::Ended { .. });
         if is_over {
             self.jobs.remove(&action_id);
-            // Whoever has done it has begun it; said twice, it counts once.
+            // A result implies that the action was started; a repeated `Invoked` report is harmless.
             let report = ToolReport::Invoked { runner, pid: None };
             self.outputs.push_back(Output::Report { key: key.clone(), action_id, report });
         }
         self.outputs.push_back(Output::Report { key, action_id, report });
     }
 
-    /// Something of its machine: each session that has it do something is told once, or the one that it is about.
+    /// Reports an event of the runner's machine once to each session with an action there, or to the session of the
+    /// named action only.
     fn machine(
         &mut self,
         connection: Connection,
@@ -388,7 +380,7 @@ impl Shop {
         }
     }
 
-    /// A piece of its output, of what it is known to do; what is more than is shown is left out.
+    /// Reports a piece of process output; output beyond the rate limit is dropped.
     fn printed(
         &mut self,
         now: Now,
@@ -429,7 +421,7 @@ impl Shop {
     }
 }
 
-/// Names processes by their bare ids: clients and the log have no other names.
+/// Replaces qualified process ids by plain ones; clients and the log use plain ids only.
 fn bare(key: &SessionKey, tool: &ToolName, report: ToolReport) -> ToolReport {
     match report {
         ToolReport::Ended { ok, result, error } => {
@@ -457,7 +449,8 @@ fn bare_json(key: &SessionKey, about: &str, json: Json) -> Json {
 // === impl Job ===
 
 impl Job {
-    /// Whoever owns its session gives it up at its deadline, and that may be another node by then.
+    /// Creates a job. The session's owner gives the action up at its deadline; the owner may be another node by
+    /// then.
     fn new(
         now: Now,
         (key, tool): (SessionKey, ToolName),
@@ -470,7 +463,8 @@ impl Job {
         Self { key, tool, runner, holder: None, at, until, pace: Pace::default(), gaps: (false, false) }
     }
 
-    /// Returns whether a runner may have to do with it: its tenant is served by the runner, and nobody else has it.
+    /// Returns whether a runner may perform the action: the runner serves the action's tenant, and no other runner
+    /// has received the action.
     fn is_for(&self, runner: &Runner) -> bool {
         (runner.identity.reach.covers(&self.key.tenant) || planted(Planted::RunnerReachIgnored))
             && self.holder.as_ref().is_none_or(|holder| *holder == runner.identity)

@@ -1,4 +1,4 @@
-//! What a gateway and a tool runner say to each other, as JSON texts (protocol.md §1.7).
+//! Messages between a gateway and a tool runner as JSON (protocol.md §1.7).
 use crate::channel::json::{fields, strict};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,85 +15,75 @@ use turnway_core::protocol::json::{Json, json_bytes, text_within};
 use turnway_core::protocol::qualified::processes;
 use turnway_core::time::Millis;
 
-/// The code of an error by which a runner says that it does not know of an action.
+/// The error code of a runner that does not know an action.
 pub const UNKNOWN_ACTION: &str = "unknown_action";
-/// The code of the error that stands for a result which is larger than one may be.
+/// The error code that replaces a result over the size limit.
 pub const TOO_LARGE: &str = "too_large";
-/// Greater than the place of any byte: what programs of any language count without a mistake.
+/// Exclusive upper bound of byte offsets: integers below it are exact in every language.
 const OFFSET_MAX: u64 = 1 << 53;
-/// The code of an error; what is longer is cut.
+/// Maximum bytes of an error's code; a longer code is truncated.
 const CODE_BYTES_MAX: usize = 256;
 
-/// What a runner is told.
+/// A message to a runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToRunner {
-    /// Do this, once; a repeat asks what has become of it.
+    /// Perform an action, once; a repetition queries its state.
     Execute(Box<Execute>),
-    /// Stop it.
+    /// Stop an action.
     Signal {
         /// The session of the action.
         key: SessionKey,
-        /// Which action.
         action_id: EventId,
-        /// How.
         signal: &'static str,
     },
-    /// What has become of it?
+    /// Query the state of an action.
     Query {
         /// The session of the action.
         key: SessionKey,
-        /// Which action.
         action_id: EventId,
     },
 }
 
-/// What a runner says. It may name an action by its bare or by its qualified name.
+/// A message from a runner. The runner may name an action by its plain or by its qualified id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromRunner {
-    /// It has begun.
+    /// The action was started.
     Invoked {
-        /// Which action.
         action_id: QualifiedAction,
-        /// Of a process, as its system calls it.
+        /// The system's process id, if the action is a process.
         pid: Option<u64>,
     },
-    /// It is on the way.
+    /// Progress of the action.
     Progress {
-        /// Which action.
         action_id: QualifiedAction,
-        /// How far.
         data: Json,
     },
-    /// It is over.
+    /// The action has ended.
     Result {
-        /// Which action.
         action_id: QualifiedAction,
-        /// Whether it worked.
+        /// Whether the action succeeded.
         ok: bool,
-        /// What came of it.
         result: Option<Json>,
-        /// Why it did not.
+        /// The reason of a failure.
         error: Option<ToolError>,
     },
-    /// A piece of what it prints.
+    /// A piece of process output.
     Chunk {
         /// The session of the action, if it was named.
         session: Option<SessionKey>,
-        /// The piece.
         printed: Box<Printed>,
     },
-    /// Something of the machine it runs on.
+    /// An event of the runner's machine.
     System {
-        /// For whom: those of this action's session; none: all whose actions run there.
+        /// Restricts the event to the session of this action; `None`: every session with an action at the runner.
         action_id: Option<QualifiedAction>,
-        /// The runner's word for it.
+        /// The runner's own name of the event.
         name: SystemName,
-        /// What it says to it.
         data: Option<Json>,
     },
 }
 
-/// Why something is none of these, without content (S-38).
+/// The reason for rejecting a message, without its content (S-38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoWord(pub &'static str);
 
@@ -150,7 +140,7 @@ struct Body<'a> {
 // === impl ToRunner ===
 
 impl ToRunner {
-    /// As a text. Runners serve all tenants: the names are the qualified ones.
+    /// Renders the message. Runners may serve all tenants, so ids are written in their qualified forms.
     pub fn text(&self, ts: Millis) -> String {
         let short = |kind, key: &SessionKey, action_id, signal| ShortBody {
             kind,
@@ -158,7 +148,7 @@ impl ToRunner {
             action_id: QualifiedAction::of(key, action_id),
             signal,
         };
-        // Our shapes have string keys and finite numbers only, so they always serialise.
+        // Messages have string keys and finite numbers only, so they always serialise.
         match self {
             Self::Execute(execute) => {
                 let Execute { key, run_id, action_id, tool, args, deadline, .. } = &**execute;
@@ -190,7 +180,7 @@ impl ToRunner {
 // === impl FromRunner ===
 
 impl FromRunner {
-    /// Reads a message of this type; none: no runner says such.
+    /// Parses a message of type `kind`; `None` if runners have no such message.
     pub fn read(kind: &str, text: &str) -> Option<Result<Self, NoWord>> {
         match kind {
             "invoked" | "progress" | "result" | "chunk" => Some(Self::of_action(kind, text)),
@@ -237,7 +227,7 @@ impl FromRunner {
     }
 }
 
-/// A piece of what a process prints: no more than a runner lets go at once, and what it says it is.
+/// Parses a piece of process output, and checks its size and encoding.
 fn printed(action_id: EventId, body: &Body<'_>) -> Result<Printed, NoWord> {
     let stream = body.stream.ok_or(NoWord("stream is missing"))?;
     let offset = body.offset.filter(|offset| *offset < OFFSET_MAX).ok_or(NoWord("offset is none"))?;
@@ -259,15 +249,15 @@ fn printed(action_id: EventId, body: &Body<'_>) -> Result<Printed, NoWord> {
     Ok(Printed { action_id, stream, offset, data, encoding, truncated: body.truncated })
 }
 
-/// JSON that is carried on as it came; none: it is too large.
+/// Parses JSON that is passed on unchanged; `None` if the JSON is too large.
 fn carried(raw: &RawValue) -> Result<Option<Json>, NoWord> {
     let value = strict::value(raw.get()).map_err(|_| NoWord("JSON nested too deep or malformed"))?;
     let value = Json(value);
-    // As it is written, which is what facts have.
+    // The limit counts the size as serialised, which is the size in facts.
     Ok((json_bytes(&value) <= ACTION_DATA_BYTES_MAX).then_some(value))
 }
 
-/// An error in the runner's words, which are cut to what a fact holds as JSON.
+/// Parses a runner's error, truncated to the size that a fact may hold as JSON.
 fn shortened(raw: &RawValue) -> Result<ToolError, NoWord> {
     let mut body = strict::object(raw.get()).map_err(|_| NoWord("error is no object"))?;
     let mut text = |label| fields::text(&mut body, label).map(Option::unwrap_or_default);

@@ -1,5 +1,5 @@
-//! Sessions in which nothing was said for longer than they are kept: each node walks through all of them in small
-//! steps, and has those at rest deleted. The store sees to it that each is deleted once, and none in use.
+//! Deletes sessions without facts for longer than the configured age. Every node walks through all sessions in
+//! small steps; the store guarantees that each session is deleted once, and none that is in use.
 use super::{Switchboard, Timer};
 use std::time::Duration;
 use turnway_core::limits;
@@ -9,9 +9,9 @@ use turnway_core::time::{Millis, Now};
 /// The walk of one node.
 #[derive(Debug)]
 pub(super) struct Aging {
-    /// Time that a session is kept after its last fact; none: for ever.
+    /// Time that a session is kept after its last fact; `None`: forever.
     max_age: Option<Duration>,
-    /// The place where the walk goes on; none: it begins anew.
+    /// Position at which the walk continues; `None`: from the start.
     place: Option<IdlePlace>,
 }
 
@@ -26,10 +26,10 @@ impl Aging {
 // === impl Switchboard ===
 
 impl Switchboard {
-    /// Looks at the next sessions. Where the answer is lost, the walk begins anew after a while.
+    /// Requests the next sessions. If the reply is lost, the walk starts anew later.
     pub(super) fn age(&mut self, now: Now) {
         let Some(max_age) = self.aging.max_age.filter(|_| self.drain.is_none()) else { return };
-        // Sessions that are kept for seconds only are looked for more often.
+        // With an age of seconds, the walk runs more often.
         let wait = self.jitter(limits::IDLE_WALK.min(max_age / 8).max(limits::IDLE_STEP));
         self.timers.set(Timer::Age, now.mono + wait);
         let max_age = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
@@ -38,7 +38,7 @@ impl Switchboard {
         self.store(Op::Idle { from, before, limit });
     }
 
-    /// Has what is at rest deleted, and goes on.
+    /// Deletes the idle sessions and continues the walk.
     pub(super) fn aged(&mut self, now: Now, before: Millis, result: Result<Reply, StoreError>) {
         let Ok(Reply::Idle { sessions, next }) = result else { return };
         for key in sessions {
@@ -51,7 +51,7 @@ impl Switchboard {
         self.aging.place = next;
     }
 
-    /// Counts a session that was deleted. One that was not is found again by the next walk.
+    /// Counts a deleted session. A session that was not deleted is found again by the next walk.
     pub(super) fn forgotten_for_age(&mut self, result: &Result<Reply, StoreError>) {
         self.stats.expired += u64::from(matches!(result, Ok(Reply::Done)));
     }

@@ -1,4 +1,4 @@
-//! What owned sessions want done: facts first, everything else when they are durable.
+//! Performs the outputs of owned sessions: facts first, every other output once the facts are durable.
 use super::io::Output;
 use super::seat::{Ear, Owned, Seat};
 use super::{Switchboard, Timer};
@@ -15,7 +15,7 @@ use turnway_core::store::{Append, Keep, Op, Reply};
 use turnway_core::time::Now;
 
 impl Switchboard {
-    /// Drains one runtime; at most one append is under way per session.
+    /// Drains one session's runtime; at most one append is in flight per session.
     pub(super) fn pump(&mut self, now: Now, key: &SessionKey) {
         let leased = self.is_lawful(now);
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
@@ -40,7 +40,7 @@ impl Switchboard {
                     | Said::ReadContent) => said.push(other),
                 }
             }
-            // A session that is given the permit it wants has more to say.
+            // A session that receives the permit it waits for has further outputs.
             if !self.holdings.settle(now, key, owned) {
                 break;
             }
@@ -57,8 +57,8 @@ impl Switchboard {
         self.rest(now, key);
     }
 
-    /// Without a lease nothing is recorded, begun or ended; text of what runs is still shown to links of
-    /// this node, as provisional as ever.
+    /// Handles outputs without a lease: nothing is recorded, started or ended; text of running attempts is still
+    /// shown to this node's links, as provisional as always.
     fn show_only(&mut self, now: Now, key: &SessionKey, said: Vec<Said>) {
         for output in said {
             let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
@@ -141,7 +141,7 @@ impl Switchboard {
         };
         let count = owned.backlog.len().min(limits::APPEND_FACTS_MAX);
         if count == owned.backlog.len() {
-            // An entry that needed no fact of its own leans on those before it.
+            // An entry that needed no fact of its own depends on the facts before it.
             append.answers = std::mem::take(&mut owned.consumed);
         }
         for record in owned.backlog.drain(..count) {
@@ -213,16 +213,16 @@ impl Switchboard {
 
     fn append_failed(&mut self, now: Now, key: &SessionKey, token: Token, reply: &Reply) {
         if self.owned(key, token).is_some_and(|owned| owned.reclaim.is_some()) {
-            // The claim under way will tell what became of it.
+            // The claim in flight will decide about the session.
             return;
         }
         match reply {
             Reply::Order | Reply::Gone { .. } => self.abandon(now, key, token),
             Reply::Fenced => {
                 self.stats.fenced += 1;
-                // Who owns instead of it is the answer to its claim.
+                // The reply to this node's claim will name the new owner.
                 self.abandon(now, key, token);
-                // A store that forgot this claim may name this node by an earlier one, which nobody would end.
+                // A store that lost this claim may still name this node by an earlier one, which would never end.
                 self.view(key);
             }
             other @ (Reply::Renewed { .. }
@@ -249,7 +249,7 @@ impl Switchboard {
         }
     }
 
-    /// Keeps a snapshot, so that taking over never grows with history.
+    /// Stores a snapshot, so that the cost of a takeover does not grow with the history.
     fn keep(&mut self, key: &SessionKey) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         let tail = owned.tail();
@@ -266,7 +266,7 @@ impl Switchboard {
         self.store(Op::Keep(Box::new(Keep { key: key.clone(), token, at: tail, state })));
     }
 
-    /// A snapshot is kept: what is older than the operator wants may go, but nothing of an open turn.
+    /// Trims facts older than the operator's limit once a snapshot is stored, but no facts of an open turn.
     pub(super) fn kept(&mut self, now: Now, key: &SessionKey, token: Token, at: Seq) {
         let Some(keep) = self.keep_facts else { return };
         let Some(owned) = self.owned(key, token) else { return };
@@ -281,7 +281,7 @@ impl Switchboard {
             owned.trimmed = Seq(upto);
             let due = owned.expire_at.is_none_or(|at| at <= now.mono);
             if due {
-                // It looks at every id the session has: rarely is often enough.
+                // Expiry reads every message id of the session, so it runs rarely.
                 owned.expire_at = Some(now.mono + limits::EXPIRE_EVERY);
             }
             self.store(Op::Trim { key: key.clone(), token, upto: Seq(upto) });
@@ -292,7 +292,7 @@ impl Switchboard {
         }
     }
 
-    /// What is quiet is released after a while; what is not acknowledged is beaconed for.
+    /// Releases a quiet session after a while, and schedules a tail digest for unacknowledged facts.
     fn rest(&mut self, now: Now, key: &SessionKey) {
         let (me, draining) = (self.me, self.drain.is_some());
         let (kept, silent) = (planted(Mutant::IdleKept), planted(Mutant::NoBeacon));
@@ -325,7 +325,8 @@ impl Switchboard {
 
     pub(super) fn released(&mut self, now: Now, key: &SessionKey, token: Token, drain: bool, reply: &Reply) {
         let Some(owned) = self.owned(key, token) else { return };
-        // A release that the store has forgotten since leaves this node its owner, and nobody would know.
+        // If the store has lost the release, this node is still the owner and no other node would claim the
+        // session.
         if *reply == Reply::Pending || owned.doubted {
             return self.abandon(now, key, token);
         }

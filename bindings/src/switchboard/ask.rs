@@ -1,4 +1,5 @@
-//! What links want done, on its way: accepted by the store, rung at the owner, until it is in hand.
+//! Client requests on their way: stored, offered to the session's owner, and kept until the owner has accepted
+//! them.
 use super::Switchboard;
 use super::Timer;
 use super::holdings;
@@ -19,19 +20,19 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{self, Op, Refused, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 
-/// A bell that was not answered is rung again after this, times the rings so far.
+/// Base interval between offers; the wait grows with the number of offers.
 pub(super) const RING: Duration = Duration::from_millis(150);
 
-/// What an ask is: the same message from two links is one ask.
+/// The identity of a request: the same message from two links is one request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AskKey {
-    /// An input, with its body's hash: another body is another ask.
+    /// An input, with its body's hash: another body is another request.
     Input(RunId, BodyHash),
     /// A control entry.
     Control(ControlId, Principal),
 }
 
-/// Something on its way to its owner.
+/// A request on its way to the session's owner.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) key: SessionKey,
@@ -41,15 +42,16 @@ pub(super) struct Ask {
     pub(super) owner: Seen,
     pub(super) place: Option<(Place, Place)>,
     pub(super) rings: u32,
-    /// The owner has it: its word came before the store's.
+    /// The owner has confirmed the request before the store's reply arrived.
     pub(super) in_hand: bool,
-    /// Since when: an earlier try may have stored it, and "nothing was accepted" could be a lie.
+    /// Time since which the outcome is unknown: an earlier attempt may have been stored, so "nothing was accepted"
+    /// could be false.
     doubt: Option<Mono>,
 }
 
 impl Ask {
-    /// Nobody knows whether it was stored, and whoever asked can say the same again. Who cannot would begin
-    /// another turn, and waits.
+    /// Returns whether the outcome is unknown and every waiting client can safely repeat the request. A client that
+    /// cannot would start another turn, so its request keeps waiting.
     fn may_be_asked_again(&self) -> bool {
         self.place.is_none() && !self.in_hand && self.askers.iter().all(|asker| asker.repeatable)
     }
@@ -66,9 +68,9 @@ pub(super) struct Asker {
     pub(super) link: LinkId,
     pub(super) request_id: Option<RequestId>,
     pub(super) told: bool,
-    /// Wants to be told that a cancel was taken.
+    /// The client wants an acknowledgement of the cancel.
     pub(super) receipt: bool,
-    /// It named what it asks for: said again, it is the same.
+    /// The client named the request, so a repetition is recognised.
     repeatable: bool,
     pub(super) since: Mono,
 }
@@ -183,7 +185,7 @@ impl Switchboard {
             agent_id: ask.agent_id,
             message: ask.message,
             history: ask.history,
-            // Like `enqueue` where the running agent does not take it (RX-4).
+            // Acts like `enqueue` if the running agent does not accept steering (RX-4).
             strategy: ask.strategy.unwrap_or(Strategy::Steer),
             replaces: ask.replaces,
             metadata: ask.metadata,
@@ -252,7 +254,7 @@ impl Switchboard {
         self.look(now, &ask_key);
     }
 
-    /// Puts it into the store, or asks the store again who owns what is there.
+    /// Stores the request, or asks the store again for the owner.
     pub(super) fn look(&mut self, now: Now, ask_key: &AskKey) {
         let Some(ask) = self.asks.get(ask_key) else { return };
         let (key, principal) = (ask.key.clone(), ask.principal.clone());
@@ -290,7 +292,8 @@ impl Switchboard {
                 self.tell_askers(now, ask_key, &accepted);
                 self.onward(now, ask_key, &accepted);
             }
-            // A store that refuses everything for now says nothing of an earlier try, which may have been taken.
+            // A store that refuses everything for now reveals nothing about an earlier attempt, which may have been
+            // stored.
             Ok(Reply::Refused(refused)) if ask.doubt.is_none() || !refused.is_of_store() => {
                 self.drop_ask(ask_key, refusal_of(refused));
             }
@@ -311,13 +314,13 @@ impl Switchboard {
         }
     }
 
-    /// Whoever asked has left before the answer came; what is durable is acted on all the same.
+    /// Handles a store reply after every client has disconnected; a durable request is carried out all the same.
     fn deliver_orphan(&mut self, now: Now, key: &SessionKey, what: What, result: Result<Reply, StoreError>) {
         let Ok(Reply::Accepted(accepted)) = result else { return };
         let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
         match owner.holder {
             _ if accepted.ended => {}
-            // The store has told the owner of it.
+            // The store has notified the owner.
             Some(holder) if accepted.rung.is_some() => {
                 if accepted.rung == Some(0) {
                     self.unheard(now, holder.node);
@@ -334,7 +337,7 @@ impl Switchboard {
         }
     }
 
-    /// It is durable: whoever asked is told, and follows what becomes of it.
+    /// Reports the durable input to the clients and subscribes them to the session.
     fn tell_askers(&mut self, now: Now, ask_key: &AskKey, accepted: &store::Accepted) {
         let Some(ask) = self.asks.get_mut(ask_key) else { return };
         let What::Input(input) = ask.what.clone() else { return };
@@ -368,7 +371,7 @@ impl Switchboard {
         self.note(link, Note::Accepted(Box::new(note)));
     }
 
-    /// The owner is rung; where there is none, this node claims.
+    /// Offers the request to the owner; without an owner, this node claims the session.
     fn onward(&mut self, now: Now, ask_key: &AskKey, accepted: &store::Accepted) {
         let Some(ask) = self.asks.get(ask_key) else { return };
         let (key, in_hand) = (ask.key.clone(), ask.in_hand);

@@ -1,5 +1,5 @@
-//! The edge's half of delivery: facts in order to everyone who has all before them, and an eye on
-//! the owners of open turns.
+//! Delivery at the edge: passes facts in order to every link that has all earlier facts, and watches the owners of
+//! open turns.
 use super::feed::Stage;
 use super::io::Output;
 use super::sub::{Mode, Post, Shown};
@@ -16,15 +16,15 @@ use turnway_core::protocol::entry::Entry;
 use turnway_core::store::Op;
 use turnway_core::time::Now;
 
-/// A gap is given this long to close by itself before the log is read.
+/// Time for a gap to close by itself before the log is read.
 const GAP: Duration = Duration::from_millis(100);
 
 impl Switchboard {
-    /// Durable facts, and the one they follow: from their owner here or elsewhere.
+    /// Handles durable facts and the position they follow, from an owner here or at another node.
     pub(super) fn facts(&mut self, now: Now, key: &SessionKey, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) {
         self.release_asks(now, facts);
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        // A state that is being read may be older than these: then the rest is read once it is there.
+        // A state that is being read may be older than these facts; the rest is read afterwards.
         feed.known = feed.known.max(Seq(after.seq.0 + facts.len() as u64));
         if feed.stage != Stage::Live {
             return;
@@ -43,7 +43,7 @@ impl Switchboard {
         self.behind(now, key);
     }
 
-    /// The next fact of a feed: known from here on, and shown to everyone who has all before it.
+    /// Applies the next fact of a feed, and shows it to every link that has all earlier facts.
     fn advance(&mut self, key: &SessionKey, epoch: Epoch, entry: &Arc<Entry>) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.state.apply(epoch, entry);
@@ -72,7 +72,7 @@ impl Switchboard {
         }
     }
 
-    /// If somebody has spoken of facts that this node lacks, it reads them, after a moment.
+    /// Schedules a read of the log if this node knows of facts that it lacks.
     pub(super) fn behind(&mut self, now: Now, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key) else { return };
         if feed.head().seq < feed.known {
@@ -85,7 +85,7 @@ impl Switchboard {
 
     // === owners ===
 
-    /// While a turn is open, its owner's node is knocked at: one knock per node, not per session.
+    /// Watches the owner's node while a turn is open: one probe per node, not per session.
     pub(super) fn watch(&mut self, now: Now, key: &SessionKey, owner: Seen) {
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) else {
             return;
@@ -96,8 +96,8 @@ impl Switchboard {
         }
     }
 
-    /// A word to each node that owns what is waited for here, and a look at its lease: the one finds a
-    /// process that is gone, the other one that sleeps.
+    /// Probes each node that owns a session with an open turn or request here, and checks its lease: the probe
+    /// detects a process that is gone, the lease one that is suspended.
     pub(super) fn knock(&mut self, now: Now) {
         let me = self.me;
         let open = self.feeds.values().filter(|feed| feed.state.has_open_turn());
@@ -117,7 +117,7 @@ impl Switchboard {
         }
     }
 
-    /// Answers how far this node has what the owner says there is.
+    /// Answers a tail digest with the positions that this node has.
     pub(super) fn beacon(&mut self, now: Now, from: NodeId, logs: Vec<(SessionKey, Cursor)>) {
         let mut have = Vec::new();
         for (key, end) in logs {
@@ -144,8 +144,8 @@ impl Switchboard {
     }
 }
 
-/// Whether facts give away that the log is not the one this reader has seen: another epoch at the
-/// same place, or a later one before it.
+/// Returns whether facts prove that the log differs from the one this node has read: another epoch at the same
+/// position, or a later epoch before it.
 fn belies(head: Cursor, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) -> bool {
     if after.seq == head.seq {
         return head.seq > Seq(0) && after.epoch != head.epoch;

@@ -1,4 +1,4 @@
-//! Leaving: take on nothing, let running turns end, hand over, go (ownership.md §1.10).
+//! Shutdown: accepts nothing new, lets running turns end, hands over, and exits (ownership.md §1.10).
 use super::io::Output;
 use super::seat::Seat;
 use super::{Switchboard, Timer};
@@ -13,22 +13,22 @@ use turnway_core::session::Input as Told;
 use turnway_core::store::Op;
 use turnway_core::time::{Mono, Now};
 
-/// A leaving node asks its listeners how far they are this soon, for its sessions wait for that answer; and again
-/// after [`limits::KNOCK`].
+/// Delay before a leaving node first asks its subscriber nodes for their positions, because the release of its
+/// sessions waits for the answer; the question repeats after [`limits::KNOCK`].
 const BEACON: Duration = Duration::from_millis(20);
 
-/// How far a leaving node has come.
+/// The progress of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drain {
-    /// Running turns may end until then.
+    /// Running turns may end until this time.
     Ending { until: Mono },
-    /// They were suspended; what was recorded of them is being written.
+    /// Running turns were suspended, and their records are being written.
     Suspending { until: Mono },
-    /// Nothing is left to do.
+    /// The node has exited.
     Gone,
 }
 
-/// What every link of a leaving node is told.
+/// Returns the notification to every link of a leaving node.
 pub(super) fn go_away() -> Note {
     Note::GoAway { reason: "drain", within: limits::GO_AWAY_WITHIN, jitter: limits::GO_AWAY_JITTER }
 }
@@ -38,7 +38,7 @@ impl Switchboard {
         self.drain == Some(Drain::Gone)
     }
 
-    /// Turns and seats that a leaving node still has: for its progress.
+    /// Returns the number of sessions that a leaving node still owns.
     pub fn drain_progress(&self) -> Option<usize> {
         self.drain.map(|_| self.seats.len())
     }
@@ -57,7 +57,7 @@ impl Switchboard {
         self.leave();
     }
 
-    /// There are nodes to go on with what can go on elsewhere. While there is none, a running turn has its best
+    /// Hands over turns that can continue at another node. While no other node exists, a running turn has its best
     /// chance here.
     pub(super) fn hand_over(&mut self, now: Now, heirs: BTreeSet<NodeId>) {
         if !heirs.is_empty() && matches!(self.drain, Some(Drain::Ending { .. })) {
@@ -75,12 +75,12 @@ impl Switchboard {
         }
     }
 
-    /// Until listeners that have not acknowledged are asked: for the first time, and again.
+    /// Returns the delays before unacknowledged subscriber nodes are asked: the first and the following ones.
     pub(super) fn beacon_waits(&self) -> (Duration, Duration) {
         if self.drain.is_some() { (BEACON, limits::KNOCK) } else { (limits::BEACON, limits::BEACON) }
     }
 
-    /// The time for running turns is up: what there is of them is recorded, and they go on elsewhere.
+    /// Ends the time for running turns: their state is recorded, and they continue at other nodes.
     pub(super) fn drain_over(&mut self, now: Now) {
         match self.drain {
             Some(Drain::Ending { .. }) => {
@@ -94,10 +94,10 @@ impl Switchboard {
         }
     }
 
-    /// A draining node goes when nothing is left.
+    /// Exits once nothing is left.
     pub(super) fn leave(&mut self) {
-        // A session in which a person is to decide is not given back: nothing of it lies in its lanes, so a free one
-        // would not be looked after. Of the dead it is.
+        // A session that waits for a person's decision is not released: its inbox is empty, so no node would claim
+        // a free session, whereas the sessions of dead nodes are taken over.
         let waits =
             |seat: &Seat| seat.owned().is_some_and(|owned| owned.is_written() && owned.runtime.only_waits());
         let written = || self.seats.values().all(|seat| seat.owned().is_none_or(|owned| owned.is_written()));
@@ -117,13 +117,13 @@ impl Switchboard {
         self.outbox.push_back(Output::Exit);
     }
 
-    /// Somebody who may go on with what this node leaves.
+    /// Returns a node that may take over what this node leaves.
     pub(super) fn an_heir(&mut self) -> Option<NodeId> {
         let pick = usize::try_from(self.rng.below(self.peers.len() as u64)).unwrap_or(0);
         self.peers.iter().nth(pick).copied()
     }
 
-    /// Suggests to somebody to take on what this node leaves.
+    /// Suggests to another node that it take over a session.
     pub(super) fn offer(&mut self, now: Now, key: &SessionKey, free: Seen) {
         if let Some(peer) = self.an_heir() {
             self.tell(now, peer, Words::Adopt { key: key.clone(), free });

@@ -1,4 +1,4 @@
-//! Who listens to owned sessions, and whether they have heard everything.
+//! The nodes that subscribe to owned sessions, and the positions that they have acknowledged.
 use super::seat::{Ear, Seat};
 use super::{Switchboard, Timer};
 use crate::peer::Words;
@@ -12,14 +12,14 @@ impl Switchboard {
     pub(super) fn hello(&mut self, now: Now, key: &SessionKey, from: NodeId, stamp: Stamp) {
         if let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) {
             owned.ears.entry(from).or_insert(Ear::new(stamp));
-            // Whoever had it before lives.
+            // The subscription proves that the previous owner is alive.
             owned.before = owned.before.filter(|before| *before != from);
             if owned.write_at.is_some() {
-                // What was to be written at leisure is written soon: somebody is there to see it.
+                // A delayed write is now due soon, because a subscriber waits for it.
                 self.pump(now, key);
             }
         } else if !self.seats.contains_key(key) {
-            // Somebody takes this node for the owner: so does the store, or did until just now.
+            // The other node takes this node for the owner, so the store does or did until recently.
             self.view(key);
         }
     }
@@ -39,7 +39,7 @@ impl Switchboard {
         }
     }
 
-    /// Asks whether a node lives. What it says to its owners after that tells that it does.
+    /// Checks whether a node is alive: reads its lease, and remembers when the doubt about its subscriptions began.
     pub(super) fn doubt(&mut self, now: Now, node: NodeId) {
         for owned in self.seats.values_mut().filter_map(Seat::owned_mut) {
             if let Some(ear) = owned.ears.get_mut(&node)
@@ -51,8 +51,8 @@ impl Switchboard {
         self.store(Op::Lease { node, sent: now.mono });
     }
 
-    /// Strikes a node from the lists of those who listen: it had no lease at a look that set out after its
-    /// stamp was known here. An earlier look tells nothing of a node that has come back since.
+    /// Removes a node from the subscribers: the node had no lease when checked after this node knew of the
+    /// subscription. An earlier check says nothing about a node that has since returned.
     pub(super) fn prune(&mut self, now: Now, node: NodeId, sent: Mono) {
         let mut struck = Vec::new();
         for (key, seat) in &mut self.seats {
@@ -72,7 +72,8 @@ impl Switchboard {
         }
     }
 
-    /// The store may have forgotten what these owners remember: they look, once what is under way is back.
+    /// Makes every owner compare its state with the store once its operation in flight is complete, because the
+    /// store may have lost writes.
     pub(super) fn probe(&mut self) {
         for owned in self.seats.values_mut().filter_map(Seat::owned_mut) {
             owned.doubted = true;
@@ -82,7 +83,7 @@ impl Switchboard {
         }
     }
 
-    /// A write of nothing, at the place where this owner believes the log to end.
+    /// Appends nothing at the owner's end of the log; the reply shows whether the store has the same log.
     pub(super) fn look_again(&mut self, key: &SessionKey) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
         if !owned.doubted || owned.in_flight.is_some() || owned.releasing {
@@ -97,7 +98,7 @@ impl Switchboard {
         self.store(Op::Append(Box::new(append)));
     }
 
-    /// One message per node that has not said that it has everything.
+    /// Sends one message to each subscriber node that has not acknowledged everything.
     pub(super) fn beacons(&mut self, now: Now) {
         let (me, kept) = (self.me, planted(Mutant::IdleKept));
         let mut mail: BTreeMap<NodeId, Vec<(SessionKey, Cursor)>> = BTreeMap::new();

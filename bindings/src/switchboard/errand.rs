@@ -1,6 +1,6 @@
-//! What sessions ask of whoever keeps sessions: to see whether an agent can come, and to keep what is known of
-//! one that leaves, so that it is known again when it returns (SR-D4, SR-E2). Done on directory and store; a receipt
-//! goes back to the session, unless somebody else owns it by then, who asks again.
+//! Tasks of sessions for the node: checks whether an agent can join, and stores the member data of an agent that
+//! leaves, so that the data is restored on its return (SR-D4, SR-E2). Uses the directory and the store. The receipt
+//! goes back to the session, unless another node owns it by then, which repeats the task.
 use super::Switchboard;
 use super::seat::Seat;
 use turnway_core::id::{AgentId, SessionKey};
@@ -10,23 +10,23 @@ use turnway_core::session::Input as Told;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Now;
 
-/// What the names of all values begin with that the switchboard asks the store for.
+/// Prefix of the names of all values that the switchboard stores.
 pub const MEMBER_NAMES: &str = "member/";
 
-/// An errand on its way.
+/// A task in progress.
 #[derive(Debug)]
 pub(super) struct Out {
     key: SessionKey,
     errand: Errand,
 }
 
-/// Under which name what is known of an agent that has left lies in the store.
+/// Returns the name of the stored data of an agent that has left.
 fn name_of(key: &SessionKey, agent: &AgentId) -> String {
     format!("{MEMBER_NAMES}{}/{}/{agent}", key.tenant, key.session)
 }
 
 impl Switchboard {
-    /// Sets out; to be asked again for what is under way changes nothing.
+    /// Starts a task; a repetition of a running task has no effect.
     pub(super) fn errand(&mut self, now: Now, key: &SessionKey, errand: Errand) {
         if errand.keep.is_none() && self.is_unknown(&errand.agent_id) {
             return self.receipt(now, key, &errand, Receipt::Failed("there is no such agent".to_owned()));
@@ -36,7 +36,7 @@ impl Switchboard {
         self.store(Op::Get { name });
     }
 
-    /// The store has answered: what an agent that comes was known by, or under which version that is replaced.
+    /// Handles the stored value: the data of a joining agent, or the version to replace.
     pub(super) fn fetched(&mut self, now: Now, name: String, result: Result<Reply, StoreError>) {
         let Some(out) = self.errands.get(&name) else { return };
         match result {
@@ -44,7 +44,7 @@ impl Switchboard {
                 let kept = value.and_then(|json| serde_json::from_slice::<Member>(&json).ok());
                 match &out.errand.keep {
                     None => self.returned(now, &name, Receipt::Done(kept)),
-                    // An earlier owner has been as far as this.
+                    // An earlier owner has already stored the value.
                     Some(keep) if kept == Some(*keep) => self.returned(now, &name, Receipt::Done(None)),
                     Some(keep) => {
                         // Numbers always serialise.
@@ -59,7 +59,7 @@ impl Switchboard {
         }
     }
 
-    /// What is known of an agent was put away, or not: the next look says.
+    /// Handles the result of a write; after an error the value is read again.
     pub(super) fn put_away(&mut self, now: Now, name: String, result: Result<Reply, StoreError>) {
         if !self.errands.contains_key(&name) {
             return;
@@ -71,7 +71,7 @@ impl Switchboard {
         }
     }
 
-    /// Whether the session still waits for it, and here.
+    /// Returns whether the session here still waits for the task.
     fn is_wanted(&self, name: &str) -> bool {
         let Some(Out { key, errand }) = self.errands.get(name) else { return false };
         let state = self.seats.get(key).and_then(Seat::owned).map(|owned| owned.runtime.state());

@@ -1,4 +1,5 @@
-//! Sessions this node listens to: listen first, then read; then each link follows by its own cursor.
+//! The sessions that this node subscribes to: subscribes, reads the log, and then lets each link follow from its
+//! own cursor.
 use super::ask::refusal_of;
 use super::holdings;
 use super::sub::{Mode, Sub, snapshot_note};
@@ -17,46 +18,46 @@ use turnway_core::session::{Phase, State};
 use turnway_core::store::{Op, Refused, View};
 use turnway_core::time::Now;
 
-/// How a feed comes to know its session.
+/// The stage of a feed on its way to a known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Whether its links may see it at all.
+    /// Checking whether its links may read the session.
     Checking,
-    /// The store is told of this node.
+    /// Registering this node's subscription in the store.
     Listening,
-    /// Read what there is.
+    /// Reading the present state.
     Viewing,
-    /// It knows, up to its head.
+    /// The state is known up to the head.
     Live,
 }
 
-/// A session this node listens to.
+/// A session that this node subscribes to.
 #[derive(Debug)]
 pub(super) struct Feed {
     pub(super) stage: Stage,
-    /// The session after every fact up to the head, which is `state.tail`.
+    /// The session's state after every fact up to the head, which is `state.tail`.
     pub(super) state: State,
     pub(super) user: Option<UserId>,
-    /// In boxes: a map has room for eleven, and most sessions have one link.
+    /// Boxed: a B-tree node has room for eleven entries, and most sessions have one link.
     pub(super) subs: BTreeMap<LinkId, Box<Sub>>,
     pub(super) stamp: Stamp,
-    /// The last fact anyone has spoken of.
+    /// The last fact that this node knows to exist.
     pub(super) known: Seq,
-    /// The newest epoch seen: pieces of older ones are dropped.
+    /// The newest epoch seen; text of older epochs is dropped.
     pub(super) epoch: Epoch,
     pub(super) owner: Seen,
-    /// When this node was known to listen: only a state that was read later will do.
+    /// Number of the view at which the subscription was registered; only a state that was read later is used.
     listened: u64,
-    /// Reads under way, by where they begin.
+    /// Reads in flight, by their start.
     pub(super) reads: BTreeMap<Seq, Fetch>,
 }
 
-/// A read of the log that is under way.
+/// A read of the log in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fetch {
-    /// Where the log was known to end when it set out.
+    /// The known end of the log when the read started.
     pub(super) since: Seq,
-    /// The store has forgotten facts since, and its answer may have them.
+    /// The store has lost facts since, and the reply may contain them.
     pub(super) void: bool,
 }
 
@@ -75,7 +76,7 @@ impl Feed {
             reads: BTreeMap::new(),
         }
     }
-    /// Whether a link is not sure that it has all text there is.
+    /// Returns whether a link may lack some text.
     pub(super) fn lacks_text(&self) -> bool {
         self.subs.values().any(|sub| sub.mode == Mode::Live && sub.texts.values().any(|pos| !pos.sure))
     }
@@ -86,7 +87,7 @@ impl Feed {
 }
 
 impl Switchboard {
-    // === what links ask ===
+    // === requests of links ===
 
     pub(super) fn subscribe(&mut self, link: LinkId, ask: Subscribe) {
         let Some(there) = self.links.get_mut(link) else { return };
@@ -115,7 +116,7 @@ impl Switchboard {
         self.add(&key, link, sub, Stage::Checking);
     }
 
-    /// Whoever says something follows what becomes of it: from directly before its turn's first fact.
+    /// Subscribes the sender of a message to its session, from directly before the first fact of its turn.
     pub(super) fn follow(&mut self, key: &SessionKey, link: LinkId, run_id: &RunId, tail: Cursor) {
         let Some(there) = self.links.get_mut(link) else { return };
         if there.follows(key) || there.following() >= limits::LINK_SUBSCRIPTIONS_MAX {
@@ -137,10 +138,11 @@ impl Switchboard {
             let principal = self.links.get(link).map(|there| &there.principal);
             let known = principal.is_some_and(|who| authorize(who, Action::Read, feed.user.as_ref()).is_ok());
             match feed.stage {
-                // A stranger's refusal takes the way to the store that one of an unknown session takes (S-06).
+                // A refusal takes the same path through the store as one for an unknown session, so that its timing
+                // reveals nothing (S-06).
                 Stage::Live if !known && !planted(Mutant::ReadUnchecked) => self.view(key),
                 Stage::Live => self.join(key, link, None),
-                // An answer that set out before this link asked may not know of the session yet.
+                // A reply to an earlier request may not know the session yet.
                 Stage::Checking => self.view(key),
                 Stage::Listening | Stage::Viewing => {}
             }
@@ -173,7 +175,7 @@ impl Switchboard {
         }
     }
 
-    // === listen, then read ===
+    // === subscribe, then read ===
 
     pub(super) fn listen(&mut self, key: &SessionKey) {
         self.stamp.0 += 1;
@@ -189,7 +191,8 @@ impl Switchboard {
         self.store(Op::Unlisten { key: key.clone(), node, stamp });
     }
 
-    /// While this node had no lease, or the store forgot, it may have been struck from the lists.
+    /// Registers every subscription again, because it may have been removed while this node had no lease, or lost
+    /// by the store.
     pub(super) fn relisten(&mut self) {
         for key in self.feeds.keys().cloned().collect::<Vec<_>>() {
             if self.feeds.get(&key).is_some_and(|feed| feed.stage != Stage::Checking) {
@@ -207,19 +210,19 @@ impl Switchboard {
         if feed.stage != Stage::Live {
             feed.stage = Stage::Viewing;
         }
-        // Only what is read after the store knows of us leaves no gap.
+        // Only a state that is read after the registration leaves no gap.
         self.view(key);
         if let Some(holder) = owner.holder {
             self.tell(now, holder.node, Words::Hello { key: key.clone(), stamp });
         }
     }
 
-    /// Too many nodes listen to this session already.
+    /// Refuses a feed because too many nodes subscribe to the session.
     pub(super) fn unheard_of(&mut self, key: &SessionKey) {
         self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes listen to this session"));
     }
 
-    /// Refuses everything that waits for a session whose records are damaged.
+    /// Refuses every request that waits for a session with damaged records.
     pub(super) fn closed_off(&mut self, key: &SessionKey) {
         let refusal = refusal_of(Refused::Damaged);
         self.viewing.remove(key);
@@ -230,7 +233,7 @@ impl Switchboard {
         self.refuse_feed(key, &refusal);
     }
 
-    /// Forgets a feed, and tells each of its links why.
+    /// Drops a feed, and tells each of its links the reason.
     fn refuse_feed(&mut self, key: &SessionKey, refusal: &Refusal) {
         let Some(feed) = self.feeds.remove(key) else { return };
         for (link, sub) in feed.subs {
@@ -239,11 +242,11 @@ impl Switchboard {
         }
     }
 
-    /// A session's present state is known.
+    /// Handles a session's present state.
     pub(super) fn known(&mut self, now: Now, key: &SessionKey, view: &View, state: State, asked: Asked) {
         self.outdone(now, key, view.owner.epoch);
         if view.owner.holder.is_some_and(|holder| holder.node == self.me) {
-            // The store thinks it is mine, and may be right alone: it forgot that I had released it.
+            // The store names this node as owner: it has lost this node's release.
             self.claim(now, key, view.owner);
         }
         self.show_opened(key, view, &state, asked.number);
@@ -263,7 +266,7 @@ impl Switchboard {
                 feed.state = state;
                 feed.epoch = feed.epoch.max(view.tail.epoch);
                 if feed.head().seq < feed.known {
-                    // Told while the state was on its way, and passed over: that does not come by itself.
+                    // The link was told of the facts while the state was being read; they are not sent again.
                     self.catch_up(key);
                 }
             }
@@ -271,7 +274,7 @@ impl Switchboard {
                 return self.regress(key);
             }
             Stage::Live => {
-                // A link may have seen more elsewhere than this node knew until now.
+                // A link may have seen more facts at another node than this node knew until now.
                 let after = view.snapshot.as_ref().map_or(Cursor::default(), |snapshot| snapshot.at);
                 self.facts(now, key, after, &view.facts);
             }
@@ -281,7 +284,7 @@ impl Switchboard {
         self.behind(now, key);
     }
 
-    /// Who may not see it hears that there is no such thing, and is gone from here.
+    /// Answers links without access as if the session did not exist, and removes their subscriptions.
     fn check(&mut self, key: &SessionKey, view: &View, number: u64) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let mut denied = Vec::new();
@@ -313,7 +316,7 @@ impl Switchboard {
         }
     }
 
-    /// The store does not have what was shown: everyone's cursor is checked against it again.
+    /// Checks every link's cursor against the store again, because the store lacks facts that were shown.
     pub(super) fn regress(&mut self, key: &SessionKey) {
         let number = self.view_number(key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
@@ -330,7 +333,7 @@ impl Switchboard {
         self.view(key);
     }
 
-    /// Answers those who asked to open this session, or to see it.
+    /// Answers links that wait for the session's state.
     fn show_opened(&mut self, key: &SessionKey, view: &View, state: &State, number: u64) {
         let waiting = self.views.remove(key).unwrap_or_default();
         let (ready, early): (Vec<_>, Vec<_>) =
@@ -375,7 +378,7 @@ impl Switchboard {
     }
 }
 
-/// What a view makes: nothing, if its snapshot cannot be read.
+/// Returns the state of a view; `None` if its snapshot cannot be read.
 pub(super) fn state_of(view: &View) -> Option<State> {
     let mut state = match &view.snapshot {
         Some(snapshot) => State::from_snapshot(&snapshot.state).ok()?,

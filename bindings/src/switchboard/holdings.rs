@@ -1,5 +1,6 @@
-//! Amounts that users hold of this node: attempts at agents, content of running inputs, sessions, subscriptions.
-//! A session asks for a permit before it begins a turn; where its user may have no more, the turn waits by turns.
+//! The amounts that users hold on this node: attempts, content of running inputs, sessions, and subscriptions. A
+//! session requests a permit before it starts a turn; if its user's share is used up, the turn waits in a fair
+//! queue.
 use super::Switchboard;
 use super::seat::{Owned, Seat};
 use turnway_core::id::{Principal, SessionKey, UserId};
@@ -12,52 +13,52 @@ use turnway_core::share::queue::FairQueue;
 use turnway_core::share::{Account, Ledger, Over, Shares};
 use turnway_core::time::Now;
 
-/// Capacities of a node, and how they are shared.
+/// The capacities of a node, and their division among users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Parts of a tenant and a user; none: all users are one.
+    /// Shares of a tenant and of a user; `None`: no division.
     pub shares: Option<Shares>,
-    /// Attempts at agents outside this process at a time.
+    /// Concurrent attempts at agents outside this process.
     pub attempts: u64,
-    /// Bytes of inputs whose turns run.
+    /// Bytes of the inputs of running turns.
     pub content_bytes: u64,
-    /// Sessions owned at a time.
+    /// Concurrently owned sessions.
     pub sessions: u64,
     /// Subscriptions of all links.
     pub subscriptions: u64,
 }
 
-/// Amounts held, by resource, and the turns that wait for a permit.
+/// The amounts held of each resource, and the turns that wait for a permit.
 #[derive(Debug)]
 pub(super) struct Holdings {
     attempts: Ledger,
     content: Ledger,
     sessions: Ledger,
     waiting: FairQueue<(SessionKey, u64)>,
-    /// Something was given back, or has joined the queue.
+    /// An amount was returned, or a turn has joined the queue.
     is_changed: bool,
 }
 
-/// The place of a session's running turn among the attempts of its node.
+/// The permit of a session's running turn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Booking {
-    /// It needs none.
+    /// No permit is needed.
     #[default]
     None,
-    /// It waits for one.
+    /// Waiting for a permit.
     Waiting(Account),
-    /// It has one, with so many bytes of content.
+    /// Permit held, with the bytes of its content.
     Held(Account, u64),
 }
 
 /// Gauges of one resource, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Amount held now.
+    /// The amount held.
     pub now: u64,
-    /// Amount that may be held.
+    /// The maximum amount.
     pub capacity: u64,
-    /// Times that a bound was met.
+    /// Number of refusals at a bound.
     pub refused: u64,
 }
 
@@ -79,7 +80,7 @@ impl Default for Capacity {
 // === impl Held ===
 
 impl Held {
-    /// Names of the resources, in the order in which they are told.
+    /// Names of the resources, in the order in which they are reported.
     pub const NAMES: [&str; 4] = ["attempts", "content_bytes", "sessions", "subscriptions"];
 }
 
@@ -103,7 +104,7 @@ impl Holdings {
         }
     }
 
-    /// Takes a place among the attempts, with its content, or nothing.
+    /// Takes an attempt and its content, or neither.
     fn take(&mut self, account: &Account, bytes: u64) -> bool {
         if self.content.over(account, bytes).is_some() || self.attempts.take(account, 1).is_err() {
             return false;
@@ -112,7 +113,7 @@ impl Holdings {
         true
     }
 
-    /// Ends a session's booking, whatever it is.
+    /// Ends a session's permit or its wait for one.
     fn end(&mut self, key: &SessionKey, booking: &mut Booking) {
         match std::mem::take(booking) {
             Booking::None => {}
@@ -127,8 +128,8 @@ impl Holdings {
         }
     }
 
-    /// Brings a session's booking in line with what its runtime wants, and gives it the permit if it may have one now.
-    /// Returns whether it was given one, and may have more to say.
+    /// Updates a session's permit to the needs of its runtime, and grants one if possible. Returns whether a permit
+    /// was granted, in which case the runtime may have further outputs.
     pub(super) fn settle(&mut self, now: Now, key: &SessionKey, owned: &mut Owned) -> bool {
         match owned.runtime.permit() {
             Permit::Unbounded => return false,
@@ -157,7 +158,7 @@ impl Holdings {
         false
     }
 
-    /// Returns the next session whose user may begin a turn, which is booked for it.
+    /// Returns the next session whose user may start a turn, with the permit already taken.
     fn next(&mut self) -> Option<(Account, SessionKey, u64)> {
         let (attempts, content) = (&self.attempts, &self.content);
         let may = |account: &Account, (_, bytes): &(SessionKey, u64)| {
@@ -171,7 +172,7 @@ impl Holdings {
 }
 
 impl Switchboard {
-    /// Counts a session that this node owns from here on.
+    /// Counts a session that this node owns from now on.
     pub(super) fn count_session(&mut self, key: &SessionKey, user: Option<&UserId>) -> Option<Account> {
         let account = Account { tenant: key.tenant.clone(), user: user?.clone() };
         self.holdings.sessions.force(&account, 1);
@@ -188,7 +189,7 @@ impl Switchboard {
         }
     }
 
-    /// Lets turns that wait for a permit begin, as far as there is room.
+    /// Starts turns that wait for a permit, as far as the capacity allows.
     pub(super) fn serve_waiting(&mut self, now: Now) {
         while std::mem::take(&mut self.holdings.is_changed) {
             while let Some((account, key, bytes)) = self.holdings.next() {
@@ -204,7 +205,7 @@ impl Switchboard {
         }
     }
 
-    /// Refuses a request that would make this node own another session of somebody who has too many.
+    /// Refuses a request that would make this node own a further session of a user who has too many.
     pub(super) fn check_sessions(&mut self, key: &SessionKey, principal: &Principal) -> Result<(), Refusal> {
         let is_elsewhere =
             |feed: &super::feed::Feed| feed.owner.holder.is_some_and(|holder| holder.node != self.me);
@@ -215,7 +216,7 @@ impl Switchboard {
         refused.map_err(|over| refusal_of(over, "open sessions"))
     }
 
-    /// Returns the gauges of each resource, with its name, and how many turns wait for a permit.
+    /// Returns the gauges of each resource, and the number of turns that wait for a permit.
     pub(super) fn held_amounts(&self) -> ([Held; 4], u64) {
         let holdings = &self.holdings;
         let ledgers = [&holdings.attempts, &holdings.content, &holdings.sessions, self.links.subscriptions()];

@@ -1,4 +1,4 @@
-//! The sessions this node owns: claim, load, append, release.
+//! The sessions that this node owns: claim, load, append, release.
 use super::feed::state_of;
 use super::io::Output;
 use super::seat::{Owned, Seat, newer};
@@ -20,7 +20,7 @@ use turnway_core::time::Now;
 impl Switchboard {
     // === claim and load ===
 
-    /// Claims what was seen to be free, or to belong to a holder that is gone.
+    /// Claims a session that was seen to be free, or to belong to a holder that is gone.
     pub(super) fn claim(&mut self, now: Now, key: &SessionKey, expect: Seen) {
         if !self.is_lawful(now) || self.drain.is_some() || self.seats.get(key).is_some_and(Seat::is_taken) {
             return;
@@ -78,7 +78,7 @@ impl Switchboard {
         }
     }
 
-    /// The state of a claimed session is known: it is owned from here on.
+    /// Starts to own a claimed session whose state is known.
     pub(super) fn own(&mut self, now: Now, key: &SessionKey, by: Token, state: State) {
         let Some(Seat::Loading { claimed, since, .. }) = self.seats.get(key) else { return };
         if claimed.token != by {
@@ -104,13 +104,13 @@ impl Switchboard {
             owned.runtime.handle_input(now, Told::Hold);
         }
         self.seats.insert(key.clone(), Seat::Owned(Box::new(owned)));
-        // What listens here may have missed what was written elsewhere.
+        // Links here may have missed facts that another owner wrote.
         self.facts(now, key, claimed.view.tail, &[]);
         self.watch(now, key, Seen { holder: Some(self.lease.holder), epoch: by.epoch });
         self.inputs(now, key, by, claimed.inbox);
     }
 
-    /// The store does not remember what this owner remembers: start again from the store.
+    /// Drops an owned session and claims it again, because the store does not have what this owner remembers.
     pub(super) fn abandon(&mut self, now: Now, key: &SessionKey, token: Token) {
         self.stats.abandoned += 1;
         self.drop_seat(key);
@@ -118,14 +118,14 @@ impl Switchboard {
         if self.is_lawful(now) {
             self.claim(now, key, mine);
         } else {
-            // To the store it is still ours, so nobody else will look after it: as soon as we may.
+            // The store still names this node as owner, so no other node will take the session over; this node
+            // claims it as soon as it has a lease.
             self.owed.insert(key.clone(), mine);
         }
     }
 
-    /// Somebody has it under this claim, as the store or the bus tells. A seat under an older one is kept for
-    /// nothing: it learns that from the store when it writes, but who slept through the change may have nothing to
-    /// write, while an agent goes on for it.
+    /// Gives up ownership when the store or the bus reports a newer claim. The owner would learn of the claim from
+    /// its next write, but an owner that slept may have nothing to write while an agent works for it.
     pub(super) fn outdone(&mut self, now: Now, key: &SessionKey, by: Epoch) {
         let Some(owned) = self.seats.get(key).and_then(Seat::owned) else { return };
         if owned.reclaim.is_none() && owned.epoch() < by {
@@ -134,8 +134,8 @@ impl Switchboard {
         }
     }
 
-    /// A rule was broken while this session was handled: whatever is half done of it is given up, and
-    /// begun again from the store. Everything else goes on.
+    /// Resets a session after a broken invariant: drops the owned session and the feed, and loads both from the
+    /// store. Every other session continues.
     pub fn give_up(&mut self, now: Now, key: &SessionKey) {
         self.viewing.remove(key);
         match self.seats.get(key).and_then(Seat::owned).map(|owned| owned.token) {
@@ -145,7 +145,7 @@ impl Switchboard {
         self.regress(key);
     }
 
-    /// Forgets a seat: what it had under way with agents is closed, and reports of it come too late.
+    /// Drops an owned session: its attempts are closed, and later reports of them are ignored.
     pub(super) fn drop_seat(&mut self, key: &SessionKey) {
         self.timers.clear(&Timer::Seat(key.clone()));
         self.timers.clear(&Timer::Write(key.clone()));
@@ -189,12 +189,13 @@ impl Switchboard {
     pub(super) fn bell(&mut self, now: Now, from: NodeId, key: &SessionKey, owner: Seen, item: Item) {
         let mine = owner.holder.is_some_and(|holder| holder.node == self.me) && self.drain.is_none();
         match self.seats.get_mut(key) {
-            // It was handed over, and the word of it is late.
+            // The session was handed over, and the message about that is late.
             Some(seat) if mine && !seat.is_taken() => self.claim(now, key, owner),
             Some(Seat::Claiming { .. } | Seat::Loading { .. }) => {}
             Some(Seat::Owned(owned)) if owned.releasing => {}
             Some(Seat::Owned(_)) => self.rung(now, from, key, item),
-            // The store thinks it is mine: from an earlier life, or because it forgot my release.
+            // The store names this node as owner: from an earlier lease, or because the store lost this node's
+            // release.
             None if mine => self.claim(now, key, owner),
             None => self.tell(now, from, Words::NotMine { key: key.clone(), owner }),
         }
@@ -231,8 +232,8 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    /// Whether a turn's beginning is being written, and a node is told of that: it needs no other word of it. Where that
-    /// is lost it rings again.
+    /// Returns whether the start of a turn is being written and the node subscribes to it, so that it needs no
+    /// other confirmation. If the fact is lost, the node repeats its offer.
     fn is_begun_for(&self, key: &SessionKey, run_id: &RunId, node: NodeId) -> bool {
         let Some(owned) = self.seats.get(key).and_then(Seat::owned) else { return false };
         let begins = |entry: &Arc<Entry>| {
@@ -249,14 +250,14 @@ impl Switchboard {
             return;
         }
         let (token, control_after) = (owned.token, owned.control_head);
-        // From an input whose content was left to the store, where its turn has come.
+        // Starts at an input whose content was left in the store, once its turn has come.
         let wanted = owned.runtime.wanted_content().map(|place| Place(place.0.saturating_sub(1)));
         let after = wanted.map_or(owned.head, |before| before.min(owned.head));
         self.store(Op::Inbox { key: key.clone(), token, after, control_after });
     }
 
-    /// Inbox and control lane were read after what this owner had of them. Where they end before that, the store
-    /// has forgotten what it rang for, and what is missing there says nothing about what was said.
+    /// Handles a read of inbox and control lane. If they end before the owner's position, the store has lost
+    /// entries, and missing ones prove nothing about what was accepted.
     pub(super) fn inbox_read(
         &mut self,
         now: Now,
@@ -276,7 +277,7 @@ impl Switchboard {
         }
     }
 
-    /// What lies in inbox and control lane was read: inputs first, for control entries name them.
+    /// Handles the entries of inbox and control lane: inputs first, because control entries refer to them.
     pub(super) fn inputs(&mut self, now: Now, key: &SessionKey, token: Token, inputs: Inputs) {
         let Some(owned) = self.owned(key, token) else { return };
         owned.reading = false;
@@ -310,12 +311,12 @@ impl Switchboard {
         self.pump(now, key);
     }
 
-    /// What is heard of an action.
+    /// Handles a tool runner's report about an action.
     pub(super) fn tool(&mut self, now: Now, key: &SessionKey, action_id: EventId, report: ToolReport) {
         self.reported(now, key, std::iter::once(Told::Tool { action_id, report }));
     }
 
-    /// What agents and tool runners report.
+    /// Handles reports of agents and tool runners.
     pub(super) fn reported(
         &mut self,
         now: Now,
@@ -326,7 +327,7 @@ impl Switchboard {
             self.stats.late_reports += reports.len() as u64;
             return;
         };
-        // Their facts go out together, in one append.
+        // The facts of all reports go into one append.
         for report in reports {
             owned.runtime.handle_input(now, report);
         }

@@ -1,4 +1,4 @@
-//! What goes into a node and what comes out.
+//! Inputs and outputs of the switchboard.
 use crate::channel::command::Command;
 use crate::channel::note::Note;
 use crate::peer::Words;
@@ -8,97 +8,78 @@ use turnway_core::protocol::action::{ToolOrder, ToolReport};
 use turnway_core::protocol::agent::{AgentEvent, Order};
 use turnway_core::store::{Op, Reply, StoreError};
 
-/// What may happen to a node.
+/// An input of the switchboard.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A link was admitted.
     Connect {
-        /// Named per accepted connection, never by its client.
+        /// Assigned for each accepted connection, never by the client.
         link: LinkId,
-        /// Who is at its other end.
         principal: Principal,
     },
-    /// A link is gone.
+    /// A link has disconnected.
     Disconnect {
-        /// Which.
         link: LinkId,
     },
-    /// A link asks for something.
+    /// A command of a link.
     Say {
-        /// Which.
         link: LinkId,
-        /// What.
         command: Command,
     },
-    /// A link has written notes of this weight to its peer since it last said so. It says so at the
-    /// latest after [`turnway_core::limits::LINK_REPORT_BYTES`].
+    /// A link has written notifications of this weight to its peer since the last report. Reports come at least
+    /// every [`turnway_core::limits::LINK_REPORT_BYTES`].
     Written {
-        /// Which.
         link: LinkId,
         /// Sum of [`Note::weight`].
         weight: usize,
     },
-    /// A link is to be shown nothing more of a session for a while, because its client does not take the text
-    /// of it; or it is again.
+    /// Pauses or resumes a session's notifications to a link whose client does not read the text.
     Hold {
-        /// Which.
         link: LinkId,
-        /// Which session.
         session: SessionId,
-        /// From now on, or not any more.
+        /// True pauses, false resumes.
         is_held: bool,
     },
-    /// Another node speaks.
+    /// A message of another node.
     Peer {
-        /// Which.
         from: NodeId,
-        /// What.
         words: Words,
     },
-    /// The bus had nobody to give our words to.
+    /// The bus could not deliver a message of this node.
     Unheard {
-        /// Which node.
         to: NodeId,
     },
-    /// The subscription to this node's inbox was made anew: words may have been missed.
+    /// The subscription to this node's inbox was renewed: messages may have been missed.
     Gap,
-    /// The store answered; the request is its own continuation.
+    /// A reply of the store. The op identifies its continuation.
     Stored {
-        /// The request.
         op: Op,
-        /// The answer.
         result: Result<Reply, StoreError>,
     },
-    /// An agent reports.
+    /// Events of an agent.
     Agent {
-        /// Which session.
         key: SessionKey,
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
-        /// The ownership it was ordered under.
+        /// The ownership epoch of the order.
         epoch: Epoch,
-        /// What it said, in order, since it was last listened to; their facts go out together.
+        /// Events since the last input, in order; their facts go into one append.
         events: Vec<AgentEvent>,
     },
-    /// Something is heard of an action.
+    /// A tool runner's report about an action.
     Tool {
-        /// Which session.
         key: SessionKey,
-        /// Which action.
         action_id: EventId,
-        /// What.
         report: ToolReport,
     },
-    /// Leave: take on nothing, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
+    /// Shut down: accept nothing new, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
     Drain,
-    /// The nodes that can take over what a leaving one has. Said once it leaves, if there are any.
+    /// The nodes that can take over a leaving node's sessions. Sent once during the shutdown, if there are any.
     Heirs(BTreeSet<NodeId>),
 }
 
 impl Input {
-    /// The session it is about, where it is about one.
+    /// Returns the session that the input is about, if any.
     pub fn key(&self) -> Option<&SessionKey> {
         match self {
             Self::Stored { op, .. } => op.key(),
@@ -117,29 +98,25 @@ impl Input {
     }
 }
 
-/// What a node asks its shell to do.
+/// An output for the shell to perform.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Ask the store.
+    /// Perform an op on the store.
     Store(Op),
-    /// Send to a node's inbox.
+    /// Send a message to a node's inbox.
     Publish {
-        /// Which node.
         to: NodeId,
-        /// What.
         words: Words,
     },
-    /// Tell an agent.
+    /// Send an order to an agent.
     Order(Order),
-    /// Tell a tool runner.
+    /// Send an order to a tool runner.
     Tool(ToolOrder),
-    /// Show a local link: facts in order, without gaps or repeats.
+    /// Send a notification to a local link: facts in order, without gaps or repeats.
     Send {
-        /// Which.
         link: LinkId,
-        /// What.
         note: Note,
     },
-    /// Nothing is left to do here.
+    /// The shutdown is complete.
     Exit,
 }

@@ -1,4 +1,4 @@
-//! Putting links in their places: from now on, from a cursor, or from where they may begin again.
+//! Starts links on a feed: from the present, from a cursor, or from a reset.
 use super::Switchboard;
 use super::feed::Stage;
 use super::stats::Start;
@@ -8,8 +8,8 @@ use turnway_core::id::{Cursor, LinkId, Seq, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
 
 impl Switchboard {
-    /// Puts every link in its place that waits for that. `fresh` is where the log was just seen to end,
-    /// and whose questions that answers.
+    /// Starts every waiting link. `fresh` is the end of the log as just read, and the number of the view that read
+    /// it.
     pub(super) fn join_all(&mut self, key: &SessionKey, fresh: Option<(Cursor, u64)>) {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
         let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, Mode::Joining { .. }));
@@ -20,7 +20,7 @@ impl Switchboard {
         }
     }
 
-    /// Puts a link in its place. `fresh` is where the log was just seen to end.
+    /// Starts one link. `fresh` is the end of the log as just read.
     pub(super) fn join(&mut self, key: &SessionKey, link: LinkId, fresh: Option<Cursor>) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let head = feed.head();
@@ -32,7 +32,7 @@ impl Switchboard {
             && !planted(Mutant::ReadUnchecked)
         {
             if fresh.is_none() {
-                // Its own look at the store tells it, as late as one at an unknown session would (S-06).
+                // The link's own view answers it, as late as one of an unknown session (S-06).
                 return;
             }
             let greets = std::mem::take(&mut sub.greets);
@@ -53,7 +53,7 @@ impl Switchboard {
                 }
                 return;
             }
-            // The feed has yet to get there: what it shows must not be older than what the link has seen.
+            // The feed must catch up first: a link must not be shown an older state than it has seen.
             Some((seq, _)) if seq > head.seq && fresh.is_some_and(|tail| seq <= tail.seq) => {
                 return self.catch_up(key);
             }
@@ -70,7 +70,7 @@ impl Switchboard {
                     sub.follow_open_runs(&feed.state);
                     sub.mode = sub.read_for_text(&feed.state);
                 } else {
-                    // One fact back, to see that it is still the one that was shown.
+                    // Reads one fact back, to check that it is still the fact that the link has seen.
                     sub.verify = epoch.map(|epoch| (seq, epoch));
                     let back = u64::from(sub.verify.is_some());
                     sub.mode = Mode::Reading { scan: Seq(seq.0.saturating_sub(back)) };
@@ -80,7 +80,7 @@ impl Switchboard {
         self.go_on(key, link);
     }
 
-    /// What a link in its present mode needs next.
+    /// Starts the read that a link in its present mode needs.
     pub(super) fn go_on(&mut self, key: &SessionKey, link: LinkId) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(sub) = feed.subs.get(&link) else { return };
@@ -94,7 +94,7 @@ impl Switchboard {
         }
     }
 
-    /// A link that was full goes on from its cursor.
+    /// Continues a link that was full from its cursor.
     pub(super) fn resume(&mut self, key: &SessionKey, link: LinkId) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let head = feed.head().seq;

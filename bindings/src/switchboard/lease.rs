@@ -1,4 +1,4 @@
-//! This node's lease, and what it believes of the leases of others (ownership.md §1.6).
+//! This node's lease, and its knowledge of other nodes' leases (ownership.md §1.6).
 use super::takeover::TWICE;
 use super::{Switchboard, Timer};
 use crate::peer::Words;
@@ -10,15 +10,15 @@ use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 
-/// Whoever lives has renewed within this: [`limits::LEASE_RENEW`], its jitter, and a slow answer.
+/// A live node has renewed its lease within this time: [`limits::LEASE_RENEW`], its jitter, and a slow reply.
 const STALE: Duration = Duration::from_millis(650);
-/// Without an answer of the store for so long, leases of nodes that live may have run out too.
+/// After a break in contact with the store of this length, leases of live nodes may have expired too.
 const BREAK: Duration = Duration::from_millis(2000);
-/// A request for a first lease that is not answered for so long is given up, and another life is asked for. The
-/// store's shell answers each op, so this is for an answer that never comes.
+/// A request for a first lease without a reply is given up after this time, and another lease id is requested. The
+/// shell answers every op, so this covers only a lost reply.
 const GRANT_WITHIN: Duration = limits::LEASE.saturating_mul(3);
 
-/// Before a renewal that need not wait for its time.
+/// Delay of a renewal that need not wait for its regular time.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// This node's lease.
@@ -27,23 +27,23 @@ pub(super) struct Lease {
     pub(super) holder: Holder,
     held: bool,
     until: Mono,
-    /// When the life was asked for that has no answer yet. Until then no other is asked for: at a round trip of
-    /// more than [`limits::LEASE_RENEW`] every answer would be to a life that was given up.
+    /// Time of the unanswered request for a lease. No other request is sent until its reply: with a round trip of
+    /// more than [`limits::LEASE_RENEW`], every reply would be for a lease id that was given up.
     asked: Option<Mono>,
-    /// Since when the store has answered without a break that matters, and when it last did.
+    /// Start of the present contact with the store without a significant break.
     contact: Option<Mono>,
     answered: Mono,
     era: Option<u64>,
 }
 
-/// A node that words did not reach.
+/// A node that a message did not reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suspect {
     knocks: u32,
     unheard: u32,
-    /// What was left of its lease at the first look, and when that was.
+    /// Time of the first check and the remaining lease then.
     lease: Option<(Mono, Option<Duration>)>,
-    /// Its lease is too fresh to tell: it is looked at once more.
+    /// The lease is too fresh to decide: one more check follows.
     fresh: bool,
 }
 
@@ -63,18 +63,18 @@ impl Lease {
 }
 
 impl Switchboard {
-    /// A wait, and up to as much again by chance.
+    /// Returns `base` plus a random extension of up to `base`.
     pub(super) fn jitter(&mut self, base: Duration) -> Duration {
         let millis = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
         base + Duration::from_millis(self.rng.below(millis))
     }
 
-    /// Whether this node may still act as an owner, by its own clock.
+    /// Returns whether this node may act as an owner, by its own clock.
     pub(super) fn is_lawful(&self, now: Now) -> bool {
         self.lease.held && (now.mono < self.lease.until || planted(Mutant::NoSelfFence))
     }
 
-    /// Whether this node holds a lease, as far as it knows: for readiness.
+    /// Returns whether this node holds a lease, as far as it knows; for readiness.
     pub fn is_leased(&self, now: Now) -> bool {
         self.is_lawful(now)
     }
@@ -83,7 +83,7 @@ impl Switchboard {
         let tenth = limits::LEASE_RENEW / 10;
         let spread = Duration::from_millis(self.rng.below(u64::try_from(tenth.as_millis() * 2).unwrap_or(1)));
         self.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
-        // A life is asked for once: a late copy of an older request grants what nobody lives.
+        // A lease id is requested once: a late copy of an older request would grant a lease without a holder.
         if !self.lease.held && !planted(Mutant::GrantRepeats) {
             let waits = self.lease.asked.is_some_and(|asked| now.mono < asked + GRANT_WITHIN);
             if waits && !planted(Mutant::GrantAnew) {
@@ -122,7 +122,7 @@ impl Switchboard {
                     self.relisten();
                 }
                 if forgot {
-                    // It may have forgotten leases too: whoever lives is given the time to renew.
+                    // The store may have lost leases too, so live nodes get time to renew.
                     self.lease.contact = Some(now.mono);
                     self.probe();
                 }
@@ -132,8 +132,8 @@ impl Switchboard {
                     }
                 }
                 if new && !self.is_lawful(now) {
-                    // It came from so far away that it is over. The store still has it: a renewal takes one round
-                    // trip, where a first lease takes two.
+                    // The reply took so long that the lease has expired here. The store still has the lease: a
+                    // renewal takes one round trip, a first lease two.
                     self.timers.set(Timer::Renew, now.mono + AT_ONCE);
                 }
                 if lapsed {
@@ -154,7 +154,7 @@ impl Switchboard {
         }
     }
 
-    /// The store answered.
+    /// Records a reply of the store.
     fn touch(&mut self, now: Now) {
         if self.lease.answered + BREAK <= now.mono {
             self.lease.contact = None;
@@ -163,23 +163,24 @@ impl Switchboard {
         self.lease.contact.get_or_insert(now.mono);
     }
 
-    /// Whether this node has been in touch with the store for so long that a lease that is not there is
-    /// one that nobody renews.
+    /// Returns whether this node has been in contact with the store long enough that a missing lease proves a dead
+    /// node.
     pub(super) fn is_sound(&self, now: Now) -> bool {
         self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono)
     }
 
-    /// Whether a node with so much left of its lease has renewed it since this node came in touch with the store: the
-    /// store was there for both, so a node that does not renew any more is gone, and not cut off like all.
+    /// Returns whether a node with `left` remaining has renewed its lease since this node's contact with the store
+    /// began. Then the store was available to both, so a node that stops renewing is gone and not merely
+    /// disconnected.
     fn has_seen_renewal(&self, sent: Mono, left: Option<Duration>) -> bool {
         let Some((since, left)) = self.lease.contact.zip(left) else { return false };
         !planted(Mutant::ContactOnly) && since + limits::LEASE <= sent + left
     }
 
-    // === others ===
+    // === other nodes ===
 
-    /// A node whose owners are waited for here has no lease, or has one. Without one at two looks, it is dead,
-    /// though its inbox may take words: a process that sleeps keeps its connections.
+    /// Records whether an awaited owner's node has a lease. Without a lease at two checks the node is dead, even if
+    /// its inbox accepts messages: a suspended process keeps its connections.
     fn lapsed(&mut self, now: Now, node: NodeId, gone: bool) {
         if !gone {
             self.lapsed.remove(&node);
@@ -195,7 +196,7 @@ impl Switchboard {
         }
     }
 
-    /// Words did not reach a node: knock again before believing it.
+    /// Handles an undeliverable message: probes the node again before suspecting it.
     pub(super) fn unheard(&mut self, now: Now, to: NodeId) {
         if planted(Mutant::PruneUnheard) {
             self.prune(now, to, now.mono);
@@ -221,7 +222,7 @@ impl Switchboard {
             return self.doubt(now, node);
         }
         if suspect.unheard < suspect.knocks || suspect.knocks >= 3 {
-            // Somebody was there after all, or the last answer never came.
+            // A probe was delivered, or the last lease check never got a reply.
             return self.unsuspect(node);
         }
         suspect.knocks += 1;
@@ -234,7 +235,8 @@ impl Switchboard {
         self.timers.clear(&Timer::Suspect(node));
     }
 
-    /// A lease was looked at. Gone, or not renewed since the first look, nor for a while: nobody is there.
+    /// Handles a lease check. A lease that is missing, or not renewed since the first check nor recently, proves a
+    /// dead node.
     pub(super) fn leased(&mut self, now: Now, node: NodeId, sent: Mono, left: Option<Duration>) {
         if left.is_none() {
             self.prune(now, node, sent);

@@ -1,4 +1,4 @@
-//! The links of this node, and how much is under way to each.
+//! The links of this node, and the weight in flight to each.
 use super::{Capacity, Switchboard, ask::AskKey, io::Output};
 use crate::channel::command::Command;
 use crate::channel::note::Note;
@@ -9,7 +9,7 @@ use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
 use turnway_core::share::{Account, Ledger, Over};
 
-/// All links.
+/// All links of the node.
 #[derive(Debug)]
 pub(super) struct Links {
     links: BTreeMap<LinkId, Link>,
@@ -20,26 +20,27 @@ pub(super) struct Links {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) principal: Principal,
-    /// Sessions it follows, in order: few, and most often one.
+    /// The subscribed sessions, sorted; most links have one.
     sessions: Vec<SessionKey>,
-    /// Requests on their way.
+    /// Requests in progress.
     pub(super) asks: BTreeSet<AskKey>,
     unwritten: usize,
     full: bool,
-    /// Sessions of which it is shown nothing for a while.
+    /// Sessions whose notifications are paused.
     held: Vec<SessionKey>,
 }
 
 impl Link {
-    /// Whether it follows a session.
+    /// Returns whether the link is subscribed to a session.
     pub(super) fn follows(&self, key: &SessionKey) -> bool {
         self.sessions.binary_search(key).is_ok()
     }
-    /// How many sessions it follows.
+    /// Returns the number of subscribed sessions.
     pub(super) fn following(&self) -> usize {
         self.sessions.len()
     }
-    /// Whether as many requests wait as may. Who has asked for too much can stop what it has begun all the same (S-17).
+    /// Returns whether the limit of requests is reached. A link at its limit can still cancel what it has started
+    /// (S-17).
     pub(super) fn is_busy(&self, command: &Command) -> bool {
         let more = if matches!(command, Command::Cancel { .. }) { limits::LINK_CANCELS_MAX } else { 0 };
         self.asks.len() >= limits::LINK_ASKS_MAX + more
@@ -66,11 +67,11 @@ impl Links {
         let subscriptions = Ledger::new(capacity.subscriptions, capacity.shares);
         Self { links: BTreeMap::new(), subscriptions }
     }
-    /// Subscriptions of all links.
+    /// Returns the ledger of all subscriptions.
     pub(super) fn subscriptions(&self) -> &Ledger {
         &self.subscriptions
     }
-    /// Lets a link follow a session, unless its user follows too many.
+    /// Subscribes a link to a session, unless its user has too many subscriptions.
     pub(super) fn follow(&mut self, link: LinkId, key: &SessionKey) -> Result<(), Over> {
         let Some(there) = self.links.get_mut(&link).filter(|there| !there.follows(key)) else {
             return Ok(());
@@ -79,12 +80,12 @@ impl Links {
         there.follow(key);
         Ok(())
     }
-    /// Returns why a link may not follow a further session, if it may not.
+    /// Returns the bound that a further subscription of the link would exceed, if any.
     pub(super) fn over(&self, link: LinkId, key: &SessionKey) -> Option<Over> {
         let there = self.links.get(&link).filter(|there| !there.follows(key))?;
         self.subscriptions.over(&Account::from(&there.principal), 1)
     }
-    /// Ends that.
+    /// Unsubscribes a link from a session.
     pub(super) fn unfollow(&mut self, link: LinkId, key: &SessionKey) {
         let Some(there) = self.links.get_mut(&link) else { return };
         if there.unfollow(key) {
@@ -103,12 +104,13 @@ impl Links {
     pub(super) fn ids(&self) -> Vec<LinkId> {
         self.links.keys().copied().collect()
     }
-    /// Whether so much is under way that its cursor in this session stands still.
+    /// Returns whether the link's cursor in this session is paused, because too much is in flight or the client
+    /// paused it.
     pub(super) fn is_full(&self, link: LinkId, key: &SessionKey) -> bool {
         let full = |link: &Link| link.full || link.held.contains(key);
         self.links.get(&link).is_none_or(full) && !planted(Mutant::CreditIgnored)
     }
-    /// Sends, if there still is such a link.
+    /// Sends a notification, if the link still exists.
     pub(super) fn send(&mut self, outbox: &mut VecDeque<Output>, link: LinkId, note: Note) {
         let Some(there) = self.links.get_mut(&link) else { return };
         there.unwritten += note.weight();
@@ -145,7 +147,7 @@ impl Switchboard {
         }
     }
 
-    /// A session's cursor stands still, or moves again.
+    /// Pauses or resumes a session's cursor.
     pub(super) fn hold(&mut self, link: LinkId, session: SessionId, is_held: bool) {
         let Some(there) = self.links.links.get_mut(&link) else { return };
         let key = SessionKey { tenant: there.principal.tenant.clone(), session };
@@ -159,7 +161,7 @@ impl Switchboard {
         }
     }
 
-    /// A link has written: if it was full, its cursors move again.
+    /// Handles written weight: the cursors of a full link continue once enough was written.
     pub(super) fn written(&mut self, link: LinkId, weight: usize) {
         let Some(there) = self.links.links.get_mut(&link) else { return };
         there.unwritten = there.unwritten.saturating_sub(weight);

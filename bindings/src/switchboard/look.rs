@@ -1,4 +1,4 @@
-//! Questions that leave nothing behind: what a session is like, which sessions there are, where a run lies.
+//! Reads without side effects: a session's state, a list of sessions, the position of a run.
 use super::ask::refusal_of;
 use super::{Purpose, Switchboard, Waiting};
 use crate::channel::note::{Listed, Note};
@@ -8,7 +8,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::{Birth, Found, Op, Refused, Reply, StoreError, Summary};
 
 impl Switchboard {
-    /// Reads a session's present state for a link that will not follow it.
+    /// Reads a session's present state for a link that does not subscribe.
     pub(super) fn look_at(&mut self, link: LinkId, key: &SessionKey, request_id: Option<RequestId>) {
         let asked = self.view_number(key);
         let waiting = Waiting { link, request_id, asked, purpose: Purpose::Look };
@@ -16,7 +16,7 @@ impl Switchboard {
         self.view(key);
     }
 
-    /// Lists a principal's own sessions; an operator's are all of the tenant.
+    /// Lists the user's own sessions; an operator sees all sessions of the tenant.
     pub(super) fn list(&mut self, link: LinkId, principal: Principal, before: Option<Birth>, limit: u32) {
         let user = (!principal.operator).then_some(principal.user);
         let limit = limit.min(limits::LIST_SESSIONS_MAX);
@@ -33,7 +33,7 @@ impl Switchboard {
         }
     }
 
-    /// Asks where a run's facts lie. The store knows whose the session is.
+    /// Requests a run's position in the log. The store checks the session's owner.
     pub(super) fn find(&mut self, link: LinkId, principal: Principal, run_id: RunId) {
         let key = SessionKey { tenant: principal.tenant.clone(), session: run_id.session() };
         self.store(Op::Find { key, principal, run_id, link });
@@ -54,7 +54,7 @@ impl Switchboard {
         self.store(Op::Delete { key, principal, link });
     }
 
-    /// Answers who has asked for a deletion. To ask again is safe.
+    /// Answers a deletion request; repeating the request is safe.
     pub(super) fn deleted(&mut self, link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>) {
         let session = key.session.clone();
         match result {
@@ -68,7 +68,7 @@ impl Switchboard {
         }
     }
 
-    /// Nothing was to be stored, so nothing is asked again here: whoever asked may.
+    /// Reports an unavailable store. The read had no effect, so the client may repeat it.
     fn unread(&mut self, link: LinkId, run_id: Option<RunId>) {
         let refusal = Refusal::new(Code::StoreUnavailable, "the store cannot be reached");
         let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);

@@ -1,4 +1,4 @@
-//! Reading what feeds and links lack: pages of the log, shared by all who read from the same place.
+//! Reads of the log for feeds and links; links that read from the same position share one page.
 use super::Switchboard;
 use super::feed::{Fetch, Stage};
 use super::stats::Start;
@@ -20,21 +20,21 @@ impl Switchboard {
         }
     }
 
-    /// The feed itself lacks facts: it reads from one back, to see that its last one is still there.
+    /// Reads the facts that the feed lacks, starting one fact back to check that its last one is still there.
     pub(super) fn catch_up(&mut self, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
         let after = Seq(feed.head().seq.0.saturating_sub(1));
         self.read(key, after);
     }
 
-    /// A page has come.
+    /// Handles a page of the log.
     pub(super) fn heard(&mut self, now: Now, key: &SessionKey, after: Seq, heard: &Heard) {
         self.rebuild_page(now, key, heard);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Fetch { since, void } = feed.reads.remove(&after).unwrap_or_default();
         feed.reads.shrink_if_empty();
         if void {
-            // It tells of what the store has forgotten since; whoever waits for it still does.
+            // The page contains facts that the store has lost since, so it is read again.
             return self.read(key, after);
         }
         if feed.stage != Stage::Live {
@@ -53,20 +53,20 @@ impl Switchboard {
         self.feed_page(now, key, heard);
     }
 
-    /// What of a page is new to the feed itself.
+    /// Applies the part of a page that is new to the feed.
     fn feed_page(&mut self, now: Now, key: &SessionKey, heard: &Heard) {
         let Some(feed) = self.feeds.get(key) else { return };
         let head = feed.head();
         let end = heard.after.0 + heard.facts.len() as u64;
         if heard.floor > head.seq {
-            // What this node lacks is forgotten: it starts from the snapshot.
+            // The facts that this node lacks have been trimmed, so the feed starts from the snapshot.
             return self.regress(key);
         }
         if heard.after > head.seq {
             return;
         }
         if end <= head.seq.0 {
-            // Its owner was faster; whoever waits for this page does not ask again.
+            // The owner's message was faster; links that wait for this page need no other one.
             return self.join_all(key, None);
         }
         let overlap = usize::try_from(head.seq.0 - heard.after.0).unwrap_or(usize::MAX);
@@ -80,21 +80,21 @@ impl Switchboard {
             self.catch_up(key);
         }
         self.join_all(key, None);
-        // Text of a turn that was not known to run was passed over.
+        // Text of a turn that was not known to run was skipped.
         self.lack_text(key);
     }
 
-    /// A page for one link.
+    /// Handles a page for one link.
     fn page(&mut self, key: &SessionKey, link: LinkId, heard: &Heard, since: Seq) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(sub) = feed.subs.get_mut(&link) else { return };
         let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         if heard.tail.seq < sub.cursor.seq && since < sub.cursor.seq {
-            // The answer is older than what this link has: it says nothing about it.
+            // The page is older than the link's cursor and cannot disprove it.
             return self.read(key, heard.after);
         }
-        // A slow link may lack text of a turn that has ended and been forgotten since: only what is directly
-        // before the first fact that is kept may be missing, for nobody lacks more than its epoch.
+        // A slow link may lack text of a turn that has ended and been trimmed. Only the fact directly before the
+        // first kept one may be missing, because a link's check needs no more than its epoch.
         let holed = matches!(sub.mode, Mode::Reading { scan } if scan.0 + 1 < heard.floor.0);
         let start = if sub.cursor.seq < heard.floor || holed {
             Start::Trimmed { floor: heard.floor }
@@ -112,7 +112,7 @@ impl Switchboard {
         }
         sub.verify = None;
         if !sub.greets.is_empty() {
-            // Text before the cursor that the link lacks is found further back.
+            // Text before the cursor that the link lacks requires a read from further back.
             sub.greet(post, link, key, &feed.state, start);
             sub.follow_open_runs(&feed.state);
             if let Mode::Reading { scan } = sub.read_for_text(&feed.state)
@@ -144,7 +144,7 @@ impl Switchboard {
     }
 }
 
-/// Whether a page has a fact of this epoch at this place.
+/// Returns whether a page has a fact of this epoch at this position.
 fn has(heard: &Heard, (seq, epoch): (Seq, Epoch)) -> bool {
     let n = seq.0.checked_sub(heard.after.0 + 1).and_then(|n| usize::try_from(n).ok());
     n.and_then(|n| heard.facts.get(n)).is_some_and(|(there, _)| *there == epoch)

@@ -1,4 +1,4 @@
-//! A snapshot that this release cannot read is ignored, and its state rebuilt from the log.
+//! Rebuilds a session's state from the log if this release cannot read its snapshot.
 use super::Switchboard;
 use super::view::Asked;
 use turnway_core::id::{Seq, SessionKey, Token};
@@ -7,7 +7,7 @@ use turnway_core::session::State;
 use turnway_core::store::{Heard, Op, View};
 use turnway_core::time::Now;
 
-/// A state on its way, for a feed or (with the token) for an owner.
+/// A rebuild in progress, for a feed or (with a token) for an owner.
 #[derive(Debug)]
 pub(super) struct Rebuild {
     by: Option<Token>,
@@ -20,7 +20,7 @@ impl Switchboard {
     pub(super) fn rebuild(&mut self, key: &SessionKey, by: Option<Token>, view: View, asked: Asked) {
         self.stats.snapshots_unreadable += 1;
         if view.floor > Seq(0) {
-            // What the snapshot stood for is forgotten: only a release that reads it can help.
+            // The facts behind the snapshot have been trimmed: only a release that can read the snapshot can help.
             self.stats.abandoned += 1;
             if by.is_some() {
                 self.drop_seat(key);
@@ -32,7 +32,7 @@ impl Switchboard {
         self.store(Op::Read { key: key.clone(), after: Seq(0), limit: limits::READ_FACTS_MAX });
     }
 
-    /// A page may be what a rebuild waits for.
+    /// Applies a page to the rebuilds that wait for it.
     pub(super) fn rebuild_page(&mut self, now: Now, key: &SessionKey, heard: &Heard) {
         let Some(rebuilds) = self.rebuilds.remove(key) else { return };
         for mut rebuild in rebuilds {

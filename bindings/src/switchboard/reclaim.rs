@@ -1,4 +1,4 @@
-//! Sessions of this node whose lease ran out: what nobody else has taken meanwhile goes on.
+//! Sessions of this node after its lease expired: those that no other node has claimed continue.
 use super::Switchboard;
 use super::seat::{Ear, Seat};
 use turnway_core::id::{Epoch, Nonce, Seen, SessionKey};
@@ -6,8 +6,8 @@ use turnway_core::store::{Claimed, Op, Reply};
 use turnway_core::time::Now;
 
 impl Switchboard {
-    /// What was owned under a life that is over is anyone's. It is asked for again with the next life, and
-    /// until then nothing is recorded, begun or ended.
+    /// Handles the loss of a lease. Sessions owned under the lost lease may be claimed by any node. They are
+    /// claimed again with the next lease; until then nothing is recorded, started or ended.
     pub(super) fn lose_seats(&mut self) {
         let (holder, leaving) = (self.lease.holder, self.drain.is_some());
         let mut gone = Vec::new();
@@ -15,7 +15,7 @@ impl Switchboard {
             let epoch = match seat {
                 Seat::Claiming { .. } => None,
                 Seat::Loading { claimed, .. } => Some(claimed.token.epoch),
-                // Released, or taken with a life that is over too: which, is not known.
+                // The session was released, or claimed with a lease that is lost too; which of the two is unknown.
                 Seat::Owned(owned) if owned.releasing || owned.reclaim.is_some() || leaving => None,
                 Seat::Owned(owned) => {
                     owned.reclaim = Some(Nonce(self.rng.next_u128()));
@@ -33,7 +33,7 @@ impl Switchboard {
         }
     }
 
-    /// Asks for what this node owned before, unless somebody else has it.
+    /// Claims a session that this node owned before, unless another node owns it.
     pub(super) fn reclaim(&mut self, now: Now, key: &SessionKey, mine: Seen) {
         let Some(nonce) = self.seats.get(key).and_then(Seat::owned).and_then(|owned| owned.reclaim) else {
             return self.claim(now, key, mine);
@@ -42,8 +42,8 @@ impl Switchboard {
         self.store(Op::Claim { key: key.clone(), holder, nonce, expect: mine, floor });
     }
 
-    /// A claim was won for what this node owned before: if nobody has written since, everything goes on
-    /// where it was. False where it does not.
+    /// Continues an owned session after a successful claim, if no other node has written since. Returns false if
+    /// the session must be loaded again.
     pub(super) fn keep_seat(&mut self, now: Now, key: &SessionKey, claimed: &Claimed) -> bool {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return false };
         if owned.reclaim.is_none() {
@@ -54,7 +54,7 @@ impl Switchboard {
             return false;
         }
         if claimed.view.tail != owned.tail() {
-            // The append under way has happened, or somebody else wrote.
+            // Either the append in flight was stored, or another node wrote.
             let facts = owned.in_flight.as_ref().map_or(0, |append| append.facts.len() as u64);
             let written =
                 claimed.view.tail.epoch == old.epoch && claimed.view.tail.seq.0 == owned.tail().seq.0 + facts;
@@ -73,7 +73,7 @@ impl Switchboard {
         for (node, stamp) in &claimed.listeners {
             owned.ears.entry(*node).or_insert(Ear::new(*stamp)).stamp = *stamp;
         }
-        // A read under the old token has no answer that counts; the claim brought what it would have.
+        // A read under the old token has no valid reply; the claim has returned its content.
         (owned.reading, owned.read_again) = (false, false);
         let again = owned.in_flight.as_mut().map(|append| {
             (append.token, append.known) = (claimed.token, claimed.version);

@@ -1,4 +1,4 @@
-//! Asks that are durable: ringing their owner until it has them, and how they end.
+//! Durable requests: offered to their owner until it accepts them, and answered at their end.
 use super::ask::{Ask, AskKey, Asker, RING, What};
 use super::{Purpose, Switchboard, Timer, Waiting};
 use crate::channel::note::Note;
@@ -15,11 +15,11 @@ use turnway_core::protocol::refusal::Refusal;
 use turnway_core::shrink::Shrink;
 use turnway_core::time::Now;
 
-/// Every so many rings the store is asked again who owns.
+/// Number of offers after which the store is asked for the owner again.
 const RINGS_PER_LOOK: u32 = 4;
 
 impl Switchboard {
-    /// Rings the owner; when that has not helped, asks the store again who it is.
+    /// Offers a request to its owner; after several offers, asks the store again for the owner.
     pub(super) fn ring(&mut self, now: Now, ask_key: &AskKey) {
         let wait = self.jitter(RING);
         let Some(ask) = self.asks.get_mut(ask_key) else { return };
@@ -42,7 +42,8 @@ impl Switchboard {
         self.tell(now, holder.node, Words::Bell { key, owner, item });
     }
 
-    /// The store rang the owner in the step that took it in: that is waited for as after any ring.
+    /// Records that the store itself notified the owner when it accepted the request; the answer is awaited as
+    /// after any offer.
     pub(super) fn was_rung(&mut self, now: Now, ask_key: &AskKey, node: NodeId, heard: u32) {
         let wait = self.jitter(RING);
         let Some(ask) = self.asks.get_mut(ask_key) else { return };
@@ -54,7 +55,7 @@ impl Switchboard {
         }
     }
 
-    /// Everything on its way to this session learns who owns it, and rings there.
+    /// Sets the owner of every request of a session, and offers the requests to it.
     pub(super) fn ring_all(&mut self, now: Now, key: &SessionKey, owner: Seen) {
         for ask_key in self.asks_of.get(key).cloned().unwrap_or_default() {
             if let Some(ask) = self.asks.get_mut(&ask_key).filter(|ask| ask.place.is_some()) {
@@ -64,13 +65,14 @@ impl Switchboard {
         }
     }
 
-    /// The claim lost: someone else is the owner, or is no more.
+    /// Handles a lost claim: another node is the owner, or was until it died.
     pub(super) fn held(&mut self, now: Now, key: &SessionKey, owner: Seen) {
         if let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) {
             feed.owner = owner;
         }
-        // Where the store forgot a claim, a late copy of an older one may have won: nobody else will look
-        // after what a node that lives is taken for the owner of. This node takes it on, others are told.
+        // If the store lost a claim, a late copy of an older one may have won; then no other node would look after
+        // a session whose named owner is alive. If this node is named, it claims the session; otherwise it tells
+        // the named node.
         let Some(holder) = owner.holder.filter(|holder| holder.node != self.me) else {
             return self.claim(now, key, owner);
         };
@@ -79,7 +81,7 @@ impl Switchboard {
         self.tell(now, holder.node, Words::Adopt { key: key.clone(), free: owner });
     }
 
-    /// The one who should own says that it does not: what it had is free.
+    /// Handles the message of a supposed owner that does not own the session: the session is free.
     pub(super) fn not_mine(&mut self, now: Now, key: &SessionKey, owner: Seen) {
         let mut asks =
             self.asks_of.get(key).into_iter().flatten().filter_map(|ask_key| self.asks.get(ask_key));
@@ -88,7 +90,7 @@ impl Switchboard {
         }
     }
 
-    /// Owners on that node are gone: what waits for them here, and the open turns shown here, need new ones.
+    /// Handles a dead node: claims its sessions with requests or open turns here.
     pub(super) fn died(&mut self, now: Now, node: NodeId) {
         let of = |owner: Seen| owner.holder.is_some_and(|holder| holder.node == node);
         let asked = self.asks.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
@@ -139,7 +141,7 @@ impl Switchboard {
         }
     }
 
-    /// It is in the owner's hands.
+    /// Handles the owner's confirmation of an input.
     pub(super) fn taken(&mut self, run_id: &RunId) {
         for ask_key in self.asks_of(run_id) {
             let Some(ask) = self.asks.get_mut(&ask_key) else { continue };
@@ -156,7 +158,7 @@ impl Switchboard {
         self.asks.range(all).map(|(ask_key, _)| ask_key.clone()).collect()
     }
 
-    /// A control entry was answered, durably.
+    /// Handles the durable answer to a control entry.
     pub(super) fn answered(&mut self, control: &ControlId, shown: bool) {
         let named = |ask_key: &AskKey| matches!(ask_key, AskKey::Control(id, _) if id == control);
         let first = AskKey::Control(control.clone(), Principal::first());
@@ -166,8 +168,8 @@ impl Switchboard {
         }
     }
 
-    /// It is done: whoever asked for a session's opening or closing is answered. `shown`: a fact says so
-    /// to whoever follows the session.
+    /// Completes a request and answers its clients. `shown`: a fact reports the result to the session's
+    /// subscribers.
     pub(super) fn finish(&mut self, ask_key: &AskKey, shown: bool) {
         let Some(ask) = self.remove_ask(ask_key) else { return };
         let What::Control { control, .. } = &ask.what else { return };
@@ -197,7 +199,7 @@ impl Switchboard {
         }
     }
 
-    /// Shows who asked for something what has become of it.
+    /// Answers a client with the session's state after its request.
     fn show(&mut self, key: &SessionKey, asker: Asker, purpose: Purpose) {
         let asked = self.view_number(key);
         let waiting = Waiting { link: asker.link, request_id: asker.request_id, asked, purpose };
@@ -206,7 +208,7 @@ impl Switchboard {
     }
 
     pub(super) fn forget_askers(&mut self, link: LinkId, asks: BTreeSet<AskKey>) {
-        // Asks die with their link: what is stored is found by its owner or by a sweep.
+        // A request is dropped with its last client; a stored one is found by its owner or by a sweep.
         for ask_key in asks {
             let Some(ask) = self.asks.get_mut(&ask_key) else { continue };
             ask.askers.retain(|asker| asker.link != link);
@@ -216,8 +218,8 @@ impl Switchboard {
         }
     }
 
-    /// Facts prove durability: a turn's first ones release its acceptance, so that no link is shown
-    /// anything of a turn before `turn_accepted` (protocol.md §1.3).
+    /// Releases the acceptance of turns whose first facts arrive, which proves their durability, so that no link
+    /// sees a part of a turn before `turn_accepted` (protocol.md §1.3).
     pub(super) fn release_asks(&mut self, now: Now, facts: &[(Epoch, Arc<Entry>)]) {
         for (_, entry) in facts {
             let Some(run_id) = entry.run_id.as_ref().filter(|_| !self.asks.is_empty()) else { continue };
@@ -253,7 +255,7 @@ impl Switchboard {
     }
 }
 
-/// Whether this is the input that the fact tells of, and not another body under the same name.
+/// Returns whether the fact records this input, and not another body with the same id.
 fn is_said(input: &Input, said: &Fact) -> bool {
     let Fact::UserMessage { message, history_sha256, agent_id, strategy, metadata, .. } = said else {
         return false;

@@ -1,4 +1,4 @@
-//! A node's relation to one session it owns, or is about to.
+//! The state of a session that this node owns, or claims.
 use super::holdings::Booking;
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -10,31 +10,30 @@ use turnway_core::share::Account;
 use turnway_core::store::{Append, Claimed, Inputs};
 use turnway_core::time::Mono;
 
-/// This node's relation to one session.
+/// This node's ownership of one session.
 #[derive(Debug)]
 pub(super) enum Seat {
-    /// Asked for.
+    /// Claim in flight.
     Claiming {
         nonce: Nonce,
         /// For metrics.
         since: Mono,
-        /// Who may hand it over by this claim, where it was only reserved yet.
+        /// The node that may hand the session over by this claim, if the session is only reserved.
         from: Option<NodeId>,
     },
-    /// Won; its state is made anew, for what is kept of it cannot be read.
+    /// Claimed; the state is being rebuilt, because the stored snapshot cannot be read.
     Loading {
         claimed: Box<Claimed>,
-        /// When it was asked for: for metrics.
+        /// Start of the claim, for metrics.
         since: Mono,
-        /// Who had it until then.
+        /// The previous owner.
         before: Option<NodeId>,
     },
-    /// Owned.
     Owned(Box<Owned>),
 }
 
 impl Seat {
-    /// Whether it is more than reserved.
+    /// Returns whether the session is more than reserved.
     pub(super) fn is_taken(&self) -> bool {
         !matches!(self, Self::Claiming { from: Some(_), .. })
     }
@@ -52,67 +51,68 @@ impl Seat {
     }
 }
 
-/// A session this node owns.
+/// A session that this node owns.
 #[derive(Debug)]
 pub(super) struct Owned {
     pub(super) token: Token,
     pub(super) runtime: SessionRuntime,
-    /// The session after every durable fact: what snapshots are made of.
+    /// The session after every durable fact; snapshots are made from it.
     pub(super) durable: State,
     pub(super) kept: Seq,
-    /// Facts up to here were forgotten by this owner.
+    /// Facts up to here were trimmed by this owner.
     pub(super) trimmed: Seq,
     pub(super) bytes_since_kept: usize,
-    /// When message ids may be looked through again for old ones.
+    /// Time from which expired message ids may be searched again.
     pub(super) expire_at: Option<Mono>,
-    /// The append under way: at most one, so that the log's order is the order of decisions.
+    /// The append in flight; at most one, so that the log's order is the order of decisions.
     pub(super) in_flight: Option<Append>,
-    /// When it set out, and the turns it ends: when each came here, and how. For metrics.
+    /// Start of the append in flight. `ending`: for each turn that it ends, the time of arrival and the strategy.
+    /// For metrics.
     pub(super) sent: Mono,
     pub(super) ending: Vec<(Mono, Strategy)>,
     pub(super) backlog: VecDeque<Record>,
-    /// When it is written at the latest, where all of it may wait.
+    /// The deadline of a write that may be delayed.
     pub(super) write_at: Option<Mono>,
     /// Control entries that needed no fact.
     pub(super) consumed: Vec<Place>,
-    /// The last places of inbox and control lane that were taken.
+    /// The last positions of inbox and control lane that were handled.
     pub(super) head: Place,
     pub(super) control_head: Place,
-    /// The same when the append under way set out: a store whose lanes end before that has forgotten.
+    /// The same when the append in flight started; a store whose lanes end before that has lost entries.
     pub(super) heads: (Place, Place),
-    /// A read of inbox and control lane is under way; another is wanted after it.
+    /// A read of inbox and control lane is in flight; `read_again`: another one must follow.
     pub(super) reading: bool,
     pub(super) read_again: bool,
     pub(super) catching_up: bool,
     pub(super) ears: BTreeMap<NodeId, Ear>,
-    /// Who had it before this owner.
+    /// The previous owner.
     pub(super) before: Option<NodeId>,
     pub(super) version: Version,
-    /// Who rang for control entries, to be told when they are answered.
+    /// The nodes that offered control entries, to be notified of the answers.
     pub(super) ringers: BTreeMap<ControlId, NodeId>,
     pub(super) lingering: bool,
     pub(super) releasing: bool,
-    /// Who was asked to reserve it, while there is no answer.
+    /// The node that was asked to reserve the session, until it answers.
     pub(super) heir: Option<NodeId>,
-    /// The life it was owned under is over: it goes on if this claim wins.
+    /// The lease of the ownership is lost; the session continues if this claim wins.
     pub(super) reclaim: Option<Nonce>,
-    /// Said while this node had no lease: it waits for one.
+    /// Outputs held back while this node has no lease.
     pub(super) unsaid: Vec<Said>,
-    /// The store may have forgotten what this owner remembers: it has yet to look.
+    /// The store may have lost writes, and this owner has yet to check its log.
     pub(super) doubted: bool,
-    /// Whom it is counted for.
+    /// The account that the session counts for.
     pub(super) account: Option<Account>,
     pub(super) booking: Booking,
 }
 
-/// A node that listens.
+/// A subscriber node of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ear {
     pub(super) stamp: Stamp,
     pub(super) acked: Seq,
     pub(super) silent: u32,
-    /// Its stamp when its node's lease was first asked about, and when that was: a newer one was given by a
-    /// node that lives.
+    /// The stamp at the first lease check after a doubt, and the time of the check; a newer stamp proves that the
+    /// node is alive.
     pub(super) doubted: Option<(Stamp, Mono)>,
 }
 
@@ -164,41 +164,42 @@ impl Owned {
         self.durable.tail
     }
 
-    /// The epoch facts are written under.
+    /// Returns the epoch that facts are written under.
     pub(super) fn epoch(&self) -> Epoch {
         self.token.epoch
     }
 
-    /// Nothing to write and nothing under way.
+    /// Returns whether nothing is to be written and no write is in flight.
     pub(super) fn is_written(&self) -> bool {
         self.in_flight.is_none() && self.backlog.is_empty() && self.consumed.is_empty()
     }
 
-    /// Whether nothing is to be written that somebody waits for.
+    /// Returns whether every pending write may be delayed, because no client waits for it.
     pub(super) fn may_wait(&self) -> bool {
         self.consumed.is_empty() && self.backlog.iter().all(|record| record.entry.fact.may_wait())
     }
 
-    /// Whether a node listens that need not be dead: who had it before is still among those who listen, but most likely
-    /// it is its death that brought it here.
+    /// Returns whether a probably live node subscribes. The previous owner's subscription does not count, because
+    /// its death is the likely reason for the takeover.
     pub(super) fn is_heard(&self) -> bool {
         self.ears.keys().any(|node| Some(*node) != self.before)
     }
 
-    /// Nothing to decide, nothing to write, and everyone has heard everything (I10).
+    /// Returns whether nothing is to be decided or written, and every subscriber has acknowledged everything (I10).
     pub(super) fn is_quiet(&self, me: NodeId) -> bool {
         let tail = self.tail().seq;
         let heard = self.ears.iter().all(|(node, ear)| *node == me || ear.acked >= tail);
         self.is_written() && heard && self.runtime.is_quiet() && !self.reading && !self.releasing
     }
 
-    /// Takes the next input, if it is the next: the payload in a bell spares a read.
+    /// Returns whether an offered input directly follows the last one, so that its content spares a read of the
+    /// inbox.
     pub(super) fn is_next(&self, place: Place, prev: Place) -> bool {
         place > self.head && prev == self.head
     }
 }
 
-/// Inputs after a place, in order.
+/// Returns the inputs after a position, in order.
 pub(super) fn newer(inputs: &Inputs, head: Place) -> impl Iterator<Item = (Place, Arc<Input>)> {
     inputs
         .inputs

@@ -1,14 +1,12 @@
-//! How long something took, each time: a histogram of fixed size that costs a few compares.
+//! A histogram of durations with fixed buckets; recording costs a few comparisons.
 use std::time::Duration;
 
-/// Counts of durations by size, and their sum. Nothing is allocated and nothing is forgotten but the
-/// place of each within its bucket.
+/// Counts of durations by bucket, and their sum. Allocates nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// How many took at most as long as the bound of the same number, and longer than the one before;
-    /// the last are those beyond every bound.
+    /// The number of durations in each bucket: at most the bound with the same index, and above the previous bound;
+    /// the last bucket holds durations above every bound.
     pub buckets: [u64; Self::BOUNDS.len() + 1],
-    /// All of them together.
     pub sum: Duration,
 }
 
@@ -19,7 +17,7 @@ impl Spread {
         1800e3,
     ];
 
-    /// What the buckets end with.
+    /// Inclusive upper bounds of the buckets.
     pub const BOUNDS: [Duration; 18] = {
         let mut bounds = [Duration::ZERO; 18];
         let mut n = 0;
@@ -30,7 +28,7 @@ impl Spread {
         bounds
     };
 
-    /// One more.
+    /// Records one duration.
     pub fn add(&mut self, took: Duration) {
         let bucket = Self::BOUNDS.partition_point(|bound| *bound < took);
         if let Some(count) = self.buckets.get_mut(bucket) {
@@ -39,7 +37,7 @@ impl Spread {
         self.sum = self.sum.saturating_add(took);
     }
 
-    /// How many there were.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }

@@ -1,4 +1,4 @@
-//! What a node counts. Plain numbers: the shell makes metrics of them.
+//! Counters and gauges of a node as plain numbers; the shell exports them as metrics.
 use super::Switchboard;
 use super::holdings::Held;
 use super::seat::Seat;
@@ -11,130 +11,125 @@ use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Now;
 
-/// Totals since start, and what there is now.
+/// Counters since the start, and present gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Now: links.
+    /// Gauge: links.
     pub links: u64,
-    /// Now: sessions listened to.
+    /// Gauge: subscribed sessions.
     pub feeds: u64,
-    /// Now: sessions owned, or about to be.
+    /// Gauge: sessions owned or being claimed.
     pub seats: u64,
-    /// Now: attempts, content bytes of running inputs, owned sessions and subscriptions.
+    /// Gauge: attempts, content bytes of running inputs, owned sessions and subscriptions.
     pub held: Tally<{ Held::NAMES.len() }>,
-    /// The same: as much as may be held.
+    /// The maxima of the same resources.
     pub held_max: Tally<{ Held::NAMES.len() }>,
-    /// Times that a request or a turn met a bound of these.
+    /// Refusals at the bounds of the same resources.
     pub over_share: Tally<{ Held::NAMES.len() }>,
-    /// Now: turns that wait for a place among the attempts.
+    /// Gauge: turns that wait for a permit.
     pub permits_waiting: u64,
-    /// Now: requests on their way.
+    /// Gauge: requests in progress.
     pub asks: u64,
-    /// Now: timers set.
+    /// Gauge: pending timers.
     pub timers: u64,
-    /// Now: turns of owned sessions that have not ended.
+    /// Gauge: unfinished turns of owned sessions.
     pub open_turns: u64,
-    /// Now: since when the oldest of them has been with this owner.
+    /// Gauge: time since the oldest of these turns came to this owner.
     pub oldest_turn: Duration,
-    /// Now: turns of owned sessions that have not begun.
+    /// Gauge: turns of owned sessions that have not started.
     pub waiting_turns: u64,
-    /// Now: the most of them in one session.
+    /// Gauge: the maximum number of these turns in one session.
     pub waiting_turns_max: u64,
-    /// Inputs accepted for links here.
+    /// Inputs accepted for links of this node.
     pub accepted: u64,
-    /// Of these, repeats.
+    /// Accepted inputs that were repetitions.
     pub duplicates: u64,
-    /// From taking an input from its link to telling the link that it is durable.
+    /// Time from receiving an input to reporting its durability to the link.
     pub accepting: Spread,
-    /// Requests refused, by code.
+    /// Refused requests, by code.
     pub refused: Tally<{ Code::ALL.len() }>,
-    /// Turns ended here, durably, by outcome and then by strategy.
+    /// Turns ended durably by this node, by outcome and then by strategy.
     pub ended: Tally<{ Outcome::ALL.len() * Strategy::ALL.len() }>,
-    /// Of these the failed ones, by code.
+    /// Failed turns, by code.
     pub failed: Tally<{ Code::ALL.len() }>,
-    /// From a turn's coming to its owner to the first piece of an answer, or of reasoning.
+    /// Time from a turn's arrival at its owner to the first piece of an answer or of reasoning.
     pub first_delta: Spread,
-    /// From a turn's coming to its owner to its durable end, by outcome.
+    /// Time from a turn's arrival at its owner to its durable end, by outcome.
     pub whole_turn: [Spread; Outcome::ALL.len()],
-    /// Attempts after the first.
+    /// Attempts after the first of a run.
     pub restarts: u64,
-    /// Attempts that went on here after another owner was lost.
+    /// Attempts that were resumed here after the loss of another owner.
     pub resumed: u64,
-    /// Reports of agents that came too late: dropped.
+    /// Reports of agents that came too late and were dropped.
     pub late_reports: u64,
-    /// Facts written here.
+    /// Facts written by this node.
     pub facts: u64,
-    /// From asking the store for a write to a log, to its answer that it is durable; however often it
-    /// had to be asked.
+    /// Time from the first request to append until the store's confirmation, including repetitions.
     pub appending: Spread,
     /// Claims that won.
     pub claims: u64,
-    /// Of these, over a holder that was gone.
+    /// Claims that won over a holder that was gone.
     pub takeovers: u64,
     /// Claims that lost.
     pub claims_held: u64,
-    /// From asking for a session to owning it, loaded.
+    /// Time from claiming a session until it is loaded and owned.
     pub taking_up: Spread,
-    /// Writes the fence refused: this node had been replaced.
+    /// Writes that the store's fence refused because this node had been replaced.
     pub fenced: u64,
-    /// Seats given up because store and memory did not agree.
+    /// Owned sessions given up because store and memory disagreed.
     pub abandoned: u64,
-    /// Seats released.
+    /// Owned sessions released.
     pub released: u64,
-    /// Seats handed to a node of one's choice.
+    /// Owned sessions transferred to a chosen node.
     pub transferred: u64,
     /// Sessions deleted because of their age.
     pub expired: u64,
-    /// Leases lost.
     pub leases_lost: u64,
-    /// Ops asked again.
+    /// Store ops that were repeated.
     pub store_retries: u64,
-    /// Facts shown to links.
+    /// Facts sent to links.
     pub facts_shown: u64,
-    /// Pieces of text shown to links.
+    /// Pieces of text sent to links.
     pub deltas_shown: u64,
-    /// Subscriptions answered, and links told to start over, by how.
+    /// Subscriptions answered and links reset, by kind of start.
     pub subscribed: Tally<{ Start::NAMES.len() }>,
-    /// Snapshots this release could not read; their states were rebuilt from the log.
+    /// Snapshots that this release could not read; their states were rebuilt from the log.
     pub snapshots_unreadable: u64,
-    /// Times a link was too slow and its cursor stood still.
+    /// Times that a link was too slow and its cursor was paused.
     pub slow_links: u64,
-    /// Times this node noticed that it lacked facts.
+    /// Times that this node noticed missing facts.
     pub gaps: u64,
-    /// Times it noticed that the log was not what it had shown, and looked at all of it again.
+    /// Times that this node noticed a log other than the one it had shown, and checked every link again.
     pub resyncs: u64,
 }
 
-/// Counts of a few kinds, by their number.
+/// Counters for a fixed set of kinds, indexed by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally<const N: usize>(pub [u64; N]);
 
-/// How turns end.
+/// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The agent said all it wanted.
     Completed,
-    /// It did not work out.
     Failed,
-    /// Somebody wanted it to stop.
     Cancelled,
 }
 
-/// Where a subscription begins.
+/// The position at which a subscription starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// At the present: it named no cursor.
+    /// At the present: no cursor was given.
     Present,
-    /// At its cursor, and there was nothing after it.
+    /// At the cursor, with no fact after it.
     Level,
-    /// At its cursor, and what came after it is shown.
+    /// At the cursor, with facts after it.
     Behind,
-    /// At the present, since what followed its cursor is forgotten.
+    /// At the present, because the facts after the cursor have been trimmed.
     Trimmed {
-        /// Facts up to this are.
+        /// Facts up to this position are trimmed.
         floor: Seq,
     },
-    /// At the present, since the log holds no such fact.
+    /// At the present, because the log does not contain the fact at the cursor.
     Regressed,
 }
 
@@ -145,7 +140,7 @@ impl<const N: usize> Default for Tally<N> {
 }
 
 impl<const N: usize> Tally<N> {
-    /// One more of this number.
+    /// Counts one more of kind `number`.
     pub(super) fn add(&mut self, number: usize) {
         if let Some(count) = self.0.get_mut(number) {
             *count += 1;
@@ -154,10 +149,10 @@ impl<const N: usize> Tally<N> {
 }
 
 impl Outcome {
-    /// All of them, in the order of their numbers.
+    /// Every outcome, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Completed, Self::Failed, Self::Cancelled];
 
-    /// Its name.
+    /// Returns the outcome's metric label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -168,7 +163,7 @@ impl Outcome {
 }
 
 impl Start {
-    /// Their names, by number.
+    /// Metric labels, by number.
     pub const NAMES: [&str; 5] = ["present", "level", "behind", "trimmed", "regressed"];
 
     pub(super) fn number(self) -> usize {
@@ -181,7 +176,7 @@ impl Start {
         }
     }
 
-    /// What the link is told of it.
+    /// Returns the reset that the link must be told of, if any.
     pub(super) fn reset(self) -> Option<Reset> {
         match self {
             Self::Present | Self::Level | Self::Behind => None,
@@ -192,7 +187,7 @@ impl Start {
 }
 
 impl Stats {
-    /// A turn that came this way and has been here for so long has ended, durably, with this fact.
+    /// Records the durable end of a turn that took `took` since its arrival.
     pub(super) fn turn_ended(&mut self, fact: &Fact, strategy: Strategy, took: Duration) {
         let outcome = if let Fact::RunFailed { code, .. } = fact {
             self.failed.add(*code as usize);
@@ -208,7 +203,7 @@ impl Stats {
 }
 
 impl Switchboard {
-    /// What it has counted. Costs a look at every session it owns.
+    /// Returns the present statistics. The cost grows with the number of owned sessions.
     pub fn stats(&self, now: Now) -> Stats {
         let (mut open, mut waiting, mut most, mut oldest) = (0, 0, 0, now.mono);
         for runtime in self.seats.values().filter_map(Seat::owned).map(|owned| &owned.runtime) {

@@ -1,4 +1,4 @@
-//! One link's place in one session: a cursor, never a queue.
+//! One link's subscription to one session: a cursor, never a queue.
 use super::io::Output;
 use super::link::Links;
 use super::stats::{Start, Stats};
@@ -17,36 +17,36 @@ use turnway_core::protocol::pattern::Pattern;
 use turnway_core::session::{Phase, RunPhase, State};
 use turnway_core::shrink::Shrink;
 
-/// What is needed to show a link something.
+/// The parts of the switchboard that are needed to send notifications.
 pub(super) struct Post<'a> {
     pub(super) links: &'a mut Links,
     pub(super) outbox: &'a mut VecDeque<Output>,
     pub(super) stats: &'a mut Stats,
 }
 
-/// How a link gets its facts at present.
+/// The way in which a link receives its facts at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It waits for the feed to know the session. Where the link says it is; none: from now on.
+    /// Waits until the feed's state is known. Holds the cursor that the link named; `None`: from now on.
     Joining { asked: Option<(Seq, Option<Epoch>)> },
-    /// It reads what it lacks, from after `scan` on; facts up to its cursor only for their text.
+    /// Reads the facts that the link lacks, from after `scan`; facts up to the cursor are read for their text only.
     Reading { scan: Seq },
-    /// It has all, and is shown what comes.
+    /// Has everything, and receives new facts as they arrive.
     Live,
-    /// Too much is under way to it: its cursor stands still, and reading goes on from after `scan`.
+    /// Too much is in flight to the link: its cursor is paused, and reading continues from after `scan` later.
     Paused { scan: Seq },
 }
 
-/// How far a link has one attempt's text.
+/// A link's position in one attempt's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextPos {
     pub(super) attempt: u32,
     pub(super) offset: u64,
-    /// The owner has shown that there is no more than this, or what follows directly.
+    /// The owner has shown that there is no further text, or the text that directly follows.
     pub(super) sure: bool,
-    /// The log was read again for it: once is enough.
+    /// The log was read again for this text, which is done only once.
     rescanned: bool,
-    /// The link has named it, and no fact has shown yet that there is such an attempt.
+    /// The client named the position, and no fact has confirmed the attempt yet.
     named: bool,
 }
 
@@ -54,7 +54,7 @@ impl TextPos {
     pub(super) fn at(attempt: u32, offset: u64) -> Self {
         Self { attempt, offset, sure: false, rescanned: false, named: false }
     }
-    /// A position that a link names, which no fact has confirmed.
+    /// Creates a position that a client named and no fact has confirmed.
     pub(super) fn named(attempt: u32, offset: u64) -> Self {
         Self { named: true, ..Self::at(attempt, offset) }
     }
@@ -63,32 +63,32 @@ impl TextPos {
 /// One link's subscription to one session.
 #[derive(Debug)]
 pub(super) struct Sub {
-    /// The last fact it was shown, or that was passed over in silence.
+    /// The last fact that was shown or silently skipped.
     pub(super) cursor: Cursor,
     pub(super) mode: Mode,
-    /// When it asked: only a state that was read later answers it.
+    /// Number of the view at the time of the request; only a state that was read later answers it.
     pub(super) asked: u64,
-    /// Nothing is held back from it any more, and open runs' text is still to be looked for.
+    /// Nothing is held back any more, and the text of open runs is still to be found.
     pub(super) lifted: bool,
-    /// Nothing is shown before this turn's first fact.
+    /// Nothing is shown before the first fact of this turn.
     pub(super) hold: Option<RunId>,
-    /// `subscribed` is still to be said, once for each of these requests: a later one may move the
-    /// link before an earlier one was answered.
+    /// Requests that still await `subscribed`: a later request may move the link before an earlier one was
+    /// answered.
     pub(super) greets: Vec<Option<RequestId>>,
-    /// The fact at this place must be of this epoch.
+    /// The fact at this position must have this epoch.
     pub(super) verify: Option<(Seq, Epoch)>,
     pub(super) types: Vec<Pattern>,
     pub(super) texts: BTreeMap<RunId, TextPos>,
 }
 
-/// What came of showing one fact.
+/// The result of showing one fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// It was, or did not have to be.
+    /// The fact was shown, or did not have to be.
     Yes,
-    /// The link is full: its cursor stands before it.
+    /// The link is full; its cursor stays before the fact.
     Full,
-    /// The text of this run has a hole before it: it stands in the log, further back.
+    /// Text of this run is missing before the fact; the text is found further back in the log.
     Hole(RunId),
 }
 
@@ -107,8 +107,8 @@ impl Sub {
         }
     }
 
-    /// The edge's half of delivery: lets exactly the next fact through, and with it what its stretch
-    /// of text has that live pieces have not brought.
+    /// Shows a fact if it directly follows the cursor, together with the part of its text that live pieces have not
+    /// delivered.
     pub(super) fn show(
         &mut self,
         post: &mut Post<'_>,
@@ -157,7 +157,7 @@ impl Sub {
         Shown::Yes
     }
 
-    /// The part of a recorded stretch that the link has not seen. The hole before it, if there is one.
+    /// Shows the part of a recorded piece of text that the link lacks. Returns the run if earlier text is missing.
     fn show_stretch(
         &mut self,
         post: &mut Post<'_>,
@@ -169,8 +169,8 @@ impl Sub {
         let Fact::AgentStreamDelta { attempt, offset, text, .. } = &entry.fact else { return None };
         let run_id = entry.run_id.as_ref().filter(|_| self.hold.is_none())?;
         if at.seq > self.cursor.seq {
-            // A link that names no offset of a run has none of its text (protocol.md §1.4), and one that names
-            // another attempt, which may never have been, none of this one's.
+            // A link that names no offset of a run has none of its text (protocol.md §1.4). A link that names
+            // another attempt, which may never have existed, has none of this attempt's text.
             let pos = self.texts.entry(run_id.clone()).or_insert(TextPos::at(*attempt, 0));
             if pos.attempt < *attempt || (pos.named && pos.attempt != *attempt) {
                 *pos = TextPos::at(*attempt, 0);
@@ -189,7 +189,7 @@ impl Sub {
         None
     }
 
-    /// A live piece: shown if it follows what the link has; else the link is no longer sure of its text.
+    /// Shows a live piece of text if it follows the link's position; otherwise marks the position as uncertain.
     pub(super) fn show_chunk(&mut self, post: &mut Post<'_>, link: LinkId, key: &SessionKey, chunk: &Chunk) {
         let Some(pos) = self.texts.get_mut(&chunk.run_id).filter(|pos| pos.attempt == chunk.attempt) else {
             return;
@@ -217,7 +217,7 @@ impl Sub {
 }
 
 impl Sub {
-    /// What a process prints, to a link that has asked for it and reads what it is told.
+    /// Shows a piece of process output to a link that subscribes to it and has capacity.
     pub(super) fn show_printed(
         &self,
         post: &mut Post<'_>,
@@ -235,15 +235,15 @@ impl Sub {
     }
 }
 
-/// Shows what of a piece lies beyond the link's offset.
+/// Shows the part of a piece of text beyond the link's offset.
 fn show_text(post: &mut Post<'_>, link: LinkId, key: &SessionKey, pos: &mut TextPos, chunk: &Chunk) {
     let end = chunk.offset + chunk.text.reveal().len() as u64;
     if end <= pos.offset {
         return;
     }
     let skip = usize::try_from(pos.offset.saturating_sub(chunk.offset)).unwrap_or(usize::MAX);
-    // An offset inside a code point is no place where any piece ever ended: a link that names one has
-    // cut its text badly, and is shown the whole code point again.
+    // An offset inside a code point is never the end of a piece: a client that names one has cut its text wrongly,
+    // and is shown the whole code point again.
     let skip = chunk.text.reveal().floor_char_boundary(skip);
     let rest = &chunk.text.reveal()[skip..];
     let offset = chunk.offset + skip as u64;
@@ -255,7 +255,7 @@ fn show_text(post: &mut Post<'_>, link: LinkId, key: &SessionKey, pos: &mut Text
     post.links.send(post.outbox, link, Note::Delta { session, run_id, attempt, offset, kind, text });
 }
 
-/// A state as links are shown it.
+/// Returns a state as links see it.
 pub(super) fn snapshot_note(key: &SessionKey, state: &State) -> Box<SnapshotNote> {
     let handed = state.runs.iter().filter(|(_, run)| run.steered.is_some()).map(|(run_id, _)| run_id);
     let order = state.running.iter().chain(handed).chain(&state.waiting);
@@ -286,7 +286,7 @@ pub(super) fn snapshot_note(key: &SessionKey, state: &State) -> Box<SnapshotNote
 }
 
 impl Sub {
-    /// Says `subscribed`, if that is still to be said or there is a reset to tell.
+    /// Sends `subscribed` for every waiting request, or to report a reset.
     pub(super) fn greet(
         &mut self,
         post: &mut Post<'_>,
@@ -307,7 +307,7 @@ impl Sub {
         }
     }
 
-    /// Starts at the end of what the feed knows, with the text of open runs from its beginning.
+    /// Starts at the end of the feed, with the text of open runs from its beginning.
     pub(super) fn start_over(&mut self, state: &State) {
         self.cursor = state.tail;
         (self.hold, self.verify) = (None, None);
@@ -316,7 +316,7 @@ impl Sub {
         self.mode = self.read_for_text(state);
     }
 
-    /// Every run that has begun by the link's cursor and is open has a text position.
+    /// Adds a text position for every open run that started before the link's cursor.
     pub(super) fn follow_open_runs(&mut self, state: &State) {
         for (run_id, run) in state.runs.iter().filter(|(_, run)| run.phase != RunPhase::Waiting) {
             if run.began > self.cursor.seq || self.hold.is_some() {
@@ -329,17 +329,17 @@ impl Sub {
         }
     }
 
-    /// Reads again from before a turn's first text, up to the cursor for its text only.
+    /// Reads again from before a turn's first text; facts up to the cursor are read for their text only.
     pub(super) fn fill_hole(&mut self, state: &State, run_id: &RunId) {
-        // The attempt whose text has the hole may be an earlier one than the state knows.
+        // The attempt with the missing text may be earlier than the one in the state.
         let first = state.runs.get(run_id).map_or(Seq(0), |run| run.first);
         self.mode = Mode::Reading { scan: first.min(self.cursor.seq) };
     }
 
-    /// A link from which nothing is held back any more follows every open run, from its beginning.
+    /// Looks for the text of open runs once nothing is held back from the link any more.
     pub(super) fn look_for_text(&mut self, state: &State) {
-        // A state older than what the link has seen does not know what has ended since; nor does one of facts that
-        // the store has forgotten, which may end at the same place.
+        // A state older than the link's cursor does not know which runs have ended since; nor does a state of facts
+        // that the store has lost, which may end at the same position.
         let is_older = state.tail.seq < self.cursor.seq || state.tail.epoch < self.cursor.epoch;
         if !self.lifted || is_older {
             return;
@@ -353,13 +353,13 @@ impl Sub {
         }
     }
 
-    /// A piece was not shown, for there is text before it that the link does not have.
+    /// Returns whether a piece was not shown because the link lacks text before it.
     pub(super) fn lacks_before(&self, chunk: &Chunk) -> bool {
         let pos = self.texts.get(&chunk.run_id).filter(|pos| pos.attempt == chunk.attempt);
         pos.is_some_and(|pos| !pos.sure)
     }
 
-    /// From where to read so that text before the cursor that the link lacks is found too.
+    /// Returns the mode that also reads the text before the cursor that the link lacks.
     pub(super) fn read_for_text(&self, state: &State) -> Mode {
         let lacking = self.texts.iter().filter_map(|(run_id, pos)| {
             let run = state.runs.get(run_id)?;

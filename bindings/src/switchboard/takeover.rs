@@ -1,5 +1,5 @@
-//! Taking on what nobody owns that lives (ownership.md §1.6): one look now and then while there is nothing;
-//! page after page, without a pause, where somebody died.
+//! Takeover of sessions without a live owner (ownership.md §1.6): an occasional sweep if there are none, and page
+//! after page without a pause after a node has died.
 use super::seat::Seat;
 use super::{Switchboard, Timer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,37 +9,37 @@ use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 
-/// What was seen without a lease is looked at again after this.
+/// Delay before a session without a live owner is checked again.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Two looks at a lost lease or at a lost input are at least this far apart.
+/// Minimum time between two checks of a lost lease or of a lost input.
 pub(super) const TWICE: Duration = Duration::from_millis(200);
-/// What is another's to take is waited for so long, for each node that it is sooner than this one's.
+/// Extra wait for each node that has precedence over this node in claiming a session.
 const STAGGER: Duration = Duration::from_millis(50);
-/// Nodes that are waited for: nobody may stand in the way for longer than half a second.
+/// Maximum number of nodes to wait for: together they delay a claim by at most half a second.
 const OTHERS_MAX: usize = 10;
-/// The next page is asked for when one in so many of a page's claims is answered: then the store has performed the
-/// others too, or is about to, and looks for what comes next meanwhile.
+/// The next page is requested once one in so many of a page's claims is answered: then the store has performed the
+/// others or is about to, and prepares the next page meanwhile.
 const ANSWERED: usize = 4;
-/// Claims of pages that may be under way: those of two, so that an answer that is lost does not hold up the next one.
+/// Maximum number of claims in flight: those of two pages, so that a lost reply does not delay the next page.
 const CLAIMS_MAX: usize = 2 * limits::SWEEP_SESSIONS_MAX as usize;
 
-/// How far this node is with what the dead have left. All of it is bounded by two pages.
+/// The progress of this node's takeovers. Bounded by two pages.
 #[derive(Debug, Default)]
 pub(super) struct Takeover {
-    /// Holders that were seen without a lease, and since when. A holder never comes back to life, so two
-    /// looks at it do for all that it held.
+    /// Holders seen without a lease, and since when. A holder never returns, so two checks suffice for all its
+    /// sessions.
     gone: BTreeMap<Holder, Mono>,
-    /// What the last page showed, and since when pages have shown it so.
+    /// The sessions of the last page, and the time since which pages contain them unchanged.
     listed: BTreeMap<(SessionKey, Seen), Mono>,
-    /// Claims that were made of pages and have no answer: [`CLAIMS_MAX`] at most.
+    /// Unanswered claims of listed sessions; at most [`CLAIMS_MAX`].
     claims: BTreeSet<Nonce>,
-    /// The last page was full, so there is more.
+    /// The last page was full, so more sessions follow.
     more: bool,
-    /// So many more answers, and the next page is asked for.
+    /// Number of replies until the next page is requested.
     missing: usize,
-    /// A claim has won since the last page was asked for.
+    /// A claim has won since the last page was requested.
     gained: bool,
-    /// Who else takes on now what is on these pages: nodes that were sooner than this one.
+    /// Other nodes that are taking over the same pages and were faster than this node.
     others: BTreeSet<NodeId>,
 }
 
@@ -61,24 +61,26 @@ impl Takeover {
         }
     }
 
-    /// When this node may claim what it has seen so: where others are at it, after whoever comes first.
+    /// Returns the time at which this node may claim a session: if other nodes take part, after those with
+    /// precedence.
     fn due(&self, now: Now, me: NodeId, listed: &(SessionKey, Seen)) -> Mono {
         let (key, seen) = listed;
         let first = self.listed.get(listed).copied().unwrap_or(now.mono);
-        // Somebody may be about to claim what lies free, so each is looked at twice.
+        // Another node may be about to claim a free session, so each session is checked twice.
         let gone = seen.holder.and_then(|holder| self.gone.get(&holder)).copied().unwrap_or(first);
         let mine = weight(me, key);
         let sooner = self.others.iter().filter(|other| weight(**other, key) > mine).count();
         (gone + TWICE).max(first + STAGGER * u32::try_from(sooner).unwrap_or(u32::MAX))
     }
 
-    /// This node claims what others should have: they are not at it, or not any more.
+    /// Removes the nodes with precedence for a session that this node now claims, because they did not claim it in
+    /// time.
     fn pass_over(&mut self, me: NodeId, key: &SessionKey) {
         let mine = weight(me, key);
         self.others.retain(|other| weight(*other, key) < mine);
     }
 
-    /// Somebody else takes on what this node has on its pages.
+    /// Records that another node takes over sessions of the same pages.
     pub(super) fn joined_by(&mut self, node: NodeId) {
         if self.more && self.others.len() < OTHERS_MAX {
             self.others.insert(node);
@@ -86,8 +88,8 @@ impl Takeover {
     }
 }
 
-/// Whoever has the greatest takes the session, so that nodes that know of each other take each another part
-/// of a page (rendezvous hashing; FNV-1a, and its bits mixed).
+/// Returns a node's weight for a session. The node with the greatest weight has precedence, so that nodes that know
+/// of each other claim different parts of a page (rendezvous hashing; FNV-1a with its bits mixed).
 fn weight(node: NodeId, key: &SessionKey) -> u64 {
     let parts = [key.tenant.as_str(), "/", key.session.as_str()];
     let bytes = node.0.to_be_bytes().into_iter().chain(parts.into_iter().flat_map(str::bytes));
@@ -105,13 +107,14 @@ impl Switchboard {
         self.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
     }
 
-    /// A node is dead: what it held is looked for as soon as its lease is gone.
+    /// Schedules a sweep for the sessions of a dead node, once its lease has expired.
     pub(super) fn sweep_after(&mut self, now: Now, left: Option<Duration>) {
         let apart = self.jitter(STAGGER) - STAGGER;
         self.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
     }
 
-    /// A page came, or could not be had: where there is something to do, it is asked for again soon.
+    /// Handles a page of sessions without an owner; after an error the sweep is repeated soon if more sessions are
+    /// expected.
     pub(super) fn swept(&mut self, now: Now, result: Result<Reply, StoreError>) {
         if let Ok(Reply::Work { sessions }) = result {
             self.take_on(now, &sessions);
@@ -121,15 +124,15 @@ impl Switchboard {
         }
     }
 
-    /// Claims what was seen unowned twice, and what belongs to a holder whose lease was seen gone twice, in
-    /// sound contact; one page at a time.
+    /// Claims sessions that were seen without an owner twice, and those of a holder whose lease was missing twice
+    /// while this node had stable contact with the store; one page at a time.
     fn take_on(&mut self, now: Now, page: &[(SessionKey, Seen)]) {
         self.takeover.list(now, page);
         let (sound, alone, me) = (self.is_sound(now), self.alone, self.me);
         let mut soonest = None::<Mono>;
         for listed in page {
             let (key, seen) = listed;
-            // Whoever else held it on a store of one process is dead: that process was another.
+            // With a store of a single process, any other holder was an earlier process and is dead.
             let dead = alone && seen.holder.is_none_or(|holder| holder.node != me);
             let due = if dead { now.mono } else { self.takeover.due(now, me, listed) };
             if !dead && (!sound || due > now.mono) {
@@ -146,7 +149,7 @@ impl Switchboard {
         let under_way = self.takeover.claims.len();
         self.takeover.missing = under_way.div_ceil(ANSWERED);
         if let Some(soonest) = soonest {
-            // Not all nodes at the same moment.
+            // Spread, so that nodes do not sweep at the same moment.
             let apart = self.jitter(STAGGER) - STAGGER;
             self.timers.set_earlier(Timer::Sweep, soonest + apart);
         } else if under_way == 0 && self.takeover.more {
@@ -155,7 +158,7 @@ impl Switchboard {
         }
     }
 
-    /// A claim was answered. Of a page's claims enough: the next page.
+    /// Handles an answered claim, and requests the next page once enough claims of the page are answered.
     pub(super) fn claim_answered(&mut self, now: Now, nonce: Nonce, won: bool) {
         let takeover = &mut self.takeover;
         if !takeover.claims.remove(&nonce) {
@@ -170,12 +173,12 @@ impl Switchboard {
         if std::mem::take(&mut takeover.gained) {
             self.sweep(now);
         } else {
-            // Others are faster. What they leave is soon found.
+            // Other nodes are faster; the sessions that they leave are found soon.
             self.timers.set_earlier(Timer::Sweep, now.mono + STAGGER);
         }
     }
 
-    /// A node that meant to take this on says that it is this one's.
+    /// Handles another node's message that a session is this node's to claim.
     pub(super) fn adopt(&mut self, now: Now, from: NodeId, key: &SessionKey, free: Seen) {
         self.takeover.joined_by(from);
         self.claim(now, key, free);

@@ -1,4 +1,4 @@
-//! The live plane: pieces of running answers, and asking the owner for what is missing of them.
+//! Live text: pieces of running answers, and requests to the owner for missing text.
 use super::sub::{Mode, Post};
 use super::{Switchboard, Timer, feed::Stage};
 use crate::peer::{Chunk, Words};
@@ -10,14 +10,14 @@ use turnway_core::protocol::action::Printed;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::time::Now;
 
-/// Between two asks for missing text: the first one, or its answer, may be lost.
+/// Time between two requests for missing text: the request or its answer may be lost.
 const WANT: Duration = Duration::from_millis(250);
 
-/// The largest piece in one message: what is kept of an answer may be more than a frame, or a link, takes.
+/// Maximum bytes of text in one message: the kept text of an answer may exceed what a frame or a link accepts.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Cuts a text between code points, with the bytes before each piece; nothing is one piece too, for it
-/// says that there is no more.
+/// Cuts a text between code points, with the number of bytes before each piece. An empty text is one piece, which
+/// reports that there is no further text.
 fn pieces(text: &str) -> impl Iterator<Item = (u64, &str)> {
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -32,7 +32,7 @@ fn pieces(text: &str) -> impl Iterator<Item = (u64, &str)> {
 }
 
 impl Switchboard {
-    /// A piece of an answer, from the owner here or elsewhere.
+    /// Handles a piece of an answer from an owner here or at another node.
     pub(super) fn chunk(&mut self, now: Now, key: &SessionKey, epoch: Epoch, chunk: &Chunk) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         if feed.stage != Stage::Live || epoch < feed.epoch {
@@ -48,14 +48,15 @@ impl Switchboard {
         if !feed.lacks_text() {
             self.timers.clear(&want);
         } else if gap && self.timers.at(&want).is_none() {
-            // The owner's words come in order, so what lacks before this one is lost.
+            // The owner's messages arrive in order, so text missing before this piece is lost.
             self.timers.set(want, now.mono);
         } else {
             self.timers.set_earlier(want, now.mono + WANT);
         }
     }
 
-    /// A piece of what a process prints, for whoever wants to see it and has room. What is lost is lost.
+    /// Shows a piece of process output to links that subscribe to it and have capacity. Lost pieces are not
+    /// repeated.
     pub(super) fn printed(&mut self, key: &SessionKey, epoch: Epoch, run_id: &RunId, printed: &Printed) {
         let Some(feed) = self.feeds.get(key) else { return };
         if feed.stage != Stage::Live || epoch < feed.epoch {
@@ -67,7 +68,7 @@ impl Switchboard {
         }
     }
 
-    /// A link is not sure that it has all text there is: its owner is asked at the next occasion.
+    /// Schedules a request to the owner, because a link may lack text.
     pub(super) fn lack_text(&mut self, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key) else { return };
         if feed.lacks_text() {
@@ -75,7 +76,7 @@ impl Switchboard {
         }
     }
 
-    /// Asks the owner for the text from the least that any link here has.
+    /// Requests the text from the smallest offset that any link here has.
     pub(super) fn want(&mut self, now: Now, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == Stage::Live) else { return };
         let Some(run_id) = feed.state.running.clone() else { return };
@@ -90,7 +91,7 @@ impl Switchboard {
         self.tell(now, holder.node, Words::Want { key: key.clone(), run_id, attempt, offset });
     }
 
-    /// Somebody lacks text of a run of ours.
+    /// Sends text of an owned session's run to a node that lacks it.
     pub(super) fn wanted(
         &mut self,
         now: Now,

@@ -1,8 +1,4 @@
-//! Handing a session with work to do to a node of one's choice (ownership.md §1.10), so that it has an owner at each
-//! moment: a leaving owner asks somebody to reserve it; who would own it names a claim; the store makes that claim in
-//! the step that ends the old ownership; the new owner is told, and claims what is its own already, to load it. Every
-//! word of this may be lost: an owner that hears nothing releases the session, and who has reserved it looks, by that
-//! claim's name, whether it was made.
+//! Transfer of a session with open work to a chosen node without a gap in ownership (ownership.md §1.10).
 use super::drain::Drain;
 use super::seat::Seat;
 use super::{Switchboard, Timer};
@@ -14,10 +10,14 @@ use turnway_core::store::{Op, Reply};
 use turnway_core::time::Now;
 
 impl Switchboard {
-    // === who leaves ===
+    // === the leaving owner ===
 
-    /// Gives a session up that nothing is under way in: to somebody who says that he takes it, if there is work left,
-    /// and else to nobody.
+    /// Gives up a quiet session: transfers it if work is left and a node reserves it, and releases it otherwise.
+    ///
+    /// A transfer takes these steps: the leaving owner asks a node to reserve the session; that node names a claim;
+    /// the store makes that claim in the step that ends the old ownership; the new owner is notified and claims
+    /// what it owns already, to load it. Every message may be lost: an owner without an answer releases the
+    /// session, and the reserving node checks by the claim's nonce whether the claim was made.
     pub(super) fn part_with(&mut self, now: Now, key: &SessionKey) {
         let leaves = matches!(self.drain, Some(Drain::Ending { .. }));
         let has_work =
@@ -39,7 +39,7 @@ impl Switchboard {
         self.store(Op::Release { key: key.clone(), token, tail, drain });
     }
 
-    /// Somebody would own it, by this claim.
+    /// Handles a node's offer to own the session by a named claim.
     pub(super) fn reserved(
         &mut self,
         from: NodeId,
@@ -48,7 +48,7 @@ impl Switchboard {
         (to, nonce): (Holder, Nonce),
     ) {
         let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
-        // A seat that is kept over the end of a lease is not leaving, and another node was not asked.
+        // A session kept beyond the end of a lease is not leaving, and only the asked node may answer.
         if owned.epoch() != epoch || owned.heir != Some(from) || to.node != from {
             return;
         }
@@ -68,7 +68,7 @@ impl Switchboard {
     ) {
         let Some(owned) = self.owned(key, token) else { return };
         let Reply::Transferred { token: next } = reply else { return self.abandon(now, key, token) };
-        // As with a release: what the store has forgotten since leaves this node its owner.
+        // As with a release: if the store has lost the transfer, this node is still the owner.
         if owned.doubted {
             return self.abandon(now, key, token);
         }
@@ -82,9 +82,9 @@ impl Switchboard {
         self.ring_all(now, key, owner);
     }
 
-    // === who stays ===
+    // === the successor ===
 
-    /// A leaving owner asks whether this node would own a session.
+    /// Handles a leaving owner's request to reserve a session.
     pub(super) fn reserve(&mut self, now: Now, from: NodeId, key: &SessionKey, epoch: Epoch) {
         if !self.is_lawful(now) || self.drain.is_some() || self.seats.contains_key(key) {
             return;
@@ -97,12 +97,13 @@ impl Switchboard {
         self.tell(now, from, Words::Reserved { key: key.clone(), epoch, holder, nonce });
     }
 
-    /// The time for an answer is up: an owner that hears of no heir releases; who has reserved looks whether it owns.
+    /// Handles the end of the wait: an owner without an answer releases the session; a reserving node checks
+    /// whether it owns the session.
     pub(super) fn reserve_due(&mut self, key: &SessionKey) {
         match self.seats.get(key) {
             Some(Seat::Owned(owned)) if owned.heir.is_some() => self.release(key),
             Some(Seat::Claiming { nonce, from: Some(_), .. }) => {
-                // Nothing is ever seen so: it was made already, or is not now.
+                // No session is ever in the expected state, so this claim succeeds only if it was made already.
                 let (nonce, holder) = (*nonce, self.lease.holder);
                 let expect = Seen { holder: Some(holder), epoch: Epoch(0) };
                 self.store(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
@@ -111,8 +112,8 @@ impl Switchboard {
         }
     }
 
-    /// Whether a session that is reserved here still has the owner that asked for it, who may hand it over any moment.
-    /// When he is dead, it is claimed like all that he had.
+    /// Returns whether a reserved session still has the owner that asked for the reservation and may hand it over
+    /// at any moment. The sessions of a dead owner are claimed as usual.
     pub(super) fn is_awaited_from(&mut self, now: Now, key: &SessionKey, owner: Seen) -> bool {
         let Some(Seat::Claiming { from: Some(from), .. }) = self.seats.get(key) else { return false };
         let waits = self.drain.is_none() && owner.holder.is_some_and(|holder| holder.node == *from);

@@ -1,37 +1,37 @@
-//! Reading a session's present state: one read at a time, so that no answer is older than its question.
+//! Reads of a session's present state: one at a time, so that no reply is older than its request.
 use super::Switchboard;
 use super::feed::state_of;
 use turnway_core::id::{Seq, SessionKey};
 use turnway_core::store::{Op, View};
 use turnway_core::time::Now;
 
-/// A read under way.
+/// A read in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Viewing {
-    /// Its number: it answers those whose question has a lower one.
+    /// The read's number; it answers requests with lower numbers.
     pub(super) number: u64,
-    /// Where this node knew the log to end when it asked.
+    /// The known end of the log when the read started.
     since: Seq,
-    /// Somebody has asked since.
+    /// Another request has arrived since.
     again: bool,
 }
 
-/// When a state was asked for.
+/// The time of a read, as a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    /// It answers questions of lower numbers.
+    /// The read answers requests with lower numbers.
     pub(super) number: u64,
-    /// Where this node knew the log to end then.
+    /// The known end of the log when the read started.
     pub(super) since: Seq,
 }
 
 impl Switchboard {
-    /// What a question asked now is numbered: only a read that sets out later answers it.
+    /// Returns the number for a request made now; only a later read answers it.
     pub(super) fn view_number(&self, key: &SessionKey) -> u64 {
         self.viewing.get(key).map_or(self.views_made, |viewing| viewing.number)
     }
 
-    /// Asks for a session's present state, as it is from now on.
+    /// Requests a session's present state, as of now or later.
     pub(super) fn view(&mut self, key: &SessionKey) {
         if let Some(viewing) = self.viewing.get_mut(key) {
             viewing.again = true;
@@ -43,7 +43,7 @@ impl Switchboard {
         self.store(Op::Open { key: key.clone() });
     }
 
-    /// A session's present state was read.
+    /// Handles the reply of a read.
     pub(super) fn viewed(&mut self, now: Now, key: &SessionKey, view: View) {
         let Some(viewing) = self.viewing.remove(key) else { return };
         if viewing.again {

@@ -1,6 +1,5 @@
-//! What may be run: programs that an operator has listed, and what an agent may say about their command lines.
-//!
-//! There is no shell in it: a command line is a list of words, and what an agent gives is a part of one of them.
+//! The programs that a tool runner may run, as listed by the operator, and the arguments that agents may give.
+//! No shell is involved: a command line is a list of words, and an agent's argument is a part of one word.
 use regex_automata::nfa::thompson::Config as Compile;
 use regex_automata::nfa::thompson::pikevm::PikeVM;
 use regex_automata::util::syntax;
@@ -13,29 +12,29 @@ use turnway_core::limits::{PATTERN_BYTES_MAX, PROGRAM_ARG_BYTES_MAX};
 use turnway_core::protocol::action::ToolError;
 use turnway_core::protocol::json::literal;
 
-/// All programs, by the names that agents know them by.
+/// All programs, by the names that agents use.
 pub type Allowed = BTreeMap<String, Program>;
 
 /// A program that may be run.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it is.
+    /// Absolute path of the executable.
     pub path: String,
-    /// What it is told, word by word.
+    /// The command line, word by word.
     pub words: Vec<Word>,
-    /// What agents may, or must, say about that.
+    /// The arguments that agents may or must give.
     pub args: BTreeMap<String, Arg>,
-    /// Where it runs.
+    /// The working directory.
     pub cwd: String,
-    /// All of its environment.
+    /// The complete environment.
     pub env: BTreeMap<String, String>,
-    /// How long it may run.
+    /// Maximum run time.
     pub time_limit: Duration,
-    /// How many of it may run at a time.
+    /// Maximum number of concurrent processes of the program.
     pub parallel: usize,
 }
 
-/// A word of a command line.
+/// A word of a command line, with placeholders for arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word(Vec<Part>);
 
@@ -45,49 +44,47 @@ enum Part {
     Arg(String),
 }
 
-/// What an agent may give as one argument.
+/// The declaration of one argument.
 #[derive(Clone, Debug)]
 pub struct Arg {
-    /// Which texts.
     pub rule: Rule,
-    /// What it is where the agent says nothing; none: it must.
+    /// The value if the agent gives none; `None`: the argument is required.
     pub default: Option<String>,
-    /// It may begin with `-`, where a program would take it for an option.
+    /// Whether the value may start with `-`, which a program would take for an option.
     pub dash: bool,
 }
 
-/// Which texts an argument may be.
+/// The accepted values of an argument.
 #[derive(Clone, Debug)]
 pub enum Rule {
-    /// One of these.
+    /// One of a list of values.
     OneOf(Vec<String>),
-    /// What is this as a whole.
+    /// Values that match the pattern as a whole.
     Pattern(Pattern),
 }
 
-/// A regular expression. A search takes time in proportion to the text, whatever the expression.
+/// A regular expression. Matching takes time linear in the text, whatever the expression.
 #[derive(Clone)]
 pub struct Pattern(PikeVM);
 
-/// A process to be: everything about it is decided. Prints no content (S-38).
+/// A fully resolved process to start. `Debug` prints no content (S-38).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Command {
-    /// Which program, by its name in the list.
+    /// The program's name in the list.
     pub program: String,
-    /// Where that is.
+    /// Absolute path of the executable.
     pub path: String,
-    /// What it is told.
     pub words: Vec<String>,
-    /// Where it runs.
+    /// The working directory.
     pub cwd: String,
-    /// All of its environment.
+    /// The complete environment.
     pub env: BTreeMap<String, String>,
 }
 
 // === impl Program ===
 
 impl Program {
-    /// Its command line with what an agent gives, or why not.
+    /// Returns the command line with the agent's arguments, or an error if an argument is not allowed.
     pub fn command(&self, name: &str, given: &Map<String, Value>) -> Result<Command, ToolError> {
         let mut values = BTreeMap::new();
         for (name, arg) in &self.args {
@@ -110,7 +107,7 @@ impl Program {
 // === impl Word ===
 
 impl Word {
-    /// Reads one: `{name}` stands for an argument, everything else for itself.
+    /// Parses a word: `{name}` is a placeholder for an argument, everything else is literal.
     pub fn parse(text: &str) -> Self {
         let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find('{') {
@@ -137,7 +134,7 @@ impl Word {
         Self(parts)
     }
 
-    /// The arguments that it has.
+    /// Returns the names of the arguments that the word contains.
     pub fn args(&self) -> BTreeSet<&str> {
         self.0.iter().filter_map(Part::arg).collect()
     }
@@ -176,7 +173,7 @@ impl Part {
     }
 }
 
-/// Whether a text can be an argument's name: a letter, then letters, digits and `_`.
+/// Returns whether a text is a valid argument name: a lower-case letter, then lower-case letters, digits and `_`.
 pub fn is_arg_name(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     text.len() <= 32 && text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(plain)
@@ -201,9 +198,9 @@ impl Arg {
         if self.admits(&value) { Ok(value) } else { Err(forbidden(&format!("{name:?} may not be this"))) }
     }
 
-    /// Whether it may be this.
+    /// Returns whether the argument may have this value.
     pub fn admits(&self, value: &str) -> bool {
-        // No argument of any program can hold the one, and the other is a line more in whatever reads lines.
+        // A NUL cannot be passed in an argument, and a line break would add a line for programs that read lines.
         let clean = !value.contains(['\0', '\n', '\r']) && value.len() <= PROGRAM_ARG_BYTES_MAX;
         clean
             && match &self.rule {
@@ -216,9 +213,9 @@ impl Arg {
 // === impl Pattern ===
 
 impl Pattern {
-    /// Compiles one; or why it is none.
+    /// Compiles a pattern, or returns the reason why the text is not a valid one.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // Checked by itself first: a stray bracket must not close ours.
+        // Compiled on its own first: an unbalanced bracket must not close the wrapping group.
         let build = |text: &str| {
             PikeVM::builder()
                 .syntax(syntax::Config::new().unicode(true))
@@ -239,7 +236,7 @@ impl Pattern {
         build(&format!("(?:{text})\\z")).map(Self).map_err(|error| why(&*error))
     }
 
-    /// Whether it is all of a text.
+    /// Returns whether the pattern matches the whole text.
     pub fn is_all_of(&self, text: &str) -> bool {
         let mut cache = self.0.create_cache();
         let input = Input::new(text).anchored(Anchored::Yes);
@@ -343,7 +340,7 @@ mod tests {
             let told = Pattern::parse(bad).expect_err("no pattern");
             assert!(told.contains(why) && !told.contains('\n'), "{bad}: {told}");
         }
-        // What would take other engines years.
+        // A pattern with exponential time in backtracking engines.
         assert!(!Pattern::parse("(a*)*b").expect("a pattern").is_all_of(&"a".repeat(4000)));
     }
 

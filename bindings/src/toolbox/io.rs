@@ -1,4 +1,4 @@
-//! What a tool runner's machine is told, and what it wants done.
+//! Inputs and outputs of the tool executor.
 use super::allowed::Command;
 use super::process::{How, Signal};
 use super::record::Record;
@@ -7,77 +7,68 @@ use std::time::Duration;
 use turnway_core::id::EventId;
 use turnway_core::protocol::action::Stream;
 
-/// One of the nodes that it is connected to, counted from 0.
+/// The index of a gateway connection, counted from 0.
 pub type Gate = usize;
 
-/// What may happen.
+/// An input of the tool executor.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// There is a connection, and it was said what this runner is.
+    /// The connection to a gateway is open, and the runner has introduced itself.
     Opened(Gate),
-    /// There is none any more.
+    /// The connection to a gateway is closed.
     Closed(Gate),
-    /// A node says this.
+    /// A message from a gateway.
     Heard(Gate, Told),
-    /// What [`Output::Spawn`] asked for runs.
+    /// The process of an [`Output::Spawn`] is running.
     Spawned {
-        /// Which.
         action_id: EventId,
-        /// As its system calls it.
+        /// The system's process id.
         pid: Option<u64>,
     },
-    /// It cannot be started.
+    /// The process could not be started.
     Failed {
-        /// Which.
         action_id: EventId,
-        /// Why, for people.
+        /// Text for a person.
         why: String,
     },
-    /// It prints.
+    /// Output of a process.
     Printed {
-        /// Which.
         action_id: EventId,
-        /// Where.
         stream: Stream,
-        /// What; any bytes.
+        /// Arbitrary bytes.
         bytes: Vec<u8>,
     },
-    /// It has ended, and prints nothing more.
+    /// The process has ended and its output is complete.
     Exited {
-        /// Which.
         action_id: EventId,
-        /// How.
         how: How,
     },
-    /// It is to leave: nothing new is begun, and what runs may do so for this long.
+    /// Shut down: start nothing new, and let running processes continue for this long.
     Leave(Duration),
 }
 
-/// What is to be done, in this order: whatever comes after a [`Output::Record`] waits until that is durable.
+/// An output of the tool executor. Outputs are performed in order: an output after an [`Output::Record`] waits
+/// until the record is durable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// End whatever is left of these: a runner before this one had started it.
+    /// Kill the remaining processes of these actions, which an earlier instance of the runner had started.
     Sweep(Vec<EventId>),
-    /// Keep this.
+    /// Append a record to the durable log.
     Record(Record),
-    /// Start a process; answered by `Spawned` or `Failed` before anything else, and after that by `Exited`.
+    /// Start a process; answered by `Spawned` or `Failed` before anything else, and by `Exited` after `Spawned`.
     Spawn {
-        /// Which.
         action_id: EventId,
-        /// What.
         command: Box<Command>,
     },
-    /// Send this to a process and all that it has started.
+    /// Send a signal to a process and all its descendants.
     Signal {
-        /// Which.
         action_id: EventId,
-        /// What.
         signal: Signal,
     },
-    /// Say this.
+    /// Send a message to a gateway.
     Say(Gate, String),
-    /// Say this if there is room: nobody misses it for good.
+    /// Send a message if the connection has room; the message may be dropped.
     Show(Gate, String),
-    /// Nothing runs any more and everything was read: there is nothing to stay for.
+    /// Nothing runs any more and every message was delivered: the runner can exit.
     Left,
 }

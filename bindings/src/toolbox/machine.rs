@@ -1,8 +1,5 @@
-//! A tool runner, as a machine: what it is asked to do is done once, and what came of it is said until somebody has read it.
-//!
-//! An action is recorded before its process is started, and its result before that is told. So whatever ends this runner,
-//! the next one with the same journal knows of it, does it no second time, and says of what was under way that it was
-//! interrupted (LN-EV12).
+//! The state machine of a tool executor: performs each requested action once, and sends its result until a gateway
+//! has read it.
 use super::allowed::Allowed;
 use super::io::{Gate, Input, Output};
 use super::process::{How, Process, Signal, Why};
@@ -17,11 +14,11 @@ use turnway_core::protocol::action::Stream;
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
 
-/// What is known of an action.
+/// An action that the executor has received.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) session: QualifiedSession,
-    /// Of a process.
+    /// The program, if the action is a process.
     pub(super) program: Option<String>,
     pub(super) state: State,
 }
@@ -40,28 +37,33 @@ enum Alarm {
     Leave,
 }
 
-/// Results that were said to a node, and of which it is asked whether it has read them.
+/// Results sent to a gateway that has not confirmed reading them: those sent since the last ping, and those before
+/// the pending one.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     pub(super) said: BTreeSet<EventId>,
     pub(super) asked: BTreeSet<EventId>,
 }
 
-/// A tool runner.
+/// The tool executor.
+///
+/// An action is recorded before its process starts, and its result before it is sent. So after any crash, the next
+/// instance with the same journal knows the action, does not repeat it, and reports the action as interrupted if it
+/// was running (LN-EV12).
 #[derive(Debug)]
 pub struct Toolbox {
     pub(super) allowed: Allowed,
     pub(super) known: BTreeMap<EventId, Known>,
     timers: Timers<Alarm>,
-    /// Why a process is stopped where its time is up.
+    /// The reason to stop each process when its time limit expires.
     due: BTreeMap<EventId, Why>,
-    /// The nodes that it is connected to.
+    /// The connected gateways.
     pub(super) gates: BTreeMap<Gate, Unread>,
-    /// Who has asked for an action, or of it, last: that owns its session.
+    /// The gateway that last requested or queried each action; that gateway owns the action's session.
     pub(super) whom: BTreeMap<EventId, Gate>,
-    /// Results that have to be said.
+    /// Actions with a result to send.
     pub(super) unsaid: BTreeSet<EventId>,
-    /// What a tool does besides answering, done once its answer is recorded.
+    /// Side effects of a tool, performed once the tool's result is recorded.
     effects: Vec<Output>,
     leaving: bool,
     left: bool,
@@ -71,7 +73,8 @@ pub struct Toolbox {
 // === impl Toolbox ===
 
 impl Toolbox {
-    /// A runner that may run this, with what its journal has. What was under way is over.
+    /// Creates the executor from its journal. Actions without a recorded end were interrupted: their leftover
+    /// processes are killed, and a failure is recorded.
     pub fn new(allowed: Allowed, records: Vec<Record>) -> Self {
         let (known, timers, due, outputs) =
             <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
@@ -100,7 +103,7 @@ impl Toolbox {
         this
     }
 
-    /// Everything that a journal has to have: a shorter way of saying what it says.
+    /// Returns the records that a compacted journal needs.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         self.known.iter().map(|(id, known)| {
             let (id, session, program) = (*id, known.session.clone(), known.program.clone());
@@ -111,17 +114,17 @@ impl Toolbox {
         })
     }
 
-    /// How many actions that is about.
+    /// Returns the number of actions that the executor remembers.
     pub fn known(&self) -> usize {
         self.known.len()
     }
 
-    /// How many processes run.
+    /// Returns the number of running processes.
     pub fn running(&self) -> usize {
         self.processes().count()
     }
 
-    // --- what the tools lean on ---
+    // --- helpers for the tools ---
 
     pub(super) fn processes(&self) -> impl Iterator<Item = &Process> {
         self.known.values().filter_map(|known| match &known.state {
@@ -130,7 +133,7 @@ impl Toolbox {
         })
     }
 
-    /// Returns the name by which gateways are told of an action: the qualified one.
+    /// Returns an action's qualified id, which is used in messages to gateways.
     pub(super) fn name(&self, id: EventId) -> QualifiedAction {
         match self.known.get(&id) {
             Some(known) => QualifiedAction::of(known.session.key(), id),
@@ -154,7 +157,7 @@ impl Toolbox {
         self.effects.push(output);
     }
 
-    /// What a tool has done, besides answering.
+    /// Performs the side effects of a tool.
     pub(super) fn effects(&mut self) {
         self.outputs.extend(self.effects.drain(..));
     }
@@ -164,7 +167,7 @@ impl Toolbox {
         self.timers.set(Alarm::Stop(id), at);
     }
 
-    /// A process is asked to end, and ends a while later. It has the first reason that it was given.
+    /// Asks a process to end, and kills it after a grace period. The first reason counts.
     pub(super) fn stop(&mut self, now: Now, id: EventId, why: Why) {
         if self.reason(id, why) {
             self.timers.clear(&Alarm::Stop(id));
@@ -173,7 +176,7 @@ impl Toolbox {
         }
     }
 
-    /// Whether it runs and had no reason to end.
+    /// Sets the reason for the end of a running process; returns whether it is the first reason.
     pub(super) fn reason(&mut self, id: EventId, why: Why) -> bool {
         let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else {
             return false;
@@ -183,7 +186,7 @@ impl Toolbox {
         first
     }
 
-    /// An action is over: it is recorded, and is going to be told.
+    /// Records an ended action and queues its result.
     pub(super) fn keep(
         &mut self,
         id: EventId,
@@ -196,13 +199,13 @@ impl Toolbox {
         self.know(id, Known { session, program, state: State::Ended(outcome) });
     }
 
-    /// The same of what may be done again by who comes after this runner.
+    /// Queues the result of an action without recording it, because a later instance may repeat the action safely.
     pub(super) fn know(&mut self, id: EventId, known: Known) {
         self.known.insert(id, known);
         self.unsaid.insert(id);
     }
 
-    // --- what processes do ---
+    // --- process events ---
 
     fn spawned(&mut self, now: Now, id: EventId, pid: Option<u64>) {
         let Some(Known { state: State::Running(process), .. }) = self.known.get_mut(&id) else { return };
@@ -261,10 +264,10 @@ impl Toolbox {
         self.timers.set_earlier(Alarm::Leave, now.mono + wait);
     }
 
-    /// Said once, and last.
+    /// Reports once, as the last output, that the executor has finished.
     fn check_left(&mut self) {
         let read = self.gates.values().all(|unread| unread.said.is_empty() && unread.asked.is_empty());
-        // What somebody is to hear who is not there the next runner knows.
+        // Results for gateways that are not connected will be sent by the next instance.
         let told = read && !self.unsaid.iter().any(|id| self.may_hear(*id));
         if self.leaving && !self.left && told && self.running() == 0 {
             self.left = true;

@@ -1,4 +1,4 @@
-//! One process of a tool runner, from its start to its result.
+//! One process of a tool executor, from its start to its result.
 use super::record::Outcome;
 use super::spool::{Piece, Spool};
 use crate::runner::pace::Pace;
@@ -8,46 +8,44 @@ use turnway_core::protocol::action::{Stream, ToolError};
 use turnway_core::protocol::json::Json;
 use turnway_core::time::Mono;
 
-/// What a process can be sent.
+/// A signal that can be sent to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// It is asked to end.
+    /// Asks the process to end.
     Term,
-    /// It ends.
+    /// Ends the process.
     Kill,
-    /// As by Ctrl-C.
+    /// As sent by Ctrl-C.
     Int,
-    /// As by a terminal that closes.
+    /// As sent when a terminal closes.
     Hup,
-    /// What it makes of it.
     Usr1,
-    /// What it makes of it.
     Usr2,
 }
 
-/// How a process has ended.
+/// The exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// With this code.
+    /// Exited with this code.
     Code(i32),
-    /// By this signal, as its system counts them.
+    /// Killed by this signal, in the system's numbering.
     Signal(i32),
-    /// Nobody knows.
+    /// The status could not be determined.
     Unknown,
 }
 
-/// Why it is to end before it does by itself. The first reason counts.
+/// The reason for stopping a process. The first reason counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// What the gateway gave it is over.
+    /// The gateway's deadline has passed.
     Deadline,
-    /// What the operator gave it is over.
+    /// The operator's time limit has passed.
     TimeLimit,
-    /// The gateway wants nothing more of it.
+    /// The gateway has cancelled the action.
     Canceled,
-    /// An agent has asked for its end.
+    /// An agent has asked to kill the process.
     Killed,
-    /// The runner leaves.
+    /// The executor is shutting down.
     Leaving,
 }
 
@@ -68,7 +66,7 @@ pub(super) struct Process {
 // === impl Signal ===
 
 impl Signal {
-    /// By its name, with or without `SIG`.
+    /// Parses a signal's name, with or without `SIG`.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name.strip_prefix("SIG").unwrap_or(name) {
             "TERM" => Self::Term,
@@ -104,7 +102,7 @@ impl Process {
         Self { session, program, pid: None, why: None, begun: now, stdout, stderr, pace, throttled: false }
     }
 
-    /// It prints. True: for the first time more than is carried.
+    /// Adds output. Returns true when output is dropped for the first time.
     pub(super) fn print(&mut self, now: Mono, stream: Stream, bytes: &[u8], told: &mut Vec<Piece>) -> bool {
         let (spool, pace) = match stream {
             Stream::Stdout => (&mut self.stdout, &mut self.pace),
@@ -114,7 +112,7 @@ impl Process {
         self.is_throttled()
     }
 
-    /// What waits of a stream leaves, if it is time or if this was all.
+    /// Emits the pending output of a stream if its wait has expired, or if it is the last output.
     pub(super) fn flush(&mut self, now: Mono, stream: Stream, last: bool, told: &mut Vec<Piece>) -> bool {
         let (spool, pace) = match stream {
             Stream::Stdout => (&mut self.stdout, &mut self.pace),
@@ -132,7 +130,7 @@ impl Process {
         (self.stdout.lost() || self.stderr.lost()) && !std::mem::replace(&mut self.throttled, true)
     }
 
-    /// When something of a stream has to leave.
+    /// Returns the time at which pending output of a stream must be emitted.
     pub(super) fn due(&self, stream: Stream) -> Option<Mono> {
         match stream {
             Stream::Stdout => self.stdout.due(),
@@ -140,7 +138,7 @@ impl Process {
         }
     }
 
-    /// What it does, for who asks.
+    /// Returns the state of the running process.
     pub(super) fn status(&self, now: Mono) -> Value {
         let mut status = self.told(now, false);
         (status["state"], status["pid"]) = ("running".into(), self.pid.into());
@@ -150,7 +148,7 @@ impl Process {
         status
     }
 
-    /// What came of it.
+    /// Returns the result of the ended process.
     pub(super) fn outcome(&self, now: Mono, how: How) -> Outcome {
         let mut result = self.told(now, true);
         result["state"] = "exited".into();

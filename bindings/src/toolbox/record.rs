@@ -1,39 +1,34 @@
-//! What a tool runner keeps on a disk, so that nothing is done twice however it ends.
+//! Records of a tool executor's journal, so that no action is performed twice after a crash.
 use serde::{Deserialize, Serialize};
 use turnway_core::id::{EventId, QualifiedSession};
 use turnway_core::protocol::action::ToolError;
 use turnway_core::protocol::json::Json;
 
-/// One line of a journal. The last one about an action counts. Earlier releases wrote the bare session id of every
-/// tenant, which is read as a session of the tenant `default`.
+/// One line of the journal. The last line about an action counts. Earlier releases wrote the plain session id of
+/// every tenant; such an id is read as a session of the tenant `default`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "t", rename_all = "snake_case", try_from = "Line")]
 pub enum Record {
-    /// A process is about to be started: durable before it is.
+    /// A process is about to start; durable before the start.
     Begun {
-        /// Which action.
         id: EventId,
-        /// Whose.
         session: QualifiedSession,
-        /// What is run, by its name in the list of what is allowed.
+        /// The program's name in the list of allowed programs.
         program: String,
     },
     /// An action has ended.
     Ended {
-        /// Which.
         id: EventId,
-        /// Whose.
         session: QualifiedSession,
-        /// What was run, of a process.
+        /// The program, if the action was a process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         program: Option<String>,
-        /// How.
         outcome: Outcome,
     },
 }
 
-/// A [`Record`] as it is written: serde reads an enum whose tag stands beside its fields only by way of a form that has no
-/// place for every number.
+/// A [`Record`] as written. Serde reads an internally tagged enum through an intermediate form that cannot hold
+/// every number.
 #[derive(Deserialize)]
 struct Line {
     t: String,
@@ -45,15 +40,14 @@ struct Line {
     outcome: Option<Outcome>,
 }
 
-/// What came of an action; said of it whenever somebody asks.
+/// The result of an action, repeated whenever a gateway asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Whether it worked.
+    /// Whether the action succeeded.
     pub ok: bool,
-    /// What came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Why it did not work.
+    /// The reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolError>,
 }
@@ -76,12 +70,12 @@ impl TryFrom<Line> for Record {
 // === impl Outcome ===
 
 impl Outcome {
-    /// It worked.
+    /// Creates a success.
     pub fn fine(result: serde_json::Value) -> Self {
         Self { ok: true, result: Some(Json(result)), error: None }
     }
 
-    /// It did not, and nothing came of it.
+    /// Creates a failure without a result.
     pub fn failed(code: &str, message: &str) -> Self {
         Self { ok: false, result: None, error: Some(ToolError::of(code, message)) }
     }

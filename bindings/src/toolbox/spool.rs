@@ -1,4 +1,5 @@
-//! What a process prints: cut into pieces, no more of them than are carried, and the end of it kept.
+//! Buffers the output of a process: cuts it into pieces, drops output over the rate limit, and keeps the last
+//! bytes.
 use crate::runner::pace::Pace;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,25 +15,24 @@ use turnway_core::time::Mono;
 /// A piece of one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which byte of the stream is its first.
+    /// Offset of the first byte in the stream.
     pub offset: u64,
-    /// At most [`CHUNK_BYTES_MAX`] bytes, as `encoding` has them.
+    /// At most [`CHUNK_BYTES_MAX`] bytes, in the form of `encoding`.
     pub data: String,
-    /// How.
     pub encoding: Encoding,
-    /// Something before it was left out.
+    /// Output before this piece was dropped.
     pub truncated: bool,
 }
 
-/// One stream of one process.
+/// The output buffer of one stream of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Spool {
-    /// Of the first byte that waits.
+    /// Offset of the first pending byte.
     offset: u64,
     waits: Vec<u8>,
-    /// When what waits leaves, however little it is.
+    /// Time at which pending output is emitted, however short.
     due: Option<Mono>,
-    /// Something was left out since the last piece.
+    /// Output was dropped since the last piece.
     gap: bool,
     lost: bool,
     tail: VecDeque<u8>,
@@ -41,7 +41,7 @@ pub struct Spool {
 // === impl Spool ===
 
 impl Spool {
-    /// More is printed. What leaves at once is `told`.
+    /// Adds output. Complete pieces are appended to `told`.
     pub fn print(&mut self, now: Mono, mut bytes: &[u8], pace: &mut Pace, told: &mut Vec<Piece>) {
         let keep = &bytes[bytes.len().saturating_sub(OUTPUT_TAIL_BYTES)..];
         self.tail.extend(keep);
@@ -59,14 +59,14 @@ impl Spool {
         }
     }
 
-    /// What waits leaves, if it is time.
+    /// Emits pending output if its wait has expired.
     pub fn flush(&mut self, now: Mono, pace: &mut Pace, told: &mut Vec<Piece>) {
         if self.due.is_some_and(|due| due <= now) {
             self.cut(now, false, pace, told);
         }
     }
 
-    /// Nothing more comes. That the end was left out is said by a piece without bytes.
+    /// Ends the stream. If the last output was dropped, an empty piece reports that.
     pub fn end(&mut self, now: Mono, pace: &mut Pace, told: &mut Vec<Piece>) {
         self.cut(now, true, pace, told);
         if std::mem::take(&mut self.gap) {
@@ -75,23 +75,23 @@ impl Spool {
         }
     }
 
-    /// When [`Self::flush`] has something to do.
+    /// Returns the time at which [`Self::flush`] must be called.
     pub fn due(&self) -> Option<Mono> {
         self.due
     }
 
-    /// How much was printed.
+    /// Returns the number of bytes printed.
     pub fn bytes(&self) -> u64 {
         self.offset.saturating_add(u64::try_from(self.waits.len()).unwrap_or(u64::MAX))
     }
 
-    /// Whether anything was left out.
+    /// Returns whether output was dropped.
     pub fn lost(&self) -> bool {
         self.lost
     }
 
-    /// Returns the end of it, as a text that fits a result and begins with a whole letter. `is_over`: nothing more comes;
-    /// before that a letter whose rest has not come yet is left out.
+    /// Returns the end of the output as a text that fits a result and begins with a complete character. While the
+    /// stream is open (`is_over` is false), an incomplete last character is omitted.
     pub fn tail(&self, is_over: bool) -> String {
         let bytes: Vec<u8> = self.tail.iter().copied().collect();
         let is_cut = self.bytes() > bytes.len() as u64;
@@ -102,23 +102,23 @@ impl Spool {
         };
         let to = bytes.len() - if is_over { 0 } else { unfinished(&bytes) };
         let text = String::from_utf8_lossy(bytes.get(from..to).unwrap_or_default());
-        // Bytes that are no text take three each.
+        // Bytes that are not valid UTF-8 become U+FFFD, which takes three bytes.
         let text = &text[text.ceil_char_boundary(text.len().saturating_sub(OUTPUT_TAIL_BYTES))..];
         let reversed: String = text.chars().rev().collect();
         reversed[..text_within(&reversed, OUTPUT_TAIL_JSON_BYTES_MAX)].chars().rev().collect()
     }
 
-    /// Lets go of what waits, in pieces that fit a message.
+    /// Emits pending output in pieces that fit a message.
     fn cut(&mut self, now: Mono, last: bool, pace: &mut Pace, told: &mut Vec<Piece>) {
         self.due = None;
         while self.cut_one(now, last, pace, told) {}
     }
 
     fn cut_one(&mut self, now: Mono, last: bool, pace: &mut Pace, told: &mut Vec<Piece>) -> bool {
-        // A letter whose rest has not come yet waits for it.
+        // An incomplete last character waits for its remaining bytes.
         let whole = self.waits.len() - if last { 0 } else { unfinished(&self.waits) };
         let (end, encoding) = match std::str::from_utf8(&self.waits[..whole]) {
-            // Control characters take six bytes each in a message.
+            // Control characters take six bytes each in JSON.
             Ok(text) => (text_within(text, OUTPUT_CHUNK_JSON_BYTES_MAX), Encoding::Utf8),
             Err(_) => (whole, Encoding::Base64),
         };
@@ -141,15 +141,15 @@ impl Spool {
     }
 }
 
-/// Bytes of a letter after its first, at most.
+/// Maximum number of continuation bytes of a UTF-8 character.
 const LETTER_REST_MAX: usize = 3;
 
-/// Whether a byte is one of a letter after its first.
+/// Returns whether a byte is a UTF-8 continuation byte.
 fn is_rest(byte: u8) -> bool {
     byte & 0b1100_0000 == 0b1000_0000
 }
 
-/// Returns how many bytes at the end are the beginning of a letter whose rest is missing.
+/// Returns the number of bytes at the end that begin an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     let rest = bytes.iter().rev().take(LETTER_REST_MAX).take_while(|byte| is_rest(**byte)).count();
     let end = &bytes[bytes.len().saturating_sub(rest + 1)..];
@@ -221,7 +221,7 @@ mod tests {
         spool.print(at(2), &[0xff, 0, b'a'], &mut pace, &mut told);
         spool.flush(at(52), &mut pace, &mut told);
         assert_eq!((told[0].encoding, told[0].data.as_str()), (Encoding::Base64, "/wBh"));
-        // Half a letter at the very end is none.
+        // An incomplete character at the end is not text.
         spool.print(at(60), &[0xc3], &mut pace, &mut told);
         spool.flush(at(110), &mut pace, &mut told);
         assert_eq!((told.len(), spool.due()), (1, None));
@@ -251,12 +251,12 @@ mod tests {
                 let tail = spool.tail(true);
                 assert!(text.ends_with(&tail) && tail.len() <= OUTPUT_TAIL_BYTES, "{letter} {before}");
                 assert!(tail.len() > OUTPUT_TAIL_BYTES - letter.len());
-                // A letter that is only half there is left out while more may come.
+                // An incomplete character is omitted while more bytes may follow.
                 spool.print(at(0), &letter.as_bytes()[..1], &mut pace, &mut told);
                 assert!(spool.tail(false).ends_with("end") && spool.tail(true).ends_with("end\u{FFFD}"));
             }
         }
-        // What is no text is shown as such, and is no more than any other end.
+        // Invalid UTF-8 is shown as U+FFFD and respects the same size limit.
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         spool.print(at(0), &[0xff; 10_000], &mut pace, &mut told);
         assert!(
@@ -264,7 +264,7 @@ mod tests {
         );
     }
 
-    /// One byte that is no text makes one piece of bytes, and the letters behind it stay whole.
+    /// One invalid byte makes one binary piece, and the following characters stay complete.
     ///
     /// Covers: LN-EV7, issue 23 A4.
     #[test]

@@ -1,5 +1,5 @@
-//! What nodes say to a tool runner, and what they are told: results until they were read, and nothing done twice. Whoever
-//! asks for an action, or what has become of it, owns its session, and is told from then on.
+//! Messages from gateways and their answers: repeats results until they are read, and performs no action twice. A
+//! gateway that requests or queries an action owns its session and receives its reports from then on.
 use super::io::{Gate, Output};
 use super::machine::{Known, State, Toolbox, Unread};
 use super::process::Why;
@@ -43,7 +43,7 @@ impl Toolbox {
         }
     }
 
-    /// What is known is not done again: what has become of it is said instead (EV-N5, EV-N6).
+    /// Performs a requested action; a known action is not repeated, its state is reported instead (EV-N5, EV-N6).
     fn execute(&mut self, now: Now, gate: Gate, asked: &Asked) {
         let id = asked.action_id;
         let name = QualifiedAction::of(asked.session.key(), id);
@@ -63,8 +63,8 @@ impl Toolbox {
         self.output(Output::Say(gate, words::result(now.store, &name, &refused)));
     }
 
-    /// Returns whether this runner knows of an action, as one of the session that is named, if one is. A journal of an earlier
-    /// release has the sessions of all tenants by their bare ids: those are known under any tenant.
+    /// Returns whether the executor knows an action, as one of the named session if a session is named. Journals of
+    /// earlier releases contain plain session ids for all tenants; such actions match any tenant.
     fn is_known(&self, action: &QualifiedAction) -> bool {
         self.known.get(&action.id).is_some_and(|known| {
             let key = known.session.key();
@@ -73,7 +73,7 @@ impl Toolbox {
         })
     }
 
-    /// Says what has become of an action that is known.
+    /// Reports the state of a known action.
     fn answer(&mut self, now: Now, gate: Gate, id: EventId) {
         match self.known.get(&id).map(|known| &known.state) {
             None => {}
@@ -92,12 +92,13 @@ impl Toolbox {
         }
     }
 
-    /// Results are said as far as a node reads them, and it is asked now and then how far that is.
+    /// Sends results up to the limit of unread ones per gateway, and sends a ping to learn which results have been
+    /// read.
     pub(super) fn say(&mut self, now: Now) {
         let (known, whom, unsaid) = (&self.known, &self.whom, &mut self.unsaid);
         for (gate, unread) in &mut self.gates {
             while unread.said.len() + unread.asked.len() < limits::RESULTS_UNREAD_MAX {
-                // Of what nobody has asked for since this runner began, whoever is there is told.
+                // A result that no gateway has asked for since the start is sent to any connected gateway.
                 let mut its = unsaid.iter().filter(|id| whom.get(id).is_none_or(|whom| whom == gate));
                 let Some(id) = its.next().copied() else { break };
                 unsaid.remove(&id);
@@ -115,7 +116,7 @@ impl Toolbox {
         }
     }
 
-    /// A node is not there any more: what it may not have read is to be said again.
+    /// Handles the loss of a gateway: results that it may not have read are sent again.
     pub(super) fn closed(&mut self, gate: Gate) {
         if let Some(mut gone) = self.gates.remove(&gate) {
             self.unsaid.append(&mut gone.said);
@@ -123,12 +124,12 @@ impl Toolbox {
         }
     }
 
-    /// Who is told of an action while it goes on, if it is there.
+    /// Returns the gateway that receives an action's reports, if it is connected.
     pub(super) fn asker(&self, id: EventId) -> Option<Gate> {
         self.whom.get(&id).copied().filter(|gate| self.gates.contains_key(gate))
     }
 
-    /// Whether somebody is there to whom its result can be said.
+    /// Returns whether a gateway is connected that an action's result can be sent to.
     pub(super) fn may_hear(&self, id: EventId) -> bool {
         match self.whom.get(&id) {
             Some(gate) => self.gates.contains_key(gate),
@@ -136,15 +137,16 @@ impl Toolbox {
         }
     }
 
-    // --- what is forgotten ---
+    // --- memory limits ---
 
-    /// Whether one more may be known, at this time of the gateway. What ended long ago is forgotten for it.
+    /// Returns whether one more action may be remembered at this gateway time; drops the oldest ended action if it
+    /// is old enough.
     fn has_room(&mut self, ts: u64) -> bool {
         if self.known.len() < limits::TOOLBOX_KNOWN_MAX {
             return true;
         }
         let keep = u64::try_from(limits::TOOLBOX_KNOWN_MIN.as_millis()).unwrap_or(u64::MAX);
-        // Names begin with their time: the first are the oldest.
+        // Ids begin with their creation time, so the first ids are the oldest.
         let old =
             self.known.iter().find(|(_, known)| matches!(known.state, State::Ended(_))).map(|(id, _)| *id);
         let Some(old) = old.filter(|id| asked_at(*id).saturating_add(keep) < ts) else { return false };
@@ -152,7 +154,7 @@ impl Toolbox {
         true
     }
 
-    /// A journal may have more than is kept, of an earlier release for example.
+    /// Drops the oldest actions over the limit; a journal of an earlier release may hold more.
     pub(super) fn known_within(&mut self, max: usize) {
         while self.known.len() > max {
             let Some(old) = self.known.keys().next().copied() else { return };
@@ -170,7 +172,7 @@ impl Toolbox {
         }
     }
 
-    /// Who has asked for what is not known is forgotten with it.
+    /// Drops the gateway of an action that is not remembered.
     fn keep_known(&mut self, id: EventId) {
         if !self.known.contains_key(&id) {
             self.whom.remove(&id);
@@ -184,7 +186,7 @@ impl Unread {
     }
 }
 
-/// When an action was asked for, as its name says (RFC 9562 §5.7), in milliseconds.
+/// Returns the creation time of an action from its UUIDv7 (RFC 9562 §5.7), in Unix milliseconds.
 fn asked_at(id: EventId) -> u64 {
     u64::try_from(id.0.as_u128() >> 80).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,6 @@
-//! The tools of a tool runner: `process.spawn`, `process.status`, `process.signal`, `process.kill`.
-//!
-//! A process belongs to the session that has asked for it, which is a tenant's; to all others it does not exist (LN-EV9).
-//! Whoever names one may do so by its bare or by its qualified name, and is told the qualified one.
+//! The built-in tools: `process.spawn`, `process.status`, `process.signal`, `process.kill`.
+//! A process belongs to the tenant's session that started it and does not exist for other sessions (LN-EV9).
+//! Processes are named by their plain or qualified ids; answers contain qualified ids.
 use super::allowed::Command;
 use super::io::Output;
 use super::machine::{Known, State, Toolbox};
@@ -16,13 +15,13 @@ use turnway_core::protocol::json::literal;
 use turnway_core::time::Now;
 
 const STATUS: &str = "process.status";
-/// What this runner can do, as it says in its `hello`.
+/// The tools that the executor offers in its `hello`.
 pub const TOOLS: [&str; 4] = [SPAWN, STATUS, "process.signal", "process.kill"];
 
 // === impl Toolbox ===
 
 impl Toolbox {
-    /// Something is to be done that was never asked for before.
+    /// Performs an action that was not requested before.
     pub(super) fn begin(&mut self, now: Now, asked: &Asked) {
         let done = match asked.tool.as_str() {
             _ if self.is_leaving() => Err(ToolError::of("runner_stopped", "this runner leaves")),
@@ -41,7 +40,7 @@ impl Toolbox {
         };
         let (id, session) = (asked.action_id, asked.session.clone());
         if asked.tool == STATUS {
-            // To look again does no harm, and needs no disk.
+            // A status query is harmless to repeat, so it needs no record.
             self.know(id, Known { session, program: None, state: State::Ended(outcome) });
         } else {
             self.keep(id, session, None, outcome);
@@ -77,7 +76,7 @@ impl Toolbox {
     fn started(&mut self, now: Now, asked: &Asked, command: Command) {
         let (id, session, program) = (asked.action_id, asked.session.clone(), command.program.clone());
         let limit = self.allowed.get(&program).map_or(limits::PROCESS_TIMEOUT, |program| program.time_limit);
-        // The gateway's clock may be another one than ours; how long it allows is the same on both.
+        // The gateway's clock may differ from ours; the duration that it allows is the same on both.
         let given = std::time::Duration::from_millis(asked.deadline.0.saturating_sub(asked.ts.0));
         let why = if given <= limit { Why::Deadline } else { Why::TimeLimit };
         self.record(Record::Begun { id, session: session.clone(), program: program.clone() });
@@ -112,7 +111,8 @@ impl Toolbox {
         Ok(told)
     }
 
-    /// A process that has ended needs no signal; that is no mistake of who sends one.
+    /// Sends a signal. A signal to a process that has ended is not an error, because the sender cannot know of the
+    /// end in time.
     fn signal(&mut self, asked: &Asked) -> Result<Value, ToolError> {
         let args = object(&asked.args.0)?;
         let signal = args.get("signal").and_then(Value::as_str).and_then(Signal::named);
@@ -139,7 +139,7 @@ impl Toolbox {
         Ok(json!({"process_id": name, "state": if runs { "stopping" } else { "exited" }}))
     }
 
-    /// A process of this session.
+    /// Returns a process of the session.
     fn process(
         &self,
         session: &QualifiedSession,

@@ -1,4 +1,4 @@
-//! What a tool runner is told and says, as JSON texts: the other end of [`crate::runner::words`].
+//! Messages of a tool executor as JSON: the other end of [`crate::runner::words`].
 use super::record::Outcome;
 use super::spool::Piece;
 use crate::channel::json::strict;
@@ -9,56 +9,51 @@ use turnway_core::protocol::action::ToolError;
 use turnway_core::protocol::json::Json;
 use turnway_core::time::Millis;
 
-/// What a gateway says to a tool runner.
+/// A message from a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It is one of its runners now.
+    /// The gateway has accepted the runner.
     Welcome,
-    /// Do this, once.
+    /// Perform an action, once.
     Execute(Box<Asked>),
-    /// Stop it.
+    /// Stop an action.
     Signal {
-        /// Which action.
         action_id: QualifiedAction,
     },
-    /// What has become of it?
+    /// Report the state of an action.
     Query {
-        /// Which action.
         action_id: QualifiedAction,
     },
-    /// It has read everything up to our question.
+    /// The gateway has read every message before our ping.
     Pong,
-    /// It does not want what was said.
+    /// The gateway has rejected a message.
     Error {
-        /// Why, for programs.
+        /// For programs.
         code: String,
-        /// Why, for people.
+        /// For people.
         message: String,
     },
-    /// It leaves before long, and closes the connection then. Until it does, what has become of its actions is its business.
+    /// The gateway is shutting down and will close the connection; until then it still owns its actions.
     GoAway,
-    /// Of a later version.
+    /// A message type of a later version.
     Other,
 }
 
-/// What is asked for.
+/// A request to perform an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Which action.
     pub action_id: EventId,
-    /// The session that asks: other sessions know nothing of the action.
+    /// The requesting session; other sessions cannot see the action.
     pub session: QualifiedSession,
-    /// Which tool.
     pub tool: String,
-    /// With what.
     pub args: Json,
-    /// When the gateway said so, by its own clock.
+    /// Time of the request by the gateway's clock.
     pub ts: Millis,
-    /// When it is over at the latest, by that clock.
+    /// Deadline by the gateway's clock.
     pub deadline: Millis,
 }
 
-/// A text that is none of these, and why, without content (S-38).
+/// The reason for rejecting a text, without its content (S-38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoWord(pub &'static str);
 
@@ -78,7 +73,7 @@ struct ResultBody<'a> {
 // === impl Told ===
 
 impl Told {
-    /// Reads a message.
+    /// Parses a message.
     pub fn read(text: &str) -> Result<Self, NoWord> {
         let Ok(Value::Object(body)) = strict::value(text) else {
             return Err(NoWord("no JSON object within limits"));
@@ -123,7 +118,7 @@ fn asked(action: &QualifiedAction, body: &Map<String, Value>) -> Result<Asked, N
     })
 }
 
-/// It has begun.
+/// Renders `invoked`: the action was started.
 pub fn invoked(ts: Millis, action_id: &QualifiedAction, pid: Option<u64>) -> String {
     match pid {
         Some(pid) => json!({"type": "invoked", "ts": ts, "action_id": action_id, "pid": pid}),
@@ -132,15 +127,15 @@ pub fn invoked(ts: Millis, action_id: &QualifiedAction, pid: Option<u64>) -> Str
     .to_string()
 }
 
-/// It is over.
+/// Renders `result`: the action has ended.
 pub fn result(ts: Millis, action_id: &QualifiedAction, outcome: &Outcome) -> String {
     let Outcome { ok, result, error } = outcome;
     let (kind, ok, result, error) = ("result", *ok, result.as_ref(), error.as_ref());
-    // String keys and finite numbers always serialise.
+    // Messages have string keys and finite numbers only, so they always serialise.
     serde_json::to_string(&ResultBody { kind, ts, action_id, ok, result, error }).unwrap_or_default()
 }
 
-/// A piece of what it prints.
+/// Renders `chunk`: a piece of process output.
 pub fn chunk(ts: Millis, action_id: &QualifiedAction, stream: &str, piece: &Piece) -> String {
     let mut body = json!({"type": "chunk", "ts": ts, "action_id": action_id, "stream": stream,
         "offset": piece.offset, "data": piece.data, "encoding": piece.encoding.name()});
@@ -150,13 +145,13 @@ pub fn chunk(ts: Millis, action_id: &QualifiedAction, stream: &str, piece: &Piec
     body.to_string()
 }
 
-/// More is printed than is carried: the one time that this is said of a process.
+/// Renders the event that output of a process is dropped; sent once for each process.
 pub fn throttled(ts: Millis, action_id: &QualifiedAction, stream: &str) -> String {
     let data = json!({"process_id": action_id, "stream": stream});
     json!({"type": "system", "ts": ts, "name": "process.output.throttled", "action_id": action_id, "data": data}).to_string()
 }
 
-/// Whether everything was read up to here.
+/// Renders `ping`, whose answer confirms that every earlier message was read.
 pub fn ping(ts: Millis) -> String {
     json!({"type": "ping", "ts": ts}).to_string()
 }
@@ -204,7 +199,7 @@ mod tests {
         assert!(Told::read("x").is_err() && Told::read("[]").is_err());
     }
 
-    /// Covers: LN-EV7: what one end writes the other one reads.
+    /// Covers: LN-EV7: a gateway parses what the executor renders.
     #[test]
     fn what_it_says_a_gateway_understands() {
         let read = |text: &str| {

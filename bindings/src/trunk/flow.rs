@@ -1,27 +1,27 @@
-//! One direction of a call between two nodes: words that have numbers, and how much of them the other node has.
+//! One direction of a call between two nodes: numbered messages, and the count that the other node has received.
 use std::collections::VecDeque;
 
-/// What is said.
+/// The sending direction.
 #[derive(Debug)]
 pub(super) struct Outflow<T> {
-    /// Said, and not known to have been heard.
+    /// Sent, and not known to have been received.
     unheard: VecDeque<T>,
-    /// The number of the next one.
+    /// The number of the next message.
     said: u64,
-    /// Of how many it is known that they were passed on.
+    /// The number of messages known to have been passed on.
     taken: u64,
-    /// How many were said when the last count went out, and the one before it.
+    /// The number of messages sent when the last report went out, and the one before it.
     counted: [u64; 2],
 }
 
-/// What is heard.
+/// The receiving direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Inflow {
-    /// How many, from the first on.
+    /// Messages received without a gap, from the first on.
     pub(super) got: u64,
-    /// How many of these were passed on.
+    /// Received messages that were passed on.
     pub(super) taken: u64,
-    /// Of how many that was told.
+    /// Passed-on messages that were reported.
     pub(super) told: u64,
 }
 
@@ -34,32 +34,33 @@ impl<T> Default for Outflow<T> {
 }
 
 impl<T: Clone> Outflow<T> {
-    /// One more, which has this number.
+    /// Adds a message and returns its number.
     pub(super) fn say(&mut self, word: T) -> u64 {
         self.unheard.push_back(word);
         self.said += 1;
         self.said - 1
     }
 
-    /// How many may not have been heard.
+    /// Returns the number of messages that may not have been received.
     pub(super) fn unheard(&self) -> usize {
         self.unheard.len()
     }
 
-    /// The other node has so many; how many more of them were passed on than was known.
+    /// Processes a report; returns the number of messages newly reported as passed on.
     pub(super) fn heard(&mut self, got: u64, taken: u64) -> u64 {
         while self.first() < got && self.unheard.pop_front().is_some() {}
-        // An older count may come after a younger one, and no count is greater than what was said.
+        // Reports may arrive out of order, and none is greater than the number of messages sent.
         let taken = taken.min(self.first()).max(self.taken);
         taken - std::mem::replace(&mut self.taken, taken)
     }
 
-    /// A count goes out.
+    /// Records that a report goes out.
     pub(super) fn count(&mut self) {
         self.counted = [self.counted[1], self.said];
     }
 
-    /// What must have been lost: it was said before the count before the last one, and is not there.
+    /// Returns the messages that must have been lost: sent before the report before the last one, and still
+    /// unconfirmed.
     pub(super) fn lost(&self) -> Vec<(u64, T)> {
         let first = self.first();
         if first < self.counted[0] {
@@ -77,7 +78,7 @@ impl<T: Clone> Outflow<T> {
 // === impl Inflow ===
 
 impl Inflow {
-    /// Whether this is the next one; what comes twice or too early is not.
+    /// Returns whether the message with this number is the next one; counts the message if so.
     pub(super) fn take(&mut self, n: u64) -> bool {
         let is_next = n == self.got;
         self.got += u64::from(is_next);
@@ -100,7 +101,7 @@ mod tests {
         assert_eq!(out.lost(), [(1, 'b'), (2, 'c')]);
         assert_eq!(out.heard(3, 2), 2);
         assert!(out.lost().is_empty() && out.unheard() == 0);
-        // One that is older, and one of more than was said.
+        // An outdated report, and one that exceeds the messages sent.
         assert_eq!([out.heard(1, 1), out.heard(9, 9)], [0, 1]);
     }
 

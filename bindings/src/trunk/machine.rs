@@ -1,4 +1,4 @@
-//! The machine of the calls between a node and all others.
+//! The state machine of the calls between a node and all other nodes.
 use super::flow::{Inflow, Outflow};
 use super::roll::Roll;
 use super::{Call, Input, Output};
@@ -19,35 +19,41 @@ use turnway_core::time::{Deadline, Mono, Now};
 
 mod hear;
 
-/// Bytes of a frame besides the order in it: names, numbers and lengths.
+/// Bytes of a frame besides the order itself: ids, numbers and lengths.
 const ORDER_NAMES_BYTES: usize = 256;
 
-/// All calls of one node, and who serves agents elsewhere.
+/// The calls of one node, and the agents that other nodes serve.
+///
+/// The session's owner node starts a call, and the agent's node accepts it. Messages may be lost and Redis may be
+/// unavailable, so messages are numbered, and both nodes report their counts every [`limits::TRUNK_COUNT`]; missing
+/// messages are then sent again. A call ends with the agent's last event or with the loss of one of the nodes; then
+/// the attempt is treated like one whose connection was lost.
 #[derive(Debug)]
 pub struct Trunk {
     me: NodeId,
     outputs: VecDeque<Output>,
-    /// The agents of this node.
+    /// The agents connected to this node.
     serving: BTreeMap<AgentId, Serving>,
     roll: Roll,
-    /// Calls that this node has begun.
+    /// Calls that this node started.
     begun: BTreeMap<u64, Begun>,
-    /// Those that it has taken on.
+    /// Calls that this node accepted.
     taken_on: BTreeMap<Call, TakenOn>,
-    /// Nodes with which it has or had calls.
+    /// Nodes with present or recent calls.
     peers: BTreeMap<NodeId, Peer>,
-    /// When it last heard itself: only then another's silence means something.
+    /// Time at which this node last received its own message; only after that does another node's silence mean
+    /// anything.
     echo: Mono,
-    /// When counts go out, while there are calls.
+    /// Time of the next progress report, while there are calls.
     count_at: Option<Mono>,
-    /// When it says again which agents it has.
+    /// Time of the next announcement of this node's agents.
     serving_at: Option<Mono>,
-    /// When it may ask again who has any.
+    /// Earliest time of the next request for other nodes' agents.
     ask_at: Mono,
     leaving: bool,
 }
 
-/// A call that this node has begun.
+/// A call that this node started.
 #[derive(Debug)]
 struct Begun {
     to: NodeId,
@@ -55,34 +61,34 @@ struct Begun {
     heard: Inflow,
 }
 
-/// A call that this node has taken on.
+/// A call that this node accepted.
 #[derive(Debug)]
 struct TakenOn {
     out: Outflow<Spoken>,
     heard: Inflow,
-    /// It has its connection.
+    /// A connection was assigned.
     placed: bool,
-    /// Its last word was said.
+    /// The last event was sent.
     over: bool,
 }
 
-/// A node with which there are calls.
+/// A node with present or recent calls.
 #[derive(Debug)]
 struct Peer {
     heard: Mono,
-    /// How many counts in a row nobody listened to.
+    /// Consecutive progress reports that did not reach the node.
     unheard: u32,
     counted: Option<Mono>,
-    /// Its calls that are over here: none of them is taken on again, however late it is said again.
+    /// Calls that have ended here; a late repetition does not start them again.
     over: BTreeSet<u64>,
-    /// As are all up to this number.
+    /// Every call below this number has ended too.
     over_below: u64,
 }
 
 // === impl Trunk ===
 
 impl Trunk {
-    /// Of this node, without any call.
+    /// Creates the state of a node without calls.
     pub fn new(me: NodeId) -> Self {
         Self {
             me,
@@ -100,17 +106,17 @@ impl Trunk {
         }
     }
 
-    /// The other node at which an attempt at this agent is to be tried next, none of those that were.
+    /// Returns the other node with the lowest load for this agent, except those in `tried`.
     pub fn best(&self, now: Now, agent: &AgentId, tried: &BTreeSet<NodeId>) -> Option<NodeId> {
         self.roll.best(now.mono, agent, tried)
     }
 
-    /// The other nodes that have this agent, and how many connections of it.
+    /// Returns the other nodes that serve this agent, with their number of connections.
     pub fn elsewhere(&self, now: Now, agent: &AgentId) -> Vec<(NodeId, u32)> {
         self.roll.connections(now.mono, agent)
     }
 
-    /// Calls that this node has begun, and those that it has taken on.
+    /// Returns the numbers of started and of accepted calls.
     pub fn calls(&self) -> (usize, usize) {
         (self.begun.len(), self.taken_on.len())
     }
@@ -124,13 +130,13 @@ impl Trunk {
         self.peers.entry(node).or_insert(fresh)
     }
 
-    /// Whether there is any call with a node.
+    /// Returns whether there is a call with a node.
     fn shares(&self, node: NodeId) -> bool {
         self.begun.values().any(|begun| begun.to == node)
             || self.taken_on.range((node, 0)..=(node, u64::MAX)).next().is_some()
     }
 
-    /// From now on there is a call with a node: that it was silent before means nothing.
+    /// Notes a new call with a node: with the first call, earlier silence of the node is disregarded.
     fn engage(&mut self, now: Now, node: NodeId) {
         let is_first = !self.shares(node);
         let peer = self.peer(now, node);
@@ -213,7 +219,7 @@ impl Machine for Trunk {
     }
 }
 
-// === what this node has to say ===
+// === sending ===
 
 impl Trunk {
     fn serve(&mut self, now: Now, agent: AgentId, serving: Serving) {
@@ -222,7 +228,7 @@ impl Trunk {
             _ => self.serving.insert(agent, serving),
         };
         let was = was.unwrap_or_default();
-        // How busy it is, is told with the next ones.
+        // A change of the load alone is announced with the next periodic announcement.
         if (was.connections, was.has_room) != (serving.connections, serving.has_room) {
             self.tell_serving(now);
         }
@@ -246,11 +252,11 @@ impl Trunk {
 
     fn order(&mut self, call: u64, order: Order) {
         let Some(begun) = self.begun.get_mut(&call) else { return };
-        // Its connection would have been given up as one that takes nothing long before.
+        // A connection that accepts no messages would have been given up long before this limit.
         if begun.out.unheard() >= limits::TRUNK_ORDERS_MAX {
             return self.lose(call);
         }
-        // No frame holds it, and it would be said again for as long as the run may take.
+        // The order fits into no frame and would be sent again until the run's end.
         if json_bytes(&order) > limits::FRAME_BYTES_MAX - ORDER_NAMES_BYTES {
             return self.refuse_large(call);
         }
@@ -259,17 +265,17 @@ impl Trunk {
         self.publish(to, TrunkWords::Order { call, n, order });
     }
 
-    /// Ends a call whose agent cannot be told what it is to know.
+    /// Fails a call whose order is too large to be sent.
     fn refuse_large(&mut self, call: u64) {
         let Some(begun) = self.begun.remove(&call) else { return };
         self.publish(begun.to, TrunkWords::Hung { call });
-        // Whoever began it waits for its place first.
+        // The starter of the call waits for an assignment first.
         self.outputs.push_back(Output::Placed(call, Capabilities::default()));
         self.outputs.push_back(Output::Word(call, Word::Said(Said::Failed(AgentFailure::TooLarge))));
         self.outputs.push_back(Output::Lost(call));
     }
 
-    /// A call that was begun has ended without its agent's last word.
+    /// Fails a started call without a last event of its agent.
     fn lose(&mut self, call: u64) {
         if let Some(begun) = self.begun.remove(&call) {
             self.publish(begun.to, TrunkWords::Hung { call });
@@ -294,7 +300,7 @@ impl Trunk {
         self.publish(call.0, TrunkWords::Spoken { call: call.1, n, spoken });
     }
 
-    /// Says how much there is of each call, and gives up those of nodes that are gone.
+    /// Reports progress of each call, and gives up the calls of nodes that are gone.
     fn count(&mut self, now: Now) {
         let nodes: BTreeSet<NodeId> = self
             .begun
@@ -315,7 +321,7 @@ impl Trunk {
         let mut counts: BTreeMap<NodeId, (Vec<Count>, Vec<Count>)> = BTreeMap::new();
         let mut again = Vec::new();
         for (call, begun) in &mut self.begun {
-            // Who has not said anything of it may not know that there is a call.
+            // A node that has sent nothing about the call may not know of it.
             if begun.heard.got == 0 {
                 again.extend(begun.out.lost().into_iter().map(|(n, order)| (begun.to, *call, n, order)));
             }
@@ -340,7 +346,7 @@ impl Trunk {
         self.forget(now);
     }
 
-    /// A node is gone, and with it all that there was with it.
+    /// Removes a node that is gone, with its calls.
     fn give_up(&mut self, now: Now, node: NodeId) {
         self.roll.strike(node);
         let lost: Vec<u64> =
@@ -351,7 +357,7 @@ impl Trunk {
         hung.into_iter().for_each(|call| self.hung(now, call));
     }
 
-    /// Nodes with which there was no call for long: their words about one would come too late by hours.
+    /// Removes nodes without recent calls; a repeated message about an old call would be hours late.
     fn forget(&mut self, now: Now) {
         let shared: BTreeSet<NodeId> = self
             .begun
@@ -366,7 +372,7 @@ impl Trunk {
 // === impl Peer ===
 
 impl Peer {
-    /// Whether a call of it is not to be taken on again.
+    /// Returns whether a call has ended and must not be accepted again.
     fn is_over(&self, call: u64) -> bool {
         call < self.over_below || self.over.contains(&call)
     }
@@ -381,7 +387,7 @@ impl Peer {
     }
 }
 
-/// How much there is of a call, as it is told now.
+/// Returns the progress report of a call, and records it as reported.
 fn counted(call: u64, heard: &mut Inflow) -> Count {
     heard.told = heard.taken;
     Count { call, got: heard.got, taken: heard.taken }

@@ -1,11 +1,11 @@
-//! Who serves which agents, as far as it was said.
+//! The agents that other nodes serve, as announced by those nodes.
 use crate::peer::trunk::Serving;
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentId, NodeId};
 use turnway_core::limits::{SERVING_LAPSE, SERVING_NODES_MAX};
 use turnway_core::time::Mono;
 
-/// What the other nodes have said of their agents. It is a hint: a node that has none refuses.
+/// The agents of the other nodes. The information is a hint: a node without capacity refuses.
 #[derive(Debug, Default)]
 pub(super) struct Roll(BTreeMap<NodeId, Said>);
 
@@ -13,14 +13,14 @@ pub(super) struct Roll(BTreeMap<NodeId, Said>);
 struct Said {
     at: Mono,
     agents: BTreeMap<AgentId, Serving>,
-    /// Calls that were begun there since.
+    /// Calls started there since the announcement.
     since: BTreeMap<AgentId, u32>,
 }
 
 // === impl Roll ===
 
 impl Roll {
-    /// A node has said which agents it has; the ones of which it has room for an attempt.
+    /// Records an announcement; returns the agents with free capacity.
     pub(super) fn say(&mut self, now: Mono, node: NodeId, agents: Vec<(AgentId, Serving)>) -> Vec<AgentId> {
         self.0.retain(|_, said| is_fresh(now, said));
         if agents.is_empty() {
@@ -37,22 +37,22 @@ impl Roll {
         free
     }
 
-    /// It is not there.
+    /// Removes a node.
     pub(super) fn strike(&mut self, node: NodeId) {
         self.0.remove(&node);
     }
 
-    /// A call was begun there.
+    /// Counts a call that was started at a node.
     pub(super) fn begun(&mut self, node: NodeId, agent: &AgentId) {
         if let Some(said) = self.0.get_mut(&node) {
             *said.since.entry(agent.clone()).or_default() += 1;
         }
     }
 
-    /// The node whose connections have the least to do, but for those that were tried.
+    /// Returns the node with the lowest load per connection, except those in `tried`.
     pub(super) fn best(&self, now: Mono, agent: &AgentId, tried: &BTreeSet<NodeId>) -> Option<NodeId> {
         let free = self.of(now, agent).filter(|(node, serving, _)| serving.has_room && !tried.contains(node));
-        // Attempts for each connection, in thousandths.
+        // Attempts per connection, in thousandths.
         let load = |(node, serving, since): &(NodeId, Serving, u32)| {
             let open = u64::from(serving.open) + u64::from(*since);
             (open * 1000 / u64::from(serving.connections.max(1)), *node)
@@ -60,7 +60,7 @@ impl Roll {
         free.min_by_key(load).map(|(node, _, _)| node)
     }
 
-    /// The nodes that have an agent, and how many connections of it.
+    /// Returns the nodes that serve an agent, with their number of connections.
     pub(super) fn connections(&self, now: Mono, agent: &AgentId) -> Vec<(NodeId, u32)> {
         self.of(now, agent).map(|(node, serving, _)| (node, serving.connections)).collect()
     }
@@ -98,14 +98,14 @@ mod tests {
         roll.say(at(0), NodeId(2), vec![(a.clone(), serving(1, 3))]);
         assert_eq!(roll.say(at(1), NodeId(3), vec![(a.clone(), serving(2, 4))]), std::slice::from_ref(&a));
         assert_eq!(roll.best(at(1), &a, &nobody), Some(NodeId(3)));
-        // Two calls for each of its connections, and the other one is as free.
+        // Two calls per connection; the other node has the same load.
         roll.begun(NodeId(3), &a);
         roll.begun(NodeId(3), &a);
         roll.begun(NodeId(3), &a);
         assert_eq!(roll.best(at(1), &a, &nobody), Some(NodeId(2)));
         assert_eq!(roll.best(at(1), &a, &BTreeSet::from([NodeId(2)])), Some(NodeId(3)));
         assert_eq!(roll.connections(at(1), &a), [(NodeId(2), 1), (NodeId(3), 2)]);
-        // The one has not said it again; the other has none any more; somebody is full.
+        // The announcement of one node has expired; another node serves no agents; a third has no capacity.
         assert_eq!(roll.best(at(7), &a, &nobody), Some(NodeId(3)));
         assert!(
             roll.say(at(7), NodeId(4), vec![(a.clone(), Serving { connections: 1, ..Serving::default() })])

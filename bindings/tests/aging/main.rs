@@ -1,4 +1,4 @@
-//! Sessions that are deleted because of their age: nodes on one store, and time that passes when a test says so.
+//! Deletion of sessions because of their age: nodes on one model store, with simulated time.
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
@@ -12,7 +12,7 @@ use turnway_core::store::{Append, Op, Reply, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// More than one step of a walk looks at.
+/// More than one step of a walk covers.
 const SESSIONS: u64 = 700;
 
 /// Nodes on one store.
@@ -49,7 +49,7 @@ impl Fleet {
         self.shelf.apply(self.now, op)
     }
 
-    /// Puts a session there with something in its control lane.
+    /// Opens a session with a control entry in its inbox.
     fn open(&mut self, n: u64) {
         let user = UserId::parse("ann").expect("a name");
         let principal =
@@ -60,7 +60,7 @@ impl Fleet {
         assert!(matches!(self.apply(&op), Reply::Accepted(_)));
     }
 
-    /// Answers what waits in a session, as a node that owns it for a moment.
+    /// Claims a session, answers its control entries and releases it.
     fn settle(&mut self, n: u64) {
         let (key, nonce, expect) = (key(n), Nonce(u128::from(n) + 1), Seen::default());
         let holder = Holder { node: NodeId(99), life: Life(1) };

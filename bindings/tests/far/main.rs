@@ -1,4 +1,4 @@
-//! A node's lease where the store is far away: every op takes a round trip, and a first lease takes two.
+//! A node's lease with a distant store: every operation takes a round trip, and the first lease takes two.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// Renewals that may be under way at a time: one each half second, for as long as a lease takes.
+/// Maximum number of renewals in flight: one each half second, during a lease.
 const UNDER_WAY_MAX: usize = 8;
 
-/// An op on its way to the store, or its answer on the way back.
+/// An operation on its way to the store, or its answer on the way back.
 enum Mail {
     Op(Op),
     Answer(Input),
 }
 
-/// One node and its far store.
+/// One node and its distant store.
 struct Far {
     board: Switchboard,
     shelf: Shelf,
@@ -28,7 +28,7 @@ struct Far {
     posted: u64,
     renewals: usize,
     renewals_max: usize,
-    /// One way.
+    /// Delay of one direction.
     way: fn(Mono, &mut Rng) -> Duration,
     rng: Rng,
 }
@@ -71,14 +71,14 @@ impl Far {
                     self.renewals += 1;
                     self.renewals_max = self.renewals_max.max(self.renewals);
                 }
-                // A first lease is enrolled before: there, back, and there again.
+                // The first lease is preceded by an enrolment: there, back, and there again.
                 let ways = if matches!(op, Op::Renew { fresh: true, .. }) { 3 } else { 1 };
                 self.post(ways, Mail::Op(op));
             }
         }
     }
 
-    /// Lets time pass; returns for how long the node had no lease meanwhile.
+    /// Advances time and returns the time without a lease.
     fn pass(&mut self, wait: Duration) -> Duration {
         let (end, mut without) = (self.now.mono + wait, Duration::ZERO);
         while self.now.mono < end {
@@ -108,7 +108,7 @@ impl Far {
     }
 }
 
-/// Passes the time in which a first lease must be had, and then a minute.
+/// Waits for the first lease, then a minute, and returns the time without a lease.
 fn lasting(way: fn(Mono, &mut Rng) -> Duration) -> Duration {
     let mut far = Far::new(way);
     far.pass(Duration::from_secs(8));

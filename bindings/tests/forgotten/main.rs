@@ -1,4 +1,4 @@
-//! An owner beside a store that forgets what it had acknowledged.
+//! An owner whose store loses entries that it had acknowledged.
 #[path = "../scene/scene.rs"]
 mod scene;
 
@@ -23,7 +23,7 @@ struct Pair {
     board: Switchboard,
     shelf: Shelf,
     now: Now,
-    /// What the node said to others.
+    /// Messages that the node sent to peers.
     said: Vec<Words>,
     claims: usize,
 }
@@ -48,7 +48,7 @@ impl Pair {
         pair
     }
 
-    /// Until the node wants nothing more.
+    /// Handles outputs until there are none.
     fn settle(&mut self) {
         while let Some(output) = self.board.poll_output() {
             match output {
@@ -87,8 +87,8 @@ impl Pair {
     }
 }
 
-/// A cancel overtakes the input it is meant for, and the store forgets both before their owner can look: what
-/// lacks there is not over. Whoever asked says both again, and the turn is stopped.
+/// Sends a cancel before its input, lets the store lose both before the owner reads them, and resends both: a
+/// missing entry does not count as ended, and the turn is cancelled.
 ///
 /// Covers: ST-14, G3.
 #[test]

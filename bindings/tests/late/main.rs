@@ -1,5 +1,4 @@
-//! Whoever comes to a session in the moment in which a turn begins is shown all of it at once, not when something is
-//! looked at again.
+//! Clients that subscribe at the moment when a turn begins receive all of it at once, not at the next poll.
 #[path = "../scene/scene.rs"]
 mod scene;
 
@@ -24,26 +23,26 @@ const OWNER: NodeId = NodeId(1);
 const EDGE: NodeId = NodeId(2);
 const LINK: LinkId = LinkId(1);
 
-/// An owner, and a node where a client watches. Words and answers take no time, unless they are held.
+/// An owner node and an edge node with a client. Messages and answers take no time unless held back.
 struct Fleet {
     nodes: [(NodeId, Switchboard); 2],
     shelf: Shelf,
     now: Now,
     asked: Vec<Invoke>,
     shown: Vec<Note>,
-    /// Whether answers to the edge's look at the session's state are on their way for longer; and those that are.
+    /// True while answers to the edge node's reads of the session state are held back; then those answers.
     is_slow: bool,
     late: Vec<Input>,
-    /// Of the next pieces to the edge, so many are lost.
+    /// Number of the next chunks to the edge node that are lost.
     lose: usize,
-    /// Whether what goes to the edge over the bus and in pages of the log is on its way for longer; and what is.
+    /// True while peer messages and log pages to the edge node are held back; then those items.
     is_far: bool,
     pages: Vec<Input>,
     words: Vec<Words>,
 }
 
 impl Fleet {
-    /// The session has had a turn, and has its owner.
+    /// Creates a session with an owner and a completed turn.
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let nodes = [
@@ -69,7 +68,7 @@ impl Fleet {
         self.settle();
     }
 
-    /// All that can be done in this moment.
+    /// Handles everything that is possible at this moment.
     fn settle(&mut self) {
         let mut is_quiet = false;
         while !is_quiet {
@@ -116,14 +115,14 @@ impl Fleet {
         }
     }
 
-    /// A node hears this, unless it is the third, which nobody looks at.
+    /// Passes an input to a node, unless it is the third one, which does not exist.
     fn tell(&mut self, to: NodeId, input: Input) {
         if let Some((_, board)) = self.nodes.iter_mut().find(|(node, _)| *node == to) {
             board.handle_input(self.now, input);
         }
     }
 
-    /// The agent of the last turn reports.
+    /// Reports events of the last turn's agent.
     fn report(&mut self, events: Vec<AgentEvent>) {
         let Invoke { key, run_id, attempt, epoch, .. } = self.asked.last().expect("a turn").clone();
         self.give(OWNER, Input::Agent { key, run_id, attempt, epoch, events });
@@ -132,18 +131,18 @@ impl Fleet {
     fn say(&mut self, text: &str) {
         let text = Private(text.to_owned());
         self.report(vec![AgentEvent::Delta { kind: TextKind::Text, text, id: None }]);
-        // What is said soon after is gathered for a moment.
+        // Text that follows soon is batched for this time.
         let wait = limits::DELTA_WAIT;
         self.now = Now { mono: self.now.mono + wait, store: self.now.store.after(wait) };
         self.settle();
     }
 
-    /// A client comes, and wants to see what is said from now on.
+    /// Connects a client that subscribes from now on.
     fn watch(&mut self) {
         self.come(LINK, None);
     }
 
-    /// A client comes that has seen all up to here, or wants what is said from now on.
+    /// Connects a client that subscribes from this cursor, or from now on.
     fn come(&mut self, link: LinkId, seen: Option<Cursor>) {
         self.give(EDGE, Input::Connect { link, principal: ann() });
         let subscribe = Subscribe {
@@ -157,7 +156,7 @@ impl Fleet {
         self.give(EDGE, Input::Say { link, command: Command::Subscribe(subscribe) });
     }
 
-    /// Somebody else asks for a turn, by a third node.
+    /// Accepts another client's input through a third node.
     fn begin(&mut self, input: &Arc<Said>) {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key("s"), input)) else {
             panic!("it is not accepted");
@@ -169,7 +168,7 @@ impl Fleet {
         assert_eq!(self.asked.len(), turns + 1, "its turn begins");
     }
 
-    /// What is on its way arrives; what is asked then is as slow, or not.
+    /// Delivers the held answers, and holds later ones back or not.
     fn arrive(&mut self, is_slow: bool) {
         self.is_slow = is_slow;
         for answer in std::mem::take(&mut self.late) {
@@ -177,13 +176,13 @@ impl Fleet {
         }
     }
 
-    /// Whether a client was told that it follows the session, which has got so far.
+    /// Returns whether a client's subscription was confirmed at this position.
     fn is_let_in(&self, seq: Seq) -> bool {
         let at = |note: &Note| matches!(note, Note::Subscribed { snapshot, .. } if snapshot.seq == seq);
         self.shown.iter().any(at)
     }
 
-    /// Whether the client was shown that a turn began, and what text.
+    /// Returns whether the client received the start of a turn, and the turn's text.
     fn seen(&self, input: &Said) -> (bool, String) {
         let begins = |note: &Note| {
             matches!(note, Note::Fact { entry, .. }
@@ -203,7 +202,7 @@ fn what_is_told_while_the_state_is_read_is_made_up_for_at_once() {
     let mut fleet = Fleet::new();
     fleet.is_slow = true;
     fleet.watch();
-    // The first look is for whether the client may; the second for the state, once the store knows of this node.
+    // The first read checks access; the second reads the state after the store has registered this node.
     fleet.arrive(true);
     assert_eq!(fleet.late.len(), 1);
     let turn = input(&key("s"), "m2");
@@ -228,8 +227,8 @@ fn text_that_was_lost_is_asked_for_with_the_next_word() {
     assert_eq!(fleet.seen(&turn), (true, "It begins and goes on".to_owned()));
 }
 
-/// A client has seen more elsewhere than the node that it comes back to. That reads the log, and is told by the owner
-/// before the page is there: then the page brings nothing new, and is what the client waits for nevertheless.
+/// Resubscribes with a cursor ahead of the node. The node reads the log, but the owner's message arrives
+/// before the page: then the page contains nothing new and must still complete the subscription.
 ///
 /// Covers: G9.
 #[test]
@@ -237,7 +236,8 @@ fn who_has_seen_more_than_its_node_is_let_in_when_the_node_is_told_before_its_pa
     let mut fleet = Fleet::new();
     fleet.watch();
     fleet.is_far = true;
-    // So many that the log's beginning is in a snapshot, from which a node that is behind it cannot go on.
+    // So many turns that the start of the log is only in a snapshot, and a node behind it cannot continue
+    // from its own state.
     for n in 0..limits::SNAPSHOT_FACTS / 2 {
         fleet.begin(&input(&key("s"), &format!("t{n}")));
         fleet.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);

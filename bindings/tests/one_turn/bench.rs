@@ -1,4 +1,5 @@
-//! The switchboard, its store and an agent in one call stack, and how tests tell what they see.
+//! Fixture: a switchboard, its store and an agent in one call stack, and short descriptions of what clients
+//! receive.
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_core::store::{Shelf, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// One node, with time that passes when a test says so.
+/// One node with simulated time.
 pub(crate) struct Bench {
     pub(crate) board: Switchboard,
     pub(crate) shelf: Shelf,
@@ -22,7 +23,7 @@ pub(crate) struct Bench {
     pub(crate) orders: Vec<Order>,
     pub(crate) inputs: VecDeque<Input>,
     pub(crate) gone: bool,
-    /// What the store answers instead of doing what it is asked.
+    /// Error that the store returns instead of performing an operation.
     pub(crate) trouble: Option<StoreError>,
     /// The store does not answer.
     pub(crate) waits: bool,
@@ -73,7 +74,7 @@ impl Bench {
         bench
     }
 
-    /// A node that knows no agent.
+    /// Creates a node without agents.
     pub(crate) fn without_agents() -> Self {
         let nobody = Directory { agents: BTreeMap::new(), default: None };
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
@@ -82,7 +83,7 @@ impl Bench {
         bench
     }
 
-    /// A node on a store that others may have used before.
+    /// Creates a node on a store that others may have used before.
     pub(crate) fn with(node: u128, shelf: Shelf, now: Now) -> Self {
         let echo = AgentId::parse("echo").expect("a name");
         let agents = BTreeMap::from([(echo.clone(), AgentPolicy::default())]);

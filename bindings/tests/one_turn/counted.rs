@@ -1,4 +1,4 @@
-//! What a node says of what it did: it is what happened, and how long it took by the time it was told.
+//! A node's statistics: counts and durations match the events.
 use crate::bench::{Bench, connected, say, session, subscribe};
 use std::time::Duration;
 use turnway_bindings::channel::command::{Command, Target};
@@ -110,7 +110,7 @@ fn where_a_subscription_begins_is_counted() {
     assert_eq!(stats(&bench).refused.0[Code::NotFound as usize], 1);
 }
 
-/// Time to accept is what a link waits, however often the store has to be asked.
+/// Measures the acceptance as the link waits for it, however often the store is retried.
 #[test]
 fn an_acceptance_is_timed_at_the_edge() {
     let mut bench = Bench::new();
@@ -127,7 +127,7 @@ fn an_acceptance_is_timed_at_the_edge() {
     assert!(slow.count() == 2 && slow.sum >= 300 * MILLI && slow.sum <= 600 * MILLI, "{slow:?}");
 }
 
-/// A process that begins on what another one left takes it over.
+/// Counts a takeover when a process claims what another one left.
 #[test]
 fn a_takeover_is_a_claim_over_a_holder_that_is_gone() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! One node, its store and an agent in one call stack: the main road, without faults.
+//! One node, its store and an agent in one call stack, without faults.
 mod bench;
 mod counted;
 
@@ -35,13 +35,13 @@ fn a_turn_goes_there_and_back() {
     ];
     let seen: Vec<String> = bench.seen(1);
     assert_eq!(seen, expected);
-    // Another link of the same user sees the same from the beginning, text included.
+    // Another link of the same user receives the same from the beginning, including text.
     connected(&mut bench, 2, "ann");
     bench.give(Input::Say { link: LinkId(2), command: subscribe(Some(0)) });
     let seen = bench.seen(2);
     assert_eq!(seen.first().map(String::as_str), Some("subscribed 9 None"));
     assert!(seen.contains(&"delta 0 he".to_owned()) && seen.contains(&"delta 2 llo".to_owned()), "{seen:?}");
-    // A stranger sees nothing at all, as if there were nothing.
+    // Another user is answered as for an unknown session.
     connected(&mut bench, 3, "bob");
     bench.give(Input::Say { link: LinkId(3), command: subscribe(Some(0)) });
     bench.give(Input::Say { link: LinkId(3), command: say("m1", "hi") });
@@ -50,7 +50,7 @@ fn a_turn_goes_there_and_back() {
     bench.give(Input::Say { link: LinkId(2), command: say("m1", "hi") });
     bench.give(Input::Say { link: LinkId(2), command: say("m1", "other") });
     assert_eq!(bench.seen(2), ["accepted true", "refused idempotency_conflict"]);
-    // What is idle is released.
+    // An idle session is released.
     bench.run(Duration::from_secs(5));
     let key = turnway_core::id::SessionKey { tenant: TenantId::default_tenant(), session: session() };
     assert_eq!(bench.shelf.session(&key).and_then(|slot| slot.holder), None);
@@ -61,13 +61,13 @@ fn a_turn_goes_there_and_back() {
 fn what_no_fact_could_hold_is_not_accepted() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
-    // Names take the rest.
+    // Names take the remaining bytes.
     for (bytes, expected) in [(64 * 1024, "refused too_large"), (63 * 1024, "accepted false")] {
         let text = "x".repeat(bytes);
         bench.give(Input::Say { link: LinkId(1), command: say("m1", &text) });
         assert_eq!(bench.seen(1).first().map(String::as_str), Some(expected), "{bytes}");
     }
-    // So does what is only small where it was written: a number may grow to five times its length.
+    // A value may also grow when serialised: a number may take five times its original length.
     let Command::Invoke(mut invoke) = say("m2", "hi") else { panic!("an invoke") };
     invoke.metadata = Some(Json(vec![1e15; 5_000].into()));
     bench.give(Input::Say { link: LinkId(1), command: Command::Invoke(invoke) });
@@ -162,7 +162,7 @@ fn a_session_that_is_held_waits_alone() {
     connected(&mut bench, 1, "ann");
     connected(&mut bench, 2, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
-    // There is something to follow only now.
+    // The session exists only now.
     bench.give(Input::Say { link: LinkId(2), command: subscribe(None) });
     bench.report(AgentEvent::Acked);
     bench.seen(1);
@@ -177,7 +177,7 @@ fn a_session_that_is_held_waits_alone() {
     let text: Vec<&str> = seen.iter().filter_map(|line| line.strip_prefix("delta ")).collect();
     assert!(text == ["0 hello"] || text == ["0 he", "2 llo"], "{seen:?}");
     assert!(seen.last().is_some_and(|line| line.ends_with("run.done")), "{seen:?}");
-    // Of a session it does not follow there is nothing to hold.
+    // Holding a session without a subscription has no effect.
     let other = SessionId::parse("other").expect("an id");
     bench.give(Input::Hold { link: LinkId(1), session: other, is_held: true });
     bench.give(hold(false));
@@ -238,7 +238,7 @@ fn a_strangers_questions_do_not_starve_the_owners() {
     bench.give(Input::Disconnect { link: LinkId(1) });
     connected(&mut bench, 2, "ann");
     connected(&mut bench, 3, "bob");
-    // Bob's questions arrive while each answer is still on its way, and Ann's between them.
+    // Bob's requests arrive while each answer is still in flight, and Ann's between them.
     for link in [3, 3, 2, 3, 3] {
         bench.board.handle_input(bench.now, Input::Say { link: LinkId(link), command: subscribe(Some(0)) });
         while let Some(output) = bench.board.poll_output() {
@@ -367,7 +367,8 @@ fn questions_leave_no_trace() {
     }
     let stats = bench.board.stats(bench.now);
     assert_eq!((stats.feeds, stats.asks), (feeds, 0));
-    // Who does not follow is told that a cancel was taken, and may then ask where it ended.
+    // A client without a subscription is told that the cancel was accepted, and may then ask where the run
+    // ended.
     let stop =
         Command::Cancel { request_id: None, target: Target::Run(run_id.expect("an order")), receipt: true };
     bench.give(Input::Say { link: LinkId(4), command: stop });

@@ -1,4 +1,4 @@
-//! What tests of the switchboard begin with: a session, who speaks in it and what, and a node that owns nothing.
+//! Shared setup of the switchboard tests: a session, a user's input, and a node that owns nothing.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_bindings::switchboard::{Capacity, Config, Switchboard};
@@ -18,7 +18,7 @@ pub(crate) fn ann() -> Principal {
     Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true }
 }
 
-/// What Ann says under this name, which waits for its turn.
+/// Returns an input of Ann with this message id, enqueued.
 pub(crate) fn input(key: &SessionKey, name: &str) -> Arc<Said> {
     let message_id = MessageId::parse(name).expect("a name");
     Arc::new(Said {
@@ -40,7 +40,7 @@ pub(crate) fn accept(key: &SessionKey, input: &Arc<Said>) -> Op {
     Op::Accept { key: key.clone(), principal: ann(), input: Arc::clone(input), hash: input.body_hash() }
 }
 
-/// A node of a fleet, with one agent of this kind.
+/// Creates a node of a fleet with one agent of this policy.
 pub(crate) fn board(node: NodeId, seed: u8, policy: AgentPolicy) -> Switchboard {
     let echo = AgentId::parse("echo").expect("a name");
     let agents = BTreeMap::from([(echo.clone(), policy)]);

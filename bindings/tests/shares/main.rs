@@ -1,4 +1,5 @@
-//! Fair shares of one node: its switchboard, a store and agents in one call stack, and clients of two tenants.
+//! Fair shares of one node: its switchboard, a store and agents in one call stack, and clients of two
+//! tenants.
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +20,16 @@ use turnway_core::time::{Millis, Mono, Now};
 const EVE: LinkId = LinkId(1);
 const ANN: LinkId = LinkId(2);
 
-/// One node, with time that passes when a test says so.
+/// One node with simulated time.
 struct Bench {
     board: Switchboard,
     shelf: Shelf,
     now: Now,
     inputs: VecDeque<Input>,
-    /// Turns that an agent was asked to answer and has not answered, in order.
+    /// Unanswered invocations, in order.
     asked: Vec<Asked>,
     refused: Vec<(LinkId, Code, Option<u64>)>,
-    /// Times that an inbox was read.
+    /// Number of inbox reads.
     reads: usize,
 }
 
@@ -124,7 +125,7 @@ impl Bench {
         self.give(Input::Say { link, command });
     }
 
-    /// Ends the turn that was asked for first.
+    /// Ends the turn that was invoked first.
     fn answer(&mut self) -> Asked {
         let invoke = self.asked.remove(0);
         let events = vec![AgentEvent::Acked, AgentEvent::Done { stop: StopReason::EndTurn, usage: None }];
@@ -138,7 +139,7 @@ impl Bench {
         self.asked.iter().filter(|invoke| invoke.key.tenant.as_str() == tenant).count()
     }
 
-    /// What is held after everything has ended and every link has left.
+    /// Disconnects all links and returns what is still held after everything has ended.
     fn held_when_quiet(&mut self) -> ([u64; 4], u64) {
         for link in [EVE, ANN] {
             self.give(Input::Disconnect { link });
@@ -301,7 +302,7 @@ fn subscriptions_over_the_share_are_refused() {
     assert_eq!(bench.held_when_quiet(), ([0; 4], 0));
 }
 
-/// Says, answers, cancels, closes and opens in random order on a node with few places, and then lets everything end.
+/// Runs random inputs, answers, cancels and closes on a node with few permits, and then lets everything end.
 #[test]
 fn random_loads_return_to_zero() {
     for number in 0..40 {

@@ -1,4 +1,4 @@
-//! What need not be written, or said, by itself: it goes with what comes next.
+//! Facts and messages that need no write or message of their own and are combined with the next.
 #[path = "../scene/scene.rs"]
 mod scene;
 
@@ -20,18 +20,18 @@ use turnway_core::time::{Millis, Mono, Now};
 const OWNER: NodeId = NodeId(1);
 const EDGE: NodeId = NodeId(2);
 
-/// An owner and its store, which answers at once; somebody listens at the edge.
+/// An owner and its store, which answers at once, with a subscriber at the edge node.
 struct Owner {
     board: Switchboard,
     shelf: Shelf,
     now: Now,
-    /// What it told the edge.
+    /// Messages sent to the edge node.
     told: Vec<Words>,
-    /// What it asked its agent.
+    /// Invocations of the agent.
     asked: Vec<Invoke>,
     /// The facts of each append.
     appends: Vec<Vec<Fact>>,
-    /// What it handed its agent on the way.
+    /// Steers sent to the agent.
     steers: Vec<Steer>,
 }
 
@@ -40,21 +40,21 @@ fn key() -> SessionKey {
 }
 
 impl Owner {
-    /// Its first turn has begun, and somebody listens at the edge.
+    /// Creates an owner with a started turn and a subscriber.
     fn with_a_turn() -> Self {
         let mut owner = Self::unfollowed();
         owner.listen();
         owner
     }
 
-    /// Its first turn has begun, and nobody listens.
+    /// Creates an owner with a started turn and no subscriber.
     fn unfollowed() -> Self {
         let mut owner = Self::new(AgentPolicy::default());
         owner.take(Seen::default());
         owner
     }
 
-    /// It owns nothing, and there is a session with something in it.
+    /// Creates a node that owns nothing, and a session with one input.
     fn new(policy: AgentPolicy) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let (told, asked, appends, steers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -66,14 +66,14 @@ impl Owner {
         owner
     }
 
-    /// It takes the session, and its first turn begins.
+    /// Lets the node claim the session and start its first turn.
     fn take(&mut self, free: Seen) {
         self.give(Input::Peer { from: EDGE, words: Words::Adopt { key: key(), free } });
         assert_eq!(self.asked.len(), 1);
         self.appends.clear();
     }
 
-    /// It was the edge's, with somebody there, until that died.
+    /// Creates an owner that took the session over from the edge node, which had a subscriber and died.
     fn heir() -> Self {
         let mut owner = Self::new(AgentPolicy::default());
         let holder = Holder { node: EDGE, life: Life(1) };
@@ -85,13 +85,13 @@ impl Owner {
         owner
     }
 
-    /// The store knows that somebody listens at the edge.
+    /// Registers the edge node as a subscriber in the store.
     fn register_edge(&mut self) {
         let reply = self.shelf.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: Stamp(1) });
         assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
     }
 
-    /// Somebody listens at the edge.
+    /// Subscribes the edge node.
     fn listen(&mut self) {
         self.register_edge();
         self.give(Input::Peer { from: EDGE, words: Words::Hello { key: key(), stamp: Stamp(1) } });
@@ -108,7 +108,7 @@ impl Owner {
         self.settle();
     }
 
-    /// Until it wants nothing more.
+    /// Handles outputs until there are none.
     fn settle(&mut self) {
         while let Some(output) = self.board.poll_output() {
             match output {
@@ -130,7 +130,7 @@ impl Owner {
         }
     }
 
-    /// The agent of the last turn reports.
+    /// Reports events of the last turn's agent.
     fn report(&mut self, events: Vec<AgentEvent>) {
         let Invoke { key, run_id, attempt, epoch, .. } = self.asked.last().expect("a turn").clone();
         self.give(Input::Agent { key, run_id, attempt, epoch, events });
@@ -140,7 +140,7 @@ impl Owner {
         self.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
     }
 
-    /// The edge has accepted it, and rings.
+    /// Accepts an input at the edge node and offers it to the owner.
     fn ring(&mut self, input: &Arc<Said>) {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key(), input)) else {
             panic!("it is not accepted");
@@ -150,7 +150,8 @@ impl Owner {
         self.give(Input::Peer { from: EDGE, words });
     }
 
-    /// Since this was last asked: whether the edge was told that an input is taken, and that its turn has begun.
+    /// Returns whether, since the last call, the edge node was told that an input is taken, and that its turn
+    /// has begun.
     fn told_of(&mut self, input: &Said) -> (bool, bool) {
         let told = std::mem::take(&mut self.told);
         let is_taken =
@@ -208,7 +209,8 @@ fn a_receipt_of_a_turn_that_nobody_follows_waits_as_long_as_text() {
     assert!(facts.iter().all(is_receipt), "{facts:?}");
 }
 
-/// What steers a turn goes out when it is known to have begun.
+/// Writes the acknowledgement soon when a steer waits for it: a steer is sent once the turn is known to have
+/// begun.
 ///
 /// Covers: SR-A11, ST-7.
 #[test]
@@ -224,7 +226,7 @@ fn a_receipt_that_something_waits_for_is_written_soon() {
     assert_eq!(steer.message_id.as_str(), "m2");
 }
 
-/// Who had the session is among those who listen, and most likely dead.
+/// Does not count the previous owner, most likely dead, as a subscriber to hurry for.
 ///
 /// Covers: SR-A11.
 #[test]
@@ -233,7 +235,7 @@ fn a_receipt_does_not_hurry_for_the_node_that_had_the_session() {
     owner.report(vec![AgentEvent::Acked]);
     owner.wait(limits::FACT_WAIT_UNFOLLOWED - Duration::from_millis(1));
     assert!(owner.appends.is_empty(), "{:?}", owner.appends);
-    // It has only slept.
+    // The previous owner was only suspended.
     owner.give(Input::Peer { from: EDGE, words: Words::Hello { key: key(), stamp: Stamp(2) } });
     owner.wait(Duration::from_millis(1));
     assert_eq!(owner.appends.len(), 1);
@@ -270,7 +272,7 @@ fn a_turn_that_begins_at_once_needs_no_other_word_that_it_is_taken() {
     owner.told.clear();
     owner.ring(&next);
     assert_eq!(owner.told_of(&next), (false, true));
-    // That fact may be lost: then it is rung again.
+    // The fact may be lost; then the input is offered again.
     owner.ring(&next);
     assert_eq!(owner.told_of(&next), (true, false));
     owner.ring(&later);

@@ -1,5 +1,5 @@
-//! What a dead node had, taken on by those that live: in how many rounds, and how soon. Time is simulated:
-//! every way to the store takes as long as a test says, and so does every way back.
+//! Takeover of a dead node's sessions: number of rounds and duration in simulated time, in which every
+//! message to and from the store takes a configured time.
 #[path = "../scene/scene.rs"]
 mod scene;
 
@@ -15,19 +15,19 @@ use turnway_core::store::{Op, Reply, Shelf, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
 const MILLI: Duration = Duration::from_millis(1);
-/// Sessions with an open turn.
+/// Number of sessions with an open turn.
 const SESSIONS: usize = 10_000;
-/// How long it may take from the moment in which the death is believed.
+/// Maximum duration, counted from the moment when the death is detected.
 const WITHIN: Duration = Duration::from_secs(2);
 const DEAD: Holder = Holder { node: NodeId(99), life: Life(99) };
 
-/// What is on its way.
+/// A message in flight.
 enum Mail {
     Asked(usize, Op),
     Given(usize, Input),
 }
 
-/// Nodes, and what they asked of the store since it was last looked at.
+/// Nodes, and counts of their store operations.
 struct Fleet {
     boards: Vec<Option<Switchboard>>,
     shelf: Shelf,
@@ -37,12 +37,12 @@ struct Fleet {
     sweeps: usize,
     claims: usize,
     held: usize,
-    /// Claims without an answer, of each node; and the most there were.
+    /// Unanswered claims of each node, and their maximum.
     under_way: Vec<usize>,
     most: usize,
-    /// How long whatever is said is on its way.
+    /// Delay of every message.
     way: Duration,
-    /// Whether answers to claims are lost now and then.
+    /// True if some answers to claims are lost.
     lossy: bool,
 }
 
@@ -73,7 +73,7 @@ impl Fleet {
         }
     }
 
-    /// A node that is about to die holds sessions, and each has a turn to do.
+    /// Gives sessions with one input each to a node that is about to die.
     fn doomed(&mut self, sessions: usize) {
         let (ttl, sent) = (limits::LEASE, self.now.mono);
         self.shelf.apply(self.now, &Op::Renew { holder: DEAD, ttl, fresh: true, sent });
@@ -139,7 +139,7 @@ impl Fleet {
         }
     }
 
-    /// Lets time pass, until something is so or it is over.
+    /// Advances time until a condition holds or the time is over.
     fn pass(&mut self, wait: Duration, until: impl Fn(&Self) -> bool) {
         let end = self.now.mono + wait;
         while !until(self) {
@@ -166,7 +166,7 @@ impl Fleet {
         held.filter(|holder| holder.node != DEAD.node && by.is_none_or(|by| by == holder.node)).count()
     }
 
-    /// From the first claim until nothing is the dead one's.
+    /// Returns the time from the first claim until the dead node owns no session.
     fn take(&mut self, sessions: usize) -> Duration {
         self.pass(Duration::from_secs(20), |fleet| fleet.claims > 0);
         let begin = self.now.mono;
@@ -193,11 +193,11 @@ fn ten_thousand_sessions_of_a_dead_node_are_taken_on_page_after_page() {
     fleet.tell("10,000 sessions, one node", took);
     assert!(took < WITHIN, "{took:?}");
     let page = limits::SWEEP_SESSIONS_MAX as usize;
-    // Some few looks before the death is believed; after that each page is a full one.
+    // A few sweeps before the death is detected; after that each page is a full one.
     assert!(fleet.sweeps <= 2 * SESSIONS / page + 20, "{} sweeps", fleet.sweeps);
     assert_eq!((fleet.claims, fleet.held), (SESSIONS, 0));
     assert!(fleet.most <= page, "{} claims at a time", fleet.most);
-    // A lease of 3 s, the pause between two looks where nothing is wrong, and the second look.
+    // A lease of 3 s, the pause between two sweeps in normal operation, and the second sweep.
     assert!(fleet.now.mono - died < Duration::from_secs(8) + WITHIN, "{:?}", fleet.now.mono - died);
 }
 
@@ -205,7 +205,7 @@ fn ten_thousand_sessions_of_a_dead_node_are_taken_on_page_after_page() {
 #[test]
 fn nodes_that_are_at_it_at_the_same_time_share() {
     let mut fleet = Fleet::new(3);
-    // Slow enough that the others come before the first is done.
+    // Slow enough that the other nodes start before the first is done.
     fleet.way = 10 * MILLI;
     fleet.doomed(SESSIONS);
     let took = fleet.take(SESSIONS);
@@ -213,7 +213,8 @@ fn nodes_that_are_at_it_at_the_same_time_share() {
     let each: Vec<usize> = (1..=3).map(|node| fleet.owned(Some(NodeId(node)))).collect();
     eprintln!("each took {each:?}");
     assert!(took < WITHIN, "{took:?}");
-    // They meet by losing claims to each other: those two who come later a page each, and few after that.
+    // The nodes notice each other by lost claims: about a page each for the two later ones, and few after
+    // that.
     let pages = 2 * limits::SWEEP_SESSIONS_MAX as usize;
     assert!(fleet.held <= pages + SESSIONS / 50, "{} claims came too late", fleet.held);
 }
@@ -226,7 +227,7 @@ fn lost_answers_and_a_death_among_those_at_it_hold_nothing_up() {
     fleet.doomed(SESSIONS);
     fleet.pass(Duration::from_secs(20), |fleet| fleet.owned(None) > SESSIONS / 2);
     let begin = fleet.now.mono;
-    // What it has taken is taken from it in turn.
+    // Its claimed sessions must be taken over in turn.
     fleet.boards[0] = None;
     fleet.pass(Duration::from_secs(60), |fleet| {
         fleet.owned(None) == SESSIONS && fleet.owned(Some(NodeId(1))) == 0
@@ -237,7 +238,7 @@ fn lost_answers_and_a_death_among_those_at_it_hold_nothing_up() {
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
-/// Where nobody died there is one look now and then, whatever there is.
+/// Sweeps at a fixed interval without deaths, whatever the number of sessions.
 #[test]
 fn where_nothing_is_lost_a_sweep_is_one_look_now_and_then() {
     let mut counts = Vec::new();

@@ -1,5 +1,5 @@
-//! A node that leaves hands what is left to do to a node of its choice: the session has an owner at each moment, and
-//! whatever is lost of what the two say, somebody goes on with it.
+//! Transfer of a session from a leaving node to another: the session has one owner at each moment, and some
+//! node continues it whichever message is lost.
 #[path = "../scene/scene.rs"]
 mod scene;
 
@@ -16,11 +16,11 @@ use turnway_core::protocol::entry::Fact;
 use turnway_core::store::{Reply, Shelf};
 use turnway_core::time::{Millis, Mono, Now};
 
-/// Who leaves; the other one stays.
+/// Index of the leaving node; the other one stays.
 const LEAVES: usize = 0;
 const STAYS: usize = 1;
 
-/// What nodes say of a hand-over: what a test may lose.
+/// Message of the transfer that a test loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
     Nothing,
@@ -29,14 +29,14 @@ enum Lost {
     Word,
 }
 
-/// Two nodes on one store that answers at once.
+/// Two nodes on one store, which answers at once.
 struct Two {
     boards: Vec<Switchboard>,
     shelf: Shelf,
     now: Now,
     lost: Lost,
     words: VecDeque<(NodeId, NodeId, Words)>,
-    /// Attempts ordered, by which node.
+    /// Invoked runs, with the index of the invoking node.
     orders: Vec<(usize, RunId)>,
     ops: Vec<&'static str>,
     gone: bool,
@@ -51,7 +51,7 @@ fn node(at: usize) -> NodeId {
 }
 
 impl Two {
-    /// One of two turns has begun at the node that leaves, and the other waits there.
+    /// Starts one of two turns at the leaving node, with the other one queued there.
     fn with_two_turns(lost: Lost) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let (words, orders, ops) = (VecDeque::new(), Vec::new(), Vec::new());
@@ -68,7 +68,7 @@ impl Two {
             let reply = two.shelf.apply(two.now, &accept(&key(), &input(&key(), name)));
             assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
         }
-        // By which it knows of the other one, too.
+        // The hand-off also makes the other node known.
         let adopt = Words::Adopt { key: key(), free: Seen::default() };
         two.give(LEAVES, Input::Peer { from: node(STAYS), words: adopt });
         assert_eq!(two.orders.len(), 1, "one turn has begun");
@@ -77,7 +77,7 @@ impl Two {
         two
     }
 
-    /// The turn that has begun ends.
+    /// Ends the running turn.
     fn end_turn(&mut self) {
         let (_, run_id) = self.orders[0].clone();
         let epoch = self.shelf.session(&key()).expect("a session").token.epoch;
@@ -90,7 +90,7 @@ impl Two {
         self.settle();
     }
 
-    /// Time passes for both.
+    /// Advances time for both nodes.
     fn wait(&mut self, time: Duration) {
         self.now = Now { mono: self.now.mono + time, store: self.now.store.after(time) };
         for board in &mut self.boards {
@@ -99,7 +99,7 @@ impl Two {
         self.settle();
     }
 
-    /// Until nobody wants anything more.
+    /// Handles outputs and messages until there are none.
     fn settle(&mut self) {
         loop {
             let mut still = true;
@@ -148,7 +148,8 @@ impl Two {
         self.shelf.session(&key()).and_then(|slot| slot.holder).map(|holder| holder.node)
     }
 
-    /// The second turn has begun at the other node, under a later epoch, and whoever leaves has left.
+    /// Asserts that the second turn has started at the other node under a later epoch, and that the leaving
+    /// node has left.
     fn went_on(&self, before: Epoch) {
         assert_eq!(
             self.orders.get(1..),
@@ -163,7 +164,7 @@ impl Two {
     }
 }
 
-/// With work left, a session goes from owner to owner in one step of the store.
+/// Moves a session with queued work from owner to owner in one store operation.
 ///
 /// Covers: G9, I9.
 #[test]
@@ -177,7 +178,7 @@ fn what_is_left_to_do_is_handed_to_another_node() {
     assert_eq!(two.boards[LEAVES].stats(two.now).transferred, 1);
 }
 
-/// Nobody answers: it is released, and offered.
+/// Releases and offers the session when the reservation is not answered.
 ///
 /// Covers: G9, I9.
 #[test]
@@ -188,13 +189,13 @@ fn a_session_that_nobody_reserves_is_released() {
         two.end_turn();
         assert_eq!(two.owner(), Some(node(LEAVES)), "{lost:?}: it waits for an answer");
         two.wait(limits::RESERVE_WITHIN);
-        // Who has reserved it claims it as offered, and anybody else would.
+        // The node that reserved the session claims it as offered, as any other node could.
         two.went_on(before);
         assert!(two.ops.contains(&"release") && !two.ops.contains(&"transfer"), "{lost:?}: {:?}", two.ops);
     }
 }
 
-/// The new owner is not told: it looks by itself.
+/// Loses the notice to the new owner, which then reads the ownership by itself.
 ///
 /// Covers: G9, I9.
 #[test]
@@ -207,7 +208,7 @@ fn who_has_reserved_a_session_finds_out_that_it_owns_it() {
     two.went_on(before);
 }
 
-/// An answer that comes when the session is released already, and one that names another node, change nothing.
+/// Ignores an answer that arrives after the release, and one that names another node.
 ///
 /// Covers: G1, I1.
 #[test]

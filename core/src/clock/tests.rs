@@ -1,4 +1,4 @@
-//! The rules of the time line, one by one, then by chance.
+//! Rules of the node's wall time, one by one, then under random clocks.
 use super::*;
 use crate::rng::Rng;
 
@@ -9,18 +9,18 @@ fn mono(ms: u64) -> Mono {
     Mono(Duration::from_millis(ms))
 }
 
-/// A clock that is ahead by `off` milliseconds, read exactly at a moment.
+/// Returns an exact reading of a clock that is ahead by `off` milliseconds.
 fn reads(at: u64, off: i64) -> Reading {
     let time = Millis((DAWN + at).saturating_add_signed(off));
     Reading { time, after: mono(at), before: mono(at) }
 }
 
-/// How far the time is ahead of the truth, in milliseconds.
+/// Returns how far the node's time is ahead of the true time, in milliseconds.
 fn off(clock: &WallClock, at: u64) -> i64 {
     clock.at(mono(at)).0.cast_signed() - (DAWN + at).cast_signed()
 }
 
-/// Reads once a second from `from` to `to`; the last change.
+/// Reads the clock once a second from `from` to `to`; returns the last event.
 fn watch(clock: &mut WallClock, from: u64, to: u64, off: i64) -> Option<Change> {
     let mut last = None;
     for at in (from..=to).step_by(1000) {
@@ -59,7 +59,7 @@ fn step_that_comes_and_goes_is_never_believed() {
         watch(&mut clock, at + 29_000, at + 30_000, 0);
     }
     assert_eq!((off(&clock, 800_000), clock.steps()), (0, 0));
-    // Nor is a clock that jumps about.
+    // A clock that jumps about is not accepted either.
     for at in (801_000..900_000).step_by(1000) {
         clock.observe(reads(at, DAY + (at as i64 / 1000 % 7) * 3_600_000));
     }
@@ -97,7 +97,7 @@ fn reading_within_its_uncertainty_corrects_nothing() {
     let before = clock.line();
     let late = Reading { time: Millis(DAWN + 1000), after: mono(900), before: mono(1300) };
     assert_eq!((clock.observe(late), clock.line()), (None, before));
-    // Answered after 300 ms, and 200 ms off at the least.
+    // The clock answered after 300 ms, and is off by at least 200 ms.
     let off_by = Reading { time: Millis(DAWN + 2500), after: mono(2000), before: mono(2300) };
     clock.observe(off_by);
     assert_eq!(off(&clock, 10_000), 200);
@@ -125,8 +125,9 @@ fn extreme_readings_do_not_overflow() {
     clock.at(Mono(Duration::MAX));
 }
 
-/// Clocks that drift, step and glitch by chance: the time goes back only where a step was believed, is never
-/// further off than a step from what was last believed, and comes to the truth once the clock is right for long.
+/// Random clocks that drift, step and glitch: the time goes back only where a step was accepted, is never further off
+/// than a step from the last accepted time, and converges to the true time once the clock has been right for long
+/// enough.
 #[test]
 fn time_holds_its_laws_by_chance() {
     for number in 0..300 {

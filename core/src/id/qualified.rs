@@ -1,14 +1,14 @@
-//! Names that are unique over tenants: the forms in which sessions, runs and actions are written to agents, tool runners
-//! and plugins, which serve all tenants at once. Clients and stores know the bare forms only.
+//! Names that are unique over tenants: the forms of sessions, runs and actions that are sent to agents, tool runners
+//! and plugins, which serve all tenants at once. Clients and stores use the bare forms only.
 use super::{BadName, EventId, RunId, SessionId, SessionKey, TenantId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Stands between a tenant and the rest of a name. No tenant id, session id or run id may contain it, so a bare name of
-/// one tenant can never be read as a qualified name of another.
+/// Separates a tenant from the rest of a name. No tenant id, session id or run id may contain this character, so a
+/// bare name of one tenant can never be read as a qualified name of another.
 const SEPARATOR: char = '~';
-/// Stands between a session and an action of it, as between a session and a run of it.
+/// Separates a session from one of its actions, as in run ids.
 const DOT: char = '.';
 
 /// A session's qualified name: `SESSION` in the tenant `default`, `TENANT~SESSION` in every other.
@@ -25,11 +25,11 @@ pub struct QualifiedRun {
     pub run_id: RunId,
 }
 
-/// An action (or its process), with its session where the name tells it. The qualified name is the id alone in the
+/// An action (or its process), with its session if the name contains one. The qualified name is the id alone in the
 /// tenant `default`, `TENANT~SESSION.ID` in every other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QualifiedAction {
-    /// The session, if it was named: the bare form names none.
+    /// The session, if the name contains one; the bare form does not.
     pub session: Option<SessionKey>,
     /// The bare id.
     pub id: EventId,
@@ -39,14 +39,14 @@ pub struct QualifiedAction {
 fn split<'a>(text: &'a str, kind: &'static str) -> Result<(Option<TenantId>, &'a str), BadName> {
     let Some((tenant, rest)) = text.split_once(SEPARATOR) else { return Ok((None, text)) };
     let tenant = TenantId::parse(tenant).map_err(|_| BadName { kind })?;
-    // Each name has one qualified form: that of the default tenant has no tenant in it.
+    // Each name has exactly one qualified form: the form of the default tenant contains no tenant.
     if tenant.is_default() { Err(BadName { kind }) } else { Ok((Some(tenant), rest)) }
 }
 
 // === impl QualifiedSession ===
 
 impl QualifiedSession {
-    /// Reads a qualified name.
+    /// Parses a qualified name.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let (tenant, session) = split(text, "session_id")?;
         let tenant = tenant.unwrap_or_else(TenantId::default_tenant);
@@ -80,7 +80,7 @@ impl QualifiedRun {
         Self { tenant: key.tenant.clone(), run_id: run_id.clone() }
     }
 
-    /// Reads either form; the bare form names no tenant.
+    /// Parses either form; the bare form names no tenant.
     pub fn parse(text: &str) -> Result<(Option<TenantId>, RunId), BadName> {
         let (tenant, run_id) = split(text, "run_id")?;
         Ok((tenant, RunId::parse(run_id)?))
@@ -117,7 +117,7 @@ impl QualifiedAction {
         Self { session: Some(key.clone()), id }
     }
 
-    /// Reads either form; the bare form names no session.
+    /// Parses either form; the bare form names no session.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let kind = "action_id";
         let (tenant, rest) = split(text, kind)?;
@@ -130,7 +130,7 @@ impl QualifiedAction {
         Ok(Self { session: Some(SessionKey { tenant, session }), id })
     }
 
-    /// Returns whether the name may be of an action of this session: it names this session or none.
+    /// Returns whether the name may belong to an action of this session: the name contains this session or none.
     pub fn is_of(&self, key: &SessionKey) -> bool {
         self.session.as_ref().is_none_or(|session| session == key)
     }
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// A bare id can hold no separator, so no session of one tenant can pass for a session of another.
+    /// A bare id cannot contain the separator, so no session of one tenant can pass for a session of another.
     #[test]
     fn names_that_could_be_confused_are_refused() {
         for bad in ["", "~s1", "acme~", "default~s1", "a~b~c", "a b~s1", "acme~s.1"] {

@@ -1,7 +1,5 @@
-//! Actions: what an agent wants done besides answering, who does it, and what comes of it (protocol.md §1.6, §1.7).
-//!
-//! An action's name is the id of the fact that it was asked for (EV-C3). The fact is durable before any runner hears of
-//! it, and the same action is never asked for twice, whoever repeats what.
+//! Actions: requests of an agent for a tool or a statement, their execution by tool runners, and their results
+//! (protocol.md §1.6, §1.7). The session machine, the runner machines and the wire use these types.
 mod context;
 
 pub use context::{ActionsContext, EndedAction, OpenAction, OpenState};
@@ -16,42 +14,38 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The tool whose action is open as long as the process that it starts.
+/// The tool whose action stays open while the process that it starts runs.
 pub const SPAWN: &str = "process.spawn";
-/// Tools that end such a process: it was cancelled, and did not end by itself.
+/// Tools that end such a process; the process then counts as cancelled.
 pub const ENDING: [&str; 2] = ["process.kill", "process.signal"];
 
-/// What an agent asks for during its run.
+/// A request of an agent for an action during its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionWish {
-    /// Its own name for it: asked for again in the same run, it is the same action (EV-N5).
+    /// The agent's own name for the action: a request with the same name in the same run is the same action (EV-N5).
     pub name: Option<SaidId>,
-    /// What.
     pub what: Doing,
-    /// How long it may take; none: as is usual.
+    /// The action's time limit; `None`: the default.
     pub timeout: Option<Duration>,
 }
 
-/// An agent's next step (EV-E3).
+/// The content of an action (EV-E3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", try_from = "DoingBody")]
 pub enum Doing {
-    /// It tells something; nobody has to do anything.
+    /// A statement that needs no execution.
     Say {
-        /// What.
         text: Private<String>,
     },
-    /// A tool is to be run.
+    /// A call of a tool.
     ToolCall {
-        /// Which.
         tool: ToolName,
-        /// With what.
         args: Json,
     },
 }
 
-/// A [`Doing`] as it is written: serde reads an enum whose tag stands beside its fields only by way of a form that has no
-/// place for every number.
+/// The stored form of a [`Doing`]. serde reads an internally tagged enum only through a buffered form that cannot
+/// hold every number.
 #[derive(Deserialize)]
 struct DoingBody {
     #[serde(rename = "type")]
@@ -64,7 +58,7 @@ struct DoingBody {
     args: Option<Json>,
 }
 
-/// An [`ActionAsked`] as it is written, for the same reason.
+/// The stored form of an [`ActionAsked`], for the same reason.
 #[derive(Deserialize)]
 struct AskedBody {
     action_id: EventId,
@@ -86,245 +80,210 @@ struct AskedBody {
     mark: Option<Mark>,
 }
 
-/// An agent has asked: `agent.action`.
+/// The fact that an agent has requested an action: `agent.action`.
+///
+/// The id of this fact is the action's id (EV-C3). The fact is durable before any runner is asked, and a repeated
+/// request never starts the same action twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "AskedBody")]
 pub struct ActionAsked {
-    /// The action: the id of this fact.
+    /// The id of this fact.
     pub action_id: EventId,
-    /// What the agent calls it.
+    /// The agent's own name for the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SaidId>,
-    /// Who asks.
     pub agent_id: AgentId,
-    /// In which attempt.
     pub attempt: u32,
-    /// What.
     #[serde(flatten)]
     pub what: Doing,
-    /// When it is over at the latest, where anything is to be done.
+    /// The time at which the action has ended at the latest, if it needs execution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<Millis>,
-    /// How far the attempt is recorded with it, where that can be said.
+    /// The attempt's recorded position including this fact, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Mark>,
 }
 
-/// A runner has begun: `tool.invoke`.
+/// The fact that a runner has started an action: `tool.invoke`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolInvoked {
-    /// Which action.
     pub action_id: EventId,
-    /// Which tool.
     pub tool: ToolName,
-    /// With what.
     pub args: Json,
-    /// Who does it.
     pub runner_id: RunnerId,
 }
 
-/// An action is over: `tool.result`. The first is the only one.
+/// The fact that an action has ended: `tool.result`. Only the first one of an action counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolEnded {
-    /// Which action.
     pub action_id: EventId,
-    /// What the agent calls it.
+    /// The agent's own name for the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SaidId>,
-    /// Which tool.
     pub tool: ToolName,
-    /// Whether it worked.
     pub ok: bool,
-    /// What came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Why it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolError>,
 }
 
-/// Why a tool did not do what it should: the runner's own code, or one of [`crate::session::Actions`]'s.
+/// The error of a tool: the runner's own code, or one of [`crate::session::Actions`]'s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolError {
-    /// Why, for programs.
+    /// A stable code, for programs.
     pub code: String,
-    /// Why, for people.
+    /// A description, for people.
     pub message: Private<String>,
 }
 
-/// What a process does: `process.spawned`, `process.progress`, `process.exited`, `process.canceled`.
+/// A fact about a process: `process.spawned`, `process.progress`, `process.exited`, `process.canceled`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessTold {
-    /// Which action.
     pub action_id: EventId,
-    /// Which process: named after its action, so that a repeat starts no second one (EV-N6).
+    /// The process, named after its action, so that a repeated request starts no second process (EV-N6).
     pub process_id: EventId,
-    /// As its system calls it.
+    /// The operating system's process id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u64>,
-    /// It is not known how it ended: its runner is gone.
+    /// True if the exit status is unknown because the runner is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub abnormal_exit: bool,
-    /// What its runner says of it.
+    /// Data from the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Json>,
 }
 
-/// Something of the machine that an action runs on, as its runner tells it: `system.event` (EV-E7).
+/// A fact about the machine that an action runs on, as reported by its runner: `system.event` (EV-E7).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SystemTold {
-    /// An action of the session that runs there.
+    /// An action of the session that runs on that machine.
     pub action_id: EventId,
-    /// Who tells it.
     pub runner_id: RunnerId,
-    /// The runner's word for it, such as `battery.low`.
+    /// The runner's name for the event, such as `battery.low`.
     pub name: SystemName,
-    /// What the runner says to it.
+    /// Data from the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Json>,
 }
 
-/// A piece of what an action's process prints: shown while it runs, and in no log.
+/// A chunk of output of an action's process: shown live, and never logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Printed {
-    /// Which action.
     pub action_id: EventId,
-    /// Where.
     pub stream: Stream,
-    /// Which byte of that stream is its first.
+    /// Position of the chunk's first byte in that stream.
     pub offset: u64,
-    /// At most [`crate::limits::CHUNK_BYTES_MAX`] bytes, as `encoding` has them.
+    /// At most [`crate::limits::CHUNK_BYTES_MAX`] bytes, in `encoding`.
     pub data: Private<Arc<str>>,
-    /// How they are written.
     pub encoding: Encoding,
-    /// Something before it was left out.
+    /// True if output before this chunk was left out.
     pub truncated: bool,
 }
 
-/// Which of a process's two.
+/// An output stream of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
-    /// What it answers.
     Stdout,
-    /// What it tells of itself.
     Stderr,
 }
 
-/// How bytes are written.
+/// An encoding of output bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
-    /// As they are: they are a text.
     Utf8,
-    /// They are not: RFC 4648 §4.
+    /// Base64 (RFC 4648 §4), for bytes that are not UTF-8.
     Base64,
 }
 
-/// What a session wants of tool runners. None leaves the process before the fact that justifies it is durable.
+/// An order of a session to tool runners. It leaves the process only after the fact that justifies it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOrder {
-    /// Do this.
     Execute(Box<Execute>),
-    /// It is over for the gateway: stop it.
+    /// Stop the action: it has ended for the gateway.
     Signal {
-        /// Which action.
         action_id: EventId,
-        /// How, as systems call it.
+        /// The POSIX name of the signal.
         signal: &'static str,
-        /// Who does it, where that is known.
+        /// The runner of the action, if known.
         runner: Option<RunnerId>,
     },
-    /// What has become of this? An earlier owner has asked for it.
+    /// Ask for the state of an action that an earlier owner has requested.
     Query {
-        /// Whose session.
         key: SessionKey,
-        /// Which action.
         action_id: EventId,
-        /// Which tool.
         tool: ToolName,
-        /// Who does it, where that is known.
+        /// The runner of the action, if known.
         runner: Option<RunnerId>,
-        /// When it is over at the latest.
+        /// The time at which the action has ended at the latest.
         deadline: Millis,
     },
 }
 
-/// What a runner is asked to do.
+/// An order to execute a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Execute {
-    /// Whose session.
     pub key: SessionKey,
-    /// In which run.
     pub run_id: RunId,
-    /// Which action.
     pub action_id: EventId,
-    /// Which tool.
     pub tool: ToolName,
-    /// With what, as JSON.
+    /// Arguments as JSON.
     pub args: Private<String>,
-    /// When it is over at the latest.
+    /// The time at which the action has ended at the latest.
     pub deadline: Millis,
-    /// Who has to do it: it is about a process that runs there.
+    /// The runner that has to execute it, if the call is about a process there.
     pub runner: Option<RunnerId>,
 }
 
-/// What is heard of an action.
+/// A report about an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolReport {
-    /// A runner has begun.
+    /// A runner has started the action.
     Invoked {
-        /// Which.
         runner: RunnerId,
-        /// Of a process, as its system calls it.
+        /// The operating system's process id, for a process.
         pid: Option<u64>,
     },
-    /// It is on the way.
+    /// The runner's progress data.
     Progress(Json),
-    /// Something of its runner's machine.
+    /// An event of the runner's machine.
     System {
-        /// Which runner.
         runner: RunnerId,
-        /// Its word for it.
+        /// The runner's name for the event.
         name: SystemName,
-        /// What it says to it.
+        /// Data from the runner.
         data: Option<Json>,
     },
-    /// It prints.
+    /// Output of the process.
     Printed(Box<Printed>),
-    /// It is over.
+    /// The action has ended.
     Ended {
-        /// Whether it worked.
         ok: bool,
-        /// What came of it.
         result: Option<Json>,
-        /// Why it did not.
         error: Option<ToolError>,
     },
-    /// Those who could know of it do not.
+    /// No runner that could have the action knows of it.
     Unknown,
-    /// Nobody is there who could do it.
+    /// No runner with the tool is connected.
     NoRunner,
-    /// Whoever does it is gone and has not come back.
+    /// The runner is gone and has not come back.
     Lost,
 }
 
-/// What an agent is told while it runs, of its actions and of what it has subscribed to: a fact, in its place.
+/// A fact that is sent to a running agent, about the agent's actions or of a subscribed type, with its position in
+/// the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct News {
-    /// Which session.
     pub key: SessionKey,
-    /// Which run.
     pub run_id: RunId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Whom.
+    /// The receiving agent.
     pub agent_id: AgentId,
-    /// Where the fact stands.
     pub seq: Seq,
-    /// By which ownership.
+    /// The ownership that recorded the fact.
     pub epoch: Epoch,
-    /// What.
     pub entry: Arc<Entry>,
 }
 
@@ -355,7 +314,7 @@ impl TryFrom<AskedBody> for ActionAsked {
 }
 
 impl Doing {
-    /// Bytes of what the agent says in it, as a fact weighs them.
+    /// Returns the size of the agent's content in it, in bytes, as a fact counts it.
     pub fn weight(&self) -> usize {
         match self {
             Self::Say { text } => text.reveal().len(),
@@ -367,7 +326,7 @@ impl Doing {
 // === impl Stream ===
 
 impl Stream {
-    /// As the protocol writes it.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -379,7 +338,7 @@ impl Stream {
 // === impl Encoding ===
 
 impl Encoding {
-    /// As the protocol writes it.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utf8 => "utf8",
@@ -391,7 +350,7 @@ impl Encoding {
 // === impl ToolError ===
 
 impl ToolError {
-    /// One of the gateway's own.
+    /// Creates an error of the gateway itself.
     pub fn of(code: &str, message: &str) -> Self {
         Self { code: code.to_owned(), message: Private(message.to_owned()) }
     }

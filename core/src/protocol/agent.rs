@@ -1,4 +1,5 @@
-//! What an agent is told, what it may report, and what is known of it beforehand.
+//! Orders to agents, the events that agents report, and the policies of agents. Agent connections and sessions use
+//! them.
 use crate::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionKey, TenantId, UserId};
 use crate::limits;
 use crate::private::Private;
@@ -15,52 +16,52 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What becomes of a turn whose owner was lost in its middle (ownership.md §2.6).
+/// The treatment of a turn whose owner was lost while the turn ran (ownership.md §2.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnOwnerLoss {
-    /// Run it again: the agent is safe to repeat.
+    /// Run the turn again: the agent may safely repeat it.
     Retry,
-    /// Run it again only if no text of it was shown.
+    /// Run the turn again only if no text of it was shown.
     #[default]
     RetryIfSilent,
-    /// End it `failed{owner_lost}`.
+    /// End the turn `failed{owner_lost}`.
     Fail,
-    /// Let the same attempt go on: its agent outlives the connection, and says again what was not recorded.
+    /// Resume the same attempt: its agent outlives the connection, and sends again what was not recorded.
     Resume,
 }
 
-/// How far an attempt is recorded, in the words of an agent whose events have names.
+/// The recorded position of an attempt, for an agent whose events have ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The last event of which all is recorded, and all before it.
+    /// The last event that is recorded completely, together with all events before it.
     pub event_id: SaidId,
-    /// Where its text ends: bytes of this attempt's text.
+    /// End of that event's text: bytes of this attempt's text.
     pub text_bytes: u64,
 }
 
-/// What is known of one agent before it is asked: its waits and its abilities.
+/// The policy for one agent: its timeouts and its abilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPolicy {
-    /// What becomes of its turns when their owner is lost.
+    /// The treatment of the agent's turns when their owner is lost.
     pub on_owner_loss: OnOwnerLoss,
-    /// From the order to INPUT_ACK.
+    /// Longest wait from the order to INPUT_ACK.
     pub input_ack: Duration,
-    /// Between two signs of life.
+    /// Longest wait between two signs of life.
     pub silence: Duration,
-    /// The whole run.
+    /// Longest duration of a run.
     pub run: Duration,
-    /// From CANCEL to CANCEL_ACK.
+    /// Longest wait from CANCEL to CANCEL_ACK.
     pub cancel_ack: Duration,
-    /// It takes further inputs while it runs.
+    /// True if the agent takes further inputs while it runs.
     pub steer: bool,
-    /// From its asking for a handover until that is rejected if nobody has decided.
+    /// Time from the agent's request for a handover until the handover is rejected for want of a decision.
     pub handover: Duration,
-    /// It runs inside this process, so its attempts take no place among those of agents outside.
+    /// True if the agent runs inside this process; its attempts then need no permit.
     pub is_local: bool,
-    /// Facts it is told of while it runs, besides those about its own actions (EV-G1).
+    /// Types of facts that the agent is sent while it runs, besides facts about its own actions (EV-G1).
     pub events: Arc<[Pattern]>,
-    /// It is a member of every new session whose members nobody has named.
+    /// True if the agent becomes a member of every new session that is created without a list of members.
     pub joins: bool,
 }
 
@@ -81,23 +82,22 @@ impl Default for AgentPolicy {
     }
 }
 
-/// The agents a node knows. The same on every node of a fleet.
+/// The agents that a node knows; the same on every node of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// By id.
     pub agents: BTreeMap<AgentId, AgentPolicy>,
-    /// Who answers where nobody is addressed.
+    /// The agent that answers inputs which address no agent, in a new session.
     pub default: Option<AgentId>,
 }
 
 impl Directory {
-    /// An agent's policy; the default one for an agent that has left the configuration.
+    /// Returns an agent's policy; the default policy for an agent that is no longer configured.
     pub fn policy(&self, agent: &AgentId) -> AgentPolicy {
         self.agents.get(agent).cloned().unwrap_or_default()
     }
 
-    /// Returns the members of a new session for which nobody has named any: the agent that is to answer (else the
-    /// default one), then those that join by themselves.
+    /// Returns the members of a new session that is created without a list of members: `first` (else the default
+    /// agent), then the agents that join every new session.
     pub fn company(&self, first: Option<&AgentId>) -> Vec<AgentId> {
         let first = first.or(self.default.as_ref());
         let joining = self.agents.iter().filter(|(agent, policy)| policy.joins && Some(*agent) != first);
@@ -106,108 +106,96 @@ impl Directory {
     }
 }
 
-/// One order to an agent. It leaves the process only after the fact that justifies it is durable (G4).
+/// An order to an agent. It leaves the process only after the fact that justifies it is durable (G4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// Answer this.
+    /// Answer an input.
     Invoke(Invoke),
-    /// Stop; report [`AgentEvent::CancelAcked`] once it has.
+    /// Stop the run; report [`AgentEvent::CancelAcked`] afterwards.
     Cancel {
-        /// The tenant of the run's session. Nodes of the release before do not tell it.
+        /// The tenant of the run's session. Nodes of the previous release do not send it.
         #[serde(default = "TenantId::default_tenant", skip_serializing_if = "TenantId::is_default")]
         tenant: TenantId,
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
-        /// The ownership that ordered the attempt: comes back with the report.
+        /// The ownership that ordered the attempt; repeated in the report.
         epoch: Epoch,
     },
-    /// Take this in while you run; report [`AgentEvent::Steered`].
+    /// Take a further input while running; report [`AgentEvent::Steered`].
     Steer(Box<Steer>),
-    /// The run has ended for the gateway: close what is open, report nothing more.
+    /// The run has ended for the gateway: close its connection, report nothing more.
     Drop {
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
     },
-    /// Tell an agent that outlives its connection that nobody is going to ask for the rest of a run that has
-    /// ended. Nothing is reported of it.
+    /// Tell an agent that outlives its connection that no owner will ask for the rest of a run that has ended.
+    /// Nothing is reported about this order.
     Stop {
-        /// The tenant of the run's session. Nodes of the release before do not tell it.
+        /// The tenant of the run's session. Nodes of the previous release do not send it.
         #[serde(default = "TenantId::default_tenant", skip_serializing_if = "TenantId::is_default")]
         tenant: TenantId,
-        /// Whom.
         agent_id: AgentId,
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
-        /// The ownership that ended it.
+        /// The ownership that ended the run.
         epoch: Epoch,
     },
-    /// Something has become of what it has asked for, or has happened that it wants to be told of.
+    /// A fact about one of the agent's actions, or of a type that the agent has subscribed to.
     News(Box<News>),
-    /// Text up to here is checkpointed: read on (at most [`limits::UNSAVED_TEXT_BYTES_MAX`] past it).
+    /// Text up to `upto` is in a checkpoint: read on (at most [`limits::UNSAVED_TEXT_BYTES_MAX`] past it).
     Credit {
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
-        /// Bytes of text.
+        /// Bytes of this attempt's text.
         upto: u64,
     },
 }
 
-/// What an agent is asked to answer.
+/// An input that an agent is asked to answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invoke {
-    /// Which session.
     pub key: SessionKey,
-    /// Which turn; also the idempotency key.
+    /// The turn; also the idempotency key.
     pub run_id: RunId,
-    /// Which attempt at it, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// The ownership it is asked under: agents may refuse a lower one than they have seen.
+    /// The ownership that orders the attempt: agents may refuse a lower one than they have seen.
     pub epoch: Epoch,
-    /// Whom.
     pub agent_id: AgentId,
-    /// Who asks.
     pub user: UserId,
-    /// What.
     pub message: Message,
-    /// What was said before, where the asker keeps the conversation.
+    /// Earlier messages, if the client keeps the conversation.
     pub history: Option<History>,
     /// W3C trace context.
     pub traceparent: Option<String>,
-    /// It was handed this session by another agent, and was not told of it yet (SR-F6).
+    /// Set if another agent has handed the session to this agent and the agent was not told yet (SR-F6).
     pub handover: Option<Box<HandoverContext>>,
-    /// What is under way for it, and what came of what it has asked for (EV-C6).
+    /// The agent's open actions, and the results of its ended ones (EV-C6).
     pub actions: Option<Box<ActionsContext>>,
-    /// What it is told of itself: where plugins have something to tell; no owner has.
+    /// The system prompt, set by plugins only; owners never set it.
     pub system_prompt: Option<Box<Private<String>>>,
-    /// It was asked before, under an ownership that is lost: it is to say what follows this.
+    /// Set if the attempt was ordered under an ownership that was lost: the agent is to send what follows this
+    /// position.
     pub resume: Option<Resume>,
 }
 
-/// From where an attempt goes on.
+/// The position from which an attempt is resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// What is recorded of it; none: nothing, or a part of its first event.
+    /// The recorded position; `None`: nothing is recorded, or only a part of the attempt's first event.
     pub after: Option<Mark>,
-    /// Bytes of its text that are recorded: no less than up to the mark.
+    /// Bytes of the attempt's text that are recorded: no less than up to the mark.
     pub saved: u64,
 }
 
 impl Resume {
-    /// Bytes of text before the first event that is said again.
+    /// Returns the bytes of text before the first event that is sent again.
     pub fn from(&self) -> u64 {
         self.after.as_ref().map_or(0, |mark| mark.text_bytes)
     }
 }
 
-/// Text the answer consists of, or thinking beside it.
+/// The kind of a piece of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TextKind {
@@ -218,97 +206,83 @@ pub enum TextKind {
     Reasoning,
 }
 
-/// Why a run stopped (ST-19).
+/// The reason why a run stopped (ST-19).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The agent said all it wanted.
+    /// The agent finished its answer.
     #[default]
     EndTurn,
-    /// Out of tokens.
     MaxTokens,
-    /// The agent refused.
     Refusal,
-    /// Somebody cancelled it.
     Cancelled,
-    /// It failed.
     Error,
-    /// It took too long.
     Timeout,
-    /// The input has become part of another run (ST-7).
+    /// The input became part of another run (ST-7).
     Steered,
 }
 
-/// What a fact about an agent's words has besides them: the names of its fields, counts, a mark or a hash.
+/// Bytes of a fact besides the agent's content: the names of its fields, counts, a mark or a hash.
 const DATA_NAMES_BYTES: usize = 512;
 
-/// What an agent may report of one attempt.
+/// An event that an agent reports for one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEvent {
-    /// It has the input (INPUT_ACK, SR-K1).
+    /// The agent has the input (INPUT_ACK, SR-K1).
     Acked,
-    /// The next piece of its text.
+    /// The next piece of the agent's text.
     Delta {
-        /// Of which kind.
         kind: TextKind,
-        /// The piece.
         text: Private<String>,
-        /// The event that ends with it, where events have names.
+        /// The id of the event that ends with this piece, if events have ids.
         id: Option<SaidId>,
     },
     /// A state in the agent's own words.
     State {
-        /// The word.
         state: String,
-        /// More of it.
         detail: Option<Json>,
-        /// The event, where events have names.
+        /// The id of the event, if events have ids.
         id: Option<SaidId>,
     },
-    /// That was all.
+    /// The answer is complete.
     Done {
-        /// Why it stopped.
         stop: StopReason,
-        /// Tokens and the like, as the agent counts them.
+        /// Tokens and the like, as counted by the agent.
         usage: Option<Json>,
     },
-    /// What it makes of an input it was given on the way (ST-8).
+    /// The agent's answer to an input that it was handed while running (ST-8).
     Steered {
-        /// Which input.
         message_id: MessageId,
-        /// What it makes of it.
         outcome: SteerOutcome,
     },
-    /// It asks that another agent answer (HANDOVER_REQUEST, SR-F1).
+    /// The agent requests a handover to another agent (HANDOVER_REQUEST, SR-F1).
     Handover {
-        /// Who, and why.
         wish: Box<HandoverWish>,
-        /// The event, where events have names.
+        /// The id of the event, if events have ids.
         id: Option<SaidId>,
     },
-    /// It wants something done (EV-E3).
+    /// The agent requests an action (EV-E3).
     Action {
-        /// What.
         wish: Box<ActionWish>,
-        /// The event, where events have names.
+        /// The id of the event, if events have ids.
         id: Option<SaidId>,
     },
-    /// While this attempt runs it wants to be told of such facts too, and of no others that it has asked for before.
+    /// The agent subscribes to these types of facts for the rest of the attempt; this replaces its earlier
+    /// subscriptions.
     Subscribed(Arc<[Pattern]>),
-    /// Something came of it that says nothing: a comment, an unknown event, an empty piece, a part of an event. It only
+    /// A sign of life without content: a comment, an unknown event, an empty piece, a part of an event. It only
     /// restarts the silence clock.
     Alive,
-    /// It has stopped (CANCEL_ACK, SR-K2).
+    /// The agent has stopped (CANCEL_ACK, SR-K2).
     CancelAcked,
-    /// It did not work out.
     Failed(AgentFailure),
 }
 
 // === impl AgentEvent ===
 
 impl AgentEvent {
-    /// What the agent's own words take in a fact, as JSON. Text is recorded in stretches that fit, and
-    /// words about a failure are cut, so neither counts.
+    /// Returns the bytes that the agent's content takes in a fact, as JSON. Text is recorded in parts that fit, and
+    /// messages about a failure are cut, so neither counts.
     pub fn data_bytes(&self) -> usize {
         match self {
             Self::State { state, detail, .. } => {
@@ -328,52 +302,52 @@ impl AgentEvent {
     }
 }
 
-/// What went wrong at an agent.
+/// A failure of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AgentFailure {
-    /// No connection, or a status that says "not now" (502, 503, 504).
+    /// No connection, or a status that means "not now" (502, 503, 504).
     Unavailable(String),
     /// The agent reported an error of its own.
     Reported {
-        /// Its code.
+        /// The agent's error code.
         code: String,
-        /// Its text.
+        /// The agent's error message.
         message: Private<String>,
     },
-    /// It was not asked: a plugin of the node refused the turn.
+    /// The agent was not asked: a plugin of the node refused the turn.
     Blocked {
-        /// The plugin's code.
+        /// The plugin's error code.
         code: String,
-        /// Its text.
+        /// The plugin's error message.
         message: Private<String>,
     },
-    /// It answered what is not its protocol; what was wrong, without content.
+    /// The agent violated its protocol; with a description without content.
     Broken(String),
-    /// It answered more than it may.
+    /// The agent's answer exceeds a size limit.
     TooLarge,
-    /// Asked for the rest of an attempt, it does not know of it.
+    /// The agent was asked to resume an attempt and does not know it.
     NotKnown,
-    /// It had dialed in, and its connection is gone before it said the end; another one of it may go on.
+    /// The connection of an agent that had dialed in was lost before the end; another of its connections may resume.
     Lost(String),
-    /// It answered with an error, or with something else than an event stream.
+    /// The agent answered with an error, or with something other than an event stream.
     Answered(Box<ErrorAnswer>),
-    /// The head of its answer has more header fields, or more bytes, than it may.
+    /// The head of the agent's answer has too many header fields, or too many bytes.
     HeadTooLarge,
 }
 
-/// An HTTP answer of an agent that is no answer to its input.
+/// An HTTP response of an agent that is not an answer to its input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorAnswer {
-    /// What was wrong with it, without its content.
+    /// Description of the problem, without content.
     pub why: String,
-    /// The status says that nobody is there to answer (502, 503, 504).
+    /// True if the status means that no agent is there to answer (502, 503, 504).
     pub is_away: bool,
-    /// The status says that it has too much to do for now (429, 503).
+    /// True if the status means that the agent is too busy for now (429, 503).
     pub is_busy: bool,
-    /// When to ask again, milliseconds, as the agent says (`Retry-After`).
+    /// Milliseconds after which to ask again, as given by the agent (`Retry-After`).
     pub retry_after_ms: Option<u64>,
-    /// The beginning of its body, at most [`limits::AGENT_ERROR_BYTES_MAX`]: for operators, for it may name what is the
-    /// agent's own business.
+    /// The beginning of the body, at most [`limits::AGENT_ERROR_BYTES_MAX`]: for operators only, since it may contain
+    /// internals of the agent.
     pub body: Option<Private<String>>,
 }
 

@@ -1,8 +1,5 @@
-//! The one binary codec: node-to-node frames and snapshots (S-14). Nobody else names `bincode`.
-//!
-//! Fixed-width integers and a byte limit; a header of magic, kind, version and length that is read
-//! before any decoder runs; trailing bytes are an error. Types that travel here have no recursive
-//! parts, no zero-sized elements, and no serde features that bincode cannot read back.
+//! The only binary codec: node-to-node frames and snapshots (S-14). No other module uses `bincode`. A blob has a
+//! header of magic, kind, version and length that is checked before any decoder runs.
 use crate::limits::FRAME_BYTES_MAX;
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use serde::Serialize;
@@ -10,19 +7,22 @@ use serde::de::DeserializeOwned;
 
 const MAGIC: [u8; 2] = *b"TW";
 const HEADER: usize = 8;
-/// Where a header says how long the body is.
+/// Position of the body's length in a header.
 const LENGTH: std::ops::Range<usize> = 4..HEADER;
 const CONFIG: Configuration<LittleEndian, Fixint, Limit<FRAME_BYTES_MAX>> =
     bincode::config::standard().with_fixed_int_encoding().with_limit::<FRAME_BYTES_MAX>();
 
-/// What a binary blob is.
+/// The kind of a binary blob.
+///
+/// Integers have a fixed width, the length is limited, and trailing bytes are an error. Types that are encoded here
+/// have no recursive parts, no zero-sized elements, and no serde features that bincode cannot decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A session's state at a place of its log.
+    /// A session's state at a position of its log.
     Snapshot,
-    /// Words between nodes.
+    /// Messages between nodes.
     Frame,
-    /// What a node says to itself over the bus, to see that it still hears.
+    /// A node's message to itself over the bus, to check that it still receives.
     Beat,
 }
 
@@ -34,39 +34,38 @@ impl Kind {
             Self::Beat => b'B',
         }
     }
-    /// The version this release writes, and the one that [`decode`] reads.
+    /// Returns the version that this release writes, and that [`decode`] reads.
     pub fn version(self) -> u8 {
         match self {
-            // 2: what an attempt that outlives its owner needs. 3: what is known of members. 4: what a run hosts.
-            // 5: handovers. 6: actions. 7: what is said in a turn that is handed over. 8: the time of the last fact.
+            // 2: data for attempts that outlive their owner. 3: records of members. 4: inputs steered into a run. 5:
+            // handovers. 6: actions. 7: the answer's end in a turn that is handed over. 8: the time of the last fact.
             Self::Snapshot => 8,
             Self::Frame | Self::Beat => 1,
         }
     }
 }
 
-/// Why a blob cannot be read. A snapshot that cannot be read is ignored and rebuilt from the log; a
-/// frame is ignored and counted, for words may be lost.
+/// The reason why a blob cannot be decoded. Such a snapshot is ignored and the state rebuilt from the log; such a
+/// frame is ignored and counted, since messages between nodes may be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodecError {
-    /// Not a blob of ours, or cut short, or longer than it says.
+    /// Not a blob of this codec, or cut short, or longer than its header says.
     Framing,
-    /// Of a version this release does not read.
+    /// A version that this release does not read.
     Version(u8),
-    /// Over the limit.
     TooLarge,
-    /// The bytes do not make the value.
+    /// The bytes do not decode to the type.
     Body,
 }
 
-/// Writes a value with its header.
+/// Encodes a value with its header.
 pub fn encode<T: Serialize>(kind: Kind, value: &T) -> Result<Vec<u8>, CodecError> {
     let mut blob = header(kind);
     write(&mut blob, value)?;
     seal(blob)
 }
 
-/// Begins a blob whose body goes on, behind this value, for so many bytes: somebody else adds them.
+/// Encodes the header and the first value of a blob; the caller appends `rest` more bytes of body.
 pub fn begin<T: Serialize>(kind: Kind, value: &T, rest: usize) -> Result<Vec<u8>, CodecError> {
     let mut blob = header(kind);
     write(&mut blob, value)?;
@@ -79,17 +78,17 @@ pub fn begin<T: Serialize>(kind: Kind, value: &T, rest: usize) -> Result<Vec<u8>
     Ok(blob)
 }
 
-/// A blob of something and a list, whose items are written one by one: read back as a pair of both.
+/// An encoder for a blob of a head and a list whose items are encoded one by one; the blob decodes as a pair of both.
 #[derive(Clone, Debug)]
 pub struct Batch {
     blob: Vec<u8>,
-    /// Where the number of items stands.
+    /// Position of the number of items.
     count: std::ops::Range<usize>,
     items: u64,
 }
 
 impl Batch {
-    /// Begins one.
+    /// Starts a batch.
     pub fn new<T: Serialize>(kind: Kind, head: &T) -> Result<Self, CodecError> {
         let mut blob = header(kind);
         write(&mut blob, head)?;
@@ -98,7 +97,7 @@ impl Batch {
         Ok(Self { count: from..blob.len(), blob, items: 0 })
     }
 
-    /// Adds an item; [`CodecError::TooLarge`] leaves the batch as it was.
+    /// Appends an item; [`CodecError::TooLarge`] leaves the batch unchanged.
     pub fn push<T: Serialize>(&mut self, item: &T) -> Result<(), CodecError> {
         let from = self.blob.len();
         let written = write(&mut self.blob, item);
@@ -110,25 +109,25 @@ impl Batch {
         written
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub fn items(&self) -> u64 {
         self.items
     }
 
-    /// The whole blob.
+    /// Finishes the batch and returns the blob.
     pub fn finish(mut self) -> Result<Vec<u8>, CodecError> {
         self.blob[self.count].copy_from_slice(&self.items.to_le_bytes());
         seal(self.blob)
     }
 }
 
-/// What a blob is, without reading it.
+/// Returns the kind of a blob without decoding it.
 pub fn kind(blob: &[u8]) -> Option<Kind> {
     let what = *blob.strip_prefix(&MAGIC)?.first()?;
     [Kind::Snapshot, Kind::Frame, Kind::Beat].into_iter().find(|kind| kind.byte() == what)
 }
 
-/// A header whose length is still to be written.
+/// Returns a header whose length is still to be written.
 fn header(kind: Kind) -> Vec<u8> {
     let mut blob = Vec::from(MAGIC);
     blob.extend_from_slice(&[kind.byte(), kind.version()]);
@@ -147,12 +146,12 @@ fn seal(mut blob: Vec<u8>) -> Result<Vec<u8>, CodecError> {
     Ok(blob)
 }
 
-/// Reads a value back.
+/// Decodes a value.
 pub fn decode<T: DeserializeOwned>(kind: Kind, blob: &[u8]) -> Result<T, CodecError> {
     decode_older(kind, kind.version(), blob)
 }
 
-/// Reads back what an earlier release wrote, under the version it wrote.
+/// Decodes a blob of an earlier release, with the version that it wrote.
 pub fn decode_older<T: DeserializeOwned>(kind: Kind, written: u8, blob: &[u8]) -> Result<T, CodecError> {
     let (header, body) = blob.split_at_checked(HEADER).ok_or(CodecError::Framing)?;
     let [m0, m1, what, version, l0, l1, l2, l3] = *header else { return Err(CodecError::Framing) };
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!((kind(&blob), kind(&blob[..2]), kind(b"TW?")), (Some(Kind::Frame), None, None));
     }
 
-    /// The bytes on the wire do not change by accident. Covers: S-14.
+    /// The bytes on the wire must not change by accident. Covers: S-14.
     #[test]
     fn golden_bytes() {
         let blob = encode(Kind::Snapshot, &(1u8, "ab".to_owned(), Some(2u32))).expect("encodes");

@@ -1,104 +1,97 @@
-//! Handovers: an agent asks that another one answer from now on, and a person decides (scenario F).
+//! Handovers: an agent requests that another agent takes over the session, and a person decides (scenario F).
 use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::private::Private;
 use crate::protocol::agent::Mark;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// What an agent asks for during its run.
+/// A request of an agent for a handover, during its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverWish {
-    /// Who is to answer.
+    /// The agent that is to take over.
     pub to: AgentId,
-    /// Why, for the person who decides.
+    /// For the person who decides.
     pub reason: Private<String>,
-    /// What the other agent needs to know.
+    /// Information for the other agent.
     pub summary: Private<String>,
 }
 
-/// An agent has asked, and a person is asked: `handover.requested`.
+/// The fact that an agent has requested a handover, and a person is asked: `handover.requested`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverAsked {
-    /// The transaction: the id of this fact, and on everything that follows from it (SR-T13).
+    /// The transaction: the id of this fact, repeated in every fact that follows from it (SR-T13).
     pub handover_id: EventId,
-    /// Who asks.
+    /// The requesting agent.
     pub from: AgentId,
-    /// Who is to answer.
+    /// The agent that is to take over.
     pub to: AgentId,
-    /// Why, for the person who decides.
+    /// For the person who decides.
     pub reason: Private<String>,
-    /// What the other agent needs to know.
+    /// Information for the other agent.
     pub summary: Private<String>,
-    /// When it is rejected if nobody has decided.
+    /// The time at which the handover is rejected without a decision.
     pub deadline_ms: Millis,
-    /// How far the attempt is recorded with it, where that can be said.
+    /// The attempt's recorded position including this fact, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Mark>,
 }
 
-/// A person has agreed, and the other agent is a member: `handover.confirmed`.
+/// The fact that a person has agreed and the other agent is a member: `handover.confirmed`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverConfirmed {
-    /// The transaction.
     pub handover_id: EventId,
-    /// Who has asked.
     pub from: AgentId,
-    /// Who answers.
+    /// The agent that has taken over.
     pub to: AgentId,
-    /// Of the request that decided.
+    /// Id of the request that decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
 }
 
-/// Nothing has changed: `handover.rejected`.
+/// The fact that a handover was rejected and nothing has changed: `handover.rejected`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverRejected {
-    /// The transaction.
     pub handover_id: EventId,
-    /// Who has asked.
     pub from: AgentId,
-    /// Who was to answer.
+    /// The agent that was to take over.
     pub to: AgentId,
-    /// Why.
     pub why: Rejection,
-    /// Of the request that decided, where one did.
+    /// Id of the request that decided, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
 }
 
-/// Why a handover came to nothing.
+/// The reason for a rejected handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
-    /// A person did not want it.
+    /// A person refused.
     Refused,
-    /// Nobody has decided in time.
+    /// Nobody decided in time.
     Expired,
-    /// There is no such agent, or it could not become a member.
+    /// The agent does not exist, or could not become a member.
     Unavailable,
-    /// Who has asked has left.
+    /// The requesting agent has left.
     AgentLeft,
     /// The session closes.
     SessionClosed,
 }
 
-/// What the agent that was handed a session is told with its next turn, as `context.handover`.
+/// Information for the agent that has taken over, sent with its next turn as `context.handover`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoverContext {
-    /// The transaction.
     pub handover_id: EventId,
-    /// Who has handed over.
+    /// The agent that handed the session over.
     pub from: AgentId,
-    /// In which turn.
+    /// The turn in which the handover was requested.
     pub run_id: RunId,
-    /// Why.
     pub reason: Private<String>,
-    /// What it thought worth knowing.
+    /// The summary by the previous agent.
     pub summary: Private<String>,
-    /// What it said in that turn: the end of it (SR-T9), at most
+    /// The end of the previous agent's answer in that turn (SR-T9), at most
     /// [`HANDOVER_TEXT_BYTES_MAX`](crate::limits::HANDOVER_TEXT_BYTES_MAX) bytes.
     pub text: Private<String>,
-    /// Something before that was left out.
+    /// True if the beginning of the answer was left out.
     #[serde(default, rename = "truncated", skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
 }
@@ -106,7 +99,7 @@ pub struct HandoverContext {
 // === impl Rejection ===
 
 impl Rejection {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",

@@ -1,4 +1,4 @@
-//! What was said before an input, where its client keeps the conversation itself.
+//! Earlier messages that come with an input, if its client keeps the conversation itself.
 use crate::limits::HISTORY_BYTES_MAX;
 use crate::private::Private;
 use crate::protocol::json;
@@ -8,13 +8,13 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::sync::Arc;
 
-/// Earlier messages, carried to the agent as they came (MP-G3): a JSON array, as text, because only
-/// the agent reads it. Cheap to copy; prints as its size only (S-38).
+/// Earlier messages, passed to the agent unchanged (MP-G3): a JSON array, as text, because only the agent reads it.
+/// Cheap to clone; `Debug` prints the size only (S-38).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct History(Private<Arc<str>>);
 
-/// The messages are more than [`HISTORY_BYTES_MAX`] as JSON.
+/// The error for messages that take more than [`HISTORY_BYTES_MAX`] as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryTooLong;
 
@@ -25,10 +25,11 @@ impl fmt::Display for HistoryTooLong {
 }
 
 impl History {
-    /// These messages; keys are sorted, so the same messages are the same text however they were written.
+    /// Creates a history. Keys are sorted, so equal messages give the same text in whatever order their keys were
+    /// sent.
     pub fn of(messages: &[Value]) -> Result<Self, HistoryTooLong> {
         let mut text = Vec::new();
-        // Values that were read always serialise.
+        // Values that were read from JSON always serialise.
         let _ = serde_json::Serializer::new(&mut text).collect_seq(messages.iter().map(json::Exact));
         let text = String::from_utf8(text).unwrap_or_default();
         if text.len() > HISTORY_BYTES_MAX {
@@ -36,16 +37,17 @@ impl History {
         }
         Ok(Self(Private(text.into())))
     }
-    /// Returns the text with its numbers as earlier releases had them: what is hashed of it to know a repeat.
+    /// Returns the text with its numbers as earlier releases read them: the form that is hashed to recognise a
+    /// repeat.
     pub(crate) fn rounded(&self) -> String {
         let read = json::read_back(self.reveal());
         read.map_or_else(|_| self.reveal().to_owned(), |messages| json::rounded(&messages).to_string())
     }
-    /// Of the text, hex: how a fact names it without telling it.
+    /// Returns the SHA-256 of the text, hex, by which a fact refers to the history.
     pub fn sha256(&self) -> String {
         Sha256::digest(self.reveal()).iter().map(|byte| format!("{byte:02x}")).collect()
     }
-    /// The array; whoever calls this must not log it.
+    /// Returns the JSON array; the caller must not log it.
     pub fn reveal(&self) -> &str {
         self.0.reveal()
     }
@@ -67,7 +69,7 @@ mod tests {
         assert!(!format!("{history:?}").contains("canary"));
         let kept = serde_json::to_string(&history).expect("serialises");
         assert_eq!(serde_json::from_str::<History>(&kept).ok(), Some(history));
-        // Quotes and brackets are four bytes.
+        // Quotes and brackets take four bytes.
         assert!(History::of(&[json!("x".repeat(HISTORY_BYTES_MAX - 4))]).is_ok());
         assert_eq!(History::of(&[json!("x".repeat(HISTORY_BYTES_MAX - 3))]), Err(HistoryTooLong));
     }

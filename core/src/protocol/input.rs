@@ -1,4 +1,4 @@
-//! What people ask, as it lies in a session's inbox or control lane.
+//! Inputs and control requests of users, as stored in a session's inbox and control lane.
 use crate::id::{AgentId, ControlId, EventId, MessageId, RequestId, RunId, UserId};
 use crate::protocol::history::History;
 use crate::protocol::json::{self, Json, json_bytes, rounded};
@@ -8,25 +8,21 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Who speaks.
+/// The speaker of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// A person.
     #[default]
     User,
-    /// An agent.
     Assistant,
-    /// Instructions.
     System,
 }
 
-/// A text, or OpenAI content parts (ST-37). Prints as its size only (S-38).
+/// A text, or OpenAI content parts (ST-37). `Debug` prints the size only (S-38).
 #[derive(Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Plain text.
     Text(String),
-    /// A list of content parts, passed on as they came.
+    /// A list of content parts, passed on unchanged.
     Parts(Vec<Value>),
 }
 
@@ -61,7 +57,7 @@ impl fmt::Debug for Content {
 }
 
 impl Content {
-    /// The text, or the texts of the parts joined.
+    /// Returns the text, or the joined texts of the parts.
     pub fn plain(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -73,35 +69,33 @@ impl Content {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks.
     #[serde(default)]
     pub role: Role,
-    /// What.
     pub content: Content,
 }
 
-/// What an input does while a run of its session is open (ST-6).
+/// The effect of an input while a run of its session is open (ST-6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Hand it to the running agent; like `enqueue` where that does not take it.
+    /// Hand the input to the running agent; like `enqueue` if that agent does not take it.
     Steer,
-    /// Wait for one's turn.
+    /// Wait for the session's earlier inputs.
     #[default]
     Enqueue,
-    /// Cancel what runs and start next.
+    /// Cancel the open run and start next.
     Interrupt,
-    /// `interrupt`, and the cancelled turn is left out of the transcript.
+    /// Like `interrupt`, and the cancelled turn is left out of the transcript.
     Rollback,
-    /// Be refused with `busy`; decided inside accept.
+    /// Refuse the input with `busy`; decided inside accept.
     Reject,
 }
 
 impl Strategy {
-    /// All of them, in the order of their numbers.
+    /// All strategies, in the order of their numbers.
     pub const ALL: [Self; 5] = [Self::Steer, Self::Enqueue, Self::Interrupt, Self::Rollback, Self::Reject];
 
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Steer => "steer",
@@ -113,50 +107,46 @@ impl Strategy {
     }
 }
 
-/// One user input. It is accepted once it lies in the inbox, and leaves it with its terminal fact.
+/// One user input. It is accepted once it is stored in the inbox, and is removed together with its terminal fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// The turn it opens; derived, never chosen.
+    /// The turn that the input opens; derived, never chosen.
     pub run_id: RunId,
     /// The unit of de-duplication.
     pub message_id: MessageId,
-    /// Echoed in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// Who asks.
     pub user: UserId,
     /// The agent it is addressed to, by field or mention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// What is said.
     pub message: Message,
-    /// What was said before, where the client keeps the conversation. It is the agent's alone: a fact
-    /// has only its hash, and a link nothing. It lies here until the turn has ended, so every attempt
-    /// is told it.
+    /// Earlier messages, if the client keeps the conversation. Only the agent sees them: a fact has only their hash,
+    /// and links get nothing. They stay in the inbox until the turn has ended, so every attempt is sent them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<History>,
-    /// What it does while a run is open.
     #[serde(default)]
     pub strategy: Strategy,
-    /// The input that it stands in for, if that still waits: then `strategy` is not asked.
+    /// The input that this one replaces, if that input still waits; `strategy` is then ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<RunId>,
-    /// Kept as it came (RX-10).
+    /// Passed on unchanged (RX-10).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Json>,
-    /// W3C trace context of the asker (ST-42).
+    /// W3C trace context of the requester (ST-42).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
-/// Whether two inputs with one message id are the same: SHA-256 over message, history, agent, strategy,
-/// metadata and what it replaces.
+/// A hash that tells whether two inputs with one message id are the same: SHA-256 over message, history, agent,
+/// strategy, metadata and the replaced run.
 pub type BodyHash = [u8; 32];
 
 impl Input {
-    /// The hash that tells a repeat from a conflict (ST-35). Object keys are sorted, so it does not depend on how the client
-    /// wrote them. Numbers count as the floats they are near, as in every release: a message that was accepted by an
-    /// earlier one is known. Only a number that no float holds counts as its text.
+    /// Returns the hash that distinguishes a repeat from a conflict (ST-35). Object keys are sorted, so the hash does
+    /// not depend on their order in the client's JSON. Numbers are hashed as their nearest floats, as in every
+    /// release, so a message accepted by an earlier release is recognised. Only a number that no float can hold is
+    /// hashed as text.
     pub fn body_hash(&self) -> BodyHash {
         let content = match &self.message.content {
             Content::Text(text) => text.as_str().into(),
@@ -166,22 +156,23 @@ impl Input {
         let history = self.history.as_ref().map(|history| history.rounded());
         let message = json!({"content": content, "role": self.message.role});
         let body = json!([message, history, self.agent_id, self.strategy, metadata]);
-        // What was read as JSON always serialises.
+        // A value that was read as JSON always serialises.
         let bytes = serde_json::to_vec(&body).unwrap_or_default();
         let hash = Sha256::new().chain_update(bytes);
-        // As before there was such a thing: what was accepted then is still known.
+        // Inputs that replace nothing hash as before `replaces` existed, so inputs accepted then are still
+        // recognised.
         match &self.replaces {
             None => hash.finalize().into(),
             Some(run_id) => hash.chain_update(run_id.as_str()).finalize().into(),
         }
     }
-    /// Bytes the `data` of its `user.message` takes, as JSON.
+    /// Returns the bytes that the `data` of the input's `user.message` fact takes, as JSON.
     pub fn fact_bytes(&self) -> usize {
         let names = (&self.message_id, &self.request_id, &self.user, &self.agent_id, self.strategy);
-        // The names of the fields, and a hash of what was said before.
+        // 256: the names of the fields, and the hash of the earlier messages.
         256 + json_bytes(&names) + json_bytes(&self.message) + json_bytes(&self.metadata)
     }
-    /// Bytes it takes in the inbox, for the limit.
+    /// Returns the bytes that the input takes in the inbox, for the limit.
     pub fn weight(&self) -> usize {
         let content = match &self.message.content {
             Content::Text(text) => text.len(),
@@ -193,66 +184,57 @@ impl Input {
     }
 }
 
-/// One entry of the control lane: it reaches the owner past every waiting input.
+/// One entry of the control lane, which reaches the owner ahead of every waiting input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
-    /// The unit of de-duplication: `cancel:<run_id>`, or fresh for each request.
+    /// The unit of de-duplication: `cancel:<run_id>`, or unique for each request.
     pub id: ControlId,
-    /// Who asks.
     pub user: UserId,
-    /// Echoed in answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// What.
     pub what: Ask,
 }
 
-/// What a control entry asks.
+/// The request of a control entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Ask {
     /// Create the session, or open it again (SR-H1).
     Open {
-        /// Its members; empty: the default agent.
+        /// The members; empty: the default agent.
         agents: Vec<AgentId>,
-        /// Which of them is active; none: the first.
+        /// The active member; `None`: the first.
         active: Option<AgentId>,
     },
-    /// Cancel what speaks, end what waits, close (SR-H2).
+    /// Cancel the open run, end waiting inputs, and close the session (SR-H2).
     Close,
-    /// Let another member answer where nobody is addressed (SR-S5).
+    /// Make another member the active agent, which answers inputs that address no agent (SR-S5).
     Switch {
-        /// Which.
         agent_id: AgentId,
-        /// Why, in their words.
+        /// A reason in the user's words.
         reason: Option<String>,
     },
     /// Make an agent a member (SR-E1).
     Invite {
-        /// Which.
         agent_id: AgentId,
-        /// Why, in their words.
+        /// A reason in the user's words.
         reason: Option<String>,
-        /// It answers from then on where nobody is addressed (SR-E6).
+        /// Also make the agent active: it answers inputs that address no agent (SR-E6).
         activate: bool,
     },
-    /// Make a member leave (SR-D1).
+    /// Remove a member (SR-D1).
     Remove {
-        /// Which.
         agent_id: AgentId,
-        /// Why, in their words.
+        /// A reason in the user's words.
         reason: Option<String>,
     },
-    /// Cancel a run, or with none whatever is in flight (SR-C1).
+    /// Cancel a run, or with `None` the running turn, or else the first waiting one (SR-C1).
     Cancel {
-        /// Which.
         run_id: Option<RunId>,
     },
-    /// Let another agent answer, as one has asked for, or not (SR-F4).
+    /// Confirm or refuse a handover that an agent has requested (SR-F4).
     Handover {
-        /// Which handover.
         handover_id: EventId,
-        /// Whether they agree.
         confirm: bool,
     },
 }
@@ -292,7 +274,7 @@ mod tests {
         assert_eq!(input("hi", Some("a")).body_hash(), input("hi", Some("a")).body_hash());
         let instead = Input { replaces: Some(plain.run_id.clone()), ..plain.clone() };
         assert_ne!(plain.body_hash(), instead.body_hash());
-        // Brackets and quotes.
+        // Brackets and quotes take 7 bytes more.
         assert_eq!(input("hi", Some("abc")).weight(), plain.weight() + 7);
         for kept in [plain, input("hi", Some("a"))] {
             let json = serde_json::to_string(&kept).expect("serialises");
@@ -300,7 +282,8 @@ mod tests {
         }
     }
 
-    /// Hashes that the release before this rule has stored: a message of it is known, however its numbers are written now.
+    /// Hashes stored by the release before this rule: its messages are recognised, however their numbers are written
+    /// now.
     ///
     /// Covers: ST-35, issue 23 A4.
     #[test]
@@ -319,7 +302,7 @@ mod tests {
             assert_eq!(hash, as_before(number), "{number}");
         }
         assert_eq!(with("1e3").body_hash(), with("1000.0").body_hash());
-        // No release before has taken these.
+        // No earlier release accepted these numbers.
         assert_ne!(with("1e400").body_hash(), with("2e400").body_hash());
     }
 
@@ -334,7 +317,7 @@ mod tests {
         "-5",
     ];
 
-    /// The hash as releases up to 0.1 made it: of the value that `serde_json` reads and writes.
+    /// Returns the hash as releases up to 0.1 computed it: over the value that `serde_json` reads and writes.
     fn as_before(number: &str) -> BodyHash {
         let value = |text: String| serde_json::from_str::<Value>(&text).expect("JSON");
         let part = value(format!(r#"{{"type":"x","n":{number},"a":["\u00e9",null,true]}}"#));

@@ -1,6 +1,4 @@
-//! JSON that others made and the gateway only carries.
-//!
-//! - `reader`: reads it within bounds; `number`: keeps each number as it came.
+//! JSON that others made and the gateway passes on: reading within bounds, exact numbers, and sizes.
 mod number;
 mod reader;
 
@@ -17,17 +15,17 @@ use serde_json::value::RawValue;
 use std::fmt;
 use std::io::{self, Write};
 
-/// A JSON value that is passed on as it came, numbers of any size included. Prints as its kind only (S-38).
+/// A JSON value that is passed on unchanged, numbers of any size included. `Debug` prints its kind only (S-38).
 ///
-/// It is read by `serde_json` alone, and not inside of an enum whose tag stands beside its fields, nor where fields are
-/// flattened: there serde reads numbers before it knows what they belong to.
+/// Deserialise it with `serde_json` only, and neither inside an internally tagged enum nor where fields are
+/// flattened: there serde parses numbers into a buffer before their type is known.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Json(pub Value);
 
 // === impl Json ===
 
 impl Json {
-    /// Returns its text.
+    /// Returns the value as JSON text.
     pub fn text(&self) -> String {
         // String keys and numbers that were read always serialise.
         serde_json::to_string(self).unwrap_or_default()
@@ -46,10 +44,10 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// Reads a value that this gateway wrote earlier.
+/// Deserialises a value that this gateway wrote earlier.
 pub(super) fn stored<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     let raw = Box::<RawValue>::deserialize(from)?;
-    // Without what is wrong with it: that may quote what was said (S-38).
+    // The original error is dropped, because it may quote content (S-38).
     read_back(raw.get()).map_err(|_| D::Error::custom("not JSON that can be kept"))
 }
 
@@ -67,17 +65,18 @@ impl fmt::Debug for Json {
     }
 }
 
-/// How many bytes something takes as JSON; nothing is written anywhere.
+/// Returns the bytes that a value takes as JSON, without writing it anywhere.
 pub fn json_bytes(value: &impl Serialize) -> usize {
     let mut count = Count(0);
-    // Counting cannot fail, and what has string keys and finite numbers always serialises.
+    // Counting cannot fail, and values with string keys and finite numbers always serialise.
     match serde_json::to_writer(&mut count, value) {
         Ok(()) => count.0,
         Err(_) => usize::MAX,
     }
 }
 
-/// How many bytes of a text, from its beginning, take at most so many as JSON. No code point is split.
+/// Returns the length of the longest prefix that takes at most `json_bytes_max` bytes as JSON. No code point is
+/// split.
 pub fn text_within(text: &str, json_bytes_max: usize) -> usize {
     let mut room = json_bytes_max;
     for (at, c) in text.char_indices() {
@@ -110,7 +109,7 @@ impl Write for Count {
 mod tests {
     use super::*;
 
-    /// Whatever number somebody brings along is the same number however often it is written down and read again.
+    /// A number stays the same however often it is written and read.
     #[test]
     fn a_number_stays_what_it_was() {
         for text in [

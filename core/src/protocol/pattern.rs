@@ -1,4 +1,4 @@
-//! Patterns over dotted names: `*` one segment, `>` the rest (LN-EV3).
+//! Patterns for dotted names: `*` matches one segment, `>` the rest (LN-EV3). Subscriptions use them.
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 #[serde(try_from = "Box<str>", into = "Box<str>")]
 pub struct Pattern(Box<str>);
 
-/// Not a pattern: empty, too long, an empty segment, or `>` before the end.
+/// The error for a text that is no pattern: empty, too long, an empty segment, or `>` before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadPattern;
 
@@ -31,7 +31,7 @@ impl From<Pattern> for Box<str> {
 }
 
 impl Pattern {
-    /// Checks the form: at most 128 bytes of `[A-Za-z0-9_-]`, `.`, `*`, `>`.
+    /// Checks the form and creates the pattern: at most 128 bytes of `[A-Za-z0-9_-]`, `.`, `*`, `>`.
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         let plain = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
         let parts: Vec<&str> = text.split('.').collect();
@@ -43,7 +43,7 @@ impl Pattern {
         });
         if good && text.len() <= 128 { Ok(Self(text.into())) } else { Err(BadPattern) }
     }
-    /// Whether a name fits.
+    /// Returns whether a name matches.
     pub fn matches(&self, name: &str) -> bool {
         let mut names = name.split('.');
         for part in self.0.split('.') {

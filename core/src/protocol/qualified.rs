@@ -1,6 +1,6 @@
-//! JSON that crosses the border to agents and tool runners, with its names in their qualified forms there and in their
-//! bare forms here. In the tenant `default` both are the same and nothing is read or written anew. Values that are no
-//! names pass unchanged, byte for byte.
+//! Rewrites the names in JSON between the bare forms used inside and the qualified forms used by agents and tool
+//! runners. In the tenant `default` both forms are the same and nothing is parsed or rewritten. All other values pass
+//! unchanged, byte for byte.
 use crate::id::{QualifiedAction, QualifiedRun, QualifiedSession, RunId, SessionKey};
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -8,24 +8,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use std::fmt;
 
-/// Tools whose arguments and results name processes begin with this, and so do the facts and events about processes.
+/// Prefix of the tools whose arguments and results name processes, and of the facts and events about processes.
 const PROCESS: &str = "process.";
-/// The name of a process, in arguments, results and facts.
+/// The field with a process's id, in arguments, results and facts.
 const PROCESS_ID: &str = "process_id";
-/// The processes that `process.status` lists.
+/// The field with the list of processes in the result of `process.status`.
 const RUNNING: &str = "running";
 
-/// A JSON object whose values are not read: members in their order.
+/// A JSON object whose values stay unparsed, with its members in their order.
 struct Members(Vec<(String, Box<RawValue>)>);
 
-/// Writes the names in a fact's envelope in their qualified forms.
+/// Rewrites the names in a fact's envelope to their qualified forms.
 pub fn event(key: &SessionKey, json: String) -> String {
     rewritten(key, json, |members| {
         members.edit("session_id", |_| Some(QualifiedSession::from(key).to_string()));
         for name in ["run_id", "correlation_id"] {
             members.edit(name, |id| run(key, id));
         }
-        // The fact that asks for an action gives it its id.
+        // The id of the fact that requests an action is the action's id.
         for name in ["id", "causation_id"] {
             members.edit(name, |id| action(key, id));
         }
@@ -38,7 +38,7 @@ pub fn event(key: &SessionKey, json: String) -> String {
     })
 }
 
-/// Writes the names in `context` of an order in their qualified forms.
+/// Rewrites the names in `context` of an order to their qualified forms.
 pub fn context(key: &SessionKey, json: String) -> String {
     rewritten(key, json, |members| {
         members.nested("handover", |handover| fact(key, handover, false));
@@ -51,7 +51,7 @@ pub fn context(key: &SessionKey, json: String) -> String {
     })
 }
 
-/// Writes the processes that are named in the arguments, or in a result, of this tool in their qualified forms.
+/// Rewrites the process ids in the arguments, or in a result, of this tool to their qualified forms.
 pub fn processes(key: &SessionKey, tool: &str, json: String) -> String {
     if !tool.starts_with(PROCESS) {
         return json;
@@ -59,8 +59,8 @@ pub fn processes(key: &SessionKey, tool: &str, json: String) -> String {
     rewritten(key, json, |members| members.processes(&|id| action(key, id)))
 }
 
-/// Writes the processes that are named in the arguments, or in a result, of this tool in their bare forms. A name that
-/// is of another session stays as it is: no process here has it.
+/// Rewrites the process ids in the arguments, or in a result, of this tool to their bare forms. An id of another
+/// session stays unchanged: no process of this session has it.
 pub fn bare_processes(key: &SessionKey, tool: &str, json: String) -> String {
     if !tool.starts_with(PROCESS) {
         return json;
@@ -68,7 +68,7 @@ pub fn bare_processes(key: &SessionKey, tool: &str, json: String) -> String {
     rewritten(key, json, |members| members.processes(&|id| bare(key, id)))
 }
 
-/// Rewrites an object. What is none stays as it is.
+/// Rewrites a JSON object. Any other JSON stays unchanged.
 fn rewritten(key: &SessionKey, json: String, rewrite: impl FnOnce(&mut Members)) -> String {
     if key.tenant.is_default() {
         return json;
@@ -78,7 +78,7 @@ fn rewritten(key: &SessionKey, json: String, rewrite: impl FnOnce(&mut Members))
     serde_json::to_string(&members).unwrap_or(json)
 }
 
-/// The members of a fact, or of an action in a context, that name something of its session.
+/// Rewrites the members of a fact, or of an action in a context, that name objects of the session.
 fn fact(key: &SessionKey, members: &mut Members, names_process: bool) {
     for name in ["run_id", "host_run_id", "replaces"] {
         members.edit(name, |id| run(key, id));
@@ -115,12 +115,12 @@ impl Members {
         self.0.iter_mut().find(|(member, _)| member == name).map(|(_, value)| value)
     }
 
-    /// The text of a member, if it is one.
+    /// Returns a member that is a string.
     fn text(&mut self, name: &str) -> Option<String> {
         self.get(name).and_then(|value| serde_json::from_str(value.get()).ok())
     }
 
-    /// Writes the text of a member anew, if it is one and there is something to write.
+    /// Replaces the text of a member that is a string, if `write` returns a new text.
     fn edit(&mut self, name: &str, write: impl FnOnce(&str) -> Option<String>) {
         let written = self.text(name).and_then(|text| write(&text)).and_then(|text| to_raw_value(&text).ok());
         if let (Some(value), Some(written)) = (self.get(name), written) {
@@ -138,7 +138,7 @@ impl Members {
         }
     }
 
-    /// Rewrites each object of a member that is a list of them.
+    /// Rewrites each object of a member that is a list of objects.
     fn each(&mut self, name: &str, mut rewrite: impl FnMut(&mut Self)) {
         let Some(value) = self.get(name) else { return };
         let Ok(mut list) = serde_json::from_str::<Vec<Self>>(value.get()) else { return };
@@ -148,7 +148,7 @@ impl Members {
         }
     }
 
-    /// Rewrites the names of processes, where arguments and results of `process.*` have them.
+    /// Rewrites the process ids where arguments and results of `process.*` have them.
     fn processes(&mut self, write: &dyn Fn(&str) -> Option<String>) {
         self.edit(PROCESS_ID, write);
         self.each(RUNNING, |process| process.edit(PROCESS_ID, write));
@@ -197,7 +197,7 @@ mod tests {
         SessionKey { tenant: TenantId::parse(tenant).expect("a tenant"), session }
     }
 
-    /// `$RUN` and `$ID` in their bare forms, `@RUN`, `@ID` and `@S` in those of this tenant.
+    /// Replaces `$RUN` and `$ID` by the bare forms, and `@RUN`, `@ID` and `@S` by the forms of this tenant.
     fn filled(key: &SessionKey, json: &str) -> String {
         let run_id = RunId::derive(key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let names = [

@@ -1,23 +1,23 @@
-//! The asker's errors: a stable code, in a closed set.
+//! Refusals of requests: a stable code from a closed set, with a message for people.
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
 
 macro_rules! define_codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $retry:literal;)*) => {
-        /// Every error code there is on the wire.
+        /// An error code on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Code {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
         impl Code {
-            /// All of them, for documents and tests.
+            /// All codes, for documents and tests.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-            /// As on the wire.
+            /// Returns the name on the wire.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
-            /// Whether the same request may succeed later.
+            /// Returns whether the same request may succeed later.
             pub fn retryable(self) -> bool {
                 match self { $(Self::$name => $retry,)* }
             }
@@ -33,17 +33,14 @@ define_codes! {
     SessionClosed = "session_closed", false;
     /// A turn is open and the input asked not to wait.
     Busy = "busy", true;
-    /// No or a wrong credential, or no `hello`.
+    /// No credential, a wrong credential, or no `hello`.
     Unauthorized = "unauthorized", false;
     /// The credential does not allow this.
     Forbidden = "forbidden", false;
-    /// No such thing, or not yours: the two are not told apart.
+    /// The object does not exist or belongs to another user; the two cases look the same.
     NotFound = "not_found", false;
-    /// Not a message of this protocol.
     InvalidMessage = "invalid_message", false;
-    /// Over a size limit.
     TooLarge = "too_large", false;
-    /// Too many requests.
     RateLimited = "rate_limited", true;
     /// The user or the tenant holds as much of the node as it may.
     OverShare = "over_share", true;
@@ -65,13 +62,13 @@ define_codes! {
     ClientOffline = "client_offline", true;
     /// The tool took too long.
     ToolTimeout = "tool_timeout", true;
-    /// Nobody decided in time.
+    /// Nobody decided on the approval in time.
     ApprovalTimeout = "approval_timeout", false;
     /// The approval was refused.
     ApprovalRejected = "approval_rejected", false;
     /// Policy forbids it.
     Blocked = "blocked", false;
-    /// The agent reported an error, or answered what is not its protocol.
+    /// The agent reported an error, or violated its protocol.
     AgentError = "agent_error", true;
     /// The model reported an error.
     LlmError = "llm_error", true;
@@ -81,9 +78,9 @@ define_codes! {
     StoreUnavailable = "store_unavailable", true;
     /// The session's records in the store are damaged: it is closed off until an operator repairs the store.
     StoreDamaged = "store_damaged", false;
-    /// This node takes on nothing more.
+    /// The node is draining and accepts no new work.
     Draining = "draining", true;
-    /// A bug of ours.
+    /// A bug in the gateway.
     InternalError = "internal_error", true;
     /// An agent could not be added.
     AddAgentFailed = "ADD_AGENT_FAILED", false;
@@ -97,30 +94,29 @@ define_codes! {
     RunnerIdInUse = "runner_id_in_use", true;
 }
 
-/// Why something was not done. Nothing was stored, unless the code says so.
+/// The reason why a request was refused. Nothing was stored, unless the code says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What kind.
     pub code: Code,
-    /// For a person; holds no content of a conversation.
+    /// For a person; contains no content of a conversation.
     pub message: Cow<'static, str>,
-    /// When to try again, milliseconds.
+    /// Milliseconds after which to try again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
 }
 
 impl Refusal {
-    /// A refusal with a text for people.
+    /// Creates a refusal with a message for people.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code, message: message.into(), retry_after_ms: None }
     }
-    /// The same, with a time to come back.
+    /// Sets the time after which to try again.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after_ms = Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         self
     }
-    /// The one answer for what does not exist and for what is somebody else's (S-06).
+    /// Returns the one answer for an object that does not exist and for another user's object (S-06).
     pub fn not_found() -> Self {
         Self::new(Code::NotFound, "no such session, run or agent")
     }

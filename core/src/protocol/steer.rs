@@ -1,23 +1,23 @@
-//! Interjections: an input that is handed to an agent while it answers another one (ST-7, ST-8).
+//! Steering: an input that is handed to an agent while the agent answers another one (ST-7, ST-8).
 use crate::id::{AgentId, Epoch, MessageId, RunId, SessionKey, UserId};
 use crate::protocol::action::ActionsContext;
 use crate::protocol::input::Message;
 use serde::{Deserialize, Serialize};
 
-/// What an agent makes of an interjection (ST-8).
+/// An agent's answer to an input that it was handed while running (ST-8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SteerOutcome {
-    /// It has become part of what the agent is doing, and ends with it.
+    /// The input is part of the agent's current work, and ends with it.
     Accepted,
-    /// The agent has it and will say which of the others it is; nothing is decided by it.
+    /// The agent has the input and will send one of the other answers later; nothing is decided yet.
     Pending,
-    /// The agent leaves it: it becomes the next turn.
+    /// The agent does not take the input, which becomes the next turn.
     Refused,
 }
 
 impl SteerOutcome {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -26,12 +26,12 @@ impl SteerOutcome {
         }
     }
 
-    /// As an agent writes it.
+    /// Parses the name on the wire.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Accepted, Self::Pending, Self::Refused].into_iter().find(|outcome| outcome.as_str() == text)
     }
 
-    /// Whether nothing follows it.
+    /// Returns whether the answer is final.
     pub const fn is_final(self) -> bool {
         match self {
             Self::Accepted | Self::Refused => true,
@@ -40,31 +40,26 @@ impl SteerOutcome {
     }
 }
 
-/// An interjection as an agent is told it. Said again by each owner and in each attempt; the message's name is what
-/// tells a repeat.
+/// An input for a running agent. Each owner and each attempt sends it again; the agent recognises a repeat by the
+/// message id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steer {
-    /// Which session.
     pub key: SessionKey,
-    /// The run that is to take it.
+    /// The run that is to take the input.
     pub run_id: RunId,
-    /// Which attempt at that.
+    /// The attempt of that run.
     pub attempt: u32,
-    /// The ownership that ordered the attempt: comes back with the report.
+    /// The ownership that ordered the attempt; repeated in the report.
     pub epoch: Epoch,
-    /// Whom.
+    /// The receiving agent.
     pub agent_id: AgentId,
     /// The turn that the input opens if it is not taken.
     pub turn_id: RunId,
-    /// Who asks.
     pub user: UserId,
-    /// The input's name.
     pub message_id: MessageId,
-    /// What.
     pub message: Message,
-    /// What is under way for it.
+    /// Open and ended actions of the agent.
     pub actions: Option<Box<ActionsContext>>,
-    /// W3C trace context.
     pub traceparent: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! W3C Trace Context, as far as the gateway reads it: it carries one on, and starts one where there is none.
+//! W3C Trace Context, as far as the gateway reads it: the gateway passes a context on, and starts one where there is
+//! none.
 
-/// Whether a text is a `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, lower case, neither id all zero
-/// (W3C Trace Context §3.2). One that is not starts a new trace; it is no reason to refuse anything.
+/// Returns whether a text is a `traceparent`: `00-<32 hex>-<16 hex>-<2 hex>`, lower case, neither id all zero (W3C
+/// Trace Context §3.2). An invalid text starts a new trace; it is no reason to refuse a request.
 pub fn is_traceparent(text: &str) -> bool {
     let hex = |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let parts: Vec<&str> = text.split('-').collect();

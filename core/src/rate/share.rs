@@ -1,35 +1,36 @@
-//! A bucket that the nodes of a fleet share, without asking anybody before something is done.
-//!
-//! Each node goes by what it knows, and tells the store afterwards how much it let through. The store adds that to
-//! what all have told ([`owed`]) and answers how far ahead they are together, which the node then goes by. So a
-//! node never waits, and nothing that was told is forgotten: what a fleet let through in excess, because its nodes
-//! did not know of each other yet, keeps everybody waiting later.
-//!
-//! The bound: in any time from the beginning a fleet lets through what the rate allows, one burst, and for each node
-//! what it takes between two answers. That is a burst at the most, and [`limits::RATE_TELL_PARTS`] times less and
-//! what comes during one answer where the store answers. What is told and not answered is forgiven: without a store
-//! each node has the rate for itself.
+//! A rate bucket that the nodes of a fleet share. A node decides locally and reports to the store afterwards, so no
+//! operation waits for the store. The gateway's rate meter calls it.
 use super::Rate;
 use crate::limits;
 use crate::time::Mono;
 use std::time::Duration;
 
-/// What one node knows of such a bucket.
+/// One node's view of a shared bucket.
+///
+/// Each node decides by its local view, and reports to the store afterwards how much it let through. The store adds
+/// the report to the reports of all nodes ([`owed`]) and answers how far ahead all nodes are together; the node then
+/// adopts that answer. A node never waits for the store, and no report is forgotten: if a fleet let through too much
+/// because its nodes did not know of each other yet, all nodes wait longer later.
+///
+/// The bound: over any period from the start, a fleet lets through what the rate allows, one burst, and for each node
+/// what the node takes between two answers. The last part is at most one burst; while the store answers, it is one
+/// [`limits::RATE_TELL_PARTS`]th of a burst plus what arrives during one answer. A report without an answer is
+/// forgiven: without a store, each node applies the whole rate by itself.
 #[derive(Clone, Debug, Default)]
 pub struct Share {
-    /// When it is full again.
+    /// Time at which the bucket is full again.
     full: Mono,
-    /// Taken here since the store was told last.
+    /// Operations let through here since the last report.
     untold: u32,
-    /// When that was.
+    /// Time of the last report.
     told: Option<Mono>,
-    /// The store is to be told, or is just being told.
+    /// A report is due or in flight.
     is_due: bool,
 }
 
-/// When a bucket is full again after so much more was taken from it that is full at `full`: what the store keeps. It
-/// may be told more than there was room for, but not without an end: its clock may be set back, and nobody shall
-/// wait for what will never be.
+/// Returns the time at which a bucket, full at `full`, is full again after `cost` more; the store keeps this time.
+/// The reports may exceed the room in the bucket, but the result is capped at `most` from now: the store's clock may
+/// be set back, and no caller may wait for a time that never comes.
 pub fn owed(full: Mono, cost: Duration, most: Duration, now: Mono) -> Mono {
     (full.max(now) + cost).min(now + most)
 }
@@ -37,7 +38,7 @@ pub fn owed(full: Mono, cost: Duration, most: Duration, now: Mono) -> Mono {
 // === impl Share ===
 
 impl Share {
-    /// One more, as [`Rate::next`]. Where there is room: whether the store has to be told now.
+    /// Takes one unit, as [`Rate::next`] does. When there was room, returns whether a report to the store is due now.
     pub fn take(&mut self, rate: Rate, now: Mono) -> Result<bool, Duration> {
         self.full = rate.next(self.full, now)?;
         self.untold = self.untold.saturating_add(1);
@@ -47,27 +48,27 @@ impl Share {
         Ok(is_new)
     }
 
-    /// The store is told now: of this.
+    /// Starts a report and returns its cost.
     pub fn tell(&mut self, rate: Rate, now: Mono) -> Duration {
         self.told = Some(now);
         rate.cost(std::mem::take(&mut self.untold))
     }
 
-    /// It has answered how far ahead all nodes are; whether it has to be told more at once.
+    /// Adopts the store's answer of how far ahead all nodes are; returns whether another report is due at once.
     pub fn answered(&mut self, rate: Rate, ahead: Duration, now: Mono) -> bool {
         self.full = now + ahead + rate.cost(self.untold);
         self.is_due = self.untold >= rate.part();
         self.is_due
     }
 
-    /// It has not answered, or could not be told: this node goes on by itself. Nobody pays later for what came
-    /// through meanwhile.
+    /// Continues without the store after a report that failed or was not answered. No caller pays later for what the
+    /// node let through in the meantime.
     pub fn unanswered(&mut self, now: Mono) {
         self.told = Some(now);
         (self.untold, self.is_due) = (0, false);
     }
 
-    /// When it is full again, as far as this node knows.
+    /// Returns the time at which the bucket is full again, as far as this node knows.
     pub fn full(&self) -> Mono {
         self.full
     }
@@ -88,7 +89,7 @@ mod tests {
         Rate::new(count, SECOND).expect("a rate")
     }
 
-    /// Some nodes and the store between them, told and answered at times that a test chooses.
+    /// Nodes with a store between them; a test chooses when reports arrive and are answered.
     struct Fleet {
         rate: Rate,
         store: Mono,
@@ -98,11 +99,11 @@ mod tests {
     #[derive(Default)]
     struct Node {
         share: Share,
-        /// To be told then.
+        /// Time at which the report arrives.
         due: Option<u64>,
-        /// Answered then, with this.
+        /// Time at which the answer arrives, with its content.
         answer: Option<(u64, Option<Duration>)>,
-        /// Since the last answer, and most of it ever.
+        /// Operations since the last answer; `most` is the highest value so far.
         taken: u32,
         most: u32,
     }
@@ -112,7 +113,7 @@ mod tests {
             Self { rate, store: Mono::default(), nodes: (0..nodes).map(|_| Node::default()).collect() }
         }
 
-        /// One asks one of them; whether it may.
+        /// Takes one unit at one node; returns whether the node allowed the operation.
         fn take(&mut self, node: usize, now: u64, delay: u64) -> bool {
             let node = &mut self.nodes[node];
             let Ok(is_due) = node.share.take(self.rate, at(now)) else { return false };
@@ -124,7 +125,8 @@ mod tests {
             true
         }
 
-        /// What is due by now is told and answered; `delay` each way, none: it is lost.
+        /// Delivers and answers the reports that are due by now. `delay` applies in each direction; `None` loses the
+        /// message.
         fn pass(&mut self, now: u64, mut delay: impl FnMut() -> Option<u64>) {
             for node in &mut self.nodes {
                 if node.due.is_some_and(|due| due <= now) {
@@ -161,7 +163,7 @@ mod tests {
             if let Ok(next) = rate.next(alone, at(now)) {
                 (own, alone) = (own + 1, next);
             }
-            // It is told a moment later than it happens.
+            // The report arrives a moment after the operation.
             assert!((own - shared).abs() <= 1, "{shared} instead of {own} at {now}");
         }
     }
@@ -173,16 +175,17 @@ mod tests {
         for node in [0, 1] {
             assert_eq!((0..30).filter(|_| fleet.take(node, 1_000, 0)).count(), 20, "as far as it knows");
         }
-        // The first has told of its own before the second had, and hears of that with its next.
+        // The first node reported its operations before the second did, and learns of the second's with its next
+        // report.
         fleet.pass(1_000, || Some(0));
         assert!(fleet.take(0, 2_990, 0) && !fleet.take(1, 2_990, 0));
         fleet.pass(2_990, || Some(0));
-        // What was too much is paid before anybody gets more.
+        // The excess is worked off before any node lets more through.
         assert!(!fleet.take(0, 3_190, 0) && !fleet.take(1, 3_090, 0));
         assert!(fleet.take(0, 3_200, 0));
     }
 
-    /// Whatever comes when, and however long the store takes: not more than is promised, and no less than the rate.
+    /// With random arrivals and any delay of the store: no more than the documented bound, and no less than the rate.
     ///
     /// Covers: S-17.
     #[test]
@@ -215,7 +218,7 @@ mod tests {
         }
     }
 
-    /// While the store is away each has its rate, and nobody pays for that later.
+    /// While the store is away each node applies the whole rate, and no caller pays for that later.
     ///
     /// Covers: S-17.
     #[test]
@@ -234,7 +237,8 @@ mod tests {
         };
         let away = flood(&mut fleet, 1_000, 21_000, None);
         assert!(away.iter().all(|taken| (2_150..=2_205).contains(taken)), "{away:?}");
-        // It is back and has heard of nothing: a burst, but one for all, and nobody is shut out for what was before.
+        // The store is back and has no reports: all nodes share one burst, and no caller is shut out for what came
+        // before.
         let back = flood(&mut fleet, 21_000, 22_000, Some(1)).iter().sum::<u64>();
         assert!((220..=330).contains(&back), "{back}");
         let shared = flood(&mut fleet, 22_000, 62_000, Some(1)).iter().sum::<u64>();

@@ -1,7 +1,6 @@
-//! Having done what agents ask for: the fact first, then a tool runner hears of it, and what that says becomes facts.
-//!
-//! An action ends exactly once, whoever says so first: its runner, its time, or the end of the run that asked. An owner
-//! that finds one open that it has not asked for itself never has it done again: it asks what has become of it (§2.6).
+//! Decisions on actions: the fact first, then the order to a tool runner, and the runner's reports become facts. An
+//! action ends exactly once: by its runner, its deadline, or the end of its run. An owner never repeats an open
+//! action of a previous owner: it asks the runner for its state (§2.6).
 use crate::id::{AgentId, EventId, RunId, SaidId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -21,17 +20,17 @@ use crate::time::{Deadline, Mono, Now};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a runner is sent where the gateway has no use for an action any more.
+/// The signal for an action that the gateway no longer needs.
 const KILL: &str = "KILL";
 
-/// How an action ends.
+/// The end of an action.
 struct End {
     ok: bool,
     result: Option<Json>,
     error: Option<ToolError>,
-    /// How its process has: by itself, by somebody's wish, or nobody knows.
+    /// The way in which its process ended.
     process: Exit,
-    /// Its runner is to stop it.
+    /// True if the runner is to stop the action.
     signal: bool,
 }
 
@@ -42,17 +41,17 @@ enum Exit {
     Abnormal,
 }
 
-/// What this owner has in hand of the actions that are open.
+/// This owner's part of the open actions, which is not in the log.
 #[derive(Debug, Default)]
 pub(super) struct Acting {
-    /// Those that it has asked somebody about, and when each is over, by this owner's clock.
+    /// Actions about which this owner has sent an order, with their deadlines by this owner's clock.
     due: BTreeMap<EventId, Mono>,
 }
 
 // === impl Acting ===
 
 impl Acting {
-    /// An owner that has only read of one asks about it at once.
+    /// Returns the next deadline. An action that this owner has only read in the log is due at once.
     pub(super) fn poll_timeout(&self, actions: &Actions) -> Option<Deadline> {
         let at = actions.open.keys().map(|id| self.due.get(id).copied().unwrap_or_default()).min()?;
         Some(Deadline { at, why: "action" })
@@ -70,11 +69,11 @@ impl End {
 // === impl SessionRuntime ===
 
 impl SessionRuntime {
-    /// An agent wants something done. What it has asked for before in this run is under way, or done: it is told that,
-    /// and nothing is done again (EV-N5).
+    /// Handles an agent's request for an action. A repeated request of the same run starts nothing (EV-N5): its
+    /// action is open, or the agent is told the result.
     pub(super) fn action_wished(&mut self, now: Now, run_id: &RunId, wish: ActionWish, said: Option<SaidId>) {
         if said.is_some() {
-            // As with a state: so that the log has the agent's events in their order.
+            // As for a state: the log must have the agent's events in their order.
             self.save(now, run_id);
         }
         let Attempt::Live(live) = &mut self.attempt else { return };
@@ -142,7 +141,7 @@ impl SessionRuntime {
         })
     }
 
-    /// Something is heard of an action. Of one that has ended nothing counts any more.
+    /// Handles a report about an action. Reports about an ended action are dropped and counted.
     pub(super) fn tool(&mut self, now: Now, action_id: EventId, report: ToolReport) {
         let Some(action) = self.state.actions.open.get(&action_id) else {
             self.counts.late_reports += 1;
@@ -174,7 +173,7 @@ impl SessionRuntime {
                 let told = ProcessTold { data: Some(data), ..process(action_id) };
                 self.record_of(now, action_id, Fact::ProcessProgress(told));
             }
-            // Of a machine on which nothing of it has begun, as far as is known.
+            // No part of the action has started on that machine, as far as is known.
             ToolReport::System { .. } if !begun => {}
             ToolReport::System { runner: runner_id, name, data } => {
                 let told = SystemTold { action_id, runner_id, name, data };
@@ -193,7 +192,7 @@ impl SessionRuntime {
                 self.end_action(now, action_id, End::failed("no_runner", why, Exit::Abnormal, false));
             }
             ToolReport::Unknown | ToolReport::Lost | ToolReport::NoRunner => {
-                // It may have been done: nobody has it done again, and nobody says that it was not.
+                // The action may have been executed: it is not repeated, and not reported as not executed.
                 let (code, why) = if begun {
                     ("abnormal_exit", "its tool runner was lost, or has forgotten it")
                 } else {
@@ -204,7 +203,7 @@ impl SessionRuntime {
         }
     }
 
-    /// What follows for actions from anything that has happened.
+    /// Performs the follow-ups for actions after any change.
     pub(super) fn settle_actions(&mut self, now: Now) {
         let ids: Vec<EventId> = self.state.actions.open.keys().copied().collect();
         self.acting.due.retain(|id, _| self.state.actions.open.contains_key(id));
@@ -232,7 +231,8 @@ impl SessionRuntime {
         }
     }
 
-    /// What another owner has had begun: whether it goes on only its runner knows.
+    /// Returns the query for an action that a previous owner has started: only its runner knows whether it still
+    /// runs.
     fn query(&self, action_id: EventId, action: &Action) -> ToolOrder {
         if planted(Mutant::ActionRedone) {
             let args = serde_json::from_str(action.args.reveal()).unwrap_or_default();
@@ -270,7 +270,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Records what happens to an open action.
+    /// Records a fact about an open action.
     fn record_of(&mut self, now: Now, action_id: EventId, fact: Fact) {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
         let (run_id, cause, asker) = (action.run_id.clone(), action.cause, action.agent.clone());
@@ -282,10 +282,10 @@ impl SessionRuntime {
         self.record(now, fact, About { source, runner, cause, asker, ..About::run(&run_id) });
     }
 
-    /// Tells the agent that runs of the fact that was just recorded, once that is durable: where it is about what that agent
-    /// has asked for, in the same run or in an earlier one (EV-T8), or of a type that it has subscribed to (EV-G1). That
-    /// its run is cancelled, or has ended, it hears otherwise. One that does not run is told with its next turn what it needs
-    /// to know.
+    /// Sends the running agent the fact that was just recorded, once durable, if the fact is about an action that the
+    /// agent has requested, in the same or in an earlier run (EV-T8), or of a type that the agent has subscribed to
+    /// (EV-G1). The cancel or the end of the agent's own run is reported by other orders. An agent that does not run
+    /// is told with its next turn.
     pub(super) fn tell_agent(&mut self, asker: Option<&AgentId>, entry: &Arc<Entry>) {
         let Attempt::Live(live) = &self.attempt else { return };
         let seq = self.state.tail.seq;

@@ -1,5 +1,5 @@
-//! Actions of a session's agents: what the facts make of them. "It has begun and has not ended" is read from here, and
-//! here is nothing but the log (EV-C6, EV-R6).
+//! State of the actions of a session's agents: applies facts. The list of open actions is derived from the log alone
+//! (EV-C6, EV-R6).
 use crate::id::{AgentId, EventId, RunId, RunnerId, SaidId, ToolName};
 use crate::limits;
 use crate::private::Private;
@@ -13,83 +13,79 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the log says of a session's actions.
+/// A session's actions, as recorded in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actions {
-    /// Those that were asked for and have not ended.
+    /// Actions that were requested and have not ended.
     pub open: BTreeMap<EventId, Action>,
-    /// Those of a run that is open, and those whose agent was not told yet; the last one last.
+    /// Ended actions of an open run, and those whose agent was not told yet; the last one last.
     pub ended: Vec<Over>,
-    /// Which run has asked last, and how often.
+    /// The run that made the last request, with the number of its requests.
     asked: Option<(RunId, u32)>,
 }
 
-/// One that is open.
+/// An open action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// In which run it was asked for.
+    /// The run that requested the action.
     pub run_id: RunId,
-    /// By whom.
+    /// The agent that requested the action.
     pub agent: AgentId,
-    /// What that calls it.
+    /// The agent's own name for the action.
     pub name: Option<SaidId>,
-    /// Which tool.
     pub tool: ToolName,
-    /// With what, as JSON.
+    /// Arguments as JSON.
     pub args: Private<String>,
-    /// When it is over at the latest.
+    /// Time at which the action has ended at the latest.
     pub deadline: Millis,
-    /// Who does it, once it has begun.
+    /// The runner, once it has started the action.
     pub runner: Option<RunnerId>,
-    /// Its process was started.
+    /// True once the process was started.
     pub spawned: bool,
-    /// Its agent has asked that its process end.
+    /// True once the agent has requested the end of the process.
     pub is_ending: bool,
-    /// How often it has told how far it is.
+    /// Number of progress reports.
     pub told: u32,
-    /// The run that it was asked for in was cancelled, or has failed.
+    /// True if the run that requested the action was cancelled or has failed.
     pub orphan: bool,
-    /// The fact that the next one of it follows from (EV-C5).
+    /// The fact that the action's next fact follows from (EV-C5).
     pub cause: EventId,
 }
 
-/// One that is over.
+/// An ended action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Over {
-    /// Its name.
     pub action_id: EventId,
-    /// In which run it was asked for.
+    /// The run that requested the action.
     pub run_id: RunId,
-    /// By whom.
+    /// The agent that requested the action.
     pub agent: AgentId,
-    /// What that calls it.
+    /// The agent's own name for the action.
     pub name: Option<SaidId>,
-    /// Which tool.
     pub tool: ToolName,
-    /// Whether it worked.
     pub ok: bool,
-    /// What came of it, as the JSON of [`ToolEnded`]; none: it is too long ago.
+    /// The result as the JSON of [`ToolEnded`]; `None` if newer results have replaced it.
     pub outcome: Option<Private<String>>,
-    /// The turn with which its agent is told, where its own is over.
+    /// The turn with which the agent is told, if the requesting turn is over.
     pub with: Option<RunId>,
 }
 
 // === impl Actions ===
 
 impl Actions {
-    /// How often a run has asked.
+    /// Returns how often a run has requested an action.
     pub(super) fn times(&self, run_id: &RunId) -> u32 {
         self.asked.as_ref().filter(|(asked, _)| asked == run_id).map_or(0, |(_, times)| *times)
     }
 
-    /// Whether a run has asked for what it calls so before.
+    /// Returns whether a run has already requested an action with this name.
     pub(super) fn is_known(&self, run_id: &RunId, name: &SaidId) -> bool {
         let same = |run: &RunId, other: Option<&SaidId>| run == run_id && other == Some(name);
         let open = self.open.values().any(|action| same(&action.run_id, action.name.as_ref()));
         open || self.ended.iter().any(|over| same(&over.run_id, over.name.as_ref()))
     }
 
-    /// What the agent of a run is told with it.
+    /// Returns the actions that the agent of a run is told of with the run.
     pub(super) fn told_with(&self, run_id: &RunId) -> Option<Box<ActionsContext>> {
         let ended = self.ended.iter();
         let ended = ended.filter(|over| over.run_id == *run_id || over.with.as_ref() == Some(run_id));
@@ -99,12 +95,12 @@ impl Actions {
         any.then(|| Box::new(ActionsContext { open_actions, ended_actions }))
     }
 
-    /// Who does what an action is about, if it is about a process of this session.
+    /// Returns the runner of the process that an action is about, if it is a process of this session.
     pub(super) fn runner_of(&self, args: &Value) -> Option<RunnerId> {
         self.about(args).and_then(|id| self.open.get(&id)).and_then(|action| action.runner.clone())
     }
 
-    /// The process that an action is about.
+    /// Returns the process that an action is about.
     fn about(&self, args: &Value) -> Option<EventId> {
         let id = EventId::parse(args.get("process_id")?.as_str()?).ok()?;
         self.open.contains_key(&id).then_some(id)
@@ -137,7 +133,7 @@ impl Actions {
 
     fn ended(&mut self, ended: &ToolEnded, is_open: impl Fn(&RunId) -> bool) {
         let Some(action) = self.open.remove(&ended.action_id) else { return };
-        // Of what has no end of its own only as much as one would read.
+        // Only a limited number of results is kept, since a run may have any number of them.
         if let Some(old) = self.ended.len().checked_sub(limits::ACTION_RESULTS_KEPT_MAX) {
             self.ended.iter_mut().take(old + 1).for_each(|over| over.outcome = None);
         }
@@ -157,7 +153,8 @@ impl Actions {
         });
     }
 
-    /// A turn has ended: what it was told of is known if it was completed, and its own are nobody's any more.
+    /// Handles the end of a turn: results that it told of are known if the turn was completed, and its own open
+    /// actions are orphaned if not.
     fn run_ended(&mut self, run_id: &RunId, fact: &Fact) {
         let done = matches!(fact, Fact::RunDone { .. });
         let forgotten = |over: &Over| over.run_id == *run_id || done && over.with.as_ref() == Some(run_id);
@@ -171,7 +168,7 @@ impl Actions {
 }
 
 impl Action {
-    /// It is open as long as the process that it starts.
+    /// Returns whether the action stays open while the process that it starts runs.
     pub(super) fn is_process(&self) -> bool {
         self.tool.as_str() == SPAWN
     }
@@ -203,7 +200,7 @@ impl Over {
 // === impl State ===
 
 impl State {
-    /// What any fact makes of the session's actions.
+    /// Applies a fact to the session's actions.
     pub(super) fn apply_to_actions(&mut self, entry: &Entry) {
         let (actions, runs) = (&mut self.actions, &self.runs);
         #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches an action")]

@@ -1,4 +1,4 @@
-//! The running turn: beginning it, what its agent reports, and its clocks (scenarios A and G).
+//! The running turn: the events that its agent reports, its text, and its timers (scenarios A and G).
 use crate::id::{RunId, SaidId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -19,59 +19,58 @@ use crate::time::{Deadline, Mono, Now};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What this owner has under way.
+/// The attempt that this owner has in progress.
 #[derive(Debug, Default)]
 pub(super) enum Attempt {
-    /// Nothing.
     #[default]
     None,
     /// A turn that lost its owner or its agent's connection, and is tried again at a time.
     Delayed {
-        /// When.
         at: Mono,
-        /// What was lost.
         lost: Lost,
     },
-    /// An order went out, or waits for its fact.
+    /// An attempt whose order was sent, or waits for its fact.
     Live(Box<Live>),
 }
 
-/// One attempt at one turn.
+/// One attempt of one turn.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) run_id: RunId,
     pub(super) attempt: u32,
     pub(super) text: Text,
-    /// Text is shown only once this is durable.
+    /// Text is shown only once the fact at this position is durable.
     gate: Seq,
-    /// The first text must be recorded before it is shown: the agent may be asked again only if it
-    /// was silent (`retry_if_silent`).
+    /// True if the first text must be recorded before it is shown, because the agent may be asked again only if no
+    /// text was shown (`retry_if_silent`).
     careful: bool,
-    /// It goes on from another owner's: bytes of text that are still to be said again. None: it was begun here.
+    /// For an attempt resumed from another owner: recorded bytes of text that the agent still has to repeat. `None`:
+    /// the attempt was started here.
     pub(super) again: Option<u64>,
-    /// The last event of which everything was told here, where events have names.
+    /// The last event that was handled completely here, if events have ids.
     pub(super) mark: Option<Mark>,
     pub(super) states: u32,
-    /// The fact after which the order goes out, and whether it has.
+    /// The fact after which the order is sent; `ordered` tells whether the order was sent.
     pub(super) begun: Seq,
     pub(super) ordered: bool,
     input_ack: Duration,
-    /// INPUT_ACK, or the next sign of life.
+    /// Deadline of INPUT_ACK, or of the next sign of life.
     sign_at: Mono,
     silence: Duration,
-    /// The gateway has something of this run under way: until that has ended, silence is no fault of its agent.
+    /// True while the gateway has work of this run in progress; until that has ended, silence is not the agent's
+    /// fault.
     is_awaiting: bool,
     run_at: Mono,
     pub(super) cancel_at: Option<Mono>,
-    /// What it was given on the way.
+    /// Inputs that were handed to the agent during the attempt.
     pub(super) steers: Steers,
-    /// What its agent is always told of, and what it has asked to be told of.
+    /// Types of facts that the agent is always sent, and those that the agent has subscribed to.
     events: Arc<[Pattern]>,
     subscribed: Arc<[Pattern]>,
 }
 
 impl Live {
-    /// An attempt that the fact at `seq` tells of, and that is over by `run_at`.
+    /// Creates an attempt that the fact at `seq` records, and that ends at `run_at` at the latest.
     pub(super) fn new(run_id: &RunId, attempt: u32, seq: Seq, policy: &AgentPolicy, run_at: Mono) -> Self {
         Self {
             run_id: run_id.clone(),
@@ -96,30 +95,31 @@ impl Live {
         }
     }
 
-    /// When its agent has been silent for too long; the run's own end where silence is no fault of it.
+    /// Returns the time at which the agent has been silent for too long; the run's own end while silence is not the
+    /// agent's fault.
     fn silent_at(&self) -> Mono {
         if self.is_awaiting { self.run_at } else { self.sign_at }
     }
 
-    /// Lets its agent be silent from a time on as long as it may; a later end of its patience stays.
+    /// Restarts the silence timeout from a time; a later deadline stays.
     pub(super) fn restart_silence(&mut self, from: Mono) {
         self.sign_at = self.sign_at.max(from + self.silence);
     }
 
-    /// Whether its agent wants to be told of facts of this type, whatever they are about.
+    /// Returns whether the agent subscribes to facts of this type, whatever they are about.
     pub(super) fn wants(&self, name: &str) -> bool {
         self.events.iter().chain(&*self.subscribed).any(|pattern| pattern.matches(name))
     }
 
-    /// Everything of this event was told.
+    /// Records that an event was handled completely.
     pub(super) fn reach(&mut self, id: Option<SaidId>) {
         let Some(event_id) = id else { return };
         let text_bytes = self.text.len() - self.again.unwrap_or(0);
         self.mark = Some(Mark { event_id, text_bytes });
     }
 
-    /// What of a piece is new: an attempt that goes on is told again what lies after its mark. None: it is told
-    /// otherwise than before.
+    /// Returns the new part of a piece: the agent of a resumed attempt repeats what lies after its mark. `None`: the
+    /// repeated text differs from the earlier text.
     fn new_part<'a>(&mut self, piece: &'a str) -> Option<&'a str> {
         let Some(again) = self.again.as_mut().filter(|_| !planted(Mutant::ResumeRepeats)) else {
             return Some(piece);
@@ -130,7 +130,7 @@ impl Live {
     }
 }
 
-/// What an agent says is not what it said to the owner before.
+/// Returns the failure for an agent whose repeated text differs from what it sent to the previous owner.
 fn otherwise() -> Ending {
     Ending::from(AgentFailure::Broken("asked to go on, it does not say again what it said before".to_owned()))
 }
@@ -166,7 +166,7 @@ impl Attempt {
 }
 
 impl SessionRuntime {
-    /// The order has gone out: only now is its acknowledgement waited for.
+    /// Starts the wait for INPUT_ACK once the order was sent.
     pub(super) fn ordered(&mut self, now: Now, durable: Seq) {
         let Attempt::Live(live) = &mut self.attempt else { return };
         if !live.ordered && live.begun <= durable {
@@ -175,7 +175,7 @@ impl SessionRuntime {
         }
     }
 
-    /// The attempt a report belongs to, if it is the one under way; everything else is late.
+    /// Returns the attempt that a report belongs to, if it is the current one; every other report is late.
     fn live(&mut self, run_id: &RunId, attempt: u32) -> Option<&mut Live> {
         match &mut self.attempt {
             Attempt::Live(live) if live.run_id == *run_id => {
@@ -230,8 +230,8 @@ impl SessionRuntime {
         }
     }
 
-    /// Once CANCEL has gone out only its acknowledgement counts, or the end of the stream, which is
-    /// one (SR-C7); a completion that crosses it has come too late (ST-12).
+    /// Handles a report while a cancel is in progress. Only CANCEL_ACK counts, or the end of the stream, which
+    /// implies it (SR-C7); a completion that crosses the cancel is too late (ST-12).
     fn agent_cancelling(&mut self, now: Now, run_id: &RunId, event: &AgentEvent) {
         match event {
             AgentEvent::CancelAcked | AgentEvent::Done { .. } | AgentEvent::Failed(_) => {
@@ -260,15 +260,15 @@ impl SessionRuntime {
         self.record(now, Fact::AgentInvokeStarted { agent_id, attempt }, About::agent(run_id));
     }
 
-    /// A state of the agent, recorded as it comes; where events have names, after the text before it, so that
-    /// the log has the events in their order.
+    /// Records a state of the agent. If events have ids, the text before it is recorded first, so that the log has
+    /// the events in their order.
     fn told(&mut self, now: Now, run_id: &RunId, state: String, detail: Option<Json>, id: Option<SaidId>) {
         if id.is_some() {
             self.save(now, run_id);
         }
         let Attempt::Live(live) = &mut self.attempt else { return };
         if live.again.is_some_and(|bytes| bytes > 0) {
-            // Before text that is recorded: this one was left out there too.
+            // A state before text that is already recorded: the previous owner left the state out, too.
             return;
         }
         live.states += 1;
@@ -285,7 +285,7 @@ impl SessionRuntime {
             return live.reach(id);
         }
         if self.routing(run_id).is_some() {
-            // A first chunk implies the start, though the ACK is still expected (SR-G5).
+            // A first piece of text implies the start, though INPUT_ACK is still expected (SR-G5).
             let (scope, state) = (Scope::Run, "RUNNING".to_owned());
             let fact = Fact::RunState { scope, state, detail: None, mark: None };
             self.record(now, fact, About::agent(run_id));
@@ -318,7 +318,7 @@ impl SessionRuntime {
         self.outbox.after(gate, Output::Chunk { run_id, attempt, offset, kind, text });
     }
 
-    /// Shows what was gathered.
+    /// Shows the collected text.
     pub(super) fn show(&mut self, now: Now) {
         let Attempt::Live(live) = &mut self.attempt else { return };
         let Some((offset, text)) = live.text.show(now) else { return };
@@ -326,13 +326,13 @@ impl SessionRuntime {
         self.outbox.after(live.gate, Output::Chunk { run_id, attempt, offset, kind, text });
     }
 
-    /// Records what is not recorded yet.
+    /// Records all text that is not recorded yet.
     pub(super) fn save(&mut self, now: Now, run_id: &RunId) {
         loop {
             let Attempt::Live(live) = &self.attempt else { return };
             let Some((offset, text)) = live.text.unsaved() else { return };
             let (attempt, bytes) = (live.attempt, text.len() as u64);
-            // With the last stretch of what there is, for the mark may be anywhere in it.
+            // The mark goes with the last part, since its event may end anywhere in the text.
             let mark = live.mark.clone().filter(|_| offset + bytes == live.text.len());
             let fact = Fact::AgentStreamDelta { attempt, offset, text: Private(text), mark };
             let seq = self.record(now, fact, About::agent(run_id));
@@ -341,7 +341,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Recorded text is durable: its agent may be read further.
+    /// Lets the agent be read further once recorded text is durable.
     pub(super) fn credit(&mut self, durable: Seq) {
         let Attempt::Live(live) = &mut self.attempt else { return };
         if let Some(upto) = live.text.settle(durable) {
@@ -350,8 +350,8 @@ impl SessionRuntime {
         }
     }
 
-    /// The running text from an offset on, for a reader that has less: what is not yet durable
-    /// (the rest stands in the log).
+    /// Returns the running text from an offset on, for a reader that has less: only text that is not durable yet,
+    /// since the rest is in the log.
     pub fn text_since(&self, run_id: &RunId, attempt: u32, offset: u64) -> Option<(u64, Private<Arc<str>>)> {
         match &self.attempt {
             Attempt::Live(live) if live.run_id == *run_id && live.attempt == attempt => {
@@ -386,12 +386,12 @@ impl SessionRuntime {
         }
     }
 
-    /// Stops the silence clock of the running attempt while the gateway has something of its run under way: an action, a
-    /// handover that a person is to decide on, or text that is not durable yet. The clock starts anew when the last of
-    /// these has ended. Actions and handovers have deadlines of their own, and so has the run.
+    /// Pauses the silence timeout of the running attempt while the gateway has work of its run in progress: an
+    /// action, a handover that waits for a decision, or text that is not durable yet. The timeout starts again when
+    /// the last of these has ended. Actions and handovers have deadlines of their own, and so has the run.
     pub(super) fn settle_silence(&mut self, now: Now) {
         let Attempt::Live(live) = &self.attempt else { return };
-        // The wait for INPUT_ACK is another one: nothing of this attempt is under way yet.
+        // The wait for INPUT_ACK is separate: no work of this attempt is in progress yet.
         let is_awaiting = self.routing(&live.run_id).is_none() && self.is_awaited_by(&live.run_id);
         let Attempt::Live(live) = &mut self.attempt else { return };
         if live.is_awaiting && !is_awaiting {
@@ -400,7 +400,7 @@ impl SessionRuntime {
         live.is_awaiting = is_awaiting;
     }
 
-    /// Whether the run waits for something that the gateway has under way.
+    /// Returns whether the run waits for work that the gateway has in progress.
     fn is_awaited_by(&self, run_id: &RunId) -> bool {
         let Attempt::Live(live) = &self.attempt else { return false };
         let handover = self.state.handovers.open.as_ref().is_some_and(|open| open.run_id == *run_id);
@@ -408,7 +408,7 @@ impl SessionRuntime {
         handover || action || live.text.is_unsettled()
     }
 
-    /// A wait of the running attempt is over.
+    /// Ends the run if a timeout of the running attempt has expired.
     fn waited(&mut self, now: Now, run_id: &RunId) {
         let Attempt::Live(live) = &self.attempt else { return };
         let failed = |code, why: &str| Ending::failed(code, why);

@@ -1,4 +1,4 @@
-//! The control lane: open, close, cancel (scenarios C and H).
+//! The control lane: open, close and cancel (scenarios C and H).
 use crate::id::{AgentId, Place, RequestId, RunId, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::Order;
@@ -19,7 +19,8 @@ impl SessionRuntime {
         self.run_controls(now);
     }
 
-    /// Does what it can of the control lane, in order. Only what follows a close waits, for that to end.
+    /// Handles the entries of the control lane, in order. Only an open or close after a close waits, until that close
+    /// is finished.
     pub(super) fn run_controls(&mut self, now: Now) {
         while let Some((place, control)) = self.controls.pop_front() {
             match &control.what {
@@ -110,7 +111,7 @@ impl SessionRuntime {
         }
     }
 
-    /// A turn of a session that closes: what runs is cancelled, what waits ends at once.
+    /// Ends a turn of a closing session: the running turn is cancelled, a waiting turn ends at once.
     pub(super) fn stop(&mut self, now: Now, run_id: &RunId) {
         if self.state.running.as_ref() == Some(run_id) {
             return self.cancel(now, run_id, "session_close", None);
@@ -118,8 +119,8 @@ impl SessionRuntime {
         self.end(now, run_id, Ending::failed(Code::SessionClosed, "the session was closed"));
     }
 
-    /// A close is done once no turn, change of members or handover is open any more; its entry stays in the lane until then, so that
-    /// it survives its owner (SR-H2).
+    /// Finishes a close once no turn, change of members or handover is open; the close's entry stays in the lane
+    /// until then, so that the close survives its owner (SR-H2).
     pub(super) fn finish_close(&mut self, now: Now) {
         let changes = !self.state.changes.is_empty() || self.state.handovers.open.is_some();
         let open = self.state.has_open_turn() || changes;
@@ -137,7 +138,7 @@ impl SessionRuntime {
         if self.state.runs.contains_key(&run_id) && self.inputs.contains_key(&run_id) {
             return self.cancel(now, &run_id, "user", Some((place, &control)));
         }
-        // It has ended, or it lies in the inbox behind what was read: the lanes have no common order.
+        // The turn has ended, or its input is in the inbox behind the last one read: the lanes have no common order.
         self.early_cancels.insert(run_id, (place, control));
         self.outbox.now(Output::CatchUp);
     }
@@ -145,8 +146,8 @@ impl SessionRuntime {
     pub(super) fn caught_up(&mut self) {
         for (run_id, (place, control)) in std::mem::take(&mut self.early_cancels) {
             if self.state.runs.contains_key(&run_id) {
-                // The store has forgotten the input of a turn that its log tells of: it is stopped as soon as
-                // its asker, who alone can, has it taken again.
+                // The store has lost the input of a turn that is in the log: the turn is cancelled as soon as its
+                // client, which alone can, sends the input again.
                 self.early_cancels.insert(run_id, (place, control));
             } else {
                 self.consume(place, &control);
@@ -154,7 +155,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Cancels a turn in any state (RX-6). Repeating it changes nothing (ST-11).
+    /// Cancels a turn in any phase (RX-6). Repeating the cancel changes nothing (ST-11).
     pub(super) fn cancel(
         &mut self,
         now: Now,
@@ -192,7 +193,7 @@ impl SessionRuntime {
         }
     }
 
-    /// A cancelling turn whose owner was lost has lost its agent's connection too: it is cancelled.
+    /// Ends a cancelling turn whose owner was lost, since its agent's connection is lost too.
     pub(super) fn cancel_orphan(&mut self, now: Now, run_id: &RunId) {
         let phase = self.state.runs.get(run_id).map(|run| run.phase.clone());
         let Some(RunPhase::Cancelling { reason, .. }) = phase else { return };

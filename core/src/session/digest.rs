@@ -1,20 +1,19 @@
-//! SHA-256 of a text whose beginning somebody else has read: another owner goes on with it where it is
-//! recorded.
+//! An SHA-256 whose intermediate state can be stored, so that another owner can continue the hash of a recorded text.
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::compress256;
 use sha2::digest::generic_array::GenericArray;
 use std::fmt;
 
-/// What SHA-256 takes at a time.
+/// Block size of SHA-256, in bytes.
 const BLOCK: usize = 64;
-/// Where the length stands in the last block.
+/// Position of the length in the last block.
 const LENGTH_AT: usize = BLOCK - 8;
-/// SHA-256 of nothing yet (FIPS 180-4, §5.3.3).
+/// Initial state of SHA-256 (FIPS 180-4, §5.3.3).
 const START: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
-/// The hash of a text so far. It can be kept and read back, which the library's own cannot.
+/// The hash of a text so far. It can be serialised, unlike the hasher of the `sha2` crate.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextHash {
     state: [u32; 8],
@@ -36,14 +35,14 @@ impl Default for TextHash {
 }
 
 impl fmt::Debug for TextHash {
-    /// Without the end of the text that it holds (S-38).
+    /// Omits `rest`, which contains the end of the text (S-38).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TextHash({} bytes)", self.bytes)
     }
 }
 
 impl TextHash {
-    /// Takes the next piece.
+    /// Hashes the next piece.
     pub fn update(&mut self, mut piece: &[u8]) {
         self.bytes += piece.len() as u64;
         if !self.rest.is_empty() {
@@ -62,7 +61,7 @@ impl TextHash {
         self.rest.extend_from_slice(rest);
     }
 
-    /// Of all that was taken, hex.
+    /// Returns the hash of all pieces, hex.
     pub fn hex(&self) -> String {
         let (mut state, mut last) = (self.state, [0u8; BLOCK]);
         last[..self.rest.len()].copy_from_slice(&self.rest);

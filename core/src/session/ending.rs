@@ -1,4 +1,4 @@
-//! How turns end: every way out is one fact, and every turn takes exactly one (G3).
+//! Endings of turns: every way to end is one fact, and every turn takes exactly one (G3).
 use crate::id::{Place, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -15,12 +15,11 @@ use crate::session::permit::Permit;
 use crate::session::runtime::{About, SessionRuntime, Source};
 use crate::time::Now;
 
-/// How a turn ends.
+/// The end of a turn.
 #[derive(Clone, Debug)]
 pub(super) enum Ending {
-    /// The agent said all it wanted.
+    /// The agent finished its answer.
     Completed { stop: StopReason, usage: Option<Json> },
-    /// It did not work out.
     Failed {
         code: Code,
         message: String,
@@ -28,13 +27,13 @@ pub(super) enum Ending {
         retry_after_ms: Option<u64>,
         agent_body: Option<Private<String>>,
     },
-    /// Somebody wanted it to stop; `answers` is the control entry that did, where it did at once.
+    /// The turn was cancelled; `answers` is the control entry that did so, if the turn ended at once.
     Cancelled { reason: String, forced: bool, answers: Option<Place> },
-    /// It has become part of another run, which has ended.
+    /// The input became part of another run, which has ended.
     Steered { host: RunId },
 }
 
-/// An agent's own words about its failure are cut to this many characters.
+/// An agent's own message about its failure is cut to this many characters.
 const FAILURE_TEXT_MAX: usize = 1_000;
 
 fn short(text: &str) -> String {
@@ -83,19 +82,19 @@ impl Ending {
     }
 }
 
-/// Whether an agent that outlives its connection may not know that its turn is over.
+/// Returns whether an agent that outlives its connection may not know that its turn is over.
 fn runs_on(ending: &Ending, live: bool) -> bool {
     match ending {
         Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } | Ending::Steered { .. } => {
             false
         }
         Ending::Failed { code, .. } => *code != Code::AgentUnavailable,
-        // It was told to stop, and of what does not run here it was not.
+        // A live attempt was sent a cancel; an attempt that does not run here was not.
         Ending::Cancelled { .. } => !live,
     }
 }
 
-/// How an input came, as it was applied: what would have been handed to a run and was not has waited (ST-6).
+/// Returns the strategy as applied: an input that was to be steered and was not taken has waited instead (ST-6).
 fn applied(ending: &Ending, asked: Strategy) -> Strategy {
     match (asked, ending) {
         (Strategy::Steer, Ending::Steered { .. }) => Strategy::Steer,
@@ -105,8 +104,8 @@ fn applied(ending: &Ending, asked: Strategy) -> Strategy {
 }
 
 impl SessionRuntime {
-    /// Ends a turn: what is unrecorded of its text, then its terminal fact; its input leaves the inbox
-    /// in the same step.
+    /// Ends a turn: records its unrecorded text, then its terminal fact; its input is removed from the inbox in the
+    /// same step.
     pub(super) fn end(&mut self, now: Now, run_id: &RunId, ending: Ending) {
         let Some(taken) = self.inputs.get(run_id) else { return };
         let ends = Some(Ended {
@@ -146,12 +145,12 @@ impl SessionRuntime {
             if live.ordered {
                 self.outbox.now(drop);
             } else {
-                // Never before the order itself, which still waits for its fact.
+                // The drop must not precede the order itself, which still waits for its fact.
                 self.outbox.after(live.begun, drop);
             }
         }
         if let Some(agent_id) = stop {
-            // Only then: before it is durable another owner may still go on.
+            // The stop waits for the fact: before the fact is durable another owner may still resume the attempt.
             let (tenant, run_id, epoch) = (self.key.tenant.clone(), run_id.clone(), self.token.epoch);
             let stop = Order::Stop { tenant, agent_id, run_id, attempt, epoch };
             self.outbox.after(ended, Output::Order(stop));
@@ -159,7 +158,7 @@ impl SessionRuntime {
         if live || running {
             self.attempt = Attempt::None;
             if self.permit == Permit::Granted {
-                // The next turn asks anew, so that sessions of others are not passed over.
+                // The next turn requests a new permit, so that sessions of other users are not passed over.
                 self.permit = Permit::None;
             }
         }

@@ -1,5 +1,5 @@
-//! Handing a session over (scenario F): an agent asks, a person is asked, and only if they agree another member answers
-//! from then on.
+//! Decisions on handovers (scenario F): an agent requests one, a person decides, and only a confirmation makes the
+//! other agent active.
 use crate::id::{AgentId, EventId, Place, RequestId, RunId, SaidId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -16,22 +16,24 @@ use crate::time::{Deadline, Mono, Now};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A switch that a handover causes.
+/// The trigger of a switch that a handover causes.
 const HANDOVER: &str = "handover";
 
-/// What this owner has in hand of the handover under way.
+/// This owner's part of the open handover, which is not in the log.
 #[derive(Debug, Default)]
 pub(super) struct Handing {
-    /// Decisions that are answered once the agent is a member, or is not: they stay in the lane until then.
+    /// Decisions that are answered once the agent is a member, or could not be added; the entries stay in the lane
+    /// until then.
     asked: Vec<(Place, Arc<Control>)>,
-    /// When it is rejected, by this owner's clock: read once, for the store's may move.
+    /// Deadline by this owner's clock: read once, since the store's clock may move.
     due: Option<(EventId, Mono)>,
 }
 
 // === impl Handing ===
 
 impl Handing {
-    /// `open`: what the log says of it. An owner that has only read of it looks at the clock first, at once.
+    /// Returns the deadline of the `open` handover. An owner that has only read the handover in the log checks its
+    /// deadline at once.
     pub(super) fn poll_timeout(&self, open: Option<&Handover>) -> Option<Deadline> {
         open.filter(|open| open.joining.is_none())?;
         let at = self.due.map_or(Mono(Duration::ZERO), |(_, at)| at);
@@ -46,8 +48,8 @@ impl Handing {
 // === impl SessionRuntime ===
 
 impl SessionRuntime {
-    /// An agent asks for a handover. What it may not ask for, or not now, is dropped and counted: there is nobody to
-    /// tell.
+    /// Handles an agent's request for a handover. A request that is not permitted, or not now, is dropped and
+    /// counted: no answer to the agent exists.
     pub(super) fn handover_wished(
         &mut self,
         now: Now,
@@ -56,7 +58,7 @@ impl SessionRuntime {
         said: Option<SaidId>,
     ) {
         if said.is_some() {
-            // As with a state: so that the log has the agent's events in their order.
+            // As for a state: the log must have the agent's events in their order.
             self.save(now, run_id);
         }
         let Attempt::Live(live) = &mut self.attempt else { return };
@@ -81,7 +83,8 @@ impl SessionRuntime {
         }
     }
 
-    /// One handover at a time, to somebody else than who answers, and not without end.
+    /// Returns whether a handover may be requested: one at a time, to another agent than the active one, and a
+    /// limited number for each run.
     fn may_ask(&self, run_id: &RunId, from: &AgentId, to: &AgentId) -> bool {
         let handovers = &self.state.handovers;
         self.is_open()
@@ -91,7 +94,7 @@ impl SessionRuntime {
             && handovers.times(run_id) < limits::RUN_HANDOVERS_MAX
     }
 
-    /// A person has decided. The first decision counts; of others the edge tells what has become of it.
+    /// Handles a person's decision. The first decision counts; later ones are answered by the edge with the outcome.
     pub(super) fn handover_decided(
         &mut self,
         now: Now,
@@ -99,7 +102,7 @@ impl SessionRuntime {
         control: &Arc<Control>,
         (id, confirm): (EventId, bool),
     ) {
-        // Its time may be up, or its session may be closing.
+        // The deadline may have passed, or the session may be closing.
         self.settle_handover(now);
         let Some(open) = self.state.handovers.open.as_ref().filter(|open| open.id == id) else {
             return self.consume(place, control);
@@ -110,7 +113,8 @@ impl SessionRuntime {
         }
         let request_id = control.request_id.clone();
         if joining {
-            // It is answered once that is over; asked for again by another owner, or by somebody else.
+            // The decision is answered once the change of members is over; it was repeated by another owner, or by
+            // another person.
         } else if !confirm {
             self.reject(now, Rejection::Refused, request_id);
         } else if self.state.agents.contains(&to) {
@@ -124,7 +128,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Who is to answer becomes a member first.
+    /// Requests that the agent becomes a member before the handover is confirmed.
     fn invite_for(&mut self, now: Now, id: EventId, agent_id: AgentId, control: &Control) {
         let tx_id = self.event_id(now);
         let asked = ChangeAsked {
@@ -141,7 +145,7 @@ impl SessionRuntime {
         self.record(now, Fact::AgentAdding(asked), about);
     }
 
-    /// What follows for handovers from anything that has happened.
+    /// Performs the follow-ups for handovers after any change.
     pub(super) fn settle_handover(&mut self, now: Now) {
         self.hand_on(now);
         let Some(open) = &self.state.handovers.open else {
@@ -168,7 +172,7 @@ impl SessionRuntime {
         } else if joined.is_some() {
             self.reject(now, Rejection::Unavailable, request_id);
         } else if open.joining.is_some() {
-            // The change has a deadline of its own.
+            // The change of members has a deadline of its own.
             self.handing.due = None;
         } else if due <= now.mono {
             self.reject(now, Rejection::Expired, None);
@@ -190,7 +194,7 @@ impl SessionRuntime {
         self.decide(now, handover_id, Fact::HandoverRejected(rejected));
     }
 
-    /// Ends it, and answers whoever has decided.
+    /// Ends the handover, and answers all decisions.
     fn decide(&mut self, now: Now, id: EventId, fact: Fact) {
         let mut asked = std::mem::take(&mut self.handing.asked).into_iter();
         let first = asked.next();
@@ -205,7 +209,8 @@ impl SessionRuntime {
         }
     }
 
-    /// Who was handed the session answers from now on. A fact of its own, which an owner may not have lived to write.
+    /// Makes the agent of a confirmed handover active. This is a separate fact, which a lost owner may not have
+    /// recorded.
     pub(super) fn hand_on(&mut self, now: Now) {
         let given = self.state.handovers.given.as_ref().filter(|given| !given.switched && self.is_open());
         let Some((id, to)) = given.map(|given| (given.id, given.to.clone())) else { return };

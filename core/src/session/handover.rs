@@ -1,5 +1,5 @@
-//! Handovers from agent to agent: what the facts of scenario F make of a session, and what the agent that was handed
-//! it is told with its next turn.
+//! State of handovers from agent to agent (scenario F): applies facts, and builds the context for the agent that has
+//! taken over. Decisions are made in `handover_decide`.
 use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -11,18 +11,18 @@ use crate::session::state::State;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// What the log says of a session's handovers.
+/// A session's handovers, as recorded in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handovers {
-    /// The one that is under way: one at a time.
+    /// The open handover; at most one at a time.
     pub open: Option<Box<Handover>>,
-    /// The last that was confirmed, until its agent has completed a turn with it.
+    /// The last confirmed handover, until its agent has completed a turn that told of it.
     pub given: Option<Box<Given>>,
-    /// How the latest ones ended, the last one last: whoever decides again is answered from here.
+    /// Outcomes of the latest handovers, the last one last, to answer repeated decisions.
     pub ended: Vec<Ended>,
-    /// Which run has asked last, and how often.
+    /// The run that made the last request, with the number of its requests.
     asked: Option<(RunId, u32)>,
-    /// What is said in the turn that speaks, should it be handed over (SR-T9).
+    /// The answer of the running turn, kept in case the session is handed over (SR-T9).
     said: Option<Box<(RunId, Said)>>,
 }
 
@@ -31,89 +31,80 @@ pub struct Handovers {
 pub struct Said {
     /// At most [`limits::HANDOVER_TEXT_BYTES_MAX`] bytes.
     pub text: Private<String>,
-    /// Something before them was left out.
+    /// True if text before it was left out.
     pub is_cut: bool,
 }
 
-/// One that is under way.
+/// An open handover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handover {
-    /// Its name.
     pub id: EventId,
-    /// The turn in which it was asked for.
+    /// The turn in which the handover was requested.
     pub run_id: RunId,
-    /// Who asks.
+    /// The requesting agent.
     pub from: AgentId,
-    /// Who is to answer.
+    /// The agent that is to take over.
     pub to: AgentId,
-    /// Why.
     pub reason: Private<String>,
-    /// What the other agent needs to know.
+    /// Information for the other agent.
     pub summary: Private<String>,
-    /// When it is rejected if nobody has decided.
+    /// Time at which the handover is rejected without a decision.
     pub deadline: Millis,
-    /// A person has agreed, and the agent is to become a member first.
+    /// Set if a person has agreed and the agent must become a member first.
     pub joining: Option<Joining>,
-    /// What was said in that turn, once it has ended.
+    /// The end of the answer in that turn, once the turn has ended.
     pub said: Said,
 }
 
 /// A change of members that a handover waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joining {
-    /// Its name.
     pub tx_id: EventId,
-    /// Of the request that decided.
+    /// Id of the request that decided.
     pub request_id: Option<RequestId>,
 }
 
-/// One that was confirmed.
+/// A confirmed handover.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
-    /// Its name.
     pub id: EventId,
-    /// The turn in which it was asked for.
+    /// The turn in which the handover was requested.
     pub run_id: RunId,
-    /// Who has asked.
+    /// The agent that handed over.
     pub from: AgentId,
-    /// Who answers.
+    /// The agent that has taken over.
     pub to: AgentId,
-    /// Why.
     pub reason: Private<String>,
-    /// What it needs to know.
+    /// Information for the agent.
     pub summary: Private<String>,
-    /// It answers where nobody is addressed, or somebody has chosen otherwise since.
+    /// True once the agent is active, or another agent was chosen since.
     pub switched: bool,
-    /// The turn with which it is told.
+    /// The turn with which the agent is told of the handover.
     pub told: Option<RunId>,
-    /// What was said in the turn in which it was asked for, once that has ended.
+    /// The end of the answer in the turn in which the handover was requested, once that turn has ended.
     pub said: Said,
 }
 
-/// One that has ended.
+/// A handover that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Its name.
     pub id: EventId,
-    /// Why it came to nothing; none: it was confirmed.
+    /// Reason of the rejection; `None`: the handover was confirmed.
     pub why: Option<Rejection>,
 }
 
-/// What has become of a handover, as far as is known.
+/// The status of a handover, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing yet.
     Open,
-    /// It was confirmed.
     Confirmed,
-    /// It came to nothing.
     Rejected(Rejection),
 }
 
 // === impl Handovers ===
 
 impl Handovers {
-    /// As the release before knew them: of what is said now it kept nothing.
+    /// Creates the state from a snapshot of the previous release, which did not keep the end of the running answer.
     pub(super) fn without_said(
         open: Option<Handover>,
         given: Option<Given>,
@@ -123,7 +114,7 @@ impl Handovers {
         Self { open: open.map(Box::new), given: given.map(Box::new), ended, asked, said: None }
     }
 
-    /// What has become of one; none: it is not known (any more).
+    /// Returns the status of a handover; `None`: it is unknown, or no longer remembered.
     pub fn standing(&self, id: EventId) -> Option<Standing> {
         if self.open.as_ref().is_some_and(|open| open.id == id) {
             return Some(Standing::Open);
@@ -141,12 +132,12 @@ impl Handovers {
         Some(open)
     }
 
-    /// How often a run has asked.
+    /// Returns how often a run has requested a handover.
     pub(super) fn times(&self, run_id: &RunId) -> u32 {
         self.asked.as_ref().filter(|(asked, _)| asked == run_id).map_or(0, |(_, times)| *times)
     }
 
-    /// What an agent is told with a turn.
+    /// Returns the handover that an agent is told of with a turn.
     pub(super) fn told_with(&self, run_id: &RunId) -> Option<Box<HandoverContext>> {
         let given = self.given.as_ref().filter(|given| given.told.as_ref() == Some(run_id))?;
         Some(Box::new(HandoverContext {
@@ -160,7 +151,7 @@ impl Handovers {
         }))
     }
 
-    /// An attempt begins to speak.
+    /// Starts collecting the answer of an attempt.
     fn begins(&mut self, run_id: Option<&RunId>) {
         self.said = run_id.map(|run_id| Box::new((run_id.clone(), Said::default())));
     }
@@ -170,7 +161,7 @@ impl Handovers {
         said.into_iter().for_each(|said| said.1.push(text));
     }
 
-    /// A turn has ended. What was said in it stays with the handover that was asked for in it.
+    /// Stores the end of an ended turn's answer with the handover that was requested in that turn.
     fn keep_said(&mut self, run_id: &RunId) {
         let Some(said) = self.said.take_if(|said| said.0 == *run_id) else { return };
         let open = self.open.iter_mut().map(|open| (&open.run_id, &mut open.said));
@@ -198,7 +189,7 @@ impl Said {
 // === impl State ===
 
 impl State {
-    /// What any fact makes of the session's handovers.
+    /// Applies a fact to the session's handovers.
     pub(super) fn apply_to_handovers(&mut self, entry: &Entry) {
         let handovers = &mut self.handovers;
         #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches a handover")]
@@ -228,7 +219,7 @@ impl State {
             Fact::AgentRemoved(done) => drop(handovers.given.take_if(|given| given.to == done.agent_id)),
             Fact::SessionClosed { .. } => handovers.given = None,
             Fact::AgentStreamDelta { text, .. } => handovers.says(entry.run_id.as_ref(), text.reveal()),
-            // Another attempt begins its answer anew.
+            // A further attempt starts its answer from the beginning.
             Fact::RunRestarted { .. } => handovers.begins(entry.run_id.as_ref()),
             Fact::RunStarted { agent_id, .. } => {
                 handovers.begins(entry.run_id.as_ref());
@@ -245,7 +236,8 @@ impl State {
 }
 
 impl Handovers {
-    /// A turn has ended: who has completed it knows now; else it is told again.
+    /// Handles the end of a turn: an agent that has completed the turn knows of the handover; otherwise the agent is
+    /// told again.
     fn told(&mut self, run_id: Option<&RunId>, fact: &Fact) {
         let Some(given) = self.given.as_mut().filter(|given| given.told.is_some()) else { return };
         if given.told.as_ref() != run_id {
@@ -294,7 +286,7 @@ mod tests {
         said.push("\u{e9}");
         assert!(said.is_cut && said.text.reveal().ends_with("a\u{e9}"));
         assert_eq!(said.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX);
-        // A letter that would be cut in two is left out.
+        // A character that would be cut in two is left out.
         let mut said = Said::default();
         said.push(&"\u{e9}".repeat(limits::HANDOVER_TEXT_BYTES_MAX / 2));
         said.push("x");

@@ -1,4 +1,4 @@
-//! Inputs: what becomes of each, decided once and recorded (scenario A, and ST-6).
+//! Admission of inputs: the decision on each is made once and recorded (scenario A, and ST-6).
 use crate::id::{AgentId, Place, RunId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::entry::{self, Admission, Fact};
@@ -12,7 +12,7 @@ use crate::session::steer::Rank;
 use crate::time::Now;
 use std::sync::Arc;
 
-/// Why an input cannot be taken: it ends like any other, with its terminal fact.
+/// The reason why an input cannot be admitted; the input then ends like any other, with its terminal fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unfit {
     code: Code,
@@ -21,15 +21,15 @@ struct Unfit {
 
 impl SessionRuntime {
     pub(super) fn take(&mut self, now: Now, place: Place, input: Arc<Input>) {
-        // Who answers may be a fact that the owner before did not live to write.
+        // Recording the active agent may have been left over by a previous owner that was lost.
         self.hand_on(now);
         let run_id = input.run_id.clone();
-        // An owner may have been lost between a message and its admission: then it is admitted now.
+        // A previous owner may have been lost between a message and its admission: the input is then admitted now.
         let begun = self.state.runs.get(&run_id).map(|run| run.agent.is_some());
         let taken = Taken::new(now, place, Arc::clone(&input));
         let again = self.inputs.insert(run_id.clone(), taken).is_some();
         if begun == Some(true) || again {
-            // The log tells of it, but the store had forgotten the input when it was to be stopped.
+            // The log has the turn, but the store had lost the input when the turn was to be cancelled.
             if let Some((at, control)) = self.early_cancels.remove(&run_id) {
                 self.cancel(now, &run_id, "user", Some((at, &control)));
             } else if self.close.is_some() && !self.state.is_steered(&run_id) {
@@ -81,7 +81,7 @@ impl SessionRuntime {
         self.record(now, fact, about);
     }
 
-    /// Who shall answer, if anyone can. Pure.
+    /// Returns the agent that will answer, if any can. Pure.
     fn fit(&self, addressed: Option<&AgentId>) -> Result<AgentId, Unfit> {
         if !self.is_open() {
             let closed = self.state.phase != Phase::New;
@@ -134,8 +134,8 @@ impl SessionRuntime {
         }
     }
 
-    /// What an input stands in for: something of the same person that waits for its turn. What an agent knows of
-    /// already, or what has stopped one, cannot be said otherwise.
+    /// Returns the run that an input replaces: a queued input of the same user. An input that the agent already
+    /// knows, or that has interrupted a run, cannot be replaced.
     fn replaced(&self, input: &Input) -> Option<RunId> {
         let old = input.replaces.as_ref().filter(|old| self.state.waiting.contains(old))?;
         let waits = self.state.runs.get(old).is_some_and(|run| run.rank == Rank::Queued);
@@ -143,8 +143,8 @@ impl SessionRuntime {
         (asked.input.user == input.user).then(|| old.clone())
     }
 
-    /// Gives an input the place of one that waits, which ends. The end comes first: an owner that is lost in between
-    /// leaves an input that waits like any other, and never two.
+    /// Gives an input the place of a waiting one, which ends. The end is recorded first: if the owner is lost in
+    /// between, one input waits as usual, and never two.
     fn stand_in(&mut self, now: Now, input: &Input, agent_id: AgentId, old: RunId) {
         let place = self.state.waiting.iter().position(|waiting| *waiting == old).unwrap_or_default();
         if !planted(Mutant::ReplacedStays) {
@@ -160,7 +160,7 @@ impl SessionRuntime {
         self.record(now, fact, About::run(&input.run_id));
     }
 
-    /// Whether a running turn is past recall: it is being cancelled already.
+    /// Returns whether a running turn is already being cancelled.
     pub(super) fn is_cancelling(&self, run_id: &RunId) -> bool {
         self.state.runs.get(run_id).is_some_and(|run| matches!(run.phase, RunPhase::Cancelling { .. }))
     }

@@ -1,5 +1,4 @@
-//! Who belongs to a session, and which change of that is under way: what the facts of scenarios B, D and E make
-//! of its state.
+//! State of a session's members: applies the facts of scenarios B, D and E.
 use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::protocol::entry::{Entry, Fact};
 use crate::protocol::member::{ChangeAsked, Member};
@@ -8,40 +7,38 @@ use crate::shrink::Shrink;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// A switch that a removal causes, and the one that takes it back.
+/// The trigger of a switch that a removal causes, and of the switch that reverts it.
 pub(super) const REMOVED: &str = "remove_agent";
 
-/// What is to become of a member (SR-T11).
+/// The kind of a change of members (SR-T11).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// It is to come.
+    /// The agent is being added.
     Adding {
-        /// And to answer where nobody is addressed.
+        /// True if the agent also becomes active.
         activate: bool,
     },
-    /// It is to go, and is asked nothing new.
+    /// The agent is being removed, and gets no new inputs.
     Removing {
-        /// Where it stood among the members.
+        /// The agent's index among the members before.
         place: u32,
-        /// It answered where nobody was addressed, and nobody has chosen otherwise since.
+        /// True if the agent was active, and no other agent was chosen since.
         active: bool,
-        /// What is known of it.
+        /// The agent's record.
         member: Member,
     },
 }
 
-/// A change of the members that is under way.
+/// An open change of members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Its name on all of its messages (SR-T13).
+    /// The transaction (SR-T13).
     pub tx_id: EventId,
-    /// What.
     pub step: Step,
-    /// Why, in the words of who wanted it.
+    /// In the words of the user that requested it.
     pub reason: Option<String>,
-    /// Of the request.
     pub request_id: Option<RequestId>,
-    /// When it has failed at the latest.
+    /// Time at which the change has failed at the latest.
     pub deadline: Millis,
 }
 
@@ -64,7 +61,7 @@ impl State {
         self.agents = agents.to_vec();
     }
 
-    /// What is known of a member.
+    /// Returns the record of a member.
     pub fn member(&self, agent: &AgentId) -> Option<Member> {
         self.members.get(self.place_of(agent)?).copied()
     }
@@ -89,12 +86,12 @@ impl State {
         (place < self.members.len()).then(|| (place, self.members.remove(place)))
     }
 
-    /// Whether it is to leave: it stays in the state until that is done, but is asked nothing new.
+    /// Returns whether an agent is being removed: it is still in the state, but gets no new inputs.
     pub(super) fn is_leaving(&self, agent: &AgentId) -> bool {
         self.changes.get(agent).is_some_and(|change| matches!(change.step, Step::Removing { .. }))
     }
 
-    /// A turn that its agent has completed.
+    /// Counts a turn that its agent has completed.
     pub(super) fn answered(&mut self, run_id: &RunId, fact: &Fact) {
         let completed = matches!(fact, Fact::RunDone { host_run_id: None, .. });
         let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref()).filter(|_| completed);
@@ -132,7 +129,7 @@ impl State {
                 self.over(&done.agent_id, done.tx_id);
             }
             Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
-                // A member that was to leave stays: as if nobody had asked (RX-9).
+                // The member stays, as if the removal was never requested (RX-9).
                 let step = self.over(&failed.agent_id, failed.tx_id);
                 if let Some(Step::Removing { place, active, member }) = step {
                     let place = usize::try_from(place).unwrap_or(usize::MAX);
@@ -146,7 +143,7 @@ impl State {
         }
     }
 
-    /// Somebody has chosen who answers: a removal that fails does not take that back.
+    /// Records that an agent was chosen as active: a failed removal does not revert that.
     fn chosen(&mut self) {
         for change in self.changes.values_mut() {
             if let Step::Removing { active, .. } = &mut change.step {

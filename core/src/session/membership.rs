@@ -1,4 +1,4 @@
-//! Members come, go and take over: scenarios B, D and E as transactions that end once, whatever is lost on the way.
+//! Decisions on members: scenarios B, D and E as transactions that end exactly once, whatever is lost on the way.
 use crate::id::{AgentId, EventId, Place, RequestId, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -16,17 +16,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a person is told of a change whose time is up.
+/// The message for a change whose deadline has passed.
 const LATE: &str = "it took too long";
 
-/// What this owner has in hand of the changes that are under way.
+/// This owner's part of the open changes, which is not in the log.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// The control entries that ask for them: they stay in the lane until the end, so that a change survives its owner.
+    /// The control entries that requested the changes: they stay in the lane until the end, so that a change survives
+    /// its owner.
     asked: BTreeMap<AgentId, (Place, Arc<Control>)>,
-    /// Errands that went out.
+    /// Tasks that were sent.
     sent: BTreeSet<EventId>,
-    /// When each of them has failed, by this owner's clock: read once, for the store's may move.
+    /// Deadlines by this owner's clock: read once, since the store's clock may move.
     due: BTreeMap<EventId, Mono>,
 }
 
@@ -41,7 +42,7 @@ impl Changes {
     }
 }
 
-/// What was asked about a member.
+/// A request about a member.
 struct Wish<'a> {
     place: Place,
     control: &'a Arc<Control>,
@@ -50,7 +51,7 @@ struct Wish<'a> {
 }
 
 impl SessionRuntime {
-    /// Does what the control lane asks about members.
+    /// Handles a control entry about members.
     pub(super) fn member_asked(&mut self, now: Now, place: Place, control: &Arc<Control>) {
         match &control.what {
             Ask::Switch { agent_id, reason } => {
@@ -85,7 +86,7 @@ impl SessionRuntime {
         self.answered(control);
     }
 
-    /// Another member answers from now on where nobody is addressed (SR-B6, SR-B7).
+    /// Records that another member is active from now on (SR-B6, SR-B7).
     pub(super) fn switch(
         &mut self,
         now: Now,
@@ -99,7 +100,8 @@ impl SessionRuntime {
         self.record(now, Fact::AgentSwitched { from, to: to.clone(), reason, trigger, request_id }, about);
     }
 
-    /// Asked for again, by another owner or because the lane was read again.
+    /// Returns whether the same request is already open, repeated by another owner or because the lane was read
+    /// again.
     fn is_under_way(&mut self, wish: &Wish<'_>) -> bool {
         let under_way = self.state.changes.get(wish.agent);
         let again = under_way.is_some_and(|change| {
@@ -123,7 +125,7 @@ impl SessionRuntime {
             return;
         }
         if let Some(member) = self.state.member(wish.agent) {
-            // It is here: who asks again is told so.
+            // The agent is already a member, and the requester is told so.
             let id = self.event_id(now);
             let done = self.change_done(id, wish, member);
             self.record(now, Fact::AgentAdded(done), About { answers: Some(wish.place), ..About::tx(id) });
@@ -144,7 +146,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Whether it is a new wish, and one that can be tried; else whoever has it is told why it cannot.
+    /// Returns whether the request is new and can be tried; otherwise records the reason why not.
     fn may_change(
         &mut self,
         now: Now,
@@ -178,7 +180,7 @@ impl SessionRuntime {
         self.changes.asked.insert(wish.agent.clone(), (wish.place, Arc::clone(wish.control)));
     }
 
-    /// Records that nothing has changed, and answers whoever asked.
+    /// Records that a change has failed, and answers the requester.
     fn failed(&mut self, now: Now, failed: ChangeFailed, answers: Option<(Place, Arc<Control>)>) {
         let about = About { answers: answers.as_ref().map(|(place, _)| *place), ..About::tx(failed.tx_id) };
         let adding = failed.code == Code::AddAgentFailed;
@@ -195,8 +197,8 @@ impl SessionRuntime {
         ChangeDone { tx_id, agent_id, member, reason, restored: false, request_id }
     }
 
-    /// What follows for members from anything that has happened: whoever leaves is stopped, errands go out, what
-    /// takes too long has failed, and somebody answers.
+    /// Performs the follow-ups for members after any change: stops leaving agents, sends tasks, fails expired
+    /// changes, and ensures an active member.
     pub(super) fn settle_members(&mut self, now: Now) {
         self.mend_active(now);
         self.mend_waiting(now);
@@ -219,7 +221,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Whether it speaks: then that is cancelled first, and its removal goes on once it has stopped (SR-D2).
+    /// Cancels the running turn of an agent that is being removed (SR-D2); returns whether that turn is still open.
     fn is_stopping(&mut self, now: Now, agent: &AgentId, change: &Change) -> bool {
         if !matches!(change.step, Step::Removing { .. }) || planted(Mutant::RemovalHasty) {
             return false;
@@ -236,7 +238,7 @@ impl SessionRuntime {
         self.state.runs.get(run_id)?.agent.as_ref()
     }
 
-    /// Somebody who answers is a member: else the first of those that are left (SR-D6).
+    /// Makes the first remaining member active if the active agent is no longer a member (SR-D6).
     fn mend_active(&mut self, now: Now) {
         let active = self.state.active.as_ref();
         if !self.is_open() || active.is_none_or(|active| self.state.agents.contains(active)) {
@@ -249,7 +251,8 @@ impl SessionRuntime {
         self.switch(now, &fallback, ("removed".to_owned(), REMOVED), request_id, about);
     }
 
-    /// Turns that wait for somebody who has left: who was addressed cannot answer, and else somebody else does.
+    /// Handles waiting turns whose agent has left: a turn that addressed the agent fails, any other turn goes to the
+    /// active agent.
     fn mend_waiting(&mut self, now: Now) {
         while let Some((run_id, place)) = self.left_alone() {
             let addressed = self.inputs.get(&run_id).is_some_and(|taken| taken.input.agent_id.is_some());
@@ -268,7 +271,7 @@ impl SessionRuntime {
         }
     }
 
-    /// The first turn that waits for nobody.
+    /// Returns the first waiting turn whose agent has left.
     fn left_alone(&self) -> Option<(RunId, usize)> {
         let state = &self.state;
         let alone = |run_id: &RunId| {
@@ -280,7 +283,7 @@ impl SessionRuntime {
         Some((state.waiting.get(place)?.clone(), place))
     }
 
-    /// An errand came back.
+    /// Handles the outcome of a task.
     pub(super) fn receipt(&mut self, now: Now, tx_id: EventId, receipt: Receipt) {
         let found = self.state.changes.iter().find(|(_, change)| change.tx_id == tx_id);
         let Some((agent, change)) = found.map(|(agent, change)| (agent.clone(), change.clone())) else {
@@ -321,7 +324,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Nothing has changed after all; of a removal everything is as it was (RX-9).
+    /// Records that a change has failed; after a failed removal everything is as before (RX-9).
     fn change_failed(&mut self, now: Now, agent: &AgentId, change: &Change, why: &str) {
         let (adding, was_active) = match change.step {
             Step::Adding { .. } => (true, false),
@@ -330,7 +333,7 @@ impl SessionRuntime {
         let code = if adding { Code::AddAgentFailed } else { Code::RemoveAgentFailed };
         let (tx_id, agent_id, message) = (change.tx_id, agent.clone(), why.to_owned());
         if was_active && self.is_open() {
-            // Before the fact that makes it a member again: who sees only the first of the two sees a switch.
+            // Before the fact that restores the member: a reader that sees only the first of both sees a switch.
             self.switch(now, agent, ("rollback".to_owned(), REMOVED), None, About::tx(tx_id));
         }
         let failed = ChangeFailed { tx_id, agent_id, code, message, request_id: change.request_id.clone() };

@@ -1,4 +1,4 @@
-//! A state as the release before wrote it: read once, after an upgrade.
+//! Decoding of snapshots of the previous release: used once, after an upgrade.
 use crate::id::{AgentId, Cursor, EventId, RunId, UserId};
 use crate::private::Private;
 use crate::protocol::member::Member;
@@ -10,12 +10,12 @@ use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of snapshots in which nothing was said in a turn that is handed over.
+/// The version of snapshots without the end of the running answer.
 pub(super) const BEFORE_SAID: u8 = 6;
-/// The version of snapshots that lack the time of the last fact. Else it is as now.
+/// The version of snapshots without the time of the last fact; otherwise identical to the current one.
 pub(super) const BEFORE_TIME: u8 = 7;
 
-/// A state of that version. It has no docs of its own: [`State`] has them.
+/// The state in snapshots of version 6; see [`State`] for the fields.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Older {
     tail: Cursor,
@@ -32,7 +32,7 @@ pub(super) struct Older {
     actions: Actions,
 }
 
-/// As [`Handovers`].
+/// The older form of [`Handovers`].
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct OlderHandovers {
     open: Option<Box<OlderHandover>>,
@@ -41,7 +41,7 @@ struct OlderHandovers {
     asked: Option<(RunId, u32)>,
 }
 
-/// As [`Handover`].
+/// The older form of [`Handover`].
 #[derive(Debug, Serialize, Deserialize)]
 struct OlderHandover {
     id: EventId,
@@ -54,7 +54,7 @@ struct OlderHandover {
     joining: Option<Joining>,
 }
 
-/// As [`Given`].
+/// The older form of [`Given`].
 #[derive(Debug, Serialize, Deserialize)]
 struct OlderGiven {
     id: EventId,

@@ -1,4 +1,4 @@
-//! What a session asks for, and how it waits for its facts to be durable.
+//! The session's outputs, and the outbox that holds an output back until the facts it depends on are durable.
 use crate::id::{ControlId, Epoch, Place, RunId, Seq};
 use crate::private::Private;
 use crate::protocol::action::{Printed, ToolOrder};
@@ -10,53 +10,46 @@ use crate::time::Mono;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a session asks for. A recorded fact, once durable, is its own acknowledgement.
+/// An output of the session machine. A recorded fact, once durable, is its own acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Write this at the end of the log.
+    /// Write a fact at the end of the log.
     Record(Record),
-    /// Take a control entry from its lane that needed no fact.
+    /// Remove a control entry that needed no fact from its lane.
     Consume {
-        /// Where it lies.
         place: Place,
     },
-    /// Tell an agent. Never before its fact is durable (G4).
+    /// Send an order to an agent, never before its fact is durable (G4).
     Order(Order),
-    /// Tell a tool runner. Never before its fact is durable.
+    /// Send an order to a tool runner, never before its fact is durable.
     Tool(ToolOrder),
-    /// Show everyone. May be lost: checkpoints heal it.
+    /// Show a piece of text to all subscribers. May be lost: a checkpoint repeats the text.
     Chunk {
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
-        /// Bytes of this attempt's text of this kind before it.
+        /// Bytes of this attempt's text of this kind before the piece.
         offset: u64,
-        /// Answer or reasoning.
         kind: TextKind,
-        /// The piece.
         text: Private<Arc<str>>,
     },
-    /// Show whoever wants to see it. May be lost, for good.
+    /// Show output of a process to those that have asked for it. May be lost, for good.
     Printed {
-        /// In which run it was asked for.
+        /// The run that requested the action.
         run_id: RunId,
-        /// What.
         printed: Box<Printed>,
     },
-    /// Tell the node that asked: this control entry is answered, durably.
+    /// Tell the node that sent a control entry that the entry is answered, durably.
     Answered {
-        /// Which.
         control: ControlId,
-        /// A fact says so: whoever follows the session has been told.
+        /// True if a fact contains the answer, so that subscribers of the session have been told.
         shown: bool,
     },
-    /// Let whoever keeps sessions do this, and say [`super::Input::Receipt`].
+    /// Execute a task and answer with [`super::Input::Receipt`].
     Errand(Errand),
-    /// Read the inbox up to its end, then say [`super::Input::CaughtUp`]: something names a turn that
-    /// may lie there.
+    /// Read the inbox up to its end, then answer with [`super::Input::CaughtUp`]: a control entry names a turn that
+    /// may be there.
     CatchUp,
-    /// Read the input at [`super::SessionRuntime::wanted_content`] from the inbox, then say
+    /// Read the input at [`super::SessionRuntime::wanted_content`] from the inbox, then answer with
     /// [`super::Input::Content`].
     ReadContent,
 }
@@ -64,31 +57,28 @@ pub enum Output {
 /// One fact to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The fact.
     pub entry: Arc<Entry>,
-    /// The input that ends with it, and leaves the inbox in the same step.
+    /// The input that ends with the fact, and is removed from the inbox in the same step.
     pub ends: Option<Ended>,
-    /// The control entry that is answered by it.
+    /// The control entry that the fact answers.
     pub answers: Option<Place>,
-    /// Whether the session is closed from here on.
+    /// True if the session is closed from here on, false if it is open; `None`: unchanged.
     pub closed: Option<bool>,
 }
 
 /// An input that ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Where it lies.
     pub place: Place,
-    /// The turn it opened.
     pub run_id: RunId,
-    /// When this owner was handed it: for metrics.
+    /// Time at which this owner got the input: for metrics.
     pub taken: Mono,
-    /// How it came: for metrics.
+    /// The applied strategy: for metrics.
     pub strategy: Strategy,
 }
 
-/// Outputs in order; one that depends on a fact waits until that is durable, but records may
-/// overtake it (raft-rs: persisted messages).
+/// Outputs in order. An output that depends on a fact waits until the fact is durable; records may overtake it (as
+/// persisted messages in raft-rs).
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     ready: VecDeque<Output>,
@@ -105,7 +95,7 @@ impl Outbox {
         self.ready.push_back(output);
     }
 
-    /// After the fact at `seq` is durable, and after everything said `after` that before.
+    /// Adds an output that waits until the fact at `seq` is durable, and for every output added by `after` before.
     pub(super) fn after(&mut self, seq: Seq, output: Output) {
         if seq <= self.durable && self.gated.is_empty() {
             self.ready.push_back(output);
@@ -114,21 +104,21 @@ impl Outbox {
         }
     }
 
-    /// Whether something waits for a fact that is not durable.
+    /// Returns whether an output waits for a fact that is not durable.
     pub(super) fn is_gated(&self) -> bool {
         !self.gated.is_empty()
     }
 
     pub(super) fn durable(&mut self, seq: Seq) {
         self.durable = self.durable.max(seq);
-        // Gates are set in log order but for an early text gate, which only waits for its elders.
+        // Gates are set in log order, except for an early gate of text, which only waits for the outputs before it.
         while self.gated.front().is_some_and(|(gate, _)| *gate <= self.durable) {
             let Some((_, output)) = self.gated.pop_front() else { break };
             self.ready.push_back(output);
         }
     }
 
-    /// Requests that are to be closed: those that have gone out, whatever else their end waits for.
+    /// Returns the orders to close requests that were sent, whatever else the end of these requests waits for.
     pub(super) fn unsent_drops(&self) -> Vec<Order> {
         let unsent = |run: &RunId, number: u32| {
             self.gated.iter().any(|(_, output)| {
@@ -140,7 +130,7 @@ impl Outbox {
         let drops = self.ready.iter().chain(gated).filter_map(|output| match output {
             Output::Order(Order::Drop { run_id, attempt }) if unsent(run_id, *attempt) => None,
             Output::Order(order @ Order::Drop { .. }) => Some(order.clone()),
-            // A stop whose fact is not durable: the next owner may go on.
+            // A stop whose fact is not durable: the next owner may resume the attempt.
             Output::Order(
                 Order::Invoke(_)
                 | Order::Cancel { .. }
@@ -162,7 +152,7 @@ impl Outbox {
         drops.collect()
     }
 
-    /// Orders that have not gone out go out in the name of another ownership.
+    /// Changes the epoch of orders that were not sent yet to that of another ownership.
     pub(super) fn rename(&mut self, epoch: Epoch) {
         let gated = self.gated.iter_mut().map(|(_, output)| output);
         for output in self.ready.iter_mut().chain(gated) {
@@ -186,7 +176,7 @@ impl Outbox {
         }
     }
 
-    /// An input that has an end, or is a turn of its own, is not handed over any more.
+    /// Drops the order to hand over an input that has ended or has become a turn of its own.
     pub(super) fn recall(&mut self, turn: &RunId) {
         self.gated.retain(
             |(_, output)| !matches!(output, Output::Order(Order::Steer(steer)) if steer.turn_id == *turn),

@@ -1,5 +1,5 @@
-//! What a turn needs before it begins: a permit of the node (a place among its attempts), and its input's content.
-//! Waiting inputs beyond a few kB stay in the store and are read when their turn comes.
+//! The preconditions of starting a turn: an attempt permit of the node, and the input's content in memory. Content of
+//! waiting inputs beyond a few kB stays in the store and is read when the turn comes.
 use crate::id::{Place, RunId, UserId};
 use crate::limits;
 use crate::protocol::input::{Content, Input, Message};
@@ -8,53 +8,53 @@ use crate::session::outbox::Output;
 use crate::session::runtime::SessionRuntime;
 use std::sync::Arc;
 
-/// Whether the next turn of a session may begin.
+/// The state of a session's permit for its next attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Permit {
-    /// Nobody counts this session's attempts.
+    /// Attempts of this session need no permit.
     #[default]
     Unbounded,
-    /// Nothing runs that needs one.
+    /// No permit is held or needed.
     None,
-    /// A turn waits for one.
+    /// A turn waits for a permit.
     Wanted,
-    /// It has one, until the attempt is over.
+    /// The session has a permit, until the attempt ends.
     Granted,
 }
 
 /// A turn that waits for a permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applicant {
-    /// User who asked.
+    /// The user that sent the input.
     pub user: UserId,
     /// Bytes of the input's content, which stays in memory while the turn runs.
     pub bytes: u64,
 }
 
 impl SessionRuntime {
-    /// Makes every attempt at an agent outside this process need a permit.
+    /// Requires a permit for every attempt at an agent outside this process.
     pub fn require_permits(&mut self) {
         self.permit = Permit::None;
     }
 
-    /// Returns whether the session has a permit, or wants one.
+    /// Returns the state of the session's permit.
     pub fn permit(&self) -> Permit {
         self.permit
     }
 
-    /// Returns the turn that waits for a permit, if one does.
+    /// Returns the turn that waits for a permit, if any.
     pub fn applicant(&self) -> Option<Applicant> {
         let run_id = self.next_to_begin().filter(|_| self.permit == Permit::Wanted)?;
         let taken = self.inputs.get(&run_id)?;
         Some(Applicant { user: taken.input.user.clone(), bytes: taken.bytes })
     }
 
-    /// Returns the place of an input whose content is to be read from the inbox.
+    /// Returns the position of an input whose content is to be read from the inbox.
     pub fn wanted_content(&self) -> Option<Place> {
         self.reading
     }
 
-    /// The turn that would begin now if it might, new or taken over.
+    /// Returns the turn that would start next if permitted, whether new or taken over.
     pub(super) fn next_to_begin(&self) -> Option<RunId> {
         if self.held || !matches!(self.attempt, Attempt::None) {
             return None;
@@ -64,7 +64,7 @@ impl SessionRuntime {
         next.filter(|run_id| self.inputs.contains_key(*run_id)).cloned()
     }
 
-    /// Returns whether a turn may begin; where it needs a permit and has none, one is wanted from here on.
+    /// Returns whether a turn may start; if the turn needs a permit and has none, a permit is requested.
     pub(super) fn is_permitted(&mut self, run_id: &RunId) -> bool {
         let agent = self.state.runs.get(run_id).and_then(|run| run.agent.as_ref());
         let is_local = agent.is_some_and(|agent| self.directory.policy(agent).is_local);
@@ -75,7 +75,7 @@ impl SessionRuntime {
         false
     }
 
-    /// Returns whether the content of a turn's input is in memory; else it is asked for.
+    /// Returns whether the content of a turn's input is in memory; otherwise requests the content.
     pub(super) fn has_content(&mut self, run_id: &RunId) -> bool {
         let Some(taken) = self.inputs.get(run_id) else { return false };
         if taken.is_here {
@@ -87,14 +87,14 @@ impl SessionRuntime {
         false
     }
 
-    /// Takes a permit that was wanted.
+    /// Accepts a permit that was requested.
     pub(super) fn permitted(&mut self) {
         if self.permit == Permit::Wanted {
             self.permit = Permit::Granted;
         }
     }
 
-    /// Takes the content of an input that was read from the inbox.
+    /// Accepts the content of an input that was read from the inbox.
     pub(super) fn content_read(&mut self, place: Place, input: Arc<Input>) {
         self.reading = self.reading.filter(|wanted| *wanted != place);
         if let Some(taken) = self.inputs.get_mut(&input.run_id).filter(|taken| taken.place == place) {
@@ -102,7 +102,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Gives the permit back where nothing runs, and forgets wishes of turns that are gone.
+    /// Gives the permit back if no attempt runs, and drops requests of turns that are gone.
     pub(super) fn settle_permit(&mut self) {
         if self.reading.is_none() && matches!(self.permit, Permit::Unbounded | Permit::None) {
             return;
@@ -120,14 +120,14 @@ impl SessionRuntime {
         }
     }
 
-    /// Leaves the content of the turn that waits for a permit to the store.
+    /// Drops the content of the turn that waits for a permit from memory.
     pub fn wait_for_permit(&mut self) {
         if let Some(run_id) = self.next_to_begin().filter(|_| self.permit == Permit::Wanted) {
             self.leave_content(&run_id);
         }
     }
 
-    /// Leaves the content of an input that has just come to the store, unless it is about to be used.
+    /// Drops the content of a new input from memory, unless the input is about to be used.
     pub(super) fn leave_if_waiting(&mut self, run_id: &RunId) {
         let is_next = self.next_to_begin().as_ref() == Some(run_id);
         if self.permit != Permit::Unbounded && !is_next && self.state.waiting.contains(run_id) {
@@ -135,7 +135,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Leaves the content of an input to the store, unless what waits is small.
+    /// Drops the content of an input from memory, unless the content of waiting inputs is small in total.
     fn leave_content(&mut self, run_id: &RunId) {
         let waiting = self.state.waiting.iter().filter_map(|run_id| self.inputs.get(run_id));
         let kept: u64 = waiting.filter(|taken| taken.is_here).map(|taken| taken.bytes).sum();

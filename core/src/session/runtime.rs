@@ -1,4 +1,4 @@
-//! `SessionRuntime`: decides, records, and only then speaks.
+//! The session machine: it decides on an input, records facts, and sends outputs only after their facts are durable.
 use crate::id::{AgentId, Epoch, EventId, Place, RunId, RunnerId, Seq, SessionKey, Token};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, planted};
@@ -19,93 +19,82 @@ use crate::time::{Deadline, Mono, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What may happen to a session.
+/// An input of the session machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The next input in inbox order.
+    /// The next input, in inbox order.
     Take {
-        /// Where it lies.
         place: Place,
-        /// What.
         input: Arc<input::Input>,
     },
     /// The next entry of the control lane, in its order.
     Control {
-        /// Where it lies.
         place: Place,
-        /// What.
         control: Arc<Control>,
     },
     /// The content of an input, read after [`Output::ReadContent`].
     Content {
-        /// Where it lies.
         place: Place,
         /// The whole input.
         input: Arc<input::Input>,
     },
-    /// The session may begin a turn, as it wanted to ([`Permit::Wanted`]).
+    /// The requested permit to start a turn ([`Permit::Wanted`]).
     Permitted,
     /// The inbox was read up to its end after [`Output::CatchUp`].
     CaughtUp,
-    /// An agent reports.
+    /// A report of an agent.
     Agent {
-        /// Which run.
         run_id: RunId,
-        /// Which attempt.
         attempt: u32,
-        /// The ownership it was ordered under: a store that forgot lets attempts be numbered again.
+        /// The ownership that ordered the attempt: after the store lost facts, attempt numbers may repeat.
         epoch: Epoch,
-        /// What.
         event: AgentEvent,
     },
-    /// The log is durable up to here.
+    /// The log is durable up to this position.
     Durable(Seq),
-    /// An errand came back.
+    /// The outcome of a task.
     Receipt {
-        /// Whose.
+        /// The transaction of the task.
         tx_id: EventId,
-        /// What became of it.
         receipt: Receipt,
     },
-    /// Something is heard of an action.
+    /// A report about an action.
     Tool {
-        /// Which.
         action_id: EventId,
-        /// What.
         report: ToolReport,
     },
-    /// Begin nothing new: the node leaves.
+    /// Start no more turns: the node is draining.
     Hold,
-    /// The same, and what another owner can go on with is left to it.
+    /// The same, and leave a resumable attempt to the next owner.
     HandOver,
-    /// Record what there is of the running attempt; it goes on elsewhere, uncounted.
+    /// Record the text of the running attempt, which continues on another node and is not counted.
     Suspend,
 }
 
-/// What a session counts for metrics.
+/// Counters of a session, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reports of agents that came too late or belonged to nothing: dropped, never shown (RX-8).
+    /// Reports of agents that came too late or belonged to no attempt: dropped, never shown (RX-8).
     pub late_reports: u64,
     /// Attempts after the first.
     pub restarts: u64,
-    /// Attempts that went on under another owner.
+    /// Attempts that were resumed under another owner.
     pub resumed: u64,
 }
 
-/// An input that was handed over.
+/// An input that this owner has taken from the inbox and not ended.
 #[derive(Clone, Debug)]
 pub(super) struct Taken {
     pub(super) place: Place,
-    /// The input; without its content where that was left to the store.
+    /// The input; without its content if that was left in the store.
     pub(super) input: Arc<input::Input>,
-    /// Bytes of its content.
+    /// Bytes of the input's content.
     pub(super) bytes: u64,
-    /// Its content is in memory.
+    /// True if the content is in memory.
     pub(super) is_here: bool,
-    /// When: for metrics.
+    /// Time at which this owner got the input: for metrics.
     pub(super) at: Mono,
-    /// Some of its answer was shown: for metrics.
+    /// True once a part of the answer was shown: for metrics.
     heard: bool,
 }
 
@@ -116,10 +105,10 @@ impl Taken {
     }
 }
 
-/// The orchestrator of one session: one root run at a time, in inbox order (I6).
+/// The state machine of one session: one root run at a time, in inbox order (I6).
 ///
-/// All of its state that outlives it is [`State`]. The rest is what it was handed (open inputs and
-/// control entries, which lie in the store) and the live text of the running attempt.
+/// [`State`] is the only part that outlives this machine. The other fields hold what was passed in (open inputs and
+/// control entries, which are stored in the store) and the live text of the running attempt.
 #[derive(Debug)]
 pub struct SessionRuntime {
     pub(super) key: SessionKey,
@@ -127,11 +116,11 @@ pub struct SessionRuntime {
     pub(super) directory: Arc<Directory>,
     pub(super) rng: Rng,
     pub(super) state: State,
-    /// Inputs not yet ended, by the turn they open.
+    /// Inputs that have not ended, by the turn that they open.
     pub(super) inputs: BTreeMap<RunId, Taken>,
-    /// Control entries not yet answered, in order; only a closing session leaves any waiting.
+    /// Control entries not yet answered, in order; entries wait here only while the session is closing.
     pub(super) controls: VecDeque<(Place, Arc<Control>)>,
-    /// The close that is under way.
+    /// The close in progress.
     pub(super) close: Option<(Place, Arc<Control>)>,
     /// Cancels of turns that are not known (yet).
     pub(super) early_cancels: BTreeMap<RunId, (Place, Arc<Control>)>,
@@ -141,16 +130,16 @@ pub struct SessionRuntime {
     pub(super) attempt: Attempt,
     pub(super) held: bool,
     pub(super) permit: Permit,
-    /// Place of an input whose content is being read.
+    /// Position of an input whose content is being read.
     pub(super) reading: Option<Place>,
     pub(super) outbox: Outbox,
     pub(super) counts: Counts,
-    /// An attempt that was ordered under an earlier ownership of this very owner.
+    /// An attempt that was ordered under an earlier ownership of this same owner.
     kept: Option<(RunId, u32, Epoch)>,
 }
 
 impl SessionRuntime {
-    /// The owner of a session whose durable log makes `state`.
+    /// Creates the machine for the owner of a session whose durable log gives `state`.
     pub fn new(key: SessionKey, token: Token, directory: Arc<Directory>, rng: Rng, state: State) -> Self {
         let outbox = Outbox::new(state.tail.seq);
         Self {
@@ -176,28 +165,28 @@ impl SessionRuntime {
         }
     }
 
-    /// What its facts make of it, recorded but perhaps not yet durable ones included.
+    /// Returns the state, including facts that are recorded but not yet durable.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// What it has counted since it was made; taken, so that nothing is counted twice.
+    /// Returns the counters since the last call, and resets them.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
     }
 
-    /// When the oldest turn it was handed was handed to it: for metrics.
+    /// Returns the time at which the oldest open input was taken: for metrics.
     pub fn oldest(&self) -> Option<Mono> {
         self.inputs.values().map(|taken| taken.at).min()
     }
 
-    /// The first time that something of a turn's answer is shown: when the turn was handed over. For metrics.
+    /// Returns the time at which a turn's input was taken, on the first call for that turn only. For metrics.
     pub fn first_shown(&mut self, run_id: &RunId) -> Option<Mono> {
         let taken = self.inputs.get_mut(run_id)?;
         (!std::mem::replace(&mut taken.heard, true)).then_some(taken.at)
     }
 
-    /// This node is not its owner any more: what is open with an agent is to be closed.
+    /// Ends the machine after this node has lost ownership; returns the orders that close requests at agents.
     pub fn give_up(&mut self) -> Vec<Order> {
         let mut orders = self.outbox.unsent_drops();
         match std::mem::take(&mut self.attempt) {
@@ -209,7 +198,7 @@ impl SessionRuntime {
         orders
     }
 
-    /// It is owned anew by the same node, and nobody owned it between: everything goes on.
+    /// Continues under a new ownership by the same node, if no other node owned the session in between.
     pub fn go_on(&mut self, token: Token) {
         match &self.attempt {
             Attempt::Live(live) if live.ordered => {
@@ -221,34 +210,34 @@ impl SessionRuntime {
         self.token = token;
     }
 
-    /// The ownership that ordered an attempt, if it is the one under way.
+    /// Returns the ownership that ordered an attempt, if the attempt is the current one.
     pub(super) fn ordered_under(&self, run_id: &RunId, attempt: u32) -> Epoch {
         let kept = self.kept.as_ref().filter(|(run, number, _)| run == run_id && *number == attempt);
         kept.map_or(self.token.epoch, |(_, _, epoch)| *epoch)
     }
 
-    /// Nothing begun, nothing waiting, nothing to say.
+    /// Returns whether the session has no attempt, no waiting work and no pending output.
     pub fn is_quiet(&self) -> bool {
         let resting = self.held || self.inputs.is_empty();
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
         let settled =
             self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handing.is_quiet();
-        // Somebody has to be here when nobody decides.
+        // While a handover or an action is open, an owner has to stay, for its deadline.
         idle && resting && settled && !self.state.is_awaited() && self.outbox.is_empty()
     }
 
-    /// Something that it asks for waits for a fact to be durable.
+    /// Returns whether an output waits for a fact to be durable.
     pub fn is_gated(&self) -> bool {
         self.outbox.is_gated()
     }
 
-    /// There are turns that have not ended.
+    /// Returns whether any turn has not ended.
     pub fn has_work(&self) -> bool {
         !self.inputs.is_empty() || self.state.has_open_turn()
     }
 
-    /// A person is to decide on a handover, or an action is under way, and nothing else is left to do here: another owner
-    /// can wait as well.
+    /// Returns whether only a handover's decision or an action is pending, and nothing else is left to do: another
+    /// owner can wait for it as well.
     pub fn only_waits(&self) -> bool {
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
         let settled =
@@ -256,14 +245,14 @@ impl SessionRuntime {
         self.held && idle && settled && self.state.is_awaited() && self.outbox.is_empty()
     }
 
-    /// A name for what is about to be recorded.
+    /// Creates the id of a fact that is about to be recorded.
     pub(super) fn event_id(&mut self, now: Now) -> EventId {
         EventId::new(now.store, self.rng.next_u128())
     }
 
-    /// The one way to change anything: record a fact, apply it, write it down.
+    /// Records a fact: applies it to the state and outputs it for the log. This is the only way to change the state.
     pub(super) fn record(&mut self, now: Now, fact: Fact, about: About<'_>) -> Seq {
-        // The first fact of a transaction gives it its name.
+        // The first fact of a transaction gives the transaction its id.
         let names = about.tx.filter(|_| fact.begins_change());
         let id = names.unwrap_or_else(|| self.event_id(now));
         let run = about.run.and_then(|run| self.state.runs.get(run));
@@ -298,7 +287,7 @@ impl SessionRuntime {
     }
 }
 
-/// Who caused a fact.
+/// The originator of a fact.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Source {
     User,
@@ -308,18 +297,18 @@ pub(super) enum Source {
     Gateway,
 }
 
-/// What belongs to a fact besides itself.
+/// The context in which a fact is recorded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About<'a> {
     pub(super) run: Option<&'a RunId>,
-    /// The change of members it belongs to.
+    /// The transaction that the fact belongs to.
     pub(super) tx: Option<EventId>,
     pub(super) source: Source,
     pub(super) user: Option<&'a crate::id::UserId>,
     pub(super) runner: Option<&'a RunnerId>,
-    /// Who has asked for what it is about.
+    /// The agent that requested the action which the fact is about.
     pub(super) asker: Option<&'a AgentId>,
-    /// The fact it follows from, where that is not its run's.
+    /// The fact that this one follows from, if that is not the run's last cause.
     pub(super) cause: Option<EventId>,
     pub(super) ends: Option<Ended>,
     pub(super) answers: Option<Place>,
@@ -354,8 +343,8 @@ impl Machine for SessionRuntime {
             Input::CaughtUp => self.caught_up(),
             Input::Content { place, input } => self.content_read(place, input),
             Input::Permitted => self.permitted(),
-            // The number of an attempt does not say whose it is: where the store forgot the fact that counted
-            // one, the next bears the same.
+            // The attempt number alone does not identify an attempt: if the store lost the fact that counted one, the
+            // next attempt has the same number.
             Input::Agent { ref run_id, attempt, epoch, .. }
                 if epoch != self.ordered_under(run_id, attempt)
                     && !planted(Mutant::ReportsUnfenced)
@@ -396,7 +385,8 @@ impl Machine for SessionRuntime {
 }
 
 impl SessionRuntime {
-    /// What follows from what has just changed: a close that can be finished, a turn that can begin.
+    /// Performs every follow-up of the last change, such as finishing a close or starting the next turn, until
+    /// nothing changes.
     fn settle(&mut self, now: Now) {
         loop {
             let before = self.state.tail.seq;
@@ -415,7 +405,7 @@ impl SessionRuntime {
         self.settle_permit();
     }
 
-    /// Whether inputs are taken at all.
+    /// Returns whether the session accepts inputs.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state.phase, Phase::Open)
     }

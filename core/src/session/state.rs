@@ -1,4 +1,4 @@
-//! A session's state: what its facts say, and nothing else.
+//! A session's state, derived from the facts of its log and from nothing else.
 use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::Mark;
@@ -16,34 +16,33 @@ use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Where a session is in its life.
+/// A session's phase in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// Nothing was recorded yet.
+    /// No fact was recorded yet.
     #[default]
     New,
-    /// It takes inputs.
+    /// The session accepts inputs.
     Open,
-    /// What speaks is being cancelled; inputs end `failed{session_closed}`.
+    /// The open run is being cancelled; inputs end `failed{session_closed}`.
     Closing,
-    /// As before, and nothing speaks.
+    /// The session is closed and no run is open.
     Closed,
 }
 
-/// Where a turn is in its life, as far as the log knows.
+/// A turn's phase in its life, as recorded in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunPhase {
-    /// It waits for its turn.
     Waiting,
-    /// The order went out; INPUT_ACK is awaited.
+    /// The order was sent; INPUT_ACK is awaited.
     Routing,
-    /// The agent has it.
+    /// The agent has the input.
     Running,
-    /// CANCEL went out; CANCEL_ACK is awaited.
+    /// CANCEL was sent; CANCEL_ACK is awaited.
     Cancelling {
-        /// What caused it.
+        /// The cause of the cancel.
         reason: String,
-        /// When it ends by force.
+        /// Time at which the run ends by force.
         deadline: Millis,
     },
 }
@@ -51,88 +50,83 @@ pub enum RunPhase {
 /// A turn that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Who answers; none until it was admitted.
+    /// The answering agent; `None` until the turn was admitted.
     pub agent: Option<AgentId>,
-    /// Who asked.
     pub user: UserId,
-    /// What opened it.
     pub message_id: MessageId,
-    /// Of the request that did.
     pub request_id: Option<RequestId>,
-    /// The place of its first fact.
+    /// Position of the turn's first fact.
     pub first: Seq,
-    /// The place of its latest attempt's first fact; 0 before it starts.
+    /// Position of the latest attempt's first fact; 0 before the first attempt.
     pub began: Seq,
-    /// Where it is.
     pub phase: RunPhase,
-    /// Attempts begun.
+    /// Number of attempts started.
     pub attempt: u32,
-    /// How often an attempt went on under another owner.
+    /// Number of times that an attempt was resumed by another owner.
     pub resumed: u32,
-    /// Attempts, or parts of them, that do not count: a node that left ended them.
+    /// Attempts, or parts of attempts, that do not count because a draining node ended them.
     pub excused: u32,
     /// Bytes of the latest attempt's text that are recorded.
     pub saved: u64,
-    /// Whether text of any attempt was recorded.
+    /// True if text of any attempt was recorded.
     pub spoke: bool,
-    /// What another owner needs to go on with the latest attempt; none: it begins another.
+    /// Data that another owner needs to resume the latest attempt; `None`: another owner starts a new attempt.
     pub resume: Option<Box<Resumable>>,
-    /// The run that it was handed to, until that has ended or did not take it.
+    /// The run that the input was handed to, until that run has ended or did not take the input.
     pub steered: Option<Steered>,
-    /// Its place among those that wait.
+    /// Order among the waiting turns.
     pub rank: Rank,
-    /// When the whole run is over at the latest.
+    /// Time at which the whole run ends at the latest.
     pub deadline: Millis,
-    /// The fact that the next one of this turn follows from.
+    /// The fact that the turn's next fact follows from.
     pub cause: EventId,
 }
 
-/// An attempt that outlives its owner, as far as it is recorded.
+/// The recorded part of an attempt that outlives its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumable {
-    /// The last of its events of which all is recorded; none: of the first not all is.
+    /// The last event that is recorded completely; `None`: the first event is not.
     pub mark: Option<Mark>,
-    /// States of the agent.
+    /// Number of recorded states of the agent.
     pub states: u32,
-    /// Of its text.
+    /// Hash of the recorded text.
     pub hash: TextHash,
 }
 
-/// A session as its log has it. [`State::apply`] is the only thing that changes it, live and on
-/// replay alike (RX-3).
+/// A session's state. [`State::apply`] is the only mutation, live and on replay alike (RX-3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// The last fact that is in it.
+    /// The last fact that the state includes.
     pub tail: Cursor,
-    /// Where it is in its life.
     pub phase: Phase,
-    /// Whose it is.
+    /// The user that the session belongs to.
     pub user: Option<UserId>,
     /// Members, in order (SR-T2).
     pub agents: Vec<AgentId>,
-    /// Who answers where nobody is addressed (SR-T1).
+    /// The agent that answers inputs which address no agent (SR-T1).
     pub active: Option<AgentId>,
-    /// The turn that has begun and not ended.
+    /// The turn that has started and not ended.
     pub running: Option<RunId>,
-    /// Turns that wait, in the order in which they will begin.
+    /// Waiting turns, in the order in which they will start.
     pub waiting: Vec<RunId>,
-    /// Every turn that has not ended (SR-T5). In boxes: a map has room for eleven, and most sessions have one.
+    /// Every turn that has not ended (SR-T5). Boxed, because a map node has room for eleven entries, and most
+    /// sessions have one.
     pub runs: BTreeMap<RunId, Box<Run>>,
-    /// What is known of each of them, in the same order.
+    /// The records of the members, in the order of `agents`.
     pub members: Vec<Member>,
-    /// Changes of the members that are under way, by whom they are about (SR-T14).
+    /// Open changes of members, by the agent that they concern (SR-T14).
     pub changes: BTreeMap<AgentId, Change>,
     /// Handovers from agent to agent.
     pub handovers: Handovers,
-    /// What agents have had done.
+    /// Actions of the session's agents.
     pub actions: Actions,
-    /// The time of the last fact. A snapshot has it behind everything else, since version 8.
+    /// The time of the last fact. A snapshot stores it after all other fields, since version 8.
     #[serde(skip)]
     pub time: Millis,
 }
 
 impl State {
-    /// The state after these facts.
+    /// Returns the state after these facts.
     pub fn replay<'a>(facts: impl IntoIterator<Item = (Epoch, &'a Entry)>) -> Self {
         let mut state = Self::default();
         for (epoch, entry) in facts {
@@ -141,7 +135,7 @@ impl State {
         state
     }
 
-    /// Reads a kept state.
+    /// Decodes a snapshot.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
         match codec::decode::<(Self, Millis)>(Kind::Snapshot, blob) {
             Err(CodecError::Version(BEFORE_SAID)) => {
@@ -154,7 +148,7 @@ impl State {
         }
     }
 
-    /// A state to keep.
+    /// Encodes the state as a snapshot.
     pub fn to_snapshot(&self) -> Result<Vec<u8>, CodecError> {
         if planted(Mutant::SnapshotForgetsQueue) {
             let mut forgetful = self.clone();
@@ -164,23 +158,23 @@ impl State {
         codec::encode(Kind::Snapshot, &(self, self.time))
     }
 
-    /// Whether any turn is open.
+    /// Returns whether any turn is open.
     pub fn has_open_turn(&self) -> bool {
         !self.runs.is_empty()
     }
 
-    /// Whether somebody has to be here: a person is to decide, or something is done for an agent.
+    /// Returns whether the session needs an owner: a handover waits for a decision, or an action is open.
     pub fn is_awaited(&self) -> bool {
         self.handovers.open.is_some() || !self.actions.open.is_empty()
     }
 
-    /// Who speaks (SR-T3): the agent of a running turn that has said something.
+    /// Returns the speaking agent (SR-T3): the agent of a running turn that has reported something.
     pub fn speaking(&self) -> Option<&AgentId> {
         let run = self.runs.get(self.running.as_ref()?)?;
         matches!(run.phase, RunPhase::Running).then_some(run.agent.as_ref()).flatten()
     }
 
-    /// Takes the next fact.
+    /// Applies the next fact.
     pub fn apply(&mut self, epoch: Epoch, entry: &Entry) {
         self.tail = Cursor { seq: Seq(self.tail.seq.0 + 1), epoch };
         self.time = self.time.max(entry.time);
@@ -315,7 +309,7 @@ impl Resumable {
 }
 
 impl Run {
-    /// One that somebody asked for, with a message, by a request.
+    /// Creates a waiting run from the user, message id and request id of its message.
     fn waits(first: Seq, cause: EventId, asked: (UserId, MessageId, Option<RequestId>)) -> Self {
         let (user, message_id, request_id) = asked;
         Self {
@@ -345,7 +339,7 @@ impl Run {
         self.resume = resumable.then(Box::default);
     }
 
-    /// A stretch of its text is recorded.
+    /// Applies the record of a part of the run's text.
     fn said(&mut self, offset: u64, text: &str, mark: Option<&Mark>) {
         (self.saved, self.spoke) = (offset + text.len() as u64, true);
         if let Some(resume) = &mut self.resume {
@@ -354,7 +348,7 @@ impl Run {
         }
     }
 
-    /// A state of its agent is recorded.
+    /// Applies the record of a state of the run's agent.
     fn told(&mut self, mark: Option<&Mark>) {
         if let Some(resume) = &mut self.resume {
             resume.states += 1;
@@ -362,7 +356,8 @@ impl Run {
         }
     }
 
-    /// Owners that were lost with it, counting the one that has it now (ownership.md §2.5).
+    /// Returns the number of owners that ran this turn, including the current one, without excused ones (ownership.md
+    /// §2.5).
     pub(super) fn tries(&self) -> u32 {
         let resumed = if planted(Mutant::ResumeUncounted) { 0 } else { self.resumed };
         (self.attempt + resumed).saturating_sub(self.excused)
@@ -374,7 +369,7 @@ impl Run {
         }
     }
 
-    /// Its state as the wire names it.
+    /// Returns the name of the phase on the wire.
     pub fn state(&self) -> &'static str {
         match self.phase {
             RunPhase::Waiting => "QUEUED",

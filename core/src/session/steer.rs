@@ -1,8 +1,6 @@
-//! Interjections: inputs that are handed to the agent that answers already (ST-7 to ST-9).
-//!
-//! A steered input stays in the inbox and open until the run that hosts it has ended. What the agent has accepted ends
-//! with that run; everything else becomes a turn of its own. Both follow from the log alone, so it does not matter
-//! whether the owner that wrote the end of the run lived to write what follows from it.
+//! Steering: inputs that are handed to an agent while it answers another one (ST-7 to ST-9). A steered input stays in
+//! the inbox until its host run has ended; accepted ones end with that run, all others become turns of their own.
+//! Both follow from the log alone, so the next owner can finish what a lost owner has started.
 use crate::id::{AgentId, MessageId, RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -24,32 +22,32 @@ use std::sync::Arc;
 /// An input that was handed to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steered {
-    /// Which run.
+    /// The host run.
     pub host: RunId,
-    /// What its agent made of it in the latest attempt; none: it has not said.
+    /// The agent's answer in the latest attempt; `None`: no answer yet.
     pub outcome: Option<SteerOutcome>,
 }
 
-/// Which of those that wait begins first.
+/// The order of waiting turns, first to start first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Rank {
-    /// It has cancelled what ran.
+    /// The input has cancelled the running turn.
     Interrupts,
-    /// It was handed to a run that did not take it: the next turn.
+    /// The input was handed to a run that did not take it: the next turn.
     Returned,
-    /// It waits for its turn.
+    /// The input waits in the order of the inbox.
     #[default]
     Queued,
 }
 
-/// What this owner has in hand of the inputs that were handed to the attempt under way.
+/// This owner's part of the inputs that were handed to the current attempt, which is not in the log.
 #[derive(Debug, Default)]
 pub(super) struct Steers {
-    /// The agent has been heard: it knows of the run.
+    /// True once the agent has reported something, and so knows of the run.
     pub(super) heard: bool,
-    /// Given to the agent, and until when its answer is waited for.
+    /// Inputs sent to the agent, with the time until which the answer is awaited.
     given: BTreeMap<RunId, Mono>,
-    /// The agent has said its last word, and its answers to what it was given are awaited.
+    /// Set once the agent has finished while its answers to sent inputs are awaited.
     ending: Option<(StopReason, Option<Json>)>,
 }
 
@@ -60,12 +58,12 @@ impl Steers {
         self.ending.is_some()
     }
 
-    /// Nothing more is awaited: the run is to stop.
+    /// Stops waiting for answers, because the run is cancelled.
     pub(super) fn stop(&mut self) {
         self.ending = None;
     }
 
-    /// When the last answer has failed to come, where one is awaited.
+    /// Returns the deadline of the last awaited answer, if any is awaited.
     pub(super) fn due(&self) -> Option<Mono> {
         self.ending.as_ref().and_then(|_| self.given.values().max().copied())
     }
@@ -74,7 +72,7 @@ impl Steers {
 // === impl State ===
 
 impl State {
-    /// What a fact makes of an input's place among the others.
+    /// Applies a fact to an input's place among the others.
     pub(super) fn apply_to_steered(&mut self, run_id: &RunId, fact: &Fact) {
         if let Fact::TurnAdmitted { strategy, position, host_run_id, replaces, .. } = fact {
             match replaces {
@@ -98,7 +96,7 @@ impl State {
         }
         let returned = run.steered.take().is_some();
         if self.waiting.contains(run_id) {
-            // Somebody else is to answer it, which changes nothing else.
+            // Another agent is to answer, which changes nothing else.
             return;
         }
         let interrupts = strategy == Admission::Interrupts && !planted(Mutant::InterruptQueues);
@@ -112,7 +110,7 @@ impl State {
         self.waiting.insert(place, run_id.clone());
     }
 
-    /// An input has the place of another, which has ended.
+    /// Gives an input the place of another, which has ended.
     fn stands_in(&mut self, run_id: &RunId, ahead: u32) {
         let place = (ahead as usize).saturating_sub(usize::from(self.running.is_some()));
         if self.runs.contains_key(run_id) {
@@ -120,7 +118,8 @@ impl State {
         }
     }
 
-    /// Before the first that has less of a claim to be next.
+    /// Returns the index at which to insert a waiting turn: a returned input goes before the first turn of a lower
+    /// rank or of a later input, any other input to the end.
     fn place_among_waiting(&self, rank: Rank, first: Seq) -> usize {
         let after = |run_id: &RunId| {
             let other = self.runs.get(run_id);
@@ -129,14 +128,14 @@ impl State {
         self.waiting.iter().position(after).unwrap_or(self.waiting.len())
     }
 
-    /// An agent has answered.
+    /// Applies an agent's answer.
     fn steer_acked(&mut self, run_id: &RunId, outcome: SteerOutcome) {
         if let Some(steered) = self.runs.get_mut(run_id).and_then(|run| run.steered.as_mut()) {
             steered.outcome = Some(outcome);
         }
     }
 
-    /// Another attempt knows nothing of what the one before was given.
+    /// Resets the answers of a host run: a further attempt knows nothing of inputs sent in the previous one.
     fn steer_again(&mut self, host: &RunId) {
         if planted(Mutant::SteerStaysTaken) {
             return;
@@ -147,7 +146,7 @@ impl State {
         }
     }
 
-    /// Inputs that a run hosts, or hosted, in their order.
+    /// Returns the inputs that have a host run, open or ended, in their order.
     fn steered(&self) -> Vec<(RunId, Steered)> {
         let steered =
             self.runs.iter().filter_map(|(id, run)| Some((run.first, id.clone(), run.steered.clone()?)));
@@ -156,7 +155,7 @@ impl State {
         steered.into_iter().map(|(_, id, steered)| (id, steered)).collect()
     }
 
-    /// Whether a turn is handed to a run.
+    /// Returns whether a turn is handed to a run.
     pub(super) fn is_steered(&self, run_id: &RunId) -> bool {
         self.runs.get(run_id).is_some_and(|run| run.steered.is_some())
     }
@@ -165,8 +164,8 @@ impl State {
 // === impl SessionRuntime ===
 
 impl SessionRuntime {
-    /// The run that takes this input, if one can. An input that brings along what was said before is a turn: an agent
-    /// that is in the middle of one has no use for another history.
+    /// Returns the run that takes this input, if one can. An input with earlier messages is always a turn: an agent
+    /// that is answering has no use for another history.
     pub(super) fn host_of(&self, input: &Input, agent: &AgentId) -> Option<RunId> {
         if input.strategy != Strategy::Steer || input.history.is_some() {
             return None;
@@ -178,7 +177,7 @@ impl SessionRuntime {
             && matches!(run.phase, RunPhase::Routing | RunPhase::Running)
             && !self.state.is_leaving(agent);
         let ending = matches!(&self.attempt, Attempt::Live(live) if live.steers.is_ending());
-        // Two people may use the same name for what they say; an agent answers by that name.
+        // Two users may use the same message id; an agent answers by that id.
         let named = |other: &RunId| {
             self.state.runs.get(other).is_some_and(|other| other.message_id == input.message_id)
         };
@@ -186,7 +185,7 @@ impl SessionRuntime {
         (takes && !ending && !twice).then(|| host.clone())
     }
 
-    /// What follows for interjections from anything that has happened.
+    /// Performs the follow-ups for steered inputs after any change.
     pub(super) fn settle_steers(&mut self, now: Now) {
         self.finish(now);
         for (run_id, steered) in self.state.steered() {
@@ -209,7 +208,7 @@ impl SessionRuntime {
         }
     }
 
-    /// It was not taken: it becomes the next turn (ST-9).
+    /// Makes an input that was not taken the next turn (ST-9).
     fn return_steer(&mut self, now: Now, run_id: &RunId) {
         if !self.is_open() {
             return self.stop(now, run_id);
@@ -225,7 +224,7 @@ impl SessionRuntime {
         self.record(now, fact, About::run(run_id));
     }
 
-    /// Gives it to the agent, once in each attempt and by each owner.
+    /// Sends an input to the agent, once in each attempt and by each owner.
     fn give_steer(&mut self, now: Now, run_id: &RunId, host: &RunId) {
         let epoch = match &self.attempt {
             Attempt::Live(live) if live.run_id == *host => self.ordered_under(host, live.attempt),
@@ -240,7 +239,7 @@ impl SessionRuntime {
         }
         let due = now.mono + limits::STEER_ACK;
         live.steers.given.insert(run_id.clone(), due);
-        // The agent is to answer this first: its silence about the run counts from then on.
+        // The agent has to answer this first: the silence timeout of the run counts from then on.
         live.restart_silence(due);
         let input = Arc::clone(&taken.input);
         let steer = Steer {
@@ -264,7 +263,7 @@ impl SessionRuntime {
         }
     }
 
-    /// An agent has answered an interjection. What it has said once stays: only "pending" is followed by anything.
+    /// Handles an agent's answer to a steered input. A final answer stays; only `pending` may be followed by another.
     pub(super) fn steer_answered(
         &mut self,
         now: Now,
@@ -293,8 +292,8 @@ impl SessionRuntime {
         self.record(now, fact, About::agent(&run_id));
     }
 
-    /// The agent has said its last word. What it was given and has not answered may be part of it: its answers are
-    /// waited for, so that nothing it took is asked of it again (ST-9).
+    /// Handles the end of the agent's answer. Inputs that were sent and not answered may be part of the answer: the
+    /// run waits for the agent's answers to them, so that an input that was taken is not asked again (ST-9).
     pub(super) fn finished(&mut self, now: Now, run_id: &RunId, stop: StopReason, usage: Option<Json>) {
         if let Attempt::Live(live) = &mut self.attempt {
             live.steers.ending = Some((stop, usage));
@@ -307,7 +306,7 @@ impl SessionRuntime {
         self.finish(now);
     }
 
-    /// Ends the run whose agent has said its last word, once nothing is awaited any more.
+    /// Ends a run whose agent has finished, once no answer is awaited any more.
     fn finish(&mut self, now: Now) {
         let Attempt::Live(live) = &self.attempt else { return };
         if !live.steers.is_ending() {

@@ -1,5 +1,5 @@
-//! How an attempt comes about: the next turn's first, another at a turn whose owner was lost, or the same one
-//! going on under another owner (ownership.md §2.5, §2.6).
+//! Starting attempts: the first of a turn, a further one after its owner was lost, or the same one resumed under
+//! another owner (ownership.md §2.5, §2.6).
 use crate::id::{RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -16,24 +16,24 @@ use crate::time::Now;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a person is told of a turn that may not be repeated.
+/// The message for a turn that may not be repeated.
 const LOST: &str = "the node that ran this turn was lost";
 
-/// What a turn has lost on its way.
+/// The loss that a turn suffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// The node that owned it.
+    /// The node that owned the session.
     Owner,
-    /// The connection to its agent, which had dialed in.
+    /// The connection to the turn's agent, which had dialed in.
     Agent,
-    /// An attempt that its agent turned away, for it was busy.
+    /// An attempt that the agent refused because it was busy.
     Turn,
 }
 
 // === impl Lost ===
 
 impl Lost {
-    /// As the facts say it.
+    /// Returns the reason as recorded in facts.
     fn reason(self) -> String {
         match self {
             Self::Owner => "owner_lost",
@@ -45,7 +45,7 @@ impl Lost {
 }
 
 impl SessionRuntime {
-    /// Begins the next turn, or what a lost owner left of one.
+    /// Starts the next turn, or continues one that a lost owner had started.
     pub(super) fn begin(&mut self, now: Now) {
         let Some(run_id) = self.next_to_begin() else { return };
         let is_begun = self.state.running.is_some();
@@ -63,8 +63,8 @@ impl SessionRuntime {
         }
     }
 
-    /// What becomes of a turn that another owner, or an earlier one here, had begun; or this one at an agent that is
-    /// not connected any more.
+    /// Continues a turn that another owner, or an earlier one here, had started, or whose agent has lost its
+    /// connection; or ends the turn.
     fn take_over(&mut self, now: Now, run_id: &RunId, what: Lost) {
         let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
             return;
@@ -106,7 +106,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Whether its agent is to leave: until that is done or undone, the turn waits.
+    /// Returns whether the turn has to wait because its agent is being removed.
     fn is_waited_for(&self, run_id: &RunId) -> bool {
         let agent = self.state.runs.get(run_id).and_then(|run| run.agent.as_ref());
         agent.is_some_and(|agent| self.state.is_leaving(agent)) && !planted(Mutant::LeaverAsked)
@@ -116,13 +116,13 @@ impl SessionRuntime {
         run.agent.as_ref().map(|agent| self.directory.policy(agent)).unwrap_or_default()
     }
 
-    /// Whether another owner can go on with the attempt under way.
+    /// Returns whether another owner can resume the current attempt.
     pub(super) fn outlives_its_owner(&self, run_id: &RunId) -> bool {
         let run = self.state.runs.get(run_id).filter(|run| run.resume.is_some());
         run.is_some_and(|run| self.policy(run).on_owner_loss == OnOwnerLoss::Resume)
     }
 
-    /// The same attempt where that can be, else another.
+    /// Resumes the attempt if possible, otherwise starts another.
     pub(super) fn go_on_with(&mut self, now: Now, run_id: &RunId, what: Lost) {
         if self.outlives_its_owner(run_id) && !planted(Mutant::ResumeRestarts) {
             self.resume(now, run_id, what);
@@ -131,7 +131,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Records the attempt, then orders it: a turn that kills its process is counted all the same.
+    /// Records an attempt, then orders it, so that a turn that crashes its process is counted too.
     fn start(&mut self, now: Now, run_id: &RunId, after: Lost) {
         let Some(run) = self.state.runs.get(run_id).filter(|_| self.inputs.contains_key(run_id)) else {
             return;
@@ -150,7 +150,7 @@ impl SessionRuntime {
         self.order(now, run_id, seq, None);
     }
 
-    /// The same for an attempt that goes on: its agent is asked for what is not recorded.
+    /// Records that an attempt is resumed, then asks its agent for the part that is not recorded.
     fn resume(&mut self, now: Now, run_id: &RunId, after: Lost) {
         let Some(run) = self.state.runs.get(run_id) else { return };
         let (Some(agent_id), Some(resume)) = (run.agent.clone(), &run.resume) else { return };
@@ -161,7 +161,7 @@ impl SessionRuntime {
         self.order(now, run_id, seq, Some(from));
     }
 
-    /// Orders the attempt that the fact at this place tells of.
+    /// Orders the attempt that the fact at `seq` records.
     fn order(&mut self, now: Now, run_id: &RunId, seq: Seq, resume: Option<Resume>) {
         let (Some(run), Some(taken)) = (self.state.runs.get(run_id), self.inputs.get(run_id)) else { return };
         let (Some(agent_id), policy, input) = (run.agent.clone(), self.policy(run), Arc::clone(&taken.input))
@@ -197,10 +197,11 @@ impl SessionRuntime {
         }
     }
 
-    /// Its agent does not know of the attempt that was to go on: what was shown cannot be continued.
+    /// Handles the answer of an agent that does not know the attempt to be resumed: text that was shown cannot be
+    /// continued.
     pub(super) fn forgotten(&mut self, now: Now, run_id: &RunId) {
         if self.held {
-            // It is the next owner's to find out.
+            // The next owner will find out.
             self.attempt = Attempt::None;
             return;
         }
@@ -214,8 +215,8 @@ impl SessionRuntime {
         self.end(now, run_id, Ending::failed(code, message));
     }
 
-    /// The connection of its agent is gone in the middle of the attempt: what would become of the turn without its
-    /// owner becomes of it. What was shown is recorded first, for nobody else has it.
+    /// Handles the loss of the agent's connection during the attempt: the turn is treated as if its owner was lost.
+    /// Shown text is recorded first, since no other node has it.
     pub(super) fn disconnected(&mut self, now: Now, run_id: &RunId, why: String) {
         if !self.state.runs.contains_key(run_id) {
             return self.end(now, run_id, Ending::from(AgentFailure::Lost(why)));
@@ -223,21 +224,21 @@ impl SessionRuntime {
         self.show(now);
         self.save(now, run_id);
         self.attempt = Attempt::None;
-        // Held, it is the next owner's to find out.
+        // While the node drains, the next owner will find out.
         if !self.held {
             self.take_over(now, run_id, Lost::Agent);
         }
     }
 
-    /// Its agent has answered with an error. One that is busy and says when to ask again is asked again then, if its turn
-    /// may be repeated and has the time: in the same attempt it had said nothing.
+    /// Handles an error response of the agent. A busy agent that says when to ask again is asked again at that time,
+    /// if its turn may be repeated and has the time left; the agent had sent nothing in this attempt.
     pub(super) fn turned_away(&mut self, now: Now, run_id: &RunId, answer: Box<ErrorAnswer>) {
         let wait = answer.retry_after_ms.filter(|_| answer.is_busy).map(Duration::from_millis);
         let Some(wait) = wait.filter(|wait| self.may_ask_again(now, run_id, *wait)) else {
             return self.end(now, run_id, Ending::from(AgentFailure::Answered(answer)));
         };
         self.attempt = Attempt::None;
-        // Held, it is the next owner's to find out.
+        // While the node drains, the next owner will find out.
         if !self.held {
             let wait = if planted(Mutant::BusyAskedAtOnce) { Duration::ZERO } else { wait };
             self.attempt = Attempt::Delayed { at: now.mono + wait, lost: Lost::Turn };
@@ -260,7 +261,7 @@ impl SessionRuntime {
         }
     }
 
-    /// What another owner can go on with is left to it at once; what cannot may end here.
+    /// Leaves a resumable attempt to the next owner at once; other attempts may end here.
     pub(super) fn hand_over(&mut self, now: Now) {
         self.hold();
         let Attempt::Live(live) = &self.attempt else { return };

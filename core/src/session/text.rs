@@ -1,4 +1,4 @@
-//! The live text of one attempt: what is recorded of it, what is shown, and what must be kept.
+//! The live text of one attempt: which part is recorded, which is shown, and which must stay in memory.
 use crate::id::Seq;
 use crate::limits;
 use crate::private::Private;
@@ -9,27 +9,27 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a stretch's fact says besides its text: attempt, offset, a mark, names and quotes.
+/// Bytes of a text fact besides its text: attempt, offset, a mark, names and quotes.
 const FRAME_BYTES: usize = 512;
 
-/// One attempt's text. Offsets are UTF-8 bytes from its beginning.
+/// The text of one attempt. Offsets are UTF-8 bytes from its beginning.
 #[derive(Clone, Default)]
 pub(super) struct Text {
-    /// The text from `kept_from` on: what is not yet durable.
+    /// The text from `kept_from` on, which is not yet durable.
     kept: String,
     kept_from: u64,
-    /// Recorded up to here.
+    /// End of the recorded part.
     saved: u64,
-    /// Shown up to here.
+    /// End of the shown part.
     shown: u64,
-    /// Recorded but not yet durable: places of checkpoints, and how far they go.
+    /// Positions of checkpoints that are not yet durable, with the ends of their text.
     unsettled: VecDeque<(Seq, u64)>,
     hash: TextHash,
-    /// Until when text is gathered, after some was shown.
+    /// Time until which text is collected after some was shown.
     gathers_until: Mono,
-    /// When unrecorded text is recorded.
+    /// Time at which unrecorded text is recorded.
     pub(super) save_at: Option<Mono>,
-    /// Bytes of reasoning shown beside it.
+    /// Bytes of reasoning shown in addition.
     pub(super) reasoning: u64,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for Text {
 }
 
 impl Text {
-    /// The text of an attempt of which so much is recorded.
+    /// Creates the text of an attempt of which `bytes` bytes are recorded.
     pub(super) fn recorded(bytes: u64, hash: TextHash) -> Self {
         Self { kept_from: bytes, saved: bytes, shown: bytes, hash, ..Self::default() }
     }
@@ -49,8 +49,8 @@ impl Text {
         self.kept_from + self.kept.len() as u64
     }
 
-    /// Takes the next piece; says whether it should be shown at once: a first byte after a pause, or
-    /// enough of them (protocol.md §1.4).
+    /// Appends a piece; returns whether it should be shown at once: it is the first after a pause, or enough is
+    /// collected (protocol.md §1.4).
     pub(super) fn push(&mut self, now: Now, piece: &str) -> bool {
         self.kept.push_str(piece);
         self.hash.update(piece.as_bytes());
@@ -58,8 +58,8 @@ impl Text {
         self.gathers_until <= now.mono || self.len() - self.shown >= limits::DELTA_BYTES as u64
     }
 
-    /// When gathered text is shown; never, where there is none: an answer that is said word by word needs no
-    /// timer for each word.
+    /// Returns the time at which collected text is shown; `None` if there is none, so that an answer sent word by
+    /// word needs no timer for each word.
     pub(super) fn show_at(&self) -> Option<Mono> {
         (self.shown.max(self.kept_from) < self.len()).then_some(self.gathers_until)
     }
@@ -69,9 +69,9 @@ impl Text {
         self.kept.get(skip..).unwrap_or_default().into()
     }
 
-    /// What was not shown yet, with its offset.
+    /// Returns the text that was not shown yet, with its offset.
     pub(super) fn show(&mut self, now: Now) -> Option<(u64, Private<Arc<str>>)> {
-        // What was recorded before it was shown is shown as a fact, and is not kept any more.
+        // Text that was recorded before it was shown has been shown as a fact, and is no longer kept.
         let offset = self.shown.max(self.kept_from);
         if offset >= self.len() {
             return None;
@@ -81,30 +81,29 @@ impl Text {
         Some((offset, Private(self.from(offset))))
     }
 
-    /// Whether enough is unrecorded.
+    /// Returns whether a checkpoint is due by the amount of unrecorded text.
     pub(super) fn is_save_due(&self) -> bool {
         self.len() - self.saved >= limits::CHECKPOINT_BYTES as u64
     }
 
-    /// The next stretch to record, of at most one checkpoint's size, never splitting a code point.
+    /// Returns the next part to record, at most one checkpoint, without splitting a code point.
     pub(super) fn unsaved(&self) -> Option<(u64, String)> {
         let skip = usize::try_from(self.saved - self.kept_from).ok()?;
         let rest = self.kept.get(skip..).filter(|rest| !rest.is_empty())?;
         let stretch = &rest[..rest.floor_char_boundary(limits::CHECKPOINT_BYTES)];
-        // Control characters take six bytes each where they are written down.
+        // Control characters take six bytes each as JSON.
         let end = text_within(stretch, limits::FACT_DATA_BYTES_MAX - FRAME_BYTES);
         Some((self.saved, stretch[..end].to_owned()))
     }
 
-    /// That stretch was recorded at this place.
+    /// Marks a part as recorded at a position of the log.
     pub(super) fn saved(&mut self, now: Now, at: Seq, bytes: u64) {
         self.saved += bytes;
         self.unsettled.push_back((at, self.saved));
         self.save_at = (self.saved < self.len()).then_some(now.mono + limits::CHECKPOINT_WAIT);
     }
 
-    /// The log is durable up to here: what it has need not be kept. How far that goes, if further
-    /// than before.
+    /// Drops text that is durable in the log up to `durable`. Returns the end of that text, if further than before.
     pub(super) fn settle(&mut self, durable: Seq) -> Option<u64> {
         let mut upto = None;
         while let Some((_, end)) = self.unsettled.front().copied().filter(|(at, _)| *at <= durable) {
@@ -119,18 +118,18 @@ impl Text {
         Some(upto)
     }
 
-    /// Whether some of it is recorded and not durable yet.
+    /// Returns whether a part is recorded and not durable yet.
     pub(super) fn is_unsettled(&self) -> bool {
         !self.unsettled.is_empty()
     }
 
-    /// The text from an offset on, or from the first that is kept if that is later.
+    /// Returns the text from an offset on, or from the first kept byte if that is later.
     pub(super) fn since(&self, offset: u64) -> (u64, Private<Arc<str>>) {
         let offset = offset.max(self.kept_from);
         (offset, Private(self.from(offset)))
     }
 
-    /// Of all of it, hex.
+    /// Returns the SHA-256 of the whole text, hex.
     pub(super) fn sha256(&self) -> String {
         self.hash.hex()
     }
@@ -163,7 +162,7 @@ mod tests {
         let shown =
             |text: &mut Text| text.show(now).map(|(offset, piece)| (offset, piece.reveal().to_owned()));
         assert_eq!(shown(&mut text), Some((0, "one ".to_owned())));
-        // Gathered, recorded and durable before its time to be shown has come.
+        // The text is collected, recorded and durable before its time to be shown.
         assert!(!text.push(now, "two "));
         let (offset, stretch) = text.unsaved().expect("something is unrecorded");
         assert_eq!((offset, stretch.as_str()), (0, "one two "));

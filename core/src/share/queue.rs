@@ -1,11 +1,11 @@
-//! A queue that serves tenants by turns, and within a tenant its users by turns: each user's items keep their order.
-//! Whoever may not have more is passed over, so free places go to those who may (work-conserving).
+//! A queue that serves tenants by turns, and within a tenant its users by turns; each user's items keep their order.
+//! A holder that may not have more is passed over, so free places go to holders that may (work-conserving).
 use super::Account;
 use crate::id::{TenantId, UserId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-/// Items of holders that wait for something.
+/// Items of holders that wait for a resource.
 #[derive(Clone, Debug)]
 pub struct FairQueue<T> {
     pub(super) tenants: BTreeMap<TenantId, TenantQueue<T>>,
@@ -76,12 +76,12 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Returns how many items wait.
+    /// Returns the number of waiting items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,4 +1,4 @@
-//! The laws of shares: what may be held, what is left for others, and that everything returns to zero.
+//! Fair shares: what may be held, what is left for others, and that all amounts return to zero.
 use super::queue::FairQueue;
 use super::*;
 use crate::rng::Rng;
@@ -29,7 +29,7 @@ fn one_tenant_of_many_users_leaves_a_quarter_of_the_node() {
 
 #[test]
 fn tenants_that_take_all_they_can_leave_room_for_another() {
-    // Each finds three quarters of what the others have left.
+    // Each tenant gets three quarters of what the others have left.
     let mut ledger = Ledger::new(100_000, Some(Shares::default()));
     for n in 0..7 {
         assert!(fill(&mut ledger, &account(&format!("evil{n}"), "eve")) > 0, "tenant {n}");
@@ -54,7 +54,7 @@ fn small_capacities_admit_a_first_amount() {
     assert_eq!(ledger.over(&account("c", "cat"), 1), Some(Over::Node));
 }
 
-/// Checks over random sequences that no bound is exceeded by `take`, and that what is given back is zero again.
+/// Random sequences: `take` never exceeds a bound, and after everything is given back all amounts are zero.
 #[test]
 fn random_sequences_keep_the_bounds_and_return_to_zero() {
     for number in 0..200 {

@@ -1,5 +1,5 @@
-//! Stored bytes in the model: what each session takes, found by looking at it after each op.
-//! The shelf calls it; a store that is asked without quotas has none.
+//! Stored bytes in the model store: the size of each session, computed from its contents after each op. The model
+//! store calls it, unless it is created without quotas.
 use crate::id::{Place, Seq, SessionKey, UserId};
 use crate::limits;
 use crate::store::quota::{Measure, Quotas, Usage, fact_bytes, state_bytes, waiting_bytes};
@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Weight of a control entry: a few names.
+/// Weight of a control entry in bytes: a few names.
 const CONTROL_WEIGHT: u64 = 256;
 
 /// Stored bytes of users, and their bounds.
@@ -16,22 +16,21 @@ const CONTROL_WEIGHT: u64 = 256;
 pub(super) struct Meter {
     measure: Measure,
     quotas: Quotas,
-    /// Bytes that the store may hold in all.
+    /// Bytes that the store may hold in all; `None`: unbounded.
     room: Option<u64>,
     usage: Usage,
 }
 
-/// Bytes of the records of one session, in its slot. All zero where nobody counts.
+/// Bytes of the records of one session, kept in its slot. All zero if bytes are not counted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sizes {
-    /// Facts up to this were forgotten.
+    /// Facts up to this position were deleted.
     floor: Seq,
     log: VecDeque<u64>,
-    /// Sum of `log`.
     facts: u64,
     inbox: BTreeMap<Place, u64>,
     control: BTreeMap<Place, u64>,
-    /// Place and bytes of the kept state.
+    /// Position and bytes of the stored state.
     state: Option<(Seq, u64)>,
     total: u64,
     /// The part of `total` that is counted for the session's user.
@@ -41,12 +40,12 @@ pub(super) struct Sizes {
 // === impl Meter ===
 
 impl Meter {
-    /// Creates one for an empty store that may hold `room` bytes.
+    /// Creates the meter of an empty store that may hold `room` bytes.
     pub(super) fn new(measure: Measure, quotas: Quotas, room: Option<u64>) -> Self {
         Self { measure, quotas, room, usage: Usage::default() }
     }
 
-    /// Returns why there is no room for an input of a session that is, or will be, a user's.
+    /// Returns the reason if there is no room for an input of a session that is, or will be, the user's.
     pub(super) fn refuses(
         &self,
         key: &SessionKey,
@@ -66,7 +65,7 @@ impl Meter {
         self.usage.over(self.quotas, &account, gain, free).map(|_| Refused::Quota)
     }
 
-    /// Counts what a session has gained or lost since the last call. Only what is a user's counts.
+    /// Counts the change in a session's size since the last call. Only sessions that belong to a user count.
     pub(super) fn follow(&mut self, key: &SessionKey, slot: &mut Slot) {
         let mut sizes = std::mem::take(&mut slot.sizes);
         sizes.follow(self.measure, key, slot);
@@ -81,7 +80,7 @@ impl Meter {
         }
     }
 
-    /// Counts what is left of a session that its owner has let go.
+    /// Counts the remaining difference of a session that its owner has released.
     pub(super) fn settle(&mut self, key: &SessionKey, slot: &mut Slot) {
         let gain = slot.sizes.uncounted();
         slot.sizes.counted = slot.sizes.total;
@@ -90,7 +89,7 @@ impl Meter {
         }
     }
 
-    /// Returns the bytes of everybody.
+    /// Returns the bytes of all users.
     pub(super) fn total(&self) -> u64 {
         self.usage.total()
     }
@@ -104,7 +103,7 @@ impl Sizes {
     }
 
     fn follow(&mut self, measure: Measure, key: &SessionKey, slot: &Slot) {
-        // A deleted session begins anew.
+        // A deleted session starts from zero.
         if slot.floor < self.floor || slot.log.is_empty() {
             self.log = VecDeque::new();
             (self.facts, self.floor) = (0, slot.floor);
@@ -145,7 +144,7 @@ fn lane<T>(sizes: &mut BTreeMap<Place, u64>, there: &BTreeMap<Place, Arc<T>>, by
     }
 }
 
-/// What waits has string keys and finite numbers only, so it always serialises.
+/// Waiting entries have string keys and finite numbers only, so they always serialise.
 fn json_bytes(waits: &impl Serialize) -> u64 {
     waiting_bytes(serde_json::to_vec(waits).map_or(0, |json| json.len()))
 }

@@ -1,4 +1,4 @@
-//! What may be asked of a store.
+//! Operations of a store. The gateway's stores and the model in this crate execute them.
 use crate::id::{
     Cursor, Epoch, Holder, LinkId, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp,
     TenantId, Token, UserId, Version,
@@ -10,114 +10,110 @@ use crate::time::{Millis, Mono};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Everything anyone may ask of the store.
+/// An operation of the store.
 #[expect(missing_docs, reason = "the fields say it themselves")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Keep a node's lease; `fresh` takes out a new one under a life that was never used.
-    /// `sent` comes back with the answer. Answers `Renewed` or `Lost`.
+    /// Renew a node's lease; with `fresh`, take out a new lease under a lease id that was never used. `sent` is
+    /// repeated in the answer. Answers `Renewed` or `Lost`.
     Renew { holder: Holder, ttl: Duration, fresh: bool, sent: Mono },
-    /// Give a node's lease up. Answers `Done`.
+    /// Give up a node's lease. Answers `Done`.
     Retire { holder: Holder },
-    /// How long a node is still leased. `sent` comes back with the answer. Answers `Leased`.
+    /// Read how long a node is still leased. `sent` is repeated in the answer. Answers `Leased`.
     Lease { node: NodeId, sent: Mono },
-    /// Put an input into the inbox; any node may. Answers `Accepted` or `Refused`.
+    /// Put an input into the inbox; any node may do so. Answers `Accepted` or `Refused`.
     Accept { key: SessionKey, principal: Principal, input: Arc<Input>, hash: BodyHash },
-    /// Put an entry into the control lane; any node may. `create` makes the session if it is free.
+    /// Put an entry into the control lane; any node may do so. `create` creates the session if its id is free.
     /// Answers `Accepted` or `Refused`.
     Control { key: SessionKey, principal: Principal, control: Arc<Control>, create: bool },
-    /// Become the owner, if things are as the claimer saw them. The same nonce asks for the same claim.
-    /// `floor` is the highest epoch the claimer knows of. Answers `Claimed` or `Held`.
+    /// Become the owner, if the ownership is still as the claimer saw it. The same nonce repeats the same claim.
+    /// `floor` is the highest epoch that the claimer knows. Answers `Claimed` or `Held`.
     Claim { key: SessionKey, holder: Holder, nonce: Nonce, expect: Seen, floor: Epoch },
-    /// The only writer of the log. Answers `Appended`, `Fenced`, `Order` or `Gone`.
+    /// Append facts to the log; the only way to write to the log. Answers `Appended`, `Fenced`, `Order` or `Gone`.
     Append(Box<Append>),
-    /// Give ownership up; with `drain` inputs may be left to the next owner.
-    /// Answers `Released`, `Fenced` or `Pending`.
+    /// Give up ownership; with `drain` inputs may be left to the next owner. Answers `Released`, `Fenced` or
+    /// `Pending`.
     Release { key: SessionKey, token: Token, tail: Seq, drain: bool },
     /// Hand ownership to a chosen node. Answers `Transferred`, `Fenced` or `Order`.
     Transfer { key: SessionKey, token: Token, tail: Seq, to: Holder, nonce: Nonce },
-    /// This node has links of the session; the greater stamp is kept. Answers `Listening`, or
-    /// `Refused::TooMany` where [`crate::limits::LISTENERS_MAX`] others listen.
+    /// Register this node as a listener because it has links of the session; the greater stamp is kept. Answers
+    /// `Listening`, or `Refused::TooMany` if [`crate::limits::LISTENERS_MAX`] other nodes listen.
     Listen { key: SessionKey, node: NodeId, stamp: Stamp },
-    /// It has none any more: removed only if stored ≤ `stamp`. Answers `Done`.
+    /// Remove this node from the listeners, if the stored stamp is ≤ `stamp`. Answers `Done`.
     Unlisten { key: SessionKey, node: NodeId, stamp: Stamp },
-    /// The latest snapshot and every fact after it: what one needs to know a session's present state.
-    /// Answers `View`.
+    /// Read the latest snapshot and every fact after it, which make the session's present state. Answers `View`.
     Open { key: SessionKey },
-    /// Facts after a place, at most `limit` of them and [`crate::limits::READ_BYTES_MAX`] bytes
-    /// (but at least one). Answers `Heard`.
+    /// Read facts after a position, at most `limit` of them and [`crate::limits::READ_BYTES_MAX`] bytes (but at least
+    /// one). Answers `Heard`.
     Read { key: SessionKey, after: Seq, limit: u32 },
-    /// Inputs and control entries after places. Answers `Waiting`.
+    /// Read inputs and control entries after the given positions. Answers `Waiting`.
     Inbox { key: SessionKey, token: Token, after: Place, control_after: Place },
-    /// Keep the state at a place of the log; an older one than is kept changes nothing.
-    /// Answers `Done` or `Fenced`.
+    /// Store the state at a position of the log; a state older than the stored one changes nothing. Answers `Done` or
+    /// `Fenced`.
     Keep(Box<Keep>),
-    /// Forget facts up to a place (never past the snapshot's). Answers `Done` or `Fenced`.
+    /// Delete facts up to a position (never past the snapshot's). Answers `Done` or `Fenced`.
     Trim { key: SessionKey, token: Token, upto: Seq },
-    /// Where the facts of a run lie, for whoever may see its session. `link` comes back with the answer.
-    /// Answers `Found` or `Refused`.
+    /// Find the position of a run's facts, for a principal that may see its session. `link` is repeated in the
+    /// answer. Answers `Found` or `Refused`.
     Find { key: SessionKey, principal: Principal, run_id: RunId, link: LinkId },
-    /// Delete a closed session with everything in it, for good: its name stays used, and nothing late brings it back.
-    /// `link` comes back with the answer. Answers `Done`, also the second time, or `Refused`: `Busy` while it is open.
+    /// Delete a closed session with everything in it, for good: its id stays used, and no late op brings it back.
+    /// `link` is repeated in the answer. Answers `Done`, also the second time, or `Refused`: `Busy` while the session
+    /// is open.
     Delete { key: SessionKey, principal: Principal, link: LinkId },
-    /// Sessions of a tenant, or of one of its users, the last made first: at most `limit` of those made
-    /// before a certain one. `link` comes back with the answer. Answers `Sessions`.
+    /// List sessions of a tenant, or of one of its users, latest creation first: at most `limit` of those created
+    /// before a given one. `link` is repeated in the answer. Answers `Sessions`.
     Sessions { tenant: TenantId, user: Option<UserId>, before: Option<Birth>, limit: u32, link: LinkId },
-    /// Looks at no more than `limit` sessions from a place on, in the order of their tenants and of their making.
-    /// Answers `Idle`: those at rest since before a time.
+    /// Examine at most `limit` sessions from a position on, in the order of tenants and of creation. Answers `Idle`:
+    /// those that have been idle since before a time.
     Idle { from: Option<IdlePlace>, before: Millis, limit: u32 },
-    /// Delete a session with everything in it, as `Delete` does, if it is at rest and its last fact is from before a
-    /// time, in whole seconds. Answers `Done` to one caller only, or `Refused`: `Busy`, or `NotFound`.
+    /// Delete a session with everything in it, as `Delete` does, if the session is idle and its last fact is from
+    /// before a time, in whole seconds. Answers `Done` to one caller only, or `Refused`: `Busy`, or `NotFound`.
     Forget { key: SessionKey, before: Millis },
-    /// Sessions held by holders without a lease, and free ones with something in inbox or control
+    /// Find sessions whose holder has no lease, and sessions without an owner that have entries in inbox or control
     /// lane; at most `limit`. Answers `Work`.
     Sweep { limit: u32 },
-    /// A small value under a name, outside of sessions. Answers `Value`.
+    /// Read a small named value that belongs to no session. Answers `Value`.
     Get { name: String },
-    /// Set it if its version is as expected (0: it does not exist). Answers `Value` with what is now
-    /// stored, whether or not it was set.
+    /// Set a named value if its version is as expected (0: it does not exist). Answers `Value` with the value that is
+    /// now stored, whether or not it was set.
     Put { name: String, expect: u64, value: Option<Vec<u8>> },
-    /// Forget the ids of messages accepted before a time whose terminal facts are forgotten: an
-    /// explicit step, so that stores can be compared. Answers `Done`.
+    /// Delete the ids of messages accepted before a time whose terminal facts are deleted: an explicit step, so that
+    /// stores can be compared. Answers `Done`.
     Expire { key: SessionKey, before_ms: u64 },
 }
 
-/// Facts at an exact place of a log, and the inputs they end.
+/// Facts to append at an exact position of a log, and the inputs that they end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
-    /// Which session.
     pub key: SessionKey,
-    /// By whom.
     pub token: Token,
-    /// The place of the fact before: must be the tail.
+    /// Position of the last fact before these; must be the end of the log.
     pub after: Seq,
-    /// The facts; none: only see that everything is as the owner remembers it.
+    /// The facts; empty: only check that the store is as the owner remembers it.
     pub facts: Vec<Arc<Entry>>,
-    /// Inputs that end with these facts: removed in the same step, and each must be there.
+    /// Inputs that end with these facts: removed in the same step; each must be in the inbox.
     pub ends: Vec<(Place, RunId)>,
-    /// Control entries that are answered by these facts; missing ones are ignored.
+    /// Control entries that these facts answer; missing ones are ignored.
     pub answers: Vec<Place>,
-    /// Whether the session is closed from now on; `None`: as before.
+    /// True if the session is closed from now on, false if it is open; `None`: unchanged.
     pub closed: Option<bool>,
     /// The version of the set of listeners that the owner knows.
     pub known: Version,
 }
 
-/// A state to keep.
+/// A state to store as the session's snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Which session.
     pub key: SessionKey,
-    /// By whom.
     pub token: Token,
-    /// The last fact that is in the state.
+    /// The last fact that the state includes.
     pub at: Cursor,
-    /// The state, in [`crate::protocol::codec`]'s form.
+    /// The state, encoded by [`crate::protocol::codec`].
     pub state: Arc<[u8]>,
 }
 
 impl Op {
-    /// Its name, for metrics.
+    /// Returns the op's name, for metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Renew { .. } => "renew",
@@ -147,7 +143,7 @@ impl Op {
             Self::Expire { .. } => "expire",
         }
     }
-    /// The session it concerns, if it concerns one.
+    /// Returns the session that the op concerns, if any.
     pub fn key(&self) -> Option<&SessionKey> {
         match self {
             Self::Accept { key, .. }

@@ -1,60 +1,59 @@
-//! Quotas of stored bytes: what a tenant and a user may keep in a store, and what each keeps.
-//! Counting is the store's; a quota refuses inputs only, so that turns under way are still recorded.
+//! Quotas of stored bytes: limits of tenants and users, and their usage. Each store counts; a quota refuses inputs
+//! only, so that open turns are still recorded.
 use crate::id::{SessionKey, TenantId};
 use crate::share::{Account, Fraction, Over};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A bound of stored bytes.
+/// A limit of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// None.
     Off,
-    /// So many bytes.
     Bytes(u64),
-    /// A part of what the store may hold: what it holds, and the free space above its reserve.
+    /// A part of what the store may hold: what it holds now, and the free space above its reserve.
     Part(Fraction),
 }
 
-/// Bytes that every store counts for a record beside its text: a checksum.
+/// Bytes that every store counts for a record in addition to its text: a checksum.
 const RECORD: u64 = 4;
-/// Bytes that every store counts for the place of a fact or of a kept state, beside its record.
+/// Bytes that every store counts for the position of a fact or of a stored state, in addition to its record.
 const PLACE: u64 = 16;
 
-/// How the bytes of a record are counted.
+/// A way to count the bytes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// As a durable store writes the record: [`fact_bytes`] and its like.
+    /// The size as a durable store writes the record: see [`fact_bytes`].
     Text,
-    /// As [`Self::Text`], but a session's gain or loss is counted for its user from [`crate::limits::UNCOUNTED_BYTES_MAX`] bytes on,
-    /// and when its owner lets it go: for a store in which every change of a sum is a write.
+    /// Like [`Self::Text`], but a change in a session's size is counted for its user from
+    /// [`crate::limits::UNCOUNTED_BYTES_MAX`] bytes on, and when its owner releases it: for a store in which every
+    /// change of a sum is a write.
     Deferred,
-    /// By the weight of its content, which needs no JSON: for a store that writes none.
+    /// By the weight of the content, which needs no JSON: for a store that writes no JSON.
     Weight,
 }
 
-/// The bounds of one store.
+/// The quotas of one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// Of each tenant.
+    /// For each tenant.
     pub tenant: Quota,
-    /// Of each user.
+    /// For each user.
     pub user: Quota,
 }
 
-/// Bytes that are stored for each user.
+/// Stored bytes of each user.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
     users: BTreeMap<Account, u64>,
     tenants: BTreeMap<TenantId, u64>,
     total: u64,
-    /// Users whose number is not written down yet.
+    /// Users whose number is not yet written to the store.
     changed: BTreeSet<Account>,
 }
 
 // === impl Quota ===
 
 impl Quota {
-    /// Returns the bound in bytes for a store that may hold so many in all; none: nothing bounds it.
+    /// Returns the quota in bytes for a store that may hold `whole` bytes in all; `None`: no limit.
     pub fn bytes(self, whole: Option<u64>) -> Option<u64> {
         match self {
             Self::Off => None,
@@ -65,7 +64,7 @@ impl Quota {
 }
 
 impl Quotas {
-    /// Nothing is bounded.
+    /// Quotas without any limit.
     pub const OFF: Self = Self { tenant: Quota::Off, user: Quota::Off };
 
     /// Returns whether a quota is a part, which needs a store of known size.
@@ -75,23 +74,23 @@ impl Quotas {
 }
 
 impl Default for Quotas {
-    /// Returns no bounds.
+    /// Returns no quotas.
     fn default() -> Self {
         Self::OFF
     }
 }
 
-/// Returns the bytes that a fact counts for, by the length of its JSON.
+/// Returns the bytes that a fact counts for, from the length of its JSON.
 pub fn fact_bytes(json: usize) -> u64 {
     RECORD + PLACE + json as u64
 }
 
-/// Returns the bytes that an input or a control entry counts for while it waits, by the length of its JSON.
+/// Returns the bytes that a waiting input or control entry counts for, from the length of its JSON.
 pub fn waiting_bytes(json: usize) -> u64 {
     RECORD + json as u64
 }
 
-/// Returns the bytes that a kept state counts for, by its length.
+/// Returns the bytes that a stored state counts for, from its length.
 pub fn state_bytes(state: usize) -> u64 {
     RECORD + PLACE + state as u64
 }
@@ -99,19 +98,19 @@ pub fn state_bytes(state: usize) -> u64 {
 // === impl Usage ===
 
 impl Usage {
-    /// Counts bytes that were written down before.
+    /// Sets a user's bytes to a number read from the store.
     pub fn restore(&mut self, account: Account, bytes: u64) {
         let before = self.of_user(&account);
         self.count(&account, bytes.wrapping_sub(before).cast_signed());
     }
 
-    /// Counts bytes that a user's session has gained, or lost.
+    /// Counts bytes that a user's session has gained or lost.
     pub fn add(&mut self, account: &Account, bytes: i64) {
         self.count(account, bytes);
         self.changed.insert(account.clone());
     }
 
-    /// Does the same where no number is written down.
+    /// Counts bytes without marking the number to be written.
     pub(super) fn count(&mut self, account: &Account, bytes: i64) {
         let gained = shift(&mut self.users, account, bytes);
         shift(&mut self.tenants, &account.tenant, gained);
@@ -128,12 +127,12 @@ impl Usage {
         self.tenants.get(&account.tenant).copied().unwrap_or(0)
     }
 
-    /// Returns the bytes of everybody.
+    /// Returns the bytes of all users.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns the quota that further bytes of a user would exceed. `free` is the space above the reserve, if known.
+    /// Returns the quota that `bytes` more of a user would exceed. `free` is the space above the reserve, if known.
     pub fn over(&self, quotas: Quotas, account: &Account, bytes: i64, free: Option<u64>) -> Option<Over> {
         if quotas == Quotas::OFF {
             return None;
@@ -148,19 +147,19 @@ impl Usage {
         exceeds(quotas.tenant, self.of_tenant(account)).then_some(Over::Tenant)
     }
 
-    /// Takes the users whose numbers are to be written down, with their bytes.
+    /// Takes the users whose numbers are to be written, with their bytes.
     pub fn take_changed(&mut self) -> Vec<(Account, u64)> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().map(|account| (account.clone(), self.of_user(&account))).collect()
     }
 
-    /// Returns the account of a session's owner.
+    /// Returns the account of the user that a session belongs to.
     pub fn account(key: &SessionKey, user: &crate::id::UserId) -> Account {
         Account { tenant: key.tenant.clone(), user: user.clone() }
     }
 }
 
-/// Adds to a sum, of which none falls below zero, and keeps no name without a sum. Returns by how much it has changed.
+/// Adds to a sum, which never falls below zero, and removes a name whose sum is zero. Returns the change.
 fn shift<K: Ord + Clone>(sums: &mut BTreeMap<K, u64>, name: &K, bytes: i64) -> i64 {
     let Some(sum) = sums.get_mut(name) else {
         let after = 0_u64.saturating_add_signed(bytes);

@@ -1,4 +1,4 @@
-//! Which sessions there are, in the order they were made.
+//! An index of the sessions of the model store, in the order of creation.
 use crate::id::{SessionKey, TenantId, UserId};
 use crate::store::{Birth, IdlePlace, Slot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,14 @@ pub(super) struct Register {
 }
 
 impl Register {
-    /// Everything a store knows of.
+    /// Builds the index of a store's sessions.
     pub(super) fn of<'a>(slots: impl Iterator<Item = (&'a SessionKey, &'a Slot)>) -> Self {
         let mut register = Self::default();
         slots.for_each(|(key, slot)| register.enter(key, slot));
         register
     }
 
-    /// Takes note of a session, if it is one by now; to say it twice does no harm.
+    /// Adds a session, if it exists by now; repeating this is harmless.
     pub(super) fn enter(&mut self, key: &SessionKey, slot: &Slot) {
         let Some(user) = slot.user.as_ref().filter(|_| !slot.deleted) else { return };
         let birth = Birth { at: slot.born, session: key.session.clone() };
@@ -27,7 +27,7 @@ impl Register {
         }
     }
 
-    /// Forgets a session that was deleted.
+    /// Removes a deleted session.
     pub(super) fn leave(&mut self, key: &SessionKey, slot: &Slot) {
         let birth = Birth { at: slot.born, session: key.session.clone() };
         for user in [None, slot.user.clone()] {
@@ -37,7 +37,7 @@ impl Register {
         }
     }
 
-    /// Sessions from a place on, in the order of their tenants and of their making.
+    /// Returns the sessions from a position on, in the order of tenants and of creation.
     pub(super) fn walk(&self, from: Option<&IdlePlace>) -> impl Iterator<Item = (&TenantId, &Birth)> {
         let first = from.map(|place| (place.tenant.clone(), None));
         let tenants = match first {
@@ -52,7 +52,7 @@ impl Register {
         })
     }
 
-    /// Those of a tenant or of one of its users, the last made first.
+    /// Returns sessions of a tenant or of one of its users, latest creation first.
     pub(super) fn before(
         &self,
         tenant: &TenantId,

@@ -1,4 +1,4 @@
-//! What a store may answer.
+//! Replies of a store to its operations.
 use crate::id::{
     Cursor, Epoch, NodeId, Place, Seen, Seq, SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
 };
@@ -9,28 +9,29 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the store may answer.
+/// A reply of the store.
 #[expect(missing_docs, reason = "the fields say it themselves")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The lease is yours. A store that came back from a copy is in a new era. Its clock now.
+    /// The lease is granted. The era is a new one if the store was restored from a copy; `clock` is the store's time
+    /// now.
     Renewed { era: u64, clock: Millis },
     /// The lease ran out.
     Lost,
-    /// It is so.
+    /// The op is done.
     Done,
-    /// How long the node's lease still runs, if it does.
+    /// The time that the node's lease still runs, if it does.
     Leased { left: Option<Duration> },
-    /// It is durable, now or since an earlier time; ring its owner.
+    /// The entry is durable, now or since an earlier time; its owner is to be sent an offer.
     Accepted(Accepted),
     /// Nothing was stored.
     Refused(Refused),
-    /// You own it.
+    /// The caller owns the session.
     Claimed(Box<Claimed>),
-    /// Things are not as you saw them.
+    /// The ownership is not as the claimer saw it.
     Held { owner: Seen },
-    /// The facts are durable (now or since an earlier time). Where the log, the inbox and the control
-    /// lane end, and who listens, if the caller does not know.
+    /// The facts are durable (now or since an earlier time). Includes the ends of log, inbox and control lane, and
+    /// the listeners, if the caller does not know the current set.
     Appended {
         tail: Seq,
         inbox_tail: Place,
@@ -38,85 +39,84 @@ pub enum Reply {
         version: Version,
         listeners: Option<BTreeMap<NodeId, Stamp>>,
     },
-    /// Your ownership is over.
+    /// The caller's ownership is over.
     Fenced,
-    /// The token is good, but the log does not end where you think.
+    /// The token is valid, but the log does not end where the caller assumed.
     Order,
-    /// An input you end is not there.
+    /// An input to be ended is not in the inbox.
     Gone { place: Place },
-    /// Given up.
+    /// The ownership is given up.
     Released,
-    /// Not given up: the log or the inbox is not as you think.
+    /// The ownership is not given up: the log or the inbox is not as the caller assumed.
     Pending,
-    /// Handed over, under this token.
+    /// The ownership is handed over, under this token.
     Transferred { token: Token },
-    /// From now on the log is sent to you; its owner can be told at once.
+    /// From now on the log is sent to the caller, whose presence can be announced to the owner at once.
     Listening { owner: Seen, tail: Cursor },
     /// A session's present state.
     View(Box<View>),
-    /// Facts.
+    /// A page of facts.
     Heard(Heard),
     /// Inputs and control entries.
     Waiting(Inputs),
-    /// Where a run's facts lie.
+    /// The position of a run's facts.
     Found(Found),
-    /// Sessions in the order asked for, and whether there are more behind them.
+    /// Sessions in the requested order, and whether more follow.
     Sessions { sessions: Vec<Summary>, more: bool },
-    /// Sessions at rest, and the place where the walk goes on; none: the walk is over.
+    /// Idle sessions, and the position at which the scan continues; `None`: the scan is complete.
     Idle { sessions: Vec<SessionKey>, next: Option<IdlePlace> },
-    /// Sessions, and what was seen of their ownership.
+    /// Sessions, with their ownership as the sweep saw it.
     Work { sessions: Vec<(SessionKey, Seen)> },
-    /// What is stored under the name now; version 0: nothing.
+    /// The value that is now stored under the name; version 0: none.
     Value { version: u64, value: Option<Vec<u8>> },
 }
 
-/// An input or control entry that is durable.
+/// A durable input or control entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Where it lies.
     pub place: Place,
-    /// The place given before it: an owner that has that one needs to read nothing.
+    /// The position assigned before this one: an owner that has read up to there needs to read nothing.
     pub prev: Place,
-    /// Whom to ring.
+    /// The owner, which is to be sent an offer.
     pub owner: Seen,
-    /// The log's end when it was first accepted: before its turn's first fact.
+    /// The end of the log when the entry was first accepted: before its turn's first fact.
     pub tail: Cursor,
-    /// It had been accepted before.
+    /// True if the entry had been accepted before.
     pub duplicate: bool,
-    /// It has left the inbox again.
+    /// True if the entry has been removed from the inbox since.
     pub ended: bool,
-    /// How many heard that the store rang its owner in the same step, with all of it in the bell. None: it
-    /// did not, and whoever asked rings.
+    /// Number of receivers of the offer that the store itself sent to the owner in the same step, with the whole
+    /// entry. `None`: the store sent no offer, and the caller has to.
     pub rung: Option<u32>,
 }
 
-/// Why nothing was stored.
+/// The reason why nothing was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refused {
-    /// No such session, or somebody else's.
+    /// The session does not exist, or belongs to another user.
     NotFound,
     /// The same message id with another body.
     Conflict,
-    /// The session is closed.
     Closed,
-    /// A turn is open, and the input asked to be refused then.
+    /// A turn is open, and the input asked to be refused in that case.
     Busy,
     /// Inbox, control lane or set of listeners is full.
     TooMany,
     /// The store has no room.
     Full,
-    /// The store takes no writes for now.
+    /// The store accepts no writes for now.
     ReadOnly,
     /// The store does not allow this node to write.
     Forbidden,
     /// The quota of stored bytes of the user or the tenant is used up.
     Quota,
-    /// A record of the session is not what was written: the session is closed off.
+    /// A record of the session differs from what was written: the session is closed off.
     Damaged,
 }
 
 impl Refused {
-    /// Whether the store refuses anything for now, whatever it is: that says nothing of an earlier try.
+    /// Returns whether the store currently refuses every write, which says nothing about the outcome of an earlier
+    /// try.
     pub fn is_of_store(self) -> bool {
         match self {
             Self::Full | Self::ReadOnly | Self::Forbidden => true,
@@ -131,122 +131,116 @@ impl Refused {
     }
 }
 
-/// An ownership, and what its holder has to know.
+/// A new ownership, with everything that the owner needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// The fence.
+    /// The fencing token.
     pub token: Token,
-    /// Its present state, in the same step: nobody else writes from here on.
+    /// The session's state, read in the same step: no other node writes from here on.
     pub view: View,
-    /// What waits.
+    /// Open inputs and control entries.
     pub inbox: Inputs,
-    /// Who listens.
+    /// Listening nodes, with the stamps of their requests.
     pub listeners: BTreeMap<NodeId, Stamp>,
-    /// Of that set.
+    /// Version of the set of listeners.
     pub version: Version,
 }
 
-/// What lies in inbox and control lane.
+/// Contents of inbox and control lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
-    /// Inputs in order, those that are not ended.
+    /// Inputs in order, without ended ones.
     pub inputs: Vec<(Place, Arc<Input>)>,
-    /// The last place of the inbox ever given.
+    /// The last position ever assigned in the inbox.
     pub tail: Place,
-    /// Control entries in order, those that are not answered.
+    /// Control entries in order, without answered ones.
     pub controls: Vec<(Place, Arc<Control>)>,
-    /// The last place of the control lane ever given.
+    /// The last position ever assigned in the control lane.
     pub control_tail: Place,
 }
 
-/// A kept state.
+/// A stored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The last fact that is in it.
+    /// The last fact that the state includes.
     pub at: Cursor,
-    /// In [`crate::protocol::codec`]'s form.
+    /// The state, encoded by [`crate::protocol::codec`].
     pub state: Arc<[u8]>,
 }
 
 /// A session's present state: a snapshot and the facts since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Who owns it.
     pub owner: Seen,
-    /// Whose it is; none: there is no such session.
+    /// The user that owns the session; `None`: there is no such session.
     pub user: Option<UserId>,
-    /// Whether it is closed.
     pub closed: bool,
-    /// The latest kept state.
+    /// The latest stored state.
     pub snapshot: Option<Snapshot>,
-    /// The facts after it, with their epochs.
+    /// The facts after the snapshot, with their epochs.
     pub facts: Vec<(Epoch, Arc<Entry>)>,
-    /// Where the log ends: after those facts.
+    /// The end of the log, after those facts.
     pub tail: Cursor,
-    /// Facts up to this are forgotten.
+    /// Facts up to this position are deleted.
     pub floor: Seq,
 }
 
 /// A page of facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// The place before the first of them: as asked, or the floor if that is later.
+    /// The position before the first fact: as requested, or the floor if that is later.
     pub after: Seq,
-    /// With their epochs.
+    /// The facts, with their epochs.
     pub facts: Vec<(Epoch, Arc<Entry>)>,
-    /// Where the log ends.
+    /// The end of the log.
     pub tail: Cursor,
-    /// Facts up to this are forgotten.
+    /// Facts up to this position are deleted.
     pub floor: Seq,
 }
 
-/// Where a run's facts lie.
+/// The position of a run's facts in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The log's end when its input was accepted: all of them are after it.
+    /// The end of the log when the run's input was accepted: all of the run's facts are after it.
     pub after: Cursor,
-    /// The end of the append that ended it, if it has ended.
+    /// The end of the append that ended the run, if it has ended.
     pub ended: Option<Seq>,
 }
 
-/// When a session was made, and which: what a list of sessions is ordered by.
+/// A session with its time of creation: the sort key of session lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Birth {
-    /// When, by the store's clock.
+    /// Time of creation, by the store's clock.
     pub at: Millis,
-    /// Which.
     pub session: SessionId,
 }
 
-/// A place in a walk through all sessions: in a tenant, after a session.
+/// A position in a scan through all sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdlePlace {
-    /// Tenant whose sessions are looked at.
+    /// The tenant whose sessions are being examined.
     pub tenant: TenantId,
-    /// Last session that was looked at; none: the tenant's first is next.
+    /// The last session that was examined; `None`: the tenant's first session is next.
     pub after: Option<Birth>,
 }
 
 /// A session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// When it was made, and which it is.
     pub birth: Birth,
-    /// Whose it is.
     pub user: UserId,
-    /// Whether it is closed.
     pub closed: bool,
-    /// Where its log ends.
+    /// The end of the session's log.
     pub tail: Seq,
     /// Inputs in its inbox: the running one and those that wait.
     pub pending: u32,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// It may or may not have happened, or may happen yet: ask again, every op is repeatable.
+    /// The outcome is unknown, and the op may still happen later: retry, since every op is repeatable.
     Unknown,
-    /// It did not happen.
+    /// The op did not happen.
     Unavailable,
 }

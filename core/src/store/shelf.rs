@@ -1,4 +1,4 @@
-//! The deterministic store in memory: the reference for all others, and the simulator's.
+//! The deterministic store in memory: the reference for all other stores, and the simulator's store.
 use crate::id::{Holder, NodeId, SessionKey, TenantId, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::store::meter::{Meter, Sizes};
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A store in memory that answers at once and can be made to forget.
+/// A store in memory that answers at once, and whose last writes can be undone.
 #[derive(Clone, Debug, Default)]
 pub struct Shelf {
     journaled: bool,
@@ -20,12 +20,12 @@ pub struct Shelf {
     leases: BTreeMap<Holder, Mono>,
     journal: Vec<(SessionKey, Slot)>,
     era: u64,
-    /// None: bytes are not counted.
+    /// `None`: bytes are not counted.
     meter: Option<Meter>,
 }
 
 impl Shelf {
-    /// An empty store; `journaled` if it shall be able to forget.
+    /// Creates an empty store; with `journaled` its writes can be undone.
     pub fn new(journaled: bool) -> Self {
         Self { journaled, ..Self::default() }
     }
@@ -35,7 +35,7 @@ impl Shelf {
         Self { meter: Some(Meter::new(measure, quotas, room)), ..Self::default() }
     }
 
-    /// Does one thing, atomically. `now.mono` runs the leases, `now.store` is the store's clock.
+    /// Executes one op, atomically. Leases run by `now.mono`; `now.store` is the store's clock.
     pub fn apply(&mut self, now: Now, op: &Op) -> Reply {
         if self.journaled
             && let Some(key) = op.key()
@@ -44,7 +44,7 @@ impl Shelf {
             self.journal.push((key.clone(), was));
         }
         let Some(key) = op.key() else { return self.perform(now, op) };
-        // Only these make sessions.
+        // Only these ops create sessions.
         let may_be_new = matches!(op, Op::Accept { .. } | Op::Control { create: true, .. });
         let was_free = may_be_new && self.slots.get(key).is_none_or(|slot| slot.user.is_none());
         let reply = self.perform(now, op);
@@ -128,7 +128,7 @@ impl Shelf {
         }
     }
 
-    /// Looking makes nothing: whoever asks for what does not exist leaves no trace.
+    /// Returns a session for reading. Reading an unknown session does not create it.
     fn look(&self, key: &SessionKey) -> Cow<'_, Slot> {
         self.slots.get(key).map_or_else(|| Cow::Owned(Slot::default()), Cow::Borrowed)
     }
@@ -137,7 +137,7 @@ impl Shelf {
         self.slots.entry(key.clone()).or_default()
     }
 
-    /// Takes a session that was deleted out of the register.
+    /// Deletes a session and removes it from the index.
     fn remove(&mut self, key: &SessionKey, delete: impl FnOnce(&mut Slot) -> Reply) -> Reply {
         let Some(slot) = self.slots.get_mut(key) else { return Reply::Refused(Refused::NotFound) };
         let reply = delete(slot);
@@ -222,28 +222,28 @@ impl Shelf {
 
     // === for checkers ===
 
-    /// Whether a holder's lease runs.
+    /// Returns whether a holder's lease is valid.
     pub fn leased(&self, now: Mono, holder: Holder) -> bool {
         self.leases.get(&holder).is_some_and(|until| *until > now)
     }
-    /// What is known of a session.
+    /// Returns a stored session.
     pub fn session(&self, key: &SessionKey) -> Option<&Slot> {
         self.slots.get(key)
     }
-    /// Every session there is.
+    /// Returns every stored session.
     pub fn sessions(&self) -> impl Iterator<Item = (&SessionKey, &Slot)> {
         self.slots.iter()
     }
-    /// Returns the stored bytes of all users; 0 where they are not counted.
+    /// Returns the stored bytes of all users; 0 if they are not counted.
     pub fn stored_bytes(&self) -> u64 {
         self.meter.as_ref().map_or(0, Meter::total)
     }
-    /// Starts again with all that it was told, and without the leases.
+    /// Restarts the store with all its data, but without the leases.
     pub fn restart(&mut self) {
         self.era += 1;
         self.leases.clear();
     }
-    /// Forgets the last writes, as a fail-over to a lagging replica does.
+    /// Undoes the last writes, as a fail-over to a lagging replica does.
     pub fn rewind(&mut self, writes: u64) {
         self.era += 1;
         for _ in 0..writes {
@@ -254,7 +254,7 @@ impl Shelf {
     }
 }
 
-/// Whether an op may add records to a session, or take some away.
+/// Returns whether an op may add records to a session or remove some.
 fn changes_bytes(op: &Op) -> bool {
     match op {
         Op::Accept { .. }

@@ -1,4 +1,4 @@
-//! All that a store knows of one session, and the atomic steps on it.
+//! A stored session of the model store, with the atomic steps on it.
 use crate::id::{
     ControlId, Cursor, Epoch, Holder, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token,
     UserId, Version,
@@ -16,70 +16,69 @@ use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All that is known of one session. Fields are public for checkers.
+/// A session as the model store holds it. Fields are public for the simulator's checkers.
 #[derive(Clone, Debug, Default)]
 pub struct Slot {
-    /// The fence.
+    /// The fencing token of the current ownership.
     pub token: Token,
-    /// The owner.
+    /// The owner, if any.
     pub holder: Option<Holder>,
-    /// Whose it is.
+    /// The user that the session belongs to.
     pub user: Option<UserId>,
-    /// When it became somebody's.
+    /// Time at which the session was created.
     pub born: Millis,
-    /// Whether it is closed.
     pub closed: bool,
-    /// Whether it was deleted: only whose it was and how far its names went is left.
+    /// True after deletion: only the user, the epoch and the last positions are left.
     pub deleted: bool,
-    /// Facts after `floor`, with the token each was written under.
+    /// Facts after `floor`, each with the token under which it was written.
     pub log: Vec<(Token, Arc<Entry>)>,
-    /// Facts up to this are forgotten.
+    /// Facts up to this position are deleted.
     pub floor: Seq,
-    /// Inputs not yet ended.
+    /// Inputs that have not ended.
     pub inbox: BTreeMap<Place, Arc<Input>>,
-    /// Control entries not yet answered.
+    /// Control entries that are not answered.
     pub control: BTreeMap<Place, Arc<Control>>,
-    /// Every message ever taken, by the run it opens.
+    /// Every message ever accepted, by the run that it opens.
     pub taken: BTreeMap<RunId, Taken>,
-    /// Every control entry ever taken.
+    /// Every control entry ever accepted: its position and the position before.
     pub heard: BTreeMap<ControlId, (Place, Place)>,
-    /// Nodes that listen.
+    /// Listening nodes, with the stamps of their requests.
     pub listeners: BTreeMap<NodeId, Stamp>,
-    /// Of the set of listeners.
+    /// Version of the set of listeners.
     pub version: Version,
-    /// The latest kept state.
+    /// The latest stored state.
     pub snapshot: Option<Snapshot>,
-    /// Bytes of its records, where they are counted.
+    /// Bytes of the session's records, if they are counted.
     pub(super) sizes: Sizes,
     last: Epoch,
     tail: Place,
     control_tail: Place,
 }
 
-/// A message that was taken.
+/// An accepted message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Where it lay.
+    /// Its position in the inbox.
     pub place: Place,
     prev: Place,
     hash: BodyHash,
     at: Cursor,
     accepted: Millis,
-    /// The place of its terminal fact's append.
+    /// End of the append with its terminal fact.
     pub ended: Option<Seq>,
 }
 
 impl Slot {
-    /// What is to be seen of its ownership.
+    /// Returns the ownership as a claimer sees it.
     pub fn seen(&self) -> Seen {
         Seen { holder: self.holder, epoch: self.token.epoch }
     }
-    /// Where the log ends.
+    /// Returns the end of the log.
     pub fn end(&self) -> Cursor {
         Cursor { seq: Seq(self.floor.0 + self.log.len() as u64), epoch: self.last }
     }
 
-    /// Whoever uses a free id first has it.
+    /// Assigns the session to the first user of a free id.
     fn give_to(&mut self, now: Millis, principal: &Principal) {
         if self.user.is_none() {
             (self.user, self.born) = (Some(principal.user.clone()), now);
@@ -90,7 +89,7 @@ impl Slot {
         !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
     }
 
-    /// Takes an input in; `refuses` says whether the store has no room for so many bytes of a user.
+    /// Accepts an input; `refuses` returns the reason if the store has no room for that many bytes of a user.
     pub(super) fn accept(
         &mut self,
         now: Millis,
@@ -177,7 +176,7 @@ impl Slot {
         }
     }
 
-    /// Forgets everything but that there was such a session. Epochs and places go on from where they were.
+    /// Deletes everything except that the session existed. Epochs and positions continue from their last values.
     pub(super) fn delete(&mut self, principal: &Principal) -> Reply {
         if self.user.is_none() || self.foreign(principal) {
             return Reply::Refused(Refused::NotFound);
@@ -192,7 +191,7 @@ impl Slot {
         Reply::Done
     }
 
-    /// Deletes a session that nobody has used since a time.
+    /// Deletes a session that was not used since a time.
     pub(super) fn forget(&mut self, before: Millis) -> Reply {
         if self.user.is_none() || self.deleted {
             return Reply::Refused(Refused::NotFound);
@@ -205,8 +204,8 @@ impl Slot {
         Reply::Done
     }
 
-    /// Whether nobody owns the session, nothing waits in it, and nothing was put into it, nor was it owned by whoever
-    /// wrote last, since a time.
+    /// Returns whether the session has no owner and no waiting entries, and was neither written to nor claimed by its
+    /// last writer since a time.
     pub(super) fn is_idle(&self, before: Millis) -> bool {
         let is_used = self.user.is_some() && !self.deleted;
         let is_quiet = self.holder.is_none() && self.inbox.is_empty() && self.control.is_empty();
@@ -367,7 +366,7 @@ impl Slot {
             !slot.listeners.contains_key(&node) && slot.listeners.len() >= limits::LISTENERS_MAX
         };
         if full(self) {
-            // The dead did not take their leave.
+            // Dead nodes do not unlisten.
             self.listeners.retain(|node, _| leased(*node));
         }
         if full(self) {

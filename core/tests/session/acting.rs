@@ -1,7 +1,6 @@
-//! Actions: what agents want done, whatever becomes of it, and that nothing is done twice.
-//!
-//! Steps: `act TOOL [NAME]` asks for one, `act say`; `tool begun|ok|bad|told|unknown|nobody|lost [N]` is heard of the
-//! N-th that was asked for, else of the last.
+//! Actions of agents: execution, results, and exactly-once effects. Script steps: `act TOOL [NAME]` and `act
+//! say` request an action; `tool begun|ok|bad|told|unknown|nobody|lost [N]` reports on the N-th requested
+//! action, or the last.
 use crate::script::{Script, check, check_with, said};
 use serde_json::json;
 use turnway_core::id::{EventId, RunnerId, SystemName, ToolName};
@@ -47,7 +46,7 @@ impl Script {
         self.report(AgentEvent::Action { wish, id: None });
     }
 
-    /// The n-th that was asked for; 0: the last.
+    /// Returns the id of the n-th requested action; 0 is the last.
     fn action(&self, n: usize) -> EventId {
         let ids = self.log.iter().filter_map(|(_, entry)| {
             let Fact::AgentAction(asked) = &entry.fact else { return None };
@@ -108,7 +107,7 @@ fn runs(script: &str, expected: &str) {
     check(&format!("say m1; ack; {script}"), &format!("{BEGUN} {expected}"));
 }
 
-/// What a process prints is shown while its action is open, and is in no log.
+/// Delivers the output of a process while its action is open, and records none of it.
 ///
 /// Covers: EV-G3, EV-L4.
 #[test]
@@ -127,7 +126,7 @@ fn what_an_agent_wants_done_is_recorded_then_done_and_told() {
     );
     runs("act t; tool begun; tool bad", &format!("{ASKED} {INVOKED} result(boom) NEWS(tool.result)"));
     runs("act say; done", "agent.action NEWS(agent.action) agent.invoke.done done(0)");
-    // No runner hears of what is not durable.
+    // No runner receives an action before its fact is durable.
     runs("hold; act t", "agent.action");
     runs("hold; act t; settle", ASKED);
 }
@@ -137,9 +136,9 @@ fn what_an_agent_wants_done_is_recorded_then_done_and_told() {
 fn what_is_asked_for_again_is_not_done_again() {
     runs("act t x; act t x; tool begun; act t x", &format!("{ASKED} {INVOKED}"));
     runs("act t x; tool ok; act t x; tool ok", &format!("{ASKED} {RESULT}"));
-    // Without a name, or with another one, it is another action.
+    // An action without a name, or with another one, is a new action.
     runs("act t x; act t y; act t", &format!("{ASKED} {ASKED} {ASKED}"));
-    // The next attempt at the run asks for the same.
+    // The next attempt of the run requests the same action.
     let again = "| QUERY(t) run.restarted INVOKE(a,2,1+0)";
     runs("act t x; crash; act t x", &format!("{ASKED} {again}"));
 }
@@ -152,7 +151,7 @@ fn the_machine_of_an_action_is_heard_of_while_it_runs_there() {
         "act t; tool begun; tool system; tool ok; tool system",
         &format!("{ASKED} {INVOKED} {heard} {RESULT}"),
     );
-    // Before anything has begun there is no machine; and one that says it without end is not recorded without end.
+    // Before the action has begun its machine is unknown; and the number of recorded events is bounded.
     runs("act t; tool system; tool begun", &format!("{ASKED} {INVOKED}"));
     let many = "tool system; ".repeat(limits::ACTION_PROGRESS_MAX as usize + 9);
     let heard = format!("{heard} ").repeat(limits::ACTION_PROGRESS_MAX as usize);
@@ -167,7 +166,8 @@ fn a_process_is_an_action_that_is_open_until_it_ends() {
         "act process.spawn; tool begun; tool told; tool ok",
         &format!("{SPAWNED} {told} process.exited result(ok) NEWS(process.exited) NEWS(tool.result)"),
     );
-    // It outlives its run, and the next one is told of it, and of how it ended: as it happens (EV-T8), and with what is asked.
+    // The process outlives its run; the next run is told of the process, and of its end: as it happens
+    // (EV-T8), and with the invocation.
     runs(
         "act process.spawn; tool begun; done; say m2; ack; tool ok; done; say m3; ack; done; say m4",
         &format!(
@@ -209,7 +209,7 @@ fn who_takes_over_asks_and_has_nothing_done_again() {
              NEWS(tool.result)"
         ),
     );
-    // Its result is told again, and so is what it was told before.
+    // The result is reported again to the next attempt.
     runs("act t; tool ok; crash", &format!("{ASKED} {RESULT} | run.restarted INVOKE(a,2,0+1)"));
     check_with(
         OnOwnerLoss::Fail,
@@ -241,7 +241,7 @@ fn every_action_ends_once() {
     );
 }
 
-/// The agent waits for what the gateway has under way for it: that is no silence, across a change of owners too.
+/// Stops the silence clock while the gateway performs an action for the agent, across a change of owners too.
 ///
 /// Covers: issue 23 A2.
 #[test]
@@ -257,10 +257,10 @@ fn an_open_action_stops_the_silence_clock() {
         "act process.spawn; tool begun; crash; ack; wait 600000",
         &format!("{SPAWNED} {again} agent.invoke.started"),
     );
-    // A new attempt must acknowledge its input all the same.
+    // A new attempt must still acknowledge its input.
     let routed = "failed(ROUTE_TIMEOUT) DROP process.canceled result(canceled) SIGNAL(KILL)";
     runs("act process.spawn; tool begun; crash; wait 15000", &format!("{SPAWNED} {again} {routed}"));
-    // The action's own deadline ends it, and with it the wait.
+    // The action's own deadline ends the action, and with it the wait.
     let late = "result(tool_timeout) NEWS(tool.result) SIGNAL(KILL)";
     runs("act t; wait 179999", &format!("{ASKED} {late}"));
     runs("act t; wait 180000", &format!("{ASKED} {late} failed(agent_timeout) DROP"));
@@ -271,7 +271,7 @@ fn an_open_action_stops_the_silence_clock() {
 fn who_was_told_to_stop_begins_nothing_more() {
     let stops = "run.cancelling CANCEL answered cancelled(user) DROP";
     runs("cancel; act t; cancel-ack; act t", stops);
-    // What was begun before is stopped with it.
+    // Actions that began before the cancel are stopped with the run.
     runs(
         "act t; tool begun; cancel; act t; cancel-ack; act t",
         &format!("{ASKED} {INVOKED} {stops} result(canceled) SIGNAL(KILL)"),

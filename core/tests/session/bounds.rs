@@ -1,4 +1,4 @@
-//! What a session writes down is bounded, whatever its agent says.
+//! Bounds on the facts of a session, whatever its agent sends.
 use crate::BEGUN;
 use crate::script::{Script, check};
 use turnway_core::limits;
@@ -6,7 +6,7 @@ use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::session::State;
 
-/// What one fact's `data` takes as JSON.
+/// Returns the bytes of a fact's `data` as JSON.
 fn data_bytes(entry: &Entry) -> usize {
     let fact = serde_json::to_value(&entry.fact).expect("a fact serialises");
     fact["data"].to_string().len()
@@ -47,7 +47,7 @@ fn what_an_agent_says_at_once_fits_a_fact() {
     assert!(world.log.iter().all(|(_, entry)| data_bytes(entry) <= limits::FACT_DATA_BYTES_MAX));
 }
 
-/// What ended leaves nothing in the state: it is as large after five hundred turns as after one.
+/// Compares the state after one turn and after five hundred: ended turns leave nothing in it.
 #[test]
 fn ended_turns_leave_no_trace_in_the_state() {
     let mut world = Script::new(OnOwnerLoss::Retry);
@@ -61,6 +61,6 @@ fn ended_turns_leave_no_trace_in_the_state() {
         assert!(!state.has_open_turn() && state.waiting.is_empty() && state.running.is_none());
         state.to_snapshot().expect("a state").len()
     };
-    // The places of facts grow by a digit or two.
+    // Sequence numbers grow by a digit or two.
     assert!(turns(1, 1000) + 16 >= turns(499, 1001));
 }

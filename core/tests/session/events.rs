@@ -1,4 +1,4 @@
-//! What an agent is told of that it has subscribed to: agent `w` to `user.message`, `run.*` and `tool.>`.
+//! Facts that agents subscribe to: agent `w` to `user.message`, `run.*` and `tool.>`.
 use crate::script::check;
 
 const BEGUN: &str =
@@ -12,16 +12,16 @@ fn runs(script: &str, expected: &str) {
 #[test]
 fn an_agent_is_told_of_what_it_has_subscribed_to_while_it_answers() {
     runs("say m2 to w", "user.message admitted(w,Queued,1) NEWS(user.message)");
-    // Not of its own end, which it knows, nor of what happens before it begins.
+    // The end of its own run, and facts before the run, are not sent.
     runs(
         "done; say m2 to w",
         "agent.invoke.done done(0) user.message admitted(w,Run) run.started INVOKE(w,1)",
     );
-    // Not of what it has not subscribed to: its text grows.
+    // Facts without a subscription are not sent, here text checkpoints.
     runs("text hi; done", "0'hi' stretch(0+2) agent.invoke.done done(2)");
 }
 
-/// What happens to its own actions it is told of once, whatever it has subscribed to.
+/// Sends facts of the agent's own actions once, whatever its subscriptions are.
 ///
 /// Covers: EV-G1, EV-L3.
 #[test]
@@ -30,7 +30,7 @@ fn what_is_its_own_is_told_once() {
         "act t; tool begun; tool ok",
         "agent.action NEWS(agent.action) EXECUTE(t) tool.invoke NEWS(tool.invoke) result(ok) NEWS(tool.result)",
     );
-    // Another's, which goes on while it answers, if it has subscribed to that.
+    // Facts of another agent's action during the run are sent if subscribed.
     check(
         "open a w; say m1 to a; ack; act t; done; say m2 to w; ack; tool begun; tool ok",
         "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started \
@@ -48,7 +48,7 @@ fn nobody_is_told_of_what_is_not_durable_or_while_being_cancelled() {
     runs("cancel; say m2 to w", "run.cancelling CANCEL answered user.message admitted(w,Queued,1)");
 }
 
-/// The next owner tells the attempt it orders.
+/// Sends facts to the attempt that the next owner starts.
 ///
 /// Covers: EV-G1.
 #[test]

@@ -1,4 +1,4 @@
-//! Handovers: asked for by an agent, decided by a person, and what becomes of one that is cut off.
+//! Handovers: requested by an agent, decided by a user, and interrupted ones.
 use crate::script::{check, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;
 
@@ -11,7 +11,7 @@ fn runs(script: &str, expected: &str) {
     check(&format!("open a b; say m1; ack; {script}"), &format!("{TOLD} {expected}"));
 }
 
-/// The other agent is told with its next turn, and with that alone.
+/// Passes the handover to the other agent with its next turn, and with no later one.
 ///
 /// Covers: SR-F1, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-F8, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13,
 /// RX-26, LN-TP21.
@@ -22,7 +22,7 @@ fn who_is_handed_a_session_answers_from_then_on_and_is_told() {
         "asks b; yes; done; say m2; ack; done; say m3",
         &format!("asked(b) {SWITCHED} {ENDED} {next},from a) agent.invoke.started {ENDED} {next})"),
     );
-    // The turn in which it was asked for ends first, and what waited for the first agent stays with it.
+    // The turn that requested the handover ends first, and queued inputs stay with the first agent.
     runs(
         "asks b; say m2; done; yes; say m3; ack; done",
         &format!(
@@ -37,10 +37,10 @@ fn who_is_handed_a_session_answers_from_then_on_and_is_told() {
 fn without_consent_nothing_changes() {
     let next = "user.message admitted(a,Run) run.started INVOKE(a,1)";
     runs("asks b; no; done; say m2", &format!("asked(b) rejected(refused) answered {ENDED} {next}"));
-    // The first decision stands.
+    // The first decision is final.
     runs("asks b; no; yes", "asked(b) rejected(refused) answered consume answered");
     runs("asks b; yes; no; yes", &format!("asked(b) {SWITCHED} consume answered consume answered"));
-    // Nobody has asked for it.
+    // A decision without a request.
     runs("yes; done; say m2", &format!("consume answered {ENDED} {next}"));
 }
 
@@ -68,7 +68,7 @@ fn what_cannot_be_is_rejected() {
         "asked(b) session.closing run.cancelling rejected(session_closed) CANCEL cancelled(session_close) DROP \
          session.closed answered",
     );
-    // Who has asked leaves before anybody has decided.
+    // The requesting agent leaves before a decision.
     runs(
         "asks b; done; remove a; errand-done",
         &format!(
@@ -81,12 +81,12 @@ fn what_cannot_be_is_rejected() {
 /// Covers: SR-F1, SR-T12, SR-T14.
 #[test]
 fn an_agent_may_not_ask_for_everything() {
-    // Itself, a second one, and anything once it has said its last word.
+    // A handover to itself, a second one, and one after the end of the run.
     runs("asks a; done", ENDED);
     runs("asks b; asks c; no; asks c", "asked(b) rejected(refused) answered asked(c)");
     runs("done; asks b", ENDED);
     runs("cancel; asks b; cancel-ack", "run.cancelling CANCEL answered cancelled(user) DROP");
-    // Who answers already.
+    // A handover to the agent that is active already.
     runs("asks b; yes; asks b", &format!("asked(b) {SWITCHED}"));
     let again = "asks b; no; ".repeat(9);
     let times = "asked(b) rejected(refused) answered ".repeat(8) + "consume answered";
@@ -131,7 +131,7 @@ fn a_handover_survives_its_owner() {
             "asked(c) adding(c) REQUEST_ADD(c) {ENDED} | REQUEST_ADD(c) added(c) confirmed(c) switched(c,handover) answered"
         ),
     );
-    // It has not finished the turn with which it was told.
+    // The turn that received the handover has not ended.
     runs(
         "asks b; yes; done; say m2; crash; ack; done; say m3",
         &format!(
@@ -141,7 +141,7 @@ fn a_handover_survives_its_owner() {
     );
 }
 
-/// An agent that outlives its owner says again what was not recorded, and only that.
+/// Continues a resumed attempt, which repeats only events that were not recorded.
 ///
 /// Covers: SR-F1, G3.
 #[test]
@@ -156,8 +156,8 @@ fn it_is_not_asked_for_again_by_an_attempt_that_goes_on() {
     );
 }
 
-/// What the first agent said in its turn goes with it, before and after it has asked and whoever owned the session; of an
-/// attempt that was begun anew only what counts.
+/// Includes the first agent's text of the turn, before and after the request and across owners; of a
+/// restarted attempt only the final text.
 ///
 /// Covers: SR-T9, LN-SR15.
 #[test]

@@ -1,4 +1,4 @@
-//! What a session keeps, and how its facts name each other.
+//! The state of a session, and how facts refer to each other.
 use crate::script::{Script, agent, run};
 use turnway_core::id::{EventId, RunId};
 use turnway_core::protocol::agent::OnOwnerLoss;
@@ -10,7 +10,7 @@ fn after(world: &mut Script, steps: &str) -> State {
     world.runtime.state().clone()
 }
 
-/// Members and who is active, turns in flight, and transactions each change where they should and nowhere else.
+/// Changes members and the active agent, turns in flight, and transactions only where expected.
 ///
 /// Covers: SR-P2, SR-T3, SR-T4, SR-T14.
 #[test]
@@ -26,7 +26,8 @@ fn the_kinds_of_state_are_kept_apart() {
     assert_eq!(routed.speaking(), None, "nobody speaks before the receipt");
     let speaking = after(&mut world, "ack; text hi");
     assert_eq!((speaking.speaking(), speaking.runs.len()), (Some(&agent("a")), 1));
-    // Interruptible is what speaks: a cancel finds it, and once it is under way nothing speaks.
+    // A running agent can be interrupted: a cancel finds its run, and during the cancel no agent counts as
+    // running.
     let cancelling = after(&mut world, "cancel");
     let phase = cancelling.runs.get(&m1).map(|run| run.phase.clone());
     assert!(matches!(phase, Some(RunPhase::Cancelling { reason, .. }) if reason == "user"));

@@ -1,4 +1,4 @@
-//! The session machine by script: what is said to it, and what it records, orders and shows.
+//! The session's state machine, driven by scripts: its facts, orders and outputs.
 mod acting;
 mod bounds;
 mod events;
@@ -62,19 +62,20 @@ fn a_sign_of_life_restarts_the_silence_clock() {
     let lives = format!("{BEGUN} agent.invoke.started");
     check("say m1; ack; wait 119999; alive; wait 119999", &lives);
     check("say m1; ack; wait 119999; alive; wait 120000", &format!("{lives} failed(agent_timeout) DROP"));
-    // The run's own limit holds, however lively its agent is.
+    // The maximum duration of a run holds, whatever its agent sends.
     let minutes = "; alive; wait 60000".repeat(29);
     check(&format!("say m1; ack{minutes}; alive; wait 59999"), &lives);
     check(
         &format!("say m1; ack{minutes}; alive; wait 60000"),
         &format!("{lives} failed(agent_timeout) DROP"),
     );
-    // Once it is to stop only its acknowledgement counts.
+    // During a cancel only the acknowledgement counts.
     let stops = "run.cancelling CANCEL answered cancelled(user,forced) DROP";
     check("say m1; ack; cancel; wait 1999; alive; wait 1", &format!("{lives} {stops}"));
 }
 
-/// The store is away: nothing of what the agent said is durable, and nothing more is read of it.
+/// Stops the silence clock while the store is unavailable: no text is durable, so no more of the agent's text
+/// is read.
 ///
 /// Covers: issue 23 A2.
 #[test]
@@ -94,7 +95,7 @@ fn an_agents_failures_have_their_codes() {
     check("say m1; gone", &format!("{BEGUN} failed(agent_unavailable) DROP"));
     for policy in [OnOwnerLoss::RetryIfSilent, OnOwnerLoss::Fail, OnOwnerLoss::Resume] {
         check_with(policy, "say m1; 503", &format!("{BEGUN} failed(agent_unavailable,7000,busy) DROP"));
-        // One that outlives its owners may be at it, whatever it has answered.
+        // A resumable agent may run in spite of its error answer, so it gets a stop order.
         let stop = if policy == OnOwnerLoss::Resume { " STOP(1)" } else { "" };
         let failed = format!("{BEGUN} failed(agent_error,7000,busy) DROP{stop}");
         check_with(policy, "say m1; 429", &failed);
@@ -119,7 +120,7 @@ fn a_busy_agent_is_asked_again_when_it_has_said() {
     let third = format!("{second} run.restarted INVOKE(a,3)");
     let busy = "failed(agent_unavailable,7000,busy) DROP";
     check("say m1; 503; wait 7000; 429; wait 7000; 503", &format!("{third} {busy}"));
-    // Who is not there, and does not say that it is busy, is not waited for.
+    // An unavailable agent that does not report to be busy is not retried.
     check("say m1; 502", &format!("{BEGUN} failed(agent_unavailable,7000,) DROP"));
 }
 
@@ -276,7 +277,7 @@ fn a_turn_of_a_lost_owner_goes_by_its_agents_policy() {
         "say m1; ack; text hi; crash",
         &format!("{BEGUN} agent.invoke.started stretch(0+2) 0'hi' CREDIT(2) | failed(owner_lost)"),
     );
-    // Of an agent that is asked again only if it was silent, nothing is shown that is not recorded.
+    // With `retry_if_silent` no text is delivered before it is recorded.
     check_with(
         OnOwnerLoss::RetryIfSilent,
         "say m1; ack; hold; text hi; text ho; settle",
@@ -304,7 +305,7 @@ fn every_attempt_is_told_what_was_said_before() {
     assert!(!format!("{:?}", world.runtime).contains("canary"));
 }
 
-/// A node that leaves does not use up an attempt (ownership: drains do not count).
+/// Does not count an attempt that a draining node suspends (ownership: drains do not count).
 #[test]
 fn a_suspended_attempt_does_not_count() {
     let again = "| run.restarted INVOKE(a,2) | run.restarted INVOKE(a,3) | run.restarted INVOKE(a,4)";
@@ -345,7 +346,7 @@ fn reasoning_is_beside_the_text() {
     );
 }
 
-/// The first byte goes at once, what follows within 20 ms is gathered (protocol: coalescing).
+/// Sends the first delta at once and batches those of the next 20 ms (protocol: coalescing).
 ///
 /// Covers: SR-G11.
 #[test]
@@ -367,7 +368,7 @@ fn no_content_in_debug_output() {
     assert!(!shown.contains("canary-text") && !shown.contains("text of canary"), "{shown}");
 }
 
-/// An owner may be lost between a message and its admission: nothing hangs (G3, G9).
+/// Admits a message whose owner was lost before its admission (G3, G9).
 #[test]
 fn a_message_that_was_not_admitted_yet_is_admitted_by_the_next_owner() {
     let mut world = Script::new(OnOwnerLoss::Retry);

@@ -1,4 +1,4 @@
-//! Members: switched to, invited, removed, and what becomes of a change that is cut off.
+//! Members: switch, invite, remove, and interrupted changes.
 use crate::script::check;
 
 const OPEN: &str = "session.opened answered";
@@ -14,7 +14,7 @@ fn another_member_answers_from_the_switch_on() {
             "{OPEN} switched(b,switch_agent) answered user.message admitted(b,Run) run.started INVOKE(b,1)"
         ),
     );
-    // What runs goes on, and what follows is answered by the other.
+    // The running turn continues, and the next one uses the other agent.
     check(
         "open a b; say m1; ack; switch b; say m2; done",
         &format!(
@@ -60,7 +60,7 @@ fn an_invitation_that_fails_leaves_everything_as_it_was() {
         "open a; invite b; errand-failed; say m1 to b",
         &format!("{asked} ADD_AGENT_FAILED(b) answered user.message failed(agent_not_in_session)"),
     );
-    // Nobody answers: it has failed in the end, and a receipt that comes then is for nothing.
+    // Without a receipt the invitation times out, and a later receipt is ignored.
     check("open a; invite b; wait 10000; errand-done", &format!("{asked} ADD_AGENT_FAILED(b) answered"));
     check(
         "open a; invite a; invite b; invite b",
@@ -80,7 +80,7 @@ fn who_speaks_is_stopped_before_it_is_removed() {
         "open a b; say m1; ack; text so; remove a; cancel-ack; errand-done; say m2",
         &format!("{stopped} removed(a) answered user.message admitted(b,Run) run.started INVOKE(b,1)"),
     );
-    // It does not stop: by force, and then the removal goes on.
+    // Without an acknowledgement the cancel is forced, and the removal continues.
     check(
         "open a b; say m1; ack; text so; remove a; wait 2000",
         &format!("{stopping} stretch(0+2) cancelled(agent_removed,forced) DROP REQUEST_REMOVE(a)"),
@@ -101,7 +101,7 @@ fn a_removal_that_fails_is_taken_back() {
         "open a b; remove a; wait 10000",
         &format!("{asked} switched(a,remove_agent) REMOVE_AGENT_FAILED(a) answered"),
     );
-    // Somebody has chosen meanwhile: that stands.
+    // A switch by the user in the meantime is kept.
     check(
         "open a b c; remove a; switch c; errand-failed; say m1",
         &format!(
@@ -125,8 +125,8 @@ fn what_is_known_of_an_agent_is_known_again_when_it_returns() {
     );
 }
 
-/// What waits for whoever is removed is answered by another, unless it was addressed; while it is not known
-/// whether the removal holds, it waits.
+/// Moves queued turns of a removed agent to another one, unless they were addressed; while the removal is
+/// undecided, they wait.
 ///
 /// Covers: SR-D5, G3.
 #[test]
@@ -173,7 +173,7 @@ fn a_change_survives_its_owner() {
          REQUEST_REMOVE(a) removed(a) answered"
         ),
     );
-    // The deadline is a fact: it does not begin anew.
+    // The deadline is recorded, so it does not restart.
     check(
         "open a; invite b; wait 9000; crash; wait 1000",
         &format!("{OPEN} adding(b) REQUEST_ADD(b) | REQUEST_ADD(b) ADD_AGENT_FAILED(b) answered"),

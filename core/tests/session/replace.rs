@@ -1,7 +1,7 @@
-//! Inputs that stand in for others: edits of what nobody has begun to answer.
+//! Inputs that replace queued inputs: edits of messages that no agent has begun to answer.
 use crate::script::check;
 
-/// The beginning of every script: a turn of `a` that runs, and two that wait.
+/// The start of every script: a running turn of `a`, and two queued ones.
 const WAITS: &str = "say m1; ack; say m2; say m3";
 const WAITED: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started \
                       user.message admitted(a,Queued,1) user.message admitted(a,Queued,2)";
@@ -16,7 +16,7 @@ fn it_has_the_place_of_what_it_replaces() {
     let (done, next) = ("agent.invoke.done done(0)", "run.started INVOKE(a,1)");
     let ends = "user.message cancelled(replaced) admitted(a,Queued,1,instead)";
     waits("say m4 for m2; done; done; done", &format!("{ends} {done} {next} {done} {next} {done}"));
-    // As often as somebody thinks better of it, and whatever else it would do.
+    // A replacement can be replaced again, whatever strategy it names.
     waits(
         "say m4 for m2; steer m5 for m4; done; done; done",
         &format!("{ends} {ends} {done} {next} {done} {next} {done}"),
@@ -31,7 +31,7 @@ fn what_was_begun_has_ended_or_is_anothers_is_not_replaced() {
         waits(script, queued);
     }
     waits("cancel m2; say m4 for m2", "cancelled(user) answered user.message admitted(a,Queued,2)");
-    // An agent knows of it: it is said beside it.
+    // The original was sent to the running agent, so the replacement is steered in addition.
     waits(
         "steer m4; steer m5 for m4",
         "user.message admitted(a,Steered) STEER(m4) user.message admitted(a,Steered) STEER(m5)",

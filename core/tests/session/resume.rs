@@ -1,4 +1,4 @@
-//! An attempt that outlives its owner goes on under the next one.
+//! Attempts of resumable agents that continue under the next owner.
 use crate::script::{Script, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::entry::Fact;
@@ -9,7 +9,7 @@ fn check(script: &str, expected: &str) {
     check_with(OnOwnerLoss::Resume, script, expected);
 }
 
-/// What follows the order of an attempt that has said `he` (`e1`) and `llo` (`e2`), and has recorded both.
+/// Returns the record of an attempt with the recorded events `he` (`e1`) and `llo` (`e2`).
 fn said() -> String {
     format!(
         "{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) CREDIT(5)"
@@ -38,7 +38,7 @@ fn an_attempt_goes_on_after_the_last_event_that_is_recorded() {
     assert_eq!(hash.as_deref(), Some(hello));
 }
 
-/// The same where it is the agent's connection that is lost, and its owner lives.
+/// Resumes the attempt also when only the agent's connection is lost and the owner lives.
 ///
 /// Covers: G3, G6, RX-2.
 #[test]
@@ -52,7 +52,7 @@ fn an_attempt_goes_on_at_another_connection() {
     );
 }
 
-/// Another attempt, at once and then after a second, and no fourth.
+/// Starts the second attempt at once and the third after a second, and no fourth.
 ///
 /// Covers: G3.
 #[test]
@@ -109,7 +109,8 @@ fn a_turn_that_is_cancelled_ends_with_its_connection() {
     );
 }
 
-/// What was shown and not recorded is said again; the offsets tell who has it (protocol.md §1.4).
+/// Delivers text again that was delivered but not recorded; clients recognise it by its offset (protocol.md
+/// §1.4).
 #[test]
 fn text_that_was_only_shown_is_said_again() {
     check(
@@ -121,8 +122,7 @@ fn text_that_was_only_shown_is_said_again() {
     );
 }
 
-/// An event of which a part is recorded is said again as a whole, however it is cut then, and only its rest is
-/// new.
+/// Skips the recorded part of a repeated event, however the agent cuts the event then.
 #[test]
 fn a_part_of_an_event_is_not_taken_twice() {
     let crash = format!(
@@ -138,7 +138,7 @@ fn a_part_of_an_event_is_not_taken_twice() {
         &format!("{said}; text l; text l; text o e2; text ! e3; done"),
         &format!("{crash} 5'!' stretch(5+1 e3:6) agent.invoke.done done(6)"),
     );
-    // An event that is said again counts as told only as far as it goes.
+    // The id of a repeated event covers only the text up to the event's end.
     let again = "run.resumed RESUME(a,1 after e1:2 of 5)";
     check(
         &format!("{said}; text ll e2; crash; wait 1000; text ll e2; text o e3; text ! e4; done"),
@@ -146,7 +146,7 @@ fn a_part_of_an_event_is_not_taken_twice() {
     );
 }
 
-/// States are recorded in their place among the text, and so only once.
+/// Records states in order with the text, and therefore once.
 #[test]
 fn a_state_is_recorded_once() {
     check(
@@ -206,7 +206,7 @@ fn a_node_that_leaves_hands_over_at_once() {
             "{handed} | {again} run.suspended DROP | {again} run.suspended DROP | {again} agent.invoke.done done(5)"
         ),
     );
-    // One that is being cancelled is seen to its end, and one of another agent is let end.
+    // A run that is being cancelled, and a run of another kind of agent, end at this node.
     check(
         "say m1; ack; cancel; hand-over; cancel-ack",
         &format!("{BEGUN} agent.invoke.started run.cancelling CANCEL answered cancelled(user) DROP"),
@@ -218,7 +218,7 @@ fn a_node_that_leaves_hands_over_at_once() {
     );
 }
 
-/// An agent that outlives its connection is told when nobody will ask it again.
+/// Sends a stop order when a resumable run ends and no attempt will follow.
 #[test]
 fn what_ends_without_its_agent_stops_it() {
     let begun = format!("{BEGUN} agent.invoke.started");

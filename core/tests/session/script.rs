@@ -1,7 +1,6 @@
-//! What a script is: one word or two for each step, one word for each thing the machine did.
-//!
-//! Steps are divided by `;`. The record has facts by their type, orders in capitals, text in quotes.
-//! Facts are durable at once unless a script says `hold`.
+//! The script language of these tests: steps divided by `;`, and a record with one word for each output:
+//! facts by type, orders in capitals, text in quotes. Facts are durable at once unless the script says
+//! `hold`.
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,10 +66,10 @@ pub(super) fn said(id: &str) -> SaidId {
 impl Script {
     pub(crate) fn new(policy: OnOwnerLoss) -> Self {
         let policy = AgentPolicy { on_owner_loss: policy, ..AgentPolicy::default() };
-        // `a` and `b` take what is said while they answer, `c` does not.
+        // `a` and `b` accept steers, `c` does not.
         let names = ["a", "b", "c"].map(|name| (name, AgentPolicy { steer: name != "c", ..policy.clone() }));
         let mut agents = BTreeMap::from(names.map(|(name, policy)| (agent(name), policy)));
-        // `w` wants to know some of what happens while it answers.
+        // `w` subscribes to some facts.
         let events = ["user.message", "run.*", "tool.>"].map(|text| Pattern::parse(text).expect("a pattern"));
         agents.insert(agent("w"), AgentPolicy { events: events.into(), ..policy });
         let directory = Arc::new(Directory { agents, default: Some(agent("a")) });
@@ -211,7 +210,7 @@ impl Script {
         self.request(message, strategy, None, None);
     }
 
-    /// In place of what somebody said before.
+    /// Submits an input that replaces an earlier one.
     fn instead(&mut self, way: &str, message: &str, old: &str) {
         let strategy = if way == "steer" { Strategy::Steer } else { Strategy::Enqueue };
         let by = if way == "another" { UserId::local() } else { user() };
@@ -251,7 +250,7 @@ impl Script {
         self.give(Input::Agent { run_id, attempt, epoch, event });
     }
 
-    /// What an errand kept is brought back by the next one that is done.
+    /// Answers the pending task; state that a removal kept is returned by the next successful task.
     fn receipt(&mut self, receipt: Receipt) {
         let errand = self.errand.take().expect("an errand went out");
         self.kept = errand.keep;
@@ -262,7 +261,7 @@ impl Script {
         self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id });
     }
 
-    /// Another node takes over with what is durable: the log, the inbox, the control lane.
+    /// Continues at another node from the durable parts: the log, the inbox and the control lane.
     fn crash(&mut self) {
         self.record.push("|".to_owned());
         self.epoch += 1;
@@ -421,7 +420,7 @@ fn owner(directory: &Arc<Directory>, epoch: u64, state: State) -> SessionRuntime
     SessionRuntime::new(key(), token, Arc::clone(directory), Rng::from_number(epoch), state)
 }
 
-/// How far an attempt is recorded: event and place.
+/// Describes how far an attempt is recorded: event id and byte position.
 fn shown(mark: Option<&Mark>) -> String {
     mark.map(|mark| format!(" {}:{}", mark.event_id, mark.text_bytes)).unwrap_or_default()
 }
@@ -469,7 +468,7 @@ fn name(fact: &Fact) -> String {
     }
 }
 
-/// Runs a script for an agent that is safe to repeat.
+/// Runs a script with a retryable agent.
 pub(crate) fn check(script: &str, expected: &str) {
     check_with(OnOwnerLoss::Retry, script, expected);
 }
@@ -486,12 +485,12 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
     assert_eq!(record, expected.split_whitespace().collect::<Vec<_>>().join(" "), "script: {script}");
 }
 
-/// An agent that had dialed in is not connected any more.
+/// Returns the failure of a lost dial-in connection.
 fn lost() -> AgentEvent {
     AgentEvent::Failed(AgentFailure::Lost("the connection was lost".to_owned()))
 }
 
-/// What goes wrong at an agent, in a word.
+/// Returns the agent failure for a script word.
 fn failure(word: &str) -> AgentFailure {
     match word {
         "gone" => AgentFailure::Unavailable("no connection".to_owned()),

@@ -1,8 +1,8 @@
-//! Inputs that are handed to the agent that answers already.
+//! Inputs that are steered to the agent of the running turn.
 use crate::script::{check, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;
 
-/// The beginning of every script: a turn of `a` that runs.
+/// The start of every script: a running turn of `a`.
 const RUNS: &str = "say m1; ack";
 const RAN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
 
@@ -30,7 +30,7 @@ fn what_is_refused_becomes_the_next_turn() {
     );
 }
 
-/// Before those that wait, behind an interrupt, and among themselves in the order in which they were said.
+/// Queues refused steers before waiting inputs, after an interrupt, and in their original order.
 ///
 /// Covers: ST-9, LN-TP5.
 #[test]
@@ -52,13 +52,13 @@ fn what_comes_back_goes_before_what_waits() {
 /// Covers: ST-9.
 #[test]
 fn what_was_not_looked_at_becomes_a_turn() {
-    // Nothing was heard of the agent, so it was handed nothing.
+    // The agent has not acknowledged the run, so the steer was not sent.
     check(
         "say m1; steer m2; gone",
         "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) user.message \
          admitted(a,Steered) failed(agent_unavailable) DROP admitted(a,Run) run.started INVOKE(a,1)",
     );
-    // It has it in its hands, and that is all it said.
+    // The agent reported the steer as pending, and nothing more.
     runs(
         "steer m2; ponders m2; done",
         "user.message admitted(a,Steered) STEER(m2) steer(pending) agent.invoke.done done(0) \
@@ -66,7 +66,7 @@ fn what_was_not_looked_at_becomes_a_turn() {
     );
 }
 
-/// The receipt is on another way than the end, and may be behind it.
+/// Waits for receipts at the end of a run, because a receipt may arrive after the end on another path.
 ///
 /// Covers: ST-9.
 #[test]
@@ -80,7 +80,7 @@ fn a_run_waits_for_the_receipts_of_what_it_was_handed() {
         "user.message admitted(a,Steered) STEER(m2) user.message admitted(a,Queued,1) steer(refused) \
          agent.invoke.done done(0) admitted(a,Run) run.started INVOKE(a,1)",
     );
-    // What comes then is for the next turn.
+    // An input after the end is for the next turn.
     runs(
         "steer m2; done; steer m3; takes m2",
         "user.message admitted(a,Steered) STEER(m2) user.message admitted(a,Queued,1) steer(accepted) \
@@ -97,11 +97,11 @@ fn a_silent_agent_is_waited_for_so_long() {
         "user.message admitted(a,Steered) STEER(m2) agent.invoke.done done(0) admitted(a,Run) run.started \
          INVOKE(a,1)",
     );
-    // Its time was up before, but what it says may lie just behind its last word.
+    // The steer's own deadline has passed, but its receipt may follow shortly after the end.
     runs("steer m2; wait 5000; done; wait 499", "user.message admitted(a,Steered) STEER(m2)");
 }
 
-/// An input that is handed over is to be answered first: the agent's silence counts from when that answer is late.
+/// Counts the agent's silence from the deadline of the steer's receipt.
 ///
 /// Covers: issue 23 A2.
 #[test]
@@ -133,7 +133,7 @@ fn an_agent_that_takes_nothing_is_waited_for() {
          user.message admitted(c,Queued,1) agent.invoke.done done(0) run.started INVOKE(c,1)",
     );
     check("steer m1", "session.opened user.message admitted(a,Run) run.started INVOKE(a,1)");
-    // Somebody else is addressed, or it brings a history of its own along.
+    // Inputs to another agent, or with a history of their own, are queued.
     check(
         "open a b; say m1; ack; steer m2 to b; steer m3 to a; steer m4 after x",
         "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) \
@@ -150,13 +150,13 @@ fn another_attempt_is_handed_everything_again() {
         "user.message admitted(a,Steered) STEER(m2) steer(accepted) | run.restarted INVOKE(a,2) \
          agent.invoke.started STEER(m2) steer(accepted) agent.invoke.done done(0) done(steered)",
     );
-    // Between what it was handed and its receipt.
+    // A crash between the steer and its receipt.
     runs(
         "steer m2; crash; ack; done; refuses m2",
         "user.message admitted(a,Steered) STEER(m2) | run.restarted INVOKE(a,2) agent.invoke.started \
          STEER(m2) steer(refused) agent.invoke.done done(0) admitted(a,Run) run.started INVOKE(a,1)",
     );
-    // What was refused stays a turn of its own.
+    // A refused steer stays a turn of its own.
     runs(
         "steer m2; refuses m2; crash; ack; done",
         "user.message admitted(a,Steered) STEER(m2) steer(refused) admitted(a,Queued,1) | run.restarted \
@@ -186,7 +186,7 @@ fn an_input_that_was_handed_over_can_be_cancelled() {
         "steer m2; cancel m2; takes m2; done",
         "user.message admitted(a,Steered) STEER(m2) cancelled(user) answered agent.invoke.done done(0)",
     );
-    // The run itself is stopped: what it took ends with it, the rest is asked next.
+    // When the run is cancelled, accepted steers end with it, and the others become turns.
     runs(
         "steer m2; takes m2; steer m3; cancel m1; cancel-ack",
         "user.message admitted(a,Steered) STEER(m2) steer(accepted) user.message admitted(a,Steered) \

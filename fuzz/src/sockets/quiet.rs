@@ -1,4 +1,4 @@
-//! A socket that has these bytes to read, and takes whatever is written.
+//! A socket that reads the given bytes and discards everything written to it.
 use std::io::{self, Read, Write};
 
 pub(super) struct Quiet<'a>(pub(super) &'a [u8]);

@@ -1,4 +1,4 @@
-//! `POST /v1/store/backup`: a copy of the store of a node that runs.
+//! Serves `POST /v1/store/backup`: copies the store of a running node.
 use crate::answer::{self, Body};
 use crate::store::embedded::{Copier, OpenError, Report};
 use bytes::{Buf, Bytes};
@@ -11,26 +11,26 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use turnway_core::protocol::refusal::Code;
 
-/// A path and a little JSON around it.
+/// Maximum body size: a path and a little JSON around it.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Who copies the store; nobody where it is in memory.
+/// The handler that copies the store; it refuses if the store is in memory.
 #[derive(Clone)]
 pub struct Backup {
     copier: Option<Copier>,
-    /// One copy at a time: each reads all of the store and holds on to what it was.
+    /// One copy at a time: each reads the whole store and keeps its old versions.
     turn: Arc<Semaphore>,
 }
 
-/// What is asked.
+/// The body of a backup request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
-    /// A new or empty directory of the node's machine.
+    /// A new or empty directory on the node's machine.
     to: PathBuf,
 }
 
-/// The copy.
+/// The answer for a finished copy.
 #[derive(Serialize)]
 struct Copied<'a> {
     ok: bool,
@@ -39,18 +39,18 @@ struct Copied<'a> {
     report: &'a Report,
 }
 
-/// Why there is none.
+/// The status, code and explanation of a refused backup.
 struct Refusal(StatusCode, Code, String);
 
 // === impl Backup ===
 
 impl Backup {
-    /// Of this store.
+    /// Creates the handler for a store; `None` if the store is in memory.
     pub fn new(copier: Option<Copier>) -> Self {
         Self { copier, turn: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Makes a copy; answers when it is on the disk and was read again.
+    /// Makes a copy, and answers once it is on disk and was verified.
     pub(super) async fn answer<B>(&self, headers: &HeaderMap, body: B) -> Response<Body>
     where
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
@@ -72,7 +72,7 @@ impl Backup {
         let turn = Arc::clone(&self.turn).try_acquire_owned();
         let turn = turn.map_err(|_| conflict("a copy is being made already"))?;
         tracing::info!("an operator asks for a copy of the store");
-        // Whoever asked may hang up; the copy is made all the same.
+        // The copy is finished even if the client disconnects.
         let copied = tokio::task::spawn_blocking(move || {
             let copied = copier.copy(&to);
             drop(turn);
@@ -91,7 +91,7 @@ async fn wish<B>(headers: &HeaderMap, body: B) -> Result<Wish, Refusal>
 where
     B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    // A page of a browser cannot send this kind without being asked about it first.
+    // A browser page cannot send this content type without a preflight.
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
         return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json"));

@@ -1,27 +1,27 @@
-//! Requests that a web page of another origin could have sent (cross-site request forgery). The operators' listener
-//! asks for no credential, so nothing may change by a request that a browser sends without asking first.
+//! Refuses requests that a web page of another origin could have sent (cross-site request forgery). The operators'
+//! listener requires no credential, so a request that a browser sends without a preflight must change nothing.
 use crate::answer::{self, Body};
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use turnway_core::protocol::refusal::Code;
 
-/// What a browser says of the page that sends a request.
+/// Header in which a browser describes the page that sends a request.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
-/// What the headers of this family begin with; only browsers send them, and no page can leave them out.
+/// Prefix of the headers that only browsers send, and that no page can omit.
 const SEC_FETCH: &str = "sec-fetch-";
 
-/// Why a request is not answered.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forged {
-    /// A page of another origin sends it.
+    /// Sent by a page of another origin.
     Origin,
-    /// It has a content type that a browser sends without asking first, or none where a browser sends it.
+    /// The content type needs no preflight, or is missing from a browser's request.
     ContentType,
 }
 
 // === impl Forged ===
 
 impl Forged {
-    /// The refusal.
+    /// Returns the refusal as a response.
     pub(super) fn answer(self) -> Response<Body> {
         match self {
             Self::Origin => {
@@ -37,8 +37,8 @@ impl Forged {
     }
 }
 
-/// Checks a request that is about to change something. Programs such as curl send neither `Origin` nor `Sec-Fetch-*`
-/// and may leave the content type out; a browser cannot do all of that.
+/// Checks a request that changes something. Programs such as curl send neither `Origin` nor `Sec-Fetch-*`, and may omit
+/// the content type; a browser cannot omit all of these.
 pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Forged> {
     if method.is_safe() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/{key_id}:revoke`, `POST /v1/keys:migrate`: API keys, for operators.
+//! Serves `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/{key_id}:revoke` and `POST /v1/keys:migrate`: API keys, for
+//! operators.
 use crate::answer::{self, Body};
 use crate::door::key::{KeyId, Record, Scopes};
 use crate::door::serves::Serves;
@@ -16,26 +17,26 @@ use turnway_core::id::{TenantId, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
-/// Where keys are.
+/// Path of the collection of keys.
 pub(super) const PATH: &str = "/v1/keys";
-/// What follows a key's name to take it back.
+/// Suffix of a key's path that revokes the key.
 const REVOKE: &str = ":revoke";
-/// What follows the path of all keys to seal those of an earlier release.
+/// Suffix of the collection's path that seals keys of an earlier release.
 const MIGRATE: &str = ":migrate";
-/// Keys that are sealed at one request: each is a write.
+/// Maximum keys sealed by one request: each is a write.
 const MIGRATE_MAX: usize = 100;
-/// A wish is a few names.
+/// Maximum body size: a few names.
 const BODY_BYTES_MAX: usize = 16 * 1024;
-/// For people; as long as a name.
+/// Maximum bytes of a label; as long as a name.
 const LABEL_BYTES_MAX: usize = 256;
-/// Ten years: whoever means for ever says nothing.
+/// Ten years. A key without expiry leaves the field out.
 const LASTS_SECONDS_MAX: u64 = 10 * 365 * 86_400;
 
-/// Makes keys, takes them back, and tells which there are; nobody where there is no pepper to hash them with.
+/// The handler that creates, revokes and lists keys; it refuses on a node without a pepper.
 #[derive(Clone)]
 pub struct KeyDesk(Option<Arc<Keys>>);
 
-/// What is asked.
+/// The body of a request for a new key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -47,20 +48,20 @@ struct Asked {
     lasts_s: Option<u64>,
 }
 
-/// Which keys are to be sealed.
+/// The body of a request to seal keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToSeal {
     key_ids: Vec<KeyId>,
 }
 
-/// A key, without what it opens with.
+/// A key without its secret.
 #[derive(Serialize)]
 struct Shown<'a> {
     key_id: &'a KeyId,
-    /// Whether it opens anything now.
+    /// True if the key is accepted now.
     good: bool,
-    /// Whether what the store says of it is authentic.
+    /// True if the stored record has a valid seal.
     sealed: bool,
     tenant: &'a TenantId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +77,7 @@ struct Shown<'a> {
     revoked_ts: Option<u64>,
 }
 
-/// A new key: what it opens with is here and nowhere else.
+/// A new key. Its secret occurs in this answer and nowhere else.
 #[derive(Serialize)]
 struct Made<'a> {
     key: &'a str,
@@ -89,7 +90,7 @@ struct List<'a> {
     keys: Vec<Shown<'a>>,
 }
 
-/// Why not.
+/// The status and refusal of a failed request.
 struct Refused(StatusCode, Refusal);
 
 type Answer = Result<Response<Body>, Refused>;
@@ -97,12 +98,12 @@ type Answer = Result<Response<Body>, Refused>;
 // === impl KeyDesk ===
 
 impl KeyDesk {
-    /// With these keys.
+    /// Creates the handler; `None` on a node without a pepper.
     pub fn new(keys: Option<Arc<Keys>>) -> Self {
         Self(keys)
     }
 
-    /// Answers one request.
+    /// Answers a request for one of these paths.
     pub(super) async fn answer<B>(&self, head: &http::request::Parts, body: B) -> Response<Body>
     where
         B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
@@ -183,12 +184,12 @@ fn shown(record: &Record, good: bool, sealed: bool) -> Shown<'_> {
     }
 }
 
-/// Reads a request's body.
+/// Reads a JSON body.
 async fn read<T: DeserializeOwned, B>(headers: &HeaderMap, body: B) -> Result<T, Refused>
 where
     B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    // A page of a browser cannot send this kind without being asked about it first.
+    // A browser page cannot send this content type without a preflight.
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
         return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type: expected application/json"));

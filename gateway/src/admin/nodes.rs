@@ -1,4 +1,4 @@
-//! `GET /v1/nodes`: which nodes there are, and what each has to do.
+//! Serves `GET /v1/nodes`: the nodes of the fleet, with their phase and load.
 use crate::answer::{self, Body};
 use crate::bus::redis::{Kept, Record, Redis, Seen, State};
 use crate::clock::Clock;
@@ -11,27 +11,25 @@ use turnway_core::id::NodeId;
 use turnway_core::protocol::codec::Kind;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
-/// Before an operator asks a store again that is away.
+/// Retry delay if the store is unavailable.
 const AGAIN_MS: u64 = 1000;
 
-/// Knows the nodes.
+/// The handler that lists the nodes.
 #[derive(Clone)]
 pub struct Roster {
-    /// The node that is asked.
+    /// The id of this node.
     pub node: NodeId,
-    /// What it is called, for people.
+    /// The configured label of this node.
     pub name: String,
-    /// Where it serves clients.
+    /// The address at which this node serves clients.
     pub address: String,
-    /// What it has to do.
+    /// The source of this node's load.
     pub metrics: Arc<Metrics>,
-    /// When it is asked.
     pub clock: Clock,
-    /// What it does.
     pub life: Life,
-    /// What its acknowledgements survive.
+    /// The durability of this node's acknowledgements.
     pub durability: Kept,
-    /// Its place among others; none: it is alone.
+    /// The fleet's registry; `None` if the node is alone.
     pub fleet: Option<Arc<Redis>>,
 }
 
@@ -51,15 +49,16 @@ struct Node {
     /// By the store's clock.
     seen_ms: u64,
     seen_ago_ms: u64,
-    /// The node that was asked: what it says of itself is of now.
+    /// True for the node that answers; its values are current.
     answering: bool,
-    /// What its acknowledgements survive, and whether only `store.attest` says so; none: of a release that does not say.
+    /// Durability of acknowledgements, and whether only `store.attest` claims it; `None` for a release that does not
+    /// report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<Kept>,
-    /// Sessions of its own store that are closed off, because their records are damaged.
+    /// Sessions of the node's own store that are closed because their records are damaged.
     #[serde(skip_serializing_if = "is_none")]
     damaged_sessions: u64,
-    /// None: of a release that does not say.
+    /// `None` for a release that does not report it.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<Load>,
 }
@@ -67,7 +66,7 @@ struct Node {
 // === impl Roster ===
 
 impl Roster {
-    /// Answers: the node that is asked first, then the others by name.
+    /// Answers with this node first, then the others by name.
     pub(super) async fn answer(&self) -> Response<Body> {
         let mut nodes = Vec::new();
         if let Some(fleet) = &self.fleet {
@@ -117,7 +116,7 @@ impl Roster {
 fn other(node: NodeId, Seen { record, leased }: Seen, now: u64) -> Node {
     let Record { name, address, state, frames, release, seen_ms, durability, load } = record;
     let phase = match (leased, state) {
-        // Dead, asleep, or cut off from the store.
+        // The node is dead, suspended, or cut off from the store.
         (false, State::Serving | State::Draining) => "gone",
         (true, State::Serving) => "serving",
         (true, State::Draining) => "draining",

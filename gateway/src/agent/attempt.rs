@@ -1,4 +1,4 @@
-//! One running attempt: its reports go out in order, and orders reach it on the way.
+//! One running attempt: sends its reports in order, and passes orders to its task. Called by the agent implementations.
 use crate::agent::Report;
 use crate::agent::desk::Tap;
 use crate::clock::Clock;
@@ -19,30 +19,30 @@ use turnway_core::protocol::agent::{AgentEvent, Invoke, Resume, TextKind};
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::Mono;
 
-/// Text of one [`AgentEvent::Delta`]: a checkpoint's worth, so that no single report outgrows a fact.
+/// Maximum text of one [`AgentEvent::Delta`] in bytes: one checkpoint, so that no report exceeds the size of a fact.
 pub const DELTA_TEXT_BYTES_MAX: usize = limits::CHECKPOINT_BYTES;
 
-/// What orders say to a running attempt. One task waits on each half at a time.
+/// Orders on the way to a running attempt. At most one task waits on each of the notifications at a time.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     cancelled: AtomicBool,
-    /// Bytes of text that are checkpointed.
+    /// Byte offset up to which the text is checkpointed.
     credit: AtomicU64,
     cancel: Notify,
     more: Notify,
-    /// Further inputs for a built-in agent; no more than lie in one inbox.
+    /// Further inputs for a builtin or dial-in agent; bounded by the size of one inbox.
     steers: Mutex<VecDeque<Steer>>,
     steered: Notify,
-    /// What its agent is told of.
+    /// Results of actions and subscribed facts that the agent has not been sent yet.
     news: Mutex<VecDeque<News>>,
     newly: Notify,
-    /// Somebody is telling an HTTP agent of it, one after the other.
+    /// A task is sending them to an HTTP agent, one after the other.
     telling: AtomicBool,
     is_over: AtomicBool,
     ended: Notify,
 }
 
-/// Who speaks for an attempt: all that the switchboard hears of it.
+/// The sender of an attempt's reports to the switchboard.
 #[derive(Clone, Debug)]
 pub(super) struct Voice {
     key: SessionKey,
@@ -51,17 +51,16 @@ pub(super) struct Voice {
     epoch: Epoch,
     line: Arc<Line>,
     reports: Sender<Report>,
-    /// Bytes of text up to what is reported next.
+    /// Byte offset in the attempt's text at which the next report starts.
     reported: u64,
 }
 
-/// The task's side of an attempt.
+/// The state of an attempt that its task owns.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// What it is asked.
     pub(super) invoke: Invoke,
     voice: Voice,
-    /// Where its agent's words go first, where plugins stand between.
+    /// The pipeline, which gets the agent's output first if plugins are in use.
     tap: Option<Tap>,
     watch: Watch,
 }
@@ -73,53 +72,53 @@ impl Drop for Attempt {
     }
 }
 
-/// How long an attempt takes, for metrics.
+/// The times of one attempt, for metrics and for liveness reports.
 #[derive(Debug)]
 pub(super) struct Watch {
     clock: Clock,
     metrics: Arc<Metrics>,
     began: Mono,
     spoke: bool,
-    /// Between two reports of a sign of life.
+    /// Minimum time between two liveness reports.
     alive_wait: Duration,
-    /// When the next one is worth a report.
+    /// Time from which the next liveness report is due.
     alive_at: Mono,
 }
 
 // === impl Line ===
 
 impl Line {
-    /// Of an attempt of whose text so much is recorded.
+    /// Creates the control of an attempt of whose text `recorded` bytes are checkpointed.
     pub(super) fn new(recorded: u64) -> Self {
         Self { credit: AtomicU64::new(recorded), ..Self::default() }
     }
 
-    /// Asks it to stop.
+    /// Asks the attempt to stop.
     pub(super) fn cancel(&self) {
-        // Set before the waiters are woken: each looks at the state again and only then waits.
+        // Set before the waiters are woken: each waiter checks the flag again before it waits.
         self.cancelled.store(true, Ordering::Release);
         self.cancel.notify_one();
         self.more.notify_one();
     }
 
-    /// Text up to here is safe; never goes back, orders may come late.
+    /// Raises the offset up to which text is checkpointed. The offset never goes back, because orders may arrive late.
     pub(super) fn credit(&self, upto: u64) {
         self.credit.fetch_max(upto, Ordering::AcqRel);
         self.more.notify_one();
     }
 
-    /// Hands it another input.
+    /// Passes another input to the attempt.
     pub(super) fn steer(&self, steer: Steer) {
         self.steers().push_back(steer);
         self.steered.notify_one();
     }
 
-    /// The next input that it was handed and has not looked at.
+    /// Returns the next input that the attempt has not handled.
     pub(super) fn next_steer(&self) -> Option<Steer> {
         self.steers().pop_front()
     }
 
-    /// Until it is handed another input.
+    /// Waits for the next input.
     pub(super) async fn steer_ordered(&self) -> Steer {
         loop {
             if let Some(steer) = self.next_steer() {
@@ -129,8 +128,8 @@ impl Line {
         }
     }
 
-    /// Something has become of what its agent has asked for; false: it has more of that than it takes, and is told with
-    /// its next turn.
+    /// Queues a notification for the agent. Returns `false` if the queue is full: the agent then gets the notification
+    /// with its next turn.
     pub(super) fn tell(&self, news: News) -> bool {
         let mut waiting = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= limits::NEWS_MAX {
@@ -142,19 +141,19 @@ impl Line {
         true
     }
 
-    /// Until its attempt is over.
+    /// Waits until the attempt has ended.
     pub(super) async fn over(&self) {
         while !self.is_over.load(Ordering::Acquire) {
             self.ended.notified().await;
         }
     }
 
-    /// Whether nobody was telling of it before: whoever asks has to.
+    /// Returns whether no task was sending notifications yet. The caller must then send them.
     pub(super) fn begin_telling(&self) -> bool {
         !self.telling.swap(true, Ordering::AcqRel)
     }
 
-    /// Until there is more of it.
+    /// Waits for the next notification.
     pub(super) async fn news(&self) -> News {
         loop {
             let next = self.news.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -169,12 +168,12 @@ impl Line {
         self.steers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it was asked to stop.
+    /// Returns whether the attempt was asked to stop.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Until it is asked to stop.
+    /// Waits until the attempt is asked to stop.
     pub(super) async fn cancel_ordered(&self) {
         while !self.is_cancelled() {
             self.cancel.notified().await;
@@ -186,7 +185,8 @@ impl Line {
         upto <= room || planted(Planted::UnsavedTextUnbounded)
     }
 
-    /// Until text up to here may be reported. False: it may not, and the attempt was asked to stop.
+    /// Waits until text up to this offset may be reported. Returns `false` if it may not and the attempt was asked to
+    /// stop.
     async fn room(&self, upto: u64) -> bool {
         loop {
             if self.has_room(upto) {
@@ -203,8 +203,8 @@ impl Line {
 // === impl Watch ===
 
 impl Watch {
-    /// From now on; of an attempt that goes on the first piece was another owner's. `silence`: how long its agent may say
-    /// nothing.
+    /// Starts timing an attempt. A resumed attempt (`goes_on`) records no time to first text, because another owner
+    /// received that text. `silence` is the time that the agent may stay silent.
     pub(super) fn start(clock: &Clock, metrics: &Arc<Metrics>, goes_on: bool, silence: Duration) -> Self {
         let began = clock.mono();
         let alive_wait = (silence / limits::AGENT_ALIVE_SHARE).min(limits::AGENT_ALIVE_WAIT);
@@ -212,7 +212,7 @@ impl Watch {
         Self { clock, metrics, began, spoke: goes_on, alive_wait, alive_at: began + alive_wait }
     }
 
-    /// Whether the last report of a sign of life is long enough ago for another one.
+    /// Returns whether the last liveness report is old enough for another one.
     fn takes_alive(&mut self) -> bool {
         let now = self.clock.mono();
         let is_due = self.alive_at <= now && !planted(Planted::AliveNotReported);
@@ -236,7 +236,7 @@ impl Watch {
 // === impl Voice ===
 
 impl Voice {
-    /// Of an attempt that is asked this.
+    /// Creates the reporter of the attempt that this order starts.
     fn of(invoke: &Invoke, line: Arc<Line>, reports: Sender<Report>) -> Self {
         let reported = invoke.resume.as_ref().map_or(0, Resume::from);
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
@@ -244,24 +244,24 @@ impl Voice {
         Self { key, run_id, attempt: *attempt, epoch: *epoch, line, reports, reported }
     }
 
-    /// Whether nothing was said.
+    /// Returns whether no text was reported.
     pub(super) fn is_silent(&self) -> bool {
         self.reported == 0
     }
 
-    /// Reports; waits while the switchboard has more than it can take.
+    /// Sends a report; waits while the switchboard's queue is full.
     pub(super) fn report(&self, event: AgentEvent) -> impl Future<Output = ()> {
         let (key, run_id) = (self.key.clone(), self.run_id.clone());
         let report = Report { key, run_id, attempt: self.attempt, epoch: self.epoch, event };
-        // Nobody listens any more: the node is going down.
+        // The send fails only while the node shuts down.
         self.reports.send(report).map(drop)
     }
 
-    /// Reports text in pieces of at most [`DELTA_TEXT_BYTES_MAX`]. Waits while too much of it is not
-    /// checkpointed (ownership.md §2.4), unless it was asked to stop: then the rest is left out, since the
-    /// end of the stream must still be seen and late text is never shown.
+    /// Reports text in pieces of at most [`DELTA_TEXT_BYTES_MAX`]. Waits while too much text is not checkpointed
+    /// (ownership.md §2.4). If the attempt was asked to stop, the rest is dropped instead: the end of the stream must
+    /// still be read, and late text is never shown.
     ///
-    /// An event's name goes with its last piece: only then all of it was told.
+    /// The id of an event goes with its last piece, because only then the whole event was reported.
     pub(super) async fn say(&mut self, kind: TextKind, mut text: String, mut id: Option<SaidId>) {
         while !text.is_empty() {
             let rest = text.split_off(text.floor_char_boundary(DELTA_TEXT_BYTES_MAX));
@@ -291,44 +291,45 @@ impl Attempt {
         Self { invoke, voice, tap: None, watch }
     }
 
-    /// Its agent has said the last of it.
+    /// Records in the metrics that the agent has ended its answer.
     pub(super) fn ended(&self) {
         self.watch.metrics.agents.ended(self.watch.passed());
     }
 
-    /// The orders' side.
+    /// Returns the side of the attempt that takes orders.
     pub(super) fn line(&self) -> Arc<Line> {
         Arc::clone(&self.voice.line)
     }
 
-    /// Whether it was asked to stop.
+    /// Returns whether the attempt was asked to stop.
     pub(super) fn is_cancelled(&self) -> bool {
         self.voice.line.is_cancelled()
     }
 
-    /// Who speaks for it.
+    /// Returns the reporter of the attempt.
     pub(super) fn voice(&self) -> &Voice {
         &self.voice
     }
 
-    /// From now on its agent's words go there first; `None`: straight to the switchboard.
+    /// Sends the agent's output to this pipeline from now on, or with `None` straight to the switchboard. Returns the
+    /// previous one.
     pub(super) fn turn_to(&mut self, tap: Option<Tap>) -> Option<Tap> {
         std::mem::replace(&mut self.tap, tap)
     }
 
-    /// Reports that something has come of its agent that is no event to report. Plugins are not asked: they may keep
-    /// back what an agent says, and their agent is alive all the same.
+    /// Reports that bytes of the agent arrived that contain no event to report. Bypasses the plugins: a plugin may hold
+    /// back output while the agent is alive.
     pub(super) async fn alive(&mut self) {
         if self.watch.takes_alive() {
             self.voice.report(AgentEvent::Alive).await;
         }
     }
 
-    /// Reports what its agent tells besides text.
+    /// Reports an event of the agent other than text.
     pub(super) async fn report(&mut self, event: AgentEvent) {
         match self.tap {
             None => self.voice.report(event).await,
-            // In a box: few attempts go through plugins, and all tasks would have the size for it.
+            // Boxed: few attempts pass through plugins, and otherwise every task would have the size of this future.
             Some(_) => Box::pin(self.report_to_tap(event)).await,
         }
     }
@@ -351,7 +352,7 @@ impl Attempt {
         }
     }
 
-    /// Says what its agent says.
+    /// Reports text of the agent.
     pub(super) async fn say(&mut self, kind: TextKind, text: String, id: Option<SaidId>) {
         if !text.is_empty() {
             self.watch.spoke();

@@ -1,5 +1,5 @@
-//! How much an agent may say: a budget for each SSE event and for the whole body. The SSE parser itself
-//! has no limits, so what passes here is all it ever holds.
+//! Limits the size of an agent's SSE response: one limit for each event, one for the whole body. The SSE parser has no
+//! limits of its own and must only get bytes that passed this filter. Used by `sse`.
 use bytes::Bytes;
 use futures_util::Stream;
 use std::pin::Pin;
@@ -9,28 +9,28 @@ use std::task::{Context, Poll, ready};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
-/// Bytes on their way to the SSE parser, counted since the last blank line (which ends an event).
+/// A body stream that counts its bytes since the last blank line, which ends an SSE event.
 pub(super) struct Budget<S> {
     body: S,
-    /// Bytes of the whole body.
+    /// Bytes of the whole body so far.
     total: usize,
     /// Bytes since the last blank line.
     event: usize,
-    /// Whether the current line has no byte yet.
+    /// True if the current line has no byte yet.
     is_line_empty: bool,
-    /// Whether the last byte was CR: an LF after it is no line of its own.
+    /// True if the last byte was CR: an LF after it ends no further line.
     is_after_cr: bool,
     is_spent: bool,
     has_come: Arc<AtomicBool>,
 }
 
-/// Why a body cannot be read on.
+/// A reason why a body cannot be read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyFault {
-    /// The connection is gone.
+    /// The connection was lost.
     #[error("lost")]
     Lost,
-    /// One event or the whole is larger than it may be.
+    /// One event or the whole body exceeds its limit.
     #[error("too large")]
     TooLarge,
 }
@@ -41,12 +41,13 @@ impl<S> Budget<S> {
         Self { body, total: 0, event: 0, is_line_empty: true, is_after_cr: false, is_spent: false, has_come }
     }
 
-    /// Returns what is set whenever bytes have come, whatever they are a part of.
+    /// Returns a flag that is set whenever bytes arrive, including bytes of an incomplete event.
     pub(super) fn has_come(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.has_come)
     }
 
-    /// Counts a chunk. With too much in it: how many of its bytes are whole events within the budget.
+    /// Counts a chunk. If a limit is exceeded, returns how many of its bytes belong to complete events within the
+    /// limit.
     fn count(&mut self, chunk: &[u8]) -> Result<(), usize> {
         let mut whole = 0;
         let mut at = 0;
@@ -70,7 +71,7 @@ impl<S> Budget<S> {
             let completes_crlf = *end == b'\n' && self.is_after_cr;
             self.is_after_cr = *end == b'\r';
             if completes_crlf {
-                // The line ended with its CR; if that ended an event, the LF is still of that event.
+                // The line ended with its CR; if the CR ended an event, the LF still belongs to that event.
                 if self.event == 1 {
                     self.event = 0;
                     whole = at;
@@ -113,7 +114,7 @@ where
             Ok(()) => Poll::Ready(Some(Ok(chunk))),
             Err(0) => Poll::Ready(Some(Err(BodyFault::TooLarge))),
             Err(whole) => {
-                // What came whole before the event that is too large still counts.
+                // Complete events before the one that is too large still count.
                 self.is_spent = true;
                 chunk.truncate(whole);
                 Poll::Ready(Some(Ok(chunk)))
@@ -128,7 +129,7 @@ mod tests {
     use futures_util::StreamExt;
     use std::convert::Infallible;
 
-    /// Passes the chunks; what came through, and how it ended.
+    /// Feeds the chunks through the filter; returns the number of bytes that passed, and the error at the end.
     fn pass(chunks: Vec<Vec<u8>>) -> (usize, Option<BodyFault>) {
         let body = futures_util::stream::iter(
             chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))),
@@ -162,7 +163,7 @@ mod tests {
             over.extend_from_slice(&vec![b'x'; max + 1]);
             assert_eq!(pass(vec![over]), (fits.len(), Some(BodyFault::TooLarge)), "{end:?}");
         }
-        // Lines do not end an event, only a blank one does.
+        // Only a blank line ends an event.
         let lines = b"data: x\r\n".repeat(max / 9 + 1);
         assert_eq!(pass(vec![lines]).1, Some(BodyFault::TooLarge));
     }

@@ -1,7 +1,6 @@
-//! The HTTP client of one agent: its kept connections, and new ones where a kept one turns out to be closed.
-//!
-//! Servers close connections that are idle, and a request may meet that close. Such a request is sent once more on a new
-//! connection, as it was (RFC 9112 section 9.3.1): same body, `Idempotency-Key` and attempt.
+//! HTTP client of one agent: pools its connections, and opens a new one if a pooled one turns out to be closed. A
+//! server may close an idle connection while a request is on its way; such a request is sent once more, unchanged, on a
+//! new connection (RFC 9112 section 9.3.1): same body, `Idempotency-Key` and attempt. Used by `http` and `health`.
 use crate::agent::directory::{BadAgent, Keeping};
 use crate::agent::request::Whole;
 use crate::agent::retry_after::retry_after;
@@ -22,23 +21,23 @@ use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
-/// What the system holds of one answer that is not read on: a fixed window, for it would grow to several
-/// megabytes, and they would be the memory of every agent that waits for credit.
+/// Receive buffer of one connection: fixed, because an autotuned window would grow to several megabytes, and that
+/// memory would be held for every agent that waits for credit.
 const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
-/// A peer that is gone without a word is found out by the system.
+/// TCP keepalive time: the operating system finds out that a peer vanished without closing.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Opens connections to all HTTP agents of a node.
+/// The connectors that open connections to all HTTP agents of a node.
 pub(super) struct Connectors {
     plain: Counting<HttpConnector>,
-    /// Where an agent is behind TLS.
+    /// Present if an agent is behind TLS.
     tls: Option<Counting<HttpsConnector<HttpConnector>>>,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
 
-/// The HTTP client of one agent. HTTP/1.1 only: in HTTP/2, streams share one window, and one run that waits for credit would
-/// hold up the others.
+/// The HTTP client of one agent. HTTP/1.1 only: streams of HTTP/2 share one connection window, so one run that waits
+/// for credit would block the others.
 #[derive(Clone)]
 pub(super) struct Client {
     pools: Pools,
@@ -47,49 +46,49 @@ pub(super) struct Client {
     metrics: Arc<Metrics>,
 }
 
-/// Two kinds, for a connection that may be either has the size of a TLS session, in each of the futures
-/// that it is handed through: most agents are next door and without TLS.
+/// The pooled clients, without or with TLS. Two variants, because a connection that may be either has the size of a TLS
+/// session in each future that it passes through, and most agents are local and without TLS.
 #[derive(Clone)]
 enum Pools {
-    /// Its connector refuses https: nothing of that goes out in plain text.
+    /// Its connector refuses `https`, so a request to an `https` URL is never sent in plain text.
     Plain(Pair<Counting<HttpConnector>>),
     Tls(Pair<Counting<HttpsConnector<HttpConnector>>>),
 }
 
-/// Kept connections, and those that serve one request each.
+/// A client with pooled connections, and one whose connections serve one request each.
 #[derive(Clone)]
 struct Pair<C> {
     kept: legacy::Client<C, Full<Bytes>>,
     single: legacy::Client<C, Full<Bytes>>,
 }
 
-/// Why a request has no answer.
+/// A reason why a request has no response.
 #[derive(Debug)]
 pub(super) enum NoAnswer {
     /// No connection was opened.
     Unreachable(&'static str),
-    /// There was a connection, and nothing that could be read came of it.
+    /// There was a connection, and no readable response came over it.
     Failed(legacy::Error),
 }
 
-/// Why one try came to nothing.
+/// A try to send a request that failed.
 struct Missed {
     why: NoAnswer,
-    /// The connection it was on.
+    /// Traffic counters of the connection used, if there was one.
     traffic: Option<Traffic>,
 }
 
 // === impl Connectors ===
 
 impl Connectors {
-    /// The connectors of a node. Root certificates are needed only where an agent is behind TLS.
+    /// Builds the connectors of a node. Root certificates are loaded only if an agent is behind TLS.
     pub(super) fn new(is_https: bool, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, BadAgent> {
         let plain = Counting::new(tcp(), clock.clone());
         let tls = if is_https { Some(Counting::new(tls()?, clock.clone())) } else { None };
         Ok(Self { plain, tls, clock, metrics })
     }
 
-    /// Returns the client of an agent. One that is behind TLS and has no connector for it reaches nobody.
+    /// Returns the client of an agent. A client for `https` without a TLS connector fails every request.
     pub(super) fn client(&self, is_https: bool, keeping: Keeping) -> Client {
         let pools = match &self.tls {
             Some(tls) if is_https => Pools::Tls(Pair::new(tls, keeping)),
@@ -102,12 +101,12 @@ impl Connectors {
 // === impl Client ===
 
 impl Client {
-    /// Sends a request and waits for the head of its answer. Only opening a connection has a deadline here.
+    /// Sends a request and waits for the head of its response. Only opening the connection has a deadline here.
     pub(super) async fn send(&self, request: Whole) -> Result<Response<Incoming>, NoAnswer> {
         self.send_noting(request, &AtomicBool::new(false)).await
     }
 
-    /// Does the same, and sets `is_begun` once a connection is there to write the request to.
+    /// Sends a request as [`Self::send`] does, and sets `is_begun` once there is a connection to write the request to.
     pub(super) async fn send_noting(
         &self,
         request: Whole,
@@ -119,7 +118,7 @@ impl Client {
         }
     }
 
-    /// Returns how long an answer asks to wait before the next request.
+    /// Returns how long a response asks the client to wait before the next request (`Retry-After`).
     pub(super) fn retry_after(&self, headers: &HeaderMap) -> Option<Duration> {
         retry_after(headers, self.clock.now().store)
     }
@@ -140,11 +139,11 @@ impl Client {
         let Some(again) = again.filter(|_| is_stale) else { return Err(missed.why) };
         self.metrics.agents.resent();
         tracing::debug!("an agent closed a kept connection; its request is sent again");
-        // In a box: few requests need the size of both.
+        // Boxed: few requests need the size of both tries.
         Box::pin(self.exchange(&pair.single, again, is_begun)).await.map_err(|missed| missed.why)
     }
 
-    /// One try on one connection.
+    /// Tries once, on one connection.
     async fn exchange<C: Connect + Clone + Send + Sync + 'static>(
         &self,
         pool: &legacy::Client<C, Full<Bytes>>,
@@ -154,7 +153,7 @@ impl Client {
         let mut connection = capture_connection(&mut request);
         let response = pool.request(request);
         tokio::pin!(response);
-        // The connector's own deadline covers TCP; this one also names and TLS.
+        // The connector's own deadline covers TCP; this deadline also covers DNS and TLS.
         let connected = tokio::time::timeout(limits::AGENT_CONNECT, async {
             drop(connection.wait_for_connection_metadata().await);
         });
@@ -174,7 +173,7 @@ impl Client {
         };
         match answer {
             Ok(response) => {
-                // Its server closes before the next request would be sure to come.
+                // The server may close the connection before the next request arrives.
                 if announced(response.headers()).is_some_and(|wait| wait <= self.keeping.keep_alive)
                     && !planted(Planted::KeepAliveNotHeeded)
                     && let Some(connection) = connection.connection_metadata().as_ref()
@@ -273,7 +272,7 @@ mod tests {
         assert!(matches!(error, NoAnswer::Unreachable(_)), "{error:?}");
         let request = Request::get(format!("http://{at}/health")).body(Full::default()).expect("a request");
         let asked = tokio::spawn(async move { client.send(request).await });
-        // The first that comes is the one without TLS.
+        // The first request to arrive is the one without TLS.
         let (mut stream, _) = listener.accept().await.expect("a connection");
         let mut words = [0; 11];
         stream.read_exact(&mut words).await.expect("words");

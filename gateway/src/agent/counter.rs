@@ -1,4 +1,5 @@
-//! `builtin:counter`: counts to N at a given pace; a long task that reports progress.
+//! `builtin:counter`: counts to N at a given pace, as an example of a long task that reports progress. Called by
+//! `execution`.
 use crate::agent::attempt::Attempt;
 use crate::config::amount::parse_wait;
 use serde_json::json;
@@ -8,25 +9,25 @@ use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::steer::SteerOutcome;
 
-/// How far it counts when it is not told.
+/// Default number to count to.
 const COUNT: u64 = 10;
-/// How far it counts at most.
+/// Maximum number to count to.
 const COUNT_MAX: u64 = 10_000;
-/// Between two numbers when it is not told.
+/// Default pause between two numbers.
 const PACE: Duration = Duration::from_millis(500);
-/// Between two numbers at most, well below the silence an agent is allowed.
+/// Maximum pause between two numbers, well below the silence that an agent is allowed.
 const PACE_MAX: Duration = Duration::from_secs(60);
-/// States of one run: each becomes a fact, and a log is no progress bar.
+/// Maximum `state` events of one run: each becomes a fact in the log.
 const STATES: u64 = 10;
 
-/// What it was asked for.
+/// The task that the user's text asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Task {
     count: u64,
     pace: Duration,
 }
 
-/// Counts; returns how it ended. What it is told on the way it takes in before the next number.
+/// Counts, and returns how the attempt ended. A steering input is applied before the next number.
 pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
     attempt.report(AgentEvent::Acked).await;
     let mut task = Task::read(&attempt.invoke.message.content.plain());
@@ -41,7 +42,7 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
                 let changed = task.steered(&steer.message.content.plain(), number);
                 if changed.pace != task.pace {
                     ticks = paced(changed.pace);
-                    // The first tick comes at once, and the next number is not due yet.
+                    // The first tick of an interval completes at once, and the next number is not due yet.
                     ticks.reset();
                 }
                 task = changed;
@@ -78,7 +79,7 @@ async fn progress(attempt: &mut Attempt, task: Task, number: u64) {
 // === impl Task ===
 
 impl Task {
-    /// The first number is how far, the first wait the pace: "count to 10 every 200ms".
+    /// Parses a task: the first number is the count, the first duration the pace ("count to 10 every 200ms").
     fn read(text: &str) -> Self {
         let words = text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!']));
         let count = words.clone().find_map(|word| word.parse().ok()).unwrap_or(COUNT);
@@ -86,8 +87,8 @@ impl Task {
         Self { count: count.min(COUNT_MAX), pace: pace.min(PACE_MAX) }
     }
 
-    /// What it is after it was told so, at this number: "stop" is enough, a number is how far from now on, a wait the
-    /// pace; anything else changes nothing.
+    /// Returns the task after a steering input that arrived at this number. "stop" ends the count, a number is the new
+    /// count, a duration the new pace; any other text changes nothing.
     fn steered(self, text: &str, number: u64) -> Self {
         let words = || text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!', '?']));
         if words().any(|word| word.eq_ignore_ascii_case("stop")) {

@@ -1,5 +1,6 @@
-//! Delivery of the small requests beside an answer (steer, cancel, event): tried again while their agent cannot take them, a
-//! few times and not for long. Each has a name (`Idempotency-Key`), so that its agent knows a repeat.
+//! Delivers the small requests beside an attempt's response (steer, cancel, event). Retries a few times, for a short
+//! time, while the agent cannot take the request; each carries an `Idempotency-Key`, so that the agent recognises a
+//! repeat.
 use crate::agent::client::Client;
 use crate::agent::request::Whole;
 use http::{Response, StatusCode};
@@ -7,12 +8,12 @@ use hyper::body::Incoming;
 use std::time::Duration;
 use turnway_core::limits;
 
-/// Between two tries, where the agent does not say more.
+/// Pause between two tries, unless the agent asks for a longer one.
 const PAUSE: Duration =
     Duration::from_millis(limits::STEER_ACK.as_millis() as u64 / (limits::STEER_TRIES_MAX as u64 + 1));
 
-/// Sends a request until its agent has answered with anything but "not now", `each` being the patience for one try. Returns the last
-/// answer, "not now" too; none: the last try had no answer.
+/// Sends a request until the agent gives a final answer; `each` is the timeout of one try. Returns the last response,
+/// which may still be a temporary refusal, or `None` if the last try had no response.
 pub(super) async fn deliver(client: &Client, request: &Whole, each: Duration) -> Option<Response<Incoming>> {
     let mut last = None;
     for number in 1..=limits::STEER_TRIES_MAX {
@@ -29,7 +30,7 @@ pub(super) async fn deliver(client: &Client, request: &Whole, each: Duration) ->
                 PAUSE
             }
         };
-        // Whoever wants to be left alone for longer is: what was to be said is said otherwise.
+        // An agent that asks for a longer pause gets no further try: the information reaches the agent on another way.
         if number == limits::STEER_TRIES_MAX || pause > limits::STEER_ACK {
             break;
         }
@@ -38,7 +39,7 @@ pub(super) async fn deliver(client: &Client, request: &Whole, each: Duration) ->
     last
 }
 
-/// Whether a status says "not now" of the agent, or of what stands before it.
+/// Returns whether a status is a temporary refusal by the agent or by a proxy in front of the agent.
 fn is_passing(status: StatusCode) -> bool {
     matches!(
         status,

@@ -1,7 +1,6 @@
-//! Where the turn pipeline meets an attempt: it asks the agent as the model, and what comes out behind all plugins is
-//! what the attempt says.
-//!
-//! Text is counted here, behind the plugins: the offsets that clients resume from are those of what they were shown.
+//! Connects the turn pipeline to one attempt: the pipeline asks the agent as its model, and the attempt reports the
+//! text that leaves the last plugin. Text must be counted here, behind the plugins, because the offsets from which
+//! clients resume are those of the text they were shown. Called by `pipelined` and `plugins`.
 use crate::agent::attempt::Voice;
 use futures_util::FutureExt;
 use futures_util::StreamExt;
@@ -18,47 +17,46 @@ use turnway_core::protocol::json::Json;
 use turnway_pipeline::builtin::Model;
 use turnway_pipeline::{Envelope, Hook, Kind, Piece, Pieces, Prompt, Router, Trouble, Turn};
 
-/// Pieces between an agent and the pipeline: enough that neither waits for each other's every step, and little beside
-/// one event, of which each is at most a part.
+/// Capacity of the channel from an agent to the pipeline: enough that neither side waits for each step of the other,
+/// and little compared with one event, of which a piece is at most a part.
 const PIECES_MAX: usize = 8;
-/// The word of a state, as of an agent's own.
+/// Maximum bytes of a state's name, as for a state from an agent.
 const WORD_BYTES_MAX: usize = 256;
-/// Between two messages of one turn, which are one answer here.
+/// Separator between two messages of one turn, which are one answer here.
 const BETWEEN: &str = "\n\n";
 
-/// What pieces that are no text are called (docs/plugins.md).
+/// Names of pieces that are not text (docs/plugins.md).
 const STATE: &str = "state";
 const REASONING: &str = "reasoning";
-/// Everything of an event of this name has been said: of agents that can be asked for the rest.
+/// Marks that the whole event with this id was reported; for agents that can resume.
 const SAID: &str = "said";
 
-/// What an agent is to be asked.
+/// The request that the pipeline makes of an agent.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// Instead of the message as it came.
+    /// Replaces the content of the input message; `None` keeps it unchanged.
     pub(super) content: Option<Content>,
-    /// What it is told of itself.
     pub(super) system_prompt: Option<Private<String>>,
 }
 
-/// The agent's end of what it says to the pipeline.
+/// The agent's sending end of the pieces for the pipeline.
 #[derive(Debug)]
 pub(super) struct Tap(mpsc::Sender<Piece>);
 
-/// The pipeline's model and way out, for one attempt.
+/// The pipeline's model and router, for one attempt.
 #[derive(Clone)]
 pub(super) struct Desk(Arc<Inside>);
 
 struct Inside {
     voice: Baton<Voice>,
-    /// Taken once the agent is asked.
+    /// Taken when the agent is asked.
     agent: Mutex<Option<(oneshot::Sender<Asked>, mpsc::Receiver<Piece>)>>,
 }
 
 // === impl Tap ===
 
 impl Tap {
-    /// More text.
+    /// Sends a piece of text.
     pub(super) async fn text(&self, kind: TextKind, text: String, id: Option<SaidId>) {
         let piece = match kind {
             TextKind::Text => Piece::Text(text),
@@ -70,21 +68,21 @@ impl Tap {
         }
     }
 
-    /// A state, in its place in the text.
+    /// Sends a state, in order with the text.
     pub(super) async fn state(&self, state: String, detail: Option<Json>, id: Option<SaidId>) {
         let (detail, id) = (detail.map(|detail| detail.0), id.map(|id| id.as_str().to_owned()));
         let told = json!({"state": state, "detail": detail, "id": id});
         self.piece(Piece::Other(STATE.to_owned(), told)).await;
     }
 
-    /// It has failed.
+    /// Sends that the agent has failed.
     pub(super) async fn trouble(&self, code: &str) {
-        // In which words is the agent's, and not for logs: the attempt reports them as they came.
+        // Without the agent's own message, which must not be logged: the attempt reports it unchanged.
         self.piece(Piece::Error(Trouble::new(code, "the agent has failed"))).await;
     }
 
     async fn piece(&self, piece: Piece) {
-        // Nobody listens any more: the turn has ended, and this attempt ends with it.
+        // The receiver is gone only after the turn has ended, and this attempt ends with it.
         let _ = self.0.send(piece).await;
     }
 }
@@ -92,7 +90,8 @@ impl Tap {
 // === impl Desk ===
 
 impl Desk {
-    /// For an attempt that this voice speaks for; what its agent is asked, and where that says it.
+    /// Creates the bridge of an attempt, with the receiver of the request to its agent, and the sender of the agent's
+    /// pieces.
     pub(super) fn open(voice: Voice) -> (Self, oneshot::Receiver<Asked>, Tap) {
         let ((asks, asked), (tap, pieces)) = (oneshot::channel(), mpsc::channel(PIECES_MAX));
         let inside = Inside { voice: Baton::new(voice), agent: Mutex::new(Some((asks, pieces))) };
@@ -103,7 +102,7 @@ impl Desk {
         self.0.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what comes out of the pipeline.
+    /// Reports a piece that leaves the pipeline.
     async fn pass(&self, piece: &Piece) {
         let mut voice = self.0.voice.lock().await;
         match piece {
@@ -121,14 +120,14 @@ impl Desk {
                     voice.report(event).await;
                 }
             }
-            // Errors are told by how the attempt ends; what has another name is for other plugins.
+            // Errors are reported by the end of the attempt; pieces with other names are meant for other plugins.
             Piece::Error(_) | Piece::Other(..) => {}
         }
     }
 }
 
 impl Model for Desk {
-    /// Has the agent asked, once: what nobody changed goes to it as it came.
+    /// Asks the agent, once. An input that no plugin changed reaches the agent unchanged.
     fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Pieces> {
         let Some((asks, pieces)) = self.agent().take() else {
             return ready(Err(Trouble::new("asked_twice", "a turn asks its agent once"))).boxed();
@@ -140,7 +139,7 @@ impl Model for Desk {
             Prompt::Parts(parts) => Content::Parts(parts.clone()),
         });
         let asked = Asked { content, system_prompt: turn.system_prompt.clone().map(Private) };
-        // The attempt waits for it as long as there is one.
+        // The attempt holds the receiver as long as it runs.
         let _ = asks.send(asked);
         let pieces = stream::unfold(pieces, async |mut pieces| Some((pieces.recv().await?, pieces)));
         ready(Ok(pieces.boxed())).boxed()
@@ -152,7 +151,8 @@ impl Router for Desk {
         true
     }
 
-    /// Says each piece before the pipeline is given it. Whoever answers in the agent's place has the input.
+    /// Reports each piece before the pipeline gets it. A plugin that answers in place of the agent has acknowledged the
+    /// input.
     fn wrap(&self, _: &Turn, pieces: Pieces) -> Pieces {
         let is_own = self.agent().is_some();
         let from = (self.clone(), pieces, is_own);
@@ -167,7 +167,8 @@ impl Router for Desk {
         said.boxed()
     }
 
-    /// A turn is one answer here: a message beside the text that was shown is more of it. An error is how it ends.
+    /// Appends an outbound message to the answer: a turn is one answer here. An error is reported by the end of the
+    /// attempt.
     fn deliver<'a>(&'a self, outbound: &'a Envelope) -> Hook<'a, bool> {
         async move {
             if outbound.kind == Kind::Message && !outbound.streamed && !outbound.content.is_empty() {
@@ -185,7 +186,7 @@ impl Router for Desk {
     }
 }
 
-/// A state as it came through the pipeline; none: no word, as of an agent that says so.
+/// Parses a state that passed through the pipeline. Returns `None` for an invalid name, as for a state from an agent.
 fn state(told: &Value) -> Option<AgentEvent> {
     let state = told.get("state")?.as_str()?.to_owned();
     if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {

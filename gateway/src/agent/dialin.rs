@@ -1,11 +1,6 @@
-//! Agents that dial in (protocol.md §1.6): their connections, and the attempts that run over one of them.
-//!
-//! A connection has a [`Line`](super::attempt::Line)'s other end: orders wait in its [`Extension`] until its task takes
-//! them, and what its agent says goes to the attempt by a queue of the attempt's own, which is short, so that what is
-//! not taken is not read. An agent without a connection here may have one at another node: then the attempt runs there,
-//! by way of the [`Lines`] between nodes.
-//!
-//! - [`desk`]: the connections of one agent; [`lines`]: those between nodes; `call`: one attempt over either.
+//! Agents that dial in (protocol.md §1.6): their connections ([`desk`]), and the attempts that run over one of them
+//! (`call`). Events reach an attempt by a short queue of its own; while it is full, the agent is not read. An agent
+//! that is connected only to another node is reached by [`lines`].
 mod call;
 pub mod desk;
 pub mod lines;
@@ -23,25 +18,25 @@ use turnway_bindings::link::Capabilities;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
 
-/// Where agents dial in: all that are configured to. Clones are the same one.
+/// The registry of all agents that are configured to dial in. Clones share one registry.
 #[derive(Clone, Debug)]
 pub struct Exchange(Arc<BTreeMap<AgentId, Arc<Desk>>>);
 
-/// Why somebody does not get a place.
+/// A reason why a connection is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPlace {
-    /// No such agent dials in here.
+    /// No agent of this name dials in.
     Forbidden,
-    /// It cannot say what follows an event, and the agent has to.
+    /// The connection cannot resume after an event, and the agent's configuration requires that.
     Forgetful,
-    /// There are enough.
+    /// The agent has its maximum of connections.
     Crowded,
 }
 
 // === impl Exchange ===
 
 impl Exchange {
-    /// These desks; what is ordered by way of other nodes comes to them too.
+    /// Creates the registry, and registers it to receive the orders that other nodes send.
     pub(super) fn new(desks: BTreeMap<AgentId, Arc<Desk>>, lines: &Lines) -> Self {
         let this = Self(Arc::new(desks));
         lines.reach(this.clone());
@@ -52,12 +47,13 @@ impl Exchange {
         self.0.get(agent)
     }
 
-    /// Returns whom the configuration lets serve an agent for every tenant; none: no such agent dials in.
+    /// Returns the identities that the configuration lets serve an agent for every tenant; `None` if no such agent
+    /// dials in.
     pub fn served_by(&self, agent: &AgentId) -> Option<&ServedBy> {
         self.0.get(agent).map(|desk| &desk.served_by)
     }
 
-    /// Takes in a connection that may serve this agent, for so many tenants.
+    /// Accepts a connection that may serve this agent for the tenants of `reach`.
     pub fn enter(&self, agent: &AgentId, capabilities: Capabilities, reach: Reach) -> Result<Place, NoPlace> {
         let desk = self.0.get(agent).ok_or(NoPlace::Forbidden)?;
         if desk.resumes && !capabilities.resume {

@@ -1,4 +1,5 @@
-//! Which agents there are and how each is reached, as an operator wrote it.
+//! The configured agents and how each is reached, parsed from flags or configuration. Called by `cli::plan`; used by
+//! `agent`.
 mod value;
 
 use crate::agent::http::HttpEndpoint;
@@ -14,149 +15,136 @@ use value::{flag, keep_alive, on_owner_loss, patterns, wait, wrong};
 /// One configured agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSpec {
-    /// Its name.
     pub id: AgentId,
-    /// Where it is.
     pub endpoint: Endpoint,
-    /// Its waits, and what becomes of its turns when their owner is lost.
     pub policy: AgentPolicy,
-    /// Whether it takes `POST {endpoint}/cancel`; otherwise closing the request cancels. Whoever outlives the
-    /// request does.
+    /// True if the agent takes `POST {endpoint}/cancel`; otherwise closing the request cancels. Always set for an agent
+    /// that outlives its request.
     pub cancel: bool,
-    /// Of an HTTP agent: how connections to it are kept.
+    /// Used by HTTP agents only.
     pub keeping: Keeping,
 }
 
-/// How the connections to one agent are kept.
+/// The keep-alive settings of the connections to one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keeping {
-    /// How long an idle connection is kept; zero: none is.
+    /// Time that an idle connection is kept; zero keeps none.
     pub keep_alive: Duration,
-    /// Whether a request that met the close of a kept connection is sent once more on a new one.
+    /// True if a request that met the close of a pooled connection is sent once more on a new one.
     pub resend_on_stale: bool,
 }
 
-/// An agent as it shows itself to whoever may ask.
+/// The properties of an agent that clients and operators may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Its name.
     pub id: AgentId,
     /// `http`, `builtin` or `dial_in`.
     pub kind: &'static str,
-    /// Where it is, for operators.
+    /// Base URL of an HTTP agent, for operators only.
     pub url: Option<String>,
-    /// Whether it takes cancels of its own.
+    /// True if the agent takes cancel requests of its own.
     pub cancel: bool,
-    /// Whether it takes further inputs while it runs.
+    /// True if the agent takes further inputs during a run.
     pub steer: bool,
-    /// Whether it outlives the connection and can be asked for the rest.
+    /// True if a run survives its connection and the agent can send the rest.
     pub resume: bool,
 }
 
-/// Where an agent is.
+/// The transport by which an agent is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// Behind HTTP and SSE.
+    /// HTTP requests, answered by SSE.
     Http(Box<HttpEndpoint>),
-    /// In this process.
+    /// A function in this process.
     Builtin(Builtin),
-    /// At the other end of a connection that it opens itself, as one of these.
+    /// A connection that the agent opens itself, as one of these identities.
     DialIn(ServedBy),
 }
 
-/// The agents a node brings along (`--demo`).
+/// A builtin agent (`--demo`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Builtin {
-    /// Says what it was told, word by word.
+    /// Repeats the input, word by word.
     Echo,
     /// Counts: a long task with progress.
     Counter,
 }
 
-/// What is wrong with how an agent was configured. URLs and what looks like one are not repeated: they
-/// may hold a secret.
+/// An error in an agent's configuration. Must not repeat a URL, or text that looks like one: it may hold a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAgent {
-    /// Not even `ID=URL`.
+    /// The flag is not of the form `ID=URL`.
     #[error("expected ID=URL[,key=value…]")]
     Form,
-    /// The name before the `=`, or of the table.
+    /// The id before the `=`, or of the table, is invalid.
     #[error("{0:?} is no agent's id: 1 to 64 of A-Z a-z 0-9 _ -")]
     Id(String),
-    /// The URL.
+    /// The URL is invalid.
     #[error("{why}")]
     Url {
-        /// Whose.
         agent: String,
-        /// Why.
         why: &'static str,
     },
-    /// Something after the URL that is no `key=value`.
+    /// A part after the URL is not `key=value`.
     #[error("{part:?} is not key=value")]
     Part {
-        /// Whose.
         agent: String,
-        /// What it says.
         part: String,
     },
-    /// One of its keys.
+    /// A key or its value is invalid.
     #[error("{bad}")]
     Key {
-        /// Whose.
         agent: String,
-        /// Which.
         key: String,
-        /// What about it.
         bad: BadKey,
     },
-    /// Two agents with one name.
+    /// Two agents have the same id.
     #[error("agent {0} is configured twice")]
     Same(AgentId),
-    /// The default agent is none of the configured ones.
+    /// The default agent is not among the configured agents.
     #[error("default agent {0} is not configured")]
     Default(AgentId),
-    /// An `https` agent, and no root certificates on this machine.
+    /// An `https` agent is configured, and this machine has no root certificates.
     #[error("agents over https need root certificates: {0}")]
     Roots(String),
 }
 
-/// What is wrong with one key of an agent.
+/// An error in one key of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadKey {
-    /// Nobody knows it.
+    /// The key is unknown.
     #[error("unknown key{hint}; there are url, {}", agent_keys().collect::<Vec<_>>().join(", "))]
     Unknown {
-        /// What may have been meant.
+        /// Suggests a similar key; may be empty.
         hint: String,
     },
-    /// It stands there twice.
+    /// The key is given twice.
     #[error("given twice")]
     Twice,
-    /// It does not take this value.
+    /// The value is invalid.
     #[error("expected {why}, not {value:?}")]
     Value {
-        /// What it says.
         value: String,
-        /// What it could say.
+        /// The expected values.
         why: &'static str,
     },
 }
 
-/// How an agent is asked: everything about it but its name and its place.
+/// The settings of an agent while they are parsed: all but its id and its endpoint.
 #[derive(Default)]
 struct Conduct {
     policy: AgentPolicy,
-    /// None where nobody said.
+    /// `None` if not configured.
     cancel: Option<bool>,
     served_by: ServedBy,
-    /// None where nobody said.
+    /// `None` if not configured.
     keep_alive: Option<Duration>,
-    /// None where nobody said.
+    /// `None` if not configured.
     resend_on_stale: Option<bool>,
 }
 
-/// Parses the flag form `ID=URL[,key=value…]`, e.g. `a=http://127.0.0.1:9000,cancel=true,silence=30s`, and
-/// tells everything that is wrong with it.
+/// Parses the flag form `ID=URL[,key=value…]`, e.g. `a=http://127.0.0.1:9000,cancel=true,silence=30s`. Returns every
+/// error in it.
 pub fn parse_agent(text: &str) -> Result<AgentSpec, Vec<BadAgent>> {
     let (id, rest) = text.split_once('=').ok_or_else(|| vec![BadAgent::Form])?;
     let id = id.trim();
@@ -182,15 +170,15 @@ pub fn parse_agent(text: &str) -> Result<AgentSpec, Vec<BadAgent>> {
 // === impl AgentSpec ===
 
 impl AgentSpec {
-    /// An agent with the default policy; `url` is `http(s)://…`, `builtin:echo`, `builtin:counter` or
+    /// Creates an agent with the default policy; `url` is `http(s)://…`, `builtin:echo`, `builtin:counter` or
     /// `dial-in:`.
     pub fn new(id: &str, url: &str) -> Result<Self, BadAgent> {
         let first = |bad: Vec<(Option<usize>, BadAgent)>| bad.into_iter().next().map(|(_, bad)| bad);
         Self::of(id, [("url", url)]).map_err(|bad| first(bad).unwrap_or(BadAgent::Form))
     }
 
-    /// An agent from its name and its keys, of which `url` must be one. Everything that is wrong, each
-    /// with the number of the pair it is about, or none where it is about the whole.
+    /// Parses an agent from its id and its keys, which must include `url`. Returns every error, each with the index of
+    /// its pair, or `None` if the error is not about a single pair.
     pub fn of<'a>(
         id: &str,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -239,7 +227,7 @@ impl AgentSpec {
         }
     }
 
-    /// What may be told of it.
+    /// Returns the properties that may be shown.
     pub fn profile(&self) -> Profile {
         let (kind, url) = match &self.endpoint {
             Endpoint::Http(http) => ("http", Some(http.base())),
@@ -250,7 +238,7 @@ impl AgentSpec {
         Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.policy.steer, resume }
     }
 
-    /// The agents of `--demo`: `echo`, then `counter`. Both are members of every new session.
+    /// Returns the agents of `--demo`: `echo`, then `counter`. Both are members of every new session.
     pub fn demo() -> Result<Vec<Self>, BadAgent> {
         let mut agents = vec![Self::new("echo", "builtin:echo")?, Self::new("counter", "builtin:counter")?];
         agents.iter_mut().for_each(|agent| agent.policy.joins = true);
@@ -273,7 +261,7 @@ impl Endpoint {
         }
     }
 
-    /// Where it is those who are named that serve it.
+    /// Sets the identities that serve a dial-in agent; has no effect on other transports.
     fn served_by(self, served_by: ServedBy) -> Self {
         match self {
             Self::DialIn(_) => Self::DialIn(served_by),
@@ -293,17 +281,17 @@ impl Default for Keeping {
 // === impl Conduct ===
 
 impl Conduct {
-    /// What holds where nothing is said.
+    /// Returns the defaults for an endpoint.
     fn of(endpoint: &Endpoint) -> Self {
         let mut conduct = Self::default();
         if matches!(endpoint, Endpoint::Builtin(_)) {
-            // They depend on nothing but their input, so running one again is harmless.
+            // Builtin agents depend on nothing but their input, so running one again is harmless.
             conduct.policy.on_owner_loss = OnOwnerLoss::Retry;
             conduct.cancel = Some(true);
             conduct.policy.steer = matches!(endpoint, Endpoint::Builtin(Builtin::Counter));
         }
         if matches!(endpoint, Endpoint::DialIn(_)) {
-            // It says by itself when it does not.
+            // A dial-in agent says in its hello if it does not answer cancels.
             conduct.cancel = Some(true);
         }
         conduct
@@ -348,7 +336,7 @@ impl Conduct {
         self.policy.on_owner_loss == OnOwnerLoss::Resume
     }
 
-    /// Whether its keys agree with each other; else which does not, and why.
+    /// Checks that the keys agree with each other. Returns the first key that does not, and why.
     fn agrees(&self, endpoint: &Endpoint) -> Result<(), (&'static str, BadKey)> {
         let is_builtin = matches!(endpoint, Endpoint::Builtin(_));
         let is_echo = *endpoint == Endpoint::Builtin(Builtin::Echo);
@@ -391,7 +379,7 @@ impl Conduct {
 // === impl BadAgent ===
 
 impl BadAgent {
-    /// What it is about, as the file would name it.
+    /// Returns the configuration key that the error is about.
     pub fn key(&self) -> Option<String> {
         match self {
             Self::Form | Self::Roots(_) => None,
@@ -405,7 +393,7 @@ impl BadAgent {
     }
 }
 
-/// A name that may be none: of `--agent http://user:secret@…` all of it would be shown.
+/// Returns text that is safe to show as an id: `--agent http://user:secret@…` would show all of it.
 fn shown(id: &str) -> String {
     if id.contains([':', '/', '@']) { "…".to_owned() } else { id.to_owned() }
 }

@@ -1,14 +1,14 @@
-//! `builtin:echo`: says what it was told, word by word.
+//! `builtin:echo`: repeats the input, word by word. Called by `execution`.
 use crate::agent::attempt::Attempt;
 use std::time::Duration;
 use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
 
-/// Text that begins so is said at [`PACE`], for people who want to watch.
+/// Prefix of an input to repeat at [`PACE`], for people who want to watch.
 const SLOW: &str = "/slow ";
-/// Between two words said slowly.
+/// Pause between two words of a slow answer.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Answers; returns how it ended. Without [`SLOW`] there is no timer: this is what benchmarks measure.
+/// Answers, and returns how the attempt ended. Without [`SLOW`] there is no timer: benchmarks measure this path.
 pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
     attempt.report(AgentEvent::Acked).await;
     let text = attempt.invoke.message.content.plain();
@@ -41,7 +41,7 @@ async fn say_slowly(attempt: &mut Attempt, text: &str) {
     }
 }
 
-/// Words with the white space after them: put together they are the text again.
+/// Splits text into words, each with the white space after it: joined they are the text again.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(char::is_whitespace)
 }

@@ -1,5 +1,5 @@
-//! Whether an agent can be reached, as far as is known: learnt from real requests. Only one that could
-//! not be reached is asked again, so healthy agents cost nothing.
+//! The last known reachability of an HTTP agent, learnt from real requests. Only an agent that could not be reached is
+//! probed, so that healthy agents cost nothing. Used by `http`.
 use crate::agent::client::Client;
 use crate::agent::http::HttpEndpoint;
 use crate::supervise;
@@ -13,12 +13,12 @@ use tokio::runtime::Handle;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
-/// Between the loss of an agent and the first look whether it is back; doubled with each look.
+/// Pause before the first probe of a lost agent; doubled after each probe.
 const LOOK_FIRST: Duration = Duration::from_millis(250);
-/// Between two looks at most.
+/// Maximum pause between two probes.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// What is known of one HTTP agent.
+/// The reachability of one HTTP agent.
 #[derive(Debug)]
 pub(super) struct Health {
     is_healthy: AtomicBool,
@@ -28,7 +28,7 @@ pub(super) struct Health {
 // === impl Health ===
 
 impl Health {
-    /// Believed in until it fails.
+    /// Creates the health of an agent that is taken for reachable until a request fails.
     pub(super) fn new(endpoint: HttpEndpoint) -> Arc<Self> {
         Arc::new(Self { is_healthy: AtomicBool::new(true), endpoint })
     }
@@ -37,12 +37,12 @@ impl Health {
         self.is_healthy.load(Ordering::Acquire)
     }
 
-    /// It answered.
+    /// Records that the agent answered.
     pub(super) fn found(&self) {
         self.is_healthy.store(true, Ordering::Release);
     }
 
-    /// It could not be reached: look for it until it is back.
+    /// Records that the agent could not be reached, and starts probing it.
     pub(super) fn lost(self: &Arc<Self>, client: &Client) {
         if self.is_healthy.swap(false, Ordering::AcqRel) {
             tracing::warn!(endpoint = %self.endpoint.invoke, "agent cannot be reached");
@@ -53,14 +53,14 @@ impl Health {
     }
 }
 
-/// Asks `GET {endpoint}/health` until it answers, or until nobody wants to know any more.
+/// Probes `GET {endpoint}/health` until the agent answers, or until the agent is dropped.
 async fn look(health: Weak<Health>, client: Client) {
     let mut wait = LOOK_FIRST;
     loop {
         tokio::time::sleep(wait).await;
         wait = wait.saturating_mul(2).min(LOOK_MAX);
         let Some(health) = health.upgrade() else { return };
-        // A request that went through in the meantime has found it.
+        // A request in the meantime may have reached the agent.
         if health.is_healthy() {
             return;
         }
@@ -68,11 +68,11 @@ async fn look(health: Weak<Health>, client: Client) {
         *request.uri_mut() = health.endpoint.health.clone();
         let answer = tokio::time::timeout(limits::AGENT_CONNECT, client.send(request)).await;
         if let Ok(Ok(response)) = &answer {
-            // It says itself when to look again.
+            // The agent's `Retry-After` sets the next probe.
             let asked = client.retry_after(response.headers()).unwrap_or_default();
             wait = wait.max(asked).min(LOOK_MAX);
         }
-        // Agents need not have a health page: whoever answers is there, unless it says that it is ill.
+        // Agents need not implement the health page: any answer but a server error counts as reachable.
         let is_ill = |status: http::StatusCode| status.is_server_error() && !planted(Planted::IllAgentIsBack);
         if matches!(answer, Ok(Ok(response)) if !is_ill(response.status())) {
             tracing::info!(endpoint = %health.endpoint.invoke, "agent is back");

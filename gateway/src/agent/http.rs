@@ -1,5 +1,5 @@
-//! Agents behind HTTP: one `POST {endpoint}/invoke` per attempt, answered by SSE (protocol.md §2); where an
-//! attempt goes on under another owner, `GET {endpoint}/runs/{run_id}/events`.
+//! Agents over HTTP: one `POST {endpoint}/invoke` for each attempt, answered by SSE (protocol.md §2), or `GET
+//! {endpoint}/runs/{run_id}/events` if an attempt continues under another owner. Called by `execution` and `pipelined`.
 use crate::agent::attempt::Attempt;
 use crate::agent::client::{Client, NoAnswer};
 use crate::agent::deliver::deliver;
@@ -21,18 +21,18 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorAnswer};
 
-/// Where an HTTP agent is. The operator configured it, so any address is allowed (S-27).
+/// The URLs of an HTTP agent. Any address is allowed, because the operator configured it (S-27).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpEndpoint {
-    /// `POST`: answer this.
+    /// `POST`: starts an attempt.
     pub invoke: Uri,
-    /// `POST`: stop.
+    /// `POST`: cancels an attempt.
     pub cancel: Uri,
-    /// `POST`: take this in while you run.
+    /// `POST`: passes another input to a running attempt.
     pub steer: Uri,
-    /// `POST`: something has become of what you have asked for.
+    /// `POST`: tells a running attempt about its actions and subscribed facts.
     pub event: Uri,
-    /// `GET`: whether it is there.
+    /// `GET`: whether the agent is reachable.
     pub health: Uri,
 }
 
@@ -41,18 +41,19 @@ pub struct HttpEndpoint {
 pub(super) struct HttpAgent {
     pub(super) client: Client,
     pub(super) endpoint: HttpEndpoint,
-    /// Whether it takes `POST {endpoint}/cancel`.
+    /// True if the agent takes `POST {endpoint}/cancel`.
     pub(super) takes_cancel: bool,
-    /// Whether its events have names, and it can be asked for those that follow one.
+    /// True if the agent's events have ids, and the agent can send the events after one.
     pub(super) resumes: bool,
-    /// How long its answer to that is waited for.
+    /// Timeout of one try to deliver a cancel request.
     pub(super) cancel_wait: Duration,
     pub(super) health: Arc<Health>,
-    /// Events nobody knows, of all agents.
+    /// Counts events of unknown types, of all agents.
     pub(super) unknown: Arc<AtomicU64>,
 }
 
-/// The end of an attempt, and what may be left of the answer. In a box: a built-in agent's task need not have its size.
+/// The end of an attempt, and the response if its rest is to be read. Boxed, so that the task of a builtin agent does
+/// not have its size.
 pub(super) type End = (AgentEvent, Option<Box<Events>>);
 
 // === impl HttpEndpoint ===
@@ -81,17 +82,17 @@ impl HttpEndpoint {
         Ok(Self { invoke, cancel, steer, event, health })
     }
 
-    /// `GET`: what a run has said, or what follows the event that `Last-Event-ID` names.
+    /// Returns the URL (`GET`) of a run's events, all of them or those after `Last-Event-ID`.
     pub fn events(&self, run: &QualifiedRun) -> Result<Uri, InvalidUri> {
         format!("{}/runs/{run}/events", self.base()).parse()
     }
 
-    /// As it was given, without a slash at its end.
+    /// Returns the base URL, without a slash at its end.
     pub fn base(&self) -> String {
         self.invoke.to_string().trim_end_matches("/invoke").to_owned()
     }
 
-    /// Whether it needs TLS.
+    /// Returns whether the agent needs TLS.
     pub fn is_https(&self) -> bool {
         self.invoke.scheme_str() == Some("https")
     }
@@ -100,7 +101,7 @@ impl HttpEndpoint {
 // === impl HttpAgent ===
 
 impl HttpAgent {
-    /// Tells it to stop an attempt that another request, or nobody, listens to. Nothing is made of its answer.
+    /// Asks the agent to stop an attempt that another request, or no request, reads from. The answer is ignored.
     pub(super) fn stop(&self, names: Names, auth: HeaderValue) {
         if let Ok(request) = request::cancel(&names, &self.endpoint, &request::trace_of(None), auth) {
             self.send(request);
@@ -113,11 +114,11 @@ impl HttpAgent {
     }
 }
 
-/// What has arrived with the head is handed over by the connection's own task: once it has been asked for,
-/// and once it has read.
+/// Yields of the task to wait for bytes that arrived with the head: hyper's connection task hands them over one turn
+/// after it was asked for them, and one turn after it has read them.
 const TURNS_FOR_THE_BODY: usize = 3;
 
-/// Runs one attempt to its end. Dropping it closes the request.
+/// Runs one attempt to its end. Dropping the future closes the request.
 pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderValue) -> End {
     let trace = request::trace_of(attempt.invoke.traceparent.as_deref());
     let Ok(invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
@@ -134,11 +135,11 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderVa
             () = line.cancel_ordered() => {}
             end = &mut talk => return end,
         }
-        // An agent that was sent nothing has nothing to stop, unless another owner sent it.
+        // An agent that got no request has nothing to stop, unless another owner sent one.
         let is_sent = is_begun.load(Ordering::Acquire) || goes_on && !planted(Planted::ResumedNotCancelled);
         if agent.takes_cancel && is_sent {
-            // By itself, for it may end after the stream does. What it answers does not matter: the end
-            // of the stream is CANCEL_ACK, and one that does not come is the runtime's to notice.
+            // Sent by a separate task, because the request may outlast the stream. Its answer does not matter: the end
+            // of the stream is the CANCEL_ACK, and the session runtime times out an agent that never ends it.
             if let Ok(cancel) = request::cancel(&names, &agent.endpoint, &trace, auth) {
                 agent.send(cancel);
             }
@@ -190,7 +191,7 @@ async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun
             }
             Said::Alive => attempt.alive().await,
             Said::Done { stop, usage } => return (AgentEvent::Done { stop, usage }, Some(Box::new(events))),
-            // A reported error ends the answer properly, and its connection may be used again.
+            // The agent ends the response properly after an error event, so its connection may be used again.
             Said::Failed(failure @ AgentFailure::Reported { .. }) => {
                 return (AgentEvent::Failed(failure), Some(Box::new(events)));
             }
@@ -199,9 +200,9 @@ async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun
     }
 }
 
-/// The first event, if it came together with the head of the answer: the acknowledgement is reported with
-/// it then, and the disk is waited for once instead of twice. Safe to drop: an event that is not there yet
-/// is read later.
+/// Returns the first event if it arrived together with the head of the response: the acknowledgement is then reported
+/// in one batch with it, and costs one disk sync instead of two. Cancel-safe: an event that has not arrived is read
+/// later.
 async fn said_with_the_head(next: impl Future<Output = Said>) -> Option<Said> {
     let mut next = std::pin::pin!(next);
     for _ in 0..TURNS_FOR_THE_BODY {
@@ -214,28 +215,28 @@ async fn said_with_the_head(next: impl Future<Output = Said>) -> Option<Said> {
     None
 }
 
-/// Why nothing could be read of an answer.
+/// Returns the failure for a response that could not be read.
 fn unread(error: &legacy::Error) -> AgentFailure {
     let source = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
     match source {
         Some(source) if source.is_parse_too_large() => AgentFailure::HeadTooLarge,
         Some(source) if source.is_parse() => AgentFailure::Broken("not HTTP".to_owned()),
-        // It may have died in the middle: the same as no connection, and asking again is safe, for
-        // the run id is the idempotency key.
+        // The agent may have died while it answered. This counts as no connection, and the request may be repeated,
+        // because the run id is its idempotency key.
         Some(_) | None => AgentFailure::Unavailable("the connection was lost".to_owned()),
     }
 }
 
-/// Why an answer is not read on.
+/// A reason why a response is not read as an event stream.
 enum Wrong {
-    /// What it is says so.
+    /// The failure is known from the head of the response.
     Failure(AgentFailure),
-    /// It is an error, or another page.
+    /// The response is an error, or another page; its body may say more.
     Answer { why: String, is_away: bool },
 }
 
-/// Whether the answer is a stream of events: 200, and nothing else that is success elsewhere (202 has begun something, 206
-/// has a part of it). Redirects are not followed (S-27).
+/// Checks that the response is an event stream: status 200 only, because other success statuses mean something else
+/// (202 has begun something, 206 has a part of it). Redirects are not followed (S-27).
 fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), Wrong> {
     let status = response.status();
     let answer = |why, is_away| Err(Wrong::Answer { why, is_away });
@@ -276,7 +277,7 @@ fn is_compressed(response: &Response<Incoming>) -> bool {
 // === impl Wrong ===
 
 impl Wrong {
-    /// Returns the failure, with what the answer says of it.
+    /// Returns the failure, with the error text of the response.
     async fn failure(self, response: Response<Incoming>, client: &Client) -> AgentFailure {
         let is_busy =
             matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
@@ -292,7 +293,7 @@ impl Wrong {
     }
 }
 
-/// Reads the beginning of an error's body, as far as it comes at once.
+/// Reads the beginning of an error's body, as far as it arrives within [`limits::AGENT_ERROR_WAIT`].
 async fn beginning(mut body: Incoming) -> Option<Private<String>> {
     let mut bytes = Vec::new();
     let read = async {
@@ -300,7 +301,7 @@ async fn beginning(mut body: Incoming) -> Option<Private<String>> {
             && let Some(Ok(frame)) = body.frame().await
         {
             let data = frame.data_ref().map_or(&[][..], |data| data);
-            // One byte more tells that it goes on.
+            // One extra byte shows that the body was cut.
             let room = limits::AGENT_ERROR_BYTES_MAX + 1 - bytes.len();
             bytes.extend_from_slice(&data[..data.len().min(room)]);
         }
@@ -309,7 +310,7 @@ async fn beginning(mut body: Incoming) -> Option<Private<String>> {
     text(&bytes)
 }
 
-/// An error's body as text: what is no UTF-8 is replaced, and a character that is cut is left out.
+/// Decodes an error's body: invalid UTF-8 is replaced, and a character cut at the limit is dropped.
 fn text(bytes: &[u8]) -> Option<Private<String>> {
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     if text.len() > limits::AGENT_ERROR_BYTES_MAX {

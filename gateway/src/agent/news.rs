@@ -1,8 +1,6 @@
-//! What an HTTP agent is told of its actions while it answers: `POST {endpoint}/event` (protocol.md §2), one after the
-//! other, in their order.
-//!
-//! Nothing is made of its answers: what it has not taken it is told with its next input, from the log. Each has its
-//! fact's id as its name, so a repeat is known.
+//! Sends an HTTP agent the results of its actions and its subscribed facts while it answers: `POST {endpoint}/event`
+//! (protocol.md §2), one at a time, in order, each with its fact's id as idempotency key. The agent's answers are
+//! ignored: a notification that the agent has not taken reaches it from the log, with its next input.
 use super::{Agent, Agents, bearer};
 use crate::agent::attempt::Line;
 use crate::agent::deliver::deliver;
@@ -14,8 +12,8 @@ use turnway_core::limits;
 use turnway_core::protocol::action::News;
 
 impl Agents {
-    /// Tells an attempt that runs what has become of what its agent has asked for. What it does not take is told to its
-    /// agent with the next turn.
+    /// Sends a notification to a running attempt. If the attempt does not take it, the agent gets it with the next
+    /// turn.
     pub(super) fn news(&self, news: News) {
         let Some(running) = self.0.running.get(&(news.run_id.clone(), news.attempt)) else { return };
         let agent = self.0.agents.get(&news.agent_id);
@@ -38,7 +36,7 @@ impl Agents {
     }
 }
 
-/// Tells of one after the other, until it is dropped with its attempt.
+/// Sends notifications one after the other, until the future is dropped at the end of the attempt.
 async fn tell(agent: Arc<HttpAgent>, line: Arc<Line>, auth: HeaderValue) {
     loop {
         let news = line.news().await;

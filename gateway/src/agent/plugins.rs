@@ -1,4 +1,5 @@
-//! The plugins of a node: which turns pass them, and what they leave of what its agents can.
+//! The plugins of a node: decides which turns pass through them, and restricts agent features that do not work behind
+//! plugins. Used by `agent` and `node`.
 use crate::agent::desk::Desk;
 use crate::agent::directory::AgentSpec;
 use serde_json::Value;
@@ -10,10 +11,10 @@ use turnway_core::protocol::agent::{Invoke, OnOwnerLoss};
 use turnway_core::protocol::input::Content;
 use turnway_pipeline::{Builtin, Envelope, Pipeline, Plugin};
 
-/// What plugins are told a message came by.
+/// Channel name that plugins see for every message.
 const CHANNEL: &str = "turnway";
 
-/// The plugins of a node, in the order of their registration; the built-in one is always there, before all of them.
+/// The plugins of a node, in the order of their registration; the builtin plugin always runs before all of them.
 #[derive(Clone, Default)]
 pub struct Plugins {
     plugins: Vec<Arc<dyn Plugin>>,
@@ -23,31 +24,31 @@ pub struct Plugins {
 // === impl Plugins ===
 
 impl Plugins {
-    /// With one more: it is asked before those that are there (TP-N14).
+    /// Adds a plugin, which runs before those added earlier (TP-N14).
     #[must_use]
     pub fn with(mut self, plugin: impl Plugin + 'static) -> Self {
         self.plugins.push(Arc::new(plugin));
         self
     }
 
-    /// With a workspace: its `AGENTS.md` is told every agent as `context.system_prompt` (TP-N11).
+    /// Sets the workspace, whose `AGENTS.md` is sent to every agent as `context.system_prompt` (TP-N11).
     #[must_use]
     pub fn at(mut self, workspace: impl Into<PathBuf>) -> Self {
         self.workspace = Some(workspace.into());
         self
     }
 
-    /// Whether a message passes the stages. Without anything registered only a command does (TP-N4): whatever else is
-    /// said goes straight to its agent, and costs what it did without a pipeline.
+    /// Returns whether a message passes through the pipeline. Without plugins and workspace only a command does
+    /// (TP-N4): every other message goes straight to its agent, at the cost of a node without a pipeline.
     pub(super) fn concern(&self, content: &Content) -> bool {
         !self.plugins.is_empty() || self.workspace.is_some() || is_command(content)
     }
 
-    /// What is left of what an agent can.
+    /// Restricts an agent's features to those that work behind the plugins.
     ///
-    /// Behind a plugin that changes text an agent's bytes are not those that clients were shown, so the rest of an answer
-    /// cannot be asked for: a turn whose owner is lost is asked again from its beginning. Behind any plugin an agent is
-    /// handed nothing while it answers: what is said then passes all stages as the next turn.
+    /// Behind a plugin that changes text, an agent's byte offsets are not those of the text that clients were shown, so
+    /// the agent cannot be asked for the rest of an answer: a turn whose owner is lost is retried from its beginning.
+    /// Behind any plugin an agent gets no steering input: the input passes through the pipeline as the next turn.
     pub(super) fn allow(&self, mut spec: AgentSpec) -> AgentSpec {
         let changes = self.plugins.iter().find(|plugin| !plugin.keeps_text());
         if let (Some(plugin), OnOwnerLoss::Resume) = (changes, spec.policy.on_owner_loss) {
@@ -63,7 +64,7 @@ impl Plugins {
         spec
     }
 
-    /// All of them, around one attempt.
+    /// Builds the pipeline of one attempt from all plugins.
     pub(super) fn pipeline(&self, desk: &Desk) -> Pipeline {
         let mut builtin = Builtin::new().asking(desk.clone()).leaving_system_prompt();
         if let Some(workspace) = &self.workspace {
@@ -81,7 +82,7 @@ impl fmt::Debug for Plugins {
     }
 }
 
-/// Whether what is said is said to the gateway (TP-N4).
+/// Returns whether a message is a command to the gateway (TP-N4).
 pub(super) fn is_command(content: &Content) -> bool {
     match content {
         Content::Text(text) => Builtin::is_command(text),
@@ -92,11 +93,11 @@ pub(super) fn is_command(content: &Content) -> bool {
     }
 }
 
-/// What plugins are given of what an agent is to answer. The session is the one that the switchboard has decided on:
-/// what plugins resolve is theirs alone.
+/// Builds the envelope that plugins get for an agent's input. The switchboard has decided the session already: a
+/// session that a plugin resolves has no effect outside the pipeline.
 pub(super) fn envelope(invoke: &Invoke) -> Envelope {
     let Invoke { key, run_id, attempt, agent_id, user, message, .. } = invoke;
-    // Sessions and runs of two tenants may have equal ids; plugins serve all tenants.
+    // Qualified ids: sessions and runs of two tenants may have equal ids, and a plugin serves all tenants.
     let tenant = Some(key.tenant.as_str()).filter(|_| !key.tenant.is_default()).map(str::to_owned);
     let session = QualifiedSession::from(key).to_string();
     let media = match &message.content {

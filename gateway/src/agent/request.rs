@@ -1,4 +1,5 @@
-//! What an HTTP agent is sent (protocol.md §2).
+//! The HTTP requests to an agent (protocol.md §2). Builds them only; sending is up to the caller. Called by `http`,
+//! `steer` and `news`.
 use crate::agent::http::HttpEndpoint;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri, header};
@@ -18,24 +19,25 @@ use turnway_core::protocol::input::Message;
 use turnway_core::protocol::steer::Steer;
 use turnway_core::protocol::trace::is_traceparent;
 
-/// A request with its whole body.
+/// A request with its complete body.
 pub(super) type Whole = Request<Full<Bytes>>;
 
-/// Why there is no request to send; neither can happen with ids that were parsed.
+/// A reason why a request could not be built; none can occur with ids that were parsed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoRequest {
-    /// A header or a URI that cannot be.
+    /// A header or a URI is invalid.
     #[error(transparent)]
     Http(#[from] http::Error),
-    /// A URI that cannot be.
+    /// A URI is invalid.
     #[error(transparent)]
     Uri(#[from] http::uri::InvalidUri),
-    /// A body that cannot be written.
+    /// The body cannot be serialised.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// What every request about an attempt names. Agents serve all tenants: the names are the qualified ones.
+/// The ids that every request about an attempt carries. They are qualified with the tenant, because an agent serves all
+/// tenants.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     tenant: TenantId,
@@ -90,13 +92,13 @@ struct EventBody<'a> {
 // === impl Names ===
 
 impl Names {
-    /// Returns the names of this attempt.
+    /// Returns the ids of this attempt.
     pub(super) fn new(key: &SessionKey, run_id: &RunId, attempt: u32, epoch: Epoch) -> Self {
         let (session, run) = (QualifiedSession::from(key), QualifiedRun::of(key, run_id));
         Self { tenant: key.tenant.clone(), session, run, attempt, epoch }
     }
 
-    /// Returns the names of the attempt that an order begins.
+    /// Returns the ids of the attempt that an order starts.
     pub(super) fn of(invoke: &Invoke) -> Self {
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
         Self::new(key, run_id, *attempt, *epoch)
@@ -130,7 +132,7 @@ impl Names {
     }
 }
 
-/// The request that starts an attempt, or asks for the rest of one.
+/// Builds the request that starts an attempt, or that asks for the rest of a run's events.
 pub(super) fn invoke(
     invoke: &Invoke,
     endpoint: &HttpEndpoint,
@@ -152,7 +154,7 @@ pub(super) fn invoke(
     names.post(&endpoint.invoke, trace, auth, &body)
 }
 
-/// The request that stops an attempt.
+/// Builds the request that stops an attempt.
 pub(super) fn cancel(
     names: &Names,
     endpoint: &HttpEndpoint,
@@ -163,7 +165,8 @@ pub(super) fn cancel(
     names.post(&endpoint.cancel, trace, auth, &body)
 }
 
-/// The request that hands an agent another input; it is told from its repeats by the turn it would open.
+/// Builds the request that passes another input to a running agent. Its idempotency key is the id of the turn that the
+/// input would open.
 pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
     let Steer { key, run_id, attempt, epoch, message_id, message, .. } = steer;
     let names = Names::new(key, run_id, *attempt, *epoch);
@@ -175,7 +178,7 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     if planted(Planted::SteerWithRunKey) {
         return Ok(request);
     }
-    // The run's own name would make every input of it the same.
+    // With the run's id as key, every input of the run would count as a repeat.
     let name = HeaderValue::try_from(QualifiedRun::of(key, &steer.turn_id).to_string())
         .map_err(http::Error::from)?;
     request.headers_mut().insert("idempotency-key", name);
@@ -183,7 +186,7 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
     Ok(request)
 }
 
-/// The request that tells an agent what has become of something that it asked for, or has happened that it wants to know.
+/// Builds the request that tells a running agent the result of an action, or a fact of a type it has subscribed to.
 pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
     let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
     let names = Names::new(key, run_id, *attempt, *epoch);
@@ -195,7 +198,7 @@ pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> R
     if planted(Planted::NewsWithRunKey) {
         return Ok(request);
     }
-    // The run's own name would make all of it the same.
+    // With the run's id as key, every notification of the run would count as a repeat.
     let id =
         HeaderValue::try_from(QualifiedAction::of(key, entry.id).to_string()).map_err(http::Error::from)?;
     request.headers_mut().insert("idempotency-key", id);
@@ -203,7 +206,7 @@ pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> R
     Ok(request)
 }
 
-/// What follows the last event that is recorded; without one, everything.
+/// Builds the request for the events after the last recorded one, or for all events if none is recorded.
 fn rest(
     names: &Names,
     resume: &Resume,
@@ -218,20 +221,20 @@ fn rest(
     Ok(request.body(Full::default())?)
 }
 
-/// The earlier messages, as they lie in the inbox.
+/// Returns the earlier messages, in the JSON in which the inbox stores them.
 fn messages(history: &History) -> serde_json::Result<&RawValue> {
     serde_json::from_str(history.reveal())
 }
 
-/// The trace that came along, or one that begins here where none did, or what came is none.
+/// Returns the given trace context, or a new one if there is none or it is invalid.
 pub(super) fn trace_of(given: Option<&str>) -> String {
     given.filter(|text| is_traceparent(text)).map_or_else(traceparent, str::to_owned)
 }
 
-/// A trace of its own, not sampled: nobody asked for one.
+/// Creates a trace context that is not sampled, because no client asked for tracing.
 fn traceparent() -> String {
     let mut ids = [1u8; 24];
-    // Without randomness the ids stay what they are: a trace is no secret and no key.
+    // Without randomness the ids keep their constant value: a trace id is neither a secret nor a key.
     let _ = getrandom::fill(&mut ids);
     let number = |bytes: &[u8]| bytes.iter().fold(0u128, |number, byte| (number << 8) | u128::from(*byte));
     let (trace, parent) = ids.split_at(16);

@@ -1,17 +1,18 @@
-//! `Retry-After` of an HTTP answer (RFC 9110 section 10.2.3): seconds, or a date.
+//! Parses `Retry-After` of an HTTP response (RFC 9110 section 10.2.3): seconds, or a date. Used by `client` and
+//! `keys::provider`.
 use http::{HeaderMap, HeaderName, header};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Millis;
 
-/// Returns how long an answer asks to wait. A date is compared with the answer's own `Date`, so that a clock that is wrong does
-/// not matter; without one, with `now`.
+/// Returns how long a response asks the client to wait, at most [`limits::AGENT_RETRY_AFTER_MAX`]. A date is compared
+/// with the response's own `Date`, so that a wrong local clock does not matter; without a `Date`, with `now`.
 pub(crate) fn retry_after(headers: &HeaderMap, now: Millis) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
-        // More digits than a number has: longer than anybody waits.
+        // More digits than the integer type holds.
         Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => Duration::MAX,
         Err(_) => {
             let until = httpdate::parse_http_date(text).ok()?;

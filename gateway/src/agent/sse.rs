@@ -1,4 +1,5 @@
-//! What an HTTP agent says, from bytes to words: SSE with a budget (hardening S-27, S-48).
+//! Parses an HTTP agent's SSE response into agent events, within the limits of `budget` (hardening S-27, S-48). Used by
+//! `http` and the fuzzers.
 use crate::agent::budget::{BodyFault, Budget};
 use futures_util::StreamExt;
 use http_body_util::BodyDataStream;
@@ -14,35 +15,36 @@ use turnway_core::protocol::agent::AgentFailure;
 
 pub use turnway_bindings::dialin::said::Said;
 
-/// What may follow the last event before the connection is given up instead of used again.
+/// Events accepted after the last one before the connection is dropped instead of reused.
 const REST_EVENTS_MAX: usize = 16;
-/// How long the end of the body is waited for after the last event, for the same reason.
+/// Time to wait for the end of the body after the last event, before the connection is dropped.
 const REST_WAIT: Duration = Duration::from_secs(1);
 
-/// The events of one answer.
+/// The agent events of one response.
 pub struct Events {
     stream: SseByteStream<Budget<BodyDataStream<Incoming>>>,
-    /// Bytes have come since the last event or sign of life.
+    /// Bytes have arrived since the last event or liveness report.
     has_come: Arc<AtomicBool>,
-    /// Whether each has a name of its own.
+    /// True if every event has an id.
     named: bool,
     joiner: Joiner,
-    /// The event behind the end of the text that was told before it.
+    /// The event after a piece of text, if the text was returned first.
     next: Option<Said>,
 }
 
 // === impl Events ===
 
 impl Events {
-    /// `named`: each must have a name, so that the rest can be asked for.
+    /// Reads the events of this body. `named` requires an id of every event, so that the agent can be asked for the
+    /// rest.
     pub fn new(body: Incoming, named: bool) -> Self {
         let budget = Budget::new(BodyDataStream::new(body));
         let (has_come, stream) = (budget.has_come(), SseByteStream::new(budget));
         Self { has_come, stream, named, joiner: Joiner::default(), next: None }
     }
 
-    /// Returns the next event, or that bytes have come which are no event, or none yet. A body that ends without a last
-    /// event is a failure too. Safe to drop and to ask again.
+    /// Returns the next event, or a liveness event if bytes arrived that complete no event. A body that ends without a
+    /// final event is a failure. Cancel-safe.
     pub async fn next(&mut self, run: &QualifiedRun) -> Said {
         if let Some(said) = self.next.take() {
             return said;
@@ -70,14 +72,14 @@ impl Events {
     }
 
     fn read(&mut self, event: &Sse, run: &QualifiedRun) -> (Option<Said>, Said) {
-        // Only `done` makes sense without data; the others miss a field then.
+        // Only `done` is valid without data; other events then fail for want of a field.
         let data = event.data.as_deref().unwrap_or("{}");
         let kind = event.event.as_deref().unwrap_or_default();
         self.joiner.read(kind, data, self.named.then_some(event.id.as_deref()), run)
     }
 
-    /// Reads to the end of the body, within reason: only a body read to its end gives its connection
-    /// back to the pool.
+    /// Reads to the end of the body, within limits: a connection returns to the pool only after its body was read to
+    /// the end.
     pub(super) async fn finish(mut self) {
         let rest = async {
             for _ in 0..REST_EVENTS_MAX {
@@ -87,7 +89,7 @@ impl Events {
                 }
             }
         };
-        // A body that goes on is dropped, and its connection with it.
+        // Dropping a body that does not end closes its connection.
         let _ = tokio::time::timeout(REST_WAIT, rest).await;
     }
 }

@@ -1,8 +1,6 @@
-//! One attempt through the turn pipeline: the stages before its agent, the agent as the model, and the stages behind it.
-//!
-//! The pipeline is a task of its own, so that state is saved whatever becomes of the attempt. How long all of it may take
-//! is the runtime's business, as of an agent without plugins: the wait for INPUT_ACK has the stages before the agent in
-//! it, that for the next sign of life those behind.
+//! Runs one attempt through the turn pipeline: the stages before the agent, the agent as the model, and the stages
+//! behind it. The pipeline is a task of its own, so that state is saved however the attempt ends. The session runtime
+//! times both sides: INPUT_ACK before the agent, the next liveness report behind.
 use crate::agent::Inner;
 use crate::agent::attempt::Attempt;
 use crate::agent::desk::{Asked, Desk};
@@ -14,7 +12,8 @@ use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, StopReason};
 use turnway_pipeline::{Failure, Inbound, Kind, Outcome, Trouble};
 
-/// Runs one attempt to its end. Dropping it closes the request and cancels the turn, whose state is saved all the same.
+/// Runs one attempt to its end. Dropping the future closes the request and cancels the turn; its plugin state is saved
+/// all the same.
 pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> End {
     let (desk, asked, tap) = Desk::open(attempt.voice().clone());
     let (line, cancel) = (attempt.line(), CancellationToken::new());
@@ -26,7 +25,7 @@ pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> E
     let asked = tokio::select! {
         biased;
         ended = &mut turn => {
-            // Somebody else has answered, or nobody is to. An agent that another owner asked still works on it.
+            // A plugin has answered, or stopped the turn. An agent that a previous owner asked still works on it.
             if attempt.invoke.resume.is_some() {
                 work.stop(attempt);
             }
@@ -53,13 +52,13 @@ pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> E
     let (end, rest) = match talked {
         Ok(end) => end,
         Err(ended) => {
-            // A stage has failed, or has enough of the answer: nobody hears the rest.
+            // A stage has failed, or has ended the turn early: nothing reads the rest of the answer.
             work.stop(attempt);
             return (last(ended, None), None);
         }
     };
     match (&end, &tap) {
-        // The agent has stopped, or is not waited for: now the turn is cancelled too.
+        // The agent has stopped, or is not waited for: the turn is cancelled as well.
         (AgentEvent::CancelAcked, _) => cancel.cancel(),
         (AgentEvent::Failed(failure), Some(tap)) => tap.trouble(code(failure)).await,
         (_, _) => {}
@@ -76,7 +75,7 @@ pub(super) async fn run(attempt: &mut Attempt, agents: &Inner, work: &Work) -> E
     (last(ended, Some(end)), rest)
 }
 
-/// The agent is asked what the plugins made of it.
+/// Replaces the input and the system prompt of the attempt by the pipeline's.
 fn ask(attempt: &mut Attempt, asked: Asked) {
     if let Some(content) = asked.content {
         attempt.invoke.message.content = content;
@@ -84,7 +83,7 @@ fn ask(attempt: &mut Attempt, asked: Asked) {
     attempt.invoke.system_prompt = asked.system_prompt.map(Box::new);
 }
 
-/// What observers of errors are told of an agent's.
+/// Returns the error code that the plugins' error hooks get for a failure of the agent.
 fn code(failure: &AgentFailure) -> &'static str {
     match failure {
         AgentFailure::Unavailable(_) | AgentFailure::Lost(_) => "agent_unavailable",
@@ -96,7 +95,7 @@ fn code(failure: &AgentFailure) -> &'static str {
     }
 }
 
-/// How the attempt ends: an agent that has failed has failed, whatever was made of it behind it.
+/// Returns how the attempt ends. A failure of the agent takes precedence over the outcome of the pipeline.
 fn last(ended: Result<Outcome, Failure>, said: Option<AgentEvent>) -> AgentEvent {
     let reported = |code: &str, message: String| {
         AgentEvent::Failed(AgentFailure::Reported { code: code.to_owned(), message: Private(message) })

@@ -1,8 +1,6 @@
-//! Inputs that are handed to an agent while it answers: `POST {endpoint}/steer` (protocol.md §2).
-//!
-//! What the agent answers there is its receipt; it may say more of it later, with a `steer_ack` in its stream. Each is
-//! said again where the connection was lost, for the agent knows a repeat by its name; without any answer nothing is
-//! reported, and the runtime knows how long it waits.
+//! Passes inputs to an HTTP agent while it answers: `POST {endpoint}/steer` (protocol.md §2). A `steer_ack` event may
+//! follow the response. A request is resent if the connection is lost (the agent knows a repeat by its idempotency
+//! key); without a response the session runtime times out.
 use crate::agent::deliver::deliver;
 use crate::agent::http::HttpAgent;
 use crate::agent::request;
@@ -14,16 +12,16 @@ use serde::Deserialize;
 use turnway_core::limits;
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
-/// A receipt is a word.
+/// Maximum bytes of the response body.
 const RECEIPT_BYTES_MAX: usize = 4 * 1024;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Deserialize)]
 struct Receipt {
     outcome: String,
 }
 
-/// Hands it over; none: nobody has answered in time.
+/// Sends the input. Returns `None` if the agent has not answered in time.
 pub(super) async fn hand_over(agent: &HttpAgent, steer: &Steer, auth: HeaderValue) -> Option<SteerOutcome> {
     let Ok(request) = request::steer(steer, &agent.endpoint, auth) else {
         return Some(SteerOutcome::Refused);
@@ -35,19 +33,19 @@ pub(super) async fn hand_over(agent: &HttpAgent, steer: &Steer, auth: HeaderValu
     tokio::time::timeout(limits::STEER_ACK, handed).await.ok().flatten()
 }
 
-/// Reads a receipt. Whoever answers in words that nobody knows has not taken the input: it becomes a turn of its own then, and
-/// is not lost.
+/// Reads the outcome from a response. An unknown outcome counts as refused: the input then becomes a turn of its own,
+/// and is not lost.
 async fn read(response: Response<Incoming>) -> Option<SteerOutcome> {
     let Some(silent) = silent(response.status()) else { return Some(SteerOutcome::Refused) };
     match Limited::new(response.into_body(), RECEIPT_BYTES_MAX).collect().await {
         Ok(body) => Some(outcome(silent, &body.to_bytes())),
         Err(error) if error.is::<LengthLimitError>() => Some(SteerOutcome::Refused),
-        // An answer that is cut off may have said anything.
+        // A truncated response may have said anything.
         Err(_) => None,
     }
 }
 
-/// Returns the receipt that a status is without a body; none: such a status is no receipt.
+/// Returns the outcome that a status stands for without a body, or `None` if the status is no success.
 fn silent(status: StatusCode) -> Option<SteerOutcome> {
     match status {
         StatusCode::OK | StatusCode::NO_CONTENT => Some(SteerOutcome::Accepted),
@@ -61,7 +59,7 @@ fn outcome(silent: SteerOutcome, body: &[u8]) -> SteerOutcome {
     if body.is_empty() {
         return silent;
     }
-    // serde would take a list for the fields in their order.
+    // serde would accept an array of the fields in order.
     let receipt = body.starts_with(b"{").then(|| serde_json::from_slice(body).ok()).flatten();
     let outcome = receipt.and_then(|receipt: Receipt| SteerOutcome::parse(&receipt.outcome));
     outcome.unwrap_or(SteerOutcome::Refused)

@@ -1,4 +1,5 @@
-//! Run tokens: what an agent proves with that it speaks for its own run, while the run lives.
+//! Run tokens: the credential with which an agent proves that it acts for its own run, valid while the run is active.
+//! Minted by `agent`, verified by `auth`.
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use dashmap::{DashMap, Entry};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use turnway_core::id::{RunId, SessionKey};
 use turnway_core::planted::{Planted, planted};
 
-/// What names a token in the table. It need not be secret: the proof is in [`SECRET_BYTES`].
+/// Length of the token's lookup part, which is not secret; [`SECRET_BYTES`] is the secret part.
 const NAME_BYTES: usize = 8;
 /// 256 random bits (protocol.md §2).
 const SECRET_BYTES: usize = 32;
@@ -16,8 +17,8 @@ const TOKEN_BYTES: usize = NAME_BYTES + SECRET_BYTES;
 
 type Name = [u8; NAME_BYTES];
 
-/// The tokens that are alive. Looked up by their name half, which is not secret, so that the time a
-/// lookup takes says nothing about the secret half, which is compared in constant time.
+/// The valid tokens. The lookup uses only the part that is not secret, so that its time reveals nothing about the
+/// secret part, which is compared in constant time.
 #[derive(Clone, Default)]
 pub struct Tokens(Arc<DashMap<Name, Live>>);
 
@@ -27,14 +28,14 @@ struct Live {
     run_id: RunId,
 }
 
-/// One token; dies when this is dropped. Never printable (S-38).
+/// One token; revoked when dropped. Must not be printable (S-38).
 pub struct RunToken {
     tokens: Tokens,
     name: Name,
     text: String,
 }
 
-/// The machine gave no randomness, so nobody can be given a token.
+/// The operating system gave no randomness, so no token can be minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no randomness")]
 pub struct NoRandomness;
@@ -42,13 +43,13 @@ pub struct NoRandomness;
 // === impl Tokens ===
 
 impl Tokens {
-    /// Makes a token that speaks for this run until it is dropped.
+    /// Mints a token that is valid for this run until the token is dropped.
     pub fn mint(&self, key: &SessionKey, run_id: &RunId) -> Result<RunToken, NoRandomness> {
         let mut bytes = [0u8; TOKEN_BYTES];
         loop {
             getrandom::fill(&mut bytes).map_err(|_| NoRandomness)?;
             let Some((name, secret)) = halves(&bytes) else { return Err(NoRandomness) };
-            // A name that is taken would hand this run's token to another run.
+            // Replacing a token of the same lookup part would give another run's token to this run.
             if let Entry::Vacant(place) = self.0.entry(name) {
                 place.insert(Live { secret, key: key.clone(), run_id: run_id.clone() });
                 let text = URL_SAFE_NO_PAD.encode(bytes);
@@ -57,7 +58,7 @@ impl Tokens {
         }
     }
 
-    /// Whose token this is, if it is anybody's.
+    /// Returns the run that a token belongs to, or `None` if the token is not valid.
     pub fn verify(&self, token: &str) -> Option<(SessionKey, RunId)> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
         let (name, secret) = halves(&bytes)?;
@@ -65,12 +66,12 @@ impl Tokens {
         is_same(&live.secret, &secret).then(|| (live.key.clone(), live.run_id.clone()))
     }
 
-    /// How many are alive.
+    /// Returns the number of valid tokens.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is.
+    /// Returns whether there is no valid token.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -85,7 +86,7 @@ impl fmt::Debug for Tokens {
 // === impl RunToken ===
 
 impl RunToken {
-    /// The token itself; whoever calls this must not log it.
+    /// Returns the token as text; the caller must not log it.
     pub fn reveal(&self) -> &str {
         &self.text
     }
@@ -110,7 +111,7 @@ fn halves(bytes: &[u8]) -> Option<(Name, [u8; SECRET_BYTES])> {
     Some((*name, secret.try_into().ok()?))
 }
 
-/// Looks at every byte whatever the first ones say; `black_box` keeps the compiler from leaving early.
+/// Compares every byte, in constant time; `black_box` keeps the compiler from returning early.
 fn is_same(left: &[u8; SECRET_BYTES], right: &[u8; SECRET_BYTES]) -> bool {
     let difference = left.iter().zip(right).fold(0u8, |all, (l, r)| black_box(all | (l ^ r)));
     black_box(difference) == 0

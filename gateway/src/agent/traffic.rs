@@ -1,5 +1,5 @@
-//! Traffic of one connection to an agent: what tells a request that met the close of a kept connection from one that an
-//! agent received. It counts bytes and decides nothing about sessions; only [`client`](super::client) uses it.
+//! Traffic counters of one connection to an agent: they tell a request that met the close of a pooled connection from
+//! one that the agent received. Only [`client`](super::client) uses them.
 use crate::clock::Clock;
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -16,34 +16,35 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
-/// Opens connections whose [`Traffic`] is counted.
+/// A connector that opens connections with [`Traffic`] counters.
 #[derive(Clone)]
 pub(super) struct Counting<C> {
     connector: C,
     clock: Clock,
 }
 
-/// A connection whose traffic is counted. In TLS the bytes inside count: an alert that closes is no answer.
+/// A connection that counts its traffic. Under TLS it counts the plain text: a closing TLS alert is no response.
 pub(super) struct CountedStream<T> {
     stream: TokioIo<T>,
     clock: Clock,
     traffic: Traffic,
 }
 
-/// The traffic of one connection. HTTP/1.1 without pipelining: a request is written, then its answer is read.
+/// The traffic counters of one connection. They assume HTTP/1.1 without pipelining: a request is written, then its
+/// response is read.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic(Arc<Counts>);
 
 #[derive(Debug)]
 struct Counts {
     opened: Mono,
-    /// Requests of which a byte was written, or tried.
+    /// Requests of which at least one byte was written, or tried to be.
     requests: AtomicU32,
-    /// The latest request has had a byte of an answer.
+    /// True if a byte of the response to the latest request has arrived.
     is_answered: AtomicBool,
-    /// All of it was written.
+    /// True if the latest request was written completely.
     is_written: AtomicBool,
-    /// When that was, in nanoseconds of the node's clock.
+    /// Time of the last byte written, in nanoseconds of the node's clock.
     written_at: AtomicU64,
 }
 
@@ -91,8 +92,9 @@ impl Traffic {
         }))
     }
 
-    /// Returns whether the latest request, made at `asked` and failed at `now`, met the close of a kept connection: it was not
-    /// written whole, or its connection ended within [`limits::AGENT_STALE`] of that without a byte of an answer.
+    /// Returns whether the latest request, sent at `asked` and failed at `now`, met the close of a pooled connection:
+    /// the request was not written completely, or the connection ended within [`limits::AGENT_STALE`] after it without
+    /// a byte of a response.
     pub(super) fn is_stale(&self, asked: Mono, now: Mono) -> bool {
         let requests = self.0.requests.load(Ordering::Relaxed);
         let is_kept = requests > 1 || self.0.opened < asked;
@@ -110,7 +112,7 @@ impl Traffic {
         }
     }
 
-    /// hyper flushes once all of a request is written.
+    /// Records the end of a request; hyper flushes once a request is completely written.
     fn written(&self, clock: &Clock) {
         if !self.0.is_written.load(Ordering::Relaxed) {
             let at = u64::try_from(clock.mono().0.as_nanos()).unwrap_or(u64::MAX);

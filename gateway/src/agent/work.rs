@@ -1,4 +1,4 @@
-//! What one attempt does: its agent is asked, through plugins where there are any, and its end is told.
+//! Runs one attempt at its agent, through the plugins if there are any, and reports its end. Called by `agent`.
 use crate::agent::attempt::{Attempt, Line};
 use crate::agent::dialin::{self, Desk};
 use crate::agent::directory::Builtin;
@@ -14,7 +14,7 @@ use turnway_core::id::Epoch;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
 use turnway_core::protocol::steer::SteerOutcome;
 
-/// One running attempt. Taking it out of the table kills its token and frees its place.
+/// A running attempt. Removing it from the table revokes its token and frees its slot.
 pub(super) struct Running {
     pub(super) epoch: Epoch,
     pub(super) line: Arc<Line>,
@@ -23,7 +23,7 @@ pub(super) struct Running {
     pub(super) _place: Option<OwnedSemaphorePermit>,
 }
 
-/// What one attempt has to work with.
+/// The agent of one attempt, with its credential.
 pub(super) enum Work {
     Http(Arc<HttpAgent>, HeaderValue),
     Builtin(Builtin),
@@ -33,10 +33,10 @@ pub(super) enum Work {
 // === impl Work ===
 
 impl Work {
-    /// Asks the agent, to the end of its answer.
+    /// Asks the agent, and reads its answer to the end.
     pub(super) async fn run(&self, attempt: &mut Attempt) -> End {
         match self {
-            // In a box: the task of an echo need not have the size of an HTTP client's, nor that of timers.
+            // Boxed: the task of an echo should not have the size of an HTTP client or of timers.
             Self::Http(agent, auth) => Box::pin(http::run(attempt, agent, auth.clone())).await,
             Self::Builtin(Builtin::Echo) => (echo::run(attempt).await, None),
             Self::Builtin(Builtin::Counter) => (Box::pin(counter::run(attempt)).await, None),
@@ -44,20 +44,20 @@ impl Work {
         }
     }
 
-    /// Nobody hears what it says any more: one that outlives the request is told so.
+    /// Tells an agent that outlives its request to stop, because nothing reads its answer any more.
     pub(super) fn stop(&self, attempt: &Attempt) {
         match self {
             Self::Http(agent, auth) if agent.takes_cancel => {
                 agent.stop(Names::of(&attempt.invoke), auth.clone());
             }
-            // One that has dialed in is told as soon as nobody listens.
+            // A dial-in agent is told to stop when its call is dropped.
             Self::Http(..) | Self::Builtin(_) | Self::DialIn(_) => {}
         }
     }
 }
 
-/// Leaves the table when the task ends, also when it panics. One that was dropped has left already, and
-/// its name may be another's by now.
+/// A guard that removes the attempt from the table when its task ends, even by a panic. An aborted attempt was removed
+/// already, and its key may belong to a newer attempt by now.
 struct Leave {
     agents: Arc<Inner>,
     name: Name,
@@ -70,12 +70,12 @@ impl Drop for Leave {
     }
 }
 
-/// Runs one attempt, and tells how it ended.
+/// Runs one attempt, and reports how it ended.
 pub(super) async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
     let line = attempt.line();
     let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
     let leave = Leave { agents: Arc::clone(&agents), name, line: Arc::clone(&line) };
-    // In a box: few attempts need the size of both.
+    // Boxed: few attempts need the size of both.
     let (end, rest) = if agents.plugins.concern(&attempt.invoke.message.content) {
         Box::pin(stages::run(&mut attempt, &agents, &work)).await
     } else {
@@ -83,16 +83,17 @@ pub(super) async fn run(agents: Arc<Inner>, mut attempt: Attempt, work: Work) {
     };
     attempt.ended();
     let is_acked = end == AgentEvent::CancelAcked;
-    // The same attempt may be ordered again as soon as it is known that its connection is lost.
+    // The same attempt may be ordered again as soon as the loss of its connection is reported, so it leaves the table
+    // first.
     let again = matches!(end, AgentEvent::Failed(AgentFailure::Lost(_)));
     let leave = (!again).then_some(leave);
     attempt.report(end).await;
     drop(leave);
-    // What it was handed and has not looked at, it has not taken.
+    // An input that the agent has not looked at counts as refused.
     while let Some(steer) = line.next_steer() {
         let _ = Box::pin(agents.reports.send(answered(steer, SteerOutcome::Refused))).await;
     }
-    // A cancel that came while the end was reported is acknowledged like one that comes from now on.
+    // A cancel that arrived while the end was reported is acknowledged like one that arrives later.
     if line.is_cancelled() && !is_acked {
         attempt.report(AgentEvent::CancelAcked).await;
     }

@@ -1,4 +1,5 @@
-//! Putting a node together. Whatever cannot be had is found out here, before the first client.
+//! Builds a node from its plan. A resource that is missing must be found here, before the first client connects. Called
+//! by `node`.
 mod callers;
 mod identity;
 mod office;
@@ -49,96 +50,91 @@ use turnway_bindings::switchboard::{self, Switchboard};
 use turnway_core::id::NodeId;
 use turnway_core::limits;
 
-/// Reports of agents on their way; an agent that waits here is not read.
+/// Maximum queued reports of agents; while the queue is full, agents are not read.
 const REPORTS_MAX: usize = limits::DRIVER_QUEUE_MAX;
 
-/// A node that is built and has not begun.
+/// A node that is built and not started.
 pub struct App {
     pub(super) plan: Plan,
     pub(super) node: NodeId,
-    /// What an answer promises.
+    /// The durability level of an acknowledgement.
     pub(super) promise: &'static str,
-    /// Its place among other nodes, where it shares a store with them.
+    /// Present if the node shares its store with other nodes.
     pub(super) fleet: Option<Arc<bus::redis::Redis>>,
     pub(super) life: Life,
     pub(super) links: Arc<Links>,
     pub(super) agents: Agents,
-    /// To agents at other nodes, and from those to agents of this one.
+    /// Attempts at agents of other nodes, and of other nodes at agents of this one.
     pub(super) lines: Lines,
     pub(super) driver: Driver,
     pub(super) public: (Listener, Arc<House>),
     pub(super) quic: Option<Served>,
-    /// Where operators are served already.
+    /// Address of the operators' listener, which serves already.
     pub(super) admin: SocketAddr,
-    /// Keeps the certificate up to date, where there is one.
+    /// Present if a certificate is configured.
     pub(super) keeper: Option<Keeper>,
-    /// Keeps up to date what credentials are held against.
+    /// Refreshes keys and tokens while the node runs.
     pub(super) upkeep: Upkeep,
     pub(super) tasks: TaskTracker,
     pub(super) timekeeper: Timekeeper,
-    /// Rung when the store can promise nothing more.
+    /// Notified when the store can no longer keep its promise.
     pub(super) fatal: Arc<Notify>,
-    /// The store, where it is in a file of this process, to be closed at the end.
+    /// Present if the store is a file of this process; closed at the end.
     pub(super) embedded: Option<Arc<Embedded>>,
 }
 
-/// Why a node cannot be.
+/// A reason why a node cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// A port cannot be had.
+    /// A TCP port cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which.
         address: SocketAddr,
-        /// Why.
         error: io::Error,
     },
-    /// A port of UDP cannot be had.
+    /// A UDP port cannot be bound.
     #[error("cannot listen on {address} (QUIC): {error}; --quic ADDR takes another one, --quic off none")]
     ListenQuic {
-        /// Which.
         address: SocketAddr,
-        /// Why.
         error: io::Error,
     },
-    /// The certificate that QUIC shows where no other is named cannot be made.
+    /// The self-made certificate for QUIC cannot be created.
     #[error("a certificate for QUIC: {0}")]
     Pair(#[from] NoPair),
-    /// The certificate was good a moment ago, and is not now.
+    /// The certificate was valid when the configuration was checked, and is not any more.
     #[error(transparent)]
     Tls(#[from] NoTls),
-    /// The secret of keys was there a moment ago, and is not now.
+    /// The pepper was readable when the configuration was checked, and is not any more.
     #[error(transparent)]
     Pepper(#[from] BadPepper),
-    /// The keys of an identity provider cannot be fetched, now or later.
+    /// The client for the identity provider's keys cannot be built.
     #[error(transparent)]
     Provider(#[from] NoProvider),
-    /// The store cannot be opened.
+    /// The embedded store cannot be opened.
     #[error("cannot open the store: {0}")]
     Store(#[from] OpenError),
-    /// The store that nodes share cannot be used.
+    /// The shared store cannot be used.
     #[error("cannot use {url}: {error}")]
     Redis {
-        /// Which, without its secrets.
+        /// Without its secrets.
         url: String,
-        /// Why.
         error: Box<redis::OpenError>,
     },
     /// The agents cannot be reached as configured.
     #[error(transparent)]
     Agents(#[from] BadAgent),
-    /// The operators' listener has no thread.
+    /// The thread of the operators' listener cannot be started.
     #[error("the operators' listener cannot be started: {0}")]
     Office(io::Error),
-    /// The system has no randomness to give, and ids and fences are made of it.
+    /// The system gave no randomness, which ids and fencing tokens need.
     #[error("no randomness: {0}")]
     Chance(getrandom::Error),
-    /// Two families of metrics have one name: a bug.
+    /// Two metric families have the same name: a bug.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
 }
 
-/// What every room of a node is given.
+/// The handles that every part of a node gets.
 struct Shared {
     node: NodeId,
     clock: Clock,
@@ -152,7 +148,7 @@ struct Shared {
 // === impl App ===
 
 impl App {
-    /// Builds a node with these plugins, whose tasks will run on this runtime.
+    /// Builds a node with these plugins. Its tasks will run on this runtime.
     pub fn build(plan: Plan, plugins: Plugins, runtime: &Handle) -> Result<Self, BuildError> {
         let public = listen(plan.config.http)?;
         let quic = plan.config.quic.map(quic::listen).transpose()?;
@@ -160,15 +156,15 @@ impl App {
         let registry = Registry::new();
         let files = callers::file_budget(plan.config.holding.attempts, plan.agents.len());
         let shared = Shared::new(&plan, files, &registry)?;
-        // Until the driver has its first one.
+        // Until the driver has its first lease.
         shared.life.report(Reason::LeaseMissing, true);
-        // Before the store, which may have to be waited for: who asks is told so.
+        // Before the store, whose opening may have to wait, so that `/readyz` can say so.
         let office = Office::open(admin, &shared, registry.clone(), &plan, &public)?;
         let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
         let counter = Counter::default();
         let sink = counter.before(answers.sink());
         let Opened { store, embedded, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
-        // After the store, which tells the time that certificates are held against.
+        // After the store, which gives the time that certificates are checked against.
         let keeper = |files| Keeper::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
         let keeper = plan.config.tls.clone().map(keeper).transpose()?;
         let shown = keeper.as_ref().map(Keeper::shown);
@@ -239,7 +235,7 @@ impl Shared {
         Agents::new(agents, default, plugins, reporter, places, lines, clock, Arc::clone(&self.metrics))
     }
 
-    /// Makes what every room is given.
+    /// Creates the handles that every part gets.
     fn new(plan: &Plan, files: callers::FileBudget, registry: &Registry) -> Result<Self, BuildError> {
         let (shares, by_quic) = (plan.config.holding.shares, plan.config.quic_connections);
         Ok(Self {
@@ -253,7 +249,7 @@ impl Shared {
         })
     }
 
-    /// A place among the nodes on one store; without any company none.
+    /// Opens the bus to the other nodes on the same store; `None` if the store is not shared.
     fn fleet(
         &self,
         plan: &Plan,
@@ -325,7 +321,7 @@ impl Shared {
         }
     }
 
-    /// Behind the public listener.
+    /// Builds the context of the public listener.
     fn house(
         &self,
         (plan, promise): (&Plan, Promise),
@@ -380,7 +376,7 @@ impl Shared {
         }
     }
 
-    /// Who is there, for operators.
+    /// Builds the operators' view of the nodes.
     fn roster(
         &self,
         plan: &Plan,
@@ -400,7 +396,7 @@ impl Shared {
         }
     }
 
-    /// What operators are shown.
+    /// Builds the operators' pages.
     fn pages(
         &self,
         registry: Registry,
@@ -414,7 +410,7 @@ impl Shared {
     }
 }
 
-/// Whether the store belongs to this process, so that whoever else held anything in it is gone.
+/// Returns whether the store belongs to this process alone, so that any other holder of a lease in it is gone.
 fn alone(config: &StoreConfig) -> bool {
     match config {
         StoreConfig::Memory | StoreConfig::Embedded { .. } => true,

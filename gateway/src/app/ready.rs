@@ -1,11 +1,11 @@
-//! What a node says once it serves: one line for programs, then some for people.
+//! The startup messages of a node: one line for programs, then some for people. Called by `app::run`.
 use crate::agent::directory::{AgentSpec, Builtin, Endpoint};
 use crate::cli::plan::Plan;
 use crate::cli::say;
 use std::net::SocketAddr;
 use turnway_core::id::NodeId;
 
-/// Where a node is reached, with real ports.
+/// The addresses of a node, with the ports actually bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
     pub(super) http: SocketAddr,
@@ -13,11 +13,11 @@ pub(super) struct Addresses {
     pub(super) admin: SocketAddr,
 }
 
-/// The first line on stdout; whoever started the node may wait for it.
+/// Prints the first line on stdout; the process that started the node may wait for it.
 pub(super) fn announce(plan: &Plan, durability: &str, node: NodeId, at: Addresses) {
     let Addresses { http, quic, admin } = at;
     let quic = quic.map_or_else(|| "off".to_owned(), |quic| quic.to_string());
-    // Nobody listening is no reason to leave.
+    // A closed stdout is no reason to exit.
     let _ = say(&format!("turnway ready http={http} quic={quic} admin={admin} node={node}\n"));
     if plan.config.demo {
         let _ = say(&demo(plan, at));
@@ -30,17 +30,17 @@ pub(super) fn announce(plan: &Plan, durability: &str, node: NodeId, at: Addresse
 
 fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
     let agents: Vec<&str> = plan.agents.iter().map(|spec| spec.id.as_str()).collect();
-    // As it was called: it need not be on the path.
+    // The program name as typed: it need not be on `PATH`.
     let scheme = if plan.config.tls.is_some() { "wss" } else { "ws" };
     let program = std::env::args().next().unwrap_or_else(|| "turnway".to_owned());
     let quic = quic.map(|quic| format!("QUIC       quic://{quic}\n  ")).unwrap_or_default();
-    // An operator's own agent may have the name of one of the demo; then that one is not there.
+    // An operator's own agent may have the name of a demo agent; then that demo agent does not exist.
     let counts =
         |spec: &&AgentSpec| spec.policy.joins && spec.endpoint == Endpoint::Builtin(Builtin::Counter);
     let counter = plan.agents.iter().find(counts);
     let count =
         counter.map(|spec| format!("\n{:18}@{} count to 20 every 500ms", "", spec.id)).unwrap_or_default();
-    // What a client needs besides the address.
+    // Settings that a client needs besides the address.
     let trust = if plan.config.tls.is_some() { "SSL_CERT_FILE=its-ca.pem " } else { "" };
     let key = if plan.config.auth.mode.takes_keys() { "TURNWAY_API_KEY=twk_… " } else { "" };
     format!(

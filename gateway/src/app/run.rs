@@ -1,4 +1,4 @@
-//! Serving, draining, leaving.
+//! Runs a node: starts its tasks, serves, drains, and shuts down. Called by `node`.
 use super::build::{App, Served, Upkeep};
 use super::ready::{self, Addresses};
 use crate::agent::dialin::Lines;
@@ -19,27 +19,28 @@ use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinHandle};
 use turnway_core::limits;
 
-/// What the switchboard may take beyond [`limits::DRAIN`] to record, hand over and give its lease back.
+/// Time for the switchboard beyond [`limits::DRAIN`], to record, hand over and release its lease.
 const HANDOVER: Duration = limits::DRAIN_RECORD.saturating_add(Duration::from_secs(1));
-/// What it may take to get a place among other nodes, and to read the keys. The store has just been seen to be there: a
-/// server that has gone away since is waited for like one that was away at the start.
+/// Time to join the other nodes, and to read the keys. The store was reachable a moment ago: a server that has become
+/// unreachable since is waited for as at the start.
 const JOIN: Duration = Duration::from_secs(60);
-/// How long a start waits for its first lease before it serves without one: longer than that takes at the
-/// longest round trip at which a lease can be held.
+/// Time that a start waits for its first lease before it serves without one: longer than a lease takes at the longest
+/// round trip at which a lease can be held.
 const FIRST_LEASE: Duration = Duration::from_secs(8);
-/// Between two tries to read the keys.
+/// Pause between two tries to read the keys.
 const AGAIN: Duration = Duration::from_millis(500);
-/// What it may take to leave it.
+/// Time to leave the other nodes.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What the store may take to finish what was asked and to close its file.
+/// Time for the store to finish pending operations and to close its file.
 const CLOSE: Duration = Duration::from_secs(5);
-/// What links may take to say goodbye: with all of the above, 20 s at the most.
+/// Time for links to close: with all of the above, 20 s at the most.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 // === impl App ===
 
 impl App {
-    /// Runs a node to its end, and closes its store: tasks that are not waited for may hold the store for longer.
+    /// Runs a node to its end, and closes its store explicitly: tasks that are not waited for may keep the store alive
+    /// for longer.
     pub async fn run(mut self) -> Exit {
         let (embedded, life) = (self.embedded.take(), self.life.clone());
         let exit = self.serve().await;
@@ -61,7 +62,7 @@ impl App {
         };
         supervise::need(&Handle::current(), "timekeeper", self.timekeeper.run());
         let mut hurried = tokio::spawn(supervise::needed("signals", obey(leave, self.life.clone())));
-        // Before its first lease: a node that holds one is spoken to.
+        // Before the first lease: other nodes send to a node that holds one.
         if let Some(fleet) = &self.fleet {
             tokio::select! {
                 () = fleet.joined() => {}
@@ -73,7 +74,7 @@ impl App {
                 _ = &mut hurried => return Exit::Failed,
             }
         }
-        // Nobody is let in before it is known who is.
+        // No client is accepted before the credentials are known.
         let Upkeep { keys, provider, logs_in } = self.upkeep;
         if let Some(keys) = keys {
             if !known(&keys).await {
@@ -91,7 +92,8 @@ impl App {
         tokio::spawn(accept("listener", listener, house));
         let quic = self.quic.map(quic);
         let admin = self.admin;
-        // With its first lease turns can begin. Without one it serves what needs none, and is not ready.
+        // Turns can start with the first lease. Without one the node serves requests that need no lease, and is not
+        // ready.
         tokio::select! {
             () = leased(&self.life) => {}
             _ = &mut hurried => return Exit::Failed,
@@ -124,14 +126,14 @@ impl App {
     }
 }
 
-/// Waits for the first lease, as long as one may take.
+/// Waits for the first lease, at most [`FIRST_LEASE`].
 async fn leased(life: &Life) {
     if tokio::time::timeout(FIRST_LEASE, life.without(Reason::LeaseMissing)).await.is_err() {
         tracing::warn!(reason = Reason::LeaseMissing.code(), "no lease yet; serving, and not ready");
     }
 }
 
-/// Until the node has to leave; how it ends.
+/// Waits until the node has to exit; returns the exit code.
 async fn until_leaving(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Life, fatal: &Notify) -> Exit {
     tokio::select! {
         exit = serve_and_drain(driver, lines, life) => exit,
@@ -150,7 +152,7 @@ async fn until_leaving(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Lif
     }
 }
 
-/// Until the switchboard has nothing left to do, or takes too long for it.
+/// Waits until the switchboard has drained, or the drain times out.
 async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Life) -> Exit {
     let ended = match serve(driver, life, life.reached(Phase::Draining)).await {
         Serving::Broken(ended) => return finished(ended),
@@ -164,7 +166,7 @@ async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &L
             None => driver.await,
         }
     };
-    // What other nodes have under way with agents of this one may end, like what it has under way itself.
+    // Attempts of other nodes at agents of this node get the same time to end as its own.
     let others = tokio::time::timeout(limits::DRAIN, lines.quiet());
     match tokio::join!(tokio::time::timeout(limits::DRAIN + HANDOVER, driver), others) {
         (Ok(ended), _) => finished(ended),
@@ -175,17 +177,17 @@ async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &L
     }
 }
 
-/// How serving ended.
+/// The outcome of serving.
 #[derive(Debug)]
 enum Serving {
     /// The node drains; the driver may have ended already.
     Draining(Option<Result<Ended, JoinError>>),
-    /// The driver ended though nobody asked it to.
+    /// The driver ended without a drain.
     Broken(Result<Ended, JoinError>),
 }
 
-/// Serves until the node drains. The driver looks at the phase itself: where it has nothing to drain it may have ended
-/// before whoever waits for the phase is told of it, and that is a drain all the same.
+/// Serves until the node drains. The driver watches the phase itself: with nothing to drain, the driver may end before
+/// this function sees the new phase, and that also counts as a drain.
 async fn serve(driver: &mut JoinHandle<Ended>, life: &Life, draining: impl Future<Output = ()>) -> Serving {
     tokio::select! {
         biased;
@@ -208,7 +210,7 @@ fn finished(ended: Result<Ended, JoinError>) -> Exit {
     }
 }
 
-/// The first request to leave drains; this returns with the second, which is obeyed at once.
+/// Starts the drain at the first request to leave. Returns at the second request, which ends the process at once.
 async fn obey(mut leave: Leave, life: Life) {
     leave.asked().await;
     life.advance(Phase::Draining);
@@ -216,7 +218,7 @@ async fn obey(mut leave: Leave, life: Life) {
     tracing::warn!("asked twice; leaving at once");
 }
 
-/// Whether the keys could be read in time.
+/// Returns whether the keys could be read in time.
 async fn known(keys: &Keys) -> bool {
     let read = async {
         while let Err(error) = keys.read().await {
@@ -227,8 +229,8 @@ async fn known(keys: &Keys) -> bool {
     tokio::time::timeout(JOIN, read).await.is_ok()
 }
 
-/// What `SIGHUP` is for: certificates, a provider's keys, and the password of Redis, which its connections read. Where
-/// there is nothing to read again, it is said.
+/// Handles `SIGHUP`: reloads certificates, a provider's keys, and the password of Redis, which the Redis connections
+/// read. Logs it if there is nothing to reload.
 async fn reread(
     keeper: Option<Keeper>,
     provider: Option<Provider>,
@@ -251,7 +253,8 @@ async fn reread(
     }
 }
 
-/// Accepts until the house closes; what panics on the way costs the connections that are being accepted.
+/// Accepts connections until the listener ends. After a panic it starts again; only connections that were being
+/// accepted are lost.
 async fn accept(name: &'static str, listener: Arc<Listener>, house: Arc<House>) {
     let serve = || async {
         if let Err(error) = listener.serve(Arc::clone(&house)).await {
@@ -262,10 +265,10 @@ async fn accept(name: &'static str, listener: Arc<Listener>, house: Arc<House>) 
     supervise::keep(name, serve).await;
 }
 
-/// Serves QUIC, and says where.
+/// Starts serving QUIC, and returns its address.
 fn quic((listener, house): Served) -> SocketAddr {
     let (address, tasks) = (listener.address(), house.tasks.clone());
-    // One of those that the process waits for: it has the last words of all of its links.
+    // Tracked by the tasks that the shutdown waits for, because this task writes the last packets of all its links.
     tasks.spawn(supervise::needed("QUIC", async move {
         if let Err(error) = listener.serve(house).await {
             tracing::error!(%error, "QUIC is not served");
@@ -279,7 +282,7 @@ mod tests {
     use super::*;
     use std::future::{pending, ready};
 
-    /// The moment between a phase's being set and its being told, which a driver without work fits into.
+    /// Covers the moment between the change of a phase and its notification, in which a driver without work may end.
     #[tokio::test]
     async fn driver_that_ends_before_the_drain_is_told_has_drained() {
         let life = Life::default();

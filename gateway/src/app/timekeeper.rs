@@ -1,5 +1,5 @@
-//! Looks at the system's clock for as long as the process runs, and tells operators and load balancers how far it is off.
-//! It decides nothing about the time itself: `clock` does.
+//! Monitors the system's clock, and tells operators and load balancers how far it is off. Must not decide about the
+//! time itself; `clock` does. Started by `app::run`.
 use crate::clock::{Clock, Skew};
 use crate::metrics::Metrics;
 use crate::phase::{Life, Reason};
@@ -8,30 +8,30 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use turnway_core::limits;
 
-/// Watches the clocks of a node.
+/// The monitor of a node's clock skew.
 pub(super) struct Timekeeper {
     pub(super) clock: Clock,
     pub(super) life: Life,
     pub(super) metrics: Arc<Metrics>,
-    /// The skew from which a node is not ready; none: it always is.
+    /// The skew from which a node is not ready; `None` never makes it unready.
     pub(super) skew_max: Option<Duration>,
 }
 
-/// How the system's clock compares with the node's time.
+/// The judgement on the system's clock, compared with the node's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     #[default]
     Fine,
-    /// Worth a warning.
+    /// Far enough off for a warning.
     Off,
-    /// Too far off to send this node work.
+    /// Too far off for the node to be ready.
     TooFar,
 }
 
 // === impl Timekeeper ===
 
 impl Timekeeper {
-    /// Keeps looking.
+    /// Checks the clock periodically. Never returns.
     pub(super) async fn run(self) {
         let mut looks = interval(limits::CLOCK_LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -49,8 +49,8 @@ impl Timekeeper {
         }
     }
 
-    /// Compares the lasting skew with the limits. A clock is better again only at half of a limit, so that one that is
-    /// just at it is told of once.
+    /// Compares the lasting skew with the limits. A clock counts as better only below half of a limit, so that a skew
+    /// close to a limit is reported once.
     fn judge(&self, skew: Skew, last: Verdict) -> Verdict {
         let off = Duration::from_millis(skew.lasting_ms.unsigned_abs());
         let is_over = |limit: Duration, level| off > if last >= level { limit / 2 } else { limit };

@@ -1,14 +1,15 @@
-//! A node that shares its store with nobody.
+//! The bus of a node that shares its store with no other node. Every other node counts as gone. Created by
+//! `app::build`.
 use crate::bus::{Bus, Heard, Mail, Mouth};
 use std::collections::BTreeSet;
 
-/// Has nobody to speak to: whoever is named is gone.
+/// A bus without other nodes: every receiver of a message is reported as gone.
 pub struct Alone {
     mouth: Mouth,
 }
 
 impl Alone {
-    /// A bus that ends here.
+    /// Creates the bus.
     pub fn new(mouth: Mouth) -> Self {
         Self { mouth }
     }
@@ -17,7 +18,7 @@ impl Alone {
 impl Bus for Alone {
     fn post(&self, mail: &mut Vec<Mail>) {
         for to in mail.drain(..).map(|(to, _)| to).collect::<BTreeSet<_>>() {
-            // Where there is no room for it, it is found out with the next words.
+            // If the queue is full, the next message to that node reports it.
             self.mouth.try_send(Heard::Unheard(to));
         }
     }

@@ -1,9 +1,6 @@
-//! Over Redis: each node subscribes to its own inbox channel and to that of everyone, and publishes to those of others.
-//!
-//! - [`outbox`], [`speak`]: what is to be said: gathered, put into frames, published.
-//! - [`inbox`], [`hear`]: what was published to this node: taken without waiting, read, handed on.
-//! - [`pulse`]: a heartbeat through one's own channel, for a subscription may be there and dead.
-//! - [`roll`]: who is there.
+//! The bus over Redis pub/sub: each node subscribes to its own inbox channel and to the channel of all nodes. Sends by
+//! [`outbox`] and [`speak`], receives by [`inbox`] and [`hear`]; [`pulse`] detects dead subscriptions by a heartbeat
+//! through the node's own channel, and [`roll`] keeps the list of nodes. Opened by `app::build`.
 mod hear;
 mod inbox;
 mod outbox;
@@ -34,10 +31,10 @@ use tokio::task::AbortHandle;
 use turnway_bindings::peer::trunk::EVERYONE;
 use turnway_core::id::NodeId;
 
-/// A publish without an answer for so long is given up: its words are lost, or were said.
+/// Timeout of a publish: after it the messages may have been lost, or sent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// One node's place on the bus. Ends when dropped.
+/// The connection of one node to the bus. Ends when dropped.
 pub struct Redis {
     node: NodeId,
     outbox: Arc<Outbox>,
@@ -49,29 +46,26 @@ pub struct Redis {
     tasks: Vec<AbortHandle>,
 }
 
-/// What a place on the bus is made with.
+/// The configuration of a node's connection to the bus.
 pub struct Place {
-    /// The server.
     pub url: RedisUrl,
-    /// Whose place it is.
     pub node: NodeId,
-    /// What it is called, for people.
+    /// A name for people.
     pub name: String,
-    /// Where it serves clients, for people.
+    /// The address at which the node serves clients, for people.
     pub address: String,
-    /// Where to what is heard goes.
+    /// Receives the events of the bus.
     pub mouth: Mouth,
-    /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// What times heartbeats.
+    /// Times the heartbeats.
     pub clock: Clock,
-    /// Whether it leaves, and why it is not ready.
+    /// Says whether the node drains; takes the reason if the bus is not heard.
     pub life: Life,
-    /// What its acknowledgements survive.
+    /// The durability of the node's acknowledgements.
     pub durability: Kept,
 }
 
-/// Where words to a node go.
+/// Returns the pub/sub channel of a node's inbox.
 pub fn channel(node: NodeId) -> String {
     format!("inbox:{{{node}}}")
 }
@@ -79,7 +73,7 @@ pub fn channel(node: NodeId) -> String {
 // === impl Redis ===
 
 impl Redis {
-    /// Takes a place; it is there once [`Self::joined`] returns.
+    /// Opens the connection; the bus is usable once [`Self::joined`] returns.
     pub fn open(place: Place, runtime: &Handle) -> Self {
         let Place { url, node, name, address, mouth, metrics, clock, life, durability } = place;
         let (outbox, pulse) = (Arc::new(Outbox::default()), Arc::new(Pulse::new(clock.clone())));
@@ -127,37 +121,37 @@ impl Redis {
         Self { node, outbox, pulse, hears, says, entered, metrics, tasks }
     }
 
-    /// Waits until this node hears, and others can know of it: before that it would be spoken to in vain,
-    /// and taken for dead.
+    /// Waits until this node is subscribed and listed. Before that, other nodes would send to it in vain and take it
+    /// for dead.
     pub async fn joined(&self) {
         self.hears.ready().await;
-        // Whoever enters lives as long as this.
+        // The task that sends this lives as long as `self`.
         let _ = self.entered.clone().wait_for(|entered| *entered).await;
     }
 
-    /// What Redis said when it did not let this node listen or speak.
+    /// Returns the error with which Redis refused to let this node subscribe or publish.
     pub fn refusal(&self) -> Option<String> {
         let (code, detail) = self.hears.refusal().or_else(|| self.says.refusal())?;
         Some(format!("{code} {detail}"))
     }
 
-    /// Who is there, or was until a while ago.
+    /// Returns the nodes that are there, or were until a while ago.
     pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Seen>, Missed> {
         roll::seen(&self.says).await
     }
 
-    /// How long what this node says takes to itself, in microseconds; where it does not hear itself any
-    /// more, since when.
+    /// Returns how long a message takes from this node to itself, in microseconds; if the heartbeat is overdue, the
+    /// time since the last one.
     pub fn lag(&self) -> Option<u64> {
         self.pulse.lag().map(roll::micros)
     }
 
-    /// Waits until everything posted so far was published, or could not be.
+    /// Waits until everything posted so far was published, or has failed.
     pub async fn said(&self) {
         self.outbox.empty().await;
     }
 
-    /// Says what is still to be said, and takes its name from the roll.
+    /// Publishes the remaining messages, and removes this node from the list of nodes.
     pub async fn leave(&self) {
         self.said().await;
         self.tasks.iter().for_each(AbortHandle::abort);

@@ -1,4 +1,4 @@
-//! `turnway agents`: who answers at a gateway.
+//! `turnway agents`: lists the agents of a gateway. The chat uses the same list.
 use super::gateway::Gateway;
 use super::http::{Ask, PATIENCE, Server};
 use super::table::{Column, Table};
@@ -8,10 +8,10 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Whose agents.
+/// Arguments of `turnway agents`.
 #[derive(Clone, Debug, Args)]
 pub struct AgentsArgs {
-    /// Where, and as whom.
+    /// The gateway and the credentials.
     #[command(flatten)]
     pub gateway: Gateway,
 }
@@ -21,7 +21,7 @@ struct Agents {
     agents: Vec<Agent>,
 }
 
-/// What has a column.
+/// The fields of an agent that the table shows.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Agent {
     pub(super) agent_id: String,
@@ -35,7 +35,7 @@ pub(super) struct Agent {
     endpoint: Option<String>,
 }
 
-/// Prints them.
+/// Prints the agents, as a table or as the JSON answer of the gateway.
 pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
     let told = ask(&args.gateway).await?;
     if json {
@@ -63,7 +63,7 @@ pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
     Ok(Exit::Fine)
 }
 
-/// Asks a gateway which agents it has for this user.
+/// Fetches the agents that a gateway has for this user.
 pub(super) async fn list(gateway: &Gateway) -> Result<Vec<Agent>, Trouble> {
     read(ask(gateway).await?)
 }
@@ -82,7 +82,7 @@ fn read(told: Value) -> Result<Vec<Agent>, Trouble> {
 // === impl Agent ===
 
 impl Agent {
-    /// Whether it could be reached, in a word.
+    /// Returns `healthy` or `unreachable`.
     pub(super) fn health(&self) -> &'static str {
         if self.healthy { "healthy" } else { "unreachable" }
     }

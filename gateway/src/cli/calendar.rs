@@ -1,9 +1,9 @@
-//! Times as people read them.
+//! Formats times for people. Used by the commands that print tables, and by the replay.
 
-/// Unix milliseconds as a date and a time of day, UTC.
+/// Formats Unix milliseconds as an ISO 8601 date and time of day, UTC.
 pub(super) fn date(ms: u64) -> String {
     let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
-    // Howard Hinnant's days_to_civil, for dates after 1970: years that begin in March.
+    // Howard Hinnant's `days_to_civil`, for dates after 1970; years begin in March.
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -16,7 +16,7 @@ pub(super) fn date(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 
-/// How long ago that was; short enough for a column.
+/// Formats the time that has passed since `ms` in one unit, short enough for a table column.
 pub(super) fn ago(ms: u64, now: u64) -> String {
     let seconds = now.saturating_sub(ms) / 1000;
     match seconds {
@@ -38,7 +38,7 @@ mod tests {
             assert_eq!(ago(1_000_000, 1_000_000 + passed), expected);
         }
         assert_eq!(ago(0, 90 * 86_400_000), "90d ago");
-        // A machine whose clock is behind.
+        // The clock of this machine is behind.
         assert_eq!(ago(5_000, 0), "0s ago");
     }
 

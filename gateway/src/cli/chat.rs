@@ -1,4 +1,5 @@
-//! `turnway chat`: a conversation in a terminal, or by lines from a pipe.
+//! `turnway chat`: a conversation in a terminal, or with lines from a pipe. Connects client, screen and agent
+//! tasks.
 mod command;
 mod company;
 mod errands;
@@ -30,12 +31,12 @@ use turnway_client::{
 };
 use turnway_core::limits::CHAT_LINES_MAX;
 
-/// The past is shown before one can speak, but nobody waits for it longer than this.
+/// Maximum wait for the session's past to be shown before input is taken.
 const HISTORY_WAIT: Duration = Duration::from_secs(10);
 
 const NOTHING_TO_CANCEL: &str = "nothing to cancel";
 
-/// With whom to talk.
+/// Arguments of `turnway chat`.
 #[derive(Clone, Debug, Args)]
 pub struct ChatArgs {
     /// Go on with this session; without it a new one
@@ -44,12 +45,12 @@ pub struct ChatArgs {
     /// The agent that answers from the start on, as by `/switch`; without it the session's own
     #[arg(long, value_name = "ID")]
     pub agent: Option<String>,
-    /// Where, and as whom.
+    /// The gateway and the credentials.
     #[command(flatten)]
     pub gateway: Gateway,
 }
 
-/// Talks until the input ends, or somebody leaves.
+/// Runs a chat until the input ends or the user leaves.
 pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
     let client = Client::connect(args.gateway.options()).await.map_err(|error| refused(&error))?;
     let session = match &args.session {
@@ -57,7 +58,7 @@ pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
         None => client.new_session(),
     };
     if args.session.is_some() {
-        // Every type, so that the last fact of the past is seen to be the last.
+        // Subscribes to every type, so that the last fact of the past is recognised.
         let wish = Subscribe::from(Start::Beginning).with_types([">"]);
         session.subscribe(wish).await.map_err(|error| refused(&error))?;
     }
@@ -68,30 +69,30 @@ pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
     Chat::new(session, &args).talk(client).await
 }
 
-/// What came of asking which agents there are, or why that is not known.
+/// The list of agents, or the reason why there is none.
 type Listed = Result<Vec<Agent>, String>;
 
-/// One conversation.
+/// The state of one chat.
 struct Chat {
     session: Session,
     gateway: Gateway,
-    /// The agent that is to answer from the start on, until that has begun.
+    /// The agent to begin with, until that task has been started.
     first_agent: Option<String>,
     errands: Errands,
     lists: mpsc::Sender<Listed>,
-    /// A person sees what they type; a pipe's lines are shown, and wait for the answer before.
+    /// Stdin is a terminal. A pipe's lines are printed, and each waits for the answer to the one before.
     person: bool,
     screen: Screen,
-    /// Own inputs that have not ended, with their runs once those are known.
+    /// Message ids of own inputs that have not ended, with their runs once known.
     open: BTreeMap<String, Option<String>>,
-    /// Who answers in which run.
+    /// Agents by run id.
     agents: BTreeMap<String, String>,
-    /// Lines that wait: for an errand, and those of a pipe for the answer before.
+    /// Lines that wait: for a task, or, from a pipe, for the answer to the line before.
     backlog: VecDeque<String>,
-    /// The past is being shown; until when at most.
+    /// Deadline for showing the past; `None` once the past has been shown.
     history: Option<Instant>,
     cancel_wanted: bool,
-    /// The handover that an agent has asked for.
+    /// Id of the handover that waits for the user's decision.
     handover: Option<String>,
     input_over: bool,
     closing: bool,
@@ -99,7 +100,7 @@ struct Chat {
     exit: Exit,
 }
 
-/// Whether there is more to say.
+/// Whether the chat continues.
 #[derive(PartialEq, Eq)]
 enum Next {
     Go,
@@ -108,7 +109,7 @@ enum Next {
 
 impl Chat {
     fn new(session: Session, args: &ChatArgs) -> Self {
-        // Replaced by the one that is listened to.
+        // Placeholder; `talk` replaces it by the sender of the channel that is read.
         let (lists, _) = mpsc::channel(1);
         Self {
             session,
@@ -133,7 +134,7 @@ impl Chat {
 
     async fn talk(mut self, mut client: Client) -> Result<Exit, Trouble> {
         let unheard = |error: std::io::Error| Trouble::Unavailable(error.to_string());
-        // One ear for all of it: between two of them a Ctrl-C would go unheard.
+        // One signal handler for the whole run: a Ctrl-C between two handlers would be lost.
         let mut interrupts = signal(SignalKind::interrupt()).map_err(unheard)?;
         let mut terminations = signal(SignalKind::terminate()).map_err(unheard)?;
         let mut lines = self.screen.read();
@@ -147,7 +148,8 @@ impl Chat {
             if self.person && self.open.is_empty() && self.is_ready() {
                 self.screen.prompt();
             }
-            // A person may press Ctrl-C at any time; a pipe is read no faster than it is needed.
+            // A terminal is always read, because Ctrl-C may come at any time; a pipe is read no faster than
+            // needed.
             let may_read = self.person || self.history.is_none();
             let room = !self.input_over && may_read && self.backlog.len() < CHAT_LINES_MAX;
             let patience = self.history;
@@ -190,15 +192,15 @@ impl Chat {
         self.screen.ended().map(|()| self.exit)
     }
 
-    // --- what is typed ---
+    // --- input ---
 
-    /// Whether the next line may be taken.
+    /// Returns whether the next line may be taken.
     fn is_ready(&self) -> bool {
         let may_speak = self.history.is_none() && !self.closing;
         may_speak && self.errands.is_ready() && (self.person || self.open.is_empty())
     }
 
-    /// Takes the lines that wait, once what is before them is done.
+    /// Executes waiting lines, as long as nothing before them is open.
     async fn step(&mut self) -> Next {
         while self.is_ready() {
             let next = if let Some(agent) = self.first_agent.take() {
@@ -236,7 +238,7 @@ impl Chat {
         if self.person {
             self.screen.entered(&line);
         }
-        // What is about the answer that runs does not wait for its end.
+        // A command that concerns the open run does not wait for the run's end.
         if Command::parse(&line).is_urgent() {
             return self.obey(&line).await;
         }
@@ -295,7 +297,7 @@ impl Chat {
         self.check(asked)
     }
 
-    /// Ctrl-C: takes back a question, stops an answer, or leaves.
+    /// Handles Ctrl-C: withdraws a question, cancels an answer, or leaves.
     async fn interrupt(&mut self, stops: &mut u32) -> Next {
         if self.errands.drop_question() {
             return self.perform().await;
@@ -304,20 +306,20 @@ impl Chat {
         if *stops > 1 || self.open.is_empty() { Next::Leave } else { self.cancel().await }
     }
 
-    /// Stops what this chat has asked for: by name, so that nothing else is hit.
+    /// Cancels this chat's own runs by id, so that no other run is affected.
     async fn cancel(&mut self) -> Next {
         if self.errands.drop_question() {
             return self.perform().await;
         }
         let runs: Vec<String> = self.open.values().flatten().cloned().collect();
-        // What has no name yet is stopped as soon as it has one.
+        // A run whose id is not known yet is cancelled as soon as the id arrives.
         self.cancel_wanted = runs.len() < self.open.len() || self.errands.is_saying();
         for run in &runs {
             let asked = self.session.cancel(Some(run)).await;
             self.check(asked);
         }
         if self.open.is_empty() && self.backlog.is_empty() && !self.cancel_wanted {
-            // Nothing of ours is open: whatever is in flight, then.
+            // This chat has no open run, so it cancels any run that is open in the session.
             let asked = self.session.cancel(None).await;
             self.check(asked);
         }
@@ -331,7 +333,7 @@ impl Chat {
         Next::Go
     }
 
-    /// Does what errands want done.
+    /// Performs the steps of the agent tasks.
     async fn perform(&mut self) -> Next {
         while let Some(step) = self.errands.poll() {
             let asked = match step {
@@ -339,7 +341,7 @@ impl Chat {
                 Step::Change(change) => self.session.change_members(change).await,
                 Step::List => {
                     let (gateway, lists) = (self.gateway.clone(), self.lists.clone());
-                    // A chat that has left meanwhile does not listen.
+                    // Sending fails only if the chat has ended.
                     tokio::spawn(async move { lists.send(list(&gateway).await).await });
                     Ok(())
                 }
@@ -369,12 +371,12 @@ impl Chat {
         Next::Go
     }
 
-    /// Something that a pipe has asked for was not done.
+    /// Sets the exit code to failed if a pipe's request was not performed.
     fn failed(&mut self) {
         self.exit = if self.person { self.exit } else { Exit::Failed };
     }
 
-    // --- what is heard ---
+    // --- events ---
 
     #[allow(clippy::wildcard_enum_match_arm, reason = "newer clients tell of more")]
     async fn hear(&mut self, event: Event) -> Next {
@@ -425,7 +427,7 @@ impl Chat {
             Event::Disconnected { reason, .. } => self.lost(&reason),
             Event::Note(note) => {
                 self.handed(&note);
-                // Of the past only the end counts, which is known already.
+                // Facts of the past are skipped: their result is already in the snapshot.
                 if self.history.is_none() {
                     self.errands.note(&note);
                     if note.name == "NO_ACTIVE_SPEAKING" {
@@ -439,7 +441,7 @@ impl Chat {
         self.perform().await
     }
 
-    /// An agent asks that another one answer, and what comes of it.
+    /// Prints a handover that an agent has requested, or its outcome.
     fn handed(&mut self, note: &Note) {
         let word = |key: &str| note.body.get(key).and_then(Value::as_str).unwrap_or_default();
         match note.name.as_str() {
@@ -511,7 +513,7 @@ impl Chat {
     }
 }
 
-/// Asks which agents there are: by HTTP, where the gateway is reached by it.
+/// Fetches the list of agents by HTTP, if the gateway's address allows that.
 async fn list(gateway: &Gateway) -> Listed {
     if gateway.url.starts_with("quic:") {
         return Err("the list of all agents is asked for by HTTP, and this chat is by QUIC".to_owned());

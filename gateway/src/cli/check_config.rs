@@ -1,10 +1,10 @@
-//! `turnway check-config`: what a node would say before it starts.
+//! `turnway check-config`: checks a node's configuration without starting the node. Called by `main`.
 use super::serve::ServeArgs;
 use super::{Exit, Trouble, complain, plan, say, say_json};
 use crate::config::Mistake;
 use serde::Serialize;
 
-/// All of it, as JSON.
+/// The JSON form of the result.
 #[derive(Serialize)]
 struct Verdict<'a> {
     ok: bool,
@@ -12,7 +12,7 @@ struct Verdict<'a> {
     warnings: &'a [Mistake],
 }
 
-/// Prints `ok`, or all mistakes: they are what was asked for, so as JSON they go to stdout.
+/// Prints `ok`, or every mistake. The mistakes are the requested result, so as JSON they go to stdout.
 pub fn run(args: &ServeArgs, json: bool) -> Result<Exit, Trouble> {
     let (mistakes, warnings) = match plan::read(args, std::env::vars_os()) {
         Ok(plan) => (Vec::new(), plan.warnings),

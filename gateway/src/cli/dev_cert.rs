@@ -1,4 +1,4 @@
-//! `turnway dev-cert`: a certificate to try TLS with.
+//! `turnway dev-cert`: writes a self-signed certificate for trying TLS on this machine. Called by `main`.
 use super::{Exit, Trouble, say, say_json};
 use crate::clock::Clock;
 use crate::tls::development::{self, NoPair};
@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Where to.
+/// Arguments of `turnway dev-cert`.
 #[derive(Clone, Debug, Args)]
 pub struct DevCertArgs {
     /// A directory for `cert.pem` and `key.pem`; made if it is not there
@@ -18,7 +18,7 @@ pub struct DevCertArgs {
     pub days: u16,
 }
 
-/// Writes a pair, and says what to do with it.
+/// Writes a certificate and its key, and prints how to use both.
 pub fn run(args: &DevCertArgs, json: bool) -> Result<Exit, Trouble> {
     let written = development::write(&args.dir, Clock::start().now().store, args.days);
     let written = written.map_err(|error| match error {
@@ -43,7 +43,7 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<Exit, Trouble> {
     Ok(Exit::Fine)
 }
 
-/// What a web page can do with the hash (`serverCertificateHashes` of WebTransport).
+/// Returns a hint on using the certificate's hash in a web page (`serverCertificateHashes` of WebTransport).
 fn by_hash(days: u16) -> &'static str {
     if days <= development::DAYS_BY_HASH {
         "A page may name it to connect by WebTransport: docs/protocol.md, 1.9.\n"

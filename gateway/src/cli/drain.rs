@@ -1,4 +1,4 @@
-//! `turnway drain`: asks a node to take on nothing more, and waits until its process has left.
+//! `turnway drain`: asks a node to stop accepting work, and optionally waits until its process has ended.
 use super::http::{Ask, PATIENCE, Server};
 use super::probe::{ADMIN, reasons};
 use super::{Exit, Trouble, say, say_json};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks.
+/// Interval between two polls of `/readyz`.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// For an answer to a look: a node that leaves may be busy.
+/// Timeout of one poll; a draining node may be slow to answer.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which node.
+/// Arguments of `turnway drain`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 it drains, or with --wait has left; 1 it had not left in time, and still drains; 69 \
@@ -31,7 +31,7 @@ pub struct DrainArgs {
     pub timeout: u64,
 }
 
-/// Asks, and waits.
+/// Requests the drain, and waits for its end if asked to.
 pub async fn run(args: DrainArgs, json: bool) -> Result<Exit, Trouble> {
     let server = Server::parse(&args.admin)?;
     let (method, path, who) = (Method::POST, "/drain", None);
@@ -44,7 +44,7 @@ pub async fn run(args: DrainArgs, json: bool) -> Result<Exit, Trouble> {
         let remaining = match server.look("/readyz", LOOK_PATIENCE).await {
             Ok((_, body)) => match remaining(&body) {
                 Some(remaining) => remaining,
-                // A process goes on draining to its end: this is the next one in its place.
+                // A process that drains does so until it ends, so this answer comes from its replacement.
                 None => return told(json, "left", None, Exit::Fine),
             },
             Err(Trouble::Unavailable(_)) => return told(json, "left", None, Exit::Fine),
@@ -57,7 +57,7 @@ pub async fn run(args: DrainArgs, json: bool) -> Result<Exit, Trouble> {
     }
 }
 
-/// The sessions that a draining node still holds; `None` where it does not drain.
+/// Returns the number of sessions that a draining node still holds, or `None` if the node does not drain.
 fn remaining(body: &[u8]) -> Option<u64> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let is_draining = reasons(&answer).any(|reason| reason == "draining");

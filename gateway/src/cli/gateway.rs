@@ -1,13 +1,13 @@
-//! Where the client commands find a gateway, and as whom they ask.
+//! Arguments that tell the client commands which gateway to use and with which credentials.
 use super::Trouble;
 use clap::Args;
 use std::fmt;
 use turnway_client::{ClientError, Options};
 
-/// Where a node listens by default.
+/// Default address of a node's public listener.
 pub(super) const URL: &str = "ws://127.0.0.1:8080";
 
-/// Where, and as whom.
+/// The gateway and the credentials of a client command.
 #[derive(Clone, Args)]
 pub struct Gateway {
     /// The gateway
@@ -22,7 +22,7 @@ pub struct Gateway {
 }
 
 impl fmt::Debug for Gateway {
-    /// Without the key.
+    /// Leaves out the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gateway").field("url", &self.url).field("user", &self.user).finish_non_exhaustive()
     }
@@ -31,7 +31,7 @@ impl fmt::Debug for Gateway {
 // === impl Gateway ===
 
 impl Gateway {
-    /// How to connect by WebSocket.
+    /// Returns the options of a WebSocket connection.
     pub(super) fn options(&self) -> Options {
         let mut options = Options::new(&self.url);
         options.user_id.clone_from(&self.user);
@@ -41,7 +41,8 @@ impl Gateway {
     }
 }
 
-/// Why there is no connection.
+/// Converts an error of connecting: a wrong address or name is a usage error, everything else is
+/// unavailability.
 pub(super) fn refused(error: &ClientError) -> Trouble {
     let usage = matches!(error, ClientError::BadUrl { .. } | ClientError::BadName { .. });
     if usage { Trouble::Usage(error.to_string()) } else { Trouble::Unavailable(error.to_string()) }

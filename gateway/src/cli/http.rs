@@ -1,4 +1,4 @@
-//! What the client commands ask by HTTP: one request, one JSON answer.
+//! HTTP client of the commands: one request per connection, one JSON answer.
 use super::Trouble;
 use super::gateway::Gateway;
 use bytes::Bytes;
@@ -16,36 +16,35 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// From the first packet to an open connection.
+/// Timeout for establishing a connection, from the first packet on.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For an answer that is not long in coming.
+/// Timeout for an answer that the node can give at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// An answer: lists come in pages, far smaller than this.
+/// Maximum size of an answer; lists come in pages that are far smaller.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A server that is asked.
+/// The address of a gateway or of a node's operators' listener.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     authority: String,
-    /// Whether in TLS.
     tls: bool,
-    /// Before every path.
+    /// Path prefix of every request, without a trailing slash.
     base: String,
 }
 
-/// One request.
+/// One request to a [`Server`].
 pub(super) struct Ask<'a> {
     pub(super) method: Method,
-    /// With its query.
+    /// Path with its query.
     pub(super) path: &'a str,
-    /// As whom; none: whoever may.
+    /// Credentials; without them the request is anonymous.
     pub(super) who: Option<&'a Gateway>,
     pub(super) body: Option<Value>,
-    /// How long its answer may take.
+    /// Timeout of the whole exchange.
     pub(super) patience: Duration,
 }
 
-/// What HTTP is spoken over.
+/// A byte stream that carries HTTP: TCP, with or without TLS.
 trait Stream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
@@ -53,8 +52,8 @@ impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
 // === impl Server ===
 
 impl Server {
-    /// `http://host:port`, or `https://host:port` in TLS; `ws://` and `wss://` mean the same, and so does the
-    /// address of the WebSocket itself.
+    /// Parses `http://host:port`, or `https://host:port` for TLS. `ws://` and `wss://` are equivalent, and a
+    /// path that ends with the WebSocket's own `/v1/connect` loses that part.
     pub(super) fn parse(url: &str) -> Result<Self, Trouble> {
         let bad = |why: &str| Trouble::Usage(format!("{url}: {why}"));
         let uri: Uri = url.parse().map_err(|_| bad("this is no URL"))?;
@@ -69,14 +68,14 @@ impl Server {
         Ok(Self { authority, tls, base })
     }
 
-    /// Asks, and waits for the answer's JSON.
+    /// Sends a request and returns the JSON of its answer.
     pub(super) async fn ask(&self, ask: Ask<'_>) -> Result<Value, Trouble> {
         let patience = ask.patience;
         let asked = timeout(patience, self.exchange(ask)).await;
         asked.map_err(|_| self.unavailable(format!("no answer within {} s", patience.as_secs())))?
     }
 
-    /// Asks for a page as it is: its status, and its body.
+    /// Fetches a page and returns its status and body unchanged.
     pub(super) async fn look(&self, path: &str, patience: Duration) -> Result<(StatusCode, Bytes), Trouble> {
         let ask = Ask { method: Method::GET, path, who: None, body: None, patience };
         let asked = timeout(patience, self.send(ask)).await;
@@ -103,7 +102,7 @@ impl Server {
             Err(_) => return Err(self.unavailable("no connection in time")),
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
-        // Ends with the one exchange it is for, and says the same as its sender if that goes wrong.
+        // The task ends with this one exchange; the sender reports the same failure.
         tokio::spawn(async { drop(connection.await) });
         let response = sender.send_request(self.request(ask)?).await.map_err(lost)?;
         let status = response.status();

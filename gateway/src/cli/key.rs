@@ -1,4 +1,4 @@
-//! `turnway key …`: API keys, by way of a node's operators' listener.
+//! `turnway key …`: creates, lists, migrates and revokes API keys through a node's operators' listener.
 use super::calendar::date;
 use super::http::{Ask, PATIENCE, Server};
 use super::table::{Column, Table};
@@ -10,14 +10,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Where a node serves its operators by default.
+/// Default address of a node's operators' listener.
 const ADMIN: &str = "http://127.0.0.1:8081";
-/// As many as a node seals at one request.
+/// Number of keys that a node seals in one request.
 const MIGRATE_AT_ONCE: usize = 100;
-/// A day is longer than any wait; keys last for days.
+/// A key's lifetime may be given in days, which `parse_wait` does not accept.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What to do with keys.
+/// Subcommands of `turnway key`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeyCommand {
     /// Make a key; it is shown once, and cannot be shown again
@@ -30,7 +30,7 @@ pub enum KeyCommand {
     Revoke(RevokeArgs),
 }
 
-/// Which node is asked.
+/// Arguments that select the node to ask.
 #[derive(Clone, Debug, Args)]
 pub struct OfficeArgs {
     /// A node's address for operators; any node of a fleet will do
@@ -38,7 +38,7 @@ pub struct OfficeArgs {
     pub admin: String,
 }
 
-/// What it is to be.
+/// Arguments of `turnway key new`.
 #[derive(Clone, Debug, Args)]
 pub struct NewArgs {
     /// Whose sessions it opens
@@ -60,28 +60,28 @@ pub struct NewArgs {
     /// How long it is good, such as 12h or 90d; without it until it is taken back
     #[arg(long, value_name = "WAIT", value_parser = lasting)]
     pub lasts: Option<Duration>,
-    /// Which node is asked.
+    /// The node to ask.
     #[command(flatten)]
     pub office: OfficeArgs,
 }
 
-/// Which of them.
+/// Arguments of `turnway key migrate`.
 #[derive(Clone, Debug, Args)]
 pub struct MigrateArgs {
     /// Seal them: every row of the list grants what its maker meant it to grant
     #[arg(long)]
     pub yes: bool,
-    /// Which node is asked.
+    /// The node to ask.
     #[command(flatten)]
     pub office: OfficeArgs,
 }
 
-/// Which one.
+/// Arguments of `turnway key revoke`.
 #[derive(Clone, Debug, Args)]
 pub struct RevokeArgs {
     /// Its name: the part between the two underscores, as `turnway key list` shows it
     pub key_id: String,
-    /// Which node is asked.
+    /// The node to ask.
     #[command(flatten)]
     pub office: OfficeArgs,
 }
@@ -91,12 +91,12 @@ struct List {
     keys: Vec<Key>,
 }
 
-/// What has a column.
+/// The fields of a key that the table shows.
 #[derive(Deserialize)]
 struct Key {
     key_id: String,
     good: bool,
-    /// A node of an earlier release does not say.
+    /// A node of an earlier release does not send this field; its keys count as sealed.
     #[serde(default = "yes")]
     sealed: bool,
     tenant: String,
@@ -110,7 +110,7 @@ struct Key {
     revoked_ts: Option<u64>,
 }
 
-/// Does it.
+/// Runs the subcommand.
 pub async fn run(command: KeyCommand, json: bool) -> Result<Exit, Trouble> {
     match command {
         KeyCommand::New(args) => make(args, json).await,
@@ -140,7 +140,7 @@ async fn make(args: NewArgs, json: bool) -> Result<Exit, Trouble> {
     }
     let key = made.get("key").and_then(Value::as_str);
     let key = key.ok_or_else(|| Trouble::Failed("an answer of another release".to_owned()))?;
-    // Alone on a line, for whoever reads it with a program.
+    // The key stands alone on its line, so that a program can read it.
     say(&format!("{key}\n"))?;
     Ok(Exit::Fine)
 }
@@ -193,7 +193,7 @@ fn yes() -> bool {
     true
 }
 
-/// Returns keys as a table.
+/// Returns the keys as a table.
 fn shown(keys: Vec<Key>) -> String {
     let mut table = Table::new(vec![
         Column::Left("KEY"),
@@ -229,7 +229,7 @@ fn shown(keys: Vec<Key>) -> String {
 }
 
 async fn revoke(args: &RevokeArgs, json: bool) -> Result<Exit, Trouble> {
-    // Whoever has the whole key at hand may name it by that; only its name leaves this process.
+    // The argument may also be a whole key; only the key's id leaves this process.
     let id = args.key_id.strip_prefix("twk_").and_then(|rest| rest.split('_').next()).unwrap_or(&args.key_id);
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(Trouble::Usage("expected a key's name, as `turnway key list` shows it".to_owned()));
@@ -243,7 +243,7 @@ async fn revoke(args: &RevokeArgs, json: bool) -> Result<Exit, Trouble> {
     Ok(Exit::Fine)
 }
 
-/// As waits are written, and in days.
+/// Parses a lifetime: a wait as elsewhere in the configuration, or a number of days.
 fn lasting(text: &str) -> Result<Duration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()).map(|days| DAY * days);
     let lasting = days.or_else(|| parse_wait(text)).filter(|lasting| lasting.as_secs() > 0);

@@ -1,4 +1,4 @@
-//! `turnway nodes`: which nodes there are, and what each has to do.
+//! `turnway nodes`: lists the nodes of a fleet and their load, as reported by any one of the nodes.
 use super::calendar::{ago, date};
 use super::http::{Ask, PATIENCE, Server};
 use super::table::{Column, Table, is_seen};
@@ -8,10 +8,10 @@ use clap::Args;
 use http::Method;
 use serde::Deserialize;
 
-/// Where a node serves its operators by default.
+/// Default address of a node's operators' listener.
 const ADMIN: &str = "http://127.0.0.1:8081";
 
-/// Whose nodes.
+/// Arguments of `turnway nodes`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Any node of a fleet knows all of them; one that has its store to itself is alone. PHASE is starting, \
@@ -32,7 +32,7 @@ struct Nodes {
     nodes: Vec<Node>,
 }
 
-/// What has a column.
+/// The fields of a node that the table shows.
 #[derive(Deserialize)]
 struct Node {
     node_id: String,
@@ -48,7 +48,7 @@ struct Node {
     load: Option<Load>,
 }
 
-/// Prints them.
+/// Prints the nodes, as a table or as the JSON answer of the node.
 pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
     let server = Server::parse(&args.admin)?;
     let (method, path, who) = (Method::GET, "/v1/nodes", None);
@@ -115,7 +115,7 @@ fn row(node: Node) -> [String; 14] {
     ]
 }
 
-/// Clocks that agree within a second leave the column empty.
+/// Formats the clock skew in seconds. A skew below one second leaves the column empty.
 fn skew(ms: i64) -> String {
     if ms.unsigned_abs() < 1000 { String::new() } else { format!("{:+}s", ms / 1000) }
 }

@@ -1,4 +1,4 @@
-//! From flags, environment and file to what a node is to be, or to everything that is wrong.
+//! Builds a node's configuration and agents from flags, environment and file, or returns every mistake.
 use super::serve::ServeArgs;
 use crate::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use crate::clock::Clock;
@@ -13,23 +13,22 @@ use std::path::{Path, PathBuf};
 use turnway_core::id::AgentId;
 use turnway_core::time::Millis;
 
-/// The file that is read where none is named.
+/// Configuration file that is read if none is named and the file exists.
 const FILE: &str = "turnway.toml";
 
-/// What a node is to be.
+/// The complete configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its configuration.
     pub config: Config,
-    /// Its agents, the strongest source first.
+    /// Agents, ordered by the precedence of their sources: flags, environment, file.
     pub agents: Vec<AgentSpec>,
-    /// Who answers where nobody is addressed; none: the first of them.
+    /// Agent for messages that address none; if `None`, the first of `agents`.
     pub default_agent: Option<AgentId>,
-    /// Remarks for the operator that do not stop the node.
+    /// Remarks for the operator; the node starts despite them.
     pub warnings: Vec<Mistake>,
 }
 
-/// Reads everything an operator has said.
+/// Reads flags, environment and file.
 pub fn read(args: &ServeArgs, env: impl Iterator<Item = (OsString, OsString)>) -> Result<Plan, Vec<Mistake>> {
     let mut mistakes = Vec::new();
     let file = file(args.config.as_deref()).unwrap_or_else(|mistake| {
@@ -38,7 +37,7 @@ pub fn read(args: &ServeArgs, env: impl Iterator<Item = (OsString, OsString)>) -
     });
     let mut texts = BTreeMap::new();
     for (name, value) in env {
-        // A name that is not text is not one of ours.
+        // All names of our variables are UTF-8, so any other name is not ours.
         let Ok(name) = name.into_string() else { continue };
         match value.into_string() {
             Ok(value) => drop(texts.insert(name, value)),
@@ -63,13 +62,13 @@ fn file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Mistake> {
     }
 }
 
-/// Turns text into a plan.
+/// Parses the sources into a plan.
 fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mistake>> {
     let Loaded { config, agents: texts, mistakes: found, warnings } = config::load(sources);
     mistakes.extend(found);
     let mut agents = agents(&by_strength(texts), &mut mistakes);
     if config.demo {
-        // Both are well-formed, or the agents' own tests fail.
+        // The built-in agents are well-formed; their own tests check that.
         let demo = AgentSpec::demo().unwrap_or_default().into_iter();
         let missing: Vec<_> = demo.filter(|demo| agents.iter().all(|spec| spec.id != demo.id)).collect();
         agents.extend(missing);
@@ -89,7 +88,7 @@ fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mis
     if mistakes.is_empty() { Ok(Plan { config, agents, default_agent, warnings }) } else { Err(mistakes) }
 }
 
-/// What is wrong with a certificate and its key.
+/// Checks a certificate and its key.
 fn bad_pair(files: &TlsFiles, now: Millis) -> Option<Mistake> {
     let bad = Pair::read(files, now).err()?;
     let (key, place) =
@@ -97,8 +96,8 @@ fn bad_pair(files: &TlsFiles, now: Millis) -> Option<Mistake> {
     Some(Mistake::of(key, place, bad.to_string()))
 }
 
-/// Returns the time, as far as it is known before the store is open: a node of a fleet learns it from the store, and
-/// looks then whether its certificate is still good.
+/// Returns the current time, as far as it is known before the store is open. A node of a fleet takes its time
+/// from the store, so it checks its certificate's validity once the store is open.
 fn known_time(store: &StoreConfig) -> Millis {
     match store {
         StoreConfig::Memory | StoreConfig::Embedded { .. } => Clock::start().now().store,
@@ -106,7 +105,7 @@ fn known_time(store: &StoreConfig) -> Millis {
     }
 }
 
-/// What is wrong with the secret of keys.
+/// Checks the secret for API keys.
 fn bad_pepper((path, place): &(PathBuf, Place)) -> Option<Mistake> {
     let bad = Pepper::read(path).err()?;
     Some(Mistake::of(Key::AuthPepper, place, bad.to_string()))
@@ -123,7 +122,7 @@ fn agents(texts: &[AgentText], mistakes: &mut Vec<Mistake>) -> Vec<AgentSpec> {
     agents.into_iter().map(|(spec, _)| spec).collect()
 }
 
-/// Flags first, then the environment, then the file; each in its own order.
+/// Sorts agents by precedence: flags, then environment, then file; stable within each.
 fn by_strength(mut texts: Vec<AgentText>) -> Vec<AgentText> {
     texts.sort_by_key(|text| match text.place() {
         Place::Flag(_) => 0,
@@ -133,7 +132,8 @@ fn by_strength(mut texts: Vec<AgentText>) -> Vec<AgentText> {
     texts
 }
 
-/// Adds an agent, unless a stronger source has one of this name; twice in one source is a mistake.
+/// Adds an agent, unless a source of higher precedence has one with this id. The same id twice in one source is
+/// a mistake.
 fn add<'a>(
     agents: &mut Vec<(AgentSpec, &'a Place)>,
     spec: AgentSpec,
@@ -185,7 +185,7 @@ mod tests {
         plan.agents.iter().map(|spec| spec.id.as_str()).collect()
     }
 
-    /// The table of settings is read by people, the store's options by whoever opens one.
+    /// The table documents the settings for people; the options are used by all code that opens a store.
     #[test]
     fn the_stores_own_defaults_stand_in_the_table() {
         let plan = plan("", &[]).expect("good");

@@ -1,4 +1,4 @@
-//! `turnway probe`: whether a node lives, or is ready, as an exit code for whoever runs containers.
+//! `turnway probe`: reports a node's liveness or readiness as an exit code, for container probes.
 use super::http::Server;
 use super::{Exit, Trouble, say, say_json};
 use clap::Args;
@@ -6,12 +6,12 @@ use http::StatusCode;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Where a node serves its operators by default.
+/// Default address of a node's operators' listener.
 pub(super) const ADMIN: &str = "http://127.0.0.1:8081";
-/// Container runtimes ask every few seconds, and take a probe that hangs for one that fails.
+/// Container runtimes probe every few seconds, and count a probe that hangs as failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which node, and what about it.
+/// Arguments of `turnway probe`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 it is so, 1 it answers that it is not, 69 nobody answers. For a container: HEALTHCHECK \
@@ -32,7 +32,7 @@ pub struct ProbeArgs {
     pub live: bool,
 }
 
-/// Asks.
+/// Probes the node and prints the result.
 pub async fn run(args: ProbeArgs, json: bool) -> Result<Exit, Trouble> {
     let server = Server::parse(args.url.as_deref().unwrap_or(&args.admin))?;
     let path = if args.live { "/livez" } else { "/readyz" };

@@ -1,4 +1,4 @@
-//! `turnway replay`: a session's log, fact by fact.
+//! `turnway replay`: prints a session's log, one fact a line. Called by `main`.
 mod line;
 
 use self::line::Line;
@@ -15,14 +15,14 @@ use tokio::time::timeout;
 use turnway_client::{Client, Cursor, Event, Failure, Place, Session, Start, Subscribe};
 use turnway_core::protocol::pattern::Pattern;
 
-/// A log that is not shown to its end within this of its last fact will not be.
+/// A log that shows no further fact for this long, and is not at its end, is given up.
 const QUIET_MAX: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "With --json, one object a line: each fact as a client is shown it (docs/protocol.md), but \
                      `done` also has the answer's whole `text`, and the `error` of a turn that failed. Where \
                      history is missing in between, a line of `type` \"reset\" says so.";
 
-/// What to replay.
+/// Arguments of `turnway replay`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER)]
 pub struct ReplayArgs {
@@ -37,36 +37,38 @@ pub struct ReplayArgs {
     /// Only facts of these types, such as user.message,run.*; `*` is one segment, `>` the rest
     #[arg(long, value_name = "PATTERN", value_delimiter = ',', value_parser = pattern)]
     pub types: Vec<Pattern>,
-    /// Where, and as whom.
+    /// The gateway and the credentials.
     #[command(flatten)]
     pub gateway: Gateway,
 }
 
-/// What came last of a connection.
+/// Whether the log has been shown to its end.
 #[derive(PartialEq, Eq)]
 enum Next {
     Go,
-    /// The log has been shown to where it ended.
+    /// The log has been shown up to its last fact.
     End,
 }
 
-/// A log that is being shown.
+/// A replay in progress.
 struct Replay<'a> {
     args: &'a ReplayArgs,
     json: bool,
     session: Session,
-    /// The last fact that came.
+    /// Sequence number of the last fact received.
     seen: u64,
-    /// A `done` whose text is told next.
+    /// A `done` fact that waits for its text, which follows as the next event.
     end: Option<(Place, Map<String, Value>)>,
-    /// Another subscription has been asked for: what comes before its answer is of the old one.
+    /// A new subscription has been requested: facts until its answer belong to the previous one and are
+    /// ignored.
     deaf: bool,
     away: bool,
 }
 
-/// Prints the log from its first fact to the one that was the last when the command began, or on.
+/// Prints the log from its first fact to the last one at the time of the call, or on without end with
+/// `--follow`.
 pub async fn run(args: ReplayArgs, json: bool) -> Result<Exit, Trouble> {
-    // One ear from the beginning: between two of them a Ctrl-C would go unheard.
+    // One signal handler for the whole run: a Ctrl-C between two handlers would be lost.
     let mut stop =
         signal(SignalKind::interrupt()).map_err(|error| Trouble::Unavailable(error.to_string()))?;
     let mut client =
@@ -91,7 +93,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     Pattern::parse(text).map_err(|bad| bad.to_string())
 }
 
-/// The next event: one that follows may be long in coming.
+/// Waits for the next event; only with `--follow` without a timeout.
 async fn next(client: &mut Client, follow: bool) -> Result<Event, Trouble> {
     let event = match follow {
         true => client.next_event().await,
@@ -105,13 +107,14 @@ async fn next(client: &mut Client, follow: bool) -> Result<Event, Trouble> {
 // === impl Replay ===
 
 impl Replay<'_> {
-    /// Asks for what comes after the last fact that came.
+    /// Subscribes to the facts after the last one received.
     async fn subscribe(&mut self) -> Result<(), Trouble> {
         let start = match self.seen {
             0 => Start::Beginning,
             seq => Start::After(Cursor { seq, epoch: None }),
         };
-        // Every type, so that the last fact is seen to be the last; what is not wanted is left out here.
+        // Subscribes to every type, so that the log's last fact is recognised; unwanted types are filtered
+        // here.
         let wish = Subscribe::from(start).with_types([">"]).with_facts();
         self.deaf = true;
         self.session.subscribe(wish).await.map_err(|error| gateway::refused(&error))
@@ -168,7 +171,7 @@ impl Replay<'_> {
         if self.json { say_json(&line.json()) } else { say(&format!("{}\n", line.text(width()))) }
     }
 
-    /// History is missing: goes on where it begins.
+    /// Handles missing history: continues at the first fact that the store still has.
     async fn reset(&mut self, reason: &str, end: u64) -> Result<(), Trouble> {
         let floor = if reason == "trimmed" { self.floor().await } else { None };
         let shown = self.seen > self.args.after.unwrap_or_default();
@@ -191,12 +194,12 @@ impl Replay<'_> {
         self.aside(&told);
         match floor {
             Some(_) => self.subscribe().await,
-            // The client goes on from the end by itself.
+            // The client continues from the end by itself.
             None => Ok(()),
         }
     }
 
-    /// Facts up to this are forgotten.
+    /// Fetches the sequence number up to which facts have been forgotten.
     async fn floor(&self) -> Option<u64> {
         let server = Server::parse(&self.args.gateway.url).ok()?;
         let path = format!("/v1/sessions/{}/events?after_seq={}&limit=1", self.args.session, self.seen);
@@ -213,7 +216,7 @@ impl Replay<'_> {
         Trouble::Refused { code: failure.code, message }
     }
 
-    /// About the showing, not part of it.
+    /// Prints a remark about the replay on stderr; a remark is not part of the log.
     fn aside(&self, text: &str) {
         if !self.json {
             complain(&format!("[{text}]\n"));

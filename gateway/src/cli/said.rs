@@ -1,17 +1,17 @@
-//! What is said in a conversation, as people read it; the same in a chat and in a replay.
+//! Formats messages and turn endings of a conversation as text. Shared by the chat and the replay.
 use turnway_client::{Done, Message};
 
-/// A message.
+/// Formats a message as `SENDER: TEXT`; the role stands in for a missing sender.
 pub(super) fn said(message: &Message) -> String {
     format!("{}: {}", message.sender.as_deref().unwrap_or(&message.role), message.text)
 }
 
-/// An agent's name before its answer.
+/// Returns the name that is printed before an answer: the agent's name, or `agent` if there is none.
 pub(super) fn answerer(agent: Option<&str>) -> &str {
     agent.filter(|agent| !agent.is_empty()).unwrap_or("agent")
 }
 
-/// How a turn ended, where it is not the usual way.
+/// Describes how a turn ended, or returns `None` if it completed with its whole text.
 pub(super) fn ending(done: &Done) -> Option<String> {
     let short = (!done.complete).then(|| format!("[{} of {} bytes]", done.text.len(), done.text_bytes));
     let how = match (done.status.as_str(), &done.error) {

@@ -1,16 +1,16 @@
-//! `turnway serve`: its flags, made from the table of settings. They stay text here, so that one place
-//! tells all mistakes at once.
+//! `turnway serve`: command-line flags derived from the table of settings. Values stay text here: the
+//! configuration loader parses them, so that all mistakes are reported in one place.
 use crate::config::key::{Fallback, Kind, Setting};
 use crate::config::{Flag, SETTINGS};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 use std::path::PathBuf;
 
-/// How to run a node.
+/// Arguments of `turnway serve` and `turnway check-config`.
 #[derive(Clone, Debug, Default)]
 pub struct ServeArgs {
-    /// The configuration file, where one is named.
+    /// Path of the configuration file, if one was named.
     pub config: Option<PathBuf>,
-    /// What the flags set, as it was written.
+    /// Flags with their values as typed.
     pub flags: Vec<(Flag, String)>,
 }
 
@@ -32,7 +32,7 @@ impl Args for ServeArgs {
             .value_name("ID=URL[,key=value…]")
             .action(ArgAction::Append)
             .help("An agent; may be repeated");
-        // Those of the table are collected even where they are given twice: that is told with the other
+        // Flags of the table are collected even if they are given twice; the loader reports that with the other
         // mistakes.
         let flags = SETTINGS.iter().filter_map(|setting| Some(flag(setting, setting.flag?)));
         command.arg(config).args(flags).arg(agent).after_help(AFTER)
@@ -60,7 +60,7 @@ impl FromArgMatches for ServeArgs {
     }
 }
 
-/// A setting as a flag.
+/// Builds the flag of a setting.
 fn flag(setting: &'static Setting, name: &'static str) -> Arg {
     let default = match setting.default {
         Fallback::Fixed(value) => value,
@@ -71,7 +71,7 @@ fn flag(setting: &'static Setting, name: &'static str) -> Arg {
     let arg = Arg::new(setting.name).long(name.trim_start_matches('-')).action(ArgAction::Append);
     let arg = arg.help(told(first)).long_help(told(setting.doc));
     match setting.kind {
-        // Alone it means yes.
+        // The flag without a value means `true`.
         Kind::Switch => {
             arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name(setting.form)
         }

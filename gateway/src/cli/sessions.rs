@@ -1,4 +1,4 @@
-//! `turnway sessions`: whose sessions there are, the last made first.
+//! `turnway sessions`: lists sessions, newest first. Called by `main`.
 use super::calendar::{ago, date};
 use super::gateway::Gateway;
 use super::http::{Ask, PATIENCE, Server};
@@ -10,10 +10,10 @@ use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a gateway gives at once.
+/// Largest page that a gateway returns.
 const PAGE: usize = 200;
 
-/// Which sessions.
+/// Arguments of `turnway sessions`.
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Times are relative on a terminal, and dates in UTC elsewhere. With --json, one object with \
@@ -23,19 +23,19 @@ pub struct SessionsArgs {
     /// At most so many, the last made first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub limit: u64,
-    /// Where, and as whom.
+    /// The gateway and the credentials.
     #[command(flatten)]
     pub gateway: Gateway,
 }
 
-/// As the gateway lists it; what is not known here is carried on.
+/// The list as the gateway returns it. Fields that this release does not know are kept for the JSON output.
 #[derive(Serialize)]
 struct Listed {
     sessions: Vec<Value>,
     next: Option<String>,
 }
 
-/// What has a column.
+/// The fields of a session that the table shows.
 #[derive(Deserialize)]
 struct Session {
     session_id: String,
@@ -46,7 +46,7 @@ struct Session {
     pending: u64,
 }
 
-/// Prints them.
+/// Prints the sessions, as a table or as JSON.
 pub async fn run(args: SessionsArgs, json: bool) -> Result<Exit, Trouble> {
     let listed = list(&args).await?;
     if json {
@@ -72,7 +72,7 @@ pub async fn run(args: SessionsArgs, json: bool) -> Result<Exit, Trouble> {
     Ok(Exit::Fine)
 }
 
-/// Page by page, until there are enough or no more.
+/// Fetches page after page, until the limit or the end of the list is reached.
 async fn list(args: &SessionsArgs) -> Result<Listed, Trouble> {
     let server = Server::parse(&args.gateway.url)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);

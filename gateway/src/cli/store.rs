@@ -1,4 +1,4 @@
-//! `turnway store …`: what an operator does with an embedded store's directory.
+//! `turnway store …`: checks, repairs, backs up and restores the directory of an embedded store.
 use super::http::{Ask, Server};
 use super::{Exit, Trouble, say, say_json};
 use crate::clock::Clock;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What to do with it.
+/// Subcommands of `turnway store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
     /// Read all of a store that is not in use, and tell what does not fit together; nothing is written unless told so
@@ -23,7 +23,7 @@ pub enum StoreCommand {
     Restore(RestoreArgs),
 }
 
-/// Which store.
+/// Arguments of `turnway store check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
     /// The store's directory
@@ -37,7 +37,7 @@ pub struct CheckArgs {
     pub salvage: Option<PathBuf>,
 }
 
-/// From where to where.
+/// Arguments of `turnway store backup`.
 #[derive(Clone, Debug, Args)]
 #[command(
     override_usage = "turnway store backup [OPTIONS] <DIR> <TO>\n       turnway store backup [OPTIONS] --admin <URL> <TO>"
@@ -53,7 +53,7 @@ pub struct BackupArgs {
     pub admin: Option<String>,
 }
 
-/// From where to where.
+/// Arguments of `turnway store restore`.
 #[derive(Clone, Debug, Args)]
 pub struct RestoreArgs {
     /// The backup's directory, which stays as it is
@@ -62,15 +62,15 @@ pub struct RestoreArgs {
     pub dir: PathBuf,
 }
 
-/// What to do about a node that has the store.
+/// Advice for a store that a running node has open.
 const STOP: &str = "stop the node first";
 const BACKED_UP: &str = "backed up, read again and whole";
-/// Nothing else is in this process.
+/// This process does nothing else, so the cache may be this large.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
-/// A copy takes as long as the disk does; a day is a slip of the disk.
+/// A backup takes as long as the disk needs; this limit of one day only bounds a request that hangs.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What was found, as JSON.
+/// The JSON form of the result.
 #[derive(Serialize)]
 struct Verdict<'a> {
     ok: bool,
@@ -79,16 +79,18 @@ struct Verdict<'a> {
     report: &'a Report,
 }
 
-/// Does it.
+/// Runs a subcommand on a directory, and converts a panic into an error.
 pub fn run(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
-    // What a damaged page makes the engine do is caught and told as damage, and that is enough said.
+    // A damaged page can make the engine panic. The panic is caught and reported as damage, so the default
+    // message is suppressed.
     std::panic::set_hook(Box::new(|_| {}));
     let done = catch_unwind(AssertUnwindSafe(|| obey(command, json)));
     drop(std::panic::take_hook());
     done.unwrap_or_else(|_| Err(Trouble::Bug("a panic while the store was read or copied".to_owned())))
 }
 
-/// The node that is to copy its store, and where to, if that is what is asked.
+/// Returns the address of the node that is to copy its store and the target directory, if the command is a
+/// backup with `--admin`.
 pub fn node(command: &StoreCommand) -> Option<(&str, &Path)> {
     match command {
         StoreCommand::Backup(BackupArgs { dirs, admin: Some(url) }) => match dirs.as_slice() {
@@ -145,12 +147,12 @@ fn copy(json: bool, from: &Path, to: &Path, done: &str, busy: &str) -> Result<Ex
 
 fn options() -> Options {
     let clock = Clock::start();
-    // There is no writer that could fail. All of the file is read, and more than once.
+    // No writer is running that could fail. The whole file is read more than once.
     let options = Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
     Options { cache_bytes: CACHE_BYTES, ..options }
 }
 
-/// What keeps a store from being looked at; `busy` is what to do about a node that has it.
+/// Converts an error of opening a store; `busy` is the advice for a store that a running node has open.
 fn trouble(error: &OpenError, busy: &str) -> Trouble {
     let told = error.to_string();
     match error {
@@ -166,12 +168,12 @@ fn trouble(error: &OpenError, busy: &str) -> Trouble {
     }
 }
 
-/// Shows a copy that was asked for although something would be left out: that is no failure.
+/// Prints the result of a repair or a salvage; damage gives a failed exit code, omitted sessions alone do not.
 fn show_saved(json: bool, dir: &Path, done: &str, report: &Report) -> Result<Exit, Trouble> {
     show(json, dir, done, report).map(|_| if report.damages == 0 { Exit::Fine } else { Exit::Failed })
 }
 
-/// Shows what was found or made. A copy without sessions that are in the original is one to look into.
+/// Prints the result of a check or a copy. A copy that lacks sessions of the original gives a failed exit code.
 fn show(json: bool, dir: &Path, whole: &str, report: &Report) -> Result<Exit, Trouble> {
     let ok = report.damages == 0 && report.left_out == 0;
     if json {

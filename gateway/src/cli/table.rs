@@ -1,40 +1,40 @@
-//! Lines that fit under each other.
+//! Prints aligned tables, and sanitises text for terminals. Used by the commands that list things.
 use std::io::IsTerminal;
 
-/// Rows under a header. Nothing is ever cut: names are for copying, and on a narrow terminal a long one
-/// wraps. In a file or a pipe it looks the same, so what reads it can rely on it.
+/// A table with a header. Cells are never cut, because names are meant to be copied; a long cell wraps on a
+/// narrow terminal. The output in a file or a pipe is the same, so programs can rely on it.
 pub(super) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
-/// One column.
+/// A column: its header and its alignment.
 #[derive(Clone, Copy)]
 pub(super) enum Column {
-    /// Text, from the left.
+    /// Left-aligned, for text.
     Left(&'static str),
-    /// Numbers, to the right.
+    /// Right-aligned, for numbers.
     Right(&'static str),
 }
 
-/// Whether a person looks at what is printed.
+/// Returns whether stdout is a terminal.
 pub(super) fn is_seen() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Columns of the terminal a person looks at; none where nobody does.
+/// Returns the terminal's width in columns, or `None` if stdout is not a terminal.
 pub(super) fn width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     is_seen().then_some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// What others say must not move a person's cursor or rename their window. In a file or a pipe it is
-/// left as it is.
+/// Sanitises text of other people for a terminal, so that it cannot move the cursor or rename the window. Text
+/// for a file or a pipe is left unchanged.
 pub(super) fn visible(text: &str) -> String {
     if is_seen() { harmless(text) } else { text.to_owned() }
 }
 
-/// Without what commands a terminal.
+/// Replaces control characters other than newline and tab, which could command a terminal.
 pub(super) fn harmless(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
 }
@@ -47,13 +47,13 @@ impl Table {
         Self { columns, rows: vec![header] }
     }
 
-    /// Adds a row; a cell has one line.
+    /// Appends a row. Control characters in cells are replaced, so that a cell has one line.
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let one_line = |cell: String| cell.replace(char::is_control, "\u{fffd}");
         self.rows.push(cells.into_iter().map(one_line).collect());
     }
 
-    /// All of it, a line each.
+    /// Renders the whole table, one line a row.
     pub(super) fn text(&self) -> String {
         let width = |n: usize| {
             self.rows.iter().filter_map(|row| Some(row.get(n)?.chars().count())).max().unwrap_or_default()

@@ -1,8 +1,6 @@
-//! `turnway tool-runner`: runs the programs that an operator has listed, for agents that ask (docs/tools.md).
-//!
-//! - [`allow`]: the list; [`journal`]: what was begun and what came of it; [`process`], [`remains`]: processes.
-//! - [`secret`]: keeps the key from the programs; [`users`]: as whom they run.
-//! - [`link`]: the connection to a gateway; [`shell`]: does what the machine says.
+//! `turnway tool-runner`: runs listed programs on behalf of agents (docs/tools.md). [`shell`] drives the
+//! executor with a [`journal`], a [`process`] task for each program and a [`link`] to each node; [`allow`]
+//! reads the list, [`secret`] isolates the key, [`users`] resolves `run_as`.
 mod allow;
 mod journal;
 mod link;
@@ -28,7 +26,7 @@ use turnway_bindings::toolbox::allowed::Allowed;
 use turnway_client::Options;
 use turnway_core::id::RunnerId;
 
-/// What may be run, and for whom.
+/// Arguments of `turnway tool-runner`.
 #[derive(Clone, Debug, Args)]
 pub struct ToolRunnerArgs {
     /// The programs that may be run: a TOML file (docs/tools.md)
@@ -57,18 +55,18 @@ pub struct ToolRunnerArgs {
     /// Only say whether the list is right, or everything that is wrong with it
     #[arg(long)]
     pub check: bool,
-    /// Where, and as whom.
+    /// The gateway and the credentials.
     #[command(flatten)]
     pub gateway: Gateway,
 }
 
-/// Takes the runner's key out of what its programs could read. Must come before there are threads; may execute the process
-/// anew.
+/// Removes the runner's key from everything that its programs could read. Must be called before any thread is
+/// started; may re-execute the process.
 pub fn prepare(args: ToolRunnerArgs) -> Result<ToolRunnerArgs, Trouble> {
     if args.check { Ok(args) } else { secret::take(args) }
 }
 
-/// Runs what is asked for until it is told to leave.
+/// Runs requested programs until the process is told to leave, or only checks the list.
 pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
     let Listed { allowed, mut run_as } = allow::read(&args.allow).map_err(Trouble::Mistakes)?;
     if args.check {
@@ -87,7 +85,7 @@ pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
     let others = args.also.iter().map(|url| Options { url: url.clone(), ..one.clone() });
     let options: Vec<Options> = std::iter::once(one.clone()).chain(others).collect();
     for options in &options {
-        // Said now, for what is wrong with an address is not going to pass.
+        // Checked before connecting: a wrong address does not become right by retrying.
         options.endpoint().map_err(|error| Trouble::Usage(error.to_string()))?;
     }
     fill_users(&allowed, &mut run_as, args.gateway.api_key.is_some());
@@ -96,8 +94,8 @@ pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
     shell::Shell::new(plan, allowed, journal, records)?.run().await
 }
 
-/// Decides as whom programs run of which the list does not say it, where the runner is root: as nobody where the runner has
-/// a key, which root could always get at; else as root, since then there is nothing to keep from them but the machine.
+/// Assigns a user to each program without `run_as`, where the runner is root: `nobody` if the runner has a key,
+/// because a root program could always read that key; otherwise root, because there is no key to protect.
 fn fill_users(allowed: &Allowed, run_as: &mut BTreeMap<String, RunAs>, has_key: bool) {
     if !users::is_root() {
         return;
@@ -121,7 +119,7 @@ fn wait(text: &str) -> Result<Duration, String> {
     if wait > MAX { Err("at most 1h".to_owned()) } else { Ok(wait) }
 }
 
-/// The machine's name, as far as it can be a runner's.
+/// Derives the runner id from the machine's host name, with characters that an id may not have replaced by `-`.
 fn machine() -> Result<RunnerId, Trouble> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };

@@ -1,50 +1,50 @@
-//! What keeps a command from its end: how it is told, and as which exit code.
+//! Errors of commands: how an error is printed, and the exit code that it leads to. Used by every command.
 use super::complain;
 use crate::config::Mistake;
 use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
 
-/// How the process ends.
+/// The result of a command, as an exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well.
+    /// Exit code 0.
     Fine,
-    /// It did not work out.
+    /// Exit code 1: the command did not succeed.
     Failed,
-    /// It was asked for wrongly: usage or configuration.
+    /// Exit code 64: wrong usage or configuration.
     Usage,
-    /// Something it depends on cannot be had.
+    /// Exit code 69: something that the command depends on is not available.
     Unavailable,
-    /// A bug of ours.
+    /// Exit code 70: a bug in this program.
     Bug,
 }
 
-/// Why a command did not come to its end.
+/// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It was asked for wrongly.
+    /// Wrong arguments.
     Usage(String),
-    /// The configuration is wrong.
+    /// A wrong configuration, with every mistake.
     Mistakes(Vec<Mistake>),
-    /// It did not work out.
+    /// The command did not succeed.
     Failed(String),
-    /// A gateway said no: one of the protocol's codes.
+    /// A refusal by the gateway, with one of the protocol's error codes.
     Refused {
-        /// Which.
+        /// Error code of the protocol (docs/protocol.md).
         code: String,
-        /// For a person.
+        /// Explanation for people.
         message: String,
     },
-    /// Something it depends on cannot be had.
+    /// Something that the command depends on is not available.
     Unavailable(String),
-    /// A bug of ours.
+    /// A bug in this program.
     Bug(String),
-    /// Whoever read the output has left, such as `head`: no trouble at all.
+    /// The reader of stdout has closed it, as `head` does. Not an error: the exit code is 0.
     Unread,
 }
 
-/// `{"error":{"code","message","mistakes"?}}`.
+/// The JSON form of an error: `{"error":{"code","message","mistakes"?}}`.
 #[derive(Serialize)]
 struct Told<'a> {
     error: Error<'a>,
@@ -75,7 +75,7 @@ impl From<Exit> for ExitCode {
 // === impl Trouble ===
 
 impl Trouble {
-    /// How the process ends.
+    /// Returns the exit code that this error leads to.
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) | Self::Mistakes(_) => Exit::Usage,
@@ -86,7 +86,7 @@ impl Trouble {
         }
     }
 
-    /// Prints it on stderr: lines for people, or one JSON object.
+    /// Prints the error on stderr: as lines for people, or as one JSON object.
     pub fn tell(&self, json: bool) {
         if let (Self::Mistakes(mistakes), false) = (self, json) {
             return mistakes.iter().for_each(|mistake| complain(&format!("turnway: {mistake}\n")));
@@ -100,11 +100,11 @@ impl Trouble {
         }
         let mistakes: &[Mistake] = if let Self::Mistakes(mistakes) = self { mistakes } else { &[] };
         let told = Told { error: Error { code, message, mistakes } };
-        // These shapes can always be written.
+        // These types always serialise.
         complain(&format!("{}\n", serde_json::to_string(&told).unwrap_or_default()));
     }
 
-    /// Its code, and what it says.
+    /// Returns the error's code and message.
     fn words(&self) -> (&str, &str) {
         match self {
             Self::Mistakes(_) => ("configuration", "the configuration is wrong"),
@@ -119,7 +119,7 @@ impl Trouble {
 }
 
 impl fmt::Display for Trouble {
-    /// Prints what it says, without its code.
+    /// Prints the message without the code.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.words().1)
     }

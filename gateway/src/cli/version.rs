@@ -1,4 +1,4 @@
-//! `turnway version`: which build this is.
+//! `turnway version`: prints the build's version and protocol. Called by `main`.
 use super::{Exit, Trouble, say, say_json};
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ struct Version {
     protocol: &'static str,
 }
 
-/// Prints it.
+/// Prints the version, as text or as JSON.
 pub fn run(json: bool) -> Result<Exit, Trouble> {
     let Version { name, version, protocol } =
         Version { name: "turnway", version: env!("CARGO_PKG_VERSION"), protocol: "turnway.v1" };

@@ -1,19 +1,19 @@
-//! What may be said of an agent besides its URL, in one table.
+//! The table of settings that an agent may have besides its URL.
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentSetting {
-    /// As it is written in `[agents.ID]` and after the URL of `--agent`.
+    /// Name in `[agents.ID]` and after the URL of `--agent`.
     pub name: &'static str,
-    /// The value's form, as a placeholder.
+    /// Placeholder for the value.
     pub form: &'static str,
-    /// What holds where nobody says anything.
+    /// Value if the setting is absent.
     pub default: &'static str,
-    /// What it is.
+    /// Description.
     pub doc: &'static str,
 }
 
-/// The table.
+/// The table of agent settings.
 pub const AGENT_SETTINGS: [AgentSetting; 12] = [
     AgentSetting {
         name: "on_owner_loss",
@@ -96,7 +96,7 @@ pub const AGENT_SETTINGS: [AgentSetting; 12] = [
     },
 ];
 
-/// Their names, in the table's order.
+/// Returns the names of all agent settings, in the table's order.
 pub fn agent_keys() -> impl Iterator<Item = &'static str> {
     AGENT_SETTINGS.iter().map(|setting| setting.name)
 }

@@ -1,7 +1,7 @@
-//! Waits and sizes as people write them.
+//! Parses durations and sizes with units, and formats sizes.
 use std::time::Duration;
 
-/// A wait: `250ms`, `30s`, `2m`, `1h`.
+/// Parses a duration: `250ms`, `30s`, `2m`, `1h`.
 pub fn parse_wait(text: &str) -> Option<Duration> {
     let (count, unit) = split(text)?;
     Some(match unit {
@@ -13,7 +13,7 @@ pub fn parse_wait(text: &str) -> Option<Duration> {
     })
 }
 
-/// A number of bytes: `512B`, `64KiB`, `8MiB`, `2GiB`.
+/// Parses a number of bytes: `512B`, `64KiB`, `8MiB`, `2GiB`.
 pub fn parse_size(text: &str) -> Option<u64> {
     let (count, unit) = split(text)?;
     let shift = match unit {
@@ -26,7 +26,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     count.checked_mul(1 << shift)
 }
 
-/// A number of bytes for people: the largest unit it reaches, with one decimal.
+/// Formats a number of bytes in the largest unit it reaches, with one decimal.
 pub fn show_size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let Some(last) = (1..=4u32).rev().find(|power| bytes >> (10 * power) > 0) else {

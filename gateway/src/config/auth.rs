@@ -1,57 +1,57 @@
-//! Who may come in, and what deciding that needs.
+//! Settings of authentication: credentials that clients may use, and the data needed to verify them.
 use super::Place;
 use std::path::PathBuf;
 
-/// Who may come in.
+/// Authentication of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
-    /// How clients say who they are.
+    /// Accepted kinds of credentials.
     pub mode: AuthMode,
-    /// The file of the secret that keys are hashed with, and where it was named.
+    /// File of the secret that keys are hashed with, and the place that names it.
     pub pepper: Option<(PathBuf, Place)>,
-    /// Whose tokens are good; where they are asked for.
+    /// Issuer of accepted tokens, if tokens are accepted.
     pub issuer: Option<Issuer>,
-    /// Whether an address from which bad credentials come is not heard for a while.
+    /// Whether an address that sends bad credentials is locked out for a while.
     pub lockout: bool,
 }
 
-/// How clients say who they are.
+/// The kinds of credentials that clients may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuthMode {
-    /// They need not: whoever reaches the listener is somebody.
+    /// None needed: everybody who reaches the listener is served.
     #[default]
     None,
-    /// By an API key.
+    /// An API key.
     Keys,
-    /// By a token of an identity provider.
+    /// A token of an identity provider.
     Jwt,
-    /// By either.
+    /// An API key or a token.
     KeysAndJwt,
 }
 
-/// Which tokens are good, and where the keys are that they are held against.
+/// An issuer of accepted tokens, and the source of its public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
-    /// `iss`, exactly.
+    /// Required value of `iss`, compared exactly.
     pub name: String,
-    /// One of `aud`, exactly.
+    /// Required value in `aud`, compared exactly.
     pub audience: String,
-    /// How they may be signed.
+    /// Accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
-    /// Its keys.
+    /// Source of the public keys.
     pub jwks: Jwks,
 }
 
-/// Where a provider's keys are.
+/// The source of a provider's public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Jwks {
-    /// There; `https://`, or `http://` on this machine.
+    /// A URL: `https://`, or `http://` on this machine.
     Url(String),
-    /// In a file, which somebody keeps up to date.
+    /// A file that somebody keeps up to date.
     File(PathBuf),
 }
 
-/// How a token may be signed: by whoever has a secret that nobody here has.
+/// A signature algorithm of tokens. All are asymmetric, so a verifier cannot sign tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     /// RSA with SHA-256.
@@ -65,7 +65,7 @@ pub enum Algorithm {
 // === impl AuthMode ===
 
 impl AuthMode {
-    /// Reads it.
+    /// Parses a mode.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "none" => Ok(Self::None),
@@ -76,7 +76,7 @@ impl AuthMode {
         }
     }
 
-    /// Whether keys open anything.
+    /// Returns whether API keys are accepted.
     pub fn takes_keys(self) -> bool {
         match self {
             Self::Keys | Self::KeysAndJwt => true,
@@ -84,7 +84,7 @@ impl AuthMode {
         }
     }
 
-    /// Whether tokens open anything.
+    /// Returns whether tokens are accepted.
     pub fn takes_tokens(self) -> bool {
         match self {
             Self::Jwt | Self::KeysAndJwt => true,
@@ -96,10 +96,10 @@ impl AuthMode {
 // === impl Algorithm ===
 
 impl Algorithm {
-    /// All of them.
+    /// Every algorithm.
     pub const ALL: [Self; 3] = [Self::Rs256, Self::Es256, Self::EdDsa];
 
-    /// As tokens and configurations write it.
+    /// Returns the name in tokens and configurations.
     pub fn word(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -108,12 +108,12 @@ impl Algorithm {
         }
     }
 
-    /// Reads it; exactly so.
+    /// Returns the algorithm with exactly this name.
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.word() == word)
     }
 
-    /// Reads several, with commas between them.
+    /// Parses names with commas between them.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         let all = text.split(',').map(|word| Self::named(word.trim())).collect::<Option<Vec<_>>>();
         all.ok_or_else(|| "expected some of RS256, ES256 and EdDSA".to_owned())
@@ -123,7 +123,7 @@ impl Algorithm {
 // === impl Jwks ===
 
 impl Jwks {
-    /// Reads a URL or a file's name.
+    /// Parses a URL or the name of a file.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return if text.is_empty() {

@@ -1,12 +1,13 @@
-//! The tables of settings as a file to start from and as a page to read.
+//! Renders the tables of settings as a complete configuration file and as the Markdown page
+//! docs/configuration.md.
 use super::agent::AGENT_SETTINGS;
 use super::key::{Fallback, Kind, SETTINGS, Setting};
 use std::fmt::Write;
 
-/// Columns of a comment in the file.
+/// Maximum width of a comment line in the file.
 const WIDTH: usize = 100;
 
-/// A complete file: every key with its default, commented. Read as it is, it changes nothing.
+/// Returns a complete file with every key at its default, commented. Loading that file unchanged has no effect.
 pub fn default_file() -> String {
     let mut text = String::from(
         "# Every key of Turnway's configuration with its default. `turnway config-doc` is the page about it;\n\
@@ -37,7 +38,7 @@ pub fn default_file() -> String {
     text
 }
 
-/// An agent, all of it off.
+/// Appends the keys of an agent, all commented out.
 fn agents(text: &mut String) {
     add(text, format_args!("\n\n"));
     comment(text, "Agents, a table each; --agent ID=URL[,key=value…] and TURNWAY_AGENTS_<ID> say the same.");
@@ -54,7 +55,7 @@ fn agents(text: &mut String) {
     }
 }
 
-/// The page about the configuration, as Markdown.
+/// Returns the page about the configuration, as Markdown.
 pub fn page() -> String {
     let mut text = String::from(INTRODUCTION);
     let mut section = None;
@@ -139,7 +140,7 @@ they may hold a secret.
 // === impl Setting ===
 
 impl Setting {
-    /// A value as the file writes it.
+    /// Formats a value as the file writes it.
     fn literal(&self, value: &str) -> String {
         match self.kind {
             Kind::Switch => value.to_owned(),
@@ -153,7 +154,7 @@ fn add(text: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(what);
 }
 
-/// As a comment, a line or more.
+/// Appends text as a comment, wrapped to [`WIDTH`].
 fn comment(text: &mut String, words: &str) {
     let mut line = String::from("#");
     for word in words.split_whitespace() {
@@ -171,7 +172,7 @@ fn code(text: &str) -> String {
     cell(&format!("`{text}`"))
 }
 
-/// A bar would end the cell.
+/// Escapes a bar, which would end the table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -204,7 +205,7 @@ mod tests {
             on.push_str(key.unwrap_or(line));
             on.push('\n');
         }
-        // Some are for a Redis only.
+        // Some keys are valid only with a Redis.
         let on = on.replace("embedded:./turnway-data", "rediss://h");
         let config = read(&on);
         assert_eq!(config.node_name, "edge-1");

@@ -1,4 +1,4 @@
-//! A configuration file: TOML, every setting and every mistake with its line and column.
+//! Parses a configuration file: TOML, with every setting and every mistake located by line and column.
 use super::agent::agent_keys;
 use super::key::{Key, Kind, SETTINGS};
 use super::mistake::{Mistake, Place};
@@ -9,15 +9,15 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The section of agents: a table for each.
+/// Section of the agents, with a table for each.
 const AGENTS: &str = "agents";
 
-/// Reads a file to its end, whatever is wrong with it.
+/// Parses a whole file into `raw`, whatever mistakes it has.
 pub(super) fn read(path: &Path, text: &str, raw: &mut Raw) {
     File { path, text, raw }.read();
 }
 
-/// A file that is being read.
+/// The state of parsing a file.
 struct File<'a> {
     path: &'a Path,
     text: &'a str,
@@ -109,7 +109,7 @@ impl File<'_> {
         self.raw.mistakes.push(Mistake { place, key: key.map(str::to_owned), what: what.to_owned() });
     }
 
-    /// Where a byte of the text lies, for a person.
+    /// Returns the line and column of a byte offset.
     fn place(&self, at: Range<usize>) -> Place {
         let before = self.text.get(..at.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
@@ -122,8 +122,8 @@ fn sections() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|setting| setting.split().0).filter(|section| !section.is_empty())
 }
 
-/// What may have been meant: a name written a little differently, the right name in another section, or
-/// a key of an agent.
+/// Returns a hint: a similar name, the same name in another section, or the note that a name is a key of an
+/// agent.
 fn meant(name: &str) -> String {
     let names = || SETTINGS.iter().map(|setting| setting.name);
     let last = name.rsplit('.').next().unwrap_or(name);
@@ -135,7 +135,7 @@ fn meant(name: &str) -> String {
     }
 }
 
-/// A single value as the words of a flag, and a list of strings as one word with `|` between them.
+/// Returns a single value as a flag would have it, and a list of strings joined with `|`.
 fn word(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
@@ -153,7 +153,7 @@ fn word(value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-/// What a value is, for a person.
+/// Returns the type of a value, for messages.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",

@@ -1,9 +1,9 @@
-//! Every setting there is, in one table: the parser, the environment, the flags, `default-config` and
-//! `config-doc` all read this one.
+//! Types of the table of settings, which the parser, the environment, the flags, `default-config` and
+//! `config-doc` all read. The rows are in `settings`.
 pub use super::settings::SETTINGS;
 use std::fmt;
 
-/// A setting's name.
+/// The key of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "`Setting::name` says it")]
 pub enum Key {
@@ -58,7 +58,7 @@ pub enum Key {
     NodeName,
 }
 
-/// How a value is written.
+/// The syntax of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A string.
@@ -71,54 +71,51 @@ pub enum Kind {
     Size,
 }
 
-/// What holds where nobody says anything.
+/// The value of a setting that no source sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
-    /// This, as it would be written.
+    /// A constant, as it would be written.
     Fixed(&'static str),
-    /// What is found out at the start.
+    /// A value that is determined when the node starts.
     Found {
-        /// For people.
+        /// Description for people.
         how: &'static str,
-        /// A value that could stand there.
+        /// A valid value.
         example: &'static str,
     },
 }
 
-/// One row of the table.
+/// One row of the table of settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Which.
     pub key: Key,
-    /// As it is written in the file: section and key.
+    /// Name in the file: section and key.
     pub name: &'static str,
-    /// How its value is written.
     pub kind: Kind,
-    /// The value's form, as a placeholder.
+    /// Placeholder for the value, such as `ADDR`.
     pub form: &'static str,
-    /// On the command line; not every setting is there.
+    /// Command-line flag; not every setting has one.
     pub flag: Option<&'static str>,
-    /// What holds where nobody says anything.
     pub default: Fallback,
-    /// What it is; one sentence or more.
+    /// Description, one sentence or more.
     pub doc: &'static str,
 }
 
 // === impl Key ===
 
 impl Key {
-    /// Its row.
+    /// Returns the key's row.
     pub fn setting(self) -> &'static Setting {
-        // The rows stand in the order of the variants; a test says so.
+        // The rows are in the order of the variants; a test checks that.
         &SETTINGS[self as usize]
     }
 
-    /// As it is written in the file: section and key.
+    /// Returns the name in the file: section and key.
     pub fn name(self) -> &'static str {
         self.setting().name
     }
 
-    /// The key of this name.
+    /// Returns the key with this name.
     pub fn named(name: &str) -> Option<Self> {
         SETTINGS.iter().find(|setting| setting.name == name).map(|setting| setting.key)
     }
@@ -133,12 +130,12 @@ impl fmt::Display for Key {
 // === impl Setting ===
 
 impl Setting {
-    /// Its section, empty where it is in none, and its name within.
+    /// Returns the section, empty if there is none, and the name within the section.
     pub fn split(&self) -> (&'static str, &'static str) {
         self.name.split_once('.').unwrap_or(("", self.name))
     }
 
-    /// As it is written in the environment: `TURNWAY_<SECTION>_<KEY>`.
+    /// Returns the environment variable: `TURNWAY_<SECTION>_<KEY>`.
     pub fn env(&self) -> String {
         format!("TURNWAY_{}", self.name.replace('.', "_").to_ascii_uppercase())
     }

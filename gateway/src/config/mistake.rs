@@ -1,38 +1,37 @@
-//! What is wrong with a configuration, and where.
+//! Mistakes in a configuration, and the places where settings were made.
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a setting was made.
+/// The place where a setting was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Nowhere.
+    /// Not set by any source.
     #[default]
     Default,
     /// In the file; line and column count from 1.
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line.
+        /// Line number, from 1.
         line: usize,
-        /// Which character of it.
+        /// Column in characters, from 1.
         column: usize,
     },
-    /// In the environment, under this name.
+    /// In the environment variable of this name.
     Env(String),
     /// On the command line, by this flag.
     Flag(&'static str),
 }
 
-/// Something an operator has to put right. Values are not in it: a URL may hold a password.
+/// A mistake that the operator must correct. The message has no values, because a URL may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mistake {
-    /// Where.
     pub place: Place,
-    /// Of which key, where it is about one; as the file would name it.
+    /// Key that the mistake is about, if any, as the file names it.
     pub key: Option<String>,
-    /// What; for a person.
+    /// Message for people.
     pub what: String,
 }
 
@@ -52,12 +51,12 @@ impl fmt::Display for Place {
 // === impl Mistake ===
 
 impl Mistake {
-    /// Something wrong at a place.
+    /// Creates a mistake at a place, about no key.
     pub fn new(place: &Place, what: impl Into<String>) -> Self {
         Self { place: place.clone(), key: None, what: what.into() }
     }
 
-    /// Something wrong with a key.
+    /// Creates a mistake about a key.
     pub fn of(key: impl fmt::Display, place: &Place, what: impl Into<String>) -> Self {
         Self { place: place.clone(), key: Some(key.to_string()), what: what.into() }
     }
@@ -73,7 +72,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// `{"place", "key", "message"}`.
+/// Serialises as `{"place", "key", "message"}`.
 impl Serialize for Mistake {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("Mistake", 3)?;

@@ -1,9 +1,9 @@
-//! What somebody may have meant who wrote something else.
+//! Suggests the known name that is most similar to a misspelt one.
 
-/// A name differs from what was meant by no more than a third of its letters, and by no more than this.
+/// Maximum edit distance of a suggestion; the distance must also be at most a third of the name's length.
 const SLIPS_MAX: usize = 3;
 
-/// The known name that is nearest to a wrong one, if any is near.
+/// Returns the known name nearest to a wrong one, if any is near enough.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_ascii_lowercase();
     let slips = |name: &str| slips(&wrong, &name.to_ascii_lowercase());
@@ -11,12 +11,12 @@ pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
     (near.0 <= SLIPS_MAX.min(wrong.chars().count() / 3)).then_some(near.1)
 }
 
-/// `; did you mean "…"?`, or nothing.
+/// Returns `; did you mean "…"?`, or an empty string.
 pub fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(wrong, known).map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
 }
 
-/// How many letters must be put in, left out, changed or swapped with their neighbour.
+/// Returns the edit distance: insertions, deletions, changes and swaps of neighbouring letters.
 fn slips(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -1,24 +1,24 @@
-//! Parts of the net, as operators write them: `10.0.0.0/8, 2001:db8::/32, 127.0.0.1`.
+//! IP networks as operators write them: `10.0.0.0/8, 2001:db8::/32, 127.0.0.1`.
 use std::net::IpAddr;
 
-/// Lists are typed by people.
+/// Maximum entries of a list; lists are typed by people.
 const LIST_MAX: usize = 64;
 
-/// Addresses that begin alike.
+/// A range of addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     first: IpAddr,
     bits: u32,
 }
 
-/// Some of them.
+/// A list of networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
 // === impl Networks ===
 
 impl Networks {
-    /// Reads addresses and networks with commas between them.
+    /// Parses addresses and networks with commas between them.
     pub fn parse(text: &str) -> Result<Self, String> {
         let bad = "expected addresses or networks with commas between them, such as 10.0.0.0/8,2001:db8::7";
         let all: Option<Vec<Network>> = text.split(',').map(|item| Network::parse(item.trim())).collect();
@@ -26,7 +26,7 @@ impl Networks {
         if all.len() > LIST_MAX { Err(format!("expected at most {LIST_MAX} of them")) } else { Ok(Self(all)) }
     }
 
-    /// Whether the address is in one of them.
+    /// Returns whether the address is in one of the networks.
     pub fn have(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.has(address))
@@ -47,9 +47,9 @@ impl Network {
         let first: IpAddr = address.parse().ok()?;
         let most = width(first);
         let bits: u32 = bits.unwrap_or(most);
-        // A mapped address would never be met: those who come are looked at as version 4.
+        // An IPv4-mapped address would never match, because peers' addresses are compared as IPv4.
         let is_sound = bits <= most && first.to_canonical() == first;
-        // What follows the network's bits is zero, or a mistake.
+        // A bit that is set behind the prefix is a mistake.
         (is_sound && number(first) & rest(bits, most) == 0).then_some(Self { first, bits })
     }
 
@@ -70,7 +70,7 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Ones where an address may be anything.
+/// Returns a mask of the bits behind the prefix.
 fn rest(bits: u32, most: u32) -> u128 {
     1u128.checked_shl(most - bits).map_or(u128::MAX, |one| one - 1)
 }

@@ -1,4 +1,4 @@
-//! Words become values here, and nowhere else; then the values must fit each other.
+//! Parses the values of settings, and checks that they are consistent. No other module interprets their text.
 use super::amount::{parse_size, parse_wait, show_size};
 use super::auth::{Algorithm, Auth, AuthMode, Issuer, Jwks};
 use super::key::Key;
@@ -17,12 +17,12 @@ use std::time::Duration;
 use turnway_core::limits;
 use turnway_core::share::Shares;
 
-/// Said wherever a store is asked for that this release does not have.
+/// Ends the messages about stores that this release does not have.
 const STORES: &str = "this release has embedded:DIR, redis://HOST:PORT and memory:";
-/// Less than this would read every page of the file again and again.
+/// A smaller cache would read the pages of the file again and again.
 const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 
-/// Values with the places they came from; the strongest source was written last.
+/// Parsed values with the places they came from; settings are applied in ascending precedence of their sources.
 struct Draft {
     http: (SocketAddr, Place),
     quic: (Option<SocketAddr>, Place),
@@ -44,7 +44,7 @@ struct Draft {
     issuer: Option<String>,
     audience: Option<String>,
     algorithms: Vec<Algorithm>,
-    /// What somebody has said of rates.
+    /// Rates that the operator has set.
     rates: Asked,
     tools_served_by: ServedBy,
     holding: Holding,
@@ -53,7 +53,7 @@ struct Draft {
     deployer: Option<(Login, Place)>,
     attest: Option<(Durability, Place)>,
     wait: Duration,
-    /// Files of a login and of TLS to a Redis, by the key that names them.
+    /// Files of the Redis password and of TLS, by the key that names them.
     store_files: Vec<(Key, PathBuf, Place)>,
     keep_facts: Option<u64>,
     max_age: Option<Duration>,
@@ -73,13 +73,13 @@ enum StoreUrl {
     Redis(RedisUrl),
 }
 
-/// Reads all settings, also those that a stronger source overrules: a mistake is a mistake. What it
-/// returns is of use only where it found none.
+/// Parses all settings, including those that a source of higher precedence overrides, and reports every
+/// mistake. The returned value is meaningful only if there is none.
 pub(super) fn read(raw: &mut Raw) -> Config {
     let mut draft = Draft::default();
     for (key, text, place) in std::mem::take(&mut raw.settings) {
         if let Err(what) = draft.set(key, &text, &place) {
-            // The words themselves are not repeated: a URL may hold a password.
+            // The message does not repeat the value, because a URL may hold a password.
             raw.mistakes.push(Mistake::of(key, &place, what));
         }
     }
@@ -117,7 +117,7 @@ pub(super) fn read(raw: &mut Raw) -> Config {
 
 // === impl Draft ===
 
-/// What stands here is overwritten by the table's own defaults, which are the first settings.
+/// Placeholder values; the table's defaults overwrite them, because they are the first settings.
 impl Default for Draft {
     fn default() -> Self {
         let nowhere = || (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Place::Default);
@@ -271,7 +271,7 @@ impl Draft {
         }
     }
 
-    /// Adds the files of a login and of TLS to where a Redis is.
+    /// Adds the files of the password and of TLS to a Redis address.
     fn with_files(&self, mut url: RedisUrl, mistakes: &mut Vec<Mistake>) -> RedisUrl {
         let named = |of: Key| self.store_files.iter().find(|(key, _, _)| *key == of);
         let path = |of: Key| named(of).map(|(_, path, _)| path.clone());
@@ -305,7 +305,7 @@ impl Draft {
         url
     }
 
-    /// Neither is of use without the other.
+    /// Pairs certificate and key; each needs the other.
     fn tls(&self, mistakes: &mut Vec<Mistake>) -> Option<TlsFiles> {
         let (alone, key, other) = match (&self.cert, &self.secret) {
             (None, None) => return None,
@@ -317,8 +317,8 @@ impl Draft {
         None
     }
 
-    /// Without authentication everybody who reaches a listener is somebody: only this machine may. Operators are
-    /// never asked who they are.
+    /// Rejects listeners that would serve other machines without authentication. Operators are never
+    /// authenticated, so their listener is always restricted to this machine.
     fn check_listeners(&self, mistakes: &mut Vec<Mistake>) {
         let is_open = self.auth.0 == AuthMode::None;
         let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
@@ -410,7 +410,7 @@ fn store_url(text: &str) -> Result<StoreUrl, String> {
     }
 }
 
-/// Everything, for ever; or at least so many facts of each session.
+/// Returns the minimum number of facts kept of each session, or `None` to keep all for ever.
 fn retention(text: &str) -> Result<Option<u64>, String> {
     let bad = "expected keep (everything, for ever) or facts=N (at least the last N facts of each session)";
     match text.split_once('=') {
@@ -422,14 +422,14 @@ fn retention(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// How long a session is kept after its last fact; none: for ever.
+/// Returns the time that a session is kept after its last fact, or `None` to keep it for ever.
 fn max_age(text: &str) -> Result<Option<Duration>, String> {
     let bad = || "expected off, or a wait of a second or more such as 24h or 720h".to_owned();
     let wait = || parse_wait(text).filter(|wait| *wait >= Duration::from_secs(1)).ok_or_else(bad);
     if text == "off" { Ok(None) } else { wait().map(Some) }
 }
 
-/// How far a clock may be off; none: however far.
+/// Returns the maximum clock skew of a ready node, or `None` for no limit.
 fn skew(text: &str) -> Result<Option<Duration>, String> {
     let bad = || "expected off, or a wait of a second or more such as 10s, 2m or 1h".to_owned();
     let wait = || parse_wait(text).filter(|wait| *wait >= Duration::from_secs(1)).ok_or_else(bad);
@@ -454,7 +454,7 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// What an operator vouches for: `mem` needs no word.
+/// Parses a durability that the operator attests; `mem` needs no attestation.
 fn attested(text: &str) -> Result<Durability, String> {
     match durability(text) {
         Ok(Durability::Mem) | Err(_) => Err("expected os, fsync or fsync+replica".into()),
@@ -462,7 +462,7 @@ fn attested(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// Also as environments write it.
+/// Parses a boolean, also in the form that environments use (`1`, `0`).
 fn switch(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" => Ok(true),
@@ -480,7 +480,7 @@ fn log_format(text: &str) -> Result<LogFormat, String> {
     }
 }
 
-/// What another party calls something.
+/// Parses a name given by another party, such as a token's issuer.
 fn words(text: &str) -> Result<String, String> {
     let fits = (1..=512).contains(&text.len()) && !text.chars().any(char::is_control);
     if fits { Ok(text.to_owned()) } else { Err("expected 1 to 512 printable characters".into()) }
@@ -491,7 +491,7 @@ fn label(text: &str) -> Result<String, String> {
     if fits { Ok(text.to_owned()) } else { Err("expected 1 to 64 printable ASCII characters".into()) }
 }
 
-/// The machine's name: a default label, so a machine without one still gets a node.
+/// Returns the machine's host name, or `node` if there is none: it is only a default label.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     label(name.trim()).unwrap_or_else(|_| "node".to_owned())

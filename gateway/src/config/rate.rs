@@ -1,20 +1,20 @@
-//! How often may be asked, as operators write it.
+//! Settings of request rates: per connection, credential and tenant.
 use super::AuthMode;
 use std::time::Duration;
 use turnway_core::rate::Rate;
 
-/// How often one connection, one credential and one tenant may ask; none: as often as it likes.
+/// Maximum request rates; `None`: unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Of one connection.
     pub connection: Option<Rate>,
-    /// Of everybody with one credential.
+    /// Of all clients with one credential.
     pub key: Option<Rate>,
-    /// Of everybody of one tenant.
+    /// Of all clients of one tenant.
     pub tenant: Option<Rate>,
 }
 
-/// What somebody has said of them.
+/// Rates that the operator has set; the outer `None` means not set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Asked {
     pub(super) connection: Option<Option<Rate>>,
@@ -22,15 +22,18 @@ pub(super) struct Asked {
     pub(super) tenant: Option<Option<Rate>>,
 }
 
-/// A second of a busy page, twice over: nobody types so fast.
+/// Default requests per second of one connection: twice what a busy page sends in a second, more than a person
+/// types.
 const CONNECTION: u32 = 100;
-/// A program that speaks for many people; one that does more is known, and has this set.
+/// Default requests per second of one credential: enough for a program that acts for many people. A larger one
+/// is known to the operator, who sets the rate.
 const KEY: u32 = 1000;
 
 // === impl Rates ===
 
 impl Rates {
-    /// What holds where nothing is said: where nobody is asked who they are, only this machine is served.
+    /// Returns the defaults for a mode of authentication. A node without authentication serves this machine
+    /// only, so its rates are unlimited.
     pub(super) fn usual(mode: AuthMode) -> Self {
         match mode {
             AuthMode::None => Self::default(),
@@ -54,7 +57,7 @@ impl Asked {
     }
 }
 
-/// `100/s`, `600/m` or `off`.
+/// Parses `100/s`, `600/m` or `off`.
 pub(super) fn parse(text: &str) -> Result<Option<Rate>, String> {
     if text == "off" {
         return Ok(None);

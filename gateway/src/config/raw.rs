@@ -1,4 +1,4 @@
-//! Settings as they were written: which key, which words, where.
+//! Collects the settings of all sources as text, each with its key and its place.
 use super::file;
 use super::key::{Fallback, Key, SETTINGS, Setting};
 use super::mistake::{Mistake, Place};
@@ -7,48 +7,45 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// Everything an operator may say, as text: tests pass a map.
+/// The text of every source; tests pass a map.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The file's name and text, if there is one.
+    /// Path and text of the file, if there is one.
     pub file: Option<(PathBuf, String)>,
-    /// The environment.
     pub env: BTreeMap<String, String>,
-    /// The command line.
+    /// Command-line flags in their order.
     pub flags: Vec<(Flag, String)>,
 }
 
-/// What a flag sets.
+/// The target of a command-line flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
-    /// A key.
+    /// A setting.
     Key(Key),
-    /// One more agent.
+    /// An additional agent.
     Agent,
 }
 
-/// One agent, as it was written.
+/// The text of one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentText {
-    /// `ID=URL[,key=value…]`.
+    /// `ID=URL[,key=value…]`, of a flag or the environment.
     Line {
-        /// All of it.
+        /// The whole text.
         text: String,
-        /// Where.
         place: Place,
     },
-    /// `[agents.ID]`.
+    /// The table `[agents.ID]` of the file.
     Table {
-        /// Its name.
         id: String,
-        /// Where the table begins.
+        /// Place of the table's start.
         place: Place,
-        /// Its keys, in the file's order, each with its place.
+        /// Keys and values in the file's order, each with its place.
         pairs: Vec<(String, String, Place)>,
     },
 }
 
-/// All settings, the weakest source first.
+/// All settings in ascending precedence of their sources.
 #[derive(Debug, Default)]
 pub(super) struct Raw {
     pub(super) settings: Vec<(Key, String, Place)>,
@@ -58,12 +55,12 @@ pub(super) struct Raw {
     pub(super) warnings: Vec<Mistake>,
 }
 
-/// The prefix of all variables of this project.
+/// Prefix of all environment variables of this project.
 const OURS: &str = "TURNWAY_";
-/// `TURNWAY_AGENTS_<ID>=URL[,key=value…]`.
+/// Prefix of a variable that configures an agent: `TURNWAY_AGENTS_<ID>=URL[,key=value…]`.
 const AGENTS: &str = "TURNWAY_AGENTS_";
-/// Ours, and no setting of a node: which file it reads, where the client commands find it and as whom
-/// they ask, and what the project's own tests are told.
+/// Variables with the prefix that are no settings of a node: the name of its file, address and credentials of
+/// the client commands, and parameters of the project's tests.
 const OTHERS: [&str; 7] = [
     "TURNWAY_CONFIG",
     "TURNWAY_URL",
@@ -74,7 +71,7 @@ const OTHERS: [&str; 7] = [
     "TURNWAY_PYTHON",
 ];
 
-/// Finds every setting of every source.
+/// Collects the settings of all sources.
 pub(super) fn gather(sources: &Sources) -> Raw {
     let mut raw = Raw::default();
     for setting in &SETTINGS {
@@ -95,7 +92,7 @@ pub(super) fn gather(sources: &Sources) -> Raw {
 // === impl Flag ===
 
 impl Flag {
-    /// As it is written on the command line.
+    /// Returns the flag's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "--agent",
@@ -113,7 +110,7 @@ impl Raw {
         if let Some(setting) = SETTINGS.iter().find(|setting| setting.env() == name) {
             self.settings.push((setting.key, value.to_owned(), place));
         } else if OTHERS.contains(&name) || is_of_a_service(rest, value) {
-            // Nobody wrote it, or it is not for a node.
+            // Set by Kubernetes, or not meant for a node.
         } else if let Some(id) = name.strip_prefix(AGENTS) {
             self.agents.push(AgentText::Line { text: format!("{id}={value}"), place });
         } else if let Some(known) = meant(rest) {
@@ -142,16 +139,18 @@ impl Raw {
     }
 }
 
-/// Returns the known name, without its prefix, that is near to `rest`: the prefix makes no name nearer.
+/// Returns the known variable nearest to `rest`. Both are compared without the prefix, which would make every
+/// name look similar.
 fn meant(rest: &str) -> Option<String> {
     let known: Vec<String> = SETTINGS.iter().map(Setting::env).collect();
     let known = known.iter().map(String::as_str).chain(OTHERS);
     nearest(rest, known.filter_map(|name| name.strip_prefix(OURS))).map(ToOwned::to_owned)
 }
 
-/// Tells whether Kubernetes wrote a variable into the container because of a service called `turnway`, or `turnway-…`:
-/// `TURNWAY_SERVICE_HOST`, `TURNWAY_ADMIN_PORT_8081_TCP_ADDR`, `TURNWAY_AGENTS_PORT`, … Name and value must both fit, so
-/// that an agent called `SERVICE_HOST` can still be configured (Kubernetes, "Discovering services", environment variables).
+/// Returns whether Kubernetes set the variable for a service called `turnway` or `turnway-…`:
+/// `TURNWAY_SERVICE_HOST`, `TURNWAY_ADMIN_PORT_8081_TCP_ADDR`, `TURNWAY_AGENTS_PORT`, … Name and value must
+/// both fit, so that an agent called `SERVICE_HOST` can still be configured (Kubernetes, "Discovering
+/// services", environment variables).
 fn is_of_a_service(rest: &str, value: &str) -> bool {
     let rest = format!("_{rest}");
     let is_port = |text: &str| text.parse::<u16>().is_ok();
@@ -161,7 +160,7 @@ fn is_of_a_service(rest: &str, value: &str) -> bool {
             value.strip_prefix(kind).is_some_and(|at| at.parse::<SocketAddr>().is_ok() || is_host_port(at))
         })
     };
-    // `…_PORT_9000_TCP`, alone or with one of the four endings.
+    // `…_PORT_9000_TCP`, alone or with `_PROTO`, `_PORT` or `_ADDR`.
     let of_port = rest.match_indices("_PORT_").any(|(at, part)| {
         let mut words = rest[at + part.len()..].split('_');
         let is_numbered = words.next().is_some_and(is_port);
@@ -182,7 +181,7 @@ fn is_of_a_service(rest: &str, value: &str) -> bool {
         || of_port
 }
 
-/// Tells whether a text is an address or a name in DNS. The cluster's address of a headless service is `None`.
+/// Returns whether the text is an IP address or a DNS name. The address of a headless service is `None`.
 fn is_host(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
         || (!text.is_empty()
@@ -199,7 +198,7 @@ fn is_host_port(text: &str) -> bool {
 // === impl AgentText ===
 
 impl AgentText {
-    /// Where it was written.
+    /// Returns the place where the agent was configured.
     pub fn place(&self) -> &Place {
         match self {
             Self::Line { place, .. } | Self::Table { place, .. } => place,
@@ -244,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Every service whose name begins with `turnway`, as Kubernetes 1.30 and links of Docker write it.
+    /// Variables of services whose names begin with `turnway`, as Kubernetes 1.30 and Docker links write them.
     #[test]
     fn variables_of_a_service_are_passed_over() {
         for service in [

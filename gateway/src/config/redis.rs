@@ -1,77 +1,73 @@
-//! Where a Redis is: `redis://`, `rediss://` with TLS, `redis+sentinel://` and `rediss+sentinel://`.
+//! Addresses of a Redis: `redis://`, `rediss://` with TLS, `redis+sentinel://` and `rediss+sentinel://`.
 use std::fmt;
 use std::path::PathBuf;
 use turnway_core::private::Private;
 
-/// Of Redis.
+/// Default port of Redis.
 const PORT: u16 = 6379;
-/// Of a Sentinel.
+/// Default port of a Sentinel.
 const SENTINEL_PORT: u16 = 26379;
-/// Sentinels of one fleet: three or five are usual.
+/// Maximum Sentinels of one fleet; three or five are usual.
 const SENTINELS_MAX: usize = 16;
 
-/// Who one is, to a server.
+/// Credentials for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
-    /// Redis calls who names nobody `default`.
+    /// Redis user; without a name Redis assumes `default`.
     pub user: Option<String>,
-    /// Its password.
     pub password: Option<Private<String>>,
-    /// A file with its password, read at each connection.
+    /// File with the password, read at each connection.
     pub password_file: Option<PathBuf>,
 }
 
-/// Files of TLS, in PEM, each read at each connection.
+/// Files for TLS, in PEM, each read at each connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsClient {
-    /// Certificates that vouch for the server; none: those of the system.
+    /// Certificates of accepted authorities; `None`: those of the system.
     pub ca: Option<PathBuf>,
-    /// The client's certificate with those that vouch for it, and its key.
+    /// Client certificate with its chain, and its key.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
-/// One server.
+/// Host name and port of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// A name or an address.
+    /// Name or IP address.
     pub name: String,
-    /// Its port.
     pub port: u16,
 }
 
-/// Where to find it.
+/// The way to find the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// There.
+    /// A fixed server.
     At(Host),
-    /// Where any of these says that its primary is.
+    /// The primary that one of these Sentinels names.
     Sentinel {
-        /// Whom to ask, one after another.
+        /// Sentinels, asked one after another.
         sentinels: Vec<Host>,
-        /// What they call it.
+        /// Name of the primary at the Sentinels.
         master: String,
-        /// Who one is to them.
+        /// Credentials for the Sentinels.
         login: Login,
     },
 }
 
-/// A Redis, and how to speak to it. Prints without passwords.
+/// A Redis and how to connect to it. Prints without passwords.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisUrl {
-    /// Where it is.
     pub place: Place,
-    /// What TLS needs, also to the Sentinels; none: there is no TLS.
+    /// TLS files, also for the Sentinels; `None`: no TLS.
     pub tls: Option<TlsClient>,
-    /// Who one is.
     pub login: Login,
-    /// Its database.
+    /// Number of the database.
     pub db: u32,
 }
 
 // === impl Login ===
 
 impl Login {
-    /// Reads `USER:PASSWORD`, `:PASSWORD` or `USER`, percent-encoded.
+    /// Parses `USER:PASSWORD`, `:PASSWORD` or `USER`, percent-encoded.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (user, password) = match text.split_once(':') {
             Some((user, password)) => (user, Some(Private(decode(password)?))),
@@ -85,9 +81,9 @@ impl Login {
 // === impl RedisUrl ===
 
 impl RedisUrl {
-    /// Reads `redis[s]://[USER:PASSWORD@]HOST[:PORT][/DB]` or
+    /// Parses `redis[s]://[USER:PASSWORD@]HOST[:PORT][/DB]` or
     /// `redis[s]+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[?db=N&sentinel_user=…&sentinel_password=…]`.
-    /// The complaint repeats nothing of the URL: a password may be in it.
+    /// An error repeats nothing of the URL, because a password may be in it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text.split_once("://").ok_or("expected redis://HOST:PORT")?;
         let (tls, sentinel) = match scheme {
@@ -131,7 +127,7 @@ impl RedisUrl {
 }
 
 impl fmt::Display for RedisUrl {
-    /// For people; without user and password.
+    /// Leaves out user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls.is_some() { "rediss" } else { "redis" })?;
         match &self.place {
@@ -159,7 +155,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// What stands after the question mark.
+/// The query part of a URL.
 #[derive(Default)]
 struct Asked {
     db: u32,
@@ -200,7 +196,7 @@ fn host(text: &str, port: u16) -> Result<Host, String> {
     if fits { Ok(Host { name: name.to_owned(), port }) } else { Err(bad()) }
 }
 
-/// Percent-decoding (RFC 3986 §2.1).
+/// Decodes percent-encoding (RFC 3986 §2.1).
 fn decode(text: &str) -> Result<String, String> {
     let bad = || "what follows a % must be two hexadecimal digits, together UTF-8".to_owned();
     let mut bytes = Vec::with_capacity(text.len());

@@ -1,24 +1,25 @@
-//! `served_by`: the users whose connections may serve an agent that dials in, or run tools, for the whole node.
+//! `served_by`: the users that may serve dial-in agents or run tools for the sessions of every tenant of the
+//! node.
 use turnway_core::id::{Principal, TenantId, UserId};
 
-/// Stands for no user.
+/// The word for an empty list.
 const NOBODY: &str = "nobody";
-/// Words that name no user.
+/// Words that are refused as names of users.
 const RESERVED: [&str; 2] = [NOBODY, "operators"];
 
-/// The users whose credentials serve every tenant. Nobody unless the configuration names somebody.
+/// The users whose credentials serve every tenant; empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedBy(Vec<(TenantId, UserId)>);
 
 // === impl ServedBy ===
 
 impl ServedBy {
-    /// What the parser expects, for messages about mistakes.
+    /// The expected syntax, for messages about mistakes.
     pub const FORM: &str = "USER or TENANT/USER, several with | between them or as a list; operators serve nothing any \
                             more: name a user, or make a key with `turnway key new --serves`";
 
-    /// Reads `USER` or `TENANT/USER`, several with `|` between them, or `nobody`. The word `operators`, which older releases took,
-    /// is refused: it named whoever had the scope `operator` in any tenant.
+    /// Parses `USER` or `TENANT/USER`, several with `|` between them, or `nobody`. The word `operators`, which
+    /// older releases accepted, is refused: it named every credential with the scope `operator` of any tenant.
     pub fn parse(text: &str) -> Option<Self> {
         if text == NOBODY {
             return Some(Self::default());
@@ -33,12 +34,12 @@ impl ServedBy {
         text.split('|').map(|name| one(name.trim())).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Returns whether this principal is named.
+    /// Returns whether this principal is in the list.
     pub fn admits(&self, principal: &Principal) -> bool {
         self.0.iter().any(|(tenant, user)| *tenant == principal.tenant && *user == principal.user)
     }
 
-    /// Returns whether anybody is named.
+    /// Returns whether the list has any user.
     pub fn is_named(&self) -> bool {
         !self.0.is_empty()
     }

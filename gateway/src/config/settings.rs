@@ -1,7 +1,7 @@
-//! The table of settings. Whoever adds one adds it to [`Key`], in the same place.
+//! The table of settings. A new setting needs a variant of [`Key`] at the same position.
 use super::key::{Fallback, Key, Kind, Setting};
 
-/// The table, in the order of a file: what is in no section comes first.
+/// The table in the order of a file: settings without a section come first.
 pub const SETTINGS: [Setting; 49] = [
     Setting {
         key: Key::DefaultAgent,

@@ -1,32 +1,33 @@
-//! Shares and hard caps of what users hold, as operators write them.
+//! Settings of shares, caps and quotas of what tenants and users hold.
 use super::AuthMode;
 use super::amount::parse_size;
 use turnway_core::limits;
 use turnway_core::share::{Fraction, Shares};
 use turnway_core::store::quota::{Quota, Quotas};
 
-/// What tenants and users may hold of this node.
+/// Limits of what tenants and users may hold of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// Their parts; none: all clients are one user.
+    /// Shares of tenants and users; `None` if clients are not authenticated and so count as one user.
     pub shares: Option<Shares>,
-    /// Attempts at agents outside this process at a time.
+    /// Maximum simultaneous attempts at agents outside this process.
     pub attempts: u64,
-    /// Sessions owned at a time.
+    /// Maximum sessions owned at a time.
     pub sessions: u64,
-    /// Subscriptions of all connections.
+    /// Maximum subscriptions of all connections.
     pub subscriptions: u64,
-    /// Stored bytes.
+    /// Quotas of stored bytes.
     pub quotas: Quotas,
 }
 
 impl Holding {
-    /// Returns the same for a node that asks clients who they are, or does not.
+    /// Returns the limits for a node with this mode of authentication.
     pub(super) fn under(self, mode: AuthMode) -> Self {
         if mode != AuthMode::None {
             return self;
         }
-        // One user is not kept from what nobody else wants; bytes that an operator has named hold all the same.
+        // Without authentication all clients are one user, so a share would keep back room that nobody else
+        // needs. A quota given in bytes applies all the same.
         let absolute = |quota| if matches!(quota, Quota::Part(_)) { Quota::Off } else { quota };
         let quotas = Quotas { tenant: absolute(self.quotas.tenant), user: absolute(self.quotas.user) };
         Self { shares: None, quotas, ..self }
@@ -45,7 +46,7 @@ impl Default for Holding {
     }
 }
 
-/// Reads a part of a whole, such as `0.75`, with at most three decimals.
+/// Parses a fraction such as `0.75`, with at most three decimals.
 pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
     let bad = || "expected a part of a whole, from 0.001 to 1, such as 0.75".to_owned();
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
@@ -57,7 +58,7 @@ pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
     Fraction::of_thousandths(thousandths).ok_or_else(bad)
 }
 
-/// Reads a quota of stored bytes: a part, a size, or `off`.
+/// Parses a quota of stored bytes: a fraction, a size, or `off`.
 pub(super) fn quota(text: &str) -> Result<Quota, String> {
     match (text, fraction(text), parse_size(text)) {
         ("off", ..) => Ok(Quota::Off),
@@ -67,7 +68,7 @@ pub(super) fn quota(text: &str) -> Result<Quota, String> {
     }
 }
 
-/// Reads a number of things held, from 1 to `most`.
+/// Parses a number from 1 to `most`.
 pub(super) fn cap(text: &str, most: u64) -> Result<u64, String> {
     let count = text.parse().ok().filter(|count| (1..=most).contains(count));
     count.ok_or_else(|| format!("expected a number from 1 to {most}"))

@@ -1,30 +1,30 @@
-//! By which names a node may be called, and which pages may talk to it.
+//! Host names that a node answers to, and web origins that may connect to it.
 use std::fmt;
 
-/// Lists are typed by people.
+/// Maximum entries of a list; lists are typed by people.
 const LIST_MAX: usize = 64;
-/// Of a name in DNS.
+/// Maximum length of a DNS name.
 const NAME_BYTES_MAX: usize = 255;
 
-/// By which names a node may be called.
+/// Host names that a node answers to (`Host` header).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosts {
-    /// Any: something in front has looked at it.
+    /// Any name: a proxy in front has checked the name.
     Any,
-    /// These.
+    /// Only these names.
     Named(Vec<HostName>),
 }
 
-/// A name or an address, with a port or with any.
+/// A host name or IP address, with a port or for any port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
-    /// In lower case; an IPv6 address in brackets.
+    /// Lower case; an IPv6 address is in brackets.
     pub name: String,
-    /// None: any.
+    /// `None`: any port.
     pub port: Option<u16>,
 }
 
-/// Where a page comes from, exactly as browsers write it: `https://app.example.com`.
+/// The origin of a web page, exactly as browsers write it: `https://app.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin(String);
 
@@ -37,7 +37,7 @@ impl Default for Hosts {
 }
 
 impl Hosts {
-    /// Reads `*`, or names with commas between them.
+    /// Parses `*`, or names with commas between them.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.trim() == "*" {
             return Ok(Self::Any);
@@ -65,7 +65,7 @@ impl HostName {
 // === impl Origin ===
 
 impl Origin {
-    /// Reads origins with commas between them.
+    /// Parses origins with commas between them.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         list(text, |item| {
             Self::parse(item).ok_or(
@@ -83,7 +83,7 @@ impl Origin {
             _ => return None,
         };
         let HostName { name, port } = HostName::parse(host)?;
-        // Only what a browser would write can ever be the same.
+        // An origin that no browser would write could never match.
         let written = match port {
             None => format!("{scheme}://{name}"),
             Some(port) if port == usual => return None,
@@ -92,7 +92,7 @@ impl Origin {
         (written == text).then_some(Self(written))
     }
 
-    /// As browsers write it.
+    /// Returns the origin as browsers write it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -109,7 +109,7 @@ fn list<T>(text: &str, parse: impl Fn(&str) -> Result<T, &'static str>) -> Resul
     if items.len() > LIST_MAX { Err(format!("expected at most {LIST_MAX} of them")) } else { Ok(items) }
 }
 
-/// A name of letters, digits, dots and dashes, or an address of version 6 in brackets.
+/// Returns whether the text is a name of letters, digits, dots and dashes, or an IPv6 address in brackets.
 fn is_host(text: &str) -> bool {
     if let Some(six) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
         return six.parse::<std::net::Ipv6Addr>().is_ok();

@@ -1,36 +1,34 @@
-//! Which names a node is called by, and which pages may talk to it (S-09). Every web page a person opens can
-//! reach what that person's machine can reach, and a name can be made to mean any address (DNS rebinding). So a
-//! request must name the node as its operator does, and a page must come from a place the operator has listed;
-//! on a loopback listener this machine's own names and pages are welcome beside those. Programs that are no
-//! browsers send no origin, and nothing a browser adds by itself is ever a credential here.
+//! Checks a request's `Host` and `Origin` (S-09) against CSRF and DNS rebinding: any web page can reach the servers
+//! that its user can reach. Only configured host names and origins pass; a loopback listener also accepts this
+//! machine's own. Programs send no `Origin`, and nothing that a browser adds by itself authenticates.
 use crate::config::{HostName, Hosts, Origin};
 use http::{HeaderMap, Uri, header};
 use std::net::IpAddr;
 
-/// Who is welcome at one listener.
+/// The host names and origins that one listener accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// This machine's names and pages are.
+    /// True if loopback names and origins are accepted.
     pub is_local: bool,
-    /// Names beside those.
+    /// Further host names of the node.
     pub hosts: Hosts,
-    /// Pages beside those.
+    /// Further origins of pages.
     pub origins: Vec<Origin>,
 }
 
-/// Why a request is not answered.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unwelcome {
-    /// It names a host that this is not, or none, or several.
+    /// The host is unknown, missing or repeated.
     Host,
-    /// It was sent by a page from elsewhere.
+    /// The request was sent by a page whose origin is not accepted.
     Origin,
 }
 
 // === impl Unwelcome ===
 
 impl Unwelcome {
-    /// For a person.
+    /// Returns an explanation for a person.
     pub fn why(self) -> &'static str {
         match self {
             Self::Host => "this node is not called by that name (listen.hosts)",
@@ -42,19 +40,19 @@ impl Unwelcome {
 // === impl Rules ===
 
 impl Rules {
-    /// Only this machine: for operators, and where nobody is asked who they are.
+    /// Accepts this machine only: for operators, and where clients need no credential.
     pub fn local() -> Self {
         Self { is_local: true, ..Self::default() }
     }
 
-    /// Looks at how a request names the node, and which page sent it.
+    /// Checks the host names and the origin of a request.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Unwelcome> {
         let host = only(headers, header::HOST).flatten().ok_or(Unwelcome::Host)?;
         let by_target = uri.authority().is_none_or(|authority| self.is_called(authority.as_str()));
         if !by_target || !self.is_called(host) {
             return Err(Unwelcome::Host);
         }
-        // Programs send none; a page cannot leave it out.
+        // Programs send no origin; a page cannot omit it.
         match only(headers, header::ORIGIN) {
             None => Ok(()),
             Some(Some(origin)) if self.talks_to(origin) => Ok(()),
@@ -81,12 +79,12 @@ impl Rules {
     }
 }
 
-/// Whether this is that name, with the same port where one was listed and any, or none, where not.
+/// Returns true if `host` is this name. A listed port must match; without a listed port any port, or none, is accepted.
 fn is_named(name: &HostName, host: &str) -> bool {
     let (bare, port) = split(host);
     let same_port = match (name.port, port) {
         (Some(listed), Some(port)) => is_port(port) && port.parse() == Ok(listed),
-        // Clients leave out the port that the scheme has anyway (RFC 9110 §4.2.3).
+        // Clients omit the default port of the scheme (RFC 9110 §4.2.3).
         (Some(listed), None) => matches!(listed, 80 | 443),
         (None, port) => port.is_none_or(is_port),
     };
@@ -100,7 +98,7 @@ fn split(host: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns a name without the dot of DNS's root: with it, it is the same name (RFC 3986 §3.2.2). An address has none.
+/// Removes the trailing dot of the DNS root; the name stays the same (RFC 3986 §3.2.2). Addresses have no such dot.
 fn without_root(name: &str) -> &str {
     let is_label_end = |name: &&str| name.ends_with(|c: char| c.is_ascii_alphabetic());
     name.strip_suffix('.').filter(is_label_end).unwrap_or(name)
@@ -110,21 +108,21 @@ fn is_port(port: &str) -> bool {
     port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok()
 }
 
-/// A header's text: none if it is not there, `Some(None)` if it is there twice or is not text.
+/// Returns a header's text: `None` if absent, `Some(None)` if repeated or not text.
 fn only(headers: &HeaderMap, name: header::HeaderName) -> Option<Option<&str>> {
     let mut all = headers.get_all(name).iter();
     let first = all.next()?;
     Some(if all.next().is_none() { first.to_str().ok() } else { None })
 }
 
-/// Tells whether an origin's host is this machine.
+/// Returns true if an origin's host is this machine.
 fn is_loopback(host: &str) -> bool {
     let (name, port) = split(host);
     port.is_none_or(is_port) && is_loopback_name(name)
 }
 
-/// Accepts `localhost`, an IPv4 address in 127/8 and `[::1]`; nothing else, in no other spelling: what a resolver would
-/// make of it is not ours to guess.
+/// Accepts `localhost`, an IPv4 address in 127/8, and `[::1]`, in no other spelling: the address that a resolver would
+/// find is not guessed.
 fn is_loopback_name(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost")
         || match name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {

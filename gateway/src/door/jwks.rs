@@ -1,4 +1,4 @@
-//! The public keys of an identity provider (RFC 7517), those of them that are any good here.
+//! Parses the public keys of an identity provider (JWKS, RFC 7517) and keeps those that can be used here.
 use crate::config::Algorithm;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
@@ -10,34 +10,33 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Of a whole set as it is fetched (S-02).
+/// Maximum size of a fetched key set (S-02).
 pub const BYTES_MAX: usize = 64 * 1024;
-/// Providers have two or three.
+/// Maximum keys of a set; providers publish two or three.
 const KEYS_MAX: usize = 64;
-/// 2,048 bits: what is shorter is refused with every signature, so it is better not taken at all.
+/// 2,048 bits. A signature by a shorter key is refused in any case, so the key is not kept.
 const MODULUS_BYTES_MIN: usize = 256;
 
-/// Keys by their `kid`.
+/// The public keys of a provider, by `kid`.
 #[derive(Clone, Debug, Default)]
 pub struct KeySet(BTreeMap<String, PublicKey>);
 
-/// One of them.
+/// A public key of the provider.
 #[derive(Clone)]
 pub enum PublicKey {
-    /// Modulus and exponent.
     Rsa {
-        /// Big-endian.
+        /// Modulus, as big-endian bytes.
         n: Vec<u8>,
-        /// Big-endian.
+        /// Exponent, as big-endian bytes.
         e: Vec<u8>,
     },
-    /// A point, uncompressed.
+    /// An uncompressed point.
     P256(Vec<u8>),
-    /// 32 bytes.
+    /// The 32 bytes of the key.
     Ed25519(Vec<u8>),
 }
 
-/// What was fetched is no set of keys.
+/// The fetched bytes are not a usable key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no set of keys (JWKS) with one that can be used: RSA from 2,048 bits, P-256 or Ed25519, each with a kid"
@@ -66,7 +65,7 @@ struct Jwk {
 // === impl KeySet ===
 
 impl KeySet {
-    /// Reads a set. Keys that are for something else, or of a kind nobody here knows, are passed over.
+    /// Parses a key set. Keys for other purposes or of unknown kinds are skipped.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadKeySet> {
         let Set { keys } = serde_json::from_slice(bytes).map_err(|_| BadKeySet)?;
         let keys = keys.into_iter().take(KEYS_MAX).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
@@ -75,17 +74,17 @@ impl KeySet {
         if keys.is_empty() { Err(BadKeySet) } else { Ok(Self(keys)) }
     }
 
-    /// How many there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The key of this name.
+    /// Returns the key with this `kid`.
     pub fn get(&self, kid: &str) -> Option<&PublicKey> {
         self.0.get(kid)
     }
@@ -114,7 +113,7 @@ impl PublicKey {
         (fits && as_said).then_some(found)
     }
 
-    /// The one way in which it may be used: a token cannot choose another.
+    /// Returns the only algorithm that the key may be used with: a token cannot choose another.
     pub fn algorithm(&self) -> Algorithm {
         match self {
             Self::Rsa { .. } => Algorithm::Rs256,
@@ -123,7 +122,7 @@ impl PublicKey {
         }
     }
 
-    /// Whether this message was signed by who has the other half.
+    /// Returns true if the message was signed with the private key.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         match self {
             Self::Rsa { n, e } => {

@@ -1,5 +1,5 @@
-//! API keys: `twk_<id>_<secret>`. The id is public and names a key in lists and logs; the secret is 128 random
-//! bits, shown once, and kept nowhere but as a hash that only who has the pepper can make (S-01).
+//! Defines API keys, `twk_<id>_<secret>`. The id is public and names the key in lists and logs. The secret is 128
+//! random bits, shown once; only its hash is stored, which cannot be computed without the pepper (S-01).
 use super::pepper::{Pepper, PepperId};
 use super::serves::Serves;
 use serde::{Deserialize, Serialize};
@@ -9,80 +9,79 @@ use turnway_core::id::{TenantId, UserId};
 use turnway_core::private::Private;
 use turnway_core::time::Millis;
 
-/// What every key begins with, so that it is found where it does not belong.
+/// Prefix of every key, so that secret scanners can find leaked keys.
 const PREFIX: &str = "twk";
-/// Letters of an id: 50 bits, so that two of a store's keys are never called the same.
+/// Letters of an id: 50 bits, so that two keys of a store never have the same id.
 const ID_LETTERS: usize = 10;
 /// Letters of a secret: 130 bits, of which 128 are random.
 const SECRET_LETTERS: usize = 26;
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// A key's public name.
+/// The public id of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct KeyId(Arc<str>);
 
-/// A whole key, as its bearer has it.
+/// A whole key with its secret, as its bearer has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     id: KeyId,
     secret: Private<String>,
 }
 
-/// A key as it is kept: whose it is, what it grants, and what its secret comes to. All of it is authenticated by
-/// [`Record::seal`], so that whoever can write to the store cannot change what a key grants.
+/// A key as it is stored: owner, grants and the hash of its secret. All fields are authenticated by [`Record::seal`],
+/// so that write access to the store does not suffice to change what a key grants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name.
     pub id: KeyId,
-    /// Made of the secret and the pepper.
+    /// HMAC of the secret, made with the pepper.
     pub hash: Hash,
-    /// Which pepper that was.
+    /// The pepper that the hash was made with.
     pub pepper: PepperId,
-    /// Whose sessions its bearer may have to do with.
+    /// The tenant whose sessions the bearer may access.
     pub tenant: TenantId,
-    /// As whom; none: as nobody but the key itself.
+    /// The user that the bearer acts as; `None` for a user of the key's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserId>,
-    /// What its bearer may do.
+    /// Rights of the bearer.
     pub scopes: Scopes,
-    /// What its bearer may serve, for its own tenant.
+    /// Agents, tools and adapters that the bearer may serve, for its own tenant.
     #[serde(default, skip_serializing_if = "Serves::is_empty")]
     pub serves: Serves,
-    /// For people.
+    /// Free text for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created: Millis,
-    /// When it ends by itself.
+    /// Time of expiry, if the key expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Millis>,
-    /// When it was taken back.
+    /// Time of revocation, if the key was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Millis>,
-    /// HMAC of every other field, made with the pepper. None: the key was made by an earlier release, which
-    /// authenticated its secret only; it opens nothing until an operator has sealed it (`turnway key migrate`).
+    /// HMAC of every other field, made with the pepper. `None` in records of earlier releases, which authenticated only
+    /// the secret; such a key is refused until an operator seals it (`turnway key migrate`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Hash>,
 }
 
-/// HMAC-SHA-256.
+/// An HMAC-SHA-256 value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Hash(pub(super) [u8; 32]);
 
-/// What the bearer of a credential may do, beside reading what is its own.
+/// The rights of a credential, besides reading the bearer's own sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Scopes {
-    /// Say things, and open, close and cancel.
+    /// Send messages, and open, close and cancel.
     pub write: bool,
-    /// Name any user of the tenant, and be that one.
+    /// Act as any user of the tenant.
     pub act_as: bool,
-    /// See and do everything within the tenant.
+    /// Access everything within the tenant.
     pub operator: bool,
 }
 
-/// Words that are no scopes.
+/// A word that is not a scope.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown scope {0:?}; expected read, write, act_as or operator")]
 pub struct BadScope(pub String);
@@ -90,12 +89,12 @@ pub struct BadScope(pub String);
 // === impl KeyId ===
 
 impl KeyId {
-    /// Checks the form.
+    /// Parses an id.
     pub fn parse(text: &str) -> Option<Self> {
         is_letters(text, ID_LETTERS).then(|| Self(text.into()))
     }
 
-    /// As text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -117,7 +116,7 @@ impl<'de> Deserialize<'de> for KeyId {
 // === impl ApiKey ===
 
 impl ApiKey {
-    /// A new one.
+    /// Generates a key.
     pub fn make() -> Result<Self, getrandom::Error> {
         let (mut id, mut secret) = ([0; 7], [0; 16]);
         getrandom::fill(&mut id)?;
@@ -126,29 +125,29 @@ impl ApiKey {
         Ok(Self { id, secret: letters(&secret, SECRET_LETTERS).into() })
     }
 
-    /// Takes one apart.
+    /// Parses a whole key.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, secret) = text.strip_prefix(PREFIX)?.strip_prefix('_')?.split_once('_')?;
         let id = KeyId::parse(id)?;
         is_letters(secret, SECRET_LETTERS).then(|| Self { id, secret: secret.to_owned().into() })
     }
 
-    /// Its public name.
+    /// Returns the public id.
     pub fn id(&self) -> &KeyId {
         &self.id
     }
 
-    /// All of it; to be shown once, to whom it is for.
+    /// Returns the whole key with its secret, to be shown once to its bearer.
     pub fn reveal(&self) -> String {
         format!("{PREFIX}_{}_{}", self.id, self.secret.reveal())
     }
 
-    /// What is kept of it.
+    /// Returns the hash of the secret.
     pub fn hash(&self, pepper: &Pepper) -> Hash {
         pepper.hash(self.id.as_str(), self.secret.reveal())
     }
 
-    /// Whether it is the one of which this is kept. Takes the same time for every key.
+    /// Returns true if the hash is that of this key. Takes constant time.
     pub fn is(&self, hash: &Hash, pepper: &Pepper) -> bool {
         pepper.verify(self.id.as_str(), self.secret.reveal(), hash)
     }
@@ -157,7 +156,7 @@ impl ApiKey {
 // === impl Record ===
 
 impl Record {
-    /// Whether it opens anything at this time, where its pepper is.
+    /// Returns true if the key is neither revoked nor expired. Its pepper and its seal are checked elsewhere.
     pub fn is_good(&self, now: Millis) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|end| now < end)
     }
@@ -169,12 +168,12 @@ impl Record {
         self
     }
 
-    /// Returns whether every field is as it was when the record was sealed with this pepper.
+    /// Returns true if no field has changed since the record was sealed with this pepper.
     pub fn is_sealed(&self, pepper: &Pepper) -> bool {
         self.seal.is_some_and(|seal| pepper.verify_seal(&self.authenticated(), &seal))
     }
 
-    /// Changes a record. It is sealed again if it was; one that was not stays without a seal, and opens nothing.
+    /// Changes a record, and seals it again if its seal was valid. A record without a valid seal stays refused.
     pub fn change(&mut self, pepper: &Pepper, change: impl FnOnce(&mut Self)) {
         let was_sealed = self.is_sealed(pepper);
         change(self);
@@ -183,7 +182,7 @@ impl Record {
         }
     }
 
-    /// Returns every field but the seal as bytes: each with its length before it, so that no two records have the same.
+    /// Returns every field but the seal as bytes, each with its length before it, so that the encoding is unambiguous.
     fn authenticated(&self) -> Vec<u8> {
         let Self {
             id,
@@ -209,7 +208,7 @@ impl Record {
         part(&hash.0);
         part(pepper.as_str().as_bytes());
         part(tenant.as_str().as_bytes());
-        // No user has an empty name; a label may be empty, and grants nothing.
+        // A user name is never empty; a label may be empty, and grants nothing.
         part(user.as_ref().map_or("", UserId::as_str).as_bytes());
         part(scopes.words().join(",").as_bytes());
         part(serves.words().join(",").as_bytes());
@@ -220,7 +219,7 @@ impl Record {
         bytes
     }
 
-    /// As whom its bearer comes.
+    /// Returns the user that the bearer acts as.
     pub fn user(&self) -> UserId {
         let own = || UserId::parse(&format!("key:{}", self.id)).unwrap_or_else(|_| UserId::local());
         self.user.clone().unwrap_or_else(own)
@@ -254,17 +253,17 @@ impl<'de> Deserialize<'de> for Hash {
 // === impl Scopes ===
 
 impl Scopes {
-    /// What a new key may do unless it is said.
+    /// Returns the scopes of a new key for which none are given.
     pub fn usual() -> Self {
         Self { write: true, ..Self::default() }
     }
 
-    /// Reads words.
+    /// Parses the words of a list of scopes.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, BadScope> {
         let mut scopes = Self::default();
         for word in words {
             match word {
-                // Whoever comes in may read what is its own.
+                // Every bearer may read its own sessions.
                 "read" => {}
                 "write" => scopes.write = true,
                 "act_as" => scopes.act_as = true,
@@ -275,7 +274,7 @@ impl Scopes {
         Ok(scopes)
     }
 
-    /// The same as words.
+    /// Returns the scopes as words.
     pub fn words(self) -> Vec<&'static str> {
         let all =
             [(true, "read"), (self.write, "write"), (self.act_as, "act_as"), (self.operator, "operator")];
@@ -297,7 +296,7 @@ impl From<Scopes> for Vec<String> {
     }
 }
 
-/// Bytes as so many letters of five bits each.
+/// Encodes bytes as `count` letters of five bits each.
 fn letters(bytes: &[u8], count: usize) -> String {
     let bit = |at: usize| bytes.get(at / 8).map_or(0, |byte| usize::from(byte >> (7 - at % 8) & 1));
     let letter = |n: usize| BASE32[(5 * n..5 * n + 5).fold(0, |sum, at| sum << 1 | bit(at))];

@@ -1,5 +1,5 @@
-//! Every key there is, in memory: who comes is looked up here and nowhere else, so nobody's coming in costs the
-//! store anything, and it works while the store is away.
+//! Holds all API keys in memory. Authentication reads nothing but this copy, so that it costs the store nothing and
+//! works while the store is unavailable.
 use super::key::{ApiKey, KeyId, Record, Scopes};
 use super::pepper::Pepper;
 use super::serves::Serves;
@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use turnway_core::id::{TenantId, UserId};
 use turnway_core::time::Millis;
 
-/// The keys a node knows. Clones share them.
+/// The API keys that a node knows. Clones share the same keys.
 #[derive(Clone, Debug)]
 pub struct Keyring {
     pepper: Pepper,
@@ -19,55 +19,53 @@ pub struct Keyring {
 #[derive(Debug, Default)]
 struct Known {
     keys: Arc<Keys>,
-    /// Those whose fields this node cannot vouch for: they open nothing. Found out once for each reading.
+    /// Keys without a valid seal, which are refused. Computed once for each reading.
     unsealed: BTreeSet<KeyId>,
 }
 
-/// Keys by their names.
+/// Records of API keys by id.
 pub type Keys = BTreeMap<KeyId, Record>;
 
-/// Whose a key is.
+/// The user behind a credential, with the credential's rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bearer {
-    /// The tenant.
     pub tenant: TenantId,
-    /// The user.
     pub user: UserId,
-    /// What it may do.
+    /// Rights of the credential.
     pub scopes: Scopes,
-    /// What it may serve.
+    /// Agents, tools and adapters that the credential may serve.
     pub serves: Serves,
 }
 
-/// A key that opens nothing.
+/// The reason why a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadKey {
-    /// Nobody has made it: its name is unknown, or its secret is wrong.
+    /// The key was never issued: its id is unknown or its secret is wrong.
     Unknown,
-    /// It was made, and was taken back, has ended, or belongs to another pepper.
+    /// The key was issued, and is revoked, expired, not sealed, or of another pepper.
     Ended,
 }
 
 // === impl Keyring ===
 
 impl Keyring {
-    /// One without keys.
+    /// Creates a keyring without keys.
     pub fn new(pepper: Pepper) -> Self {
         Self { pepper, known: Arc::default() }
     }
 
-    /// What its keys are hashed with.
+    /// Returns the pepper that keys are hashed with.
     pub fn pepper(&self) -> &Pepper {
         &self.pepper
     }
 
-    /// All of them.
+    /// Returns all keys.
     pub fn keys(&self) -> Arc<Keys> {
         Arc::clone(&self.known().keys)
     }
 
-    /// These are all of them from now on. What was once taken back stays so, whatever a store that has forgotten
-    /// its last writes says: the names of such keys are answered.
+    /// Replaces all keys. A revoked key stays revoked, even if a store that has lost its last writes says otherwise;
+    /// returns the ids of such keys.
     pub fn replace(&self, mut keys: Keys) -> Vec<KeyId> {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let is_ours = |record: &Record| record.pepper == *self.pepper.id();
@@ -84,8 +82,8 @@ impl Keyring {
         undone
     }
 
-    /// Returns whose this key is, if it is one and opens anything now. The secret is compared first: whoever does not
-    /// know it learns nothing of the key.
+    /// Returns the bearer of a key that is good now. The secret is compared first, so that a client without it learns
+    /// nothing about the key.
     pub fn bearer(&self, key: &ApiKey, now: Millis) -> Result<Bearer, BadKey> {
         let known = self.known();
         let record = known.keys.get(key.id()).ok_or(BadKey::Unknown)?;
@@ -103,23 +101,22 @@ impl Keyring {
         Ok(Bearer { tenant, user: record.user(), scopes: record.scopes, serves })
     }
 
-    /// Whether a key of this name opens anything now.
+    /// Returns true if the key with this id is good now.
     pub fn is_good(&self, id: &KeyId, now: Millis) -> bool {
         self.known().keys.get(id).is_some_and(|record| self.opens(record, now))
     }
 
-    /// Whether a key opens anything here at this time: one that was hashed with another pepper cannot, nor one whose
-    /// fields are not those that were sealed.
+    /// Returns true if a key is good here now: not revoked or expired, hashed with this pepper, and with a valid seal.
     pub fn opens(&self, record: &Record, now: Millis) -> bool {
         record.pepper == *self.pepper.id() && record.is_good(now) && !self.is_unsealed(&record.id)
     }
 
-    /// Returns whether this node cannot vouch for what the store says of a key.
+    /// Returns true if the record of a key has no valid seal.
     pub fn is_unsealed(&self, id: &KeyId) -> bool {
         self.known().unsealed.contains(id)
     }
 
-    /// Returns the number of keys that this node cannot vouch for.
+    /// Returns the number of keys without a valid seal.
     pub fn unsealed(&self) -> usize {
         self.known().unsealed.len()
     }

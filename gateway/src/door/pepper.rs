@@ -1,5 +1,5 @@
-//! The secret that keys are hashed with. It is not in the store: who has the store alone has no way to try
-//! keys out. All nodes of a fleet have the same.
+//! Reads the pepper, the secret that API keys are hashed with. It is not stored with the keys, so that access to the
+//! store alone does not allow guessing keys. All nodes of a fleet share one pepper.
 use super::key::Hash;
 use aws_lc_rs::hmac;
 use serde::{Deserialize, Serialize};
@@ -8,40 +8,37 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Shorter ones could be guessed.
+/// A shorter pepper could be guessed.
 const BYTES_MIN: usize = 32;
-/// What is authenticated of a record begins with this, and of a secret with something else.
+/// Prefix of the HMAC input for a record, distinct from the prefix for a secret.
 const SEAL: &[u8] = b"api-key-record:1:";
-/// No secret is longer; whoever names another file by mistake is told so.
+/// Above this size the file is not a pepper; it was probably named by mistake.
 const BYTES_MAX: u64 = 4096;
 
-/// What keys are hashed with.
+/// The secret that API keys are hashed with.
 #[derive(Clone)]
 pub struct Pepper {
     key: Arc<hmac::Key>,
     id: PepperId,
 }
 
-/// Which pepper something was hashed with: tells two of them apart, and nothing about either.
+/// An id of a pepper, which distinguishes peppers and reveals nothing about them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PepperId(String);
 
-/// Why there is none.
+/// The reason why a pepper cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPepper {
-    /// Its file cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {error}", path = path.display())]
     Unread {
-        /// Which.
         path: PathBuf,
-        /// Why.
         error: io::Error,
     },
-    /// It is too short, or far too long.
+    /// The text is too short, or far too long.
     #[error("{path}: expected {BYTES_MIN} bytes or more of text, such as `openssl rand -hex 32` makes", path = path.display())]
     Unfit {
-        /// Where.
         path: PathBuf,
     },
 }
@@ -49,7 +46,7 @@ pub enum BadPepper {
 // === impl PepperId ===
 
 impl PepperId {
-    /// Returns it as text.
+    /// Returns the id as text.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,7 +55,7 @@ impl PepperId {
 // === impl Pepper ===
 
 impl Pepper {
-    /// Reads one. Space around it does not count.
+    /// Reads a pepper from a file. Surrounding whitespace is ignored.
     pub fn read(path: &Path) -> Result<Self, BadPepper> {
         let mut text = String::new();
         let read = std::fs::File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
@@ -67,7 +64,7 @@ impl Pepper {
         fits.ok_or_else(|| BadPepper::Unfit { path: path.to_owned() })
     }
 
-    /// Of this text, if it is long enough.
+    /// Creates a pepper from a text, if the text is long enough.
     pub fn of(text: &str) -> Option<Self> {
         let text = text.trim();
         (text.len() >= BYTES_MIN).then(|| {
@@ -78,12 +75,12 @@ impl Pepper {
         })
     }
 
-    /// Which one it is.
+    /// Returns the id of the pepper.
     pub fn id(&self) -> &PepperId {
         &self.id
     }
 
-    /// Returns a key for another purpose than hashing keys: it tells nothing about the pepper, or about other purposes.
+    /// Derives a key for another purpose. It reveals nothing about the pepper or about keys for other purposes.
     pub fn key_for(&self, purpose: &str) -> hmac::Key {
         let tag = hmac::sign(&self.key, format!("key for: {purpose}").as_bytes());
         hmac::Key::new(hmac::HMAC_SHA256, tag.as_ref())
@@ -103,18 +100,18 @@ impl Pepper {
         Hash(hash)
     }
 
-    /// Returns whether a record's fields are those that were sealed. Takes the same time whatever is wrong.
+    /// Returns true if the fields are those that were sealed. Takes constant time.
     pub(super) fn verify_seal(&self, fields: &[u8], seal: &Hash) -> bool {
         hmac::verify(&self.key, &[SEAL, fields].concat(), &seal.0).is_ok()
     }
 
-    /// Takes the same time whatever is wrong.
+    /// Returns true if the hash is that of this id and secret. Takes constant time.
     pub(super) fn verify(&self, id: &str, secret: &str, hash: &Hash) -> bool {
         hmac::verify(&self.key, message(id, secret).as_bytes(), &hash.0).is_ok()
     }
 }
 
-/// Both have a fixed number of letters.
+/// Returns the HMAC input of a secret. Unambiguous, because both parts have a fixed length.
 fn message(id: &str, secret: &str) -> String {
     format!("api-key:{id}:{secret}")
 }

@@ -1,5 +1,6 @@
-//! What a credential may serve besides being a user: agents that dial in, tool runners, adapters of chat systems.
-//! A key gets it when it is made (`turnway key new --serves`), for the sessions of its own tenant.
+//! Defines what a credential may serve besides acting as a user: agents that dial in, tool runners, adapters of chat
+//! systems. An API key gets these grants when it is created (`turnway key new --serves`), for its own tenant's
+//! sessions.
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,23 +13,23 @@ use turnway_core::limits;
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Serves(BTreeSet<Grant>);
 
-/// One thing that a key may serve.
+/// A single thing that a key may serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grant {
-    /// The agent of this id, which dials in.
+    /// The agent with this id, which dials in.
     Agent(AgentId),
-    /// The tool runner of this id with all its tools, or the tool of this name at any runner.
+    /// The tool runner with this id and all of its tools, or the tool with this name at any runner.
     Tools(ToolName),
     /// One account of a chat system.
     Adapter {
         /// The chat system, such as `telegram`.
         channel: ToolName,
-        /// The account there.
+        /// The account in that system.
         account: ToolName,
     },
 }
 
-/// The role that a connection asks for in its `hello`.
+/// The role that a connection requests in its `hello`.
 #[derive(Clone, Copy, Debug)]
 pub enum Serving<'a> {
     /// An agent that dials in.
@@ -37,13 +38,13 @@ pub enum Serving<'a> {
     Runner(&'a RunnerHello),
 }
 
-/// A word that names nothing that can be served, or too many words.
+/// The reason why a list of grants is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadServes {
-    /// One word.
+    /// A word that names nothing that can be served.
     #[error("{0:?} is nothing to serve; expected agent:NAME, tools:NAME or adapter:CHANNEL/ACCOUNT")]
     Word(String),
-    /// More than [`limits::CREDENTIAL_SERVES_MAX`].
+    /// More than [`limits::CREDENTIAL_SERVES_MAX`] words.
     #[error("expected at most {} things to serve", limits::CREDENTIAL_SERVES_MAX)]
     TooMany,
 }
@@ -51,7 +52,7 @@ pub enum BadServes {
 // === impl Serves ===
 
 impl Serves {
-    /// Reads words.
+    /// Parses the words of a list of grants.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, BadServes> {
         let grant =
             |word| Grant::parse(word).ok_or_else(|| BadServes::Word(word.chars().take(128).collect()));
@@ -59,8 +60,8 @@ impl Serves {
         if grants.len() > limits::CREDENTIAL_SERVES_MAX { Err(BadServes::TooMany) } else { Ok(Self(grants)) }
     }
 
-    /// Returns whether a key that may serve this may serve in that role. A runner must be covered with every tool that
-    /// it offers: by its own id, or tool by tool.
+    /// Returns true if these grants cover the role. A runner must be covered by its own id, or for each tool that it
+    /// offers.
     pub fn allows(&self, role: Serving<'_>) -> bool {
         match role {
             Serving::Agent(agent) => self.0.contains(&Grant::Agent(agent.clone())),
@@ -72,12 +73,12 @@ impl Serves {
         }
     }
 
-    /// Returns whether it is nothing.
+    /// Returns true if there are no grants.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the same as words, in order.
+    /// Returns the grants as sorted words.
     pub fn words(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
     }

@@ -1,24 +1,24 @@
-//! Whose work a connection may be given that serves the node as an agent or a tool runner: decided by its credential and
-//! the configuration, never by its tenant's scopes (D12).
+//! Decides for which tenants a connection may serve as an agent or a tool runner. The decision depends on its
+//! credential and the configuration, never on its scopes within the tenant (D12).
 use super::Admitted;
 use super::serves::{Serves, Serving};
 use crate::config::ServedBy;
 use turnway_bindings::channel::service::{Reach, ServerIdentity};
 
-/// What a credential lets its bearer serve.
+/// The extent of what a credential may serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Anything, for every tenant: the node asks nobody for a credential, and is on loopback.
+    /// Anything, for every tenant: the node requires no credential and listens on loopback.
     Anything,
-    /// What its key was made for, for its own tenant; and what the configuration names its user for, for every tenant.
+    /// The grants of its key, for its own tenant; and what the configuration names its user for, for every tenant.
     Own(Serves),
-    /// Nothing: it acts as somebody else (`act_as`), and no delegation is a role.
+    /// Nothing: the connection acts as another user (`act_as`), and a delegation confers no role.
     Nothing,
 }
 
 impl Admitted {
-    /// Returns as whom a connection serves in this role; none: it may not. `served_by`: whom the configuration lets serve
-    /// the whole node.
+    /// Returns the identity with which a connection serves in this role, or `None` if it may not. `served_by` names the
+    /// users that the configuration allows to serve the whole node.
     pub fn serves(&self, role: Serving<'_>, served_by: &ServedBy) -> Option<ServerIdentity> {
         let reach = match &self.service {
             Service::Anything => Some(Reach::Everyone),

@@ -1,4 +1,4 @@
-//! Who is let in as whom, with keys and without.
+//! Tests which principal a credential yields, and which requests are refused.
 use super::key::{Record, Scopes};
 use super::pepper::Pepper;
 use super::serves::{Serves, Serving};
@@ -60,12 +60,12 @@ fn a_request_names_its_user_once_or_not_at_all() {
     }
 }
 
-/// A door with one key of this user and these scopes, and the key.
+/// Returns an authenticator with one key of this user and these scopes, its keyring, and the key.
 fn keyed(user: Option<&str>, scopes: &[&str]) -> (Door, Keyring, String) {
     keyed_with(user, scopes, &[])
 }
 
-/// The same, of a key that may serve something.
+/// Returns the same, with a key that has grants to serve.
 fn keyed_with(user: Option<&str>, scopes: &[&str], serves: &[&str]) -> (Door, Keyring, String) {
     let ring = Keyring::new(Pepper::of("0123456789abcdef0123456789abcdef").expect("long enough"));
     let key = ApiKey::make().expect("chance");
@@ -142,7 +142,7 @@ fn what_is_no_good_key_opens_nothing() {
     assert_eq!(door.admit_request(&headers(&[]), NOW), Err(Denied::Nothing));
     let proof = door.admit(&hello(None, Some(&key)), NOW).expect("let in").proof;
     assert!(door.still_admits(&proof, NOW) && !door.still_admits(&Proof::Nothing, NOW));
-    // In time, and not too late; then it is taken back.
+    // Good until its expiry; then the key is revoked.
     assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(Denied::Ended));
     assert_eq!(door.admit(&hello(None, Some(&guessed)), Millis(2_000_000)), Err(Denied::Credential));
     let keys = ring.keys();
@@ -153,7 +153,7 @@ fn what_is_no_good_key_opens_nothing() {
     assert!(!door.still_admits(&proof, NOW));
 }
 
-/// Returns for whom a key serves the agent `helper`, as itself or as another user.
+/// Returns for which tenants a key serves the agent `helper`, as itself or as another user.
 fn reach(keyed: &(Door, Keyring, String), user: Option<&str>, served_by: &str) -> Option<Reach> {
     let (door, _, key) = keyed;
     let helper = AgentId::parse("helper").expect("a name");
@@ -170,7 +170,7 @@ fn key_serves_its_own_tenant_and_a_named_user_all() {
     assert_eq!(reach(&serving, None, ""), acme);
     assert_eq!(reach(&serving, Some("bot"), "bot"), acme, "another tenant's bot is named");
     assert_eq!(reach(&serving, None, "acme/bot"), Some(Reach::Everyone));
-    // What it was made for needs no scope beside it; what the configuration says needs `write`.
+    // The key's own grant needs no scope; the configuration's needs `write`.
     assert_eq!(reach(&keyed_with(Some("bot"), &["read"], &["agent:helper"]), None, ""), acme);
     assert_eq!(reach(&keyed(Some("bot"), &["read"]), None, "acme/bot"), None);
     assert_eq!(reach(&keyed_with(Some("bot"), &["write"], &["agent:other"]), None, ""), None);
@@ -211,7 +211,7 @@ fn key_changed_in_the_store_opens_nothing() {
         Record { user: None, ..good.clone() },
         Record { scopes: Scopes { operator: true, ..good.scopes }, ..good.clone() },
         Record { expires: None, ..good.clone() },
-        // As an earlier release wrote it.
+        // As written by an earlier release.
         Record { seal: None, ..good.clone() },
     ] {
         assert_eq!(put(changed.clone()), Err(Denied::Ended));

@@ -1,7 +1,5 @@
-//! Tokens of an identity provider: JWTs (RFC 7519), held against keys that were fetched before (S-02).
-//!
-//! What a token says of itself decides nothing: neither how it is to be verified, which follows from the key, nor
-//! where that key is, which the operator has said.
+//! Verifies tokens of an identity provider (JWT, RFC 7519) with keys that were fetched before (S-02). A token's header
+//! decides nothing: the algorithm follows from the key, and the keys' location from the configuration.
 use super::jwks::KeySet;
 use super::key::Scopes;
 use super::keyring::Bearer;
@@ -14,40 +12,40 @@ use std::time::Duration;
 use turnway_core::id::{TenantId, UserId};
 use turnway_core::time::Millis;
 
-/// No token is longer; what a client may send first is not either.
+/// Maximum size of a token; also the most that an unauthenticated client may send first.
 const BYTES_MAX: usize = 8 * 1024;
-/// Clocks of machines that trust each other differ by less (S-02: at most 30 s).
+/// Tolerated clock difference to the provider (S-02: at most 30 s).
 pub const LEEWAY: Duration = Duration::from_secs(10);
-/// What scopes that are meant for a gateway begin with.
+/// Prefix of the scopes that are meant for a gateway.
 const OURS: &str = "turnway:";
 
-/// Who a token is of.
+/// The identity that a valid token proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// Its `tenant`, its `sub`, and what its `scope` says of what concerns a gateway.
+    /// From the claims `tenant`, `sub` and `scope`.
     pub bearer: Bearer,
-    /// `exp`.
+    /// From the claim `exp`.
     pub ends: Millis,
 }
 
-/// Why a token is not good. For logs and metrics; whoever shows it is told only that it is not.
+/// The reason why a token is refused. For logs and metrics; the client learns only that the credential is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BadToken {
-    /// It is not three parts of JSON and a signature.
+    /// Not three parts of base64 with JSON and a signature.
     Form,
-    /// It is signed in a way that is not allowed, or wants something that is not known.
+    /// The algorithm is not allowed, or a critical extension is unknown.
     Algorithm,
-    /// By a key that nobody has.
+    /// The key is unknown.
     Key,
-    /// Not by that key.
+    /// The signature does not match the key.
     Signature,
-    /// It is for somebody else, or of somebody else, or does not say of whom.
+    /// Issuer, audience, subject or another claim is wrong or missing.
     Claims,
-    /// It is over, or has not begun.
+    /// The token has expired or is not valid yet.
     Time,
 }
 
-/// What is read of a header. Keys that a token brings along, or names, are not looked at.
+/// The fields of a header that are read. Keys contained or referenced in a token are ignored.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -74,7 +72,7 @@ enum Audience {
     Many(Vec<String>),
 }
 
-/// Decides about a token of this issuer.
+/// Verifies a token of this issuer.
 pub fn verify(issuer: &Issuer, token: &str, keys: &KeySet, now: Millis) -> Result<Subject, BadToken> {
     let (signed, signature) = token.rsplit_once('.').ok_or(BadToken::Form)?;
     let (header, claims) = signed.split_once('.').ok_or(BadToken::Form)?;
@@ -96,7 +94,7 @@ pub fn verify(issuer: &Issuer, token: &str, keys: &KeySet, now: Millis) -> Resul
     if !key.verifies(signed.as_bytes(), &signature) {
         return Err(BadToken::Signature);
     }
-    // It is the provider's: whatever is wrong with it from here on, nobody has forged it.
+    // The token is authentic: no later error counts as a forged credential.
     subject(issuer, read(claims).map_err(|_| BadToken::Claims)?, now)
 }
 
@@ -120,21 +118,21 @@ fn subject(issuer: &Issuer, claims: Claims, now: Millis) -> Result<Subject, BadT
     Ok(Subject { bearer, ends: expires })
 }
 
-/// The name of the key that a token says it is signed by, if it is one at all.
+/// Returns the key id that a token names, if it can be parsed.
 pub fn kid(token: &str) -> Option<String> {
     let (header, _) = token.split_once('.').filter(|_| token.len() <= BYTES_MAX)?;
     read::<Header>(header).ok().map(|header| header.kid)
 }
 
-/// Base64 as RFC 7515 has it, and JSON in which nothing that counts is there twice.
+/// Decodes base64url (RFC 7515) and JSON. A repeated field is refused.
 fn read<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, BadToken> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| BadToken::Form)?;
     serde_json::from_slice(&bytes).map_err(|_| BadToken::Form)
 }
 
-/// Seconds since 1970, whole or not.
+/// Converts a NumericDate: seconds since 1970, whole or not.
 fn moment(seconds: f64) -> Result<Millis, BadToken> {
-    // Past the year 9999 nothing is meant.
+    // A time after the year 9999 is a mistake.
     if !(0.0..253_402_300_800.0).contains(&seconds) {
         return Err(BadToken::Claims);
     }
@@ -142,7 +140,7 @@ fn moment(seconds: f64) -> Result<Millis, BadToken> {
     Ok(Millis((seconds * 1000.0) as u64))
 }
 
-/// Of the words of a `scope` those that are ours; where none is, what every user may.
+/// Returns the scopes with our prefix; if there are none, the default scopes.
 fn scopes(text: &str) -> Option<Scopes> {
     let ours: Vec<&str> = text.split(' ').filter_map(|word| word.strip_prefix(OURS)).collect();
     if ours.is_empty() { Some(Scopes::usual()) } else { Scopes::parse(ours).ok() }

@@ -1,5 +1,5 @@
-//! Whose tokens are good here, and the keys they are held against. Somebody else fetches those; whoever shows a
-//! token that names a key nobody knows yet can have it fetched, but not often.
+//! Verifies tokens with the provider's cached keys. Another task fetches the keys; a token that names an unknown key
+//! requests a fetch, at a limited rate.
 use super::jwks::KeySet;
 use super::token::{self, BadToken, Subject};
 use crate::config::Issuer;
@@ -10,12 +10,12 @@ use tokio::time::timeout;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::{Millis, Mono};
 
-/// From one fetch to the next that a token may ask for: whoever makes up names of keys causes no more (S-02).
+/// Minimum time between fetches that tokens request, so that invented key ids cause no more (S-02).
 pub const ASK_EVERY: Duration = Duration::from_secs(30);
-/// How long somebody waits whose token names a key that is being fetched: a little longer than a fetch may take.
+/// Longest wait of a client whose token names a key that is being fetched: a little longer than a fetch may take.
 const PATIENCE: Duration = Duration::from_secs(6);
 
-/// Decides about tokens. Clones share their keys.
+/// A verifier of the tokens of one issuer. Clones share the cached keys.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     issuer: Arc<Issuer>,
@@ -23,34 +23,34 @@ pub struct Tokens {
     asked: Arc<Notify>,
 }
 
-/// What is known of a provider.
+/// The cached keys of the provider.
 #[derive(Debug, Default)]
 struct Known {
     keys: Arc<KeySet>,
-    /// When the last try to fetch them was over.
+    /// Time at which the last fetch ended.
     tried: Option<Mono>,
 }
 
 // === impl Tokens ===
 
 impl Tokens {
-    /// Those of this issuer. No key is known yet.
+    /// Creates a verifier without keys.
     pub fn of(issuer: Issuer) -> Self {
         Self { issuer: Arc::new(issuer), known: watch::Sender::default(), asked: Arc::default() }
     }
 
-    /// Whose tokens they are.
+    /// Returns the configured issuer.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
 
-    /// Decides about one.
+    /// Verifies a token.
     pub fn subject(&self, token: &str, now: Millis) -> Result<Subject, BadToken> {
         let keys = Arc::clone(&self.known.borrow().keys);
         token::verify(&self.issuer, token, &keys, now)
     }
 
-    /// Waits until the key that a token names is known, or cannot be had now.
+    /// Waits until the key that a token names is cached or cannot be fetched now.
     pub async fn meet(&self, token: &str, now: Mono) {
         let Some(kid) = token::kid(token) else { return };
         let mut known = self.known.subscribe();
@@ -64,18 +64,18 @@ impl Tokens {
         }
     }
 
-    /// Waits until a key is asked for that may be fetched at that time.
+    /// Waits until a fetch is requested at a time when one is allowed.
     pub async fn asked(&self, now: impl Fn() -> Mono) {
         loop {
             self.asked.notified().await;
-            // A bell that rang during a fetch was answered by it.
+            // A request that was made during a fetch was answered by that fetch.
             if self.known.borrow().may_ask(now()) {
                 return;
             }
         }
     }
 
-    /// A try to fetch them is over: these are the keys from now on, or those from before.
+    /// Records the end of a fetch; `None` keeps the cached keys.
     pub fn tried(&self, keys: Option<KeySet>, now: Mono) {
         self.known.send_modify(|known| {
             known.tried = Some(now);
@@ -118,7 +118,7 @@ mod tests {
         for (seconds, over) in [(0, 1), (31, 40)] {
             let mut waiting = Box::pin(tokens.meet(&shown, at(seconds)));
             assert!((&mut waiting).now_or_never().is_none(), "it waits");
-            // Whoever comes meanwhile waits for the same.
+            // A client that arrives meanwhile waits for the same fetch.
             let mut second = Box::pin(tokens.meet(&shown, at(seconds)));
             assert!((&mut second).now_or_never().is_none(), "it waits");
             assert!(is_asked_at(seconds));
@@ -127,7 +127,7 @@ mod tests {
             assert!(tokens.meet(&shown, at(over + 29)).now_or_never().is_some(), "it is told at once");
             assert!(!is_asked_at(over + 29));
         }
-        // What is no token has nothing fetched.
+        // A malformed token causes no fetch.
         assert!(tokens.meet("nothing", at(100)).now_or_never().is_some());
         assert!(!is_asked_at(100));
     }

@@ -1,24 +1,24 @@
-//! When the driver is woken if nothing else does.
+//! The timer that wakes the driver at the next deadline. Used by `driver`.
 use std::pin::Pin;
 use tokio::time::{Instant, Sleep, sleep_until};
 use turnway_core::time::Mono;
 
-/// A timer of the runtime that stays as it is from round to round, as long as it is early enough: to wake up in
-/// vain now and then costs less than to set it anew each time, which may wake another thread.
+/// A tokio timer that stays set from round to round as long as it is early enough: an occasional wake-up without need
+/// costs less than resetting the timer each round, which may wake another thread.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,
-    /// When it rings; none: it does not.
+    /// When the timer fires; `None` means never.
     at: Option<Mono>,
 }
 
 // === impl Alarm ===
 
 impl Alarm {
-    /// It rings at the latest then.
+    /// Sets the timer to fire at `latest` or earlier.
     pub(super) fn set(&mut self, now: Mono, latest: Option<Mono>) {
         let Some(latest) = latest else { return };
-        // One that should have rung is behind: it does not count the time in which the machine slept.
+        // A timer that should have fired is late, because it does not count time in which the machine was suspended.
         if self.at.is_some_and(|at| now < at && at <= latest) {
             return;
         }
@@ -30,7 +30,7 @@ impl Alarm {
         self.at = Some(latest);
     }
 
-    /// Until it rings. Safe to drop and to ask again.
+    /// Waits until the timer fires. Cancel-safe.
     pub(super) async fn rings(&mut self) {
         match (&mut self.sleep, self.at) {
             (Some(sleep), Some(_)) => sleep.as_mut().await,
@@ -50,7 +50,7 @@ mod tests {
         Mono(Duration::from_millis(ms))
     }
 
-    /// Never, as far as a test can wait.
+    /// So late that no test waits for it.
     const LATE: u64 = 3_600_000;
 
     #[tokio::test]
@@ -73,7 +73,7 @@ mod tests {
     async fn after_a_sleep_of_the_machine_it_is_set_anew() {
         let mut alarm = Alarm::default();
         alarm.set(at(0), Some(at(LATE)));
-        // More than that has passed, and the runtime did not see it.
+        // More time has passed than the runtime noticed.
         alarm.set(at(2 * LATE), Some(at(2 * LATE + 20)));
         alarm.rings().await;
     }

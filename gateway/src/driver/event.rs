@@ -1,4 +1,5 @@
-//! Where inputs come from: links, agents, the store, other nodes, and what the shell tells itself.
+//! The input queues of the driver: links, agents, tools, the store, other nodes, and the driver itself. Used by
+//! `driver`.
 use crate::agent::Report;
 use crate::bus::{Ear, Heard};
 use crate::links::Asked;
@@ -13,11 +14,11 @@ use turnway_bindings::switchboard::Input;
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
 
-/// Of each batch so much may come from each source, so that none can starve another.
+/// Maximum inputs of each source in one batch, so that no source can starve another.
 const QUOTA: usize = limits::DRIVER_BATCH_MAX / 4;
 
-/// Answers of the store on their way to the switchboard. Not bounded by a number of its own: it holds
-/// at most one answer to each op, and the store takes no more than [`limits::STORE_QUEUE_MAX`] ops.
+/// Answers of the store on their way to the switchboard. Needs no limit of its own: it holds at most one answer to each
+/// operation, and the store takes no more than [`limits::STORE_QUEUE_MAX`] operations.
 #[derive(Clone, Default)]
 pub struct AnswerQueue(Arc<Answered>);
 
@@ -27,27 +28,27 @@ struct Answered {
     bell: Notify,
 }
 
-/// Everything that waits for the switchboard.
+/// All inputs that wait for the switchboard.
 pub struct Inbox {
     asked: Asked,
     reports: mpsc::Receiver<Report>,
     tools: mpsc::Receiver<tools::Report>,
     answers: AnswerQueue,
     ear: Ear,
-    /// Taken from the bus: a frame is more than one input, and may be more than a batch.
+    /// Inputs from the bus: a frame holds more than one, and may hold more than a batch.
     heard: VecDeque<Input>,
     /// Taken from the links while waiting.
     said: Vec<Input>,
     /// Taken from the agents while waiting.
     reported: Vec<Report>,
-    /// What the shell tells itself.
+    /// Inputs that the driver or a source put in directly.
     echoes: Vec<Input>,
 }
 
 // === impl AnswerQueue ===
 
 impl AnswerQueue {
-    /// For the store: takes an answer, on any thread, without waiting.
+    /// Returns the callback by which the store delivers answers; it may be called on any thread, and does not block.
     pub fn sink(&self) -> Answers {
         let answered = Arc::clone(&self.0);
         Arc::new(move |op, result| {
@@ -71,7 +72,7 @@ impl AnswerQueue {
 // === impl Inbox ===
 
 impl Inbox {
-    /// An inbox with these five sources.
+    /// Creates an inbox with these five sources.
     pub fn new(
         asked: Asked,
         reports: mpsc::Receiver<Report>,
@@ -83,7 +84,7 @@ impl Inbox {
         Self { asked, reports, tools, answers, ear, heard, said, reported, echoes }
     }
 
-    /// Waits until there is something. Safe to drop and to ask again: nothing is lost.
+    /// Waits until there is an input. Cancel-safe: no input is lost.
     pub async fn wait(&mut self) {
         let is_nothing = self.said.is_empty()
             && self.reported.is_empty()
@@ -101,7 +102,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the next batch, in which every source has its part.
+    /// Takes the next batch, in which every source gets its share.
     pub fn take(&mut self, batch: &mut Vec<Input>, metrics: &DriverMetrics) {
         batch.append(&mut self.echoes);
         metrics.took(Source::Store, self.answers.take(batch));
@@ -133,12 +134,12 @@ impl Inbox {
         batch.extend(self.heard.drain(..count));
     }
 
-    /// Something the shell tells itself.
+    /// Adds an input of the driver itself.
     pub fn echo(&mut self, input: Input) {
         self.echoes.push(input);
     }
 
-    /// How many wait; of the bus, those whose frames were opened.
+    /// Returns how many inputs wait; of the bus, only those whose frames were decoded.
     pub fn waiting(&self) -> usize {
         self.asked.waiting()
             + self.reports.len()
@@ -163,8 +164,8 @@ fn hear(into: &mut VecDeque<Input>, heard: Heard) {
     }
 }
 
-/// Reports of one attempt that stand one after the other become one input, so that their facts share an
-/// append: an agent that says all of it at once costs the disk once.
+/// Merges consecutive reports of one attempt into one input, so that their facts share an append: an agent that sends
+/// everything at once costs one disk sync.
 fn join(reports: impl Iterator<Item = Report>, batch: &mut Vec<Input>) {
     for Report { key, run_id, attempt, epoch, event } in reports {
         match batch.last_mut() {
@@ -195,7 +196,7 @@ mod tests {
         let ((_reports, reports), (_told, tools)) = (mpsc::channel(1), mpsc::channel(1));
         let (answers, (mouth, ear)) = (AnswerQueue::default(), bus::ear());
         let mut inbox = Inbox::new(asked, reports, tools, answers.clone(), ear);
-        // All that may be in one frame.
+        // The maximum that one frame may hold.
         let words = vec![Words::Knock; limits::FRAME_WORDS_MAX];
         mouth.try_send(Heard::Frame(Frame { from: NodeId(2), words }));
         for _ in 0..limits::DRIVER_BATCH_MAX {

@@ -1,4 +1,5 @@
-//! What becomes of outputs: the store, links, agents and other nodes are told, and what passes is counted.
+//! Carries out the switchboard's outputs: calls the store, links, agents, tools and the bus, and counts what passes.
+//! Called by `driver`.
 use crate::agent::Agents;
 use crate::bus::{Bus, Mail};
 use crate::links::Links;
@@ -13,47 +14,41 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::Mono;
 
-/// An op without an answer keeps a node unready for so long, so that a store of which only a part answers
-/// does not make readiness flap with each op.
+/// Time for which an operation without an answer keeps the node unready, so that a store of which only a part answers
+/// does not make readiness flap with each operation.
 const STORE_AWAY: Duration = Duration::from_secs(1);
 
-/// Everything a switchboard can reach.
+/// The parts of the node that the switchboard's outputs go to.
 pub struct Hands {
-    /// Where facts live.
     pub store: Arc<dyn Store>,
-    /// Who is shown them.
     pub links: Arc<Links>,
-    /// Who answers.
     pub agents: Agents,
-    /// Who does what they want done.
     pub tools: Tools,
-    /// The other nodes.
     pub bus: Arc<dyn Bus>,
-    /// What they are told at the end of the round.
+    /// Messages to other nodes, posted at the end of the round.
     pub mail: Vec<Mail>,
-    /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// What the store was asked and has not answered: for metrics.
+    /// Operations that the store has not answered yet, for metrics.
     pub unanswered: Unanswered,
-    /// Whether the store answers is part of the process's health.
+    /// Takes the reason if the store does not answer.
     pub life: Life,
-    /// When an op last had no answer; none: the store answers.
+    /// When an operation last had no answer; `None` if the store answers.
     pub store_missed: Option<Mono>,
 }
 
-/// What doing one output led to.
+/// The result of carrying out one output.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// Whatever comes of it comes by itself.
+    /// The driver continues; any answer arrives as an input.
     Nothing,
-    /// There is nothing left to do here.
+    /// The switchboard has nothing left to do.
     Exit,
 }
 
 // === impl Hands ===
 
 impl Hands {
-    /// Does one output. Never waits.
+    /// Carries out one output. Never blocks.
     pub(super) fn perform(&mut self, output: Output, now: Mono) -> Done {
         match output {
             Output::Store(op) => {
@@ -72,14 +67,14 @@ impl Hands {
         Done::Nothing
     }
 
-    /// The round is over: what other nodes are to be told goes together.
+    /// Posts the messages of this round to the bus.
     pub(super) fn post(&mut self) {
         if !self.mail.is_empty() {
             self.bus.post(&mut self.mail);
         }
     }
 
-    /// Counts an input before the switchboard takes it.
+    /// Records an input in the metrics before the switchboard takes it.
     pub(super) fn count(&mut self, input: &Input, now: Mono) {
         match input {
             Input::Stored { op, result } => {
@@ -106,7 +101,7 @@ impl Hands {
         }
     }
 
-    /// Reports whether the store answers; a renewal every half second sees to it that this is known.
+    /// Reports whether the store answers; a lease renewal every half second keeps this up to date.
     fn note_health(&mut self, answered: bool, now: Mono) {
         if !answered {
             self.store_missed = Some(now);

@@ -1,4 +1,4 @@
-//! `GET /v1/agents`: who answers here.
+//! Serves `GET /v1/agents`: the agents that this node knows.
 use crate::agent::directory::Profile;
 use crate::answer;
 use crate::door::Admitted;
@@ -62,7 +62,7 @@ struct Capabilities {
 )]
 pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
     let Admitted { principal, service, .. } = desk.admit(&headers).await?;
-    // A tenant's operator is one of its tenant, and nothing on the node.
+    // A tenant's operator may see its tenant only, and nothing about the node.
     let is_operator = principal.operator && service == Service::Anything;
     let show = |profile: &Profile| Agent {
         agent_id: profile.id.clone(),

@@ -1,4 +1,4 @@
-//! Every answer, counted by the route it took.
+//! Counts and times every HTTP answer by its route and method.
 use crate::clock::Clock;
 use crate::metrics::{HttpMethod, Metrics};
 use axum::Router;
@@ -9,7 +9,7 @@ use http::{Method, Response};
 use std::sync::Arc;
 use turnway_core::planted::{Planted, planted};
 
-/// The same routes, with what they answer counted.
+/// Adds metrics to a router.
 pub fn counted(router: Router, metrics: Arc<Metrics>, clock: Clock) -> Router {
     router.layer(from_fn_with_state(Counter { metrics, clock }, count))
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/sessions/{session_id}/events`: the log, as it lies there; a page of it, or all that comes.
+//! Serves `GET /v1/sessions/{session_id}/events`: the facts of a session's log, as a page or as an event stream.
 use crate::answer::{self, Body};
 use crate::http::openapi::refusals::Named;
 use crate::http::openapi::shape;
@@ -19,7 +19,7 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::pattern::Pattern;
 use utoipa::ToSchema;
 
-/// Facts that one request looks through: past it the answer says where to go on.
+/// Maximum facts that one request scans; above it the answer says where to continue.
 const SCAN_FACTS_MAX: usize = 10_000;
 
 /// A page of facts.
@@ -44,18 +44,18 @@ pub(super) struct Events {
     regressed: bool,
 }
 
-/// What is asked for.
+/// The parameters of a request for facts.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) after: Seq,
     pub(super) epoch: Option<Epoch>,
     pub(super) types: Vec<Pattern>,
     pub(super) limit: usize,
-    /// As server-sent events.
+    /// True if server-sent events are requested.
     pub(super) streamed: bool,
-    /// Only this turn's.
+    /// Restricts the answer to the facts of this turn.
     pub(super) run_id: Option<RunId>,
-    /// Nothing after this, if it is known.
+    /// Position after which nothing is sent, if it is known.
     pub(super) upto: Option<Seq>,
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn of_session(
     show(Reader::new(desk.welcome(&headers).await?, session.clone()), &session, wanted).await
 }
 
-/// Shows what is wanted of a session.
+/// Answers a request for the facts of a session.
 pub(super) async fn show(mut reader: Reader, session: &SessionId, wanted: Wanted) -> Answer {
     if wanted.streamed {
         let span = in_time(async { Ok(reader.begin(wanted.after, wanted.epoch).await?) }).await?;
@@ -142,7 +142,7 @@ fn streamed(reader: Reader, span: &Span, wanted: Wanted) -> Response<Body> {
 // === impl Wanted ===
 
 impl Wanted {
-    /// Reads query and headers. Who comes back says by `Last-Event-ID` where it was.
+    /// Reads query and headers. A reconnecting client names its position in `Last-Event-ID`.
     pub(super) fn read(headers: &HeaderMap, uri: &Uri) -> Result<Self, Problem> {
         let query = Query::of(uri)?;
         let mut after = query.number("after_seq")?.map_or(Seq(0), Seq);
@@ -156,7 +156,7 @@ impl Wanted {
     }
 }
 
-/// Whether an event stream is asked for; whoever takes anything gets JSON.
+/// Returns true if the client accepts an event stream explicitly; `*/*` gets JSON.
 fn wants_stream(headers: &HeaderMap) -> bool {
     let texts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut kinds = texts.flat_map(|text| text.split(',')).filter_map(|kind| kind.split(';').next());

@@ -1,8 +1,6 @@
-//! A request as a link: it lasts as long as its answer, and asks the switchboard like any other.
-//!
-//! What it is shown waits at the switchboard by the same credit as every link's, and the credit comes
-//! back only as the client takes what it is sent. So a client that does not read costs no more here
-//! than one on a WebSocket. When the answer is dropped, for whatever reason, the link is gone.
+//! Opens a link for a single HTTP request, and drops it with the answer. Notes for the link wait at the switchboard
+//! under the same credit as any link's, and credit returns only as the client reads: a client that does not read costs
+//! no more than one on a WebSocket.
 use crate::door::token::LEEWAY;
 use crate::door::{Admitted, Proof};
 use crate::http::Desk;
@@ -20,60 +18,60 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Refusal;
 use turnway_core::time::Millis;
 
-/// How long a request waits for its first answer. The store answers in milliseconds or not at all, and
-/// whoever waits longer does better to ask again: what was accepted stays accepted.
+/// Longest wait of a request for its first answer. The store answers in milliseconds or not at all, and repeating the
+/// request is safe: an accepted message stays accepted.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(30);
 
-/// A link that lasts as long as one request.
+/// A link that lasts as long as one HTTP request.
 #[derive(Debug)]
 pub struct Guest {
     desk: Arc<Desk>,
     principal: Principal,
     seat: Seat,
-    /// How often it may ask.
+    /// Rate limits of the credential.
     pass: Pass,
-    /// The end of its token and what is granted after that: there is no way to show another.
+    /// End of a token, leeway included: a request cannot show another token. `None` for a key.
     ends: Option<Millis>,
-    /// Mail that is here and has not been handed out.
+    /// Notes that have arrived and were not returned yet.
     post: VecDeque<Note>,
-    /// Weight of what was handed out and may not have left yet.
+    /// Weight of the notes that were returned and may not have been sent yet.
     handed_out: usize,
-    /// Weight of what has left and was not reported.
+    /// Weight of the notes that were sent and not reported yet.
     unreported: usize,
-    /// What is said last, if the client is gone before its answer is over.
+    /// The command to send if the client disconnects before its answer is complete.
     last_word: Option<Command>,
-    /// A look at the client.
+    /// A watch on the client's connection.
     watch: Option<Watch>,
 }
 
-/// The link is over, from our side.
+/// The reason why the server ended the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parted {
-    /// What it was shown did not leave.
+    /// The client did not read the notes in time.
     Slow,
-    /// Its credential was taken back, or is over.
+    /// The credential was revoked or has expired.
     Revoked,
-    /// The process ends.
+    /// The process shuts down.
     Leaving,
-    /// Its user has too many.
+    /// The user has too many links or requests.
     Crowded(Refusal),
 }
 
-/// Why there is no answer to a request.
+/// The reason why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unanswered {
-    /// It was refused.
+    /// The request was refused.
     Refused(Refusal),
-    /// The link is over.
+    /// The link has ended.
     Parted(Parted),
-    /// Nothing came for [`ANSWER_WAIT`]: it may or may not have been done.
+    /// Nothing arrived within [`ANSWER_WAIT`]; the command may or may not have been performed.
     Late,
 }
 
 // === impl Guest ===
 
 impl Guest {
-    /// Begins a link.
+    /// Opens a link for an authenticated request.
     pub async fn enter(desk: Arc<Desk>, admitted: Admitted) -> Result<Self, Parted> {
         let (seat, pass) = (desk.links.open(), desk.door.pass(&admitted, desk.clock.mono()));
         let Admitted { principal, proof, service: _ } = admitted;
@@ -103,52 +101,52 @@ impl Guest {
         })
     }
 
-    /// Everything a request needs of its node.
+    /// Returns the dependencies of a request.
     pub fn desk(&self) -> &Desk {
         &self.desk
     }
 
-    /// The same, for another guest.
+    /// Returns a shared handle of the dependencies, to open another link.
     pub fn desk_handle(&self) -> Arc<Desk> {
         Arc::clone(&self.desk)
     }
 
-    /// Looks at the client by this while it is answered.
+    /// Sets the watch that detects a disconnected client.
     pub fn set_watch(&mut self, watch: Option<Watch>) {
         self.watch = watch;
     }
 
-    /// Returns a look at the client, if there is one.
+    /// Returns the watch on the client, if there is one.
     pub fn watch(&self) -> Option<Watch> {
         self.watch.clone()
     }
 
-    /// What to say if the client is gone before its answer is over.
+    /// Sets the command to send if the client disconnects before its answer is complete.
     pub fn on_hang_up(&mut self, command: Command) {
         self.last_word = Some(command);
     }
 
-    /// Tells whether something is done once the client is gone.
+    /// Returns true if a command is sent when the client disconnects.
     pub fn ends_with_its_client(&self) -> bool {
         self.last_word.is_some()
     }
 
-    /// The answer is over: nothing is left to say.
+    /// Marks the answer as complete: a disconnect sends no command any more.
     pub fn settle(&mut self) {
         self.last_word = None;
     }
 
-    /// Takes a place among the requests that look through sessions or their logs; it is given back when this is dropped.
+    /// Takes a slot among the requests that scan sessions or their logs; dropping the slot releases it.
     pub fn begin_reading(&self) -> Result<Place, Parted> {
         self.desk.links.take(Pool::Reads, &self.principal).map_err(Parted::Crowded)
     }
 
-    /// Who it is.
+    /// Returns the authenticated principal.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Asks for something.
+    /// Sends a command to the switchboard. A command over a rate limit is answered with a refusal instead.
     pub async fn say(&self, command: Command) -> Result<(), Parted> {
         if let Some(refused) = self.pass.refusal(&command, self.desk.clock.mono()) {
             self.desk.links.send(self.seat.id(), refused);
@@ -157,8 +155,8 @@ impl Guest {
         Ok(self.desk.board.say(self.seat.id(), command).await?)
     }
 
-    /// Waits for the next note. Whoever asks for it has passed on all that came before: only then does
-    /// the switchboard show more. Safe to drop and to ask again.
+    /// Waits for the next note. The call confirms that all earlier notes were passed on, and only then does the
+    /// switchboard send more. Cancel-safe.
     pub async fn hear(&mut self) -> Result<Note, Parted> {
         self.unreported += std::mem::take(&mut self.handed_out);
         if self.unreported >= limits::LINK_REPORT_BYTES && !planted(Planted::HttpCreditKept) {
@@ -166,7 +164,7 @@ impl Guest {
             self.unreported = 0;
         }
         loop {
-            // Also what is here already is not shown to whom nothing is to be shown any more.
+            // A revoked or expired credential also ends the delivery of notes that have already arrived.
             let left = self.left();
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(Parted::Revoked);
@@ -176,28 +174,28 @@ impl Guest {
             }
             let mail = match left {
                 None => Ok(self.seat.mail().await),
-                // The clock may step meanwhile.
+                // Waits in steps, because the clock may step meanwhile.
                 Some(left) => tokio::time::timeout(left.min(limits::HEARTBEAT), self.seat.mail()).await,
             };
             match mail {
                 Ok(Mail::Notes(notes)) => self.post = notes,
                 Ok(Mail::Leave(fate)) => return Err(fate.into()),
-                // The clock decides, above.
+                // The clock is checked again above.
                 Err(_) => {}
             }
         }
     }
 
-    /// Returns how long its credential lasts, by the time as it is now.
+    /// Returns for how long the credential is still good, by the present time.
     fn left(&self) -> Option<Duration> {
         let left = |ends: Millis| ends.0.saturating_sub(self.desk.clock.now().store.0);
         let ends = self.ends.filter(|_| !planted(Planted::StreamOutlivesToken));
         ends.map(|ends| Duration::from_millis(left(ends)))
     }
 
-    /// The next note if it is already here, to be passed on together with the one before.
+    /// Returns the next note if it has already arrived, to be sent together with the one before.
     pub fn at_hand(&mut self) -> Option<Note> {
-        // Its mailbox has nothing but that for it.
+        // The mailbox holds nothing but the end of the link.
         if self.seat.is_doomed() {
             return None;
         }
@@ -206,8 +204,8 @@ impl Guest {
         Some(note)
     }
 
-    /// Waits for the first note that `fits`, or for the refusal of what was asked; for so long as
-    /// [`ANSWER_WAIT`]. Other notes are passed over.
+    /// Waits up to [`ANSWER_WAIT`] for the first note that `fits`, or for a refusal of the command. Other notes are
+    /// skipped.
     pub async fn answer<T>(&mut self, mut fits: impl FnMut(Note) -> Option<T>) -> Result<T, Unanswered> {
         let answered = async {
             loop {
@@ -237,8 +235,8 @@ impl Guest {
         tokio::time::timeout(ANSWER_WAIT, answered).await.unwrap_or(Err(Unanswered::Late))
     }
 
-    /// Says something and waits until it is accepted. What follows is the turn, from directly before
-    /// its first fact, and whatever else happens in the session.
+    /// Invokes an agent and waits until the input is accepted. The notes that follow are those of the turn, from
+    /// directly before its first fact, and everything else that happens in the session.
     pub async fn invoke(&mut self, invoke: Invoke) -> Result<Accepted, Unanswered> {
         self.say(Command::Invoke(Box::new(invoke))).await?;
         self.answer(|note| if let Note::Accepted(accepted) = note { Some(*accepted) } else { None }).await

@@ -1,4 +1,4 @@
-//! What comes with a request, within bounds: a JSON body, headers that may be there once.
+//! Reads the parts of a request within limits: a JSON body, headers that may occur once, names in the path.
 use crate::answer::Body;
 use crate::http::problem::Problem;
 use axum::extract::Path;
@@ -11,19 +11,19 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::Code;
 
-/// From a request's header to the end of its body: a message is small, and whoever dribbles holds a
+/// Longest time from a request's headers to the end of its body: bodies are small, and a slow body occupies a
 /// connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The id of the last event that came.
+/// Header with the id of the last event that the client received.
 pub const LAST_EVENT_ID: &str = "last-event-id";
 
-/// Reads a JSON body of at most [`limits::MESSAGE_BYTES_MAX`], as text.
+/// Reads a JSON body of at most [`limits::MESSAGE_BYTES_MAX`] as text.
 pub async fn json(headers: &HeaderMap, body: Body) -> Result<String, Problem> {
     json_within(headers, body, limits::MESSAGE_BYTES_MAX).await
 }
 
-/// The same for a body of another size.
+/// Reads a JSON body of at most `bytes_max` bytes as text.
 pub async fn json_within(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<String, Problem> {
     if !is_json(headers) {
         let problem = Problem::invalid("content-type: expected application/json");
@@ -42,7 +42,7 @@ pub async fn json_within(headers: &HeaderMap, body: Body, bytes_max: usize) -> R
     }
 }
 
-/// A header's text, if it is there; twice, or in another encoding, it is a mistake.
+/// Returns a header's text, if present. Fails if the header is repeated or not UTF-8.
 pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Problem> {
     let mut all = headers.get_all(name).iter();
     let Some(value) = all.next() else { return Ok(None) };
@@ -50,12 +50,12 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>,
     text.map(Some).ok_or_else(|| Problem::invalid(format!("{name}: expected once, as text")))
 }
 
-/// The one variable part of a path.
+/// Returns the only variable part of a path.
 pub fn path(path: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
     path.map(|Path(text)| text).map_err(|_| Problem::invalid("the path is not UTF-8"))
 }
 
-/// A part of the path that is a name. What could not be one cannot name anything either.
+/// Parses a part of the path as a name; text that is no valid name cannot name anything that exists.
 pub fn name<T, E: std::fmt::Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<T, Problem> {
     parse(text).map_err(|why| Problem::invalid(why.to_string()))
 }

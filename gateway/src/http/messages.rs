@@ -1,4 +1,4 @@
-//! `GET /v1/sessions/{session_id}/messages`: the conversation, from its end backwards.
+//! Serves `GET /v1/sessions/{session_id}/messages`: the conversation, read backwards from its end.
 use crate::answer;
 use crate::http::guest::Unanswered;
 use crate::http::openapi::refusals::Named;
@@ -16,9 +16,9 @@ use turnway_core::id::{RunId, Seq, SessionId};
 use turnway_core::protocol::entry::{Entry, Fact};
 use utoipa::ToSchema;
 
-/// Facts that are read at first; each step back reads twice as many as the one before.
+/// Facts read first; each further step backwards reads twice as many as the one before.
 const WINDOW: u64 = 64;
-/// Facts that are read at a time, at most: they are in memory meanwhile.
+/// Maximum facts read in one step: they are in memory meanwhile.
 const WINDOW_MAX: u64 = 512;
 
 /// A page of messages, the newest last.
@@ -66,7 +66,7 @@ pub(super) async fn list(
 async fn page(mut reader: Reader, limit: usize, before: Option<Seq>) -> Answer {
     let _reading = reader.begin_reading()?;
     let last = reader.look().await?.seq;
-    // What was before this is still to be read.
+    // `end` is the position up to which facts are still to be read.
     let mut end = before.map_or(last, |before| Seq(before.0.saturating_sub(1)).min(last));
     let (mut window, mut floor) = (WINDOW, None);
     let mut transcript = Transcript::new(limit, ANSWER_BYTES_MAX);
@@ -95,10 +95,10 @@ async fn page(mut reader: Reader, limit: usize, before: Option<Seq>) -> Answer {
     Ok(answer::json(StatusCode::OK, &Messages { messages, next, trimmed: floor.is_some(), floor }))
 }
 
-/// Whether a turn was rolled back, or became part of one that was: its end lies behind the page.
+/// Returns true if a turn was rolled back or was merged into one that was. Its end lies after the page.
 async fn is_undone(reader: &mut Reader, run_id: &RunId) -> Result<bool, Unanswered> {
     let mut run_id = run_id.clone();
-    // What became part of a run cannot be one's host.
+    // A merged run cannot be the host of another one.
     for _ in 0..2 {
         let Some(end) = end_of(reader, &run_id).await? else { return Ok(false) };
         let Fact::RunDone { host_run_id: Some(host), .. } = &end.fact else {
@@ -109,10 +109,10 @@ async fn is_undone(reader: &mut Reader, run_id: &RunId) -> Result<bool, Unanswer
     Ok(false)
 }
 
-/// The last fact of a turn, if it has ended.
+/// Returns the last fact of a turn, if the turn has ended.
 async fn end_of(reader: &mut Reader, run_id: &RunId) -> Result<Option<Arc<Entry>>, Unanswered> {
     let (first, Some(mut upto)) = reader.find(run_id).await? else { return Ok(None) };
-    // Where the append ends that it was in: it is near.
+    // `upto` is the end of the append with the terminal fact, which is therefore near.
     while upto > first.seq {
         let from = Seq(upto.0.saturating_sub(WINDOW)).max(first.seq);
         let span = reader.begin(from, None).await?;
@@ -126,7 +126,7 @@ async fn end_of(reader: &mut Reader, run_id: &RunId) -> Result<Option<Arc<Entry>
     Ok(None)
 }
 
-/// The facts after one place up to another.
+/// Reads the facts after one position, up to another.
 async fn facts(reader: &mut Reader, after: Seq, upto: Seq) -> Result<Vec<(Seq, Arc<Entry>)>, Unanswered> {
     let (mut facts, mut at) = (Vec::new(), after);
     while at < upto {

@@ -1,4 +1,4 @@
-//! `GET /`: what this is.
+//! Serves `GET /`: the node's name, version and number of links.
 use crate::answer;
 use crate::http::openapi::refusals::Plain;
 use crate::http::{Answer, Desk};
@@ -8,10 +8,10 @@ use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A node as it shows itself to whoever finds its port.
+/// The node's description for clients.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its label.
+    /// The configured label of the node.
     pub name: String,
 }
 

@@ -1,9 +1,5 @@
-//! What an OpenAI client finds here: completions by agents, and the list of them.
-//!
-//! The words are `turnway_bindings::channel::openai`'s; here they get their HTTP.
-//!
-//! - [`completions`]: `POST /v1/chat/completions`.
-//! - [`fault`]: trouble as an answer.
+//! Serves the OpenAI-compatible API: chat completions by agents ([`completions`]), the list of models, and errors in
+//! OpenAI's format ([`fault`]). The message formats are in `turnway_bindings::channel::openai`.
 mod completions;
 mod fault;
 
@@ -20,16 +16,16 @@ use tokio::sync::Semaphore;
 use turnway_bindings::channel::openai::Trouble;
 use turnway_bindings::channel::openai::model::{self, Model, Models};
 
-/// Requests larger than a message of the channel protocol that are read at a time: about 100 MB of them.
+/// Maximum requests read at a time that are larger than a channel message: together about 100 MB.
 const LONG_CALLS_MAX: usize = 256;
 
-/// A place for one more of those.
+/// A semaphore for requests that are larger than a channel message.
 type LongCalls = Arc<Semaphore>;
 
-/// A request's answer, or what went wrong.
+/// The response to a request, or its error.
 type Answer = Result<Response<Body>, Fault>;
 
-/// The paths of this front, which speaks of its own errors in its own way.
+/// Returns the routes of the OpenAI-compatible API, which has an error format of its own.
 pub(super) fn router() -> Router<Arc<Desk>> {
     Router::new()
         .route("/v1/chat/completions", post(completions::create))

@@ -1,6 +1,5 @@
-//! `GET /openapi.json`: this API for programs. The same document lies in `docs/openapi.json`.
-//!
-//! - `shape`: what is rendered elsewhere, as it looks; [`refusals`]: how requests are refused.
+//! Serves `GET /openapi.json`, the OpenAPI document of the HTTP API; `docs/openapi.json` is the same document.
+//! `shape` describes values that other modules render; [`refusals`] describes error responses.
 pub(super) mod refusals;
 pub(super) mod shape;
 
@@ -12,7 +11,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::{self, RefOr};
 use utoipa::{Modify, OpenApi};
 
-/// The whole API. Whoever adds a path to the router adds it here: a test compares.
+/// The OpenAPI document. Each path of the router must be listed here; a test compares them.
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -41,7 +40,7 @@ use utoipa::{Modify, OpenApi};
 )]
 struct Document;
 
-/// A parameter that is not there is absent: it cannot be `null` either.
+/// A modifier that removes `null` from parameter types: a parameter is present or absent.
 struct Absent;
 
 impl Modify for Absent {
@@ -61,7 +60,8 @@ impl Modify for Absent {
     }
 }
 
-/// Where a node asks who one is, it is answered in one way; a node of one's own machine need not ask.
+/// A modifier that declares bearer authentication. It is optional, because a node with `auth.mode = "none"` does not
+/// require it.
 struct Asked;
 
 impl Modify for Asked {
@@ -92,7 +92,7 @@ pub(super) async fn show() -> Response<Body> {
 mod tests {
     use super::*;
 
-    /// The file says what the server says. `BLESS=1` writes it.
+    /// Compares `docs/openapi.json` with the served document. `BLESS=1` writes the file.
     #[test]
     fn the_document_in_docs_is_the_one_that_is_served() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
@@ -115,7 +115,7 @@ mod tests {
         routed.sort_unstable();
         let document = Document::openapi();
         let mut said: Vec<&str> = document.paths.paths.keys().map(String::as_str).collect();
-        // The router knows no paths that end in something: it is the run's own, with POST.
+        // The router cannot match a suffix, so this operation has the route of its run, with POST.
         said.retain(|path| *path != "/v1/runs/{run_id}:cancel");
         said.sort_unstable();
         assert_eq!(said, routed);

@@ -1,4 +1,4 @@
-//! Refusals as RFC 9457 problem JSON: the protocol's codes, each with its HTTP status.
+//! Renders refusals as problem JSON (RFC 9457): the protocol's codes, each with its HTTP status.
 use crate::answer::{self, Body};
 use crate::door::Denied;
 use crate::http::guest::{Parted, Unanswered};
@@ -9,18 +9,18 @@ use turnway_bindings::channel::json::malformed::{Flaw, Malformed};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
-/// Why a request is not answered.
+/// The reason why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     status: StatusCode,
     refusal: Refusal,
-    /// `Allow`.
+    /// Value of the `Allow` header.
     allow: Option<&'static str>,
-    /// A credential was shown that nobody has made.
+    /// True if the credential was never issued; counts towards the lockout of the address.
     is_guess: bool,
 }
 
-/// The status of a code: `docs/http.md` has the same table.
+/// Returns the HTTP status of a code. `docs/http.md` has the same table.
 pub fn status_of(code: Code) -> StatusCode {
     match code {
         Code::InvalidMessage => StatusCode::BAD_REQUEST,
@@ -58,58 +58,58 @@ pub fn status_of(code: Code) -> StatusCode {
 // === impl Problem ===
 
 impl Problem {
-    /// A problem with its code's status.
+    /// Creates a problem with the status of its code.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         Refusal::new(code, detail).into()
     }
 
-    /// The same, with another status: HTTP tells some things apart that the protocol does not.
+    /// Replaces the status: HTTP distinguishes some cases that the protocol does not.
     #[must_use]
     pub fn with_status(self, status: StatusCode) -> Self {
         Self { status, ..self }
     }
 
-    /// The request itself is not right.
+    /// Creates a problem for a malformed request.
     pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::InvalidMessage, detail)
     }
 
-    /// Nobody that is known.
+    /// Creates a problem for a request without a valid credential.
     pub fn unauthorized(detail: &'static str) -> Self {
         Self::new(Code::Unauthorized, detail)
     }
 
-    /// The path is right and the method is not.
+    /// Creates a problem for a known path with an unsupported method.
     pub fn method_not_allowed() -> Self {
         Self::invalid("not this way").with_status(StatusCode::METHOD_NOT_ALLOWED)
     }
 
-    /// The same, where it is not the router that knows which methods are.
+    /// Creates a problem for an unsupported method, with an `Allow` header for routes where the router cannot set it.
     pub fn only(methods: &'static str) -> Self {
         Self { allow: Some(methods), ..Self::method_not_allowed() }
     }
 
-    /// A bug of ours.
+    /// Creates a problem for a bug of ours.
     pub fn internal() -> Self {
         Self::new(Code::InternalError, "an answer could not be made")
     }
 
-    /// This node takes on nothing more.
+    /// Creates a problem for a node that accepts no more work.
     pub fn draining() -> Self {
         Refusal::new(Code::Draining, "this node leaves").retry_after(limits::STORE_RETRY_AFTER).into()
     }
 
-    /// What and why.
+    /// Returns the code with its explanation.
     pub fn refusal(&self) -> &Refusal {
         &self.refusal
     }
 
-    /// Whether a credential was shown that nobody has made.
+    /// Returns true if the credential was never issued.
     pub fn is_guess(&self) -> bool {
         self.is_guess
     }
 
-    /// Its status.
+    /// Returns the HTTP status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
@@ -192,7 +192,7 @@ impl IntoResponse for Problem {
 mod tests {
     use super::*;
 
-    /// `docs/http.md` says of every code which status it has.
+    /// Checks every code against the table of statuses in `docs/http.md`.
     #[test]
     fn every_code_has_the_status_that_is_documented() {
         let document = include_str!("../../../docs/http.md");

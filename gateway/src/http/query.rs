@@ -1,4 +1,4 @@
-//! What a request asks for behind the `?`: each name once, each value of its form.
+//! Parses the query string of a request: each parameter at most once, each value within its range.
 use crate::http::problem::Problem;
 use axum::extract;
 use http::Uri;
@@ -7,20 +7,20 @@ use std::ops::RangeInclusive;
 use turnway_core::limits;
 use turnway_core::protocol::pattern::Pattern;
 
-/// Facts, messages or sessions in an answer, unless it is said.
+/// Default number of facts, messages or sessions in an answer.
 pub const LIMIT: usize = 50;
-/// And at most: an answer is made before it is sent.
+/// Maximum number of them: an answer is built in memory before it is sent.
 pub const LIMIT_MAX: usize = 500;
 
-/// Numbers on the wire are below this, so that a client whose numbers are doubles reads them right.
+/// Largest integer of the protocol: larger ones are not exact in clients that use doubles.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-/// The parameters of one request. Those nobody asks about are ignored.
+/// The query parameters of one request. Unknown parameters are ignored.
 #[derive(Debug)]
 pub struct Query(BTreeMap<String, String>);
 
 impl Query {
-    /// Reads them.
+    /// Parses the query of a URI. Fails if a parameter is repeated.
     pub fn of(uri: &Uri) -> Result<Self, Problem> {
         let bad = |_| Problem::invalid("the query is not name=value&…");
         let extract::Query(pairs) =
@@ -34,23 +34,23 @@ impl Query {
         }
     }
 
-    /// A parameter's text, if it is there.
+    /// Returns a parameter's text, if present.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A whole number.
+    /// Returns a parameter as a whole number, if present.
     pub fn number(&self, name: &'static str) -> Result<Option<u64>, Problem> {
         self.within(name, 0..=NUMBER_MAX)
     }
 
-    /// How many to show.
+    /// Returns the maximum number of items in the answer.
     pub fn limit(&self) -> Result<usize, Problem> {
         let limit = self.within("limit", 1..=LIMIT_MAX as u64)?;
         Ok(limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(LIMIT))
     }
 
-    /// Patterns with commas between them; none: everything.
+    /// Returns the comma-separated patterns of `types`; without the parameter, one pattern that matches everything.
     pub fn types(&self) -> Result<Vec<Pattern>, Problem> {
         let bad = |why: String| Problem::invalid(format!("types: {why}"));
         let parts: Vec<&str> = self.text("types").unwrap_or(">").split(',').collect();

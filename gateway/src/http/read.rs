@@ -1,4 +1,4 @@
-//! Facts of a session, read through a guest: from a place on, in order, without gaps.
+//! Reads the facts of a session over a request's link: from a position on, in order, without gaps.
 use crate::http::guest::{ANSWER_WAIT, Guest, Unanswered};
 use crate::http::problem::Problem;
 use crate::links::Place;
@@ -10,34 +10,34 @@ use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
-/// The facts of a JSON answer together, about: it is made before it is sent.
+/// Approximate maximum of a JSON answer, as the sum of its facts: the answer is built in memory before it is sent.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// How often a read begins anew because what it wanted was forgotten meanwhile.
+/// Number of times that a read starts again because its facts were trimmed meanwhile.
 const TRIMMED_MAX: u32 = 3;
 
-/// Reads one session.
+/// A reader of one session.
 #[derive(Debug)]
 pub struct Reader {
     guest: Guest,
     session: SessionId,
-    /// Names the questions, so that an answer is not taken for that of an earlier one.
+    /// Number of subscriptions so far; the request id, so that an answer is not taken for that of an earlier one.
     asked: u32,
 }
 
-/// Where a read begins, and what is there.
+/// The start of a read, with the session's state.
 #[derive(Debug)]
 pub struct Span {
-    /// Facts after this follow: as asked, or the floor if that is later.
+    /// Facts after this position follow: the requested position, or the floor if that is later.
     pub after: Seq,
-    /// Facts up to this are forgotten, and some of them were asked for.
+    /// Set if requested facts are trimmed: those up to this position.
     pub floor: Option<Seq>,
-    /// The log has no fact as the asker says that it has seen: nothing follows.
+    /// True if the log lacks the fact that the client has seen; no facts follow.
     pub regressed: bool,
-    /// The session as it is; everything up to its place can be read.
+    /// State of the session; all facts up to its position can be read.
     pub snapshot: Box<SnapshotNote>,
 }
 
-/// Bounds a request that is answered when all is read.
+/// Limits the time of a request that is answered once everything is read.
 pub async fn in_time<T>(work: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
     tokio::time::timeout(ANSWER_WAIT, work).await.unwrap_or_else(|_| Err(Unanswered::Late.into()))
 }
@@ -45,7 +45,7 @@ pub async fn in_time<T>(work: impl Future<Output = Result<T, Problem>>) -> Resul
 // === impl Span ===
 
 impl Span {
-    /// What a stream says first, if not all that was asked for is there.
+    /// Returns the note that a stream begins with if not all requested facts are available.
     pub fn reset(&self) -> Option<Note> {
         let reset = match self.floor {
             _ if self.regressed => Some(Reset::Regressed),
@@ -60,22 +60,22 @@ impl Span {
 // === impl Reader ===
 
 impl Reader {
-    /// Reads this session as this guest.
+    /// Creates a reader of a session with the rights of this link.
     pub fn new(guest: Guest, session: SessionId) -> Self {
         Self { guest, session, asked: 0 }
     }
 
-    /// Takes a place among the requests that look through sessions or their logs, see [`Guest::begin_reading`].
+    /// Takes a slot among the requests that scan sessions or their logs; see [`Guest::begin_reading`].
     pub fn begin_reading(&self) -> Result<Place, Unanswered> {
         Ok(self.guest.begin_reading()?)
     }
 
-    /// The guest, who follows the session from where the last read began.
+    /// Returns the link, which stays subscribed to the session from the start of the last read.
     pub fn into_guest(self) -> Guest {
         self.guest
     }
 
-    /// The session's present state.
+    /// Returns the present state of the session.
     pub async fn look(&mut self) -> Result<Box<SnapshotNote>, Unanswered> {
         let (request_id, session) = (None, self.session.clone());
         self.guest.say(Command::Look { request_id, session }).await?;
@@ -83,7 +83,7 @@ impl Reader {
         self.guest.answer(opened).await
     }
 
-    /// Where a run's facts lie: after one place, and up to another if it has ended.
+    /// Returns the position before a run's first fact, and that of its end if it has ended.
     pub async fn find(&mut self, run_id: &RunId) -> Result<(Cursor, Option<Seq>), Unanswered> {
         self.guest.say(Command::Find { run_id: run_id.clone() }).await?;
         let found =
@@ -91,7 +91,7 @@ impl Reader {
         self.guest.answer(found).await
     }
 
-    /// Begins to read after a place, or where what is kept begins.
+    /// Starts to read after a position, or from the first fact that is kept.
     pub async fn begin(&mut self, after: Seq, epoch: Option<Epoch>) -> Result<Span, Unanswered> {
         let (mut after, mut epoch, mut floor) = (after, epoch, None);
         for _ in 0..TRIMMED_MAX {
@@ -128,7 +128,7 @@ impl Reader {
         self.guest.answer(subscribed).await
     }
 
-    /// The next fact. Whoever has had all there is waits for one that is yet to come.
+    /// Returns the next fact. At the end of the log, waits for a new one.
     pub async fn next(&mut self) -> Result<(Cursor, Arc<Entry>), Unanswered> {
         loop {
             #[expect(clippy::wildcard_enum_match_arm, reason = "text comes in the facts too")]
@@ -142,7 +142,7 @@ impl Reader {
     }
 }
 
-/// The store forgot, or is forgetting, what is being read.
+/// Returns the error for a history that was trimmed or lost during the read.
 fn changed() -> Unanswered {
     let why = "the session's history changed while it was read; ask again";
     Unanswered::Refused(Refusal::new(Code::StoreUnavailable, why))

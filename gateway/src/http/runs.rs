@@ -1,5 +1,4 @@
-//! `GET /v1/runs/{run_id}`: where a turn is, or how it ended. `GET …/events`: its facts.
-//! `POST /v1/runs/{run_id}:cancel`: stop it.
+//! Serves `GET /v1/runs/{run_id}` (state of a turn), `GET …/events` (its facts) and `POST /v1/runs/{run_id}:cancel`.
 use crate::answer::{self, Body};
 use crate::http::events::{self, Events, Wanted};
 use crate::http::guest::{Guest, Unanswered};
@@ -20,7 +19,7 @@ use turnway_bindings::channel::sse;
 use turnway_core::id::{RunId, Seq};
 use utoipa::ToSchema;
 
-/// What may follow a run's name in a path.
+/// Suffix of the path that cancels a run.
 const CANCEL: &str = ":cancel";
 
 /// What became of a cancel.
@@ -91,7 +90,7 @@ pub(super) async fn facts(
     let began = wanted.after <= first.seq;
     let (after, epoch) = if began { (first.seq, None) } else { (wanted.after, wanted.epoch) };
     if wanted.streamed && ended.is_some_and(|ended| after >= ended) {
-        // It was shown to its end. A browser takes this for a request not to come again.
+        // The client has received everything. With 204 an `EventSource` does not reconnect.
         let mut nothing = Response::new(Body::empty());
         *nothing.status_mut() = StatusCode::NO_CONTENT;
         nothing.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -100,7 +99,7 @@ pub(super) async fn facts(
     events::show(reader, &session, Wanted { after, epoch, run_id: Some(run_id), upto: ended, ..wanted }).await
 }
 
-// The router knows no paths that end in something.
+// The router cannot match a suffix, so this handler has the route of the run itself.
 /// Stop a turn
 #[utoipa::path(
     post,
@@ -126,7 +125,7 @@ pub(super) async fn command(
     Ok(answer::json(status, &Cancelled { run_id: &run_id, status: run }))
 }
 
-/// Any other method: which ones there are depends on how the path ends.
+/// Refuses any other method; the allowed methods depend on the suffix of the path.
 pub(super) async fn neither(path: Result<Path<String>, PathRejection>) -> Problem {
     intake::path(path).map_or_else(|problem| problem, |name| only(&name))
 }
@@ -139,7 +138,7 @@ async fn cancel(mut guest: Guest, run_id: &RunId) -> Result<(StatusCode, &'stati
     let target = Target::Run(run_id.clone());
     guest.say(Command::Cancel { request_id: None, target, receipt: true }).await?;
     guest.answer(|note| matches!(note, Note::CancelTaken { .. }).then_some(())).await?;
-    // The owner has it, and there is a fact of it where there was something to cancel.
+    // The owner has handled the cancel and recorded it, if there was something to cancel.
     let mut reader = Reader::new(guest, run_id.session());
     let (_, ended) = reader.find(run_id).await?;
     if ended.is_none() {
@@ -148,21 +147,21 @@ async fn cancel(mut guest: Guest, run_id: &RunId) -> Result<(StatusCode, &'stati
     Ok((StatusCode::OK, read(&mut reader, run_id).await?.status))
 }
 
-/// Returns a reader's place in a run. A place in an attempt that the run has not come to is none in its text: the reader
-/// is shown the present attempt from its beginning.
+/// Returns a reader's valid cursor in a run. A cursor in an attempt that the run has not reached is not valid: the
+/// reader then gets the present attempt from its beginning.
 pub(super) async fn within(
     mut reader: Reader,
     run_id: &RunId,
     cursor: sse::Cursor,
 ) -> Result<sse::Cursor, Problem> {
-    // Every run that has begun has a first attempt.
+    // Every run that has started has attempt 1.
     if cursor.attempt <= 1 || cursor.attempt <= read(&mut reader, run_id).await?.attempt {
         return Ok(cursor);
     }
     Ok(sse::Cursor::start(run_id))
 }
 
-/// All that a run's facts say.
+/// Folds all facts of a run.
 async fn read(reader: &mut Reader, run_id: &RunId) -> Result<Run, Unanswered> {
     let (after, ended) = reader.find(run_id).await?;
     let span = reader.begin(after.seq, None).await?;

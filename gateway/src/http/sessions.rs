@@ -1,4 +1,5 @@
-//! `GET /v1/sessions`: one's own. `GET /v1/sessions/{session_id}`: what one is like. `DELETE`: it is gone.
+//! Serves `GET /v1/sessions` (the user's own sessions), `GET /v1/sessions/{session_id}` (one session's state), and
+//! `DELETE` of a session.
 use crate::answer;
 use crate::http::guest::Unanswered;
 use crate::http::openapi::refusals::{Named, Plain};
@@ -94,7 +95,7 @@ pub(super) async fn show(
     Ok(answer::of(StatusCode::OK, "application/json", render::snapshot(&snapshot)))
 }
 
-/// How often a deletion closes a session that is opened again meanwhile.
+/// Number of attempts to close and delete a session that is opened again meanwhile.
 const DELETE_TRIES: u32 = 3;
 
 /// Deletes a session for good: it is closed first, and its facts, messages and name in lists are gone
@@ -126,10 +127,10 @@ pub(super) async fn delete(
     Err(refusal.map_or_else(Problem::internal, Problem::from))
 }
 
-/// Of a time in milliseconds: enough for the next 30,000 years.
+/// Maximum digits of a time in milliseconds: sufficient for 30,000 years.
 const TIME_DIGITS: usize = 15;
 
-/// Reads what `next` says.
+/// Parses the `before` parameter, which is the `next` of an earlier page.
 fn birth(text: &str) -> Result<Birth, Problem> {
     let bad = || Problem::invalid("before: expected the `next` of an earlier answer");
     let (at, session) = text.split_once('-').ok_or_else(bad)?;

@@ -1,4 +1,4 @@
-//! Notes as server-sent events: a body that takes from its guest only as fast as its client reads.
+//! Sends notes as server-sent events: a response body that takes notes from its link only as fast as the client reads.
 use crate::answer::Body;
 use crate::http::guest::{Guest, Parted};
 use bytes::Bytes;
@@ -11,22 +11,22 @@ use turnway_bindings::channel::note::Note;
 use turnway_bindings::channel::sse::{HEARTBEAT, Log, Turn};
 use turnway_core::time::Millis;
 
-/// After so much silence something is said, so that nobody in between takes the answer for dead.
+/// Interval of comments on a silent stream, so that proxies do not consider it dead.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
-/// After a client has sent all that it will, it may have hung up: what is written tells, for a client that is gone answers it
-/// with a reset. Waits before each comment.
+/// Waits before each of the comments that are sent after a client has closed its sending side. The client may have
+/// disconnected, and only a write can tell: a disconnected client answers it with a reset.
 const PROBES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
-/// Notes that are there together leave together, up to about this much.
+/// Notes that have already arrived are sent together, up to about this size.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// What becomes of notes on one stream.
+/// A renderer of notes as events.
 pub trait Story: Send + 'static {
-    /// Appends the events that a note is shown as; none, if it does not belong here.
+    /// Appends the events of a note; nothing, if the note does not belong to the stream.
     fn show(&mut self, ts: Millis, note: &Note, to: &mut String);
-    /// Whether nothing will follow.
+    /// Returns true if no events will follow.
     fn is_over(&self) -> bool;
-    /// Appends what is said where the guest's link is over before the story; none, if the end of the stream
-    /// says enough.
+    /// Appends the events for a link that ends before the stream is complete; nothing, if the end of the stream is
+    /// enough.
     fn part(&mut self, _: Parted, _: &mut String) {}
 }
 
@@ -48,8 +48,8 @@ impl Story for Log {
     }
 }
 
-/// An event stream that begins with `first` and tells what its guest is shown. It ends with its story;
-/// where the node leaves it ends before, and whoever reads comes back with the last `id`.
+/// Returns an event stream that begins with `first` and renders the notes of its link. The stream ends when its
+/// renderer is finished. If the node drains it ends earlier, and the client reconnects with the last `id`.
 pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body> {
     let probe = Probe::of(&guest);
     let chunks = stream::unfold(Some((guest, story, first, probe)), |state| async {
@@ -80,14 +80,14 @@ pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body>
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // nginx gathers an answer before it passes it on, unless told not to.
+    // Without this header nginx buffers an answer.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }
 
-/// Comments for a client that has sent all that it will.
+/// The schedule of comments for a client that has closed its sending side.
 struct Probe {
-    /// Waits for the end of what the client sends; none once that has come.
+    /// Completes when the client closes its sending side; `None` after that.
     finished: Option<BoxFuture<'static, ()>>,
     left: std::slice::Iter<'static, Duration>,
 }
@@ -104,7 +104,7 @@ impl Probe {
         Self { finished: Some(finished.boxed()), left: PROBES.iter() }
     }
 
-    /// Waits until the next comment is due; for ever after the last one. Safe to drop and to ask again.
+    /// Waits until the next comment is due; for ever after the last one. Cancel-safe.
     async fn due(&mut self) {
         if let Some(finished) = &mut self.finished {
             finished.await;
@@ -118,7 +118,7 @@ impl Probe {
     }
 }
 
-/// A note, and those behind it that are here already.
+/// Renders a note and those behind it that have already arrived.
 fn tell(guest: &mut Guest, story: &mut impl Story, note: Note, chunk: &mut String) {
     let ts = guest.desk().clock.now().store;
     story.show(ts, &note, chunk);

@@ -1,8 +1,6 @@
-//! `POST /v1/sessions/{session_id}/turns`: one input, and its answer as it comes.
-//!
-//! The status tells whether the input was accepted: before that is known, nothing is sent. To be
-//! resumed, the same request is made again with the last event's id as `Last-Event-ID`: to the
-//! switchboard it is a repeat, and what its reader has already is left out.
+//! Serves `POST /v1/sessions/{session_id}/turns`: one input, answered as an event stream. Nothing is sent until the
+//! input is accepted, so the status tells. To resume, the client repeats the request with `Last-Event-ID`: the
+//! switchboard detects the duplicate, and events that the client has are left out.
 use crate::answer::Body;
 use crate::http::guest::Guest;
 use crate::http::openapi::refusals::Said;
@@ -23,7 +21,7 @@ use turnway_bindings::channel::sse::{Cursor, Turn};
 use turnway_core::id::{MessageId, SessionId};
 use turnway_core::planted::{Planted, planted};
 
-/// The name of a message, for requests that may be repeated.
+/// Header with a message id, for requests that may be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Say one thing, and hear the answer as it comes
@@ -51,10 +49,10 @@ pub(super) async fn create(
     body: Body,
 ) -> Answer {
     let session = intake::name(&intake::path(path)?, SessionId::parse)?;
-    // Empty, or the id of another stream's event, it says nothing about this one (HTML, "Server-sent events": an
-    // EventSource sends the last id it has seen).
+    // An empty id or the id of another stream's event is ignored (HTML, "Server-sent events": an EventSource sends the
+    // last id it has seen).
     let resume = intake::header(&headers, intake::LAST_EVENT_ID)?.and_then(|text| Cursor::parse(text).ok());
-    // Nobody has to be read whom nobody knows.
+    // The body of an unauthenticated client is not read.
     let admitted = desk.admit(&headers).await?;
     let text = intake::json(&headers, body).await?;
     let invoke = name(parse_turn(&text, &session)?, &headers)?;
@@ -76,7 +74,7 @@ pub(super) async fn create(
     Ok(stream::answer(guest, turn, first))
 }
 
-/// The message is called what the header calls it; a body that calls it otherwise is a mistake.
+/// Sets the message id from the header. Fails if the body has a different one.
 fn name(invoke: Invoke, headers: &HeaderMap) -> Result<Invoke, Problem> {
     let Some(key) = intake::header(headers, IDEMPOTENCY_KEY)? else { return Ok(invoke) };
     let key = MessageId::parse(key).map_err(|why| Problem::invalid(format!("{IDEMPOTENCY_KEY}: {why}")))?;

@@ -1,6 +1,6 @@
-//! The secret by which sessions are named that a call of an OpenAI client makes for itself: all nodes of a store have the
-//! same, and users have none of it, so nobody can open a session in advance under the name that another user's call is
-//! going to have.
+//! The secret from which the session of an OpenAI call without a session gets its name. All nodes of a store share it,
+//! and users do not know it, so no user can open a session in advance under the name that another user's call will get.
+//! Used by `http`.
 use crate::door::pepper::Pepper;
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
@@ -11,13 +11,13 @@ use turnway_core::id::{MessageId, Principal, SessionId};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::store::StoreError;
 
-/// Where the secret lies in a store, where there is no pepper.
+/// Register of the secret in the store, used if there is no pepper.
 const NAME: &str = "call-names";
 const SECRET_BYTES: usize = 32;
-/// What the pepper is used for here; its other uses have other words.
+/// Label of the key derived from the pepper; other uses of the pepper have other labels.
 const PURPOSE: &str = "names of calls";
 
-/// The secret, or where it is to be had.
+/// The secret, or the store to read it from.
 #[derive(Clone)]
 pub struct CallNames(Arc<Inner>);
 
@@ -26,20 +26,20 @@ struct Inner {
     key: OnceCell<CallKey>,
 }
 
-/// The secret itself. Never printable.
+/// The secret. Must not be printable.
 #[derive(Clone)]
 pub struct CallKey(Arc<hmac::Key>);
 
-/// Why there is no secret.
+/// A reason why the secret is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCallKey {
     /// The store did not answer.
     #[error("the store does not answer")]
     Store(StoreError),
-    /// The system has no randomness to give.
+    /// The system gave no randomness.
     #[error("no randomness")]
     Chance,
-    /// The store has something else there.
+    /// The stored value has another length.
     #[error("the secret in the store is of a newer release")]
     Unreadable,
 }
@@ -47,8 +47,8 @@ pub enum NoCallKey {
 // === impl CallNames ===
 
 impl CallNames {
-    /// Takes the secret from the pepper, where there is one, and else from the store, which is asked when a name is first
-    /// needed; the first node that asks makes it.
+    /// Derives the secret from the pepper if there is one. Otherwise the secret is read from the store when a name is
+    /// first needed; the first node that reads it creates it.
     pub fn new(pepper: Option<&Pepper>, registers: Registers) -> Self {
         let key = pepper.map(|pepper| CallKey(Arc::new(pepper.key_for(PURPOSE))));
         Self(Arc::new(Inner { registers, key: OnceCell::new_with(key) }))
@@ -64,7 +64,7 @@ impl CallNames {
         if value.bytes.is_none() {
             let mut secret = [0; SECRET_BYTES];
             getrandom::fill(&mut secret).map_err(|_| NoCallKey::Chance)?;
-            // Another node may have been faster: its secret is the answer then.
+            // Another node may have stored its secret first: `put` then returns that one.
             let put = self.0.registers.put(NAME, value.version, secret.to_vec());
             value = put.await.map_err(NoCallKey::Store)?;
         }
@@ -82,8 +82,8 @@ impl fmt::Debug for CallNames {
 // === impl CallKey ===
 
 impl CallKey {
-    /// Returns the session of a call that names itself and no session: the same call of the same user has the same
-    /// session again, and nobody else's call has it.
+    /// Returns the session of a call that has an id and no session: the same call of the same user gets the same
+    /// session again, and no other user's call gets it.
     pub fn session_of(&self, principal: &Principal, call: &MessageId) -> SessionId {
         let mut context = hmac::Context::with_key(&self.0);
         let user = if planted(Planted::CallNamesWithoutUser) { "" } else { principal.user.as_str() };

@@ -1,5 +1,5 @@
-//! The public keys of an identity provider (S-02): fetched every few minutes and when a token names one that is
-//! not known, kept for some minutes while the provider is away, and no longer.
+//! Fetches the public keys of an identity provider (S-02): every few minutes, and when a token names an unknown key.
+//! The last keys stay in use for some minutes while the provider is unreachable, and no longer. Started by `app::run`.
 use crate::agent::retry_after::retry_after;
 use crate::clock::Clock;
 use crate::config::Jwks;
@@ -22,16 +22,16 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
-/// Between two fetches that nobody asks for.
+/// Pause between two scheduled fetches.
 const FETCH_EVERY: Duration = Duration::from_secs(5 * 60);
-/// Keys that could not be fetched again for so long open nothing any more: the provider may have withdrawn them.
+/// Age at which keys that could not be fetched again are dropped: the provider may have withdrawn them.
 const KEEP_MAX: Duration = Duration::from_secs(10 * 60);
-/// One fetch, from the connection to the last byte.
+/// Timeout of one fetch, from the connection to the last byte.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Client = legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
-/// Keeps a provider's keys up to date.
+/// The task that keeps a provider's keys up to date.
 pub struct Provider {
     tokens: Tokens,
     source: Source,
@@ -39,24 +39,24 @@ pub struct Provider {
     metrics: Arc<Metrics>,
 }
 
-/// Where they are.
+/// The source of the keys.
 enum Source {
     Url { url: Uri, client: Box<Client> },
     File(PathBuf),
 }
 
-/// Why nothing can be fetched at all.
+/// A reason why the fetcher cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum NoProvider {
-    /// The configured URL is none.
+    /// The configured URL is invalid.
     #[error("auth.jwks: {0}")]
     Url(#[from] http::uri::InvalidUri),
-    /// No certificate can be checked.
+    /// There are no root certificates to verify the provider with.
     #[error("auth.jwks: there are no root certificates: {0}")]
     Roots(String),
 }
 
-/// Why something was not fetched.
+/// A reason why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 enum Unfetched {
     #[error("no answer within {PATIENCE:?}")]
@@ -76,7 +76,7 @@ enum Unfetched {
 // === impl Provider ===
 
 impl Provider {
-    /// Fetches for these tokens, from where their issuer has its keys.
+    /// Creates the fetcher for these tokens, with the source configured for their issuer.
     pub fn new(tokens: Tokens, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, NoProvider> {
         let source = match &tokens.issuer().jwks {
             Jwks::File(path) => Source::File(path.clone()),
@@ -89,7 +89,7 @@ impl Provider {
         Ok(Self { tokens, source, clock, metrics })
     }
 
-    /// Fetches for as long as the process runs: at once, by the clock, when a token asks for it, and on `SIGHUP`.
+    /// Fetches periodically, when a token asks for it, and on `SIGHUP`. Never returns.
     pub async fn keep(self, mut reload: Reload) {
         let mut fetched: Option<Mono> = None;
         loop {
@@ -148,8 +148,8 @@ impl Unfetched {
     }
 }
 
-/// Returns whether keys that were fetched so long ago must go, and how long to wait for the next try: as the provider asks, but
-/// never past the moment at which the keys would be too old.
+/// Returns whether keys of this age must be dropped, and the wait before the next try: as the provider asks, but never
+/// past the moment at which the keys become too old.
 fn after_failure(age: Option<Duration>, retry_after: Option<Duration>) -> (bool, Duration) {
     let left = age.map_or(Duration::ZERO, |age| KEEP_MAX.saturating_sub(age + PATIENCE));
     let wait = retry_after.unwrap_or(ASK_EVERY).clamp(ASK_EVERY, FETCH_EVERY);
@@ -174,8 +174,8 @@ async fn get(client: &Client, url: &Uri, clock: &Clock) -> Result<Bytes, Unfetch
     Ok(body.map_err(|_| Unfetched::Body)?.to_bytes())
 }
 
-/// One that goes nowhere but where it is sent: no proxy of the environment, no redirect. A connection is not kept:
-/// the next fetch is minutes away.
+/// Builds a client that connects only to the given URL: no proxy from the environment, no redirect. Connections are not
+/// pooled, because the next fetch is minutes away.
 fn client(is_https: bool) -> Result<Client, NoProvider> {
     let roots = |error: &dyn std::fmt::Display| NoProvider::Roots(error.to_string());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -213,7 +213,7 @@ mod tests {
             (Some(300), Some(120), false, 120),
             (Some(300), Some(1), false, 30),
             (Some(0), Some(86_400), false, 300),
-            // Ten minutes is what keys are kept, and a fetch takes five seconds at the most.
+            // Keys are kept for ten minutes, and a fetch takes at most five seconds.
             (Some(500), Some(300), false, 95),
             (Some(565), None, false, 30),
             (Some(566), None, true, 30),

@@ -1,64 +1,64 @@
-//! How keys lie in the store: on pages by the first letter of their names, so that no value is large, and a
-//! number that changes with every change.
+//! Stores keys in registers: on pages by the first letter of their ids, so that no value is large, and with a
+//! generation value that changes with every change. Used by `keys`.
 use crate::door::key::{KeyId, Record};
 use crate::door::keyring;
 use crate::store::registers::{Registers, Value};
 use serde::Deserialize;
 use turnway_core::store::StoreError;
 
-/// Of names' first letters: a page each.
+/// First letters of ids; each has a page.
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz234567";
-/// Keys on one page, some 300 bytes each: 12,000 in all, as their names are random.
+/// Maximum keys on one page, of some 300 bytes each: 12,000 in all, because ids are random.
 const PAGE_KEYS_MAX: usize = 400;
-/// How often a change is tried that somebody else's comes before.
+/// Maximum tries of a change while other nodes change the same page.
 const TRIES_MAX: usize = 16;
-/// The number.
+/// Register of the generation, and prefix of the pages' registers.
 const GENERATION: &str = "keys";
 
 /// The keys in a store.
 #[derive(Clone)]
 pub struct Shelf(Registers);
 
-/// Why keys are not read, or not kept.
+/// A reason why keys were not read or not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unkept {
     /// The store did not answer.
     #[error("the store does not answer")]
     Store(StoreError),
-    /// Others changed the same page again and again.
+    /// Other nodes changed the same page in every try.
     #[error("others are changing keys; try again")]
     Busy,
-    /// There is no room.
+    /// The page is full.
     #[error("there are too many keys; those that open nothing are forgotten after 30 days")]
     Full,
-    /// What is stored cannot be read.
+    /// The stored value cannot be parsed.
     #[error("the stored keys cannot be read: they are of a newer release")]
     Unreadable,
 }
 
-/// One page, and which version of it.
+/// One page, and its version in the store.
 struct Page {
     version: u64,
     records: Vec<Record>,
-    /// What this release cannot read, or nobody: kept as it is, and good for nothing.
+    /// Records that this release cannot parse: written back unchanged, and never valid.
     others: Vec<serde_json::Value>,
 }
 
 // === impl Shelf ===
 
 impl Shelf {
-    /// In these registers.
+    /// Creates the key store in these registers.
     pub fn new(registers: Registers) -> Self {
         Self(registers)
     }
 
-    /// Changes with every change. It is a number and some chance, for a store may forget its last writes, and
-    /// count the same number twice.
+    /// Returns the generation, which changes with every change of a key. It has a random part, because a store may lose
+    /// its last writes and count the same version twice.
     pub async fn generation(&self) -> Result<Value, Unkept> {
         Ok(self.0.get(GENERATION).await?)
     }
 
-    /// All keys.
+    /// Reads all keys.
     pub async fn all(&self) -> Result<keyring::Keys, Unkept> {
         let mut keys = keyring::Keys::new();
         let names: Vec<_> = LETTERS.chars().map(name).collect();
@@ -76,12 +76,12 @@ impl Shelf {
         Ok(keys)
     }
 
-    /// Keeps a new key.
+    /// Stores a new key.
     pub async fn put(&self, record: Record) -> Result<(), Unkept> {
         let now = record.created;
         let added = |records: &mut Vec<Record>| {
-            // What has opened nothing for so long is of no use in a list either. It is forgotten only for want of
-            // room: a clock that is wrong by months would have keys forgotten that are good.
+            // An expired or revoked key of this age is not worth listing either. It is dropped only to make room:
+            // otherwise a clock that is months off would delete valid keys.
             if records.len() >= PAGE_KEYS_MAX {
                 let month = 30 * 86_400_000;
                 let is_old = |end: u64| end.saturating_add(month) < now.0;
@@ -90,7 +90,7 @@ impl Shelf {
             if records.len() >= PAGE_KEYS_MAX {
                 return Err(Unkept::Full);
             }
-            // The try before may have been kept after all.
+            // The previous try may have been stored after all.
             records.retain(|old| old.id != record.id);
             records.push(record.clone());
             Ok(Some(()))
@@ -98,7 +98,7 @@ impl Shelf {
         self.edit(&record.id, added).await.map(drop)
     }
 
-    /// Changes one key; none if there is none of this name.
+    /// Changes one key; returns `None` if there is no key with this id.
     pub async fn change(&self, id: &KeyId, change: impl Fn(&mut Record)) -> Result<Option<Record>, Unkept> {
         let changed = |records: &mut Vec<Record>| {
             let found = records.iter_mut().find(|record| record.id == *id);
@@ -110,8 +110,8 @@ impl Shelf {
         self.edit(id, changed).await
     }
 
-    /// Edits the page of a key, then changes the number: also where the page was as it should be, since whoever
-    /// wrote it may have died in between.
+    /// Edits the page of a key, then changes the generation. The generation changes even if the page was already as
+    /// wanted, because the node that wrote the page may have died before it changed the generation.
     async fn edit<T>(
         &self,
         id: &KeyId,
@@ -138,7 +138,8 @@ impl Shelf {
         Err(Unkept::Busy)
     }
 
-    /// What is there now was read after the page was written: where somebody else was faster, theirs will do.
+    /// Changes the generation, read after the page was written: if another node changed it in between, that change is
+    /// enough.
     async fn advance(&self) -> Result<(), Unkept> {
         let mut fresh = [0; 16];
         getrandom::fill(&mut fresh).map_err(|_| Unkept::Busy)?;

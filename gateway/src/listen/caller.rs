@@ -1,37 +1,36 @@
-//! Who is behind a connection that came through a proxy: the PROXY protocol, versions 1 and 2, of proxies that are
-//! configured and of nobody else (S-49). Headers of HTTP that say so are never looked at.
+//! Reads the client address from a PROXY protocol header, version 1 or 2. Only configured proxies may send one (S-49);
+//! HTTP headers such as `X-Forwarded-For` are never read. Called by the listener.
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Version 2 begins with it, and nothing else does.
+/// Signature of a version 2 header.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// A whole line of version 1, with its end; its own specification says so.
+/// Longest version 1 line with its line end, by the PROXY specification.
 const LINE_BYTES_MAX: usize = 107;
-/// Addresses and what a proxy may add to them. It asks receivers for 536 bytes with all; proxies that pass
-/// certificates on have more to say, which nobody here would read.
+/// Maximum bytes of addresses and additions in a version 2 header. The specification asks receivers for 536 bytes in
+/// all; proxies that pass certificates on send more, which is not read here.
 const REST_BYTES_MAX: u16 = 1024;
 
-/// Why it is not known who calls.
+/// The reason why the client address is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum NoCaller {
-    /// The connection ended, or broke.
+    /// The connection ended or failed.
     #[error("it ended: {0}")]
     Lost(#[from] io::Error),
-    /// There is no such header.
+    /// The header is missing or malformed.
     #[error("no PROXY header")]
     Form,
 }
 
-/// Takes the header off a connection and not a byte more. None: the proxy speaks for itself, as it does when it
-/// looks whether a node is there.
+/// Reads exactly the header from a connection. Returns `None` if the proxy speaks for itself, as in a health check.
 pub async fn caller<R: AsyncRead + Unpin>(from: &mut R) -> Result<Option<IpAddr>, NoCaller> {
     let mut first = [0; SIGNATURE.len()];
     from.read_exact(&mut first).await?;
     if first == SIGNATURE { second_version(from).await } else { first_version(from, &first).await }
 }
 
-/// `PROXY TCP4 192.0.2.7 192.0.2.1 50000 443`, a line.
+/// Reads the rest of a version 1 line such as `PROXY TCP4 192.0.2.7 192.0.2.1 50000 443`.
 async fn first_version<R: AsyncRead + Unpin>(from: &mut R, first: &[u8]) -> Result<Option<IpAddr>, NoCaller> {
     if !first.starts_with(b"PROXY ") {
         return Err(NoCaller::Form);
@@ -59,7 +58,7 @@ async fn first_version<R: AsyncRead + Unpin>(from: &mut R, first: &[u8]) -> Resu
     source.map(Some).ok_or(NoCaller::Form)
 }
 
-/// The first of two addresses of one kind.
+/// Returns the source if source and destination are addresses of the same family.
 fn both<A: std::str::FromStr>(source: &str, to: &str) -> Option<A> {
     to.parse::<A>().ok().and_then(|_| source.parse().ok())
 }
@@ -69,7 +68,7 @@ fn are_ports(one: &str, other: &str) -> bool {
     is_port(one) && is_port(other)
 }
 
-/// Binary: version and command, family, length, and so many bytes that begin with the addresses.
+/// Reads a version 2 header: command, family and length, then as many bytes, which begin with the addresses.
 async fn second_version<R: AsyncRead + Unpin>(from: &mut R) -> Result<Option<IpAddr>, NoCaller> {
     let mut head = [0; 4];
     from.read_exact(&mut head).await?;
@@ -81,16 +80,16 @@ async fn second_version<R: AsyncRead + Unpin>(from: &mut R) -> Result<Option<IpA
     let mut rest = vec![0; usize::from(length)];
     from.read_exact(&mut rest).await?;
     match (command, family) {
-        // It speaks for itself, or for somebody of whom it says nothing.
+        // A `LOCAL` command, or an unspecified family.
         (0x20, _) | (0x21, 0x00) => Ok(None),
-        // Two addresses and two ports; the first address is the caller's.
+        // Two addresses and two ports; the first address is the client's.
         (0x21, 0x11) => octets::<4>(&rest, 12).map(|four| Some(Ipv4Addr::from(four).into())),
         (0x21, 0x21) => octets::<16>(&rest, 36).map(|six| Some(Ipv6Addr::from(six).into())),
         (_, _) => Err(NoCaller::Form),
     }
 }
 
-/// The first octets of something that has at least so many.
+/// Returns the first octets, if there are at least `least` of them.
 fn octets<const N: usize>(of: &[u8], least: usize) -> Result<[u8; N], NoCaller> {
     let first = of.get(..least).and_then(|whole| whole.first_chunk());
     first.copied().ok_or(NoCaller::Form)
@@ -100,7 +99,7 @@ fn octets<const N: usize>(of: &[u8], least: usize) -> Result<[u8; N], NoCaller> 
 mod tests {
     use super::*;
 
-    /// What is made of these bytes, and how many of those after the header are left.
+    /// Parses these bytes. Also returns how many bytes remain after the header.
     async fn read(bytes: &[u8]) -> Result<(Option<IpAddr>, usize), &'static str> {
         let mut left = bytes;
         match caller(&mut left).await {

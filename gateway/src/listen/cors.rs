@@ -1,19 +1,19 @@
-//! Cross-origin resource sharing for pages whose origin is listed (`listen.origins`): the preflight is answered, and answers may
-//! be read. Nothing is allowed to anybody else (Fetch Standard, "HTTP CORS protocol").
+//! Implements cross-origin resource sharing (Fetch Standard, "HTTP CORS protocol") for pages whose origin is listed
+//! (`listen.origins`): answers preflights and allows answers to be read. Other origins are allowed nothing.
 use crate::answer::{self, Body};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use turnway_core::planted::{Planted, planted};
 
-/// Seconds for which a browser may remember a preflight: an hour, so that a page asks once.
+/// Seconds for which a browser may cache a preflight: one hour.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("3600");
-/// Methods that the HTTP interfaces have.
+/// Methods of the HTTP interfaces.
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, DELETE");
-/// Response headers that a page may read besides those that it always may.
+/// Response headers that a page may read besides the safelisted ones.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "retry-after, retry-after-ms, x-should-retry, x-session-id, x-request-id, www-authenticate",
 );
 
-/// Returns the answer to a preflight; none, if the request is something else.
+/// Returns the answer to a preflight, or `None` if the request is something else.
 pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
     let headers = request.headers();
     let origin = headers.get(header::ORIGIN)?;
@@ -26,7 +26,7 @@ pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
     let to = response.headers_mut();
     to.remove(header::CONTENT_TYPE);
     to.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-    // Any header may be sent: none but those that a program sends, too, is read.
+    // Any header is allowed: only headers that programs send as well are read.
     if let Some(wanted) = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         to.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
     }
@@ -35,7 +35,7 @@ pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// Lets the page that asked read an answer. Its origin was looked at before.
+/// Allows the requesting page to read an answer. The caller has checked the origin.
 pub(super) fn share(response: &mut Response<Body>, origin: &HeaderValue) {
     let headers = response.headers_mut();
     if !planted(Planted::CorsExposesNothing) {
@@ -44,7 +44,7 @@ pub(super) fn share(response: &mut Response<Body>, origin: &HeaderValue) {
     allow(headers, origin);
 }
 
-/// Credentials are not allowed: nothing that a browser adds by itself is ever one here.
+/// Allows an origin. Credentials are not allowed: nothing that a browser adds by itself authenticates here.
 fn allow(headers: &mut HeaderMap, origin: &HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     if planted(Planted::CorsVaryMissing) {

@@ -1,5 +1,5 @@
-//! How many connections there are from each address (S-16): whoever opens many takes places from everybody. And
-//! which addresses are not heard for a while (S-05).
+//! Limits the connections from each address (S-16), because one address could otherwise take all connection slots, and
+//! applies the lockout of addresses that send bad credentials (S-05). Called by the listeners.
 use super::home::Home;
 use super::lockout::Lockout;
 use std::collections::BTreeMap;
@@ -10,54 +10,54 @@ use tokio::time::Instant;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
-/// How many there are from each; one from which nobody is has no place.
+/// Connections by network. A network without connections has no entry.
 type Counts = Mutex<BTreeMap<Home, usize>>;
 
-/// Those who are inside, by where they come from.
+/// A limiter of connections by address.
 #[derive(Clone, Debug, Default)]
 pub struct Crowd {
-    /// From one address at a time; none: as many as there is room for.
+    /// Maximum connections of one address; `None` is unlimited.
     most: Option<usize>,
-    /// Whether this machine's own are counted as well.
+    /// True if loopback addresses are counted too.
     counts_local: bool,
     inside: Arc<Counts>,
     lockout: Arc<Lockout>,
     locks: Locks,
 }
 
-/// Whose bad credentials are counted.
+/// The origins whose bad credentials are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Locks {
-    /// Nobody's: connections of many come from one address.
+    /// Not counted: many clients share one address.
     #[default]
     Off,
-    /// Those of other machines, and of web pages in browsers of this one.
+    /// Other machines, and web pages in browsers of this machine.
     Usual,
-    /// Those of other machines. What comes from this one comes through a proxy, and may be anybody.
+    /// Other machines only. Loopback connections come from a proxy and may be any client.
     Others,
-    /// Everybody's.
+    /// Every origin, loopback included.
     All,
 }
 
-/// Somebody who is inside, until dropped.
+/// A counted connection; dropping it releases its count.
 #[derive(Debug)]
 pub struct Guest {
     from: IpAddr,
-    /// None: nobody counts it.
+    /// `None` if the connection is not counted.
     counted: Option<Arc<Counts>>,
-    /// What came from its address.
+    /// The lockout that its failures count towards.
     lockout: (Locks, Arc<Lockout>),
 }
 
 // === impl Crowd ===
 
 impl Crowd {
-    /// Nobody is inside yet.
+    /// Creates a limiter without connections.
     pub fn new(most: Option<usize>, counts_local: bool, locks: Locks) -> Self {
         Self { most, counts_local, inside: Arc::default(), lockout: Arc::default(), locks }
     }
 
-    /// Lets one in from this address, unless too many are.
+    /// Counts a connection from this address, or returns `None` if the address has too many.
     pub fn enter(&self, from: IpAddr) -> Option<Guest> {
         let from = Home::own(from);
         let lockout = (self.locks, Arc::clone(&self.lockout));
@@ -77,7 +77,8 @@ impl Crowd {
         Some(Guest { from, counted: Some(Arc::clone(&self.inside)), lockout })
     }
 
-    /// Lets one in that comes through somebody who does not say for whom: nobody counts it, nor what it shows.
+    /// Admits a connection through a proxy that does not name its clients. Neither the connection nor its failures
+    /// count.
     pub fn enter_for_many(&self, from: IpAddr) -> Guest {
         Guest { from: Home::own(from), counted: None, lockout: (Locks::Off, Arc::clone(&self.lockout)) }
     }
@@ -86,12 +87,12 @@ impl Crowd {
 // === impl Guest ===
 
 impl Guest {
-    /// How long nothing that it shows is looked at.
+    /// Returns how long credentials from this address are still refused, if they are.
     pub fn locked(&self, is_page: bool) -> Option<Duration> {
         self.lockout(is_page)?.locked(self.from, Instant::now())
     }
 
-    /// It has shown a credential that is not good.
+    /// Records a bad credential.
     pub fn failed(&self, is_page: bool) {
         let over = self.lockout(is_page).and_then(|lockout| lockout.failed(self.from, Instant::now()));
         if let Some(address) = over {
@@ -100,7 +101,7 @@ impl Guest {
         }
     }
 
-    /// Whether anybody looks at what it shows.
+    /// Returns true if bad credentials of this connection are counted.
     pub fn is_watched(&self, is_page: bool) -> bool {
         self.lockout(is_page).is_some()
     }
@@ -170,7 +171,7 @@ mod tests {
         let crowd = Crowd::new(Some(2), false, Locks::Off);
         let at = |site: u32, n: u32| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
         let fill = |all: &mut dyn Iterator<Item = IpAddr>| all.filter_map(|from| crowd.enter(from)).collect();
-        // Of 256 networks in one /56, and of 65,536 in one /48.
+        // From 256 networks within one /56, then from 65,536 within one /48.
         let one: Vec<_> = fill(&mut (0..256).map(|n| at(1, n)));
         assert_eq!(one.len(), 8);
         let more: Vec<_> = fill(&mut (0..65_536).map(|n| at(1, n)));

@@ -1,4 +1,5 @@
-//! How a link ends, and with which close code.
+//! Reasons why a link closes, and the close code of each. The transports produce a reason, the connection task acts on
+//! it.
 use super::seam::Breach;
 use crate::links::{Fate, Gone};
 use quinn::ConnectionError;
@@ -6,19 +7,19 @@ use std::borrow::Cow;
 use tokio_tungstenite::tungstenite::Error;
 use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
 
-/// How a link ends.
+/// The reason why a link closes.
 #[derive(Debug)]
 pub(super) enum End {
-    /// We close.
+    /// The server closes the connection, with this close code and reason.
     Close(u16, Cow<'static, str>),
-    /// The client closed, with this code.
+    /// The client closed the connection, with this close code.
     Closed(u16),
-    /// The connection is gone without a word.
+    /// The connection ended without a close frame.
     Lost,
 }
 
 impl End {
-    /// What follows from a failed read; nothing, if the link has to decide.
+    /// Returns the reason that follows from a failed read, or `None` where the link machine has to decide.
     pub(super) fn of(error: &Error) -> Option<Self> {
         match error {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
@@ -43,7 +44,8 @@ impl End {
         }
     }
 
-    /// How a connection of QUIC has ended that is gone; `code` reads the application's own codes.
+    /// Returns the reason that follows from an ended QUIC connection; `code` maps an application error code to a close
+    /// code.
     pub(super) fn of_quic(error: &ConnectionError, code: fn(u64) -> u16) -> Self {
         match error {
             ConnectionError::ApplicationClosed(close) => Self::Closed(code(close.error_code.into_inner())),

@@ -1,4 +1,4 @@
-//! How TLS begins on a connection, or why it does not.
+//! Performs the TLS handshake of a TCP connection, and answers plain HTTP with a hint. Called by the listener.
 use super::pipe::Pipe;
 use super::turnstile::Turnstile;
 use crate::metrics::Greeting;
@@ -11,17 +11,17 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-/// From the connection to the end of the handshake (S-15).
+/// Longest time from accept to the end of the handshake (S-15).
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// For whoever spoke no TLS to hear so.
+/// Longest time for a client that sent no TLS to read the answer.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// A record of a handshake begins with it, and no line of HTTP does (RFC 8446 §5.1).
+/// Content type of a TLS handshake record; no HTTP request line begins with it (RFC 8446 §5.1).
 const HANDSHAKE: u8 = 22;
-/// What is said to whoever speaks HTTP where TLS is spoken: the most common mistake of all.
+/// The answer to HTTP on a TLS port, the most common client mistake.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
     content-length: 29\r\n\r\nTLS is spoken here: https://\n";
 
-/// Shakes hands, and tells how it ended.
+/// Performs the handshake. Also returns the outcome for metrics.
 pub(super) async fn greet(
     stream: TcpStream,
     shown: &Shown,
@@ -34,7 +34,8 @@ pub(super) async fn greet(
     }
 }
 
-/// Says what is wrong. Closing at once, with what was asked unread, would take the words back.
+/// Sends the hint and reads until the client closes: closing with unread bytes would reset the connection and lose the
+/// answer.
 async fn refuse(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(PLAIN).await?;
     stream.shutdown().await?;
@@ -57,7 +58,7 @@ async fn shake(
         }
         Ok(_) | Err(_) => return Err(Greeting::Failed),
     }
-    // What follows is the dearest step of a connection's life, and what it reads is there.
+    // The handshake is the most expensive step of a connection, and its input has arrived.
     if let Some(turnstile) = turnstile {
         turnstile.pass().await;
     }

@@ -1,16 +1,17 @@
-//! What counts as one address, and as several of one owner.
+//! Maps an address to the networks in which it is counted, since one owner may have many addresses. Called by the
+//! address limiter and the lockout.
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use turnway_core::planted::{Planted, planted};
 
-/// Prefixes of version 6, and how many times what one address may they may: what providers give to one customer is
-/// a /64, a /56 or a /48 (RFC 6177), so whoever has a /48 would else be 65,536. Wider ones are shared by strangers, and
-/// so may these be now and then: hence the allowance, which grows more slowly than they do.
+/// IPv6 prefix lengths, each with its allowance as a multiple of one address's. Providers give a customer a /64, a /56
+/// or a /48 (RFC 6177), so that the owner of a /48 would otherwise count as 65,536 addresses. Strangers share wider
+/// prefixes, and sometimes these too; so the allowance grows, but more slowly than the number of addresses.
 const SIX: [(u8, usize); 3] = [(64, 1), (56, 4), (48, 16)];
-/// One address and no more.
+/// The prefix length of a single address.
 const WHOLE: u8 = 128;
 
-/// A network, or one address.
+/// A network, or a single address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Home {
     address: IpAddr,
@@ -20,7 +21,8 @@ pub(super) struct Home {
 // === impl Home ===
 
 impl Home {
-    /// Everything that an address is counted in, and how many times the usual allowance that has; the widest first.
+    /// Returns each network in which an address is counted, the widest first, with its allowance as a multiple of the
+    /// usual one.
     pub(super) fn all(address: IpAddr) -> impl Iterator<Item = (Self, usize)> {
         let address = address.to_canonical();
         let is_six = address.is_ipv6() && !address.is_loopback();
@@ -33,7 +35,7 @@ impl Home {
         wide.chain(whole)
     }
 
-    /// The narrowest of them.
+    /// Returns the narrowest of these networks, as an address.
     pub(super) fn own(address: IpAddr) -> IpAddr {
         let last = Self::all(address).last();
         last.map_or(address, |(home, _)| home.address)

@@ -1,5 +1,5 @@
-//! Addresses from which credentials come that are not good (S-05): whoever tries one after the other is not heard for a
-//! while.
+//! Locks out addresses that send many bad credentials (S-05): their requests and connections are refused for a while.
+//! Called by the address limiter.
 use super::home::Home;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ use tokio::time::Instant;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
-/// What has come from each address of late.
+/// Recent authentication failures of each address and network.
 #[derive(Debug, Default)]
 pub(super) struct Lockout(Mutex<BTreeMap<Home, Failures>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     count: u32,
-    /// When these are forgotten, or the address is heard again.
+    /// When the count resets, or the lockout ends.
     until: Instant,
 }
 
 // === impl Lockout ===
 
 impl Lockout {
-    /// How long nothing is heard from this address.
+    /// Returns how long the address is still locked out, if it is.
     pub(super) fn locked(&self, from: IpAddr, now: Instant) -> Option<Duration> {
         let all = self.lock();
         let locked = |(home, times)| {
@@ -34,7 +34,7 @@ impl Lockout {
         Home::all(from).filter_map(locked).max()
     }
 
-    /// A credential came from there that is not good; where from, if that was one too many.
+    /// Records a bad credential from an address. Returns the network that is locked out by it, if one is.
     pub(super) fn failed(&self, from: IpAddr, now: Instant) -> Option<Home> {
         let mut all = self.lock();
         let mut over = None;
@@ -51,12 +51,12 @@ impl Lockout {
     }
 }
 
-/// What is too many, of something with so many times what one address has.
+/// Returns the number of failures that locks out a network with this allowance, a multiple of one address's.
 fn most(times: usize) -> u32 {
     limits::AUTH_FAILURES_MAX.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
 }
 
-/// One more from there; whether that was one too many.
+/// Records one failure of a network; returns true if it locks the network out.
 fn note(all: &mut BTreeMap<Home, Failures>, home: Home, most: u32, now: Instant) -> bool {
     let is_full =
         all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX && !planted(Planted::LockoutTableUnbounded);
@@ -100,7 +100,7 @@ mod tests {
         assert!(is_over);
         assert_eq!(lockout.locked(from, begun), Some(limits::AUTH_LOCK));
         assert_eq!(lockout.locked(ip("192.0.2.8"), begun), None);
-        // What had been under way when it was locked does not lock it for longer.
+        // A failure that was in flight when the lockout began does not extend it.
         lockout.failed(from, begun);
         let end = begun + limits::AUTH_LOCK;
         assert_eq!(lockout.locked(from, end - Duration::from_secs(1)), Some(Duration::from_secs(1)));
@@ -133,7 +133,7 @@ mod tests {
             }
             count
         };
-        // Another /64 each time, in one /56; and then another /56 each time, in one /48.
+        // A new /64 each time within one /56, then a new /56 each time within one /48.
         assert_eq!(guesses(&|n| at(1, n % 256)), 40);
         assert_eq!(guesses(&|n| at(1, n << 8 & 0xff00 | 0x10000 >> 8)), 120);
         assert!(lockout.locked(at(1, 0xabcd), now).is_some());

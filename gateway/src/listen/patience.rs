@@ -1,4 +1,5 @@
-//! A socket that gives up on a peer that takes nothing: the room it has would be lost for ever.
+//! Ends a connection whose peer reads nothing for too long; without that limit its connection slot would be lost for
+//! ever. Wraps the stream below HTTP; the listener creates it.
 use super::pipe::Pipe;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
@@ -9,13 +10,13 @@ use std::time::Duration;
 use tokio::time::Sleep;
 use turnway_core::planted::{Planted, planted};
 
-/// A connection under HTTP.
+/// A stream below HTTP with a timeout for stalled writes.
 #[derive(Debug)]
 pub(super) struct Patience {
     socket: TokioIo<Pipe>,
-    /// How long a peer may take nothing while there is something for it.
+    /// The longest time for which a peer may read nothing while bytes wait for it.
     limit: Duration,
-    /// Runs while it takes nothing.
+    /// Set while a write is stalled.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
@@ -26,12 +27,12 @@ impl Patience {
         Self { socket: TokioIo::new(socket), limit, alarm: None }
     }
 
-    /// The bare connection.
+    /// Returns the wrapped stream.
     pub(super) fn into_inner(self) -> Pipe {
         self.socket.into_inner()
     }
 
-    /// What was tried, unless it has been tried for too long.
+    /// Returns the result of a write, or an error if writes have been stalled for too long.
     fn judge<T>(&mut self, cx: &mut Context<'_>, tried: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if tried.is_ready() {
             self.alarm = None;

@@ -1,4 +1,4 @@
-//! A connection of TCP, with TLS over it or without.
+//! A TCP stream with or without TLS, below HTTP and WebSocket.
 use crate::socket::{Socket, Watch};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -6,23 +6,22 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-/// What HTTP and WebSockets are spoken over.
+/// A TCP connection, plain or encrypted.
 #[derive(Debug)]
 pub enum Pipe {
-    /// In the clear.
     Plain(Socket),
-    /// Through TLS. It is large, and everything that moves a connection moves this.
+    /// Encrypted. Boxed, because it is large and is moved with every connection.
     Tls(Box<TlsStream<Socket>>),
 }
 
 // === impl Pipe ===
 
 impl Pipe {
-    /// Returns a look at the client, for who answers it.
+    /// Returns a watch on the client, for the code that answers it.
     pub fn watch(&self) -> Watch {
         match self {
             Self::Plain(socket) => socket.watch(),
-            // What is written beside TLS would be no TLS.
+            // Bytes written beside TLS would corrupt it, so this watch must not write.
             Self::Tls(stream) => stream.get_ref().0.watch().silent(),
         }
     }

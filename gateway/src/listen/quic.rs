@@ -1,15 +1,6 @@
-//! A UDP socket that accepts QUIC, and each connection of it as what carries a link.
-//!
-//! - [`QuicListener`]: a bound socket and its accept loop.
-//! - `terms`: what a connection is granted: windows, streams, times.
-//! - `pace`: who has to prove first that its address is its own; `ration`: what is sent there before.
-//! - `greeting`: TLS of a connection.
-//! - `fence`: what becomes of a panic inside quinn.
-//! - `ids`: names of connections that say whose they are; `tokens`: proofs of addresses.
-//! - `road`: what streams run over, ours or WebTransport's; `wire`: a road as a [`super::wire::Wire`]; `lanes`: text
-//!   on streams of its own.
-//! - [`h3`]: from a connection of HTTP/3 to a session of WebTransport.
-//! - [`frames`]: length and JSON.
+//! Accepts QUIC connections on a UDP socket and serves each as a link, natively or as a WebTransport session over
+//! HTTP/3 ([`h3`]). Called by `app`. `panic_isolation` contains panics inside quinn; [`frames`] frames messages, and
+//! `attempt_streams` carries text.
 mod fence;
 pub mod frames;
 mod greeting;
@@ -46,61 +37,61 @@ use tokio_util::task::TaskTracker;
 use turnway_core::planted::{Planted, planted};
 use wire::Quic;
 
-/// From a client's first datagram to the end of the handshake (S-15).
+/// Longest time from a client's first datagram to the end of the handshake (S-15).
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The system's own size holds some 150 datagrams: when everybody comes back at once most of them would be lost.
-/// It may allow less.
+/// The system default holds some 150 datagrams, so that most would be lost when all clients reconnect at once. The
+/// system may allow less than this.
 const RECEIVE_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
-/// A bound socket that does not accept yet.
+/// A bound UDP socket that does not accept yet.
 #[derive(Debug)]
 pub struct QuicListener {
     socket: UdpSocket,
     address: SocketAddr,
 }
 
-/// What stands behind it.
+/// The dependencies of a QUIC listener.
 pub struct QuicHouse {
-    /// Where links are received.
+    /// Dependencies of each link.
     pub reception: Arc<Reception>,
-    /// By which names it is called, and by which pages; of browsers.
+    /// Host names and page origins that are accepted from browsers.
     pub rules: Rules,
-    /// Whether browsers are received: HTTP/3, and WebTransport over it.
+    /// True if HTTP/3 and WebTransport are served.
     pub webtransport: bool,
-    /// Who passes on datagrams of many, and cannot say whose (S-49): there is no PROXY protocol in QUIC.
+    /// Proxies that forward datagrams of many clients and cannot name them (S-49): QUIC has no PROXY protocol.
     pub proxies: Networks,
-    /// Those who are connected, by address; the same as of other listeners.
+    /// Limits the connections of one address; shared with the other listeners.
     pub crowd: Crowd,
-    /// Which certificate is shown.
+    /// The certificate in use.
     pub shown: Shown,
-    /// Accepting ends when the process reaches this phase.
+    /// The listener stops accepting when the process reaches this phase.
     pub until: Phase,
     /// The process's phase.
     pub life: Life,
-    /// Connections at a time.
+    /// Maximum concurrent connections.
     pub connections_max: usize,
-    /// Every connection runs as one of these.
+    /// Tracks the task of each connection.
     pub tasks: TaskTracker,
 }
 
 // === impl QuicListener ===
 
 impl QuicListener {
-    /// Takes a port.
+    /// Binds the socket.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
-        // Less will do, at another price.
+        // A smaller buffer works too, with more loss.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES);
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
     }
 
-    /// Its address, with its real port.
+    /// Returns the bound address, with the assigned port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Accepts until the process reaches the house's last phase, and serves those who are there to their end.
+    /// Accepts until the process reaches the listener's last phase, then serves the open connections to their end.
     pub async fn serve(self, house: Arc<QuicHouse>) -> io::Result<()> {
         let mut shown = house.shown.clone();
         let reception = &house.reception;
@@ -127,12 +118,12 @@ impl QuicListener {
 // === impl QuicHouse ===
 
 impl QuicHouse {
-    /// What is spoken beside our own protocol.
+    /// Returns the protocol offered beside our own, if any.
     fn also(&self) -> Option<&'static [u8]> {
         self.webtransport.then_some(h3::ALPN)
     }
 
-    /// Lets people in until the last phase, and waits for those who are there.
+    /// Accepts connections until the last phase, then waits for the open ones to end.
     async fn attend(
         self: &Arc<Self>,
         fenced: &mut Fenced,
@@ -150,7 +141,7 @@ impl QuicHouse {
                         }
                         self.meet(fenced, incoming, &mut pace, terms, rooms);
                     }
-                    // Whoever drives it tells why.
+                    // The task that drives the endpoint reports the reason.
                     None => return std::future::pending().await,
                 },
                 () = shown.changed() => match Terms::new(shown, &self.reception.clock, self.also()) {
@@ -164,7 +155,7 @@ impl QuicHouse {
             }
         }
         let endpoint = fenced.endpoint();
-        // Whoever comes now is told to come to another node.
+        // New clients are refused, so that they connect to another node.
         while let Some(incoming) = tokio::select! {
             incoming = endpoint.accept() => incoming,
             () = self.life.reached(Phase::Leaving) => None,
@@ -172,11 +163,11 @@ impl QuicHouse {
             incoming.refuse();
         }
         endpoint.set_server_config(None);
-        // The last words are still on their way.
+        // Close frames may still be in flight.
         endpoint.wait_idle().await;
     }
 
-    /// Decides about somebody of whom there is one datagram.
+    /// Decides about a client that has sent one datagram.
     fn meet(
         self: &Arc<Self>,
         fenced: &mut Fenced,
@@ -187,7 +178,7 @@ impl QuicHouse {
     ) {
         let links = &self.reception.metrics.links;
         let (address, now) = (incoming.remote_address().ip(), self.reception.clock.mono());
-        // Whoever has shown a token is counted as well: a second prefix is as easily had as a first.
+        // A client with a valid token counts too: a second prefix is as easy to obtain as the first.
         let is_crowded = pace.is_crowded(address, now);
         if is_crowded && !incoming.remote_address_validated() && incoming.may_retry() {
             links.began(Handshake::Doubted);
@@ -207,7 +198,7 @@ impl QuicHouse {
         }
     }
 
-    /// One connection from its handshake to its end.
+    /// Serves one connection from its handshake to its end.
     async fn connection(
         self: Arc<Self>,
         connection: Handles,
@@ -235,19 +226,20 @@ impl QuicHouse {
             return turn_away(&connection, 4429, h3::LOCKED);
         }
         let arrival = Arrival { room: Arc::new(Place { _permit: permit, guest }), is_page: false };
-        // What a handshake needed is not kept.
+        // A new task, so that the memory of the handshake is released.
         let reception = Arc::clone(&self.reception);
         self.tasks.spawn(async move {
             visit::serve(Box::new(Quic::new(Bare::new(connection))), &reception, arrival).await;
         });
     }
 
-    /// Lets one in from this address, unless too many are. What a proxy's many do is not counted as one's.
+    /// Counts a connection from this address, or returns `None` if the address has too many. Connections through a
+    /// proxy are not counted as one address's.
     fn enter(&self, from: IpAddr) -> Option<Guest> {
         if self.proxies.have(from) { Some(self.crowd.enter_for_many(from)) } else { self.crowd.enter(from) }
     }
 
-    /// Waits until the handshake is over; whether there is a connection then.
+    /// Waits for the end of the handshake; returns true if the connection is established.
     async fn greet(&self, connection: &Connection, greeted: ZeroRttAccepted, _half_open: HalfOpen) -> bool {
         let over = tokio::select! {
             over = timeout(HANDSHAKE_TIMEOUT, greeted) => over,
@@ -266,7 +258,7 @@ impl QuicHouse {
     }
 }
 
-/// Says no; what waits for it is a client that is asked to wait.
+/// Closes a connection with a code that tells the client to wait.
 fn turn_away(connection: &Connection, code: u32, why: &str) {
     connection.close(VarInt::from_u32(code), why.as_bytes());
 }

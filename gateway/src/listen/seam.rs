@@ -1,7 +1,6 @@
-//! The seam between a socket and its WebSocket codec: sees where frames begin and end, so that a codec
-//! whose buffers have grown can be exchanged for a fresh one. It counts a message's fragments, which the
-//! codec does not (S-11), and holds every header against RFC 6455: the codec looks only once the whole
-//! frame is there, and lets some pass. And it lets no first message by that is longer than a `hello` (S-04).
+//! Tracks WebSocket frame boundaries between the socket and its codec, so that the connection task can replace a codec
+//! whose buffers have grown. Enforces before the codec what the codec misses or checks only on a complete frame: the
+//! limit of fragments (S-11), header rules (RFC 6455) and the size of a first message, which is `hello` (S-04).
 use super::pipe::Pipe;
 use std::io;
 use std::pin::Pin;
@@ -10,51 +9,52 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
-/// Fragments of one message (S-11): nobody needs more, and each costs work without an end.
+/// Maximum fragments of one message (S-11): no client needs more, and each fragment costs work without a bound.
 const FRAGMENTS_MAX: u8 = 32;
-/// Two bytes, and at most eight of length (RFC 6455 §5.2). The mask counts as payload here.
+/// Two bytes and at most eight bytes of length (RFC 6455 §5.2). The mask counts as payload here.
 const HEADER_BYTES_MAX: usize = 10;
-/// Every frame of a client has one (RFC 6455 §5.3).
+/// Every frame of a client is masked (RFC 6455 §5.3).
 const MASK_BYTES: u64 = 4;
 
-/// A socket that knows how far its reader has come. It can be moved out from under its codec.
+/// A socket that tracks how far its reader is within a frame, and can be moved from one codec to another.
 #[derive(Debug, Default)]
 pub struct Seam {
-    /// None: moved to another codec.
+    /// `None` once the stream was taken out.
     stream: Option<Pipe>,
     frames: Frames,
-    /// Bytes that were read.
+    /// Bytes read since the upgrade.
     received: u64,
-    /// Nothing is read any more.
+    /// Once set, every further read fails with this error.
     breach: Option<Breach>,
 }
 
-/// Follows the frames in what a client sends.
+/// A parser of the frame headers in the bytes of a client.
 #[derive(Debug, Default)]
 pub struct Frames {
     header: [u8; HEADER_BYTES_MAX],
-    /// Bytes of it that are there.
+    /// Header bytes that have arrived, of the frame at hand.
     have: u8,
-    /// Fragments of a message that has not ended.
+    /// Fragments so far of an unfinished message.
     fragments: u8,
-    /// What the first message may still have, until it has ended: its peer is nobody yet.
+    /// Bytes that the first message may still have; `None` after its end. Small, because its sender is not
+    /// authenticated.
     first: Option<u16>,
-    /// Messages and control frames that are here as a whole, and were not taken.
+    /// Complete messages and control frames that the codec has not yet delivered.
     whole: u32,
-    /// Of the frame at hand.
+    /// Bytes of mask and payload that are missing, of the frame at hand.
     left: u64,
 }
 
-/// Why a frame is not read.
+/// A violation for which a frame is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
-    /// A message came in more than [`FRAGMENTS_MAX`] pieces.
+    /// A message has more than [`FRAGMENTS_MAX`] fragments.
     #[error("too many fragments")]
     TooManyFragments,
-    /// Its header is none that a client may send (RFC 6455 §5).
+    /// A frame header that no client may send (RFC 6455 §5).
     #[error("not RFC 6455")]
     Header,
-    /// The first message has more than [`limits::HELLO_BYTES_MAX`].
+    /// The first message is longer than [`limits::HELLO_BYTES_MAX`].
     #[error("too long for a hello")]
     Hello,
 }
@@ -62,7 +62,8 @@ pub enum Breach {
 // === impl Seam ===
 
 impl Seam {
-    /// A socket whose client has sent nothing after its request but `read`; and what of it the codec may see.
+    /// Wraps a socket after the upgrade; `read` is what the client has sent behind its request. Also returns the part
+    /// of `read` that the codec may parse.
     pub fn new(stream: Pipe, mut read: Vec<u8>) -> (Self, Vec<u8>) {
         let mut frames = Frames::of_a_stranger();
         let breach = frames.pass(&read).err().map(|(good, breach)| {
@@ -72,22 +73,22 @@ impl Seam {
         (Self { stream: Some(stream), frames, received: 0, breach }, read)
     }
 
-    /// The bare connection, for whoever has nothing more to say through a codec.
+    /// Takes the stream out of its wrapper, to use it without a codec.
     pub fn take(&mut self) -> Option<Pipe> {
         self.stream.take()
     }
 
-    /// The codec has given one message, or one control frame, to its reader.
+    /// Records that the codec has delivered one message or control frame to its reader.
     pub fn taken(&mut self) {
         self.frames.whole = self.frames.whole.saturating_sub(1);
     }
 
-    /// Returns how many bytes were read.
+    /// Returns the number of bytes read.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Whether the codec holds nothing of what the client sent.
+    /// Returns true if the codec holds no undelivered bytes of the client, so that it can be replaced.
     pub fn is_between(&self) -> bool {
         let frames = &self.frames;
         frames.whole == 0 && frames.have == 0 && frames.left == 0 && frames.fragments == 0
@@ -111,7 +112,7 @@ impl AsyncRead for Seam {
         let done = self.stream()?.poll_read(cx, buf);
         self.received += (buf.filled().len() - before) as u64;
         let Err((good, breach)) = self.frames.pass(&buf.filled()[before..]) else { return done };
-        // What came before it is answered first.
+        // The frames before the violation are answered first.
         self.breach = Some(breach);
         buf.set_filled(before + good);
         if good > 0 { done } else { Poll::Ready(Err(io::Error::other(breach))) }
@@ -135,12 +136,12 @@ impl AsyncWrite for Seam {
 // === impl Frames ===
 
 impl Frames {
-    /// Of somebody who has not said `hello`.
+    /// Creates the tracker of a client that has not sent `hello`.
     pub fn of_a_stranger() -> Self {
         Self { first: u16::try_from(limits::HELLO_BYTES_MAX).ok(), ..Self::default() }
     }
 
-    /// More bytes, as they came. Where a header among them is refused: how many are before it.
+    /// Tracks more bytes of the client. On a violation, also returns how many bytes lie before the offending header.
     pub fn pass(&mut self, bytes: &[u8]) -> Result<(), (usize, Breach)> {
         let (mut at, mut header_at) = (0, 0);
         while at < bytes.len() {
@@ -158,7 +159,7 @@ impl Frames {
                 self.look().map_err(|breach| (header_at, breach))?;
             }
             if self.left == 0 && self.have == 0 && self.header[0] & 0x80 != 0 {
-                // The last byte of a frame that ends something.
+                // Last byte of a control frame, or of a message's last frame.
                 self.whole += 1;
                 self.header[0] = 0;
             }
@@ -166,7 +167,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Takes a header apart, if it is complete.
+    /// Parses the header if all of it has arrived.
     fn look(&mut self) -> Result<(), Breach> {
         let [first, second, ..] = self.header;
         let need = match (self.have, second & 0x7f) {
@@ -183,7 +184,7 @@ impl Frames {
         }
         let length =
             self.header[2..usize::from(need)].iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
-        // The fewest bytes that hold it, and never the topmost bit (§5.2).
+        // The shortest encoding of the length is required, and the most significant bit must be 0 (§5.2).
         let length = match need {
             2 => u64::from(second & 0x7f),
             4 if length >= 126 => length,
@@ -203,17 +204,17 @@ impl Frames {
         if self.fragments >= most { Err(Breach::TooManyFragments) } else { Ok(()) }
     }
 
-    /// Whether the first two bytes break a rule by themselves.
+    /// Returns true if the first two bytes alone break a rule.
     fn is_foul(&self, first: u8, second: u8) -> bool {
         let is_last = first & 0x80 != 0;
-        // No extension gives them a meaning (§5.2), and a client masks (§5.1).
+        // Reserved bits need an extension (§5.2), and a client must mask (§5.1).
         let is_odd = first & 0x70 != 0 || second & 0x80 == 0;
         is_odd
             || match first & 0x0f {
-                // It goes on with what has begun (§5.4).
+                // A continuation needs an unfinished message (§5.4).
                 0 => self.fragments == 0,
                 1 | 2 => self.fragments > 0,
-                // In one piece, and short (§5.5).
+                // A control frame is not fragmented and has at most 125 bytes (§5.5).
                 8..=10 => !is_last || second & 0x7f > 125,
                 _ => true,
             }
@@ -224,7 +225,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// A masked frame of a client.
+    /// Builds a masked frame of a client.
     fn frame(first: u8, payload: usize) -> Vec<u8> {
         let mut bytes = vec![first];
         match u16::try_from(payload) {
@@ -292,7 +293,7 @@ mod tests {
         seen.pass(&[frame(0x89, 125), frame(0x81, most), frame(0x81, 60_000)].concat()).expect("a hello");
         assert!(between(&seen) && seen.whole == 3);
         for longer in [frame(0x81, most + 1), frame(0x81, 60_000), frame(0x82, 70_000)] {
-            // Its header is enough.
+            // The header alone is refused.
             let ping = frame(0x89, 3);
             let told = Frames::of_a_stranger().pass(&[&ping[..], &longer[..14]].concat());
             assert_eq!(told, Err((ping.len(), Breach::Hello)));

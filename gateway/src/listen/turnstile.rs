@@ -1,24 +1,21 @@
-//! Keeps many who come or go in one moment from standing before everybody else.
-//!
-//! The scheduler runs tasks in the order in which they were woken. Ten thousand connections that break at once, and
-//! come back at once, are each woken several times; whoever is not concerned has as many tasks before its own at each
-//! of its own steps. So of those who come and go only a few are let through in one of the scheduler's rounds: the others
-//! wait where they cost nothing, and when there is nothing else to do the next round begins at once.
+//! Limits how many connecting and disconnecting tasks run in one round of the scheduler, which runs tasks in wake
+//! order. Ten thousand reconnects at once would otherwise queue several tasks each before every step of unaffected
+//! links. The others wait without cost; when nothing else is runnable the next round begins at once.
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
 use turnway_core::limits;
 
-/// What everybody who comes or goes passes.
+/// A limiter of connects and disconnects, shared by all listeners.
 #[derive(Debug)]
 pub struct Turnstile(Semaphore);
 
 // === impl Turnstile ===
 
 impl Turnstile {
-    /// Waits for one's turn: at most [`limits::TURNSTILE_MAX`] pass in one round of the scheduler. Those who
-    /// came first pass first, and nothing holds anybody up but the rounds themselves.
+    /// Waits for a turn: at most [`limits::TURNSTILE_MAX`] callers pass in one round of the scheduler, first come first
+    /// served. Only scheduler rounds delay a caller.
     pub async fn pass(&self) {
-        // It is never closed; if it were, all would pass.
+        // The semaphore is never closed; if it were, every caller would pass.
         let _turn = self.0.acquire().await;
         yield_now().await;
     }
@@ -57,12 +54,12 @@ mod tests {
             assert!(now - before <= limits::TURNSTILE_MAX, "{before} and then {now}");
             (before, rounds) = (now, rounds + 1);
         }
-        // They do wait, and for nothing but rounds: some more than the least, for the first turn and the last.
+        // Callers wait, and only for rounds; a few more than the minimum, for the first and the last turn.
         assert!(
             (MANY / limits::TURNSTILE_MAX..=2 * MANY / limits::TURNSTILE_MAX).contains(&rounds),
             "{rounds}"
         );
-        // Within a round they are woken in no order.
+        // The order within a round is not defined.
         for (came, passed) in many.join_all().await {
             assert_eq!(came / limits::TURNSTILE_MAX, passed / limits::TURNSTILE_MAX, "{came}");
         }

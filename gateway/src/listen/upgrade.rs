@@ -1,4 +1,4 @@
-//! `GET /v1/connect`: from an HTTP request to a WebSocket (RFC 6455 §4.2).
+//! Upgrades `GET /v1/connect` from HTTP to a WebSocket (RFC 6455 §4.2), and starts the task of the link.
 use super::Arrival;
 use super::patience::Patience;
 use super::pipe::Pipe;
@@ -26,52 +26,48 @@ use turnway_core::id::NodeId;
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Code;
 
-/// Where clients connect.
+/// Path of the WebSocket endpoint.
 pub const PATH: &str = "/v1/connect";
-/// The one subprotocol; a client that offers none is served the same.
+/// The only subprotocol. A client that offers none is served the same.
 const PROTOCOL: &str = "turnway.v1";
-/// Most links are idle: what they hold meanwhile counts 18,000 times. tungstenite keeps 128 KiB
-/// by itself, and this much costs no throughput.
+/// Most links are idle, and this buffer counts 18,000 times. tungstenite's default is 128 KiB; this size costs no
+/// throughput.
 const READ_BUFFER_BYTES: usize = 1024;
-/// While a link is idle. The next messages are read in more calls, until the link proves to be busy.
+/// Read buffer of an idle link. Its next messages need more read calls until the link proves to be busy.
 const IDLE_READ_BUFFER_BYTES: usize = 64;
-/// Notes that come together leave together.
+/// Notes up to this size are written together.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
-/// Writing waits for the socket long before this; one note may be large.
+/// Writing waits for the socket long before this limit; a single note may be large.
 const WRITE_BUFFER_BYTES_MAX: usize = 4 * limits::FRAME_BYTES_MAX;
 
-/// Everything a link needs of its node.
+/// The dependencies of a link on its node.
 pub struct Reception {
-    /// Who may come in.
     pub door: Door,
-    /// Where they wait for their turn when many come or go at once.
+    /// Limits how many links connect or disconnect at once.
     pub turnstile: Turnstile,
-    /// Where links are shown things.
+    /// The mailboxes of links.
     pub links: Arc<Links>,
-    /// Where links ask.
+    /// Sends commands to the switchboard.
     pub board: Board,
-    /// Where agents dial in.
+    /// Registry of agents that dial in.
     pub exchange: Exchange,
-    /// Where tool runners do.
+    /// Registry of tool runners.
     pub tools: Tools,
     /// The process's phase.
     pub life: Life,
-    /// The time.
     pub clock: Clock,
-    /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// Which node this is.
     pub node: NodeId,
-    /// What an acknowledgement promises.
+    /// The durability promised by an acknowledgement.
     pub durability: &'static str,
-    /// Every link runs as one of these.
+    /// Tracks the task of each link.
     pub tasks: TaskTracker,
 }
 
 // === impl Reception ===
 
 impl Reception {
-    /// Answers a request for a WebSocket, and lets it become a link.
+    /// Answers an upgrade request, and starts the link.
     pub(super) fn receive(
         self: &Arc<Self>,
         request: &mut Request<Incoming>,
@@ -90,7 +86,7 @@ impl Reception {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-        // Unlike the words of HTTP its letters are what they are: another spelling is another protocol.
+        // Subprotocol names are case-sensitive, unlike HTTP tokens.
         if tokens(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == PROTOCOL) {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
         }
@@ -99,8 +95,8 @@ impl Reception {
         response
     }
 
-    /// Waits for the switch, then gives the bare socket to a task of its own: this one still has the
-    /// size of everything that HTTP needed.
+    /// Waits for the switch of protocols, then moves the raw socket to a new task: this task still has the size of the
+    /// HTTP state.
     async fn begin(self: Arc<Self>, upgrade: OnUpgrade, arrival: Arrival) {
         let Ok(upgraded) = upgrade.await else {
             return self.metrics.links.began(Handshake::Abandoned);
@@ -116,7 +112,7 @@ impl Reception {
     }
 }
 
-/// The connection under HTTP, and what the client has already sent after its request.
+/// Returns the connection below HTTP, and the bytes that the client has sent behind its request.
 fn bare(upgraded: Upgraded) -> Result<(Pipe, Vec<u8>), Upgraded> {
     let parts = upgraded.downcast::<Patience>()?;
     Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
@@ -131,13 +127,13 @@ async fn open(stream: Pipe, read: Vec<u8>) -> Box<WebSocket> {
     }))
 }
 
-/// A fresh codec over a socket whose old one holds nothing.
+/// Creates a codec over a stream whose old codec holds no bytes.
 pub(super) async fn refit(seam: Seam, is_idle: bool) -> Codec {
     let config = if is_idle { codec().read_buffer_size(IDLE_READ_BUFFER_BYTES) } else { codec() };
     WebSocketStream::from_raw_socket(seam, Role::Server, Some(config)).await
 }
 
-/// How a link's socket buffers, and what it takes. The echo server that benchmarks compare with uses the same.
+/// Returns the buffer sizes and message limits of a link's codec. The echo server of the benchmarks uses the same.
 pub fn codec() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
@@ -147,20 +143,20 @@ pub fn codec() -> WebSocketConfig {
         .max_frame_size(Some(limits::MESSAGE_BYTES_MAX))
 }
 
-/// Why a request is not a WebSocket handshake.
+/// The reason why a request is not a WebSocket handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoHandshake {
-    /// It does not ask for one.
+    /// The request does not ask for a WebSocket.
     NotAsked,
-    /// In a version that nobody speaks.
+    /// The WebSocket version is not 13.
     Version,
-    /// Its key is missing, is there twice, or is not 16 bytes in base64.
+    /// The key is missing, repeated, or not 16 bytes in base64.
     Key,
-    /// Something follows it that is neither a request nor a frame.
+    /// The request has a body.
     Body,
 }
 
-/// Whether this is a WebSocket handshake; if so, the answer to its key.
+/// Checks a WebSocket handshake. Returns the value of `Sec-WebSocket-Accept`.
 pub fn check<B: hyper::body::Body>(request: &Request<B>) -> Result<HeaderValue, NoHandshake> {
     let headers = request.headers();
     let wants = request.method() == Method::GET
@@ -186,7 +182,7 @@ pub fn check<B: hyper::body::Body>(request: &Request<B>) -> Result<HeaderValue, 
     }
 }
 
-/// Whether these are 16 bytes in base64 (RFC 6455 §4.2.1); what they say does not matter.
+/// Returns true if the text is 16 bytes in base64 (RFC 6455 §4.2.1); their value does not matter.
 fn is_key(text: &[u8]) -> bool {
     let digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     text.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(digit))
@@ -224,12 +220,12 @@ impl NoHandshake {
     }
 }
 
-/// Whether a list header holds this token, in any case.
+/// Returns true if a list header contains this token, case-insensitively.
 fn has_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
     tokens(headers, &name).any(|part| part.eq_ignore_ascii_case(token))
 }
 
-/// What a list header holds.
+/// Returns the elements of a list header.
 fn tokens<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim)

@@ -1,7 +1,6 @@
-//! One link from its first byte to its last, whatever carries it: a [`Link`] machine between a [`Wire`], the
-//! door and the switchboard. One task, one timer, and nothing else while it is idle.
-//!
-//! - `credential`: what it shows of itself; `agent`, `runner`: the rest of it where it is one that has dialed in.
+//! Serves one link from its first byte to its last over any transport: drives the [`Link`] machine between a [`Wire`],
+//! authentication and the switchboard. A link is one task with one timer, and does nothing while it is idle.
+//! `credential` handles `hello` and token refresh; `agent` and `runner` serve connections of agents and tool runners.
 mod agent;
 mod credential;
 mod runner;
@@ -30,62 +29,61 @@ use turnway_core::id::{LinkId, SessionId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Mono, Now};
 
-/// A timer where the link has no deadline.
+/// The timer's delay where the link has no deadline.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A link while it lasts.
+/// The running task of one link.
 struct Visit<'a, W> {
     reception: &'a Reception,
     arrival: &'a Arrival,
     seat: Seat,
     link: Box<Link>,
-    /// How often it may ask.
+    /// Rate limits of the link's credential.
     pass: Pass,
-    /// It has asked somebody for something in this step.
+    /// The link has sent a request in this step.
     asked: bool,
-    /// When the event at hand came: reading two clocks for every note would cost more than writing it.
+    /// Time of the event at hand. Reading two clocks for each note would cost more than writing the note.
     now: Now,
     wire: &'a mut W,
-    /// Written but not flushed.
     unflushed: bool,
-    /// What the link wanted while its wire was stuck.
+    /// Outputs that the link produced while its transport was blocked.
     held: VecDeque<Output>,
     alarm: Pin<Box<Sleep>>,
-    /// When the alarm goes off. It may be earlier than the link's deadline: waking up for nothing
-    /// costs less than setting it anew with every message.
+    /// Expiry of the timer. It may lie before the link's deadline: a spurious wake-up is cheaper than resetting the
+    /// timer for each message.
     armed: Mono,
     stage: Stage,
-    /// Who it is, where that has to be shown again.
+    /// Set where the client must show another token before the present one expires.
     admitted: Option<Box<Admitted>>,
-    /// It is an agent's or a tool runner's, and goes on as one.
+    /// Set once the connection is admitted as an agent or a tool runner, and is to be served as one.
     arrived: Option<Box<Calling>>,
 }
 
-/// How far a link has come.
+/// The progress of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Stranger,
     Denied,
-    /// The switchboard knows it, and must be told when it is gone.
+    /// The switchboard knows the link and must be told of its end.
     Connected,
-    /// An agent has dialed in, or a tool runner; what they do is told when they are gone.
+    /// An agent or a tool runner is connected; its registration ends when it is dropped.
     Calling,
 }
 
-/// What woke a link.
+/// An event that wakes the task of a link.
 enum Event {
     Mail(Mail),
     Heard(Result<Heard, End>),
     Alarm,
 }
 
-/// Serves one client until it or we have had enough. Whatever is only needed while there is something
-/// to do lives on the heap meanwhile: the rest is what an idle link costs.
+/// Serves one client until either side closes. State that is needed only during an event lives on the heap meanwhile:
+/// the size of this future is the cost of an idle link.
 pub(super) async fn serve<W: Wire>(mut wire: Box<W>, reception: &Reception, arrival: Arrival) {
     reception.metrics.links.opened(W::TRANSPORT);
     let mut visit = Visit::new(&mut *wire, reception, &arrival);
     let id = visit.seat.id();
-    // The switchboard must hear of the end also where the end is a bug of ours.
+    // The switchboard must learn of the end also after a panic of ours.
     let end = AssertUnwindSafe(visit.run()).catch_unwind().await;
     let end = end.unwrap_or(End::Close(1011, "internal error".into()));
     let stage = visit.stage;
@@ -97,7 +95,7 @@ async fn finish<W: Wire>(wire: Box<W>, reception: &Reception, id: LinkId, stage:
     let metrics = &reception.metrics.links;
     match stage {
         Stage::Connected => {
-            // Without a switchboard there is nobody left to tell.
+            // Without a switchboard, no one needs to be told.
             reception.turnstile.pass().await;
             _ = reception.board.disconnect(id).await;
         }
@@ -166,28 +164,28 @@ impl<'a, W: Wire> Visit<'a, W> {
         self.asked = false;
         self.take(event).await?;
         self.perform().await?;
-        // A refusal would be one more answer of the kind that there are too many of.
+        // Answering with a refusal would add to the messages that are already too many.
         if is_said && !self.asked && !self.pass.may_talk(self.now.mono) {
             return Err(End::Close(4429, "too many messages that ask for nothing".into()));
         }
         if let Some(news) = self.wire.held() {
             Box::pin(self.hold(news)).await?;
         }
-        // Behind the holds: what is given back is not spent on those.
+        // After the hold changes: credit that comes back must not be spent on sessions about to be held.
         if let Some(beside) = self.wire.beside() {
             self.tell(Input::Beside(beside));
             Box::pin(self.drain()).await?;
         }
         if self.wire.is_worn(is_idle) {
-            // It may still owe something.
+            // The transport may still have unflushed bytes.
             self.push(|wire, cx| wire.poll_flush(cx)).await?;
             self.wire.refit(is_idle).await;
         }
         Ok(())
     }
 
-    /// Tells the switchboard of which sessions nothing more should come for a while, or again. It happens seldom: in
-    /// a future of its own it costs the others nothing.
+    /// Tells the switchboard for which sessions delivery has to pause or resume. A future of its own, because it is
+    /// rare and must not enlarge the others.
     async fn hold(&mut self, news: (SessionId, bool)) -> Result<(), End> {
         let mut next = Some(news);
         while let Some((session, is_held)) = next {
@@ -234,7 +232,7 @@ impl<'a, W: Wire> Visit<'a, W> {
         }
     }
 
-    /// Everything the link wants, with one flush at the end; until it wants nothing more.
+    /// Performs all outputs of the link, with one flush at the end, until there are none.
     async fn perform(&mut self) -> Result<(), End> {
         loop {
             self.drain().await?;
@@ -247,7 +245,7 @@ impl<'a, W: Wire> Visit<'a, W> {
         }
     }
 
-    /// Does what the link wants now.
+    /// Performs the outputs that the link has now.
     async fn drain(&mut self) -> Result<(), End> {
         while let Some(output) = self.held.pop_front().or_else(|| self.link.poll_output()) {
             match output {
@@ -278,7 +276,7 @@ impl<'a, W: Wire> Visit<'a, W> {
         Ok(())
     }
 
-    /// Why this is not asked now, if it is asked too often.
+    /// Returns the refusal of a command that exceeds a rate limit.
     fn refusal(&mut self, command: &Command) -> Option<Note> {
         self.asked = true;
         self.pass.refusal(command, self.now.mono)
@@ -303,8 +301,8 @@ impl<'a, W: Wire> Visit<'a, W> {
         Ok(())
     }
 
-    /// Waits for the wire to take what is written. Nothing is read meanwhile: a client that does
-    /// not listen may not speak.
+    /// Waits until the transport accepts what is written. Nothing is read meanwhile: a client that does not read may
+    /// not send.
     async fn push(
         &mut self,
         mut poll: impl FnMut(&mut W, &mut Context<'_>) -> Poll<Result<(), End>>,
@@ -321,10 +319,10 @@ impl<'a, W: Wire> Visit<'a, W> {
                 }
                 fate = self.seat.struck() => return Err(fate.into()),
             }
-            // The machine's law: what it wants is taken before it is told anything more.
+            // The machine must be drained before its next input (law 1).
             while let Some(output) = self.link.poll_output() {
                 match output {
-                    // What came before it can no longer be said, so nothing is lost by closing now.
+                    // Earlier outputs cannot be written any more, so closing now loses nothing.
                     Output::Close { code, reason } => return Err(End::Close(code, reason)),
                     Output::Write(_)
                     | Output::Aside(_)
@@ -351,7 +349,7 @@ impl<'a, W: Wire> Visit<'a, W> {
         self.link.handle_timeout(now);
     }
 
-    /// Sees that the alarm goes off at the link's deadline, or before.
+    /// Sets the timer to the link's deadline or earlier.
     fn arm(&mut self) {
         if let Some(deadline) = self.link.poll_timeout() {
             self.arm_at(deadline.at);
@@ -367,7 +365,7 @@ impl<'a, W: Wire> Visit<'a, W> {
     }
 }
 
-/// Any spread will do: neighbours get heartbeats far from each other.
+/// Returns a spread of heartbeat intervals: links with neighbouring ids beat far apart. Any spread is sufficient.
 fn heartbeat_permille(seat: &Seat) -> u32 {
     900 + u32::try_from(seat.id().0.wrapping_mul(83) % 201).unwrap_or(100)
 }
@@ -381,8 +379,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// What every event of every link allocates for a moment. Over 1 KiB the allocator takes its long
-    /// way, which costs 3 to 8 us a turn.
+    /// Every event of every link allocates this future for a moment. Above 1 KiB the allocator takes its slow path,
+    /// which costs 3 to 8 us a turn.
     #[test]
     fn a_step_is_small() {
         let size = step(Visit::work);

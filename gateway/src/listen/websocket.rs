@@ -1,4 +1,4 @@
-//! A WebSocket as what carries a link.
+//! Implements the link transport over a WebSocket.
 use super::end::End;
 use super::seam::Seam;
 use super::upgrade::refit;
@@ -14,16 +14,16 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
-/// RFC 6455 over a connection.
+/// A WebSocket codec (RFC 6455) over a frame-tracking stream.
 pub(super) type Codec = WebSocketStream<Seam>;
 
-/// From our close frame to hanging up: a client that has left need not be waited for.
+/// Longest wait between our close frame and the TCP close: a client that has left must not be waited for.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A WebSocket over a connection.
+/// A link transport over a WebSocket.
 pub(super) struct WebSocket {
     codec: Codec,
-    /// How much may have grown in the codec's buffers since it was fresh.
+    /// Bytes that passed since the codec was created; tells when its buffers are worth replacing.
     wear: Wear,
 }
 
@@ -85,7 +85,7 @@ impl Wire for WebSocket {
         self.wear.is_due(is_idle) && self.codec.get_ref().is_between()
     }
 
-    /// Gives the socket a fresh codec: the old one would keep its buffers for as long as the link lives.
+    /// Replaces the codec: the old one would keep its grown buffers for as long as the link lives.
     async fn refit(&mut self, is_idle: bool) {
         let seam = std::mem::take(self.codec.get_mut());
         self.codec = refit(seam, is_idle).await;
@@ -99,7 +99,7 @@ impl Wire for WebSocket {
                     let reason = reason.into_owned().into();
                     self.codec.close(Some(CloseFrame { code: code.into(), reason })).await.ok();
                 }
-                // The codec holds the answer to the client's own close frame; a second one it would refuse.
+                // The codec has already queued the answer to the client's close frame and would refuse a second one.
                 End::Closed(_) => _ = self.codec.flush().await,
                 End::Lost => return,
             }
@@ -109,8 +109,8 @@ impl Wire for WebSocket {
     }
 }
 
-/// Waits a little until the client has heard why: a socket that is closed while unread bytes wait in it is
-/// reset, and the reason is lost (RFC 6455 §7.1.1).
+/// Reads until the client closes its side. A socket closed while unread bytes wait in it is reset, and the client loses
+/// the close reason (RFC 6455 §7.1.1).
 async fn hang_up(codec: &mut Codec) {
     let Some(mut stream) = codec.get_mut().take() else { return };
     stream.shutdown().await.ok();

@@ -1,4 +1,4 @@
-//! What carries a link's messages: what a [`super::visit`] asks of it.
+//! Defines what [`super::visit`] needs of the transport that carries a link. Implemented by WebSocket and by QUIC.
 use super::end::End;
 use crate::metrics::Transport;
 use std::future::Future;
@@ -6,91 +6,90 @@ use std::task::{Context, Poll};
 use turnway_bindings::link::{Aside, Beside};
 use turnway_core::id::{RunId, SessionId};
 
-/// One connection of one client. What is `poll`ed is asked again until it is ready.
+/// A connection of one client. A `poll_…` method is called again until it is ready.
 pub(super) trait Wire: Send {
-    /// What it is, for metrics.
+    /// The transport's label in metrics.
     const TRANSPORT: Transport;
-    /// Whether text may go beside the other messages.
+    /// True if text can be sent beside the other messages, on streams of its own.
     const TAKES_ASIDES: bool;
 
-    /// Waits for something of the client, or of its own. Safe to drop and to ask again.
+    /// Waits for a message of the client or an event of the transport. Cancel-safe.
     fn hear(&mut self) -> impl Future<Output = Result<Heard, End>> + Send;
 
-    /// Returns how many bytes of messages have come, of such too that are not whole.
+    /// Returns the number of message bytes received, incomplete messages included.
     fn received(&self) -> u64;
 
-    /// Waits for room for one message.
+    /// Waits for capacity for one message.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>>;
 
-    /// Takes a message there is room for.
+    /// Queues a message. Requires that [`Self::poll_ready`] was ready.
     fn write(&mut self, text: String) -> Result<(), End>;
 
-    /// Shows the client that we live, and has it show that it does. There is room for a message.
+    /// Sends a heartbeat that the client has to answer. Requires capacity for a message.
     fn beat(&mut self) -> Result<Beat, End>;
 
-    /// Waits until the connection has taken what was written.
+    /// Waits until the connection has accepted everything written.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>>;
 
-    /// Takes a message that goes beside the others, and waits for nothing.
+    /// Queues text for a side stream, without waiting.
     fn aside(&mut self, _: Aside) -> Result<(), End> {
         Ok(())
     }
 
-    /// Nothing more goes beside the others: of a run, or of a whole session.
+    /// Ends the side streams of a run, or of all runs of a session.
     fn no_more_aside(&mut self, _: &SessionId, _: Option<&RunId>) {}
 
-    /// The next session of which nothing more should come for a while, or again.
+    /// Returns the next session whose text has to pause (`true`) or may resume (`false`).
     fn held(&mut self) -> Option<(SessionId, bool)> {
         None
     }
 
-    /// How what goes beside the others fares, if there is something to be told.
+    /// Returns the progress of the side streams, if there is progress to report.
     fn beside(&mut self) -> Option<Beside> {
         None
     }
 
-    /// Whether its buffers should be exchanged now.
+    /// Returns true if the transport's buffers should be replaced now.
     fn is_worn(&self, _is_idle: bool) -> bool {
         false
     }
 
-    /// Exchanges them: they hold nothing.
+    /// Replaces the buffers. Requires that they are empty.
     fn refit(&mut self, _is_idle: bool) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Says why it ends, waits a little until the client has heard it, and hangs up.
+    /// Sends the close reason, waits briefly for the client to receive it, and closes the connection.
     fn close(self: Box<Self>, end: End) -> impl Future<Output = ()> + Send;
 }
 
-/// What comes from a wire.
+/// An event of a link's transport.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// A message.
     Text(String),
-    /// A message that is not text, of this size.
+    /// A binary message of this many bytes.
     Binary(usize),
-    /// A message over the limit.
+    /// A message over the size limit.
     TooLarge,
-    /// Something else, of this size.
+    /// Another sign of life, such as a ping, of this many bytes.
     Alive(usize),
-    /// [`Wire::held`] or [`Wire::beside`] has news.
+    /// [`Wire::held`] or [`Wire::beside`] has something to return.
     Beside,
 }
 
-/// What came of a heartbeat.
+/// The outcome of a heartbeat.
 #[derive(Debug)]
 pub(super) enum Beat {
-    /// It is written, and to be flushed.
+    /// A ping was queued and has to be flushed.
     Written,
-    /// The connection has its own, and the client lives.
+    /// The connection has its own keep-alive, and the client is alive.
     Heard,
 }
 
 // === impl Heard ===
 
 impl Heard {
-    /// The size of what the client sent as a whole.
+    /// Returns the size of a complete message or frame of the client.
     pub(super) fn bytes(&self) -> Option<usize> {
         match self {
             Self::Text(text) => Some(text.len()),

@@ -1,4 +1,4 @@
-//! What is ordered of agents, how their calls end, and how long they take.
+//! Metrics of agents: orders, outcomes of calls, and durations.
 use super::links::Direction;
 use super::workshop::Workshop;
 use super::{buckets, label_values};
@@ -6,7 +6,7 @@ use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec};
 use std::time::Duration;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Order};
 
-/// What is counted of agents.
+/// The metrics of agents.
 #[derive(Debug)]
 pub struct AgentMetrics {
     orders: [IntCounter; Told::NAMES.len()],
@@ -18,52 +18,50 @@ pub struct AgentMetrics {
     remote: [IntGauge; Direction::NAMES.len()],
 }
 
-/// How many connections of one agent there are.
+/// The gauge of one agent's open connections.
 #[derive(Clone, Debug)]
 pub struct DialedIn(IntGauge);
 
 label_values! {
-    /// What an agent is told.
+    /// The kind of an order to an agent.
     Told {
-        /// Answer.
         Invoke = "invoke",
-        /// Say what follows, under another owner.
+        /// Continue an answer under another owner.
         Resume = "resume",
-        /// Stop.
         Cancel = "cancel",
-        /// The request is closed.
+        /// The request was closed.
         Drop = "drop",
-        /// Nobody will ask for the rest.
+        /// The rest of the answer is not needed.
         Stop = "stop",
-        /// Take this in.
+        /// An additional input for the running answer.
         Steer = "steer",
-        /// Something has become of what you have asked for.
+        /// A change of an action or handover that the agent has requested.
         News = "news",
-        /// More may be read.
+        /// Permission to send more.
         Credit = "credit",
     }
 }
 
 label_values! {
-    /// How a call of an agent ends.
+    /// The outcome of a call of an agent.
     CallEnd {
-        /// It said all it wanted.
+        /// The answer is complete.
         Done = "done",
-        /// It stopped when asked to.
+        /// The agent stopped when asked to.
         Cancelled = "cancelled",
-        /// It could not be reached.
+        /// The agent could not be reached.
         Unavailable = "unavailable",
-        /// It told of an error.
+        /// The agent reported an error.
         Reported = "reported",
-        /// It was not asked: a plugin refused the turn.
+        /// The agent was not called: a plugin refused the turn.
         Blocked = "blocked",
-        /// What it said is not its protocol, or it stopped in the middle of it.
+        /// The answer violates the protocol, or ended in the middle.
         Broken = "broken",
-        /// It said too much.
+        /// The answer is too large.
         TooLarge = "too_large",
-        /// Asked for the rest, it did not know of it.
+        /// The agent did not know the run that it was asked to continue.
         NotKnown = "not_known",
-        /// It had dialed in, and was disconnected in the middle of it.
+        /// The connection of a dial-in agent was lost during the call.
         Lost = "lost",
     }
 }
@@ -120,24 +118,26 @@ impl AgentMetrics {
         self.resends.inc();
     }
 
-    /// Returns how many requests were sent once more.
+    /// Returns the number of requests that were sent once more.
     pub fn resends(&self) -> u64 {
         self.resends.get()
     }
 
-    /// The connections of this agent, of which there are none so far. The configuration bounds how many have any.
+    /// Returns the gauge of an agent's connections, which starts at 0. The configuration bounds the number of
+    /// agents.
     pub fn dialed_in(&self, agent: &str) -> DialedIn {
         DialedIn(self.dialed_in.with_label_values(&[agent]))
     }
 
-    /// So many attempts of this node run at agents of others, and so many of others at agents of this one.
+    /// Sets the attempts of this node at agents of other nodes, and those of other nodes at agents of this
+    /// node.
     pub fn remote(&self, begun: usize, taken_on: usize) {
         for (direction, count) in [(Direction::Out, begun), (Direction::In, taken_on)] {
             self.remote[direction as usize].set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
-    /// An agent is told this.
+    /// Counts an order to an agent.
     pub fn ordered(&self, order: &Order) {
         let told = match order {
             Order::Invoke(invoke) if invoke.resume.is_some() => Told::Resume,
@@ -152,7 +152,7 @@ impl AgentMetrics {
         self.orders[told as usize].inc();
     }
 
-    /// An agent reports; if it is the end of its call, that is counted.
+    /// Counts the outcome of a call, if the event ends the call.
     pub fn reported(&self, event: &AgentEvent) {
         let end = match event {
             AgentEvent::Acked
@@ -178,12 +178,12 @@ impl AgentMetrics {
         self.calls[end as usize].inc();
     }
 
-    /// The first piece came after so long.
+    /// Records the time to the first piece of an answer.
     pub fn spoke(&self, after: Duration) {
         self.first_token.observe(after.as_secs_f64());
     }
 
-    /// The call is over after so long.
+    /// Records the duration of a call.
     pub fn ended(&self, after: Duration) {
         self.call.observe(after.as_secs_f64());
     }
@@ -192,12 +192,12 @@ impl AgentMetrics {
 // === impl DialedIn ===
 
 impl DialedIn {
-    /// One more.
+    /// Counts an opened connection.
     pub fn came(&self) {
         self.0.inc();
     }
 
-    /// One less.
+    /// Counts a closed connection.
     pub fn left(&self) {
         self.0.dec();
     }

@@ -1,9 +1,9 @@
-//! Who is let in and who is not.
+//! Metrics of authentication, rate limits and the identity provider's keys.
 use super::label_values;
 use super::workshop::Workshop;
 use prometheus::{IntCounter, IntGauge};
 
-/// What is said of credentials.
+/// The metrics of authentication.
 #[derive(Debug)]
 pub struct AuthMetrics {
     denied: [IntCounter; Denial::NAMES.len()],
@@ -17,65 +17,61 @@ pub struct AuthMetrics {
 }
 
 label_values! {
-    /// Whose rate a request was over.
+    /// The scope of the rate that a request exceeded.
     pub Limited {
-        /// Its connection's.
         Connection = "connection",
-        /// That of everybody with its credential.
+        /// All clients with the same credential.
         Key = "key",
-        /// That of its tenant.
         Tenant = "tenant",
     }
 }
 
 label_values! {
-    /// What became of telling other nodes how much of a shared rate was taken.
+    /// The outcome of exchanging the use of a shared rate with other nodes.
     pub Told {
-        /// They know it, and this node of them.
+        /// The other nodes have answered with their own use.
         Answered = "answered",
-        /// This node goes by its own rate.
+        /// No answer: this node applies its own rate alone.
         Unanswered = "unanswered",
     }
 }
 
 label_values! {
-    /// Why somebody was not let in.
+    /// The reason why a client was denied.
     pub Denial {
-        /// It showed nothing.
+        /// No credential.
         Nothing = "nothing",
-        /// What it showed was unknown or wrong.
+        /// An unknown or wrong credential.
         Credential = "credential",
-        /// What it showed was taken back, or has ended.
+        /// A revoked or expired credential.
         Ended = "ended",
-        /// Its token was none.
+        /// Not a token.
         TokenForm = "token_form",
-        /// Its token was signed in a way that is not allowed.
+        /// A token whose signature algorithm is not allowed.
         TokenAlgorithm = "token_algorithm",
-        /// Its token named a key that is not known.
+        /// A token that names an unknown key.
         TokenKey = "token_key",
-        /// Its token was not signed by the key it named.
+        /// A token whose signature does not verify with the key that it names.
         TokenSignature = "token_signature",
-        /// Its token was of or for somebody else, or did not say of whom.
+        /// A token with a wrong issuer or audience, or without a subject.
         TokenClaims = "token_claims",
-        /// Its token was over, or had not begun.
+        /// An expired token, or one that is not valid yet.
         TokenTime = "token_time",
-        /// It named a user that the credential is not of.
+        /// A user named in the request that the credential may not act as.
         Other = "other_user",
-        /// It named a user that could be none.
+        /// An invalid user name in the request.
         Name = "name",
-        /// Too many that were not good came from its address; it was not looked at.
+        /// The address is locked out after too many bad credentials; the credential was not checked.
         Locked = "locked",
-        /// It wanted to be what nobody can be here.
+        /// A role that the client cannot have here.
         Role = "role",
     }
 }
 
 label_values! {
-    /// How a fetch of a provider's keys went.
+    /// The outcome of fetching the provider's keys.
     pub Fetch {
-        /// They are here.
         Ok = "ok",
-        /// They are not.
         Failed = "failed",
     }
 }
@@ -126,32 +122,32 @@ impl AuthMetrics {
         })
     }
 
-    /// Somebody was not let in.
+    /// Counts a denied connection or request.
     pub fn denied(&self, why: Denial) {
         self.denied[why as usize].inc();
     }
 
-    /// A request was refused for now.
+    /// Counts a request that was refused because of a rate.
     pub fn limited(&self, whose: Limited) {
         self.limited[whose as usize].inc();
     }
 
-    /// Other nodes were told of a rate, or could not be.
+    /// Counts an exchange of the use of a shared rate.
     pub fn told(&self, how: Told) {
         self.told[how as usize].inc();
     }
 
-    /// So many keys are good.
+    /// Sets the number of valid API keys.
     pub fn keys(&self, good: usize) {
         self.keys.set(i64::try_from(good).unwrap_or(i64::MAX));
     }
 
-    /// A connection goes on with another token.
+    /// Counts a token that replaced another on an open connection.
     pub fn refreshed(&self) {
         self.refreshed.inc();
     }
 
-    /// A fetch of a provider's keys is over; so many are in use now, where that has changed.
+    /// Records a fetch of the provider's keys, and the number of keys in use if the fetch changed it.
     pub fn fetched(&self, how: Fetch, keys: Option<usize>) {
         self.fetches[how as usize].inc();
         if let Some(keys) = keys {
@@ -159,7 +155,7 @@ impl AuthMetrics {
         }
     }
 
-    /// So many connections were closed.
+    /// Counts connections that were closed because their credential was revoked or has expired.
     pub fn cut(&self, links: usize) {
         self.cut.inc_by(links as u64);
     }

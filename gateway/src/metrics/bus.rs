@@ -1,4 +1,4 @@
-//! What nodes say to each other, and what of it is lost.
+//! Metrics of the bus: messages between nodes, and messages lost.
 use super::links::Direction;
 use super::workshop::{Grid, Workshop};
 use super::{buckets, label_values};
@@ -6,7 +6,7 @@ use prometheus::{Histogram, IntCounter};
 use std::time::Duration;
 use turnway_bindings::peer::Words;
 
-/// What is counted of the bus.
+/// The metrics of the bus.
 #[derive(Debug)]
 pub struct BusMetrics {
     frames: [IntCounter; Direction::NAMES.len()],
@@ -19,69 +19,69 @@ pub struct BusMetrics {
 }
 
 label_values! {
-    /// The kinds of words.
+    /// The kind of a message between nodes.
     Said {
-        /// Something lies in an inbox or a control lane.
+        /// An inbox or a control lane has a new entry.
         Bell = "bell",
-        /// An input is in its owner's hands.
+        /// The owner has taken an input.
         Taken = "taken",
-        /// A control entry is answered.
+        /// A control entry has been answered.
         Answered = "answered",
-        /// Rung at the wrong door.
+        /// The offer went to a node that does not own the session.
         NotMine = "not_mine",
-        /// Somebody listens from now on.
+        /// A node has begun to subscribe to a session.
         Hello = "hello",
         /// Durable facts.
         Facts = "facts",
         /// A piece of an answer.
         Chunk = "chunk",
-        /// A piece is missing.
+        /// A request for a missing piece of text.
         Want = "want",
-        /// Where logs end.
+        /// The positions where logs end.
         Beacon = "beacon",
-        /// How far they are known.
+        /// The positions up to which logs are known.
         Have = "have",
-        /// An offer to take over.
+        /// An offer to hand a session over.
         Adopt = "adopt",
-        /// Is somebody there?
+        /// A probe whether a node is alive.
         Knock = "knock",
-        /// A piece of what a process prints.
+        /// A piece of a process's output.
         Printed = "printed",
-        /// Of agents that have dialed in at another node.
+        /// A message about attempts at agents that have dialed in at another node.
         Trunk = "trunk",
         /// A question whether the node would own a session.
         Reserve = "reserve",
-        /// The answer that it would.
+        /// The answer that the node would own the session.
         Reserved = "reserved",
     }
 }
 
 label_values! {
-    /// Why words did not get through this node.
+    /// The reason why messages were lost at this node.
     pub Loss {
-        /// More was to be said than could be.
+        /// The outgoing queue was full.
         Outbox = "outbox",
-        /// More was heard than could be taken.
+        /// The incoming queue was full.
         Inbox = "inbox",
-        /// They could not be handed over.
+        /// The bus could not send them.
         Unsent = "unsent",
-        /// They fit in no frame.
+        /// They do not fit into a frame.
         TooLarge = "too_large",
-        /// They are of a version that this release does not read.
+        /// Their version is not supported by this release.
         Version = "version",
-        /// They are no frame.
+        /// They are not a frame.
         Unreadable = "unreadable",
     }
 }
 
 label_values! {
-    /// Why words may have been missed.
+    /// The reason why messages may have been missed.
     pub Lapse {
         /// The subscription's connection broke.
         Broken = "broken",
-        /// The subscription stood, and nothing came by it any more.
+        /// The subscription was open, but delivered nothing any more.
         Deaf = "deaf",
-        /// More was heard than could be taken.
+        /// More arrived than could be taken.
         Overflow = "overflow",
     }
 }
@@ -130,35 +130,35 @@ impl BusMetrics {
         })
     }
 
-    /// A frame passed.
+    /// Records a frame that was sent or received.
     pub fn passed(&self, direction: Direction, bytes: usize) {
         self.frames[direction as usize].inc();
         self.bytes[direction as usize].inc_by(bytes as u64);
     }
 
-    /// Words passed.
+    /// Counts a message that was sent or received.
     pub fn said(&self, direction: Direction, words: &Words) {
         if let Some(counter) = self.words.at(direction as usize, said(words) as usize) {
             counter.inc();
         }
     }
 
-    /// A frame found nobody.
+    /// Counts a frame to a node that had no subscriber.
     pub fn unheard(&self) {
         self.unheard.inc();
     }
 
-    /// So much was lost.
+    /// Counts lost messages.
     pub fn lost(&self, why: Loss, count: u64) {
         self.dropped[why as usize].inc_by(count);
     }
 
-    /// Words may have been missed.
+    /// Counts a gap, after which messages may have been missed.
     pub fn lapsed(&self, why: Lapse) {
         self.gaps[why as usize].inc();
     }
 
-    /// A heartbeat came back after so long.
+    /// Records the round-trip time of a heartbeat.
     pub fn beat(&self, took: Duration) {
         self.heartbeat.observe(took.as_secs_f64());
     }

@@ -1,10 +1,10 @@
-//! How metrics are described to people: `docs/metrics.md` is this, and a test keeps it so.
+//! Renders docs/metrics.md from the registered families; a test keeps the file up to date.
 use super::{Family, Kind, Metrics};
 use prometheus::Registry;
 use prometheus::proto::MetricType;
 use std::fmt::Write;
 
-/// Before the tables.
+/// The text before the tables.
 const HEAD: &str = "# Metrics
 
 <!-- Made from the registry by a test: BLESS=1 cargo nextest run -p turnway-tests --test metrics -->
@@ -16,7 +16,7 @@ is there from the first of its kind. Times at the owner begin anew where another
 [operations.md](operations.md) says what to watch, and `deploy/prometheus/rules.yml` what to be woken for.
 ";
 
-/// What each area is about, in the order of the document.
+/// Areas with their titles, in the order of the document.
 const AREAS: [(&str, &str); 18] = [
     ("build", "The build"),
     ("node", "The node"),
@@ -38,7 +38,7 @@ const AREAS: [(&str, &str); 18] = [
     ("driver", "The task that drives the switchboard"),
 ];
 
-/// The document, from families as they are registered.
+/// Returns the document, built from a fresh registration of all families.
 pub fn document() -> prometheus::Result<String> {
     let registry = Registry::new();
     let metrics = Metrics::register(&registry)?;
@@ -83,7 +83,7 @@ fn row(family: &Family) -> String {
     format!("| `{}` | {kind} | {} | {labels} | {} |", family.name, unit(family.name), family.help)
 }
 
-/// What a name says that it is measured in.
+/// Returns the unit that a family's name ends with, or `count`.
 fn unit(name: &str) -> &'static str {
     let name = name.trim_end_matches("_total");
     ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("count")

@@ -1,10 +1,10 @@
-//! The task that owns the switchboard: how much it has to do, and how long that takes.
+//! Metrics of the driver, the task that owns the switchboard: inputs, queue length and duration of rounds.
 use super::workshop::Workshop;
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter, IntGauge};
 use std::time::Duration;
 
-/// What is counted of the driver.
+/// The metrics of the driver.
 #[derive(Debug)]
 pub struct DriverMetrics {
     inputs: [IntCounter; Source::NAMES.len()],
@@ -14,15 +14,11 @@ pub struct DriverMetrics {
 }
 
 label_values! {
-    /// Where an input came from.
+    /// The source of an input.
     pub Source {
-        /// A link.
         Links = "links",
-        /// An agent.
         Agents = "agents",
-        /// The store.
         Store = "store",
-        /// Another node.
         Bus = "bus",
     }
 }
@@ -49,23 +45,23 @@ impl DriverMetrics {
         })
     }
 
-    /// So many inputs of one source were taken.
+    /// Counts inputs taken from one source.
     pub fn took(&self, source: Source, count: usize) {
         self.inputs[source as usize].inc_by(count as u64);
     }
 
-    /// A round took so long and left so many inputs waiting.
+    /// Records a round: its duration, and the inputs that it left waiting.
     pub fn round(&self, took: Duration, waiting: usize) {
         self.rounds.observe(took.as_secs_f64());
         self.queue.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// How many inputs waited after the last round.
+    /// Returns the inputs that waited after the last round.
     pub(super) fn waiting(&self) -> u64 {
         u64::try_from(self.queue.get()).unwrap_or_default()
     }
 
-    /// An invariant was broken.
+    /// Counts a violated invariant.
     pub fn panicked(&self) {
         self.panics.inc();
     }

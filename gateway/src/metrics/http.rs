@@ -1,18 +1,17 @@
-//! Requests of the public listener, those that become WebSockets apart.
+//! Metrics of HTTP requests on the public listener, except those that become WebSockets.
 use super::workshop::{Grid, Workshop};
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter};
 use std::time::Duration;
 
-/// What is counted of requests.
+/// The metrics of HTTP requests.
 #[derive(Debug)]
 pub struct HttpMetrics {
     requests: Grid<IntCounter>,
     answer: Grid<Histogram>,
 }
 
-/// The patterns of the paths there are, as the router has them; the last is for everything else. A test
-/// holds it against the router.
+/// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
 pub const ROUTES: [&str; 14] = [
     "/",
     "/openapi.json",
@@ -31,20 +30,17 @@ pub const ROUTES: [&str; 14] = [
 ];
 
 label_values! {
-    /// What a request wants done; a method that is none of these is another's.
+    /// The method of a request, as a label.
     pub Method {
-        /// Show it.
         Get = "GET",
-        /// Whether it could be shown.
         Head = "HEAD",
-        /// Do it.
         Post = "POST",
-        /// Anything else.
+        /// Any other method.
         Other = "other",
     }
 }
 
-/// The first digits of statuses.
+/// Classes of status codes.
 const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 // === impl HttpMetrics ===
@@ -66,7 +62,7 @@ impl HttpMetrics {
         })
     }
 
-    /// A request of this route was answered with this status.
+    /// Records an answered request of a route.
     pub fn answered(&self, route: Option<&str>, method: Method, status: u16, took: Duration) {
         let other = ROUTES.len() - 1;
         let route = ROUTES.iter().position(|known| Some(*known) == route).unwrap_or(other);

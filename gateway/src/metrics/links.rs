@@ -1,10 +1,10 @@
-//! Connections of clients.
+//! Metrics of client connections.
 use super::label_values;
 use super::workshop::{Grid, Workshop};
 use prometheus::{IntCounter, IntGauge};
 use turnway_core::planted::{Planted, planted};
 
-/// What is counted of links.
+/// The metrics of client connections.
 #[derive(Debug)]
 pub struct LinkMetrics {
     open: [IntGauge; Transport::NAMES.len()],
@@ -19,11 +19,11 @@ pub struct LinkMetrics {
 }
 
 label_values! {
-    /// What links and requests are counted among, for their users.
+    /// A resource whose use is counted for each user.
     Way {
-        /// Connections that are files.
+        /// Connections over TCP, each of which is a file descriptor.
         Tcp = "tcp",
-        /// By QUIC, WebTransport included.
+        /// Connections over QUIC, including WebTransport.
         Quic = "quic",
         /// HTTP requests that read pages of a list or a log.
         Reads = "reads",
@@ -31,33 +31,33 @@ label_values! {
 }
 
 label_values! {
-    /// How the beginning of a connection went.
+    /// The outcome of a connection's handshake.
     pub Handshake {
-        /// It became a link of a principal.
+        /// The connection became a link of a principal.
         Admitted = "admitted",
-        /// The door refused its hello.
+        /// The credential in `hello` was denied.
         Denied = "denied",
-        /// We closed it before it was admitted: no hello, or no good one.
+        /// The gateway closed the connection before it was admitted: no valid `hello`.
         Refused = "refused",
-        /// It left before it was admitted.
+        /// The client left before it was admitted.
         Abandoned = "abandoned",
-        /// It came from a page or by a name that is not welcome.
+        /// The origin or host name is not allowed.
         Unwelcome = "unwelcome",
-        /// It was no handshake of a WebSocket, or of WebTransport.
+        /// Not a handshake of WebSocket or WebTransport.
         Malformed = "malformed",
         /// The process had no room for it.
         Full = "full",
-        /// There were too many from its address.
+        /// Too many connections from the address.
         Crowded = "crowded",
-        /// It had to prove first that its address is its own (QUIC).
+        /// The client had to validate its address first (QUIC).
         Doubted = "doubted",
-        /// It came from a proxy that did not say for whom.
+        /// A proxy did not name the client's address.
         Unnamed = "unnamed",
     }
 }
 
 label_values! {
-    /// Seen from the gateway.
+    /// The direction of a message, seen from the gateway.
     pub Direction {
         /// From clients.
         In = "in",
@@ -67,18 +67,16 @@ label_values! {
 }
 
 label_values! {
-    /// How clients are connected.
+    /// The transport of a connection.
     pub Transport {
-        /// By WebSocket.
         WebSocket = "websocket",
-        /// By QUIC.
         Quic = "quic",
-        /// By WebTransport, which is HTTP/3 over QUIC.
+        /// HTTP/3 over QUIC.
         WebTransport = "webtransport",
     }
 }
 
-/// The close codes there are; any other one counts as the last.
+/// Known close codes; any other code counts as the last entry.
 const CODES: [&str; 17] = [
     "1000", "1001", "1002", "1003", "1005", "1006", "1007", "1011", "4400", "4401", "4403", "4408", "4413",
     "4429", "4503", "4508", "other",
@@ -99,7 +97,7 @@ impl LinkMetrics {
             "How connections ended: the close code, 1006 for none at all.",
             &[("transport", &Transport::NAMES), ("code", &CODES)],
         )?;
-        // A rate of what was never seen at 0 misses its beginning.
+        // Creates the row at 0: a rate over a series that was never seen at 0 misses its beginning.
         for transport in 0..Transport::NAMES.len() {
             closes.at(transport, 0);
         }
@@ -154,8 +152,7 @@ impl LinkMetrics {
         })
     }
 
-    /// Takes over how many links there are by TCP and by QUIC and how many reads, how many there may be, and how many were
-    /// refused.
+    /// Sets the use, the capacity and the refusals of TCP links, QUIC links and reads.
     pub fn hold(&self, by: [(u64, u64, u64); Way::NAMES.len()]) {
         for (way, (held, capacity, refused)) in [Way::Tcp, Way::Quic, Way::Reads].into_iter().zip(by) {
             let n = way as usize;
@@ -165,12 +162,12 @@ impl LinkMetrics {
         }
     }
 
-    /// A connection was opened.
+    /// Records an opened connection.
     pub fn opened(&self, how: Transport) {
         self.open[how as usize].inc();
     }
 
-    /// It was closed, with this code (1006: without any).
+    /// Records a closed connection with its close code (1006: none).
     pub fn closed(&self, how: Transport, code: u16) {
         if !planted(Planted::LinkGaugeKept) {
             self.open[how as usize].dec();
@@ -180,17 +177,17 @@ impl LinkMetrics {
         }
     }
 
-    /// A connection began like this.
+    /// Counts the outcome of a handshake.
     pub fn began(&self, how: Handshake) {
         self.handshakes[how as usize].inc();
     }
 
-    /// QUIC broke, and whoever was connected by it has to come again.
+    /// Counts a failure of the QUIC socket, after which all its clients have to reconnect.
     pub fn broke(&self) {
         self.breaks.inc();
     }
 
-    /// A message of this size passed.
+    /// Records a message that was sent or received.
     pub fn passed(&self, direction: Direction, bytes: usize) {
         self.messages[direction as usize].inc();
         self.bytes[direction as usize].inc_by(bytes as u64);

@@ -1,33 +1,33 @@
-//! How much a node has to do, in a few numbers: for the list of nodes.
+//! Summary of a node's load, for the list of nodes.
 use super::Metrics;
 use serde::{Deserialize, Serialize};
 
-/// What a node says of its work. Numbers that a release does not know are 0 there.
+/// The load of a node. A number that the node's release does not report is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Load {
-    /// Sessions it owns, or is about to.
+    /// Sessions that the node owns or is about to own.
     pub sessions_owned: u64,
-    /// Turns of these that have not ended.
+    /// Turns of owned sessions that have not ended.
     pub open_turns: u64,
-    /// Sessions it listens to, whoever owns them.
+    /// Sessions that the node subscribes to, whoever owns them.
     pub sessions_followed: u64,
-    /// Its connections that were admitted.
+    /// Admitted connections of clients.
     pub links: u64,
-    /// Inputs that wait for its switchboard.
+    /// Inputs that wait for the switchboard.
     pub queue: u64,
-    /// Microseconds from the node to itself by way of the bus, or since it last heard itself where that is
-    /// overdue; none where there is no bus, or nothing was heard yet.
+    /// Microseconds for a message from the node to itself over the bus, or since the last such message if one
+    /// is overdue. `None` if there is no bus, or no message has arrived yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus_lag_us: Option<u64>,
-    /// Milliseconds by which the system's clock is ahead of the store's; negative where it is behind.
+    /// Milliseconds by which the system's clock is ahead of the store's; negative if it is behind.
     pub clock_skew_ms: i64,
 }
 
 // === impl Load ===
 
 impl Load {
-    /// As it was counted last, a quarter of a second ago or so.
+    /// Returns the load from the latest statistics, which are about a quarter of a second old.
     pub fn of(metrics: &Metrics) -> Self {
         let stats = metrics.switchboard.told();
         Self {

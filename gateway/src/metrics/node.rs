@@ -1,4 +1,4 @@
-//! The process: which build it is, and where it stands in its life.
+//! Metrics of the process: its build, its phase, its readiness and its clock.
 use super::label_values;
 use super::workshop::Workshop;
 use crate::phase::{self, Life, Reason};
@@ -6,7 +6,7 @@ use crate::supervise;
 use prometheus::{Gauge, IntCounter, IntGauge};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What is said of the process. It is looked up when it is asked for.
+/// The metrics of the process. The gauges are refreshed when they are scraped.
 #[derive(Debug)]
 pub struct NodeMetrics {
     ready: IntGauge,
@@ -20,20 +20,19 @@ pub struct NodeMetrics {
 }
 
 label_values! {
-    /// See [`phase::Phase`].
+    /// The phase of the process, as a label; see [`phase::Phase`].
     Stage {
-        /// It has its sockets but does not serve yet.
+        /// The sockets are open, but the node does not serve yet.
         Starting = "starting",
-        /// It serves.
         Serving = "serving",
-        /// It takes on nothing and lets running turns end.
+        /// No new work is accepted, and running turns end.
         Draining = "draining",
-        /// Links are closed.
+        /// Links are being closed.
         Leaving = "leaving",
     }
 }
 
-/// Which build this is, as a label.
+/// The version of the build, as a label.
 const VERSION: [&str; 1] = [env!("CARGO_PKG_VERSION")];
 
 // === impl NodeMetrics ===
@@ -79,7 +78,7 @@ impl NodeMetrics {
         })
     }
 
-    /// Takes over how far the system's clock is ahead of the node's time, in milliseconds.
+    /// Sets the skew of the system's clock: milliseconds ahead of the node's time.
     pub fn skewed(&self, by_ms: i64) {
         self.skew_ms.store(by_ms, Ordering::Relaxed);
         #[expect(
@@ -89,12 +88,12 @@ impl NodeMetrics {
         self.skew.set(by_ms as f64 / 1000.0);
     }
 
-    /// Returns what was taken over last.
+    /// Returns the skew that was set last, in milliseconds.
     pub fn skew_ms(&self) -> i64 {
         self.skew_ms.load(Ordering::Relaxed)
     }
 
-    /// Takes over where the process stands.
+    /// Refreshes the gauges from the state of the process.
     pub fn tell(&self, life: &Life) {
         let reasons = life.reasons();
         self.ready.set(i64::from(reasons.is_empty()));

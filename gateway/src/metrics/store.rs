@@ -1,4 +1,4 @@
-//! What is asked of the store, and how long it takes.
+//! Metrics of the store: operations, durations, sizes and quotas.
 use super::workshop::{Grid, Workshop};
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter, IntGauge};
@@ -9,7 +9,7 @@ use turnway_core::store::quota::Quotas;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
-/// What is counted of ops.
+/// The metrics of the store.
 #[derive(Debug)]
 pub struct StoreMetrics {
     ops: Grid<IntCounter>,
@@ -24,9 +24,9 @@ pub struct StoreMetrics {
     attested: IntGauge,
 }
 
-/// When the unanswered ops of each kind were asked; whoever asks keeps it. Answers carry no ticket, so
-/// the oldest is taken for the answered one: sums and means are exact, and the spread is nearly so,
-/// since a store answers ops of one kind nearly in order.
+/// Start times of unanswered operations, by kind; kept by the caller that sends them. Answers have no ticket,
+/// so an answer is matched with the oldest operation of its kind: sums and means are exact, and the
+/// distribution is nearly so, because a store answers operations of one kind nearly in order.
 #[derive(Debug, Default)]
 pub struct Unanswered {
     asked: [VecDeque<Mono>; OPS.len()],
@@ -69,15 +69,15 @@ fn place(op: &Op) -> usize {
 }
 
 label_values! {
-    /// What a store made of an op.
+    /// The outcome of an operation.
     OpEnd {
-        /// It did it, or had done it before.
+        /// Performed now or by an earlier try.
         Answered = "answered",
-        /// It did not want to: a fence, a rule or a limit stood against it.
+        /// Refused because of a fence, a rule or a limit.
         Refused = "refused",
-        /// It may or may not have happened.
+        /// May or may not have been performed.
         Unknown = "unknown",
-        /// It did not happen.
+        /// Not performed.
         Unavailable = "unavailable",
     }
 }
@@ -169,12 +169,12 @@ impl StoreMetrics {
         })
     }
 
-    /// Notes on whose word it rests what an acknowledgement survives.
+    /// Sets whether the store's durability rests on the operator's attestation alone.
     pub fn promise(&self, is_attested: bool) {
         self.attested.set(i64::from(is_attested));
     }
 
-    /// Takes over how many bytes are stored, and how many may be.
+    /// Sets the stored bytes, the store's capacity and the quotas that follow from it.
     pub fn filled(&self, quotas: Quotas, bytes: u64, most: Option<u64>) {
         let number = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
         self.bytes.set(number(Some(bytes)));
@@ -184,20 +184,20 @@ impl StoreMetrics {
         }
     }
 
-    /// The embedded store committed a batch of so many ops.
+    /// Records a commit of the embedded store with a batch of operations.
     pub fn committed(&self, ops: usize, took: Duration) {
         self.commits.inc();
         self.commit_seconds.observe(took.as_secs_f64());
         self.batch_ops.observe(ops as f64);
     }
 
-    /// An op is asked.
+    /// Records that an operation was sent.
     pub fn asked(&self, unanswered: &mut Unanswered, op: &Op, now: Mono) {
         unanswered.asked[place(op)].push_back(now);
         self.waiting.inc();
     }
 
-    /// An op is answered.
+    /// Records the answer to an operation.
     pub fn answered(
         &self,
         unanswered: &mut Unanswered,
@@ -220,11 +220,9 @@ impl StoreMetrics {
 }
 
 label_values! {
-    /// For whom a quota is.
+    /// The scope of a quota.
     Whose {
-        /// Each tenant.
         Tenant = "tenant",
-        /// Each user.
         User = "user",
     }
 }

@@ -1,4 +1,5 @@
-//! What the brain counts. It is told in whole, now and then; a scrape shows what was told last.
+//! Metrics of the switchboard. The driver hands over all statistics now and then; a scrape shows the latest
+//! ones.
 use super::workshop::{Family, Kind, Label, Workshop};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
@@ -9,7 +10,7 @@ use turnway_bindings::switchboard::{Held, Outcome, Spread, Start, Stats};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
 
-/// The brain's counters, as families.
+/// The switchboard's statistics, as metric families.
 #[derive(Clone, Debug)]
 pub struct SwitchboardMetrics {
     told: Arc<Mutex<Stats>>,
@@ -24,7 +25,7 @@ struct Shown {
     read: Read,
 }
 
-/// What of [`Stats`] a family shows: one number for each of its places.
+/// The part of [`Stats`] that a family shows: one number for each combination of label values.
 #[derive(Clone, Copy, Debug)]
 enum Read {
     Number(fn(&Stats) -> u64),
@@ -121,7 +122,7 @@ const COUNTERS: [(&str, &str, Read); 22] = [
     ),
 ];
 
-/// The names of every value of an enum, in the order of their numbers.
+/// Expands to the names of every value of an enum, in the order of their numbers.
 macro_rules! names_of {
     ($kind:ty) => {{
         const NAMES: [&str; <$kind>::ALL.len()] = {
@@ -239,12 +240,12 @@ impl SwitchboardMetrics {
         workshop.add(Self { told: Arc::default(), shown: Arc::new(shown) })
     }
 
-    /// Takes over what the brain says.
+    /// Replaces the statistics.
     pub fn tell(&self, stats: &Stats) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = *stats;
     }
 
-    /// What it said last.
+    /// Returns the latest statistics.
     pub(super) fn told(&self) -> Stats {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -337,7 +338,7 @@ mod tests {
 
     #[test]
     fn every_number_of_the_brain_has_its_family() {
-        // A new number breaks this line until it has one.
+        // Fails for a new field of `Stats` until the field has a family.
         let numbers: usize = COUNTERS.len() + GAUGES.len() - 1
             + LABELLED.iter().chain(&HELD).map(|row| places(row.2)).sum::<usize>();
         let spreads: usize = SPREADS.iter().map(|row| places(row.2)).sum();

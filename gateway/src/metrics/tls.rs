@@ -1,10 +1,10 @@
-//! TLS with clients: how it begins, and how long the certificate will do.
+//! Metrics of TLS with clients: handshakes and the certificate.
 use super::label_values;
 use super::workshop::Workshop;
 use prometheus::{IntCounter, IntGauge};
 use turnway_core::time::Millis;
 
-/// What is said of certificates and handshakes. Without TLS all of it stays 0.
+/// The metrics of certificates and handshakes. All stay at 0 without TLS.
 #[derive(Debug)]
 pub struct TlsMetrics {
     handshakes: [IntCounter; Greeting::NAMES.len()],
@@ -15,15 +15,14 @@ pub struct TlsMetrics {
 }
 
 label_values! {
-    /// How a TLS handshake ended.
+    /// The outcome of a TLS handshake.
     pub Greeting {
-        /// The connection is a safe one.
         Done = "done",
-        /// The two could not agree, or the client left.
+        /// Client and server could not agree, or the client left.
         Failed = "failed",
-        /// It was not done in time.
+        /// The handshake timed out.
         Late = "late",
-        /// The client did not speak TLS at all.
+        /// The client did not speak TLS.
         Plain = "plain",
     }
 }
@@ -59,29 +58,29 @@ impl TlsMetrics {
         })
     }
 
-    /// A handshake ended like this.
+    /// Counts the outcome of a handshake.
     pub fn greeted(&self, how: Greeting) {
         self.handshakes[how as usize].inc();
     }
 
-    /// A certificate that ends then is in use, and is the one in its file.
+    /// Sets the end of the certificate in use, which is the one in its file.
     pub fn shows(&self, end: Millis) {
         self.end.set(i64::try_from(end.0 / 1000).unwrap_or(i64::MAX));
         self.stale.set(0);
     }
 
-    /// The files were read again.
+    /// Counts a successful reload of the certificate's files.
     pub fn reloaded(&self) {
         self.reloads.inc();
     }
 
-    /// They were, and what is in them cannot be used.
+    /// Counts a failed reload: the files cannot be used, and the earlier certificate stays in use.
     pub fn not_reloaded(&self) {
         self.failures.inc();
         self.stale.set(1);
     }
 
-    /// How often that was.
+    /// Returns the number of failed reloads.
     pub fn refused(&self) -> u64 {
         self.failures.get()
     }

@@ -1,7 +1,6 @@
-//! Where families are made: each with its help, and with every value its labels may ever have.
-//!
-//! Children are made beforehand and looked up by number, so that counting is one atomic addition: no
-//! hash, no lock, no text. And a label can have no value that is not in the documentation.
+//! Creates metric families, each with its help text and with every value that its labels can have. Children are
+//! created in advance and looked up by number, so counting is one atomic addition without hashing, locking or
+//! text. A label cannot have a value that is not documented.
 use prometheus::core::Collector;
 use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
@@ -10,53 +9,51 @@ use prometheus::{
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A label, and the values it may have.
+/// The name of a label, and the values it may have.
 pub type Label = (&'static str, &'static [&'static str]);
 
-/// What a family is.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.
     Counter,
-    /// What there is now.
+    /// A current value.
     Gauge,
-    /// How often it took how long, or was how much.
+    /// A distribution of durations or sizes.
     Histogram,
 }
 
-/// A family, as it is documented.
+/// A family, as the documentation describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
     /// `turnway_<area>_<what>_<unit|total>`.
     pub name: &'static str,
     /// One sentence.
     pub help: &'static str,
-    /// What it is.
     pub kind: Kind,
-    /// Its labels, by name.
     pub labels: Vec<Label>,
 }
 
-/// Makes families, and remembers them for the documentation.
+/// Registers families, and collects them for the documentation.
 pub(super) struct Workshop<'r> {
     registry: &'r Registry,
     pub(super) families: Vec<Family>,
 }
 
-/// Children that are made row by row when they are first needed: where most would stay at 0 for ever. A
-/// row is every value of the last of several labels, so that all outcomes of one thing begin at 0 together.
+/// Children that are created row by row on first use, because most of them would stay at 0 for ever. A row has
+/// every value of the last of several labels, so that all outcomes of one thing begin at 0 together.
 pub(super) struct Grid<M> {
     make: Box<Make<M>>,
     rows: Vec<Row<M>>,
 }
 
-/// What is made together.
+/// Children that are created together.
 struct Row<M> {
     places: Vec<Vec<&'static str>>,
     made: OnceLock<Vec<M>>,
 }
 
-/// Makes the child of these values.
+/// A function that creates the child with these label values.
 type Make<M> = dyn Fn(&[&'static str]) -> M + Send + Sync;
 
 // === impl Workshop ===
@@ -95,7 +92,7 @@ impl<'r> Workshop<'r> {
         self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec()))?)
     }
 
-    /// One counter for each value of a label.
+    /// Registers one counter for each value of a label.
     pub(super) fn counters<const N: usize>(
         &mut self,
         name: &'static str,
@@ -108,7 +105,7 @@ impl<'r> Workshop<'r> {
         Ok(values.map(|value| vec.with_label_values(&[value])))
     }
 
-    /// One gauge for each value of a label.
+    /// Registers one gauge for each value of a label.
     pub(super) fn gauges<const N: usize>(
         &mut self,
         name: &'static str,
@@ -121,7 +118,8 @@ impl<'r> Workshop<'r> {
         Ok(values.map(|value| vec.with_label_values(&[value])))
     }
 
-    /// Gauges of what the operator names: the label's value stands in the configuration, and `shown` for it.
+    /// Registers gauges whose label values come from the configuration; the documentation shows `shown`
+    /// instead.
     pub(super) fn gauges_of(
         &mut self,
         name: &'static str,
@@ -133,7 +131,7 @@ impl<'r> Workshop<'r> {
         self.add(IntGaugeVec::new(Opts::new(name, help), &[label])?)
     }
 
-    /// Counters for every combination of values.
+    /// Registers counters for every combination of label values.
     pub(super) fn counter_grid(
         &mut self,
         name: &'static str,
@@ -147,7 +145,7 @@ impl<'r> Workshop<'r> {
         Ok(grid)
     }
 
-    /// Histograms for every combination of values.
+    /// Registers histograms for every combination of label values.
     pub(super) fn histogram_grid(
         &mut self,
         name: &'static str,
@@ -163,7 +161,7 @@ impl<'r> Workshop<'r> {
         Ok(grid)
     }
 
-    /// Registers a family, or several at once, and keeps a handle to it.
+    /// Registers a collector and returns a handle to it.
     pub(super) fn add<C: Collector + Clone + 'static>(&self, family: C) -> prometheus::Result<C> {
         self.registry.register(Box::new(family.clone()))?;
         Ok(family)
@@ -181,7 +179,8 @@ impl Family {
         self.labels.iter().map(|(name, _)| *name).collect()
     }
 
-    /// Every combination of values, those of the last label next to each other; without labels one.
+    /// Returns every combination of label values, the last label varying fastest; one empty combination without
+    /// labels.
     pub(super) fn places(&self) -> Vec<Vec<&'static str>> {
         self.labels.iter().fold(vec![Vec::new()], |before, (_, values)| {
             let longer = |head: &Vec<&'static str>| {
@@ -207,7 +206,7 @@ impl<M> Grid<M> {
         Self { make: Box::new(make), rows }
     }
 
-    /// The child of this row and column.
+    /// Returns the child in this row and column.
     pub(super) fn at(&self, row: usize, column: usize) -> Option<&M> {
         let row = self.rows.get(row)?;
         row.made.get_or_init(|| row.places.iter().map(|values| (self.make)(values)).collect()).get(column)

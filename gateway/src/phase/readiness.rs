@@ -1,6 +1,6 @@
-//! The closed list of conditions that keep new work away from this node, and the ones that hold now.
-//! Every condition is reported here by the part of the node that sees it; `/readyz`, the metric
-//! `turnway_node_unready`, the log and the health listener read it. No address, name or text of a peer enters.
+//! The closed list of conditions that make this node unready, and the set that holds now. Each condition is reported by
+//! the part of the node that detects it; `/readyz`, the metric `turnway_node_unready`, the log and the health listener
+//! show it. Must not contain an address, a name or text of a peer.
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::watch;
 
@@ -9,13 +9,13 @@ use tokio::sync::watch;
 pub enum Reason {
     /// The node does not serve yet.
     Starting,
-    /// The node was asked to leave.
+    /// The node was asked to shut down.
     Draining,
     /// The store does not answer.
     StoreAway,
-    /// The store answers that it has no room.
+    /// The store answers that it has no space.
     StoreFull,
-    /// The store answers, and takes no writes: a replica, a failed disk, too few replicas, still loading.
+    /// The store answers, and accepts no writes: a replica, a failed disk, too few replicas, still loading.
     StoreReadOnly,
     /// The store refuses a command or the login of this node.
     StoreForbidden,
@@ -23,18 +23,18 @@ pub enum Reason {
     StoreUnfit,
     /// A part of the store's data cannot be read, or its file is not the one that was opened.
     StoreDamaged,
-    /// The disk of the embedded store has less room than the reserve.
+    /// The disk of the embedded store has less free space than the reserve.
     DiskReserve,
-    /// The node holds no lease, so no turn can begin here.
+    /// The node holds no lease, so no turn can start here.
     LeaseMissing,
-    /// The node does not hear what other nodes send to it.
+    /// The node does not receive the messages of other nodes.
     BusUnheard,
     /// The system's clock cannot be trusted.
     Clock,
 }
 
 impl Reason {
-    /// Every reason, in the order in which they are told.
+    /// Every reason, in the order in which they are listed to operators.
     pub const ALL: [Self; 12] = [
         Self::Starting,
         Self::Draining,
@@ -84,7 +84,7 @@ impl Reason {
         }
     }
 
-    /// Returns one sentence for the log: the condition, and the first thing to look at.
+    /// Returns one sentence for the log: the condition, and the first thing to check.
     fn sentence(self) -> &'static str {
         match self {
             Self::Starting => "the node is starting",
@@ -106,29 +106,29 @@ impl Reason {
         1 << self as u32
     }
 
-    /// Whether the reason says more precisely why the store does not do what it is asked.
+    /// Returns whether the reason says more precisely why the store does not do what it is asked.
     fn is_refusal_of_store(self) -> bool {
         matches!(self, Self::StoreFull | Self::StoreReadOnly | Self::StoreForbidden | Self::StoreUnfit)
     }
 }
 
-/// The set of reasons that hold now. Shared by everything that reports one.
+/// The set of reasons that hold now, shared by the parts that report them.
 #[derive(Debug, Default)]
 pub(super) struct Readiness {
     set: watch::Sender<u32>,
-    /// The same set: reasons are reported with every round of the driver, and a watch is a lock.
+    /// A copy of the set: reasons are reported in every round of the driver, and reading the watch takes a lock.
     shown: AtomicU32,
 }
 
 // === impl Readiness ===
 
 impl Readiness {
-    /// Adds or removes a reason, and logs the change. A node that has not begun is expected to have no lease.
+    /// Adds or removes a reason, and logs the change. The missing lease of a starting node is not logged.
     pub(super) fn set(&self, reason: Reason, holds: bool, is_starting: impl FnOnce() -> bool) {
         if (self.shown.load(Ordering::Acquire) & reason.bit() != 0) == holds {
             return;
         }
-        // Asked before anybody can act on the change.
+        // Asked before any waiter can act on the change.
         let is_starting = reason == Reason::LeaseMissing && is_starting();
         let mut after = 0;
         let changed = self.set.send_if_modified(|set| {
@@ -151,11 +151,11 @@ impl Readiness {
 
     /// Waits until this reason does not hold.
     pub(super) async fn without(&self, reason: Reason) {
-        // The sender is part of this, so the wait cannot fail.
+        // The sender is owned by `self`, so the wait cannot fail.
         let _ = self.set.subscribe().wait_for(|set| *set & reason.bit() == 0).await;
     }
 
-    /// Whether the store has said why it does not do what it is asked.
+    /// Returns whether the store has answered with the reason why it does not do what it is asked.
     pub(super) fn store_has_said_why(&self) -> bool {
         self.reasons().into_iter().any(Reason::is_refusal_of_store)
     }

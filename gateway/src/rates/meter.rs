@@ -1,5 +1,5 @@
-//! A rate and its buckets: of one connection, of a credential, of a tenant; and where those that nodes share are
-//! told of.
+//! A rate and its buckets, of a connection, a credential or a tenant, and reports of usage to the other nodes that
+//! share the buckets. Used by `rates`; reports are sent by `store::redis::tally`.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use turnway_core::rate::Rate;
 use turnway_core::rate::share::Share;
 use turnway_core::time::Mono;
 
-/// Whoever tells the store takes these from its other end.
+/// The sending end of usage reports; the store's task receives them.
 pub type Teller = mpsc::Sender<Due>;
 
 /// A rate and its buckets.
@@ -21,32 +21,32 @@ pub(super) struct Meter {
     reading: Bucket,
     stopping: Bucket,
     talking: Bucket,
-    /// Where nodes share it: how it is called among them, and who tells them.
+    /// The name of the meter among nodes and the sender of reports; set if nodes share the meter.
     shared: Option<(Arc<str>, Teller)>,
 }
 
-/// When a bucket is full again.
+/// A bucket, as the time at which it will be full again.
 #[derive(Debug)]
 enum Bucket {
-    /// Of this node: in nanoseconds of [`Mono`].
+    /// A bucket of this node only, in nanoseconds of [`Mono`].
     Own(AtomicU64),
-    /// Of all nodes of a fleet.
+    /// Shared by all nodes of a fleet.
     Shared(Mutex<Share>),
 }
 
-/// What is counted by itself.
+/// A kind of message with a bucket of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     Work,
-    /// What begins to follow a session, or goes on, or ends it.
+    /// Starts, continues or ends a subscription.
     Reading,
-    /// What ends work. Each node has it for itself: it must not wait for what others do.
+    /// Ends work. Each node counts it separately, because a cancel must not wait for what happens on other nodes.
     Stopping,
-    /// What is answered without anybody being asked: pings, and messages of types that nobody knows.
+    /// Answered by the link alone: pings, and messages of unknown types.
     Talking,
 }
 
-/// A bucket of several nodes, of which the others are to be told.
+/// A report of a shared bucket's usage that is due.
 #[derive(Debug)]
 pub struct Due {
     meter: Arc<Meter>,
@@ -61,7 +61,7 @@ impl Meter {
         Self { rate, work: own(), reading: own(), stopping: own(), talking: own(), shared: None }
     }
 
-    /// One that all nodes of a fleet have together.
+    /// Creates a meter that all nodes of a fleet share.
     pub(super) fn shared(rate: Rate, name: &str, teller: Teller) -> Self {
         let all = || Bucket::Shared(Mutex::default());
         Self { work: all(), reading: all(), shared: Some((name.into(), teller)), ..Self::new(rate) }
@@ -75,7 +75,7 @@ impl Meter {
         let is_due = locked(share).take(self.rate, now)?;
         if let Some((_, teller)) = self.shared.as_ref().filter(|_| is_due) {
             let due = Due { meter: Arc::clone(self), lane };
-            // Nobody takes more of them just now: this node goes on by what it knows.
+            // The queue is full: this node continues with what it knows.
             if teller.try_send(due).is_err() {
                 locked(share).unanswered(now);
             }
@@ -121,7 +121,7 @@ fn locked(share: &Mutex<Share>) -> MutexGuard<'_, Share> {
 // === impl Due ===
 
 impl Due {
-    /// Which bucket it is, by the same name on every node.
+    /// Returns the name of the bucket, the same on every node.
     pub fn bucket(&self) -> (&str, &'static str) {
         let lane = match self.lane {
             Lane::Work => "work",
@@ -132,20 +132,21 @@ impl Due {
         (self.meter.shared.as_ref().map_or("", |(name, _)| name), lane)
     }
 
-    /// What is told now: how much later it is full, and how far ahead it may get at the most.
+    /// Returns what to report now: by how much the bucket's full time moves, and how far ahead that time may get.
     pub fn tell(&self, now: Mono) -> (Duration, Duration) {
         let rate = self.meter.rate;
         (self.with(|share| share.tell(rate, now)).unwrap_or_default(), rate.debt_max())
     }
 
-    /// It is full after so long, the store says. Back where there is more to be told at once.
+    /// Records the store's answer that the bucket is full after `ahead`. Returns the report again if more usage is due
+    /// at once.
     pub fn answered(self, ahead: Duration, now: Mono) -> Option<Self> {
         let rate = self.meter.rate;
         let is_due = self.with(|share| share.answered(rate, ahead, now)) == Some(true);
         is_due.then_some(self)
     }
 
-    /// The store has not answered.
+    /// Records that the store has not answered.
     pub fn unanswered(&self, now: Mono) {
         self.with(|share| share.unanswered(now));
     }

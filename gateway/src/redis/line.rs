@@ -1,4 +1,4 @@
-//! One connection, made again whenever it is lost.
+//! One connection, reconnected whenever it is lost. Used by `store::redis` and `bus::redis`.
 use crate::config::redis::RedisUrl;
 use crate::redis::reach::{self, Patience, Unreached};
 use crate::signal::Reload;
@@ -15,68 +15,68 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Before the second try to connect, and twice as long before each later one …
+/// Pause before the second try to connect; doubled before each later try …
 const RETRY: Duration = Duration::from_millis(100);
-/// … but never longer than this.
+/// … up to this maximum.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// Between two signs of life of the server. A connection to a machine that is gone does not break by itself.
+/// Pause between two health checks. A connection to a machine that is gone does not break by itself.
 const WATCH: Duration = Duration::from_millis(500);
-/// A server that gives none for so long is left, and looked for again: a Sentinel may know another by then.
+/// Timeout of a health check, after which the server is left and looked up again: a Sentinel may name another by then.
 /// Longer than a fork or a slow fsync takes.
 const WATCH_WITHIN: Duration = Duration::from_secs(2);
-/// … and so long where the last sign of life took more than half of that: a server that far away is not gone.
+/// … and this timeout if the last check took more than half of that: a server that far away is not gone.
 const WATCH_WITHIN_FAR: Duration = Duration::from_secs(4);
 
-/// Takes what the server says unasked, the news of a lost connection included. Must not block.
+/// A callback for push messages of the server, including the notice of a lost connection. Must not block.
 pub type Hears = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
-/// What a line is for.
+/// The purpose of a connection.
 #[derive(Clone)]
 pub struct Settings {
-    /// For logs.
+    /// A name for logs.
     pub name: &'static str,
-    /// How long an answer may take.
+    /// Timeout of a command.
     pub answer_within: Duration,
-    /// Subscribed to on each new connection before it is used; none: the line hears nothing.
+    /// Channels subscribed to on each new connection before it is used; may be empty.
     pub channels: Vec<String>,
-    /// Who hears what comes in on them.
+    /// Receives the messages of the channels.
     pub hears: Option<Hears>,
 }
 
-/// Why there is no answer.
+/// A reason why a command has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missed {
-    /// There is no connection, so nothing was sent: it did not happen.
+    /// There is no connection, so nothing was sent: the command was not executed.
     #[error("not connected")]
     NotSent,
-    /// It was sent, or may have been: it may have happened.
+    /// The command was sent, or may have been: it may have been executed.
     #[error("no answer")]
     Unanswered,
-    /// The server said no.
+    /// The server answered with an error.
     #[error("{code}: {detail}")]
     Refused {
-        /// Its first word, such as `ERR` or `OOM`.
+        /// The error's first word, such as `ERR` or `OOM`.
         code: String,
-        /// The rest.
+        /// The rest of the error.
         detail: String,
     },
 }
 
-/// A connection that is open.
+/// An open connection.
 #[derive(Clone)]
 struct Open {
     connection: MultiplexedConnection,
-    /// Rung when it is of no use any more.
+    /// Notified when the connection must be replaced.
     lost: Arc<Notify>,
-    /// Counts the connections of this line, from 1.
+    /// Number of this connection, counted from 1.
     turn: u64,
 }
 
-/// One connection with one purpose. Clones share it; it ends with the last of them.
+/// One connection with one purpose, reconnected for ever. Clones share it; it closes with the last of them.
 #[derive(Clone)]
 pub struct Line {
     open: watch::Receiver<Option<Open>>,
-    /// What the server said when it was last greeted in vain; none: it was greeted well since, or said nothing.
+    /// The server's error at the last try to connect; `None` after a success, or if the server answered nothing.
     refused: watch::Receiver<Option<(String, String)>>,
     _keeper: Arc<Keeper>,
 }
@@ -92,7 +92,7 @@ impl Drop for Keeper {
 // === impl Line ===
 
 impl Line {
-    /// A line that begins to connect at once, and does so again for ever.
+    /// Starts connecting at once, and reconnects for ever.
     pub fn open(url: RedisUrl, settings: Settings, runtime: &Handle) -> Self {
         let ((shown, open), (refusing, refused)) = (watch::channel(None), watch::channel(None));
         let kept = keep(url, settings, shown, refusing);
@@ -102,46 +102,47 @@ impl Line {
 
     /// Waits until there is a connection.
     pub async fn ready(&self) {
-        // The keeper lives as long as this line.
+        // The keeper task lives as long as `self`.
         let _ = self.open.clone().wait_for(Option::is_some).await;
     }
 
-    /// Waits until there is none.
+    /// Waits until there is no connection.
     pub async fn gone(&self) {
         let _ = self.open.clone().wait_for(Option::is_none).await;
     }
 
-    /// Which connection this is, from 1; none while there is none. A new number is a gap in what was heard.
+    /// Returns the number of the current connection, from 1; `None` if there is no connection. A new number means that
+    /// push messages may have been missed.
     pub fn turn(&self) -> Option<u64> {
         self.open.borrow().as_ref().map(|open| open.turn)
     }
 
-    /// Returns the first word and the rest of what the server said when it did not let this line in.
+    /// Returns the first word and the rest of the server's error, if the last try to connect was refused.
     pub fn refusal(&self) -> Option<(String, String)> {
         self.refused.borrow().clone()
     }
 
-    /// Waits until [`Self::turn`] is another than it was when this was last asked of this clone.
+    /// Waits until [`Self::turn`] has changed since the last call on this clone.
     pub async fn turned(&mut self) -> Option<u64> {
         let _ = self.open.changed().await;
         self.open.borrow_and_update().as_ref().map(|open| open.turn)
     }
 
-    /// Gives the connection up, if there is one: it is made again at once.
+    /// Drops the current connection, if there is one, and reconnects at once.
     pub fn renew(&self) {
         if let Some(open) = self.open.borrow().as_ref() {
             open.lost.notify_one();
         }
     }
 
-    /// Asks. Where there is no connection it says so at once; nothing is kept for later.
+    /// Sends a command. Fails at once if there is no connection; nothing is queued for later.
     pub async fn ask(&self, command: &Cmd) -> Result<Value, Missed> {
         let mut open = self.current()?;
         let answer = open.connection.send_packed_command(command).await;
         open.judge(heard(answer))
     }
 
-    /// Asks several things in one go, and answers each.
+    /// Sends several commands in one pipeline, and returns a result for each.
     pub async fn ask_all(&self, commands: &Pipeline) -> Result<Vec<Result<Value, Missed>>, Missed> {
         let mut open = self.current()?;
         let values = open.connection.send_packed_commands(commands, 0, commands.len()).await;
@@ -156,7 +157,7 @@ impl Line {
 // === impl Open ===
 
 impl Open {
-    /// A primary that was deposed says so to whoever would write; there must be another.
+    /// Reconnects after `READONLY`: the server was demoted to a replica, so there must be another primary.
     fn judge(&self, result: Result<Value, Missed>) -> Result<Value, Missed> {
         if let Err(Missed::Refused { code, .. }) = &result
             && code == "READONLY"
@@ -177,8 +178,8 @@ fn heard(result: Result<Value, RedisError>) -> Result<Value, Missed> {
     }
 }
 
-/// Everything but the server's own word leaves open what became of it: the connection may have been lost
-/// before or after.
+/// Converts an error. Every error except an answer of the server leaves open whether the command was executed: the
+/// connection may have been lost before or after.
 fn missed(error: RedisError) -> Missed {
     match error.into_server_errors().as_deref() {
         Some([(_, error), ..]) => Missed::from(error),
@@ -222,7 +223,7 @@ async fn keep(
                 }
                 let _ = shown.send(None);
             }
-            // Once for each outage: it may be a long one.
+            // Logged once for each outage, which may be long.
             Err(error) if !told => {
                 told = true;
                 tracing::warn!(line = settings.name, %error, "cannot connect to Redis; trying on");
@@ -253,7 +254,7 @@ async fn greet(
             Ok::<(), std::convert::Infallible>(())
         });
     let mut connection = reach::connect_within(url, config, within).await?;
-    // While it still loads its data it answers a greeting, and nothing else.
+    // A server that is still loading its data answers HELLO, and no other command.
     if let Err(error) = cmd("PING").query_async::<Value>(&mut connection).await
         && (error.code().is_none() || matches!(error.code(), Some("LOADING" | "MASTERDOWN")))
     {
@@ -266,8 +267,8 @@ async fn greet(
     Ok(connection)
 }
 
-/// Reads the password again whenever the process is asked to, and logs in with it on the connection that is open. One that
-/// is not taken changes nothing: the server knows the connection as before. Never returns.
+/// Re-reads the password on `SIGHUP`, and logs in with it on the open connection. If the server refuses it, the
+/// connection keeps its previous login. Never returns.
 async fn log_in_again(
     url: &RedisUrl,
     settings: &Settings,
@@ -288,17 +289,17 @@ async fn log_in_again(
     }
 }
 
-/// Returns when the server has given no sign of life for too long.
+/// Returns when the server has not answered a health check in time.
 async fn silent(mut connection: MultiplexedConnection) {
     let ping = cmd("PING");
-    // A connection is greeted in several round trips, so the first of these may be as slow as any.
+    // Connecting takes several round trips, so the first check may be as slow as any.
     let mut within = WATCH_WITHIN_FAR;
     loop {
-        // The line's own patience may be shorter than that of this watch.
+        // The connection's own timeout may be shorter than the check's.
         connection.set_response_timeout(within);
         let asked = Instant::now();
         match timeout(within, connection.send_packed_command(&ping)).await.map(heard) {
-            // A refusal is a sign of life too: one of a full disk, for example.
+            // An error also shows that the server is alive: one for a full disk, for example.
             Ok(Ok(_) | Err(Missed::Refused { .. })) => {
                 let is_far = asked.elapsed() * 2 > WATCH_WITHIN;
                 within = if is_far { WATCH_WITHIN_FAR } else { WATCH_WITHIN };
@@ -309,8 +310,8 @@ async fn silent(mut connection: MultiplexedConnection) {
     }
 }
 
-/// Up to a tenth more than half of it, or up to 50 ms where it is nothing: nodes that lost the same
-/// server do not all come back in the same moment.
+/// Returns a random pause from half of `wait` up to `wait`, or up to 50 ms if `wait` is zero, so that nodes that lost
+/// the same server do not all reconnect at the same moment.
 fn jittered(wait: Duration) -> Duration {
     let chance = f64::from(getrandom::u32().unwrap_or(0)) / f64::from(u32::MAX);
     if wait.is_zero() { RETRY.mul_f64(chance / 2.0) } else { wait.mul_f64(0.5 + chance / 2.0) }

@@ -1,4 +1,5 @@
-//! From a URL to an open connection to the primary.
+//! Opens a connection to the primary of a URL: finds it by its address or by asking Sentinels, and logs in. Called by
+//! `redis::connection` and `store::redis`.
 use crate::config::redis::{Host, Login, Place, RedisUrl};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::TcpSettings;
@@ -10,62 +11,57 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use turnway_core::private::Private;
 
-/// For the connection and the greeting, each, at the first try; a server that is only far away is given more.
+/// Timeout of the connection and of the greeting, each, at the first try; doubled at each further try, for distant
+/// servers.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// The most that is given: a server that takes longer cannot keep a node's lease.
+/// Maximum of that timeout: a server that takes longer cannot keep a node's lease.
 const CONNECT_WITHIN_MAX: Duration = Duration::from_secs(8);
-/// Commands between a line and its socket: past it whoever asks waits for the socket.
+/// Commands queued in front of the socket; beyond that, a caller waits for the socket.
 const PIPELINE_MAX: usize = 1024;
 
-/// Why there is no connection.
+/// A reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreached {
-    /// The server, or the way to it.
+    /// The server cannot be reached, or refused the connection.
     #[error("{host}: {error}")]
     Server {
-        /// Which.
         host: Host,
-        /// What is wrong.
         error: RedisError,
     },
-    /// What answers is no primary, so nothing can be written there.
+    /// The server is not a primary, so it accepts no writes.
     #[error("{host}: this is a replica, not a primary")]
     Replica {
-        /// Which.
         host: Host,
     },
-    /// The server let this node in and does not do what it needs first.
+    /// The server accepted the login and refused a command that the connection needs first.
     #[error("{error}")]
     Greeting {
-        /// What it said.
         error: RedisError,
     },
-    /// A file that a login or TLS needs cannot be read.
+    /// A file for the login or for TLS cannot be read.
     #[error("{setting}: {}: {error}", path.display())]
     File {
-        /// Which setting names it.
+        /// The setting that names the file.
         setting: &'static str,
-        /// Which file.
         path: PathBuf,
-        /// What is wrong.
         error: std::io::Error,
     },
-    /// No Sentinel knows where the primary is.
+    /// No Sentinel knows the address of the primary.
     #[error("no Sentinel knows the primary `{master}`; the last said: {last}")]
     Sentinels {
-        /// How it is called.
+        /// The name of the primary at the Sentinels.
         master: String,
-        /// From the last one that was asked.
+        /// The error of the last Sentinel that was asked.
         last: String,
     },
 }
 
-/// How long a connection is waited for: longer with each try, for a server that is far away.
+/// The timeout for connecting, doubled with each try, for distant servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience(u32);
 
 impl Patience {
-    /// Returns how long the next try may take.
+    /// Returns the timeout of the next try.
     pub fn next_wait(&mut self) -> Duration {
         let within = (CONNECT_WITHIN * 2_u32.pow(self.0)).min(CONNECT_WITHIN_MAX);
         self.0 = (self.0 + 1).min(3);
@@ -74,19 +70,19 @@ impl Patience {
 }
 
 impl Unreached {
-    /// Returns the first word and the rest of what the server said, where one said something.
+    /// Returns the first word and the rest of the server's error, if the server answered with one.
     pub fn said(&self) -> Option<(String, String)> {
         let (Self::Server { error, .. } | Self::Greeting { error }) = self else { return None };
         Some((error.code()?.to_owned(), error.detail().unwrap_or_default().to_owned()))
     }
 
-    /// Whether a later try may find what this one did not: a server that is away, loads its data, or is no primary
-    /// yet. A login or a certificate that is not taken has to be seen to by somebody.
+    /// Returns whether a later try may succeed: the server is unreachable, loads its data, or is no primary yet. A
+    /// refused login or certificate needs an operator.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Server { error, .. } | Self::Greeting { error } => match error.code() {
                 Some(code) => matches!(code, "LOADING" | "MASTERDOWN" | "OOM" | "BUSY" | "MISCONF"),
-                // TLS tells of certificates, and of peers that do not speak it, in these words.
+                // TLS errors about certificates, and about peers that do not speak TLS, contain these words.
                 None => {
                     let said = error.to_string();
                     error.is_io_error() && !said.contains("ertificate") && !said.contains("corrupt message")
@@ -98,7 +94,7 @@ impl Unreached {
     }
 }
 
-/// Opens a connection to the primary, by RESP3.
+/// Opens a connection to the primary, over RESP3.
 pub async fn connect(
     url: &RedisUrl,
     config: AsyncConnectionConfig,
@@ -106,7 +102,7 @@ pub async fn connect(
     connect_within(url, config, CONNECT_WITHIN).await
 }
 
-/// The same, where the connection and its greeting may take so long.
+/// Opens a connection as [`connect`] does, with this timeout for the connection and its greeting.
 pub async fn connect_within(
     url: &RedisUrl,
     config: AsyncConnectionConfig,
@@ -118,8 +114,8 @@ pub async fn connect_within(
     let config = config.set_connection_timeout(Some(within)).set_pipeline_buffer_size(PIPELINE_MAX);
     let opened = async {
         let mut connection = open(&host, tls.as_ref(), &login, url.db, &config).await?;
-        // A Sentinel may not know yet that its primary was deposed. HELLO says it to everybody; ROLE and
-        // INFO need rights that a node does not have.
+        // A Sentinel may not know yet that its primary was demoted. HELLO reports the role to every user; ROLE and INFO
+        // need rights that a node does not have.
         let hello = cmd("HELLO").query_async::<Value>(&mut connection).await?;
         Ok((connection, is_primary(&hello)))
     };
@@ -130,7 +126,7 @@ pub async fn connect_within(
     }
 }
 
-/// Logs in on an open connection, with the password as it is in its file now.
+/// Logs in on an open connection, with the password as its file has it now.
 pub async fn log_in(login: &Login, connection: &mut MultiplexedConnection) -> Result<(), Unreached> {
     let Login { user, password: Some(Private(password)), .. } = known(login)? else { return Ok(()) };
     let mut auth = cmd("AUTH");
@@ -141,8 +137,8 @@ pub async fn log_in(login: &Login, connection: &mut MultiplexedConnection) -> Re
     done.map(|_| ()).map_err(|error| Unreached::Greeting { error })
 }
 
-/// A login with its password, which is read anew for each connection where it lies in a file: whoever changes it there
-/// need tell nobody.
+/// Returns a login with its password. A password in a file is read for each connection, so that it can be changed
+/// without notifying the node.
 fn known(login: &Login) -> Result<Login, Unreached> {
     let Some(path) = &login.password_file else { return Ok(login.clone()) };
     let text = read("store.password_file", path)?;
@@ -154,11 +150,11 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, Unreached> {
     std::fs::read(path).map_err(|error| Unreached::File { setting, path: path.to_owned(), error })
 }
 
-/// What TLS needs beside the system's certificates: read anew for each connection, so that files may be replaced.
+/// The TLS certificates besides the system's. The files are read for each connection, so that they can be replaced.
 struct Tls(TlsCertificates);
 
 impl Tls {
-    /// Reads the files; none: there is no TLS.
+    /// Reads the files; returns `None` without TLS.
     fn read(url: &RedisUrl) -> Result<Option<Self>, Unreached> {
         let Some(files) = &url.tls else { return Ok(None) };
         let root_cert = files.ca.as_deref().map(|path| read("store.ca", path)).transpose()?;
@@ -224,7 +220,7 @@ fn info(host: &Host, tls: bool, login: &Login, db: u32) -> Result<ConnectionInfo
     } else {
         ConnectionAddr::Tcp(name, port)
     };
-    // CLIENT SETINFO is unknown to Redis 7.0, and one more right to give.
+    // CLIENT SETINFO does not exist in Redis 7.0, and would need one more right.
     let mut settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     settings = settings.set_db(i64::from(db));
@@ -238,7 +234,7 @@ fn info(host: &Host, tls: bool, login: &Login, db: u32) -> Result<ConnectionInfo
     Ok(address.into_connection_info()?.set_redis_settings(settings).set_tcp_settings(tcp))
 }
 
-/// `HELLO` answers a map: `role` is `master`, or `replica`.
+/// Returns whether the map that `HELLO` answers has the `role` `master`, not `replica`.
 fn is_primary(hello: &Value) -> bool {
     let Value::Map(pairs) = hello else { return false };
     pairs.iter().any(|(key, value)| is_text(key, "role") && is_text(value, "master"))

@@ -1,17 +1,18 @@
-//! What a server says when it does not do as asked, in the few kinds that an operator can do something about.
+//! Classifies errors of a Redis server into the kinds that an operator can act on. Used by `store::redis` and `cli`.
 
-/// A kind of refusal that lasts until somebody does something.
+/// A kind of error that lasts until an operator acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Complaint {
-    /// It has no room.
+    /// The server has no free memory.
     Full,
-    /// It takes no writes.
+    /// The server accepts no writes.
     ReadOnly,
-    /// It does not allow this user the command, the key or the channel, or has no such command.
+    /// The server does not allow this user the command, key or channel, or does not have the command.
     Forbidden,
 }
 
-/// Returns the kind of a refusal, told by its first word and the rest; none: it says nothing of the server.
+/// Returns the kind of an error, given its first word and the rest; `None` if the error is not about the server's
+/// condition.
 pub fn complaint(code: &str, detail: &str) -> Option<Complaint> {
     match code {
         "OOM" => Some(Complaint::Full),
@@ -22,18 +23,18 @@ pub fn complaint(code: &str, detail: &str) -> Option<Complaint> {
         "ERR" if detail.starts_with("unknown command") || detail.contains("Unknown Redis command") => {
             Some(Complaint::Forbidden)
         }
-        // A command within a function names its own error first.
+        // A command called within a function puts its own error first.
         "ERR" if detail.contains("NOPERM") || detail.contains("has no permissions") => {
             Some(Complaint::Forbidden)
         }
-        // Redis 7.0 of a command or a key within a function.
+        // The wording of Redis 7.0 for a command or a key within a function.
         "ERR" if detail.contains("user executing the script can't") => Some(Complaint::Forbidden),
         "ERR" if detail.contains("invalid username-password") => Some(Complaint::Forbidden),
         _ => None,
     }
 }
 
-/// Returns what an operator can do about a refusal.
+/// Returns advice to an operator about an error.
 pub fn advice(code: &str) -> &'static str {
     match code {
         "OOM" => "raise `maxmemory` of Redis, or free memory there",

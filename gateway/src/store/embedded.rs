@@ -1,12 +1,6 @@
-//! The durable store on one machine: redb behind one group-commit writer thread.
-//!
-//! - [`Embedded`]: the store: a bounded queue and the thread that empties it.
-//! - [`Engine`]: what the thread does with a batch, for tests and tools that want no thread.
-//! - [`check`] and [`copy`]: what an operator does with a data directory; [`Copier`]: the same of one in use.
-//!
-//! What is answered as done is on the disk: a batch is committed with one fsync, and only then is any
-//! of it answered. A disk that fails once is never trusted again: the kernel may have dropped the
-//! very pages whose write failed, so an fsync that is asked a second time proves nothing.
+//! The durable store of a single machine: a redb database behind one group-commit writer thread. A batch is committed
+//! with one fsync and answered only afterwards; after the first disk failure the store stops, because the kernel may
+//! have dropped the pages whose write failed, so a repeated fsync proves nothing. Opened by `app::build` and the CLI.
 mod batch;
 mod check;
 mod copy;
@@ -55,62 +49,63 @@ use turnway_core::store::quota::Quotas;
 use turnway_core::store::{Op, StoreError};
 use turnway_core::time::Now;
 
-/// Tells the time: the leases' by `mono`, the store's by `store`.
+/// A function that returns the current time: leases use its `mono` part, records its `store` part.
 pub type Clock = Arc<dyn Fn() -> Now + Send + Sync>;
 
-/// What an answer promises.
+/// The guarantee that a reply gives about its write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// It is on the disk.
+    /// The write is on the disk.
     #[default]
     Fsync,
-    /// It will be on the disk within 100 ms: a process that dies sooner takes it along.
+    /// The write reaches the disk within 100 ms; a process that dies earlier loses the write.
     Os,
 }
 
-/// How an embedded store behaves.
+/// Settings and callbacks of an embedded store.
 #[derive(Clone)]
 pub struct Options {
-    /// What an answer promises.
+    /// The guarantee that a reply gives.
     pub durability: Durability,
-    /// Commit in two phases, each with its fsync: slower, but opening after a crash reads no more
-    /// than the header, however large the file is.
+    /// Commits in two phases, each with its own fsync. Commits are slower, but opening after a crash reads only the
+    /// file header, whatever the file's size.
     pub two_phase: bool,
-    /// Memory for pages of the file.
+    /// Page cache of the database, in bytes.
     pub cache_bytes: usize,
-    /// Inputs are refused while the disk has less room than this.
+    /// Free disk space, in bytes, below which new inputs are refused.
     pub reserve_bytes: u64,
-    /// How many bytes tenants and users may keep.
+    /// Quotas on the bytes stored for tenants and users.
     pub quotas: Quotas,
-    /// Called at the start and after each commit.
+    /// Called at start and after each commit with the bytes stored and, if known, the capacity.
     pub filled: Filled,
-    /// Called when inputs begin to be refused for lack of room, and when they are taken again.
+    /// Called with `true` when inputs start to be refused for lack of disk space, with `false` when they are accepted
+    /// again.
     pub short_of_room: Arc<dyn Fn(bool) + Send + Sync>,
-    /// The time. Where its `store` goes back, the store's own clock stands still.
+    /// The clock. If its `store` time goes back, the store's own time stands still.
     pub clock: Clock,
-    /// Called once, when nothing more can be promised: the process is to end.
+    /// Called once, when the store can no longer guarantee anything: the process has to end.
     pub fatal: Arc<dyn Fn(Fault) + Send + Sync>,
-    /// Called by the writer after each commit: for metrics.
+    /// Called by the writer thread after each commit, for metrics.
     pub committed: Arc<dyn Fn(Commit) + Send + Sync>,
-    /// Called when sessions are closed off because they are damaged: how many are.
+    /// Called with the number of quarantined sessions whenever a damaged session is quarantined.
     pub closed_off: Arc<dyn Fn(usize) + Send + Sync>,
 }
 
-/// One commit that went through.
+/// A report about one successful commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Ops in its batch, those that only read included; none where only a flush was due.
+    /// Ops in the batch, including ops that only read; 0 for a commit that only flushed.
     pub ops: usize,
-    /// The commit alone, without what was done before it.
+    /// Duration of the commit alone, without the work before it.
     pub took: Duration,
 }
 
 impl Options {
-    /// Memory for pages of the file, unless told otherwise. The system caches the file as well: between
-    /// 2 MiB and 64 MiB no difference was measured.
+    /// Default page cache in bytes. The system caches the file as well: no difference was measured between 2 MiB and
+    /// 64 MiB.
     pub const CACHE_BYTES: usize = 2 * 1024 * 1024;
 
-    /// fsync, one phase, 2 MiB of cache, and nobody who counts commits.
+    /// Creates options with fsync, one-phase commits, a 2 MiB cache, no quotas, and callbacks that do nothing.
     pub fn new(clock: Clock, fatal: Arc<dyn Fn(Fault) + Send + Sync>) -> Self {
         Self {
             durability: Durability::Fsync,
@@ -128,7 +123,7 @@ impl Options {
     }
 }
 
-/// The store of a gateway that runs on one machine. Dropping it finishes what was asked before.
+/// The store of a gateway that runs on one machine. Dropping the store first completes the ops submitted before.
 pub struct Embedded {
     queue: Arc<Queue>,
     leases: Arc<Leases>,
@@ -139,13 +134,13 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Opens the store in a directory, or makes it there. Only one process may have it open.
+    /// Opens the store in a directory and creates both if missing. Only one process may have the directory open.
     pub fn open(dir: &Path, options: Options, answers: Answers) -> Result<Self, OpenError> {
         let directory = Directory::prepare(dir)?;
         Self::start(Engine::open(directory, &options)?, options, answers)
     }
 
-    /// Opens the store on a disk of the caller's own making.
+    /// Opens the store on a storage backend that the caller provides.
     pub fn with_backend(
         backend: impl StorageBackend,
         options: Options,
@@ -165,8 +160,8 @@ impl Embedded {
         Ok(Self { queue, leases, wall, answers, copier, writer: Mutex::new(Some(writer)) })
     }
 
-    /// Finishes what was asked before, closes the file, and waits for both; whatever is asked later is refused. Whoever
-    /// still holds the store then keeps nothing open.
+    /// Completes the ops submitted before, closes the file and waits for the writer thread. Ops submitted later are
+    /// refused, and a caller that still holds the store keeps no file open.
     pub fn close(&self) {
         self.queue.close();
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -177,7 +172,7 @@ impl Embedded {
         }
     }
 
-    /// Who copies it while it is in use.
+    /// Returns a handle that copies the store while the store is in use.
     pub fn copier(&self) -> Copier {
         self.copier.clone()
     }
@@ -185,8 +180,7 @@ impl Embedded {
 
 impl Store for Embedded {
     fn submit(&self, op: Op) {
-        // Leases live in memory and never wait for the disk: a commit that takes long must not cost
-        // a healthy node its life.
+        // Leases live in memory and never wait for the disk: a slow commit must not cost a healthy node its lease.
         let reply = self.queue.is_open().then(|| self.leases.serve(self.wall.now(), &op)).flatten();
         match reply {
             Some(reply) => (self.answers)(op, Ok(reply)),
@@ -205,7 +199,7 @@ impl Drop for Embedded {
     }
 }
 
-/// The writer: commits at once what is queued; the next batch gathers meanwhile.
+/// Runs the writer thread: commits the queued ops at once, while the next batch accumulates.
 fn write(mut engine: Engine, queue: &Queue, answers: &Answers, options: &Options) {
     let mut answer = |op, result| answers(op, result);
     let fault = loop {
@@ -222,7 +216,7 @@ fn write(mut engine: Engine, queue: &Queue, answers: &Answers, options: &Options
         }
     };
     queue.close();
-    // These were never looked at, so they did not happen.
+    // The writer never read these ops, so they did not happen.
     while let Taken::Ops(ops) = queue.take(limits::STORE_BATCH_MAX, None) {
         ops.into_iter().for_each(|op| answer(op, Err(StoreError::Unavailable)));
     }

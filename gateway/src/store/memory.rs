@@ -1,4 +1,4 @@
-//! `memory:` — the model itself as a store; forgets everything with the process.
+//! The `memory:` store: the core's model store behind a lock. Its contents are lost with the process.
 use crate::store::embedded::{Clock, Wall};
 use crate::store::{Answers, Filled, Store};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use turnway_core::limits;
 use turnway_core::store::quota::{Measure, Quotas};
 use turnway_core::store::{Op, Shelf};
 
-/// A [`Shelf`] behind a lock: answers on the caller's thread, before `submit` returns.
+/// A store on the core's model that answers on the caller's thread, before `submit` returns.
 pub struct Memory {
     shelf: Mutex<Shelf>,
     wall: Wall,
@@ -15,8 +15,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates an empty one that users may fill up to their quotas, and all together up to
-    /// [`limits::MEMORY_STORE_BYTES_MAX`].
+    /// Creates an empty store, bounded by the users' quotas and in total by [`limits::MEMORY_STORE_BYTES_MAX`].
     pub fn new(clock: Clock, quotas: Quotas, filled: Filled, answers: Answers) -> Self {
         let shelf = Shelf::metered(Measure::Weight, quotas, Some(limits::MEMORY_STORE_BYTES_MAX));
         filled(0, Some(limits::MEMORY_STORE_BYTES_MAX));
@@ -26,7 +25,7 @@ impl Memory {
 
 impl Store for Memory {
     fn submit(&self, op: Op) {
-        // The answer is given outside of the lock: whoever takes it may ask again at once.
+        // The reply is delivered outside the lock, because the receiver may submit again at once.
         let reply = {
             let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
             let before = shelf.stored_bytes();

@@ -1,17 +1,6 @@
-//! The store of a fleet: Redis, with one function for each atomic rule.
-//!
-//! - `turnway.lua`: the rules. Each function touches the keys of one slot, and may be called again.
-//! - `desk`: makes calls of ops and replies of answers; `intake`, `owning`, `log`, `listening`, `lease`,
-//!   `listing`, `aging`, `sweep`, `sight` are its parts.
-//! - `registrar`, `book`: what this process registers, and has registered, where a sweep will look.
-//! - `library`, `probe`, `rights`: what has to be so before anything is asked; `guard`: and stays so; `health`: what
-//!   Redis says against it.
-//! - `replicas`: waits for them. `quota`: how many bytes tenants and users may keep.
-//! - [`tally`]: what nodes tell each other of the rates they share.
-//!
-//! What is asked goes out at once, in one stream of calls that the server performs one after the other.
-//! Where there is no connection an op is answered so at once. An op whose answer did not come may have
-//! been performed: `Unknown`, and whoever asked asks again.
+//! The store of a fleet: Redis, with one Lua function for each atomic rule (`turnway.lua`). Ops are pipelined at
+//! once; an op without a connection fails with `Unavailable`, and an op whose answer is lost fails with `Unknown` and
+//! is repeated by its caller. Opened by `app::build`.
 mod aging;
 mod answer;
 mod book;
@@ -69,95 +58,96 @@ use turnway_core::store::quota::Quotas;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Millis;
 
-/// How long a command may take, fsyncs and forks of the server included. Whoever waits longer would
-/// rather know that nobody knows.
+/// Timeout of a command, which covers fsyncs and forks of the server. A caller that waited longer is better served by
+/// `Unknown`.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
-/// How long a renewal may take: what comes later is of no use any more. Others set out meanwhile, and each counts from
-/// when it did (ownership.md §1.6), so a longer way costs no renewal.
+/// Timeout of a lease renewal: a later answer is of no use. Further renewals are sent meanwhile, and each lease
+/// counts from when its renewal was sent (ownership.md §1.6), so a slow round trip costs no renewal.
 const RENEW_WITHIN: Duration = limits::LEASE;
-/// `WAIT` waits for one second by itself.
+/// Timeout of the replicas connection; `WAIT` itself blocks for up to one second.
 const WAIT_WITHIN: Duration = Duration::from_secs(4);
-/// Between two tries of a start to reach a server that is away.
+/// Interval between two attempts to reach an unavailable server at start.
 const START_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long a start waits for its connections, once the server was looked at.
+/// Timeout for the connections to be established, once the server was checked at start.
 const READY_WITHIN: Duration = Duration::from_secs(15);
 
-/// How a store behaves.
+/// Settings and callbacks of the Redis store.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// What an answer promises.
+    /// The guarantee that a reply gives.
     pub durability: Durability,
-    /// Who may load functions and read the server's settings, if that is not who the store is.
+    /// Login that may load functions and read the server's settings, if different from the store's own.
     pub deployer: Option<Login>,
-    /// What the operator vouches for where the server's settings cannot be seen.
+    /// Durability that the operator attests where the server's settings cannot be read.
     pub attest: Option<Durability>,
-    /// How long a start waits for a server that is away, loads its data, or has no room for the functions.
+    /// Maximum time that a start waits for a server that is unavailable, loads its data, or has no memory for the
+    /// functions.
     pub wait: Duration,
-    /// How many bytes tenants and users may keep.
+    /// Quotas on the bytes stored for tenants and users.
     pub quotas: Quotas,
-    /// Called with what the server says of its memory, every 30 s; none: nobody wants to know.
+    /// Called every 30 s with the server's memory usage; `None` disables the reports.
     pub filled: Option<Filled>,
-    /// The process that is told why it is not ready.
+    /// The process state to which reasons for not being ready are reported.
     pub life: Life,
-    /// A test's time instead of the server's.
+    /// A test's clock, used instead of the server's.
     pub clock: Option<Clock>,
 }
 
-/// Why a store cannot be used.
+/// The reason why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No connection.
+    /// No connection could be established.
     #[error(transparent)]
     Unreached(#[from] Unreached),
-    /// It does not answer.
+    /// The server refused a command or did not answer it.
     #[error("{error}")]
     Asked {
-        /// What it said.
+        /// Error of the command.
         error: RedisError,
     },
-    /// The user may not do all that a node does.
+    /// The user lacks rights that a node needs.
     #[error(
         "the user of store.url lacks rights: {0}; give it those of deploy/redis-users.acl. A command that the server \
          does not have cannot be given: such a server cannot be used"
     )]
     Rights(Rights),
-    /// It has no functions.
+    /// The server has no functions.
     #[error("Redis {version} has no functions; 7.0 is the first that has")]
     TooOld {
-        /// Which it is.
+        /// Version of the server.
         version: String,
     },
-    /// It forgets what it has no room for.
+    /// The server is set to evict keys when memory runs out.
     #[error("Redis would forget sessions where memory runs out: set `maxmemory-policy noeviction`")]
     Evicts,
-    /// It promises less than is asked for.
+    /// The server guarantees less than is required.
     #[error(
         "as it is set, Redis gives not {wanted} but {gives}: {missing}; or ask for `store.durability` {gives}"
     )]
     Level {
-        /// What was asked for.
+        /// Durability that is required.
         wanted: &'static str,
-        /// What it gives.
+        /// Durability that the server gives.
         gives: &'static str,
-        /// What would have to be done.
+        /// Settings that would have to change.
         missing: String,
     },
-    /// Its functions.
+    /// The functions cannot be loaded.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// It does not tell the time, and a node of a fleet goes by no other.
+    /// The server does not answer `TIME`, and the nodes of a fleet have no other common clock.
     #[error("Redis does not tell the time (TIME): {error}")]
     Time {
-        /// What it said.
+        /// Error of the command.
         error: String,
     },
-    /// The system has no randomness to give.
+    /// The system provides no random numbers.
     #[error("no randomness: {0}")]
     Chance(getrandom::Error),
 }
 
-/// The store of a gateway that is one of several. Dropping it leaves unanswered ops `Unknown`.
+/// The store of a gateway that is one of several. Dropping the store leaves unanswered ops `Unknown`.
 pub struct Redis {
     desk: Arc<Desk>,
     under_way: Arc<AtomicUsize>,
@@ -169,7 +159,7 @@ pub struct Redis {
 // === impl OpenError ===
 
 impl OpenError {
-    /// Whether a later try may find what this one did not.
+    /// Returns whether a later attempt may succeed.
     fn may_pass(&self) -> bool {
         let later = |error: &RedisError| match error.code() {
             Some(code) => matches!(code, "LOADING" | "MASTERDOWN" | "OOM" | "BUSY" | "MISCONF" | "READONLY"),
@@ -191,7 +181,7 @@ impl OpenError {
         }
     }
 
-    /// What an operator can do, where the server said something.
+    /// Returns advice for the operator that matches the server's error.
     fn advice(&self) -> &'static str {
         let code = match self {
             Self::Unreached(unreached) | Self::Library(LibraryError::Unreached(unreached)) => {
@@ -215,7 +205,7 @@ impl OpenError {
 // === impl Redis ===
 
 impl Redis {
-    /// Looks at a server, brings it the functions, and begins to use it.
+    /// Checks a server, loads the functions if needed, and opens the store's connections.
     pub async fn open(url: RedisUrl, options: Options, answers: Answers) -> Result<Self, OpenError> {
         let deployer = match &options.deployer {
             Some(login) => RedisUrl { login: login.clone(), ..url.clone() },
@@ -260,22 +250,22 @@ impl Redis {
         };
         let (desk, under_way) = (Arc::new(desk), Arc::default());
         let store = Self { desk, under_way, answers, runtime, given };
-        // It was there a moment ago. If it is gone again, that is an outage like any other.
+        // The server was available a moment ago. If it is gone again, the store handles that as any other outage.
         let _ = timeout(READY_WITHIN, store.ready()).await;
         Ok(store)
     }
 
-    /// Returns what an answer survives: less than was asked for where the server's settings cannot be seen.
+    /// Returns the durability of a reply: less than required if the server's settings cannot be read.
     pub fn level(&self) -> Durability {
         self.given.level
     }
 
-    /// Whether only the operator's word says so.
+    /// Returns whether the durability is only attested by the operator.
     pub fn is_attested(&self) -> bool {
         self.given.attested
     }
 
-    /// Waits until it is connected, to a server that is good enough.
+    /// Waits until the store is connected to a server whose durability suffices.
     pub async fn ready(&self) {
         self.desk.commands.ready().await;
         self.desk.leases.ready().await;
@@ -285,7 +275,7 @@ impl Redis {
         }
     }
 
-    /// Asks the server what time it is.
+    /// Returns the server's time.
     pub async fn time(&self) -> Result<Millis, OpenError> {
         let asked = self.desk.commands.ask(&::redis::cmd("TIME")).await;
         let told = asked.map_err(|error| OpenError::Time { error: error.to_string() })?;
@@ -293,13 +283,13 @@ impl Redis {
         time.map(Millis).map_err(|_| OpenError::Time { error: "the answer is not a time".to_owned() })
     }
 
-    /// Waits until it is known not to be connected.
+    /// Waits until the connection is lost.
     pub async fn lost(&self) {
         self.desk.commands.gone().await;
     }
 }
 
-/// Looks at a server, brings it the functions, and sees that the node may use it. One that is away is waited for.
+/// Checks a server, loads the functions and checks the user's rights; retries while the server is unavailable.
 async fn enter(url: &RedisUrl, deployer: &RedisUrl, options: &Options) -> Result<Given, OpenError> {
     let (began, mut patience, mut told) = (Instant::now(), Patience::default(), String::new());
     loop {
@@ -343,7 +333,7 @@ impl Store for Redis {
         let full = self.under_way.fetch_add(1, Ordering::Relaxed) >= limits::STORE_QUEUE_MAX;
         let question = Question {
             op: Some(op),
-            // Until it is sent, it did not happen.
+            // Until the call is sent, the op did not happen.
             fate: StoreError::Unavailable,
             answers: Arc::clone(&self.answers),
             under_way: Arc::clone(&self.under_way),
@@ -356,7 +346,7 @@ impl Store for Redis {
     }
 }
 
-/// An op that is answered exactly once, whatever happens: at the latest when it is dropped.
+/// A submitted op that is answered exactly once, at the latest when it is dropped.
 struct Question {
     op: Option<Op>,
     fate: StoreError,
@@ -395,7 +385,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// What every op allocates for a moment, and thousands of them while a node takes over.
+    /// Every op allocates this future, and there are thousands of ops when a node takes over sessions.
     #[test]
     fn a_question_is_small() {
         let size = size(Question::ask);

@@ -1,6 +1,6 @@
-//! Small values under names, asked for by the shell itself: what it keeps in the store beside sessions.
-//!
-//! Their answers need not pass through the switchboard. What that asks for itself has names of its own.
+//! Small named values that the shell itself keeps in the store beside the sessions. Replies to these ops are
+//! intercepted before the switchboard sees them; the switchboard's own values use a separate name prefix. Used by
+//! `keys`.
 use super::{Answers, Store};
 use futures_util::future::try_join_all;
 use std::collections::VecDeque;
@@ -11,43 +11,43 @@ use tokio::time::timeout;
 use turnway_bindings::switchboard::MEMBER_NAMES;
 use turnway_core::store::{Op, Reply, StoreError};
 
-/// A store that has not answered by then is asked again by whoever needs it.
+/// Timeout of one op; a caller that still needs the value repeats the op.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions without an answer: all that a node asks in one go, and a few that ask whether it has to.
+/// Maximum ops without a reply: all that a node issues at once, plus a few checks whether it has to.
 const WAITING_MAX: usize = 128;
 
-/// Asks for values.
+/// A client for named values in the store.
 #[derive(Clone)]
 pub struct Registers {
     store: Arc<dyn Store>,
     counter: Counter,
 }
 
-/// Where their answers are picked up on their way.
+/// An interceptor for the replies that belong to [`Registers`].
 #[derive(Clone, Default)]
 pub struct Counter(Arc<Mutex<VecDeque<Waiting>>>);
 
 type Answer = Result<Reply, StoreError>;
 
-/// What is waited for.
+/// An op that waits for its reply.
 struct Waiting {
     op: Op,
     answer: oneshot::Sender<Answer>,
 }
 
-/// A value, and which one it is: 0 is none that ever was.
+/// A named value and its version; version 0 means that the value never existed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// Counts its changes.
+    /// Number of changes to the value so far.
     pub version: u64,
-    /// None: forgotten, or never there.
+    /// None if the value was removed or never existed.
     pub bytes: Option<Vec<u8>>,
 }
 
 // === impl Counter ===
 
 impl Counter {
-    /// The answers of a store, without those that are for registers.
+    /// Returns a reply handler that consumes the replies of registers and passes all others to `answers`.
     pub fn before(&self, answers: Answers) -> Answers {
         let waiting = Arc::clone(&self.0);
         Arc::new(move |op, result| {
@@ -56,8 +56,8 @@ impl Counter {
                 return answers(op, result);
             }
             let mut waiting = locked(&waiting);
-            // Who asked the same first is answered first: its answer is the older one. Whoever has waited for too long
-            // still has its place, and nobody else gets what it would have been told.
+            // Of two equal ops the earlier one gets the earlier reply, since that reply is the older one. An op that
+            // timed out keeps its position, so that no other op receives its reply.
             let place = waiting.iter().position(|waiting| waiting.op == op);
             if let Some(waiting) = place.and_then(|place| waiting.remove(place)) {
                 let _ = waiting.answer.send(result);
@@ -65,7 +65,7 @@ impl Counter {
         })
     }
 
-    /// The registers of that store.
+    /// Creates the client for this store.
     pub fn open(self, store: Arc<dyn Store>) -> Registers {
         Registers { store, counter: self }
     }
@@ -78,18 +78,18 @@ fn locked(waiting: &Mutex<VecDeque<Waiting>>) -> MutexGuard<'_, VecDeque<Waiting
 // === impl Registers ===
 
 impl Registers {
-    /// What is stored under a name.
+    /// Returns the value stored under a name.
     pub async fn get(&self, name: &str) -> Result<Value, StoreError> {
         self.ask(Op::Get { name: name.to_owned() }).await
     }
 
-    /// What is stored under each of these names, asked for in one go: one after the other would take the time of as many
-    /// answers.
+    /// Returns the values under these names. The ops run concurrently: one after the other they would take one round
+    /// trip each.
     pub async fn get_all(&self, names: &[String]) -> Result<Vec<Value>, StoreError> {
         try_join_all(names.iter().map(|name| self.get(name))).await
     }
 
-    /// Stores something if what is there is as expected; what is stored now, whether or not this is it.
+    /// Stores a value if the current version is `expect`; returns the value stored afterwards in either case.
     pub async fn put(&self, name: &str, expect: u64, bytes: Vec<u8>) -> Result<Value, StoreError> {
         self.ask(Op::Put { name: name.to_owned(), expect, value: Some(bytes) }).await
     }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(registers.get("a").await.as_ref(), Ok(&first));
         let names = ["a", "b"].map(str::to_owned);
         assert_eq!(registers.get_all(&names).await, Ok(vec![first, nothing]));
-        // What others ask goes to others.
+        // Replies to other ops are passed through.
         store.submit(Op::Sweep { limit: 1 });
         assert!(matches!(others.lock().expect("sound")[..], [Op::Sweep { .. }]));
     }

@@ -1,4 +1,4 @@
-//! A pair to try things with: it vouches for itself, so only who is told to trust it does.
+//! Creates self-signed certificates for development; only clients that are told to trust one accept it.
 use super::pair::{BadPair, Pair};
 use crate::config::{Place, TlsFiles};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -14,43 +14,41 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use turnway_core::time::Millis;
 
-/// Names of this machine, as itself.
+/// Names of the local machine.
 const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// Long enough to forget it, and short enough that nobody can use it for ever.
+/// Validity in days: long enough to need no care, and short enough to limit misuse.
 pub const DAYS: u16 = 365;
-/// Browsers take a certificate by its hash alone where it is good for two weeks at the most (W3C WebTransport,
-/// `serverCertificateHashes`); it begins a day early.
+/// Validity in days for browsers that accept a certificate by its hash, at most two weeks (W3C WebTransport,
+/// `serverCertificateHashes`), less the day by which it is backdated.
 pub const DAYS_BY_HASH: u16 = 13;
 const DAY: Duration = Duration::from_secs(86_400);
-/// Clocks of machines that talk to each other differ.
+/// Backdating, for clients whose clocks are late.
 const EARLIER: Duration = DAY;
 
-/// Where a pair was written.
+/// The files of a new certificate.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// The certificate, which clients may be told to trust.
+    /// File of the certificate, which clients may be told to trust.
     pub cert: PathBuf,
-    /// Its key.
+    /// File of the private key.
     pub key: PathBuf,
-    /// The certificate's SHA-256, in base64.
+    /// SHA-256 of the certificate, in base64.
     pub hash: String,
 }
 
-/// Why there is no pair.
+/// The reason why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPair {
-    /// A file cannot be written; what is there already is left alone.
+    /// A file cannot be written. Existing files are never overwritten.
     #[error("{path}: {error}", path = path.display())]
     Unwritten {
-        /// Which.
         path: PathBuf,
-        /// Why.
         error: io::Error,
     },
-    /// It cannot be made: a bug.
+    /// The certificate cannot be generated: a bug.
     #[error("no pair can be made: {0}")]
     Unmade(#[from] rcgen::Error),
-    /// What is there is none.
+    /// The existing files are not a valid pair.
     #[error(transparent)]
     Bad(#[from] BadPair),
 }
@@ -62,7 +60,8 @@ struct Made {
     hash: String,
 }
 
-/// Makes a pair for this machine, good for so many days from now. Its key is of P-256, as browsers want it.
+/// Generates a certificate for the local machine, valid for `days` days from now. Its key is on P-256, which browsers
+/// require.
 fn make(now: Millis, days: u16) -> Result<Made, NoPair> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(NAMES.map(str::to_owned))?;
@@ -78,14 +77,14 @@ fn make(now: Millis, days: u16) -> Result<Made, NoPair> {
     Ok(Made { cert: cert.pem(), key: key.serialize_pem(), hash })
 }
 
-/// Makes a pair that is in no file.
+/// Generates a pair without writing files.
 pub fn passing(now: Millis) -> Result<Pair, NoPair> {
     let Made { cert, key, .. } = make(now, DAYS)?;
     let (cert_name, key_name) = (Path::new("certificate"), Path::new("key"));
     Ok(Pair::of((cert_name, cert.as_bytes()), (key_name, key.as_bytes()), now)?)
 }
 
-/// The pair in a directory, which is made where there is none, or where it has ended.
+/// Reads the pair in a directory, and generates it if it is missing or has expired.
 pub fn kept(dir: &Path, now: Millis) -> Result<Pair, NoPair> {
     let (cert, key) = names(dir);
     let read = || {
@@ -99,7 +98,7 @@ pub fn kept(dir: &Path, now: Millis) -> Result<Pair, NoPair> {
         Err(error) => return Err(error.into()),
     }
     for path in [&cert, &key] {
-        // One of the two may have been there: it is of no use alone.
+        // One of the two files may exist; it is useless without the other.
         let _ = std::fs::remove_file(path);
     }
     write(dir, now, DAYS)?;
@@ -110,7 +109,8 @@ fn names(dir: &Path) -> (PathBuf, PathBuf) {
     (dir.join("cert.pem"), dir.join("key.pem"))
 }
 
-/// Makes a pair for this machine, good for so many days from now, as `cert.pem` and `key.pem` in a directory.
+/// Generates a pair for the local machine, valid for `days` days from now, and writes `cert.pem` and `key.pem` to a
+/// directory.
 pub fn write(dir: &Path, now: Millis, days: u16) -> Result<Written, NoPair> {
     let made = make(now, days)?;
     let unwritten = |path: &Path| {
@@ -125,7 +125,7 @@ pub fn write(dir: &Path, now: Millis, days: u16) -> Result<Written, NoPair> {
     Ok(written)
 }
 
-/// Writes a file that is not there yet.
+/// Writes a file that must not exist yet.
 fn create(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(text.as_bytes())
 }

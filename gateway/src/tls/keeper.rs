@@ -1,6 +1,5 @@
-//! The pair in use. Its files are read again when the process is told to, and when they have changed: new
-//! connections are greeted with what is there then, those that exist notice nothing. A pair that is broken
-//! changes nothing either, and is told to whoever watches.
+//! Holds the certificate in use, and reads its files again on `SIGHUP` and when they have changed. New connections use
+//! the new certificate; existing ones continue. An invalid pair is logged and counted, and changes nothing.
 use super::pair::{BadPair, Pair, Proof};
 use crate::clock::Clock;
 use crate::config::TlsFiles;
@@ -15,30 +14,30 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Between two looks at the files. What has changed is read when two looks in a row agree: whoever replaces
-/// two files does it one after the other.
+/// Interval of file checks. A change is read once two checks in a row agree, because an operator replaces two files one
+/// after the other.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Looks after a pair.
+/// A task that keeps the certificate up to date.
 pub struct Keeper {
     files: TlsFiles,
     clock: Clock,
     metrics: Arc<Metrics>,
     pair: Pair,
     shown: watch::Sender<Greetings>,
-    /// The files as they were when they were read last, whatever came of it.
+    /// State of the files when they were last read, whatever the outcome.
     tried: Looks,
-    /// Jumps of the clock before that, if nothing came of it: what was over by a wrong time may be good.
+    /// Number of clock steps before a failed read: a certificate that a wrong clock made expired may be valid later.
     failed: Option<u32>,
-    /// The files as they were at the last look.
+    /// State of the files at the last check.
     seen: Looks,
 }
 
-/// How new connections are greeted at any moment.
+/// A watch on the TLS configurations in use.
 #[derive(Clone, Debug)]
 pub struct Shown(watch::Receiver<Greetings>);
 
-/// How new connections are greeted with a pair.
+/// The TLS configurations of one certificate.
 #[derive(Clone, Debug)]
 struct Greetings {
     tcp: Arc<ServerConfig>,
@@ -46,10 +45,10 @@ struct Greetings {
     proof: Proof,
 }
 
-/// Both files, certificate first, without opening them.
+/// State of both files, certificate first, without reading them.
 type Looks = [Option<Look>; 2];
 
-/// A file from outside: another one, or the same after it was written, looks different.
+/// A fingerprint of a file's metadata, which changes when the file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
     place: (u64, u64),
@@ -58,13 +57,13 @@ struct Look {
     changed: (i64, i64),
 }
 
-/// Why there is no pair to begin with.
+/// The reason why TLS cannot be set up at startup.
 #[derive(Debug, thiserror::Error)]
 pub enum NoTls {
-    /// It is not one.
+    /// The files are not a valid pair.
     #[error(transparent)]
     Pair(#[from] BadPair),
-    /// Nobody can be greeted with it.
+    /// rustls rejects the pair.
     #[error("TLS: {0}")]
     Greeting(#[from] rustls::Error),
 }
@@ -72,7 +71,7 @@ pub enum NoTls {
 // === impl Keeper ===
 
 impl Keeper {
-    /// Reads the first pair.
+    /// Reads the pair for the first time.
     pub fn open(files: TlsFiles, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, NoTls> {
         let tried = looks(&files);
         let pair = Pair::read(&files, clock.now().store)?;
@@ -81,12 +80,12 @@ impl Keeper {
         Ok(Self { files, clock, metrics, pair, shown, tried, failed: None, seen: tried })
     }
 
-    /// For listeners.
+    /// Returns a watch for a listener.
     pub fn shown(&self) -> Shown {
         Shown(self.shown.subscribe())
     }
 
-    /// Keeps what is shown up to date for as long as the process runs.
+    /// Keeps the configurations up to date for as long as the process runs.
     pub async fn keep(mut self, mut reload: Reload) {
         let mut looks = interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -95,7 +94,7 @@ impl Keeper {
                 () = reload.asked() => true,
                 _ = looks.tick() => false,
             };
-            // Files may lie on a disk that hangs.
+            // The file system may hang.
             let ended = tokio::task::spawn_blocking(move || {
                 self.look(is_told);
                 self
@@ -103,7 +102,7 @@ impl Keeper {
             match ended.await {
                 Ok(keeper) => self = keeper,
                 Err(error) => match error.try_into_panic() {
-                    // Whoever supervises this task is told.
+                    // Passes the panic on to the supervisor of this task.
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(error) => return tracing::error!(%error, "certificates are not read any more"),
                 },
@@ -111,7 +110,7 @@ impl Keeper {
         }
     }
 
-    /// Reads the files if they have changed, or in any case.
+    /// Reads the files if they have changed, if the clock was stepped after a failure, or if `is_told`.
     fn look(&mut self, is_told: bool) {
         let now = looks(&self.files);
         let is_settled = now == self.seen;
@@ -141,7 +140,7 @@ impl Keeper {
         }
     }
 
-    /// Whether another certificate is shown now.
+    /// Reads the pair and replaces the configurations. Returns true if the certificate differs from the one before.
     fn replace(&mut self) -> Result<bool, NoTls> {
         let pair = Pair::read(&self.files, self.clock.now().store)?;
         self.shown.send_replace(Greetings::of(&pair)?);
@@ -153,26 +152,26 @@ impl Keeper {
 // === impl Shown ===
 
 impl Shown {
-    /// One pair for ever.
+    /// Creates a watch on one pair that never changes.
     pub fn always(pair: &Pair) -> Result<Self, NoTls> {
         Ok(Self(watch::channel(Greetings::of(pair)?).1))
     }
 
-    /// For one connection of TCP.
+    /// Returns the configuration for a TCP connection.
     pub fn now(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.0.borrow().tcp)
     }
 
-    /// For connections of QUIC; and a secret that nodes have in common that show the same certificate.
+    /// Returns the configuration for QUIC connections, and a secret shared by all nodes with the same certificate.
     pub fn quic(&self) -> (Arc<ServerConfig>, [u8; 32]) {
         let greetings = self.0.borrow();
         (Arc::clone(&greetings.quic), greetings.proof.0)
     }
 
-    /// Waits until something else is shown. Safe to drop and to ask again.
+    /// Waits until the configurations are replaced. Cancel-safe.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // Nobody is left who could change it.
+            // The sender is gone, so nothing will change.
             std::future::pending::<()>().await;
         }
     }
@@ -226,18 +225,18 @@ mod tests {
             Arc::ptr_eq(before, &shown.now())
         };
         assert!(same(&mut keeper, &first) && same(&mut keeper, &first));
-        // Half a change, seen twice: the files are no pair. Told once, and the old pair stays.
+        // Half of a change, seen twice: the files do not match. Reported once, and the old pair stays.
         std::fs::copy(&two.cert, &one.cert).expect("copied");
         assert!(same(&mut keeper, &first) && metrics.tls.refused() == 0);
         assert!(same(&mut keeper, &first) && metrics.tls.refused() == 1);
         assert!(same(&mut keeper, &first) && metrics.tls.refused() == 1);
-        // The other half: at the first look it may still be written.
+        // The other half: at the first check it may still be being written.
         std::fs::copy(&two.key, &one.key).expect("copied");
         assert!(same(&mut keeper, &first));
         assert!(!same(&mut keeper, &first) && metrics.tls.refused() == 1);
         let second = shown.now();
         assert!(same(&mut keeper, &second));
-        // Gone is a change as well.
+        // A removed file is a change as well.
         std::fs::remove_file(&one.key).expect("removed");
         assert!(same(&mut keeper, &second) && same(&mut keeper, &second));
         assert_eq!(metrics.tls.refused(), 2);

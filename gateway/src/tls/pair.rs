@@ -1,4 +1,4 @@
-//! A certificate and its key, read from their files and held against each other.
+//! Reads a certificate chain and its private key from files, checks that they match, and builds TLS configurations.
 use super::validity;
 use crate::config::TlsFiles;
 use aws_lc_rs::hmac;
@@ -14,16 +14,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use turnway_core::time::Millis;
 
-/// A chain of certificates is some 5 KiB; whoever names another file by mistake need not wait for it.
+/// Maximum file size. A chain has some 5 KiB; a larger file was named by mistake.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// What is spoken over TLS, for clients that ask.
+/// ALPN name offered over TCP.
 const ALPN: &[u8] = b"http/1.1";
-/// What is spoken over QUIC, and nothing else.
+/// ALPN name of the native protocol over QUIC.
 const QUIC_ALPN: &[u8] = b"turnway/1";
-/// What [`Pair::proof`] is for; another use would have other words.
+/// Purpose of [`Pair::proof`], as HMAC key; another use needs another value.
 const PROOF: &[u8] = b"turnway address tokens";
 
-/// What a server shows, and proves to be its own.
+/// A server certificate with its private key.
 #[derive(Clone, Debug)]
 pub struct Pair {
     certified: Arc<CertifiedKey>,
@@ -31,7 +31,7 @@ pub struct Pair {
     proof: Proof,
 }
 
-/// A secret that whoever shows the same certificate has as well.
+/// A secret known to all servers with the same certificate.
 #[derive(Clone)]
 pub(super) struct Proof(pub(super) [u8; 32]);
 
@@ -41,49 +41,43 @@ impl std::fmt::Debug for Proof {
     }
 }
 
-/// Why two files are no pair.
+/// The reason why two files are not a valid pair.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPair {
     /// A file cannot be read.
     #[error("{path}: {error}", path = path.display())]
     Unread {
-        /// Which.
         path: PathBuf,
-        /// Why.
         error: io::Error,
     },
-    /// A file is no such thing.
+    /// A file has the wrong content.
     #[error("{path}: expected {expected} in PEM", path = path.display())]
     NoPem {
-        /// Which.
         path: PathBuf,
-        /// What should be in it.
+        /// Description of the expected content.
         expected: &'static str,
     },
     /// The certificate cannot be used.
     #[error("{path}: not a certificate a server can show: {error}", path = path.display())]
     Certificate {
-        /// Where it is.
         path: PathBuf,
-        /// Why.
         error: Error,
     },
-    /// It has ended, or one of those that vouch for it.
+    /// A certificate of the chain has expired.
     #[error("{path}: a certificate in it has expired", path = path.display())]
     Expired {
-        /// Where it is.
         path: PathBuf,
     },
     /// The key cannot be used.
     #[error("{path}: not a key a server can sign with", path = path.display())]
     Key {
-        /// Where it is. What is wrong with it is not said: it is a secret.
+        /// File of the key. The error is not included, because the content is secret.
         path: PathBuf,
     },
-    /// Each is good, and they do not belong together.
+    /// Both are valid, but the key is not that of the certificate.
     #[error("{path}: not the key of the certificate", path = path.display())]
     Strangers {
-        /// Where the key is.
+        /// File of the key.
         path: PathBuf,
     },
 }
@@ -91,20 +85,20 @@ pub enum BadPair {
 // === impl Pair ===
 
 impl Pair {
-    /// Reads both files. A pair that is not good at this time is none.
+    /// Reads both files. A pair that has expired is refused.
     pub fn read(files: &TlsFiles, now: Millis) -> Result<Self, BadPair> {
         let (cert, key) = (files.cert.0.as_path(), files.key.0.as_path());
         Self::of((cert, &bytes(cert)?), (key, &bytes(key)?), now)
     }
 
-    /// The same of what is in them.
+    /// Parses the contents of both files.
     pub(super) fn of(
         (cert, chain): (&Path, &[u8]),
         (key, secret): (&Path, &[u8]),
         now: Millis,
     ) -> Result<Self, BadPair> {
         let chain = certificates(cert, chain)?;
-        // Whoever vouches for the certificate must last as long.
+        // The chain is valid as long as all of its certificates are.
         let ends = chain.iter().map(|certificate| validity::end(certificate));
         let end = ends.collect::<Option<Vec<_>>>().and_then(|ends| ends.into_iter().min());
         let unread = Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
@@ -118,36 +112,36 @@ impl Pair {
         let secret = default_provider().key_provider.load_private_key(secret);
         let certified = CertifiedKey::new(chain, secret.map_err(|_| no_key())?);
         match certified.keys_match() {
-            // What cannot be told is tried.
+            // A match that cannot be determined is accepted.
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(Error::InconsistentKeys(_)) => return Err(BadPair::Strangers { path: key.to_owned() }),
             Err(error) => return Err(BadPair::Certificate { path: cert.to_owned(), error }),
         }
-        // HMAC-SHA-256 gives 32 bytes.
+        // HMAC-SHA-256 has 32 bytes.
         let proof = Proof(proof.as_ref().first_chunk().copied().unwrap_or_default());
         Ok(Self { certified: Arc::new(certified), end, proof })
     }
 
-    /// Until when it is good.
+    /// Returns the end of the chain's validity.
     pub fn end(&self) -> Millis {
         self.end
     }
 
-    /// What nodes that show this certificate have in common, and nobody else.
+    /// Returns the secret shared by all nodes with this certificate.
     pub(super) fn proof(&self) -> Proof {
         self.proof.clone()
     }
 
-    /// Whether it is the same certificate.
+    /// Returns true if both have the same certificate.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.certified.cert == other.certified.cert
     }
 
-    /// How new connections are greeted with it: TLS 1.3, or 1.2 where a client has nothing better.
+    /// Returns the TLS configuration for TCP: TLS 1.3, or 1.2 for older clients.
     ///
-    /// No session is ever resumed. There is nothing to keep for it then, a connection proves the certificate
-    /// that is shown now and not one from before, and clients that are spread over nodes would rarely come
-    /// back to the one that knows them.
+    /// Sessions are never resumed. So there is no session state to keep, a connection always verifies the certificate
+    /// in use and not an earlier one, and clients that are spread over nodes would rarely return to the node that knows
+    /// them.
     pub(super) fn greeting(&self) -> Result<ServerConfig, Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(&[&TLS13, &TLS12])?
@@ -159,8 +153,8 @@ impl Pair {
         Ok(config)
     }
 
-    /// How new QUIC connections are greeted with it: TLS 1.3, and nothing before the handshake is over (0-RTT): what
-    /// is said there could be said again by anybody, to another node (RFC 8446 §8, S-21).
+    /// Returns the TLS configuration for QUIC: TLS 1.3 without 0-RTT, because an attacker could replay early data to
+    /// another node (RFC 8446 §8, S-21).
     pub(super) fn quic_greeting(&self) -> Result<ServerConfig, Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(&[&TLS13])?
@@ -189,7 +183,7 @@ fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, BadP
 
 fn bytes(path: &Path) -> Result<Vec<u8>, BadPair> {
     let read = || {
-        // Not a pipe, which nobody may ever write into.
+        // Rejects pipes: reading one could block for ever.
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::other("not a file"));
         }
@@ -203,10 +197,10 @@ fn bytes(path: &Path) -> Result<Vec<u8>, BadPair> {
 // === impl BadPair ===
 
 impl BadPair {
-    /// Whether it is about the key, and not about the certificate.
+    /// Returns true if the error concerns the key and not the certificate.
     pub fn is_of_key(&self, files: &TlsFiles) -> bool {
         match self {
-            // Both may be one file.
+            // Certificate and key may be in one file.
             Self::Unread { path, .. } | Self::NoPem { path, .. } => *path != files.cert.0,
             Self::Key { .. } | Self::Strangers { .. } => true,
             Self::Certificate { .. } | Self::Expired { .. } => false,

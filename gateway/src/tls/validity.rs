@@ -1,22 +1,21 @@
-//! Until when a certificate is good: the one field of X.509 (RFC 5280 §4.1.2.5) that nobody else tells us.
-//!
-//! What is read here is the operator's own file; whatever does not look as it should says nothing.
+//! Parses the end of a certificate's validity, the only X.509 field (RFC 5280 §4.1.2.5) that no dependency exposes. The
+//! input is the operator's own file; malformed input yields `None`.
 use turnway_core::time::Millis;
 
 const SEQUENCE: u8 = 0x30;
-/// The version stands first, and only where it is not 1.
+/// Tag of the version field, which comes first and is present only if the version is not 1.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The last moment of a certificate in DER; none if it cannot be found.
+/// Returns the end of validity of a DER certificate, or `None` if it cannot be parsed.
 pub(super) fn end(certificate: &[u8]) -> Option<Millis> {
     let certificate = take(&mut &*certificate, SEQUENCE)?;
     let mut body = take(&mut &*certificate, SEQUENCE)?;
     if body.first() == Some(&VERSION) {
         next(&mut body)?;
     }
-    // The serial number, the algorithm of the signature, who issued it.
+    // Skips serial number, signature algorithm and issuer.
     for _ in 0..3 {
         next(&mut body)?;
     }
@@ -26,12 +25,12 @@ pub(super) fn end(certificate: &[u8]) -> Option<Millis> {
     moment(tag, text)
 }
 
-/// The next element: its tag, and what is in it.
+/// Returns the tag and the content of the next element.
 fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let [tag, short, rest @ ..] = *bytes else { return None };
     let (length, rest) = match *short {
         short @ 0..=0x7f => (usize::from(short), rest),
-        // The number of bytes that the length has; more than four would be no certificate.
+        // Number of length bytes. A length of more than four bytes is not a certificate's.
         long @ 0x81..=0x84 => {
             let (length, rest) = rest.split_at_checked(usize::from(long - 0x80))?;
             (length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), rest)
@@ -47,7 +46,7 @@ fn take<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     next(bytes).filter(|(found, _)| *found == tag).map(|(_, content)| content)
 }
 
-/// `YYMMDDHHMMSSZ`, whose years are those from 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
+/// Parses `YYMMDDHHMMSSZ`, with years from 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
 fn moment(tag: u8, text: &[u8]) -> Option<Millis> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let (year, rest) = match tag {
@@ -71,8 +70,8 @@ fn moment(tag: u8, text: &[u8]) -> Option<Millis> {
     Some(Millis(seconds * 1000))
 }
 
-/// Days from 1970 to a date (Howard Hinnant's `days_from_civil`: years that begin in March). What was before
-/// 1970 ended long ago.
+/// Returns the days from 1970 to a date (Howard Hinnant's `days_from_civil`, with years that begin in March). An
+/// earlier date yields 0: the certificate expired long ago.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -116,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Made by OpenSSL, for a hundred years.
+    /// Uses a certificate made by OpenSSL, valid for a hundred years.
     #[test]
     fn a_certificate_says_when_it_ends() {
         let pem = include_bytes!("../../../tests/tls/server.pem");
@@ -124,7 +123,7 @@ mod tests {
         // openssl x509 -enddate: Oct 29 05:27:31 2126 GMT
         assert_eq!(end(&whole), Some(Millis(4_948_925_251_000)));
         for cut in 0..200 {
-            // Nothing of it makes it panic, and half of it says nothing.
+            // Truncated input yields `None`, and no input panics.
             assert_eq!(end(&whole[..cut]), None);
         }
         let mut bent = whole.to_vec();

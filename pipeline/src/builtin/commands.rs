@@ -1,22 +1,22 @@
-//! Comma commands: what a user says to the host, not to the model.
+//! Comma commands: messages of a user to the host, not to the model.
 use crate::plugin::Turn;
 
-/// A command, as it was said.
+/// A parsed command.
 pub(super) enum Command<'a> {
-    /// What there is.
+    /// Lists the commands.
     Help,
-    /// Where one is.
+    /// Shows the session and the keys of its state.
     Status,
-    /// Nobody knows it.
+    /// A command that does not exist.
     Unknown(&'a str),
 }
 
 impl<'a> Command<'a> {
-    /// Whether a message is a command: a comma and a name at its very start.
+    /// Parses a command: a comma and a name at the very start of a message.
     pub(super) fn of(content: &'a str) -> Option<Self> {
         let rest = content.strip_prefix(',')?;
         let name = rest.split_whitespace().next()?;
-        // ", and so on" is no command.
+        // ", and so on" is not a command.
         if !rest.starts_with(|first: char| first.is_ascii_alphabetic()) {
             return None;
         }
@@ -27,7 +27,7 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// What is said to it.
+    /// Returns the answer to the command.
     pub(super) fn answer(&self, turn: &Turn) -> String {
         match self {
             Self::Help => ",help: this\n,status: the session, and what is known of it".to_owned(),

@@ -1,4 +1,4 @@
-//! Tapes as files: one for each session, a line of JSON for each entry (TP-N12).
+//! A tape store in files: one for each session, with a line of JSON for each entry (TP-N12).
 use crate::failure::Trouble;
 use crate::limits;
 use crate::plugin::{Hook, TapeStore};
@@ -15,7 +15,7 @@ pub(super) struct Tapes(PathBuf);
 // === impl Tapes ===
 
 impl Tapes {
-    /// In this folder, which is made where there is none.
+    /// Creates a tape store in this folder, which is created on the first write.
     pub(super) fn at(folder: PathBuf) -> Self {
         Self(folder)
     }
@@ -28,7 +28,7 @@ impl Tapes {
             lines.push_str(&format!("{entry}\n"));
         }
         let mut file = File::options().create(true).append(true).open(path).await?;
-        // All lines of a turn at once: those of another one do not come between them.
+        // All lines of a turn are written at once, so that those of another turn do not come between them.
         file.write_all(lines.as_bytes()).await?;
         file.flush().await
     }
@@ -44,7 +44,8 @@ impl TapeStore for Tapes {
     }
 }
 
-/// A name that is one file's on any system and no other session's: letters, digits, `-` and `_` as they are.
+/// Returns a file name that is valid on any system and unique to the session: letters, digits, `-` and `_` stay
+/// unchanged.
 fn file_name(session_id: &str) -> std::io::Result<PathBuf> {
     let mut name = String::new();
     for byte in session_id.bytes() {

@@ -1,11 +1,11 @@
-//! A hook is called: what it says, or what has become of it.
+//! Calls of plugin hooks: catches panics and attaches stage and plugin to errors.
 use crate::failure::{Failure, Stage, Trouble};
 use crate::plugin::{Hook, Plugin};
 use futures_util::FutureExt;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
-/// Asks a plugin. A panic is an error like any other: it is the plugin's, and nobody else's.
+/// Calls a hook of a plugin. A panic becomes an error of that plugin and affects no other plugin.
 pub(super) async fn hook<'a, T>(
     stage: Stage,
     plugin: &'a dyn Plugin,
@@ -17,7 +17,7 @@ pub(super) async fn hook<'a, T>(
     }
 }
 
-/// The same of what has been asked already.
+/// Awaits a hook that was already called, in the same way.
 pub(super) async fn guarded<T>(stage: Stage, whose: &str, asked: Hook<'_, T>) -> Result<T, Failure> {
     let answer = AssertUnwindSafe(asked).catch_unwind().await;
     answer.unwrap_or_else(|panic| Err(panicked(&*panic))).map_err(|trouble| failed(stage, whose, trouble))
@@ -32,7 +32,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Trouble {
     Trouble::new("internal_error", format!("panicked: {}", said.unwrap_or("without a word")))
 }
 
-/// What a panic of something else than a hook comes to.
+/// Returns the failure for a panic outside of a hook.
 pub(super) fn broken(stage: Stage, whose: &str, panic: &(dyn Any + Send)) -> Failure {
     failed(stage, whose, panicked(panic))
 }

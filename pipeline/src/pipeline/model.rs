@@ -9,7 +9,8 @@ use futures_util::{FutureExt, StreamExt};
 use std::panic::AssertUnwindSafe;
 
 impl Inner {
-    /// Asks for the output. Where nobody has one, observers hear of it, and something stands for it (TP-M7, TP-M8).
+    /// Gets the output of the model. If no plugin gives one, observers are told, and the configured substitute is
+    /// used (TP-M7, TP-M8).
     pub(super) async fn run_model(&self, turn: &mut Turn, prompt: &Prompt) -> Result<(), Failure> {
         let router = self.router.as_ref().filter(|router| router.streams(&turn.inbound.envelope));
         let Some(mut pieces) = self.pieces(turn, prompt, router.is_some()).await? else {
@@ -33,9 +34,9 @@ impl Inner {
         self.gather(turn, pieces).await
     }
 
-    /// The model's answer. A plugin is asked for the form that is wanted and then for the other one, before the next
-    /// plugin is asked: so whoever is registered later wins with either form (TP-M4, TP-M5, TP-N14). No stream is no
-    /// answer, whichever form was wanted (TP-M6).
+    /// Returns the model's answer. Each plugin is asked for the wanted form and then for the other one, before the
+    /// next plugin is asked: a plugin that is registered later wins with either form (TP-M4, TP-M5, TP-N14). No
+    /// stream means no answer, whichever form was wanted (TP-M6).
     async fn pieces(&self, turn: &Turn, prompt: &Prompt, streams: bool) -> Result<Option<Pieces>, Failure> {
         for plugin in &self.plugins {
             for is_stream in [streams, !streams] {
@@ -53,8 +54,8 @@ impl Inner {
         Ok(None)
     }
 
-    /// Takes the pieces to their end. Observers hear of each error among them (TP-M11); one that nothing came after is
-    /// how the answer ended.
+    /// Collects the pieces to their end. Observers are told of each error among them (TP-M11); an error that no piece
+    /// follows is the result of the answer.
     async fn gather(&self, turn: &mut Turn, mut pieces: Pieces) -> Result<(), Failure> {
         let mut last = None;
         loop {

@@ -1,4 +1,4 @@
-//! A plugin that does as a test says, and writes down what it is asked.
+//! A scripted plugin that records its calls.
 use futures_util::future::ready;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use turnway_pipeline::{
     Trouble, Turn,
 };
 
-/// What was asked, of all actors, in order.
+/// Calls of all plugins, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Book(Arc<Mutex<Vec<String>>>);
 
@@ -21,26 +21,26 @@ impl Book {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The lines that begin so.
+    /// Returns the lines with this prefix.
     pub(crate) fn of(&self, start: &str) -> Vec<String> {
         self.lines().into_iter().filter(|line| line.starts_with(start)).collect()
     }
 }
 
-/// What an actor does at one stage.
+/// Behaviour of a plugin at one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Nothing.
+    /// Returns the default.
     Pass,
-    /// An answer with this in it.
+    /// Returns an answer with this text.
     Say(&'static str),
     Fail,
     Panic,
-    /// It never comes to an end.
+    /// Never returns a result.
     Hang,
 }
 
-/// One plugin of a test; what it is not told to do it leaves to others.
+/// A plugin of a test; stages without a script return the default.
 #[derive(Clone)]
 pub(crate) struct Actor {
     pub(crate) name: &'static str,
@@ -147,7 +147,7 @@ impl Plugin for Actor {
     }
 }
 
-/// Opens and closes, and writes it down.
+/// A lifespan that records its opening and closing.
 pub(crate) struct Span(pub(crate) Book);
 
 impl Lifespan for Span {
@@ -161,7 +161,7 @@ impl Lifespan for Span {
     }
 }
 
-/// A way out that shows pieces as they come.
+/// A router that records pieces and deliveries.
 pub(crate) struct Shower {
     pub(crate) book: Book,
     pub(crate) streams: bool,

@@ -1,4 +1,4 @@
-//! Whatever goes wrong: state is saved once, everybody hears of it, and nobody is harmed by another.
+//! Failures in a turn: state is saved once, all plugins are notified, and no plugin affects another.
 use crate::actor::{Act, Actor, Book, Shower, Span};
 use crate::{inbound, plain};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ async fn a_stage_that_fails_is_told_and_state_is_saved_once() {
             assert_eq!(book.of("closed").len(), saves, "{name}");
             assert_eq!(book.of("heard"), [format!("heard actor turn {code}")], "{name}");
             let is_told = book.of("delivered").iter().any(|line| line.starts_with("delivered Error"));
-            // Where saying is what fails, it cannot be said.
+            // A failed dispatch cannot be reported by a dispatch.
             assert_eq!(is_told, stage != Stage::DispatchOutbound, "{name}: {:?}", book.lines());
         }
     }
@@ -102,7 +102,7 @@ async fn nobody_waits_any_more_and_state_is_saved_all_the_same() {
     let pipeline = plain().with(actor);
     {
         let mut turn = std::pin::pin!(pipeline.process(message));
-        // It has begun, and then whoever asked is gone.
+        // The turn has begun, and then its caller drops the future.
         let is_ready = futures_util::poll!(turn.as_mut()).is_ready();
         assert!(!is_ready);
         tokio::task::yield_now().await;

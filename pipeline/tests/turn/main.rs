@@ -1,4 +1,4 @@
-//! One turn through the plugins of a test, which write down what they are asked.
+//! One turn through scripted plugins that record their calls.
 mod actor;
 mod errors;
 mod model;
@@ -6,13 +6,13 @@ mod stages;
 
 use turnway_pipeline::{Builtin, Envelope, Inbound, Pipeline};
 
-/// A message of a chat.
+/// Returns a message of a chat.
 fn inbound(text: &str) -> Inbound {
     let chat = |name: &str| Some(name.to_owned());
     Envelope { channel: chat("cli"), chat_id: chat("7"), ..Envelope::text(text) }.into()
 }
 
-/// The built-in plugin alone.
+/// Returns a pipeline with the built-in plugin alone.
 fn plain() -> Pipeline {
     Pipeline::new("/srv/agent").with(Builtin::new())
 }

@@ -1,4 +1,4 @@
-//! The model's stage: both forms, and none.
+//! The model stage: whole answers, streams, and no answer.
 use crate::actor::{Act, Actor, Book, Shower};
 use crate::{inbound, plain};
 use serde_json::json;
@@ -20,7 +20,7 @@ async fn each_form_of_an_answer_serves_for_the_other() {
             let book = Book::default();
             let model = if pieces.is_some() { Act::Pass } else { Act::Say("fine") };
             let model = Actor { model, pieces: pieces.clone(), ..Actor::new("model", &book) };
-            // It has no answer in either form, so the one before it is asked (TP-M6).
+            // This plugin answers in neither form, so the one registered before is called (TP-M6).
             let none = Actor::new("none", &book);
             let router = Shower { book: book.clone(), streams };
             let pipeline = plain().with(model).with(none).through(router);
@@ -32,7 +32,7 @@ async fn each_form_of_an_answer_serves_for_the_other() {
                 (true, false) => 1,
             };
             assert_eq!(book.of("shown").len(), shown, "streams {streams}");
-            // Text that was shown is not said again.
+            // Text that was streamed is not delivered again.
             let delivered = format!("delivered Message {:?}", if streams { "" } else { "fine" });
             assert_eq!(book.of("delivered"), [delivered]);
         }
@@ -85,7 +85,7 @@ async fn every_error_in_a_stream_is_heard_of_and_the_last_word_counts() {
     }
 }
 
-/// Who renders the text that was shown need not say so.
+/// Suppresses rendered text that equals the streamed text, even if the plugin does not mark it.
 ///
 /// Covers: TP-O1, RX-14, LN-TP33.
 #[tokio::test]

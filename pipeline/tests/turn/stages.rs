@@ -1,11 +1,11 @@
-//! Order, priority, and what stands for an answer that nobody gives.
+//! Stages: their order, the priority of plugins, and defaults without a plugin's answer.
 use crate::actor::{Act, Actor, Book, Span};
 use crate::{inbound, plain};
 use serde_json::json;
 use std::sync::Arc;
 use turnway_pipeline::{Builtin, Envelope, Inbound, Pipeline, Prompt};
 
-/// Two actors over the built-in plugin, the second one registered later.
+/// Returns a pipeline with two scripted plugins after the built-in one.
 fn two(change: impl FnOnce(&mut Actor, &mut Actor)) -> (Pipeline, Book) {
     let book = Book::default();
     let (mut first, mut second) = (Actor::new("first", &book), Actor::new("second", &book));
@@ -53,7 +53,7 @@ async fn a_session_is_found_or_made_of_channel_and_chat() {
     assert_eq!(turn.session_id, "of-second");
     assert_eq!(turn.inbound.envelope.session_id.as_deref(), Some("of-second"), "it is written back");
     assert_eq!(book.of("resolve_session").len(), 1, "nobody else is asked");
-    // Nobody says anything, and there is no built-in plugin either.
+    // No plugin answers, and the built-in one is missing too.
     let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };
     let bare = Pipeline::new("/").with(model);
     let of = async |envelope: Envelope| {
@@ -165,7 +165,7 @@ async fn the_built_in_plugin_fills_every_stage() {
     pipeline.process(message).await.expect("it is answered");
     let asked = book.of("asked").pop().expect("it was asked");
     assert!(asked.starts_with("asked Parts(") && asked.contains("image_url"), "{asked}");
-    // Commands are answered before any model.
+    // Commands are answered before any model is called.
     let alone = Pipeline::new("/").with(builtin);
     let said = async |text: &str| alone.process(inbound(text)).await.expect("it is answered").turn.output;
     assert!(said(",help").await.contains(",status"));
@@ -197,7 +197,7 @@ async fn a_turn_is_kept_on_the_tape_of_its_session() {
     let pipeline = Pipeline::new("/").with(Builtin::new().taping(&tapes)).with(model);
     pipeline.process(inbound("hi")).await.expect("it is answered");
     pipeline.clone().with(rude).process(inbound("ho")).await.expect_err("it is refused");
-    // One that would lead out of the folder, and one that is no name of a file.
+    // A session id that would lead out of the folder, and one that is too long for a file name.
     let named = |id: String| Inbound::from(Envelope { session_id: Some(id), ..Envelope::text("hi") });
     pipeline.process(named("../x".to_owned())).await.expect("it is answered");
     let failure = pipeline.process(named("x".repeat(241))).await.expect_err("it cannot be kept");

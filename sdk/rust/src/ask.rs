@@ -1,4 +1,4 @@
-//! What has been asked of the gateway and is kept until it is answered, to be asked again.
+//! Requests of a session that are kept and repeated until the gateway has answered them. Used by the conversation.
 use crate::invoke::{Invoke, Open};
 use crate::limits;
 use crate::members::MemberChange;
@@ -6,7 +6,7 @@ use crate::planted::{Planted, planted};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// When to repeat what was refused "for now", within a budget.
+/// The schedule of a request that was refused temporarily, within a total time budget.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retry {
     pub(crate) due: Duration,
@@ -19,7 +19,7 @@ impl Retry {
         self.due <= now
     }
 
-    /// Plans a repeat; false once the budget is spent.
+    /// Schedules a repeat; returns false once the budget is spent.
     pub(crate) fn again(&mut self, now: Duration, after_ms: Option<u64>) -> bool {
         let first = *self.first.get_or_insert(now);
         if now.saturating_sub(first) >= limits::RETRY_BUDGET && !planted(Planted::SdkRetriesForEver) {
@@ -34,8 +34,8 @@ impl Retry {
     }
 }
 
-/// Whether the client repeats a request refused with this code by itself: nothing was stored, and
-/// the reason passes.
+/// Returns whether the client repeats a request that was refused with this code: nothing was stored, and the reason
+/// is temporary.
 pub(crate) fn passes(code: &str) -> bool {
     matches!(code, "too_many_pending" | "store_unavailable" | "rate_limited" | "draining")
 }
@@ -44,11 +44,11 @@ pub(crate) fn passes(code: &str) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) invoke: Invoke,
-    /// The message; the same bytes each time.
+    /// The encoded message; every repeat sends the same bytes.
     pub(crate) wire: String,
-    /// Said on this connection.
+    /// Whether the message was sent on the current connection.
     pub(crate) sent: bool,
-    /// The run that answers it, once it is accepted.
+    /// The run that answers the input, once the input is accepted.
     pub(crate) run: Option<String>,
     pub(crate) retry: Retry,
 }
@@ -59,37 +59,37 @@ impl Pending {
     }
 }
 
-/// Another request of a session.
+/// A request of a session other than an input.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) kind: AskKind,
     pub(crate) request_id: String,
-    /// Said on this connection.
+    /// Whether the request was sent on the current connection.
     pub(crate) sent: bool,
     pub(crate) retry: Retry,
 }
 
-/// What is asked.
+/// The kind of a request, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AskKind {
     /// Answered by `session_opened`.
     Open(Open),
     /// Answered by `session_closed`.
     Close,
-    /// Answered by the run's end; with no run, by any sign of a cancel.
+    /// Answered by the run's end; without a run, by any sign of a cancellation.
     Cancel { run: Option<String> },
     /// Answered by `handover`.
     Decide(Decision),
-    /// Answered by `members`, or by the fact that nothing has changed.
+    /// Answered by `members`, or by the fact that nothing changed.
     Members(MemberChange),
 }
 
-/// What somebody makes of a handover that an agent has asked for.
+/// A user's decision about a handover that an agent asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Which.
+    /// Id of the handover.
     pub handover: String,
-    /// Whether they agree.
+    /// Whether the user confirms the handover.
     pub confirm: bool,
 }
 

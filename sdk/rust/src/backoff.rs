@@ -1,15 +1,15 @@
-//! How long to wait before the next try.
+//! The delays between reconnects, with jitter from a replayable random source. Used by the client's state machine.
 use crate::limits;
 use crate::planted::{Planted, planted};
 use std::time::Duration;
 
-/// The waits between reconnects: doubled from `base` to `max`, each cut by up to half at random so
-/// that the clients of one lost node do not come back together.
+/// The delays between reconnects: doubled from `base` to `max`, each reduced by up to half at random, so that the
+/// clients of a lost node do not reconnect together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Before the first reconnect.
+    /// Delay before the first reconnect.
     pub base: Duration,
-    /// Never longer than this.
+    /// Maximum delay.
     pub max: Duration,
 }
 
@@ -20,12 +20,12 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait after `failures` failures in a row, by a random number.
+    /// Returns the delay after `failures` consecutive failures, with jitter from a random number.
     pub fn after(self, failures: u32, random: u64) -> Duration {
         self.wait(failures, &mut Chance::from_seed(random))
     }
 
-    /// The wait after `failures` failures in a row, by `chance`.
+    /// Returns the delay after `failures` consecutive failures, with jitter from `chance`.
     pub(crate) fn wait(self, failures: u32, chance: &mut Chance) -> Duration {
         let whole = self.base.saturating_mul(1u32 << failures.min(16));
         let whole = if planted(Planted::SdkBackoffUncapped) { whole } else { whole.min(self.max) };
@@ -33,7 +33,8 @@ impl Backoff {
     }
 }
 
-/// Chance as a value, so that a state can be replayed: SplitMix64, good enough for jitter.
+/// A random number generator without external state, so that a client can be replayed: SplitMix64, which suffices for
+/// jitter.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
 
@@ -50,7 +51,7 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A duration shorter than `bound` (zero for a bound of zero), in whole microseconds.
+    /// Returns a random duration below `bound`, in whole microseconds; zero for a bound of zero.
     pub(crate) fn below(&mut self, bound: Duration) -> Duration {
         let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.next() % micros.max(1))

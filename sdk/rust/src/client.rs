@@ -1,4 +1,4 @@
-//! The handles an application holds.
+//! The handles that an application uses: the client and its sessions. Commands go to the driver task over a channel.
 use crate::ask::Decision;
 use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
@@ -14,12 +14,12 @@ use std::collections::VecDeque;
 use std::fmt;
 use tokio::sync::{mpsc, oneshot};
 
-/// A connection to Turnway that comes back by itself. Dropping it ends it.
+/// A connection to Turnway that reconnects automatically. Dropping the client closes the connection.
 #[derive(Debug)]
 pub struct Client {
     commands: mpsc::Sender<Command>,
     events: mpsc::Receiver<Event>,
-    /// Events taken while waiting for the first `welcome`.
+    /// Events received while waiting for the first `welcome`.
     early: VecDeque<Event>,
 }
 
@@ -30,7 +30,7 @@ pub struct Session {
     commands: mpsc::Sender<Command>,
 }
 
-/// What a handle asks of the driver.
+/// A request from a handle to the driver.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) session: String,
@@ -38,7 +38,7 @@ pub(crate) struct Command {
     pub(crate) answer: oneshot::Sender<Result<(), ClientError>>,
 }
 
-/// See [`Command`].
+/// The action of a [`Command`].
 #[derive(Debug)]
 pub(crate) enum What {
     Subscribe(Subscribe),
@@ -55,7 +55,7 @@ pub(crate) enum What {
     Quit,
 }
 
-/// A credential, which is not printed.
+/// A credential; its `Debug` output does not reveal the value.
 pub(crate) struct Token(pub(crate) String);
 
 impl fmt::Debug for Token {
@@ -65,8 +65,8 @@ impl fmt::Debug for Token {
 }
 
 impl Client {
-    /// Connects; an error if the gateway cannot be reached now or will not have us. From then on
-    /// the client reconnects by itself.
+    /// Connects; fails if the gateway cannot be reached or refuses the client. After the first success the client
+    /// reconnects automatically.
     pub async fn connect(options: Options) -> Result<Self, ClientError> {
         let mut client = Self::spawn(&options, true)?;
         let mut refusal = None;
@@ -86,7 +86,7 @@ impl Client {
         Err(ClientError::Closed)
     }
 
-    /// Starts without waiting: whether and when there is a connection is told by events.
+    /// Starts without waiting for a connection: events report when there is one.
     pub fn start(options: &Options) -> Result<Self, ClientError> {
         Self::spawn(options, false)
     }
@@ -95,15 +95,15 @@ impl Client {
         let (endpoint, trust) = (options.endpoint()?, Trust::of(options)?);
         let (commands, inbox) = mpsc::channel(limits::COMMANDS_MAX);
         let (outbox, events) = mpsc::channel(limits::EVENTS_MAX);
-        // The low half of a UUIDv7 is chance; nothing secret hangs on it.
+        // The low half of a UUIDv7 is random; the seed is not secret.
         let seed = fresh_id().as_u64_pair().1;
         let state = ClientState::new(options, seed, impatient);
         tokio::spawn(Driver::new(state, Gateway { endpoint, trust }, inbox, outbox).run());
         Ok(Self { commands, events, early: VecDeque::new() })
     }
 
-    /// The next event; `None` once the client has ended. While nobody asks, the client stops
-    /// reading, so an application that is away for long is disconnected and resumes.
+    /// Returns the next event; `None` once the client has ended. While the application takes no events, the client
+    /// stops reading, so an application that pauses for long is disconnected and resumes later.
     pub async fn next_event(&mut self) -> Option<Event> {
         match self.early.pop_front() {
             Some(event) => Some(event),
@@ -111,77 +111,77 @@ impl Client {
         }
     }
 
-    /// A session by its id. Nothing is asked of the gateway yet: an input creates it, or `open`.
+    /// Returns a handle of a session by its id. Nothing is sent yet: an input or `open` creates the session.
     pub fn session(&self, id: impl Into<String>) -> Session {
         Session { id: id.into(), commands: self.commands.clone() }
     }
 
-    /// A session that nobody has yet: its id is a fresh UUIDv7.
+    /// Returns a handle of a new session, whose id is a fresh UUIDv7.
     pub fn new_session(&self) -> Session {
         self.session(fresh_id().to_string())
     }
 
-    /// A session from where a bookmark was put.
+    /// Resumes a session from a bookmark.
     pub async fn resume(&self, mark: Bookmark) -> Result<Session, ClientError> {
         let session = self.session(mark.session_id.clone());
         session.ask(What::Resume(Box::new(mark))).await?;
         Ok(session)
     }
 
-    /// Shows this token from now on, on the connection that stands and on those that follow. To be called before
-    /// the one before ends; it must be of the same user, with the same rights, or the gateway ends the client.
+    /// Replaces the token for the current connection and later ones. Call this before the previous token expires. The
+    /// new token must be of the same user with the same rights, otherwise the gateway ends the client.
     pub async fn refresh(&self, token: impl Into<String>) -> Result<(), ClientError> {
         self.session("").ask(What::Refresh(Token(token.into()))).await
     }
 
-    /// Says goodbye. Inputs that have been accepted run on.
+    /// Closes the connection. Inputs that were accepted continue to run.
     pub async fn close(self) {
-        // An error means that it has ended already.
+        // An error means that the client has ended already.
         let _ = self.session("").ask(What::Quit).await;
     }
 }
 
 impl Session {
-    /// Its id.
+    /// Returns the session's id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Says something and gives its message id. It is said again after every lost connection until
-    /// its turn has ended; the gateway runs it once.
+    /// Sends an input and returns its message id. The input is sent again after every lost connection until its turn
+    /// has ended; the gateway runs the input once.
     pub async fn invoke(&self, invoke: Invoke) -> Result<String, ClientError> {
         let id = invoke.message_id.clone();
         self.ask(What::Invoke(invoke)).await?;
         Ok(id)
     }
 
-    /// Asks to see the session's output from a place of one's choice.
+    /// Subscribes to the session's output from a chosen position.
     pub async fn subscribe(&self, wish: Subscribe) -> Result<(), ClientError> {
         self.ask(What::Subscribe(wish)).await
     }
 
-    /// Cancels a run, or with none whatever is in flight. A named run's cancel is said again after
-    /// a lost connection until the run has ended; one without a name is not.
+    /// Cancels a run, or without a run id whatever is in progress. The cancellation of a named run is sent again
+    /// after a lost connection until the run has ended; one without a name is not.
     pub async fn cancel(&self, run: Option<&str>) -> Result<(), ClientError> {
         self.ask(What::Cancel(run.map(str::to_owned))).await
     }
 
-    /// Agrees to a handover that an agent has asked for ([`Event::Note`] `handover_prompt`), or not; answered by a
-    /// [`Event::Note`] `handover`, which says what has become of it: the first decision counts. Said again after a
-    /// lost connection until it is answered.
+    /// Confirms or rejects a handover that an agent asked for ([`Event::Note`] `handover_prompt`). The answer is an
+    /// [`Event::Note`] `handover` with the outcome: the first decision counts. Sent again after a lost connection
+    /// until answered.
     pub async fn decide(&self, handover: &str, confirm: bool) -> Result<(), ClientError> {
         self.ask(What::Decide(Decision { handover: handover.to_owned(), confirm })).await
     }
 
-    /// Changes who is a member of the session, or which of them is active; answered by [`Event::Members`] once the
-    /// change is done, or by [`Event::Error`] with the name of the request (`switch_agent`, `invite_agent`,
-    /// `remove_agent`). Said again after a lost connection until it is answered: the second saying of a removal that was
-    /// done already is answered with an error, the agent being no member any more.
+    /// Changes the session's members or the active one. Answered by [`Event::Members`] once the change is done, or by
+    /// [`Event::Error`] with the name of the request (`switch_agent`, `invite_agent`, `remove_agent`). Sent again
+    /// after a lost connection until answered: if a removal was already done, its repeat is answered with an error,
+    /// because the agent is no longer a member.
     pub async fn change_members(&self, change: MemberChange) -> Result<(), ClientError> {
         self.ask(What::Members(change)).await
     }
 
-    /// Creates the session, or opens it again; answered by [`Event::Opened`].
+    /// Creates or reopens the session; answered by [`Event::Opened`].
     pub async fn open(&self, open: Open) -> Result<(), ClientError> {
         self.ask(What::Open(open)).await
     }
@@ -191,12 +191,12 @@ impl Session {
         self.ask(What::Close).await
     }
 
-    /// Puts a bookmark into the stream of events, from where another process can go on.
+    /// Inserts a bookmark into the stream of events, from which another process can resume.
     pub async fn bookmark(&self) -> Result<(), ClientError> {
         self.ask(What::Bookmark).await
     }
 
-    /// Forgets the session; what was accepted runs on.
+    /// Removes the session from the client; accepted inputs continue to run.
     pub async fn leave(&self) -> Result<(), ClientError> {
         self.ask(What::Leave).await
     }

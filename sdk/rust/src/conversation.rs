@@ -1,4 +1,5 @@
-//! One session as its client sees it: a cursor, the text of open runs, and what must be said again.
+//! The client's state of one session: its cursor, the text of open runs, and the requests to repeat after a
+//! reconnect. Used by the client's state machine.
 use crate::ask::{Ask, AskKind, Pending, Retry};
 use crate::error::ClientError;
 use crate::event::{Bookmark, Cursor, RunMark};
@@ -11,43 +12,42 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Where this link stands with the session's output.
+/// The state of the subscription to the session's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attach {
-    /// Not subscribed and not asked to be; the first accepted input subscribes.
+    /// Not subscribed and no subscription requested; the first accepted input subscribes.
     Off,
-    /// As `Off`, after a reset: the oldest unfinished input subscribes from before its turn, so
-    /// that its end is seen even if it lies before the snapshot.
+    /// Like `Off`, after a reset: the oldest unfinished input subscribes from before its turn, so that the turn's end
+    /// is seen even if it lies before the snapshot.
     Back,
-    /// To be asked for at this time.
+    /// A subscription has to be requested at this time.
     Due(Duration),
-    /// Asked for, under this request id. What comes before the answer is of the old subscription.
+    /// Requested with this request id. Messages before the answer belong to the previous subscription.
     Asking(String),
-    /// Subscribed.
     On,
 }
 
-/// See the module.
+/// The client's state of one session.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversation {
     pub(crate) id: String,
     pub(crate) cursor: Option<Cursor>,
-    /// Where to begin, while there is no cursor.
+    /// Start position, while there is no cursor.
     pub(crate) start: Option<Start>,
     pub(crate) types: Vec<String>,
-    /// Facts are told as they came, too.
+    /// Whether facts are also delivered unparsed.
     pub(crate) facts: bool,
     pub(crate) attach: Attach,
-    /// The end of the log when the subscription was answered, until it is reached.
+    /// End of the log when the subscription was answered, until the cursor reaches it.
     pub(crate) goal: Option<u64>,
     pub(crate) runs: BTreeMap<String, RunText>,
     pub(crate) ended: VecDeque<String>,
-    /// Inputs not known to be ended, oldest first.
+    /// Inputs not known to have ended, oldest first.
     pub(crate) inputs: VecDeque<Pending>,
     pub(crate) asks: Vec<Ask>,
     /// Repairs since the last progress.
     pub(crate) repairs: u32,
-    /// For a subscription that is refused for now.
+    /// Schedule of a subscription that was refused temporarily.
     pub(crate) retry: Retry,
 }
 
@@ -70,12 +70,12 @@ impl Conversation {
         }
     }
 
-    /// Whether the gateway owes it anything.
+    /// Returns whether an answer of the gateway is outstanding.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.inputs.is_empty() || !self.asks.is_empty() || !self.runs.is_empty()
     }
 
-    // --- what the application asks ---
+    // --- requests of the application ---
 
     pub(crate) fn subscribe(&mut self, wish: Subscribe, now: Duration) {
         self.cursor = match wish.start {
@@ -95,7 +95,7 @@ impl Conversation {
             return Err(ClientError::BadName { what: "message id" });
         }
         if self.inputs.iter().any(|input| input.invoke.message_id == invoke.message_id) {
-            // Said twice before it ended: the first one stands.
+            // The input was given twice before it ended: the first one counts.
             return Ok(());
         }
         if self.inputs.len() >= limits::INPUTS_MAX && !planted(Planted::SdkInputsUnbounded) {
@@ -162,7 +162,7 @@ impl Conversation {
 
     // --- the connection ---
 
-    /// The connection is gone: everything unanswered is to be said again.
+    /// Handles a lost connection: everything unanswered has to be sent again.
     pub(crate) fn lost(&mut self) {
         let known = self.cursor.is_some() || self.start.is_some();
         self.attach = match self.attach {
@@ -180,7 +180,7 @@ impl Conversation {
             input.sent = false;
             input.retry = Retry::default();
         }
-        // A cancel that names no run, once sent, might hit the next turn: it is not repeated.
+        // A cancellation without a run id might hit the next turn if repeated, so it is dropped once sent.
         if !planted(Planted::SdkCancelRepeated) {
             self.asks.retain(|ask| !(ask.sent && ask.kind == AskKind::Cancel { run: None }));
         }
@@ -190,12 +190,12 @@ impl Conversation {
         }
     }
 
-    /// Whether it wants to be in `hello.resume`.
+    /// Returns whether the subscription belongs in `hello.resume`.
     pub(crate) fn wants_resume(&self) -> bool {
         matches!(self.attach, Attach::Due(_)) && !self.is_opening()
     }
 
-    /// The body of its `subscribe`.
+    /// Returns the body of a `subscribe` message.
     pub(crate) fn subscribe_body(&self, request_id: &str) -> Value {
         let mut body =
             json!({ "type": "subscribe", "ts": 0, "request_id": request_id, "session_id": self.id });
@@ -222,7 +222,7 @@ impl Conversation {
         body
     }
 
-    /// Says what is to be said now.
+    /// Sends the messages that are due.
     pub(crate) fn pump(&mut self, fx: &mut Fx) {
         if self.attach == Attach::Back && self.inputs.is_empty() {
             self.attach = Attach::Due(fx.now);
@@ -249,8 +249,8 @@ impl Conversation {
         }
     }
 
-    /// New inputs go one at a time, so that a refused one is never overtaken; those the gateway has
-    /// already ordered go together.
+    /// New inputs go one at a time, so that a later input never overtakes a refused one; inputs that the gateway has
+    /// accepted go together.
     fn pump_inputs(&mut self, fx: &mut Fx) {
         for input in &mut self.inputs {
             if !input.sent {
@@ -266,14 +266,14 @@ impl Conversation {
         }
     }
 
-    /// When it next wants [`Conversation::pump`].
+    /// Returns the time of the next call of [`Conversation::pump`].
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let due = match self.attach {
             Attach::Due(at) if !self.is_opening() => Some(at),
             Attach::Due(_) | Attach::Off | Attach::Back | Attach::Asking(_) | Attach::On => None,
         };
         let attached = matches!(self.attach, Attach::On | Attach::Off | Attach::Back);
-        // Only the first unaccepted input can be next.
+        // Only the first unaccepted input can be sent next.
         let input = self.inputs.iter().find(|input| !input.sent || input.run.is_none());
         let input = input.filter(|input| !input.sent && attached && !self.is_opening());
         let all_said = self.inputs.iter().all(|input| input.sent);
@@ -286,13 +286,13 @@ impl Conversation {
     }
 }
 
-/// `[A-Za-z0-9_-]{1,64}`: what may name a session. Another name would spoil a whole `hello`.
+/// Returns whether the text is a session id, `[A-Za-z0-9_-]{1,64}`. An invalid id would invalidate a whole `hello`.
 pub(crate) fn is_session_id(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// 1 to 256 bytes of printable text: what may name a message.
+/// Returns whether the text is a message id: 1 to 256 bytes of printable text.
 fn is_label(text: &str) -> bool {
     (1..=256).contains(&text.len()) && !text.chars().any(char::is_control)
 }

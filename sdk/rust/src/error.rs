@@ -1,46 +1,46 @@
-//! What can go wrong before the gateway is even asked.
+//! The errors of this crate's own calls. Errors that the gateway reports are events.
 
-/// Why a call of this crate did nothing.
+/// The reason why a call of this crate did nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The address is none this client can use.
+    /// The client cannot use the address.
     #[error("{url}: {why}")]
     BadUrl {
         /// The address.
         url: String,
-        /// What is wrong with it.
+        /// Problem of the address.
         why: &'static str,
     },
-    /// What [`crate::Options::ca`] has is no certificate in PEM.
+    /// [`crate::Options::ca`] holds no valid PEM certificates.
     #[error("expected certificates in PEM")]
     BadCa,
-    /// The gateway could not be reached, or would not have us.
+    /// The gateway could not be reached, or refused the client.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// A name the gateway would not take; nothing was sent.
+    /// The gateway would refuse the name; nothing was sent.
     #[error("not a valid {what}")]
     BadName {
-        /// Of what.
+        /// Kind of the name.
         what: &'static str,
     },
-    /// The gateway takes no message of this size; nothing was sent.
+    /// The message exceeds the gateway's size limit; nothing was sent.
     #[error("the message has {bytes} bytes, the gateway takes {max}")]
     TooLarge {
-        /// Its size on the wire.
+        /// Size of the encoded message in bytes.
         bytes: usize,
-        /// The limit.
+        /// Limit in bytes.
         max: usize,
     },
     /// A limit of this client is reached; nothing was sent.
     #[error("too many {what}: at most {max}")]
     TooMany {
-        /// Of what.
+        /// Kind of the limited items.
         what: &'static str,
-        /// The limit.
+        /// Maximum number.
         max: usize,
     },
-    /// The client has ended: it was closed, or the gateway has refused it for good.
+    /// The client has ended: it was closed, or the gateway refused it permanently.
     #[error("the client is closed")]
     Closed,
 }

@@ -1,235 +1,236 @@
-//! What an application is told.
+//! The events that an application receives, and the data in them.
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// How far a session's log has been seen: every fact up to `seq`, which is of `epoch`.
+/// A position in a session's log: every fact up to `seq`, which belongs to `epoch`, was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The last fact; 0 is before the first.
+    /// Sequence number of the last fact; 0 is before the first.
     pub seq: u64,
-    /// Its epoch, so that a store that lost acknowledged writes gives itself away.
+    /// Epoch of that fact, by which a store is detected that lost acknowledged writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
 }
 
-/// Where a fact lies in its session's log, and when it was.
+/// The position of a fact in its session's log, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// 1, 2, 3, …; what a link is shown may skip some.
+    /// 1, 2, 3, …; a link may be shown only some of them.
     pub seq: u64,
-    /// The generation of ownership that wrote it.
+    /// Generation of ownership that wrote the fact.
     pub epoch: Option<u64>,
-    /// Unix milliseconds.
+    /// Time in Unix milliseconds.
     pub ts: Option<u64>,
 }
 
-/// One thing that happened. Facts of a session come in the log's order, each once.
+/// An event. The facts of a session arrive in the log's order, each once.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The gateway has said `welcome`.
+    /// The gateway has sent `welcome`.
     Connected {
-        /// This connection, in the gateway's logs.
+        /// Id of this connection in the gateway's logs.
         connection_id: String,
-        /// The node.
+        /// Id of the node.
         node_id: String,
     },
-    /// The connection is gone. Nothing is lost: what was not seen comes after the next `Connected`.
+    /// The connection is lost. No events are lost: those not received follow the next `Connected`.
     Disconnected {
-        /// Why, for a person.
+        /// Reason, as text for people.
         reason: String,
-        /// The WebSocket close code, where there was one.
+        /// WebSocket close code, if there was one.
         code: Option<u16>,
-        /// When the client tries again; `None`: never, this is the last event.
+        /// Delay before the next attempt; `None` means never, and this is the last event.
         retry_in: Option<Duration>,
     },
     /// The answer to a subscription.
     Subscribed {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Its state at the end of its log.
+        /// State of the session at the end of its log.
         snapshot: Box<Snapshot>,
     },
-    /// Everything that was in the log when the subscription was answered has been shown.
+    /// Everything that was in the log when the subscription was answered has been delivered.
     CaughtUp {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// The last fact seen.
+        /// Sequence number of the last fact delivered.
         seq: u64,
     },
-    /// The input is durable: it will end in exactly one [`Event::Done`]. Once for each message id.
+    /// The input is durable and will end in exactly one [`Event::Done`]. Delivered once for each message id.
     Accepted(Accepted),
-    /// A stored message, whoever sent it.
+    /// A stored message of any sender.
     Message(Box<Message>),
     /// An agent begins to answer.
     RunStarted {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Which run.
+        /// Id of the run.
         run: String,
-        /// Who answers.
+        /// Id of the answering agent.
         agent: String,
-        /// Which attempt, from 1.
+        /// Number of the attempt, from 1.
         attempt: u32,
     },
-    /// More of an answer: exactly the new text, in order, once. Provisional until [`Event::Done`].
+    /// A further piece of an answer: exactly the new text, in order, once. Provisional until [`Event::Done`].
     Text {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Which run.
+        /// Id of the run.
         run: String,
         /// The new text.
         text: String,
     },
-    /// More of the agent's thinking; neither resumable nor counted.
+    /// A further piece of the agent's reasoning; neither resumable nor counted.
     Reasoning {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Which run.
+        /// Id of the run.
         run: String,
         /// The new text.
         text: String,
     },
     /// Another attempt begins: the text of this run so far is void.
     Restarted {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Which run.
+        /// Id of the run.
         run: String,
-        /// Which attempt, from 2.
+        /// Number of the attempt, from 2.
         attempt: u32,
     },
-    /// A state on the way.
+    /// An intermediate state.
     State {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Which run.
+        /// Id of the run, if the state is a run's.
         run: Option<String>,
-        /// Whose: `run`, `tool_call` or `agent`.
+        /// Kind of the object: `run`, `tool_call` or `agent`.
         scope: String,
-        /// The word.
+        /// Name of the state.
         state: String,
-        /// More of it.
+        /// Further data about the state.
         detail: Option<Value>,
     },
-    /// Anything else that happened in the session's life, by its name on the wire.
+    /// Any other event of the session, with its name on the wire.
     Note(Box<Note>),
     /// A turn has ended.
     Done(Box<Done>),
-    /// Something was not done, and the client will not try again by itself.
+    /// A request failed, and the client does not repeat it.
     Error(Box<Failure>),
-    /// What was held of this session is void: the log was trimmed or lost facts. Open runs start
-    /// over, and inputs that have not ended are sent again.
+    /// The client's state of this session is void: the log was trimmed or lost facts. Open runs start over, and
+    /// inputs that have not ended are sent again.
     Reset {
-        /// Which session.
+        /// Id of the session.
         session: String,
         /// `trimmed`, `regressed` or `not_found`.
         reason: String,
-        /// Where to start from, if the session exists.
+        /// State to start from, if the session exists.
         snapshot: Option<Box<Snapshot>>,
     },
     /// The session is open.
     Opened {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Its state, where the gateway sends it.
+        /// State of the session, if the gateway sends it.
         snapshot: Option<Box<Snapshot>>,
     },
-    /// The session is closed; inputs are refused until it is opened again.
+    /// The session is closed; inputs are refused until it is reopened.
     Closed {
-        /// Which session.
+        /// Id of the session.
         session: String,
     },
-    /// The answer to `Session::change_members`, once the change is done: who is a member now. A change that came to
-    /// nothing is told as [`Event::Error`] where the session is followed.
+    /// The answer to `Session::change_members` once the change is done, with the current members. A failed change is
+    /// delivered as [`Event::Error`] if the session is subscribed.
     Members(Members),
-    /// The answer to `Session::bookmark`: holds everything the events before it told, nothing after.
+    /// The answer to `Session::bookmark`: covers all events before it and none after.
     Bookmark(Box<Bookmark>),
-    /// A fact as it came, before its typed event; only where `Subscribe::with_facts` asked for it.
+    /// A fact as received, before its typed event; only with `Subscribe::with_facts`.
     Fact {
-        /// Which session.
+        /// Id of the session.
         session: String,
-        /// Where.
+        /// Position of the fact.
         place: Place,
         /// The message.
         body: Map<String, Value>,
     },
 }
 
-/// See [`Event::Members`].
+/// The members of a session; see [`Event::Members`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// Which session.
+    /// Id of the session.
     pub session: String,
-    /// Its members, in the order in which they came.
+    /// Ids of the members, in the order in which they joined.
     pub agents: Vec<String>,
-    /// Who answers where nobody is addressed.
+    /// Agent that answers messages without an addressee.
     pub active_agent: Option<String>,
 }
 
-/// See [`Event::Accepted`].
+/// The confirmation of an input; see [`Event::Accepted`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Which session.
+    /// Id of the session.
     pub session: String,
-    /// The message.
+    /// Id of the message.
     pub message_id: String,
-    /// The run that answers it.
+    /// Run that answers the message.
     pub run: String,
-    /// The gateway had it before.
+    /// Whether the gateway had accepted the message before.
     pub duplicate: bool,
-    /// The level it is durable at, where the gateway says so.
+    /// Durability level of the input, if the gateway reports it.
     pub durability: Option<String>,
 }
 
-/// See [`Event::Message`].
+/// A stored message; see [`Event::Message`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Which session.
+    /// Id of the session.
     pub session: String,
-    /// Where in the log.
+    /// Position in the log.
     pub place: Place,
-    /// The turn it opens.
+    /// Run that the message starts.
     pub run: Option<String>,
-    /// Its name.
+    /// Id of the message.
     pub message_id: Option<String>,
     /// `user`, `assistant` or `system`.
     pub role: String,
-    /// Who sent it, where the gateway says so.
+    /// Id of the sender, if the gateway reports it.
     pub sender: Option<String>,
-    /// Its text, or the texts of its parts joined.
+    /// Text of the message, or the joined texts of its parts.
     pub text: String,
-    /// As it came: a text or content parts.
+    /// Content as received: a text or content parts.
     pub content: Value,
 }
 
-/// See [`Event::Note`].
+/// Any other event of a session; see [`Event::Note`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
-    /// Which session.
+    /// Id of the session.
     pub session: String,
-    /// Where in the log, if it is a fact.
+    /// Position in the log, if the event is a fact.
     pub place: Option<Place>,
-    /// `TURN_ADMITTED`, `AGENT_STARTED`, `handover_prompt`, `CANCEL_SENT`, … or a message type this client does not know.
+    /// `TURN_ADMITTED`, `AGENT_STARTED`, `handover_prompt`, `CANCEL_SENT`, … or a message type unknown to this
+    /// client.
     pub name: String,
-    /// Which run, if it is about one.
+    /// Id of the run, if the event is about one.
     pub run: Option<String>,
     /// The message.
     pub body: Map<String, Value>,
 }
 
-/// How a turn ended.
+/// The way in which a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// The agent said all it wanted.
+    /// The agent finished its answer.
     Completed,
-    /// It failed; [`Done::error`] says why.
+    /// The turn failed; [`Done::error`] has the reason.
     Failed,
-    /// It was cancelled.
+    /// The turn was cancelled.
     Cancelled,
-    /// A word of a newer gateway.
+    /// A status that only a newer gateway knows.
     Other(String),
 }
 
@@ -242,7 +243,7 @@ impl Status {
             other => Self::Other(other.to_owned()),
         }
     }
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Completed => "completed",
@@ -253,79 +254,79 @@ impl Status {
     }
 }
 
-/// See [`Event::Done`].
+/// The end of a turn; see [`Event::Done`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
-    /// Which session.
+    /// Id of the session.
     pub session: String,
-    /// Where in the log.
+    /// Position in the log.
     pub place: Option<Place>,
-    /// Which run.
+    /// Id of the run.
     pub run: String,
-    /// The message it answers, if this client sent it.
+    /// Id of the answered message, if this client sent it.
     pub message_id: Option<String>,
-    /// Who answered, where it is known.
+    /// Id of the answering agent, if known.
     pub agent: Option<String>,
-    /// How.
+    /// Outcome of the turn.
     pub status: Status,
-    /// Why the agent stopped.
+    /// Reason why the agent stopped.
     pub stop_reason: Option<String>,
-    /// The attempt whose text counts.
+    /// Attempt whose text counts.
     pub attempt: u32,
-    /// Bytes of the answer, by the gateway.
+    /// Bytes of the answer according to the gateway.
     pub text_bytes: u64,
-    /// The answer as assembled, cut at `text_bytes`: this is what counts.
+    /// Final text of the answer: as assembled, cut at `text_bytes`.
     pub text: String,
-    /// `text` has all of `text_bytes`; false only if the gateway could not give the rest.
+    /// Whether `text` has all of `text_bytes`; false only if the gateway could not deliver the rest.
     pub complete: bool,
-    /// As the agent counts.
+    /// Usage as counted by the agent.
     pub usage: Option<Value>,
-    /// The run that the input has become part of: `stop_reason` is `steered` then, and the text is that run's.
+    /// Run that the input became part of: `stop_reason` is then `steered`, and the text belongs to that run.
     pub host_run: Option<String>,
-    /// Why it failed.
+    /// Reason why the turn failed.
     pub error: Option<Failure>,
 }
 
-/// Something that was not done.
+/// A failed request or run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
-    /// Where, if it is about a session.
+    /// Id of the session, if the failure is about one.
     pub session: Option<String>,
-    /// Which run, if it is about one.
+    /// Id of the run, if the failure is about one.
     pub run: Option<String>,
-    /// Which input, if it is about one; it is not sent again.
+    /// Id of the input, if the failure is about one; the input is not sent again.
     pub message_id: Option<String>,
-    /// What was asked: `agent_invoke`, `subscribe`, `cancel_run`, …; empty: nothing in particular.
+    /// Type of the request: `agent_invoke`, `subscribe`, `cancel_run`, …; empty if there is none.
     pub asked: String,
-    /// One of the protocol's codes.
+    /// Error code of the protocol.
     pub code: String,
-    /// For a person.
+    /// Text for people.
     pub message: String,
-    /// The same may succeed later.
+    /// Whether the same request may succeed later.
     pub retryable: bool,
-    /// When to try, milliseconds, where the gateway or the agent said so.
+    /// Delay before a retry in milliseconds, if the gateway or the agent named one.
     pub retry_after_ms: Option<u64>,
 }
 
-/// A session's present state.
+/// The current state of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
-    /// Which session.
+    /// Id of the session.
     pub session_id: String,
     /// `open`, `closing` or `closed`.
     pub state: String,
-    /// Who answers where nobody is addressed.
+    /// Agent that answers messages without an addressee.
     pub active_agent: Option<String>,
-    /// Its members.
+    /// Members of the session.
     pub agents: Vec<Value>,
     /// Runs that have not ended.
     pub runs: Vec<OpenRun>,
-    /// What waits for a person, by its kind: `handover` is as its `handover_prompt`.
+    /// Requests that wait for a person, by kind: `handover` has the form of its `handover_prompt`.
     pub pending: Map<String, Value>,
-    /// The last fact that is in it.
+    /// Sequence number of the last fact in the snapshot.
     pub seq: u64,
-    /// Its epoch.
+    /// Epoch of that fact.
     pub epoch: Option<u64>,
 }
 
@@ -333,33 +334,33 @@ pub struct Snapshot {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OpenRun {
-    /// Which run.
+    /// Id of the run.
     pub run_id: String,
-    /// Who answers.
+    /// Id of the answering agent.
     pub agent_id: Option<String>,
     /// `QUEUED`, `ROUTING`, `RUNNING`, …
     pub state: String,
-    /// 0 until it starts.
+    /// Number of the attempt; 0 until the run starts.
     pub attempt: u32,
-    /// Bytes of its text that are recorded.
+    /// Recorded bytes of the run's text.
     pub text_bytes: u64,
 }
 
-/// All a later process needs to go on where this one stopped, and to lose and repeat nothing.
+/// The state that a later process needs to continue without loss or repetition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bookmark {
-    /// Which session.
+    /// Id of the session.
     pub session_id: String,
-    /// How far it has been seen; none: nothing of it.
+    /// Position up to which the session was seen; none if nothing was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Cursor>,
-    /// The text of open runs so far.
+    /// Texts of the open runs so far.
     #[serde(default)]
     pub runs: Vec<RunMark>,
     /// Inputs that have not ended, oldest first.
     #[serde(default)]
     pub inputs: Vec<crate::invoke::Invoke>,
-    /// What the subscription asks for beyond the usual.
+    /// Additional fact types of the subscription.
     #[serde(default)]
     pub types: Vec<String>,
 }
@@ -367,13 +368,13 @@ pub struct Bookmark {
 /// The text of an open run so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunMark {
-    /// Which run.
+    /// Id of the run.
     pub run_id: String,
-    /// Who answers, where it is known.
+    /// Id of the answering agent, if known.
     #[serde(default)]
     pub agent_id: Option<String>,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// The text.
+    /// Text of the attempt so far.
     pub text: String,
 }

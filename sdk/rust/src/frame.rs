@@ -1,14 +1,15 @@
-//! One message of the gateway, read tolerantly: what is not there or of the wrong type is absent.
+//! One message of the gateway, parsed leniently: a missing field and a field of a wrong type are the same. Used by
+//! the client's state machine.
 use crate::event::Place;
 use crate::number;
 use serde_json::{Map, Value};
 
-/// A JSON object with a `type`. Fields nobody asks for are ignored, as the protocol wants it.
+/// A JSON object with a `type`. Unknown fields are ignored, as the protocol requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame(Map<String, Value>);
 
 impl Frame {
-    /// Reads a message; a number in it that is too large for a double is read as its text.
+    /// Parses a message; a number that is too large for a double becomes its text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let read = serde_json::from_str(text);
         match read.or_else(|_| serde_json::from_str(&number::large_as_text(text))) {
@@ -21,7 +22,7 @@ impl Frame {
         self.text("type").unwrap_or_default()
     }
 
-    /// A field, at the top or in `data`: facts a link asks for by type may come as envelopes.
+    /// Returns a field, from the top level or from `data`: facts requested by type may arrive as envelopes.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         let inner = || self.0.get("data").and_then(|data| data.get(key));
         self.0.get(key).or_else(inner).filter(|value| !value.is_null())
@@ -43,18 +44,18 @@ impl Frame {
         self.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Which attempt it is about, where it says so.
+    /// Returns the number of the attempt, if there is one.
     pub(crate) fn attempt(&self) -> Option<u32> {
         self.number("attempt").and_then(|attempt| u32::try_from(attempt).ok())
     }
 
-    /// Its place in the log, if it is a fact.
+    /// Returns the position in the log if the message is a fact.
     pub(crate) fn place(&self) -> Option<Place> {
         let seq = self.0.get("seq").and_then(Value::as_u64)?;
         Some(Place { seq, epoch: self.number("epoch"), ts: self.number("ts") })
     }
 
-    /// A field of the stored message a `message` shows, flat or nested.
+    /// Returns a field of the stored message in a `message`, flat or nested.
     pub(crate) fn of_message(&self, key: &str) -> Option<&Value> {
         let nested = || self.get("message").and_then(|message| message.get(key));
         self.get(key).or_else(nested)
@@ -65,7 +66,7 @@ impl Frame {
     }
 }
 
-/// A text, or the texts of content parts joined.
+/// Returns a text, or the joined texts of content parts.
 pub(crate) fn plain(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

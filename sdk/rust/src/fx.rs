@@ -1,38 +1,39 @@
-//! What the client's brain wants done, in order.
+//! The outputs of the client's state machine, in order. Performed by the driver, or by any other caller that has a
+//! socket.
 use crate::event::Event;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What the client wants done, in this order.
+/// An action for the driver of the state machine, to be performed in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Open a connection; then `handle_open`, or `handle_lost` if it cannot be had.
+    /// Open a connection; then call `handle_open`, or `handle_lost` if that fails.
     Dial,
     /// Write one text message.
     Send(String),
-    /// Close the connection; nothing more is to be heard of it.
+    /// Close the connection; nothing more is read from it.
     Hangup,
-    /// Open another connection beside this one, and say this on it; its first message is for `handle_spare`. This
-    /// one stays the one that is spoken on until then.
+    /// Open a second connection, send this `hello` on it, and pass its first message to `handle_spare`. Until then
+    /// the current connection remains in use.
     Spare(String),
-    /// Close that other connection, however far it has come.
+    /// Close the second connection in any state.
     DropSpare,
-    /// Tell the application.
+    /// Deliver an event to the application.
     Tell(Event),
 }
 
-/// How a connection ended, or why there is none.
+/// The reason why a connection ended or could not be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// The close code, where there was one.
+    /// Close code, if there was one.
     pub code: Option<u16>,
-    /// For a person.
+    /// Text for people.
     pub reason: String,
-    /// The other side will not have this client, whenever it comes.
+    /// Whether the gateway refuses this client permanently.
     pub refused: bool,
 }
 
-/// What every part of the client writes to.
+/// The queue of outputs and the current time, shared by all parts of the state machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Fx {
     pub(crate) now: Duration,
@@ -42,7 +43,7 @@ pub(crate) struct Fx {
 }
 
 impl Fx {
-    /// With a first wish: a connection.
+    /// Creates the queue with a first output that opens a connection.
     pub(crate) fn new(seed: u64) -> Self {
         let out = VecDeque::from([Output::Dial]);
         Self { now: Duration::ZERO, out, prefix: format!("q{seed:016x}"), asked: 0 }
@@ -68,12 +69,12 @@ impl Fx {
     pub(crate) fn send(&mut self, text: String) {
         self.out.push_back(Output::Send(text));
     }
-    /// A request id that no other client uses.
+    /// Returns a request id that no other client uses.
     pub(crate) fn request_id(&mut self) -> String {
         self.asked += 1;
         format!("{}-{}", self.prefix, self.asked)
     }
-    /// Whether `request_id` made it.
+    /// Returns whether this client created the request id.
     pub(crate) fn is_mine(&self, id: &str) -> bool {
         id.strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('-'))
     }

@@ -1,14 +1,14 @@
-//! What is said first on every connection. It holds the credential, so it is never printed.
+//! The first message on every connection. The message holds the credential, so it must never be logged.
 use crate::options::Options;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// `hello`, without `resume`.
+/// The `hello` message without `resume`.
 #[derive(Clone)]
 pub(crate) struct Hello(Value);
 
 impl Hello {
-    /// As these options have it.
+    /// Creates the message from the options.
     pub(crate) fn of(options: &Options) -> Self {
         let mut hello = json!({ "type": "hello", "ts": 0, "role": "user" });
         let word = |word: &Option<String>| word.clone().map(Value::String);
@@ -26,19 +26,19 @@ impl Hello {
         Self(hello)
     }
 
-    /// A message of its own, to add to.
+    /// Returns a copy of the message, to which fields can be added.
     pub(crate) fn message(&self) -> Value {
         self.0.clone()
     }
 
-    /// From now on it shows this token; what says so on a connection that stands.
+    /// Replaces the token; returns the `refresh` message for an open connection.
     pub(crate) fn refresh(&mut self, token: String) -> Value {
         let refresh = json!({ "type": "refresh", "ts": 0, "token": &token });
         self.0["token"] = token.into();
         refresh
     }
 
-    /// The token it shows, said on a connection that stands.
+    /// Returns a `refresh` message with the current token, for an open connection.
     pub(crate) fn again(&self) -> Value {
         json!({ "type": "refresh", "ts": 0, "token": self.0["token"] })
     }

@@ -1,43 +1,43 @@
-//! What an application asks.
+//! The requests of an application: inputs, subscriptions, and the creation of sessions.
 use crate::event::Cursor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What an input does while a run of its session is open.
+/// The effect of an input while a run of its session is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Hand it to the running agent.
+    /// The input is handed to the running agent.
     Steer,
-    /// Wait for one's turn.
+    /// The input waits for its turn.
     Enqueue,
-    /// Cancel what runs and start next.
+    /// The running turn is cancelled, and the input starts next.
     Interrupt,
-    /// `Interrupt`, and the cancelled turn is left out of the transcript.
+    /// Like `Interrupt`, and the cancelled turn is left out of the transcript.
     Rollback,
-    /// Be refused with `busy`.
+    /// The input is refused with `busy`.
     Reject,
 }
 
-/// One user input. Its message id makes it safe to repeat: the gateway runs it once.
+/// One user input. The message id makes the input safe to repeat: the gateway runs it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Invoke {
-    /// The unit of de-duplication.
+    /// Key of deduplication.
     pub message_id: String,
-    /// A text or OpenAI content parts.
+    /// Text or OpenAI content parts.
     pub content: Value,
-    /// To whom; none: the session's active agent.
+    /// Addressed agent; none for the session's active agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<String>,
-    /// None: the gateway's default.
+    /// None for the gateway's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// The run of an own message that waits, in whose place this one is put; where it waits no more, this one is
-    /// said like any other.
+    /// Run of an own waiting message that this input replaces; if that message no longer waits, the input is handled
+    /// as any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Passed on as it is.
+    /// Data that is passed on unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
     /// W3C trace context.
@@ -58,46 +58,46 @@ impl Invoke {
             traceparent: None,
         }
     }
-    /// A text, with a fresh message id.
+    /// Creates an input from a text, with a fresh message id.
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Value::String(text.into()))
     }
-    /// OpenAI content parts, with a fresh message id.
+    /// Creates an input from OpenAI content parts, with a fresh message id.
     pub fn parts(parts: Vec<Value>) -> Self {
         Self::new(Value::Array(parts))
     }
-    /// With a message id of one's own: say the same thing under it as often as you like.
+    /// Sets the message id, under which the same input may be sent any number of times.
     #[must_use]
     pub fn message_id(mut self, id: impl Into<String>) -> Self {
         self.message_id = id.into();
         self
     }
-    /// To this agent.
+    /// Addresses the input to this agent.
     #[must_use]
     pub fn agent(mut self, id: impl Into<String>) -> Self {
         self.agent_id = Some(id.into());
         self
     }
-    /// With this strategy.
+    /// Sets the strategy.
     #[must_use]
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = Some(strategy);
         self
     }
-    /// In place of an own message that waits: its run.
+    /// Replaces an own waiting message, named by its run.
     #[must_use]
     pub fn replaces(mut self, run_id: impl Into<String>) -> Self {
         self.replaces = Some(run_id.into());
         self
     }
-    /// With this metadata.
+    /// Sets the metadata.
     #[must_use]
     pub fn metadata(mut self, metadata: Value) -> Self {
         self.metadata = Some(metadata);
         self
     }
 
-    /// The message that says it; the same bytes each time, so that a repeat is no conflict.
+    /// Encodes the input; every repeat gives the same bytes and is therefore no conflict.
     pub(crate) fn to_wire(&self, session: &str) -> String {
         let message = json!({ "role": "user", "content": self.content, "message_id": self.message_id });
         let mut body = json!({
@@ -120,19 +120,19 @@ impl Invoke {
     }
 }
 
-/// Where a subscription begins.
+/// The start position of a subscription.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
-    /// With the first fact of the log.
+    /// The first fact of the log.
     Beginning,
-    /// With what happens next.
+    /// The next fact.
     #[default]
     Now,
-    /// After what has been seen.
+    /// The first fact after this position.
     After(Cursor),
 }
 
-/// A wish to see a session's output.
+/// A request for a session's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subscribe {
     pub(crate) start: Start,
@@ -141,17 +141,17 @@ pub struct Subscribe {
 }
 
 impl Subscribe {
-    /// From there.
+    /// Subscribes from this position.
     pub fn from(start: Start) -> Self {
         Self { start, ..Self::default() }
     }
-    /// Also facts of these types (`tool.*`, `>`), as [`crate::Event::Note`].
+    /// Also subscribes to facts of these types (`tool.*`, `>`), delivered as [`crate::Event::Note`].
     #[must_use]
     pub fn with_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.types = types.into_iter().map(Into::into).collect();
         self
     }
-    /// Also each fact as it came, as [`crate::Event::Fact`].
+    /// Also delivers each fact as received, as [`crate::Event::Fact`].
     #[must_use]
     pub fn with_facts(mut self) -> Self {
         self.facts = true;
@@ -159,18 +159,18 @@ impl Subscribe {
     }
 }
 
-/// A wish for a session to exist and to be open.
+/// A request to create or reopen a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Open {
-    /// Members of a new session; empty: the gateway's default agent.
+    /// Members of a new session; empty for the gateway's default agent.
     pub agents: Vec<String>,
-    /// Which of them is active; none: the first.
+    /// Active member; none for the first.
     pub active_agent: Option<String>,
 }
 
-/// A UUIDv7: names that sort by when they were made.
+/// Returns a UUIDv7: ids sort by their creation time.
 pub(crate) fn fresh_id() -> uuid::Uuid {
-    // A clock before 1970 costs the order, not the uniqueness.
+    // A clock before 1970 affects the order, not the uniqueness.
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     uuid::Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, since.as_secs(), since.subsec_nanos()))
 }

@@ -1,7 +1,6 @@
-//! A client for Turnway, with resume built in: an input is said until its turn has ended, text
-//! comes in order and once, and a lost connection is something to be told about, no more.
-//!
-//! The brain is [`ClientState`], which has no sockets and no clock; the hands are one tokio task.
+//! A client for Turnway with resume built in: inputs are repeated until their turns have ended, and text arrives in
+//! order and once across lost connections. [`ClientState`] is the state machine without sockets and clock; one tokio
+//! task drives it.
 //!
 //! ```no_run
 //! use turnway_client::{Client, ClientError, Event, Invoke, Options};

@@ -1,98 +1,98 @@
-//! Every limit of the client, each with its reason. Unit last, qualifier last of all.
+//! Every limit of the client, with its reason. Names end with the unit, then the qualifier.
 use std::time::Duration;
 
 // === what lies in memory ===
 
-/// Events the application has not taken: past it the socket is not read, so the gateway slows down.
+/// Events that the application has not taken; at this limit the socket is not read, so the gateway slows down.
 pub const EVENTS_MAX: usize = 1024;
-/// Commands the driver has not taken.
+/// Commands that the driver has not taken.
 pub const COMMANDS_MAX: usize = 64;
-/// Sessions of one client: the gateway allows a link so many subscriptions.
+/// Sessions of one client: the gateway allows this many subscriptions for each link.
 pub const SESSIONS_MAX: usize = 64;
-/// Inputs of one session that have not ended: more than the gateway lets wait, so that it decides.
+/// Unfinished inputs of one session: more than the gateway's limit for waiting inputs, so that the gateway decides.
 pub const INPUTS_MAX: usize = 64;
 /// Requests of one session, other than inputs, that wait for an answer.
 pub const ASKS_MAX: usize = 64;
-/// Open runs of one session that text is assembled for; the gateway takes so many in a `subscribe`.
+/// Open runs of one session whose text is assembled; the gateway accepts this many in a `subscribe`.
 pub const RUNS_MAX: usize = 64;
-/// What is told of a run's end before `done`.
+/// Messages about a run's end that are held until `done`.
 pub const LAST_WORDS_MAX: usize = 4;
-/// Ended runs a session remembers, so that late text does not bring them back.
+/// Ended runs that a session remembers, so that late text does not reopen them.
 pub const ENDED_RUNS_MAX: usize = 64;
-/// Text of one attempt; the gateway's own limit is 4 MiB.
+/// Bytes of text of one attempt; the gateway's own limit is 4 MiB.
 pub const TEXT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 // === what goes over the wire ===
 
-/// One message to the gateway until `welcome` has told its limit.
+/// Bytes of one message to the gateway until `welcome` has named the limit.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// `hello`: the gateway takes no longer one from somebody it does not know. What does not fit into
-/// its `resume` is subscribed to after `welcome`.
+/// Bytes of `hello`: the gateway accepts no longer one before authentication. Sessions that do not fit into its
+/// `resume` are subscribed to after `welcome`.
 pub const HELLO_BYTES_MAX: usize = 4 * 1024;
-/// One message from the gateway: 4 MiB of text as one delta, each byte escaped as six.
+/// Bytes of one message from the gateway: 4 MiB of text as one delta, each byte escaped as six.
 pub const INCOMING_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Streams that the gateway may have open (QUIC): each carries the text of one attempt, and each session speaks in
-/// one at a time.
+/// Streams that the gateway may have open (QUIC): each carries the text of one attempt, and a session has one at a
+/// time.
 pub const STREAMS_MAX: u32 = 128;
-/// What lies unread in one stream; the gateway keeps no more than that for one either.
+/// Unread bytes in one stream; the gateway buffers no more for one either.
 pub const STREAM_BYTES_MAX: u32 = 64 * 1024;
-/// What lies unread in all of them: half of them may be full, and the control stream goes on.
+/// Unread bytes in all streams: half of the streams may be full while the control stream continues.
 pub const STREAMS_BYTES_MAX: u32 = STREAMS_MAX / 2 * STREAM_BYTES_MAX;
-/// What is sent and not acknowledged.
+/// Bytes sent but not acknowledged.
 pub const SEND_BYTES_MAX: u64 = 1024 * 1024;
 
 // === the life of a connection ===
 
-/// A run's end that has overtaken its text waits so long for more of it (QUIC); then the text is asked for.
+/// Time that a run's end which arrived before its text waits for more text (QUIC); then the text is requested.
 pub const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// From dialling to an open connection.
+/// Time from dialling to an open connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// From `hello` to `welcome`.
+/// Time from `hello` to `welcome`.
 pub const WELCOME_TIMEOUT: Duration = Duration::from_secs(10);
-/// One message must have been written within this, or the connection counts as lost.
+/// Time for writing one message; after it the connection counts as lost.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Without a byte from the gateway for this long the connection is lost (it pings every 25 s).
+/// Time without a byte from the gateway after which the connection counts as lost (the gateway pings every 25 s).
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// After so much silence the client asks whether anybody is there.
+/// Silence after which the client sends a ping.
 pub const PING_AFTER: Duration = Duration::from_secs(35);
-/// The same while something is awaited. A machine that has lost its power says nothing, and over QUIC neither does a
-/// process that was killed: that is to be noticed soon, and to ask costs next to nothing.
+/// The same while an answer is awaited. A machine without power sends nothing, and over QUIC neither does a killed
+/// process: this has to be noticed soon, and a ping costs almost nothing.
 pub const WAITING_PING_AFTER: Duration = Duration::from_secs(2);
-/// The same over QUIC, where nothing tells that the way leads to another node now, or to none: this long in mid-answer.
-/// A router that gave the client another port learns of it by this question, and the answer goes on.
+/// The same over QUIC in the middle of an answer, where nothing tells that packets now reach another node or none. A
+/// router that gave the client another port learns of the client by this ping, and the answer continues.
 pub const QUIC_PING_AFTER: Duration = Duration::from_millis(400);
-/// It doubles up to this while nothing comes but answers to it: an agent may think for long, and of many clients that
-/// wait each costs its node one question in a second.
+/// Bound to which the ping interval doubles while only pongs arrive: an agent may think for long, and of many waiting
+/// clients each costs its node one ping a second.
 pub const QUIC_PING_AFTER_MAX: Duration = Duration::from_secs(1);
-/// From the question until another connection is tried beside this one (QUIC); whichever speaks first stays. Silent
-/// for 1.8 s at the most, and there on any road of less than 50 ms before 2 s are over. Longer where the gateway's
-/// last answer took more than half of this: a network that is only slow is not given a second connection each time.
+/// Time from the ping until a second connection is tried (QUIC); the first one on which a message arrives stays. The
+/// silence lasts 1.8 s at most, and the second connection is up within 2 s on any path with less than 50 ms. Longer
+/// if the last pong took more than half of this time: a slow network is not given a second connection each time.
 pub const QUIC_SPARE_AFTER: Duration = Duration::from_millis(800);
-/// And then the connection is lost, 4 s after the question however late that came: a gateway that is merely busy has
-/// answered by then.
+/// Silence after which a connection with an awaited answer is lost, 4 s after the ping however late the ping was: a
+/// gateway that is merely busy has answered by then.
 pub const WAITING_TIMEOUT: Duration = Duration::from_secs(6);
-/// A polite close may take this long.
+/// Time for a clean close.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// First wait before a reconnect; doubled by each failure, halved at most by jitter.
+/// First delay before a reconnect; doubled by each failure, reduced by jitter to no less than half.
 pub const BACKOFF_BASE: Duration = Duration::from_millis(250);
-/// Longest wait before a reconnect.
+/// Maximum delay before a reconnect.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Least wait after 4429: the gateway has said that it is too much.
+/// Minimum delay after close code 4429, by which the gateway limits the rate.
 pub const BACKOFF_RATE_LIMITED: Duration = Duration::from_secs(5);
-/// A connection that lasted so long was a good one: the next failure counts as the first.
+/// Lifetime from which a connection counts as stable: the next failure counts as the first.
 pub const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 // === requests ===
 
-/// A request the gateway refuses "for now" is repeated for so long, then surfaced.
+/// Time for which a temporarily refused request is repeated before the error is reported.
 pub const RETRY_BUDGET: Duration = Duration::from_secs(120);
-/// Wait before a repeat where the gateway names none; doubled each time.
+/// Delay before a repeat if the gateway names none; doubled each time.
 pub const RETRY_BASE: Duration = Duration::from_millis(500);
-/// Longest wait before a repeat.
+/// Maximum delay before a repeat.
 pub const RETRY_MAX: Duration = Duration::from_secs(10);
-/// Repairs (subscribing again at the cursor) without progress; then what is there is reported.
+/// Repairs (new subscriptions at the cursor) without progress, after which the incomplete text is reported.
 pub const REPAIRS_MAX: u32 = 3;
-/// Wait before the second repair; doubled each time.
+/// Base of the delay before a repair: the first repair has none, each later one doubles it.
 pub const REPAIR_BASE: Duration = Duration::from_millis(100);

@@ -1,4 +1,5 @@
-//! What a session's client makes of the gateway's messages.
+//! Handling of the gateway's messages about one session: inputs, runs, text and session state. Called by the client's
+//! state machine.
 use crate::ask::AskKind;
 use crate::conversation::{Attach, Conversation};
 use crate::event::{Accepted, Done, Event, Message, Note, Place, Status};
@@ -9,12 +10,12 @@ use crate::text::{RunText, Took};
 use serde_json::Value;
 
 impl Conversation {
-    /// Takes one message about this session.
+    /// Handles a message about this session.
     pub(crate) fn handle(&mut self, frame: &Frame, fx: &mut Fx) {
         match frame.kind() {
             "turn_accepted" => self.handle_accepted(frame, fx),
             "subscribed" => self.handle_subscribed(frame, fx),
-            // One with a place is a fact: a request came to nothing, and all are told.
+            // An error with a position is a fact: a request had no effect, and all subscribers learn of it.
             "error" if frame.place().is_none() => self.handle_error(frame, fx),
             "session_opened" => self.handle_opened(frame, fx),
             "session_closed" => self.handle_closed(frame, fx),
@@ -36,7 +37,7 @@ impl Conversation {
         }
     }
 
-    /// Ties an input to its run; told once.
+    /// Links an input to its run; reported once.
     fn accept(&mut self, id: &str, run: &str, frame: &Frame, fx: &mut Fx) {
         let mine = |input: &&mut crate::ask::Pending| input.invoke.message_id == id;
         let Some(input) = self.inputs.iter_mut().find(mine) else { return };
@@ -51,7 +52,7 @@ impl Conversation {
         }
     }
 
-    // --- what is shown: facts, text, and what is neither ---
+    // --- facts, text, and other messages ---
 
     fn handle_shown(&mut self, frame: &Frame, fx: &mut Fx) {
         let place = frame.place();
@@ -71,8 +72,7 @@ impl Conversation {
             ("state", _) => self.handle_state(frame, fx),
             ("event", Some("RUN_RESTARTED")) => self.handle_restarted(frame, fx),
             ("event", Some("agent.stream.delta")) => {
-                // A checkpoint, asked for by type: the same text. What is missing before it comes
-                // as `delta`.
+                // A checkpoint requested by type holds the same text. Text missing before it arrives as `delta`.
                 let _ = self.take_text(frame, fx);
                 self.handle_note(place, frame, fx);
             }
@@ -84,7 +84,7 @@ impl Conversation {
         }
     }
 
-    /// Whether it is of the present subscription and after the cursor.
+    /// Returns whether the message is of the current subscription and after the cursor.
     fn is_news(&self, place: Option<Place>) -> bool {
         let repeat = match (place, self.cursor) {
             (Some(place), Some(cursor)) => place.seq <= cursor.seq,
@@ -99,7 +99,7 @@ impl Conversation {
         }
     }
 
-    /// A fact of the run that comes before `turn_accepted` proves that the input is durable.
+    /// A fact of the run that arrives before `turn_accepted` proves that the input is durable.
     fn tie_input(&mut self, frame: &Frame, fx: &mut Fx) {
         let Some(run) = frame.string("run_id") else { return };
         let message_id = frame.of_message("message_id").and_then(Value::as_str);
@@ -118,12 +118,12 @@ impl Conversation {
             Some(_) => false,
         };
         if hole {
-            // Past the last repair the run's end will tell what is missing.
+            // After the last repair the run's end reports the missing text.
             let _ = self.repair(fx.now);
         }
     }
 
-    /// The run a piece belongs to, in the piece's attempt; none if it is over or there is no room.
+    /// Returns the run of a piece at the piece's attempt; none if the attempt is over or there is no room.
     fn run_of(&mut self, frame: &Frame, fx: &mut Fx) -> Option<(String, &mut RunText)> {
         let id = frame.string("run_id")?;
         if self.is_ended(&id) || (self.runs.len() >= RUNS_MAX && !self.runs.contains_key(&id)) {
@@ -223,7 +223,7 @@ impl Conversation {
         let (session, run) = (self.id.clone(), frame.string("run_id"));
         let note = Note { session, place, name, run, body: frame.body().clone() };
         match note.run.as_ref().and_then(|run| self.runs.get_mut(run)) {
-            // Part of a fact whose last message is still to come, and may come again.
+            // Part of a fact whose last message is still to come; all its messages may be repeated.
             Some(run) if note.place.is_none() => {
                 if run.last_words.len() < LAST_WORDS_MAX {
                     run.last_words.push(note);
@@ -235,13 +235,13 @@ impl Conversation {
 
     // --- the end of a turn ---
 
-    /// Whether all the text `done` counts is here; if not, it is asked for and `done` comes again.
+    /// Returns whether all the text that `done` counts has arrived; otherwise requests it, and `done` is repeated.
     fn has_whole_text(&mut self, frame: &Frame, fx: &mut Fx) -> bool {
         let Some(id) = frame.string("run_id") else { return true };
         let run = self.runs.entry(id.clone()).or_default();
         let attempt = frame.attempt().unwrap_or(run.attempt);
         if attempt != run.attempt {
-            // The attempt that counts is not the one on show.
+            // The attempt that counts is not the current one.
             let void = !run.text.is_empty();
             run.restart(attempt);
             if void {
@@ -252,7 +252,7 @@ impl Conversation {
         frame.number("text_bytes").is_none_or(|bytes| bytes <= have) || !self.repair(fx.now)
     }
 
-    /// Whether less of a run's text is here than its `done` counts.
+    /// Returns whether less of a run's text has arrived than its `done` counts.
     pub(crate) fn lacks_text(&self, id: &str, done: &Frame) -> bool {
         if self.attach != Attach::On || self.is_ended(id) {
             return false;
@@ -304,10 +304,10 @@ impl Conversation {
         };
         self.asks.retain(|ask| !answers(ask));
         let answered = self.asks.len() < before;
-        // The answer has a snapshot, and the place that stands at; only the fact moves the cursor.
+        // The answer holds a snapshot and its position; only the fact moves the cursor.
         let place =
             frame.place().filter(|place| frame.get("snapshot").is_none() && self.is_news(Some(*place)));
-        // Whoever asked may be told twice, by the answer and by the fact.
+        // The requesting client may receive both the answer and the fact.
         let known = frame.text("request_id").is_some_and(|id| fx.is_mine(id)) && !answered;
         if (answered || place.is_some()) && !known {
             self.tell_fact(place, frame, fx);
@@ -316,7 +316,7 @@ impl Conversation {
         }
         if answered && self.attach == Attach::Off {
             let snapshot = self.snapshot_of(frame);
-            // Everything after what the answer has shown.
+            // Subscribes to everything after the answer's snapshot.
             self.follow(&snapshot, fx.now);
         }
         if let Some(place) = place {

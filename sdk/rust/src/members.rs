@@ -10,7 +10,7 @@ use serde_json::Value;
 /// A change of a session's members, for [`crate::Session::change_members`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberChange {
-    /// The message's type.
+    /// Type of the message.
     pub(crate) name: &'static str,
     agent: String,
     is_active: bool,
@@ -23,19 +23,19 @@ impl MemberChange {
     fn new(name: &'static str, agent: impl Into<String>) -> Self {
         Self { name, agent: agent.into(), is_active: false, reason: None }
     }
-    /// Lets a member answer from now on where nobody is addressed.
+    /// Makes a member the one that answers messages without an addressee.
     pub fn switch(agent: impl Into<String>) -> Self {
         Self::new("switch_agent", agent)
     }
-    /// Makes an agent a member. To invite a member changes nothing.
+    /// Makes an agent a member. Inviting a member has no effect.
     pub fn invite(agent: impl Into<String>) -> Self {
         Self::new("invite_agent", agent)
     }
-    /// Takes a member out of the session; if it speaks, its turn is cancelled first.
+    /// Removes a member from the session; if it is answering, its turn is cancelled first.
     pub fn remove(agent: impl Into<String>) -> Self {
         Self::new("remove_agent", agent)
     }
-    /// With [`MemberChange::invite`]: the agent also answers from then on where nobody is addressed.
+    /// With [`MemberChange::invite`]: makes the agent also answer messages without an addressee.
     #[must_use]
     pub fn active(mut self) -> Self {
         self.is_active = self.name == "invite_agent";
@@ -63,7 +63,7 @@ impl MemberChange {
 // === impl Members ===
 
 impl Members {
-    /// Reads who is a member; not a name: left out.
+    /// Reads the members; values that are not names are left out.
     fn read(session: &str, frame: &Frame) -> Self {
         let agents = frame.get("agents").and_then(Value::as_array).into_iter().flatten();
         Self {
@@ -77,15 +77,15 @@ impl Members {
 // === impl Conversation ===
 
 impl Conversation {
-    /// Takes the answer to a change of members; one that nobody waits for is left aside.
+    /// Handles the answer to a change of members; ignores one that is not awaited.
     pub(crate) fn handle_members(&mut self, frame: &Frame, fx: &mut Fx) {
         if self.answer_change(frame).is_some() {
             fx.tell(Event::Members(Members::read(&self.id, frame)));
         }
     }
 
-    /// Takes an `error` that is a fact. It is the end of this client's own request, and told as its error, or that of
-    /// somebody else's, and told as a note like any other fact.
+    /// Handles an `error` that is a fact. The failure of this client's own request is reported as an error, that of
+    /// another client as a note.
     pub(crate) fn handle_failed_change(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
         let Some(name) = self.answer_change(frame) else { return self.handle_note(place, frame, fx) };
         let mut failure = failure_of(frame);
@@ -94,7 +94,7 @@ impl Conversation {
         fx.tell(Event::Error(Box::new(failure)));
     }
 
-    /// Forgets the change of members that a message answers; gives the name of its request.
+    /// Removes the change of members that a message answers; returns the name of its request.
     fn answer_change(&mut self, frame: &Frame) -> Option<&'static str> {
         let id = frame.text("request_id")?;
         let at = self.asks.iter().position(|ask| ask.request_id == id && ask.is_change_of_members())?;

@@ -1,6 +1,7 @@
-//! Numbers that JSON allows and `serde_json` does not read: an agent may send `1e400`, and the gateway passes it on.
+//! Numbers that JSON allows and `serde_json` rejects: an agent may send `1e400`, and the gateway passes it on. Used
+//! when a message cannot be parsed.
 
-/// Returns a JSON text in which each number that is too large for a double is the text of that number.
+/// Replaces each number that is too large for a double by a JSON string of that number.
 pub(crate) fn large_as_text(json: &str) -> String {
     let mut out = String::with_capacity(json.len() + 2);
     let mut rest = json;
@@ -18,7 +19,7 @@ pub(crate) fn large_as_text(json: &str) -> String {
     out
 }
 
-/// Returns where the string ends with which a text begins.
+/// Returns the end of the string at the beginning of `text`.
 fn string_end(text: &str) -> usize {
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

@@ -1,36 +1,36 @@
-//! Where to connect, and as whom.
+//! The options of a client: the gateway's address, the credentials, and the trusted certificates.
 use crate::backoff::Backoff;
 use crate::error::ClientError;
 use serde_json::Value;
 use std::fmt;
 
-/// The path of the WebSocket endpoint, where the address names none.
+/// Path of the WebSocket endpoint if the address has none.
 const PATH: &str = "/v1/connect";
-/// The port of QUIC, where the address names none.
+/// QUIC port if the address has none.
 const QUIC_PORT: u16 = 8443;
 
-/// Where to connect, and as whom.
+/// The options of a client.
 #[derive(Clone)]
 pub struct Options {
-    /// `ws://host:port`, or `wss://host:port` with TLS; `http://` and `https://` mean the same. Without a path it
-    /// is `/v1/connect`. `quic://host:port` is QUIC, which has no path.
+    /// `ws://host:port`, or `wss://host:port` with TLS; `http://` and `https://` mean the same. The default path is
+    /// `/v1/connect`. `quic://host:port` is QUIC, which has no path.
     pub url: String,
-    /// The user, on a gateway without authentication.
+    /// User id, for a gateway without authentication.
     pub user_id: Option<String>,
-    /// A credential.
+    /// Token that authenticates the client.
     pub token: Option<String>,
-    /// A credential of the simpler kind.
+    /// API key that authenticates the client.
     pub api_key: Option<String>,
-    /// What the gateway may know about this client, such as `{"app": "web"}`.
+    /// Data about this client for the gateway, such as `{"app": "web"}`.
     pub client_meta: Option<Value>,
-    /// Whom to believe in TLS and in QUIC instead of whom the system believes: certificates in PEM.
+    /// PEM certificates to trust in TLS and QUIC, instead of the system's.
     pub ca: Option<Vec<u8>>,
-    /// The waits between reconnects.
+    /// Delays between reconnects.
     pub backoff: Backoff,
 }
 
 impl Options {
-    /// With everything at its default.
+    /// Creates options with all other values at their defaults.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -42,29 +42,29 @@ impl Options {
             backoff: Backoff::default(),
         }
     }
-    /// As this user.
+    /// Sets the user id.
     #[must_use]
     pub fn user(mut self, user_id: impl Into<String>) -> Self {
         self.user_id = Some(user_id.into());
         self
     }
-    /// With this credential.
+    /// Sets the token.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
-    /// Believing these certificates, in PEM, and nobody else.
+    /// Trusts only these PEM certificates.
     #[must_use]
     pub fn ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca = Some(pem.into());
         self
     }
-    /// Whether it is QUIC.
+    /// Returns whether the address is a QUIC address.
     pub(crate) fn is_quic(&self) -> bool {
         self.endpoint().is_ok_and(|endpoint| endpoint.starts_with("quic:"))
     }
-    /// The address this comes to.
+    /// Returns the normalised address.
     pub fn endpoint(&self) -> Result<String, ClientError> {
         let bad = |why| ClientError::BadUrl { url: self.url.clone(), why };
         let no_address = "an address begins with ws://, wss:// or quic://";
@@ -81,7 +81,7 @@ impl Options {
         }
         match path {
             "" | "/" if scheme == "quic" => {
-                // What is behind the last colon is a port, unless it is a part of an address of version 6.
+                // The text behind the last colon is a port, unless it is part of an IPv6 address.
                 let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
                 let is_whole =
                     has_port && host.rsplit_once(':').is_some_and(|(_, it)| it.parse::<u16>().is_ok());
@@ -100,7 +100,7 @@ impl Options {
 }
 
 impl fmt::Debug for Options {
-    /// Without the credentials.
+    /// Omits the credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("url", &self.url)

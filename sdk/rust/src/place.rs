@@ -1,4 +1,4 @@
-//! How far a session's log has been seen, and how to get back there.
+//! A session's cursor in the log: subscribing, resets, repairs, and progress. Called by the message handlers.
 use crate::ask::Retry;
 use crate::conversation::{Attach, Conversation};
 use crate::event::{Cursor, Event, OpenRun, Snapshot};
@@ -12,12 +12,12 @@ use serde_json::json;
 use std::time::Duration;
 
 impl Conversation {
-    /// Takes the answer to `subscribe`.
+    /// Handles the answer to `subscribe`.
     pub(crate) fn handle_subscribed(&mut self, frame: &Frame, fx: &mut Fx) {
         let (reset, request_id) = (frame.flag("reset"), frame.text("request_id"));
         let expected = match &self.attach {
             Attach::Asking(asked) => request_id.is_none_or(|id| id == asked),
-            // A log can lose facts under a subscription that stands.
+            // A log can lose facts under an active subscription.
             Attach::On => reset && request_id.is_none(),
             Attach::Off | Attach::Back | Attach::Due(_) => false,
         };
@@ -45,7 +45,7 @@ impl Conversation {
         self.check_goal(fx);
     }
 
-    /// Drops what it holds and starts from the snapshot, or from nothing.
+    /// Drops the state of the session and starts from the snapshot, or from nothing.
     pub(crate) fn reset(&mut self, reason: String, snapshot: Option<Snapshot>, fx: &mut Fx) {
         self.runs.clear();
         self.ended.clear();
@@ -63,7 +63,7 @@ impl Conversation {
                 Attach::On
             }
             Some(_) => {
-                // An invoke on a session the link is subscribed to moves no cursor, so let go first.
+                // An input to a subscribed session moves no cursor, so unsubscribe first.
                 fx.send(json!({ "type": "unsubscribe", "ts": 0, "session_id": self.id }).to_string());
                 Attach::Back
             }
@@ -79,7 +79,7 @@ impl Conversation {
         }
     }
 
-    /// Begins to follow without a cursor: the first accepted input has subscribed this link.
+    /// Marks the session as subscribed without a cursor: the first accepted input subscribed this link.
     pub(crate) fn attach_by_input(&mut self) {
         match self.attach {
             Attach::Off | Attach::Back => {
@@ -90,7 +90,7 @@ impl Conversation {
         }
     }
 
-    /// Steps forward to a fact that has been told.
+    /// Moves the cursor to a fact that was delivered.
     pub(crate) fn advance(&mut self, seq: u64, epoch: Option<u64>, fx: &mut Fx) {
         self.cursor = Some(Cursor { seq, epoch });
         self.repairs = 0;
@@ -106,7 +106,7 @@ impl Conversation {
         }
     }
 
-    /// Asks for everything after the cursor again; false once that has not helped too often.
+    /// Requests everything after the cursor again; returns false after too many attempts without progress.
     pub(crate) fn repair(&mut self, now: Duration) -> bool {
         if self.repairs >= limits::REPAIRS_MAX && !planted(Planted::SdkRepairsForEver) {
             return false;
@@ -118,7 +118,8 @@ impl Conversation {
         true
     }
 
-    /// Plans another try at a subscription that was refused for now; false once that takes too long.
+    /// Schedules another attempt at a subscription that was refused temporarily; returns false once the budget is
+    /// spent.
     pub(crate) fn subscribe_again(&mut self, now: Duration, after_ms: Option<u64>) -> bool {
         let again = self.retry.again(now, after_ms);
         if again {
@@ -127,16 +128,16 @@ impl Conversation {
         again
     }
 
-    /// Stops asking on this connection; an input may still subscribe.
+    /// Stops subscribing on this connection; an input may still subscribe.
     pub(crate) fn give_up_subscription(&mut self) {
         self.attach = Attach::Off;
         self.start = None;
-        // Patterns that were refused would spoil the next `hello`.
+        // Refused patterns would invalidate the next `hello`.
         self.types.clear();
         self.cursor = self.cursor.filter(|cursor| cursor.seq > 0);
     }
 
-    /// Goes on from what the answer to `session_open` has shown.
+    /// Subscribes from the snapshot in the answer to `session_open`.
     pub(crate) fn follow(&mut self, snapshot: &Snapshot, now: Duration) {
         self.cursor = Some(Cursor { seq: snapshot.seq, epoch: snapshot.epoch });
         self.adopt(&snapshot.runs);

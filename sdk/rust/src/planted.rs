@@ -1,16 +1,16 @@
-//! Planted bugs of the client: mistakes somebody could make, of which one named test has to go red. They exist only with the
-//! feature `planted`, which no build of a product has; else [`planted`] is `false` and the compiler drops every trace.
+//! Planted bugs of the client: mistakes that a named test has to detect. They exist only with the feature `planted`,
+//! which no product build has; without it [`planted`] is `false` and the compiler removes every trace.
 
 macro_rules! define_planted {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A mistake somebody could make.
+        /// A deliberate mistake.
         #[derive(Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::enum_variant_names, reason = "they stand in one list with those of the node")]
                 pub(crate) enum Planted {
             $($(#[$doc])* $name,)*
         }
 
-        /// The names of all planted bugs of the client, by which `TURNWAY_PLANTED` chooses one.
+        /// The names of all planted bugs of the client, by which `TURNWAY_PLANTED` selects one.
         #[cfg(feature = "planted")]
         pub const PLANTED: &[&str] = &[$(stringify!($name),)*];
         #[cfg(feature = "planted")]
@@ -19,33 +19,33 @@ macro_rules! define_planted {
 }
 
 define_planted! {
-    /// The wait before the next try grows without bound.
+    /// The delay before the next attempt grows without bound.
     SdkBackoffUncapped,
-    /// A connection that was good for long does not make the next wait short again.
+    /// A connection that was stable for long does not reset the delay.
     SdkFailuresKept,
-    /// What the gateway says of when to ask again is not heeded.
+    /// The gateway's retry delay is ignored.
     SdkRetryAfterIgnored,
-    /// What is refused for now is asked again without end.
+    /// A temporarily refused request is repeated forever.
     SdkRetriesForEver,
-    /// Text with a hole is asked for again without end.
+    /// Missing text is requested again forever.
     SdkRepairsForEver,
-    /// A resume does not say of which epoch its place is: a store that forgot is not noticed.
+    /// A resume omits the epoch of its position: a store that lost facts is not detected.
     SdkResumesWithoutEpoch,
     /// A session may have any number of unfinished inputs.
     SdkInputsUnbounded,
-    /// A bookmark has no unfinished inputs: they are lost with the process.
+    /// A bookmark omits the unfinished inputs, which are lost with the process.
     SdkBookmarkForgetsInputs,
-    /// A cancel of whatever runs is said again on the next connection: it stops another turn.
+    /// A cancellation without a run id is repeated on the next connection, where it stops another turn.
     SdkCancelRepeated,
-    /// The text of one run has no bound.
+    /// The text of one run is not bounded.
     SdkTextUnbounded,
-    /// `hello` has everything to resume, however long: the gateway closes.
+    /// `hello` contains everything to resume, however long, so that the gateway closes the connection.
     SdkHelloOverfull,
-    /// A client that was told that it comes too often is back at once.
+    /// A rate-limited client reconnects at once.
     SdkHurriesBack,
-    /// All clients of a node that drains leave in the same moment.
+    /// All clients of a draining node leave at the same moment.
     SdkLeavesAtOnce,
-    /// A token that is shown while a connection is greeted is not said there.
+    /// A token set before `welcome` is not sent on that connection.
     SdkTokenStale,
     /// Ends of runs are remembered without bound.
     SdkEndsUnbounded,
@@ -58,7 +58,8 @@ mod active {
 
     static CHOSEN: OnceLock<Option<Planted>> = OnceLock::new();
 
-    /// Whether this bug is planted in this process. The choice is read once; names that others know are none here.
+    /// Returns whether this bug is planted in this process. The choice is read once; names of other crates' bugs
+    /// select none.
     pub(crate) fn planted(bug: Planted) -> bool {
         let chosen = || {
             let name = std::env::var("TURNWAY_PLANTED").ok()?;
@@ -71,7 +72,7 @@ mod active {
 #[cfg(feature = "planted")]
 pub(crate) use active::planted;
 
-/// Whether this bug is planted: never, in a product build.
+/// Returns whether this bug is planted: never in a product build.
 #[cfg(not(feature = "planted"))]
 pub(crate) const fn planted(_: Planted) -> bool {
     false

@@ -1,7 +1,6 @@
-//! A connection of QUIC: one stream for what is in order, and one of the gateway's own for each attempt's text.
-//!
-//! Streams are in no order among each other. Each of the gateway's begins with how many messages of the control
-//! stream come before it (`after`), and waits here until they were taken.
+//! A QUIC connection: one control stream for ordered messages, and one stream of the gateway for each attempt's text.
+//! Streams have no mutual order; each text stream begins with the number of control messages that precede it
+//! (`after`) and is held until those were received. Used through `road`.
 use crate::fx::Lost;
 use crate::limits;
 use crate::road::Heard;
@@ -18,42 +17,42 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-/// Bytes of a length.
+/// Bytes of the length prefix.
 const LENGTH_BYTES: usize = 4;
-/// A message's room grows in steps of this.
+/// Step in which the buffer of a message grows, in bytes.
 const STEP_BYTES: usize = 16 * 1024;
 
 type Accepting = Pin<Box<dyn Future<Output = Result<RecvStream, ConnectionError>> + Send>>;
 
-/// A connection, and the messages that are under way on it.
+/// A QUIC connection and the partly received messages on it.
 pub(crate) struct Quic {
     endpoint: Endpoint,
     connection: Connection,
     to: SendStream,
     control: Reader,
-    /// Messages of it that were taken.
+    /// Number of control messages received.
     taken: u64,
     lanes: Vec<Lane>,
     accepting: Accepting,
-    /// Acknowledgements that had come when it was last asked whether it lives.
+    /// Number of acknowledgements received at the last liveness check.
     lived: u64,
 }
 
-/// The text of one attempt.
+/// The stream with the text of one attempt.
 struct Lane {
     reader: Reader,
-    /// Which messages come before it; none: its head is not here yet.
+    /// Number of control messages that precede the stream; none until its header arrived.
     after: Option<u64>,
 }
 
-/// What a lane begins with.
+/// The header of a text stream.
 #[derive(Deserialize)]
 struct Head {
     #[serde(default)]
     after: u64,
 }
 
-/// Puts messages together: length, and JSON.
+/// A reader that assembles messages: length prefix, then JSON.
 struct Reader {
     from: RecvStream,
     length: [u8; LENGTH_BYTES],
@@ -62,13 +61,13 @@ struct Reader {
     read: usize,
 }
 
-/// Why nothing more is read of a stream.
+/// The reason why nothing more is read from a stream.
 enum Stop {
-    /// It has ended.
+    /// The stream has ended.
     End,
-    /// It ends within a message, or what is in it is none.
+    /// The stream ended within a message, or its data is not a message.
     Broken,
-    /// The connection is gone.
+    /// The connection is lost.
     Lost(ConnectionError),
 }
 
@@ -117,7 +116,7 @@ impl Quic {
         } else {
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
         };
-        // Of its own for each connection: a network that has changed is no obstacle then.
+        // Each connection has its own endpoint, so that a changed network does not prevent a new connection.
         let endpoint = Endpoint::client(any).map_err(lost)?;
         let connecting = endpoint.connect_with(config.clone(), address, name).map_err(lost)?;
         let connection = connecting.await.map_err(|error| gone(&error))?;
@@ -126,7 +125,7 @@ impl Quic {
         Ok(Self { endpoint, connection, to, control, taken: 0, lanes: Vec::new(), accepting, lived: 0 })
     }
 
-    /// What comes next; of the control stream nothing, if it `waits`. Safe to drop and to ask again.
+    /// Receives the next message; if `waits`, none of the control stream. Cancel-safe.
     pub(crate) async fn hear(&mut self, waits: bool) -> Heard {
         poll_fn(|cx| self.poll(waits, cx)).await
     }
@@ -135,20 +134,20 @@ impl Quic {
         while let Poll::Ready(accepted) = self.accepting.as_mut().poll(cx) {
             match accepted {
                 Ok(from) => self.lanes.push(Lane { reader: Reader::new(from), after: None }),
-                // What has come before the end is still to be read.
+                // Data received before the end is still to be read.
                 Err(_) => self.accepting = Box::pin(std::future::pending()),
             }
             if self.connection.close_reason().is_none() {
                 self.accepting = accept(&self.connection);
             }
         }
-        // Text first: the end of a run is told after it.
+        // Text streams come first: the end of a run is delivered after its text.
         let taken = self.taken;
         let mut n = 0;
         while n < self.lanes.len() {
             match self.lanes[n].poll(taken, cx) {
                 Poll::Ready(Ok(text)) => {
-                    // The others have their turn.
+                    // The other streams get their turn.
                     let lane = self.lanes.remove(n);
                     self.lanes.push(lane);
                     return Poll::Ready(Heard::Aside(text));
@@ -167,7 +166,7 @@ impl Quic {
             }
             Err(Stop::Lost(error)) => Heard::Lost(gone(&error)),
             Err(Stop::Broken) => Heard::Lost(lost("what the gateway says is no message")),
-            // The reason is on its way, or here; whoever waits for a stream is woken by it.
+            // The close reason has arrived or will arrive; it wakes the task that waits for a stream.
             Err(Stop::End) => match self.connection.close_reason() {
                 Some(error) => Heard::Lost(gone(&error)),
                 None => return Poll::Pending,
@@ -183,20 +182,20 @@ impl Quic {
         self.to.write_all(&whole).await.map_err(|error| error.to_string())
     }
 
-    /// Whether the other end has acknowledged anything since this was last asked.
+    /// Returns whether the gateway has acknowledged anything since the last call.
     pub(crate) fn lives(&mut self) -> bool {
         let now = self.connection.stats().frame_rx.acks;
         std::mem::replace(&mut self.lived, now) < now
     }
 
-    /// Says that it ends, and waits for nothing.
+    /// Closes the connection without waiting.
     pub(crate) fn leave(&self) {
         self.connection.close(VarInt::from_u32(1000), b"");
     }
 
-    /// Says goodbye, and sees that it is on its way.
+    /// Closes the connection after the sent messages are delivered.
     pub(crate) async fn close(mut self) {
-        // What was asked last is heard before the end.
+        // The last request is delivered before the end.
         if self.to.finish().is_ok() {
             let _ = self.to.stopped().await;
         }
@@ -242,7 +241,7 @@ impl Lane {
             };
             self.after = Some(after);
         }
-        // It is looked at again when a message of the control stream was taken.
+        // The stream is polled again after a control message was received.
         if self.after.is_some_and(|after| after > taken) { Poll::Pending } else { self.reader.poll(cx) }
     }
 }
@@ -254,7 +253,7 @@ impl Reader {
         Self { from, length: [0; LENGTH_BYTES], have: 0, body: Vec::new(), read: 0 }
     }
 
-    /// A whole message.
+    /// Reads a whole message.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<String, Stop>> {
         loop {
             let whole = u32::from_be_bytes(self.length) as usize;

@@ -1,4 +1,5 @@
-//! A connection for who is no user: an adapter, an agent, a tool runner. It carries messages, and knows nothing of them.
+//! A connection for roles other than users: an adapter, an agent, a tool runner. It carries messages without
+//! interpreting them.
 use crate::error::ClientError;
 use crate::fx::Lost;
 use crate::hello::Hello;
@@ -9,18 +10,18 @@ use crate::trust::Trust;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-/// One connection to a gateway in a role of its own, with nothing built in but how one connects: whoever has it
-/// understands the role's messages, and connects again (see [`crate::Backoff::after`]).
+/// A connection to a gateway in a role of its own, with only the connecting built in: the caller interprets the
+/// role's messages and reconnects (see [`crate::Backoff::after`]).
 pub struct Raw(Road);
 
 // === impl Raw ===
 
 impl Raw {
-    /// Connects, and says `hello` with the credentials of these options and these fields, such as `role`. What is
-    /// answered is the first thing to be heard.
+    /// Connects and sends `hello` with the credentials of these options and these fields, such as `role`. The first
+    /// message received is the answer.
     ///
     /// # Errors
-    /// How the connection was lost, or why there is none; [`Lost::refused`]: there will not be one.
+    /// The reason why there is no connection; with [`Lost::refused`] there will never be one.
     pub async fn connect(options: &Options, fields: Map<String, Value>) -> Result<Self, Lost> {
         let bad = |error: ClientError| Lost { code: None, reason: error.to_string(), refused: true };
         let endpoint = options.endpoint().map_err(bad)?;
@@ -34,11 +35,11 @@ impl Raw {
         Ok(this)
     }
 
-    /// The next message; none: a sign of life. Safe to drop and to ask again.
+    /// Returns the next message; none for a sign of life. Cancel-safe.
     ///
     /// # Errors
-    /// How the connection was lost; nothing is heard after it. Where nothing comes for
-    /// [`limits::IDLE_TIMEOUT`] it is.
+    /// The reason why the connection was lost; nothing is received afterwards. Silence for [`limits::IDLE_TIMEOUT`]
+    /// counts as lost.
     pub async fn hear(&mut self) -> Result<Option<String>, Lost> {
         let silent = || Lost { code: None, reason: "the gateway is silent".to_owned(), refused: false };
         match timeout(limits::IDLE_TIMEOUT, self.0.hear(false)).await.map_err(|_| silent())? {
@@ -48,10 +49,10 @@ impl Raw {
         }
     }
 
-    /// Says this, and sees that it is on its way.
+    /// Sends a message and flushes it.
     ///
     /// # Errors
-    /// How the connection was lost. What was on its way may have come or not.
+    /// The reason why the connection was lost. The message may have arrived or not.
     pub async fn say(&mut self, text: String) -> Result<(), Lost> {
         let lost = |reason| Lost { code: None, reason, refused: false };
         let said = async {
@@ -62,9 +63,9 @@ impl Raw {
         timeout(limits::WRITE_TIMEOUT, said).await.map_err(late)?.map_err(lost)
     }
 
-    /// Says goodbye.
+    /// Closes the connection.
     pub async fn close(self) {
-        // Politeness only; the gateway notices a lost connection too.
+        // A clean close is optional: the gateway notices a lost connection too.
         let _ = timeout(limits::CLOSE_TIMEOUT, self.0.close()).await;
     }
 }

@@ -1,4 +1,5 @@
-//! What is refused: for now, and then it is asked again; for good, and then it is told.
+//! Handling of errors of one session: temporary refusals are repeated, all others are reported. Called by the message
+//! handlers.
 use crate::ask::passes;
 use crate::conversation::{Attach, Conversation};
 use crate::event::{Event, Failure};
@@ -6,18 +7,18 @@ use crate::frame::Frame;
 use crate::fx::Fx;
 
 impl Conversation {
-    /// Whether a request of this session has this id.
+    /// Returns whether a request of this session has this id.
     pub(crate) fn asked(&self, request_id: &str) -> bool {
         self.inputs.iter().any(|input| input.invoke.message_id == request_id)
             || self.asks.iter().any(|ask| ask.request_id == request_id)
             || self.attach == Attach::Asking(request_id.to_owned())
     }
 
-    /// Takes one `error`.
+    /// Handles an `error` message.
     pub(crate) fn handle_error(&mut self, frame: &Frame, fx: &mut Fx) {
         let mut failure = failure_of(frame);
         failure.session = Some(self.id.clone());
-        // What answers no request is about the end of a run.
+        // An error that answers no request belongs to the end of a run.
         if failure.run.is_some() && (frame.flag("terminal") || frame.text("request_id").is_none()) {
             return self.hold_failure(failure);
         }
@@ -51,7 +52,7 @@ impl Conversation {
         matches!(self.attach, Attach::Asking(_)) && failure.run.is_none() && failure.code == "not_found"
     }
 
-    /// The error of a failed run: told with its `done`, which follows.
+    /// Keeps the error of a failed run for its `done`, which follows.
     fn hold_failure(&mut self, failure: Failure) {
         let Some(id) = failure.run.clone().filter(|id| !self.is_ended(id)) else { return };
         if self.attach == Attach::On {
@@ -64,7 +65,7 @@ impl Conversation {
             return;
         }
         if failure.code == "not_found" && self.cursor.is_some_and(|cursor| cursor.seq > 0) {
-            // What we have seen of it is gone with it; unfinished inputs make it anew.
+            // The seen part is gone with the session; unfinished inputs create it again.
             return self.reset("not_found".to_owned(), None, fx);
         }
         self.give_up_subscription();
@@ -73,7 +74,7 @@ impl Conversation {
     }
 }
 
-/// Reads an `error`.
+/// Reads an `error` message.
 pub(crate) fn failure_of(frame: &Frame) -> Failure {
     Failure {
         session: frame.string("session_id"),

@@ -1,4 +1,4 @@
-//! What carries messages: a WebSocket, or QUIC.
+//! The transport of messages: a WebSocket or QUIC. Used by the driver and by raw connections.
 use crate::fx::Lost;
 use crate::limits;
 use crate::quic::Quic;
@@ -13,13 +13,13 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
 
-/// Characters of what an HTTP server says instead: a line on a terminal.
+/// Maximum characters of an HTTP server's plain-text answer: one line on a terminal.
 const SAID_MAX: usize = 80;
 
-/// On the heap: TLS is large, and it is handed around.
+/// Boxed, because TLS state is large and the socket is moved.
 type Socket = Box<WebSocketStream<MaybeTlsStream<TcpStream>>>;
 
-/// Where a client connects.
+/// The gateway to connect to, and the trusted certificates.
 #[derive(Clone, Debug)]
 pub(crate) struct Gateway {
     pub(crate) endpoint: String,
@@ -28,27 +28,26 @@ pub(crate) struct Gateway {
 
 /// One connection to a gateway.
 pub(crate) enum Road {
-    /// All messages in one order.
+    /// All messages are in one order.
     WebSocket(Socket),
-    /// Text on streams of its own.
+    /// Text arrives on separate streams.
     Quic(Box<Quic>),
 }
 
-/// What comes on it.
+/// The result of receiving.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// A message, in its order.
+    /// A message in the connection's order.
     Text(String),
-    /// A message beside the others.
+    /// A message outside that order.
     Aside(String),
-    /// A sign of life.
+    /// A sign of life without a message.
     Bytes,
-    /// Nothing more.
+    /// The connection is lost.
     Lost(Lost),
 }
 
 impl Road {
-    /// Connects.
     pub(crate) async fn dial(to: Gateway) -> Result<Self, Lost> {
         let Gateway { endpoint, trust } = to;
         let dialed = async {
@@ -61,7 +60,7 @@ impl Road {
         timeout(limits::CONNECT_TIMEOUT, dialed).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Connects, says this, and waits for the first message.
+    /// Connects, sends `hello`, and waits for the first message.
     pub(crate) async fn greet(to: Gateway, hello: String) -> Option<(Self, String)> {
         let mut road = Self::dial(to).await.ok()?;
         road.feed(hello).await.ok()?;
@@ -75,21 +74,21 @@ impl Road {
         }
     }
 
-    /// Whether anything has come since this was last asked, also where nothing was heard of it.
+    /// Returns whether data has arrived since the last call, including data that `hear` does not report.
     pub(crate) fn lives(&mut self) -> bool {
         match self {
-            // What comes is heard.
+            // A WebSocket reports all data through `hear`.
             Self::WebSocket(_) => false,
             Self::Quic(quic) => quic.lives(),
         }
     }
 
-    /// Whether messages come in more than one order.
+    /// Returns whether messages arrive in more than one order.
     pub(crate) fn has_streams(&self) -> bool {
         matches!(self, Self::Quic(_))
     }
 
-    /// What comes next; of those in order nothing, if it `waits`. Safe to drop and to ask again.
+    /// Receives the next message; if `waits`, none of the ordered ones. Cancel-safe.
     pub(crate) async fn hear(&mut self, waits: bool) -> Heard {
         match self {
             Self::WebSocket(socket) => heard(socket.next().await),
@@ -97,7 +96,7 @@ impl Road {
         }
     }
 
-    /// Takes a message to be written.
+    /// Queues a message for writing.
     pub(crate) async fn feed(&mut self, text: String) -> Result<(), String> {
         match self {
             Self::WebSocket(socket) => {
@@ -107,16 +106,16 @@ impl Road {
         }
     }
 
-    /// Sees that what was fed is on its way.
+    /// Flushes the queued messages.
     pub(crate) async fn flush(&mut self) -> Result<(), String> {
         match self {
             Self::WebSocket(socket) => socket.flush().await.map_err(|error| error.to_string()),
-            // A stream waits for nothing.
+            // A QUIC stream has no write buffer to flush.
             Self::Quic(_) => Ok(()),
         }
     }
 
-    /// Is not needed any more; waits for nothing.
+    /// Drops the connection without waiting.
     pub(crate) fn leave(self) {
         match self {
             Self::WebSocket(_) => {}
@@ -124,7 +123,7 @@ impl Road {
         }
     }
 
-    /// Says goodbye.
+    /// Closes the connection.
     pub(crate) async fn close(self) {
         match self {
             Self::WebSocket(mut socket) => _ = socket.as_mut().close(None).await,
@@ -164,7 +163,7 @@ async fn dial(endpoint: &str, trust: &Trust) -> Result<Socket, Lost> {
         Ok((socket, _)) => Ok(Box::new(socket)),
         Err(Error::Http(answer)) => {
             let status = answer.status();
-            // Everything else may pass: a proxy whose nodes are away, a node that is starting.
+            // Any other status may be temporary: a proxy without nodes, a node that is starting.
             let refused = matches!(status.as_u16(), 401 | 403);
             let why = said(&answer).map(|why| format!(": {why}")).unwrap_or_default();
             Err(lost(format!("the gateway answers HTTP {status}{why}"), refused))
@@ -173,7 +172,7 @@ async fn dial(endpoint: &str, trust: &Trust) -> Result<Socket, Lost> {
     }
 }
 
-/// What somebody who answers in plain text says, in its first line: that TLS is spoken there, for one.
+/// Returns the first line of a plain-text HTTP answer, which may say that the port requires TLS.
 fn said(answer: &Response<Option<Vec<u8>>>) -> Option<String> {
     let kind = answer.headers().get(CONTENT_TYPE)?.to_str().ok()?;
     let text = str::from_utf8(answer.body().as_deref()?).ok()?;

@@ -1,41 +1,41 @@
-//! How long nothing has come, and what is to be done about it.
+//! The client's reaction to silence on a connection: ping, second connection, and giving up. Used by the state
+//! machine.
 use crate::limits;
 use std::time::Duration;
 
-/// What a silence asks for.
+/// An action that a silence calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Nothing yet.
     Nothing,
-    /// To ask whether anybody is there.
+    /// Send a ping.
     Ask,
-    /// Another connection beside this one.
+    /// Try a second connection.
     Spare,
-    /// To give the connection up.
+    /// Give the connection up.
     End,
 }
 
-/// Since when nothing has come, and what was done about it.
+/// The duration of the silence and the actions taken so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Silence {
-    /// The connection is one of QUIC: it hears nothing of a gateway that died, or of a way that leads elsewhere now.
+    /// Whether the connection uses QUIC, which does not notice a dead gateway or a changed path.
     is_quic: bool,
     since: Duration,
     stage: Stage,
-    /// Answers to our questions in a row, with nothing else between them.
+    /// Consecutive pongs with no other message in between.
     answers: u32,
-    /// How long such an answer takes.
+    /// Round-trip time of a ping.
     round: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Quiet,
-    /// It was asked whether anybody is there.
+    /// A ping was sent.
     Asked {
         at: Duration,
     },
-    /// And another connection is tried.
+    /// A ping was sent and a second connection is being tried.
     Spared {
         at: Duration,
     },
@@ -48,36 +48,36 @@ impl Silence {
         Self { is_quic, since: Duration::ZERO, stage: Stage::Quiet, answers: 0, round: Duration::ZERO }
     }
 
-    /// Something came. Whether another connection is tried, which is not needed any more.
+    /// Records received data. Returns whether a second connection is being tried, which is then no longer needed.
     pub(crate) fn handle_bytes(&mut self, now: Duration) -> bool {
         let stage = std::mem::replace(&mut self.stage, Stage::Quiet);
         self.since = now;
         match stage {
             Stage::Quiet => false,
             Stage::Asked { at } | Stage::Spared { at } => {
-                // One that was quick by chance does not make the next one late.
+                // The value decays by half at most, so that one quick pong does not make the next one seem late.
                 self.round = now.saturating_sub(at).max(self.round / 2);
                 matches!(stage, Stage::Spared { .. })
             }
         }
     }
 
-    /// What came was a message: the answer to our question, or something that was worth saying.
+    /// Records a received message: the pong to the client's ping, or any other.
     pub(crate) fn handle_message(&mut self, is_answer: bool) {
         self.answers = if is_answer { self.answers.saturating_add(1) } else { 0 };
     }
 
-    /// A new connection.
+    /// Starts anew for a new connection.
     pub(crate) fn begin(&mut self, now: Duration) {
         (self.since, self.stage, self.answers) = (now, Stage::Quiet, 0);
     }
 
-    /// Whether another connection is tried.
+    /// Returns whether a second connection is being tried.
     pub(crate) fn is_spared(&self) -> bool {
         matches!(self.stage, Stage::Spared { .. })
     }
 
-    /// When it next wishes something, where something is awaited or is not.
+    /// Returns the time of the next action; `waits` tells whether an answer is awaited.
     pub(crate) fn deadline(&self, waits: bool) -> Duration {
         match self.stage {
             Stage::Quiet => self.since + self.ask_after(waits),
@@ -86,7 +86,7 @@ impl Silence {
         }
     }
 
-    /// What is to be done now; it counts as done.
+    /// Returns the action that is due and counts it as done.
     pub(crate) fn wish(&mut self, now: Duration, waits: bool) -> Wish {
         if now < self.deadline(waits) {
             return Wish::Nothing;
@@ -115,14 +115,14 @@ impl Silence {
         }
     }
 
-    /// From the question.
+    /// Returns the delay from the ping to the second connection.
     fn spare_after(&self, waits: bool) -> Option<Duration> {
         (self.is_quic && waits)
             .then(|| limits::QUIC_SPARE_AFTER.max(self.round * 2).min(end_after(waits) / 2))
     }
 }
 
-/// From the question.
+/// Returns the delay from the ping to giving the connection up.
 fn end_after(waits: bool) -> Duration {
     if waits {
         limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER

@@ -1,4 +1,5 @@
-//! The client's hands: one task, one connection at a time, doing what [`ClientState`] says.
+//! The driver task of a client: owns the connection, performs the outputs of [`ClientState`], and passes events to
+//! the application. Spawned by the client's handle.
 use crate::client::{Command, Token, What};
 use crate::error::ClientError;
 use crate::event::Event;
@@ -14,29 +15,29 @@ use tokio::sync::mpsc;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Another connection, and its first message.
+/// A second connection attempt, which results in a connection and its first message.
 type Sparing = Pin<Box<dyn Future<Output = Option<(Road, String)>> + Send>>;
 type Dialing = Pin<Box<dyn Future<Output = Result<Road, Lost>> + Send>>;
 
-/// The task between a [`ClientState`] and the world.
+/// The task between a [`ClientState`], its connection, and the application.
 pub(crate) struct Driver {
     state: ClientState,
     gateway: Gateway,
     started: Instant,
     commands: mpsc::Receiver<Command>,
     events: mpsc::Sender<Event>,
-    /// What the application has no room for yet; while there is any, nothing is read.
+    /// Events for which the application's channel is full; while there are any, nothing is read.
     waiting: VecDeque<Event>,
     road: Option<Road>,
-    /// The end of a run that has come before its text, and how long it waits for it.
+    /// The end of a run that arrived before its text, and the time until which it waits for the text.
     early: Option<(String, Instant)>,
     dialing: Option<Dialing>,
-    /// What is tried beside a road that is silent.
+    /// The connection being tried beside a silent one.
     sparing: Option<Sparing>,
     quit: bool,
 }
 
-/// What the driver woke up for.
+/// The reason why the driver woke up.
 enum Woken {
     Room,
     Command(Option<Command>),
@@ -71,7 +72,7 @@ impl Driver {
         }
     }
 
-    /// Drives until the application has gone or the client is over and all is told.
+    /// Runs until the application drops its handles, or the client has ended and all events are delivered.
     pub(crate) async fn run(mut self) {
         loop {
             self.perform().await;
@@ -81,7 +82,7 @@ impl Driver {
             match self.wake().await {
                 Woken::Room => {
                     if self.waiting.is_empty() {
-                        // Nothing was read meanwhile, which says nothing about the gateway.
+                        // Reads were paused, so this is not a silence of the gateway.
                         self.state.handle_bytes(self.now());
                     }
                 }
@@ -160,12 +161,12 @@ impl Driver {
         }
     }
 
-    // --- what the state wants ---
+    // --- performing outputs ---
 
     async fn perform(&mut self) {
         self.perform_all().await;
         self.flush().await;
-        // A flush that finds the connection gone has more to say.
+        // A flush that finds the connection lost adds outputs.
         self.perform_all().await;
     }
 
@@ -184,7 +185,7 @@ impl Driver {
         }
     }
 
-    /// In order, and without waiting as long as there is room.
+    /// Delivers an event in order, without waiting while the channel has room.
     fn tell(&mut self, event: Event) {
         if !self.waiting.is_empty() {
             return self.waiting.push_back(event);
@@ -211,7 +212,7 @@ impl Driver {
     fn check_written(&mut self, written: Result<Result<(), String>, Elapsed>) {
         match written {
             Ok(Ok(())) => {}
-            // Read on: the close frame that says why may still be on its way.
+            // Reading continues: the close frame with the reason may still arrive.
             Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
             Err(_) => {
                 self.forget_road();
@@ -224,7 +225,7 @@ impl Driver {
     async fn hang_up(&mut self) {
         (self.dialing, self.sparing, self.early) = (None, None, None);
         if let Some(road) = self.road.take() {
-            // Politeness only; the gateway notices a lost connection too.
+            // A clean close is optional: the gateway notices a lost connection too.
             let _ = timeout(limits::CLOSE_TIMEOUT, road.close()).await;
         }
     }
@@ -233,17 +234,18 @@ impl Driver {
         (self.road, self.sparing, self.early) = (None, None, None);
     }
 
-    // --- what happens ---
+    // --- handling events ---
 
     fn handle_time(&mut self) {
-        // While an end waits for its text nothing else is read; that the other end lives is to be seen all the same.
+        // While a run's end waits for its text no control message is read, but acknowledgements still show that the
+        // gateway lives.
         if self.early.is_some() && self.road.as_mut().is_some_and(Road::lives) {
             self.state.handle_bytes(self.now());
         }
         self.state.handle_timeout(self.now());
     }
 
-    /// The road that was tried beside a silent one speaks first, or not at all.
+    /// Handles the result of the second connection attempt: switches to it if its first message is accepted.
     fn handle_spared(&mut self, spared: Option<(Road, String)>) {
         self.sparing = None;
         let Some((road, text)) = spared else { return };
@@ -270,7 +272,7 @@ impl Driver {
             Heard::Aside(text) => {
                 self.state.handle_text(now, &text);
                 if let Some((_, until)) = &mut self.early {
-                    // It is still coming.
+                    // The text is still arriving.
                     *until = Instant::now() + limits::TEXT_TIMEOUT;
                 }
             }
@@ -283,7 +285,7 @@ impl Driver {
         self.tell_end(false);
     }
 
-    /// Tells the end of a run that came before its text, if that is here now or has been waited for enough.
+    /// Delivers a run's end that arrived before its text, once the text is complete or the wait is over.
     fn tell_end(&mut self, is_enough: bool) {
         let state = &self.state;
         if let Some((text, _)) = self.early.take_if(|(text, _)| is_enough || !state.lacks_text(text)) {
@@ -319,7 +321,7 @@ impl Driver {
                 Ok(())
             }
         };
-        // Whoever asked may have gone; what was asked stands.
+        // The caller may have been dropped; its request still counts.
         let _: Result<(), Result<(), ClientError>> = answer.send(done);
     }
 }

@@ -1,5 +1,5 @@
-//! The client's brain: no sockets, no clock, no tasks. It is told what happened and when, and says
-//! what to do; whoever has a socket can drive it.
+//! The client as a state machine without sockets, clock, or tasks: calls report what happened and when, outputs tell
+//! what to do. Driven by the driver task, by tests, or by any caller that has a socket.
 use crate::ask::{AskKind, Decision};
 use crate::backoff::{Backoff, Chance};
 use crate::conversation::{Attach, Conversation, is_session_id};
@@ -28,16 +28,16 @@ enum Phase {
     Over,
 }
 
-/// The client as a state machine. Times are durations since some fixed moment and never go back;
-/// drain [`ClientState::poll_output`] after every call.
+/// The state machine of a client. Times are durations since some fixed moment and never go back; drain
+/// [`ClientState::poll_output`] after every call.
 #[derive(Clone, Debug)]
 pub struct ClientState {
     hello: Hello,
-    /// The token that was shown on this connection is not the latest.
+    /// Whether the token sent on this connection is not the latest.
     is_stale: bool,
     backoff: Backoff,
     chance: Chance,
-    /// The first failure is final, as long as there has been no `welcome`.
+    /// Whether a failure before the first `welcome` is final.
     impatient: bool,
     phase: Phase,
     failures: u32,
@@ -48,8 +48,8 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// A client that dials at once. The same seed and the same calls give the same outputs; the
-    /// seed also names its requests, so no two clients may have the same.
+    /// Creates a client that connects at once. The same seed and the same calls give the same outputs; the seed also
+    /// names the client's requests, so no two clients may share a seed.
     pub fn new(options: &Options, seed: u64, impatient: bool) -> Self {
         Self {
             hello: Hello::of(options),
@@ -66,12 +66,12 @@ impl ClientState {
         }
     }
 
-    /// Drains what it wants done; `None` means quiet until the next `handle_*` or request.
+    /// Returns the next output; `None` until the next `handle_*` or request.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.fx.poll()
     }
 
-    /// When it next wants [`ClientState::handle_timeout`].
+    /// Returns the time at which [`ClientState::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Duration> {
         match self.phase {
             Phase::Waiting { until } | Phase::Greeting { until } => Some(until),
@@ -83,14 +83,14 @@ impl ClientState {
         }
     }
 
-    /// Whether it has ended for good.
+    /// Returns whether the client has ended permanently.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
     }
 
-    // --- what happens ---
+    // --- handling events ---
 
-    /// The connection asked for is open.
+    /// Handles an opened connection, as requested by [`Output::Dial`].
     pub fn handle_open(&mut self, now: Duration) {
         self.set_now(now);
         self.silence.begin(now);
@@ -100,7 +100,7 @@ impl ClientState {
         self.fx.send(hello);
     }
 
-    /// Something came, whatever it was.
+    /// Handles received data of any kind.
     pub fn handle_bytes(&mut self, now: Duration) {
         self.set_now(now);
         if self.silence.handle_bytes(now) {
@@ -108,7 +108,7 @@ impl ClientState {
         }
     }
 
-    /// A text message came. What is not a message of the protocol is ignored.
+    /// Handles a text message. Messages outside the protocol are ignored.
     pub fn handle_text(&mut self, now: Duration, text: &str) {
         self.handle_bytes(now);
         let Some(frame) = Frame::parse(text) else { return };
@@ -123,10 +123,10 @@ impl ClientState {
         self.pump();
     }
 
-    /// Whether this is the end of a run of whose text not all has come: streams of QUIC are in no order among
-    /// each other, so what is missing may still be on its way, and the end is better told after it.
+    /// Returns whether a message is the end of a run whose text has not all arrived. QUIC streams have no mutual
+    /// order, so missing text may still arrive, and the end is better delivered after it.
     pub fn lacks_text(&self, text: &str) -> bool {
-        // Most messages are no ends; looking is cheaper than reading.
+        // Few messages end a run, and searching is cheaper than parsing.
         let Some(frame) = text.contains("\"done\"").then(|| Frame::parse(text)).flatten() else {
             return false;
         };
@@ -137,7 +137,7 @@ impl ClientState {
         frame.kind() == "done" && conversation.is_some_and(|it| it.lacks_text(run, &frame))
     }
 
-    /// The connection is gone, or could not be had.
+    /// Handles a connection that was lost or could not be opened.
     pub fn handle_lost(&mut self, now: Duration, lost: Lost) {
         self.set_now(now);
         let never = self.impatient && !matches!(self.phase, Phase::Ready { .. });
@@ -161,7 +161,7 @@ impl ClientState {
         self.fx.tell(Event::Disconnected { reason: lost.reason, code: lost.code, retry_in });
     }
 
-    /// Time has passed. A call before the deadline does nothing.
+    /// Handles the passing of time. A call before the deadline has no effect.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.set_now(now);
         match self.phase {
@@ -176,19 +176,19 @@ impl ClientState {
         }
     }
 
-    // --- what the application asks ---
+    // --- requests of the application ---
 
-    /// Shows this token from now on: on the connection that stands, and on those that follow.
+    /// Replaces the token for the current connection and later ones.
     pub fn refresh(&mut self, now: Duration, token: String) -> Result<(), ClientError> {
         self.set_now(now);
         let refresh = self.hello.refresh(token);
         match self.phase {
             Phase::Ready { .. } => {
                 self.fx.send(refresh.to_string());
-                // Another connection that is tried was shown the one before.
+                // A second connection being tried was sent the previous token.
                 self.is_stale = self.silence.is_spared();
             }
-            // The one before has been shown, and nothing else may be said yet.
+            // The previous token was sent, and nothing may be sent before `welcome`.
             Phase::Greeting { .. } => self.is_stale = !planted(Planted::SdkTokenStale),
             Phase::Waiting { .. } | Phase::Dialing => {}
             Phase::Over => return Err(ClientError::Closed),
@@ -196,7 +196,7 @@ impl ClientState {
         Ok(())
     }
 
-    /// Asks to see a session's output.
+    /// Subscribes to a session's output.
     pub fn subscribe(&mut self, now: Duration, session: &str, wish: Subscribe) -> Result<(), ClientError> {
         self.with(now, session, |conversation, fx| {
             conversation.subscribe(wish, fx.now);
@@ -204,18 +204,18 @@ impl ClientState {
         })
     }
 
-    /// Says something; it is said again until its turn has ended.
+    /// Sends an input, which is repeated until its turn has ended.
     pub fn invoke(&mut self, now: Duration, session: &str, invoke: Invoke) -> Result<(), ClientError> {
         let bytes_max = self.message_bytes_max;
         self.with(now, session, |conversation, _| conversation.invoke(invoke, bytes_max))
     }
 
-    /// Cancels a run, or with none whatever is in flight.
+    /// Cancels a run, or without a run id whatever is in progress.
     pub fn cancel(&mut self, now: Duration, session: &str, run: Option<String>) -> Result<(), ClientError> {
         self.with(now, session, |conversation, fx| conversation.ask(AskKind::Cancel { run }, fx))
     }
 
-    /// Creates a session, or opens it again.
+    /// Creates or reopens a session.
     pub fn open(&mut self, now: Duration, session: &str, open: Open) -> Result<(), ClientError> {
         self.with(now, session, |conversation, fx| conversation.ask(AskKind::Open(open), fx))
     }
@@ -225,12 +225,12 @@ impl ClientState {
         self.with(now, session, |conversation, fx| conversation.ask(AskKind::Close, fx))
     }
 
-    /// Decides on a handover.
+    /// Confirms or rejects a handover.
     pub fn decide(&mut self, now: Duration, session: &str, what: Decision) -> Result<(), ClientError> {
         self.with(now, session, |conversation, fx| conversation.ask(AskKind::Decide(what), fx))
     }
 
-    /// Changes who is a member of a session, or which of them is active.
+    /// Changes the members of a session or the active one.
     pub fn change_members(
         &mut self,
         now: Duration,
@@ -240,7 +240,7 @@ impl ClientState {
         self.with(now, session, |conversation, fx| conversation.ask(AskKind::Members(change), fx))
     }
 
-    /// Tells a bookmark, between what it holds and what it does not.
+    /// Delivers a bookmark of the events delivered so far.
     pub fn bookmark(&mut self, now: Duration, session: &str) -> Result<(), ClientError> {
         self.with(now, session, |conversation, fx| {
             fx.tell(Event::Bookmark(Box::new(conversation.bookmark())));
@@ -248,7 +248,7 @@ impl ClientState {
         })
     }
 
-    /// Goes on from a bookmark. A session this client already knows keeps what it knows.
+    /// Resumes from a bookmark. A session that this client already has keeps its state.
     pub fn resume(&mut self, now: Duration, mark: Bookmark) -> Result<(), ClientError> {
         if self.conversations.contains_key(&mark.session_id) {
             return Ok(());
@@ -260,7 +260,7 @@ impl ClientState {
         })
     }
 
-    /// Forgets a session, its unfinished inputs too; what the gateway has accepted runs on.
+    /// Removes a session and its unfinished inputs; inputs that the gateway accepted continue to run.
     pub fn leave(&mut self, now: Duration, session: &str) {
         self.set_now(now);
         if self.conversations.remove(session).is_some() && matches!(self.phase, Phase::Ready { .. }) {
@@ -298,7 +298,7 @@ impl ClientState {
         self.fx.now = self.fx.now.max(now);
     }
 
-    /// `hello`, with as many sessions to resume as fit; the others subscribe after `welcome`.
+    /// Returns `hello` with as many sessions to resume as fit; the others subscribe after `welcome`.
     fn hello_with_resume(&mut self) -> String {
         let mut hello = self.hello.message();
         let mut room =
@@ -338,7 +338,8 @@ impl ClientState {
         }
     }
 
-    /// The node leaves: come back within the time it names, spread so that not all come at once.
+    /// Handles a draining node: reconnects within the time it names, at a random moment so that clients do not return
+    /// together.
     fn handle_go_away(&mut self, frame: &Frame) {
         let span = |key| Duration::from_millis(frame.number(key).unwrap_or(0));
         let spread = span("jitter_ms").min(span("reconnect_within_ms"));
@@ -377,10 +378,10 @@ impl ClientState {
         }
     }
 
-    // --- to and from the sessions ---
+    // --- routing to and from sessions ---
 
     fn route(&mut self, frame: &Frame) {
-        // A run is named after its session, so text needs no session_id.
+        // A run id begins with its session id, so text messages need no `session_id`.
         let of_run = || frame.text("run_id")?.split('.').next();
         let session = frame.text("session_id").or_else(of_run).unwrap_or_default();
         if let Some(conversation) = self.conversations.get_mut(session) {

@@ -1,38 +1,38 @@
-//! The text of one run, put together from pieces that may overlap.
+//! The text of one run, assembled from pieces that may overlap. Used by the conversation.
 use crate::event::{Failure, Note};
 use crate::limits::TEXT_BYTES_MAX;
 use crate::planted::{Planted, planted};
 
-/// What an open run has said so far, in its present attempt.
+/// The text of an open run in its current attempt.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunText {
     pub(crate) agent: Option<String>,
-    /// 0: it has not started.
+    /// Number of the attempt; 0 before the run starts.
     pub(crate) attempt: u32,
     pub(crate) text: String,
-    /// Bytes of reasoning seen; it is not kept.
+    /// Bytes of reasoning received; the reasoning itself is not kept.
     pub(crate) reasoning: u64,
-    /// The error that precedes a failed run's end.
+    /// Error that precedes a failed run's end.
     pub(crate) failure: Option<Failure>,
-    /// What else precedes it and has no place of its own: told with the end, or not at all.
+    /// Other messages without a position that precede the run's end: delivered with the end, or not at all.
     pub(crate) last_words: Vec<Note>,
 }
 
-/// What became of a piece.
+/// The result of adding a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Took {
-    /// This much of it was new.
+    /// The part of the piece that was new.
     New(String),
-    /// All of it was known, or it is of an attempt that is over.
+    /// The piece was known completely, or belongs to an earlier attempt.
     Nothing,
-    /// There is text missing before it.
+    /// Text is missing before the piece.
     Hole,
-    /// There is no room for it.
+    /// The piece exceeds the limit.
     Full,
 }
 
 impl RunText {
-    /// Takes text of the present attempt that begins `offset` bytes into it.
+    /// Adds a piece of the current attempt that begins `offset` bytes into the text.
     pub(crate) fn take(&mut self, offset: u64, piece: &str) -> Took {
         let have = self.text.len() as u64;
         if offset > have {
@@ -41,7 +41,7 @@ impl RunText {
         let Some(skip) = usize::try_from(have - offset).ok().filter(|skip| *skip < piece.len()) else {
             return Took::Nothing;
         };
-        // A code point is never split, so pieces of one text always meet at a boundary.
+        // A code point is never split, so pieces of one text always meet at a character boundary.
         let Some(new) = piece.get(skip..) else { return Took::Hole };
         if self.text.len() + new.len() > TEXT_BYTES_MAX && !planted(Planted::SdkTextUnbounded) {
             return Took::Full;
@@ -50,7 +50,7 @@ impl RunText {
         Took::New(new.to_owned())
     }
 
-    /// Takes reasoning: an overlap is cut, a hole is nobody's loss.
+    /// Adds a piece of reasoning: an overlap is cut, a gap is ignored.
     pub(crate) fn take_reasoning(&mut self, offset: u64, piece: &str) -> Option<String> {
         let skip = usize::try_from(self.reasoning.saturating_sub(offset)).ok()?;
         let new = piece.get(skip..).filter(|new| !new.is_empty())?.to_owned();
@@ -58,20 +58,20 @@ impl RunText {
         Some(new)
     }
 
-    /// Goes over to another attempt, whose text starts from nothing.
+    /// Switches to another attempt, whose text is empty.
     pub(crate) fn restart(&mut self, attempt: u32) {
         self.attempt = attempt;
         self.text.clear();
         self.reasoning = 0;
     }
 
-    /// Forgets what was said of an end that did not come; it will be said again.
+    /// Drops the messages about an end that did not arrive; they will be repeated.
     pub(crate) fn forget_end(&mut self) {
         self.failure = None;
         self.last_words.clear();
     }
 
-    /// Cuts what is provisional and did not become part of the answer.
+    /// Cuts off provisional text that did not become part of the answer.
     pub(crate) fn cut(&mut self, bytes: u64) {
         let mut end = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.text.len());
         while !self.text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! Whose certificates are believed: those that the system believes.
+//! The certificates that a client trusts: the system's, or those in its options.
 use crate::error::ClientError;
 use crate::options::Options;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -7,24 +7,24 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::{Arc, OnceLock};
 
-/// How a gateway is spoken to in TLS. What is believed is what the system believes, or what the file believes
-/// that `SSL_CERT_FILE` names: the certificate of `turnway dev-cert` for example. It is read once.
+/// Returns the default TLS configuration. It trusts the system's certificates, or those in the file that
+/// `SSL_CERT_FILE` names, such as the certificate of `turnway dev-cert`. Read once.
 pub fn trust() -> Arc<ClientConfig> {
     static TRUST: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     Arc::clone(TRUST.get_or_init(|| Arc::new(read())))
 }
 
-/// Whom one client believes.
+/// The certificates that a client trusts.
 #[derive(Clone, Debug)]
 pub(crate) enum Trust {
-    /// Whom the system believes.
+    /// The system's certificates.
     System,
-    /// Whom it was told to.
+    /// The certificates of the options.
     Given(Arc<ClientConfig>),
 }
 
 impl Trust {
-    /// What these options say.
+    /// Reads the certificates of the options.
     pub(crate) fn of(options: &Options) -> Result<Self, ClientError> {
         let Some(pem) = &options.ca else { return Ok(Self::System) };
         let mut roots = RootCertStore::empty();
@@ -35,7 +35,7 @@ impl Trust {
         if roots.is_empty() { Err(ClientError::BadCa) } else { Ok(Self::Given(Arc::new(config(roots)))) }
     }
 
-    /// For TLS over TCP.
+    /// Returns the configuration for TLS over TCP.
     pub(crate) fn tls(&self) -> Arc<ClientConfig> {
         match self {
             Self::System => trust(),
@@ -43,7 +43,7 @@ impl Trust {
         }
     }
 
-    /// For QUIC, which has TLS of its own.
+    /// Returns the configuration for QUIC, with QUIC's protocol name.
     pub(crate) fn quic(&self) -> ClientConfig {
         let mut config = (*self.tls()).clone();
         config.alpn_protocols = vec![b"turnway/1".to_vec()];
@@ -56,7 +56,7 @@ fn read() -> ClientConfig {
     for error in &found.errors {
         tracing::warn!(%error, "certificates of the system cannot be read");
     }
-    // Where nobody is believed, each connection fails, and says why.
+    // Without any trusted certificate each connection fails with a reason.
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     config(roots)

@@ -1,7 +1,6 @@
-//! `conformance DOCUMENT REPORT [--partial] [--left-out LIST] [--step NAME]…`: whether the conformance table is true of a run.
-//!
-//! The report is nextest's JUnit. With `--partial` tests and steps that did not run do not count against the table; with
-//! `--left-out` the tests of a list do not, which is nextest's in the format `oneline`.
+//! `conformance DOCUMENT REPORT [--partial] [--left-out LIST] [--step NAME]…` checks the conformance table against
+//! nextest's JUnit report. With `--partial`, tests and steps that did not run do not count as failures; with
+//! `--left-out`, the tests of a list (nextest's format `oneline`) do not.
 use std::path::PathBuf;
 use std::process::ExitCode;
 use turnway_tests::conformance::report;

@@ -1,7 +1,6 @@
-//! `planted [COUNT | BUG…]`: plants bugs into the node and into what tests have in their own process, one at a time, and runs
-//! the test that has to go red of each ([`turnway_tests::planted`]).
-//!
-//! With a count so many are chosen, by `PLANTED_SEED` or the time. It ends with `caught N of M`, and with 1 if one survived.
+//! `planted [COUNT | BUG…]` plants bugs, one at a time, into the node or into a test's own process, and runs the
+//! test that must fail ([`turnway_tests::planted`]). A count selects bugs at random, by `PLANTED_SEED` or the time.
+//! Ends with `caught N of M`; the exit code is 1 if a bug survived.
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -11,16 +10,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::rng::Rng;
 use turnway_tests::planted::{Row, Watch, rows};
 
-/// What chooses a bug; also in turnway-core, where it exists only with the feature.
+/// Environment variable that selects a bug; also defined in turnway-core, where it exists only with the feature.
 const VARIABLE: &str = "TURNWAY_PLANTED";
 const PLANTED: [&str; 2] = ["--features", "turnway/planted"];
 const PROFILE: &str = "sim";
-/// Seconds that one test may take: a bug that makes it hang is found out too.
+/// Seconds that one test may take; a bug that makes its test hang counts as caught.
 const PATIENCE: &str = "150";
 const USAGE: u8 = 64;
-/// Tests that run at a time. Most wait more than they compute.
+/// Tests that run at a time. Most of them wait more than they compute.
 const WORKERS: usize = 2;
-/// Files of tests that use every core by themselves.
+/// Test files that use every core by themselves.
 const ALONE: [&str; 1] = ["differential"];
 
 #[expect(clippy::print_stdout, reason = "its verdict is its output")]
@@ -36,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The rows that the command line means.
+/// Returns the rows that the command line selects.
 #[expect(clippy::print_stdout, reason = "whoever wants the same again needs the number")]
 fn chosen(args: &[String]) -> Result<Vec<Row>, String> {
     let all = rows();
@@ -64,7 +63,7 @@ fn chosen(args: &[String]) -> Result<Vec<Row>, String> {
     Ok(rows.into_iter().take(count).map(|(_, row)| row).collect())
 }
 
-/// Runs the tests of these rows; whether no bug survived its own.
+/// Runs the tests of these rows; returns whether every bug was caught.
 #[expect(clippy::print_stdout, reason = "what became of each is shown as it is known")]
 fn hunt(rows: &[Row]) -> Result<bool, String> {
     let node = node()?;
@@ -81,13 +80,14 @@ fn hunt(rows: &[Row]) -> Result<bool, String> {
     let known = rows.iter().filter(|row| matches!(row.watch, Watch::Nothing(_))).count();
     let failed = survivors.len() - known;
     survivors.iter().for_each(|line| println!("not caught: {line}"));
-    // For whoever sums up.
+    // Line for `./test`, which sums up the results.
     println!("test result: planted. {caught} passed; {failed} failed");
     println!("caught {caught} of {}", rows.len());
     Ok(failed == 0)
 }
 
-/// Tries the bugs; what became of each. [`WORKERS`] at a time, but for tests that want the machine for themselves.
+/// Tries the bugs, [`WORKERS`] at a time, except for tests that need the machine for themselves; returns the
+/// outcome of each.
 fn try_all<'r>(
     rows: &'r [Row],
     suites: &BTreeMap<String, PathBuf>,
@@ -101,7 +101,7 @@ fn try_all<'r>(
     Ok(found)
 }
 
-/// Tests that were run without a bug, and whether they were green.
+/// Tests that were run without a bug, and whether they passed.
 type Greens<'r> = Mutex<BTreeMap<&'r str, bool>>;
 
 #[expect(clippy::print_stdout, reason = "what became of each is shown as it is known")]
@@ -136,7 +136,7 @@ fn try_with<'r>(
     Ok(parts?.into_iter().flatten().collect())
 }
 
-/// Tries one bug; the verdict is a few words. Its test has to be green without it.
+/// Tries one bug and returns a short verdict. Its test must pass without the bug.
 fn outcome<'r>(
     row: &'r Row,
     suites: &BTreeMap<String, PathBuf>,
@@ -157,7 +157,8 @@ fn outcome<'r>(
     Ok(if run(suite, test, node, Some(row.bug))? { "survived" } else { "caught" })
 }
 
-/// Builds the node that bugs can be planted in. It has everything in common with the product's but our own crates.
+/// Builds the node binary that bugs can be planted in; it shares all dependencies with the product's build except
+/// the workspace's own crates.
 fn node() -> Result<PathBuf, String> {
     let built = cargo(&["build", "--bin", "turnway-planted"], &PLANTED)?;
     built
@@ -167,8 +168,8 @@ fn node() -> Result<PathBuf, String> {
         .ok_or("nothing was built".to_owned())
 }
 
-/// Builds the tests of these rows, with the bugs in them where they are to be in the test's own process; where each file's
-/// are.
+/// Builds the tests of these rows, with planted bugs enabled where the bug belongs into the test's own process;
+/// returns the program of each file.
 fn suites(rows: &[Row]) -> Result<BTreeMap<String, PathBuf>, String> {
     let (mut ordinary, mut changed) = (BTreeSet::new(), BTreeSet::new());
     for row in rows {
@@ -184,7 +185,7 @@ fn suites(rows: &[Row]) -> Result<BTreeMap<String, PathBuf>, String> {
 }
 
 fn tests(wanted: &BTreeSet<&str>, features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
-    // Tests beside the code are called after their crate.
+    // Unit tests are named after their crate.
     let (beside, files): (Vec<&str>, Vec<&str>) =
         wanted.iter().copied().partition(|name| name.starts_with("turnway"));
     let mut args = vec!["test", "--no-run"];
@@ -195,7 +196,7 @@ fn tests(wanted: &BTreeSet<&str>, features: &[&str]) -> Result<Vec<(String, Path
     if wanted.is_empty() { Ok(Vec::new()) } else { cargo(&args, features) }
 }
 
-/// Runs cargo over the workspace, for it is what the product's build runs over; the programs that came of it.
+/// Runs cargo over the whole workspace, as the product's build does; returns the programs that were built.
 fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     let (command, args) = args.split_first().ok_or("no command")?;
     let fixed = ["--locked", "--workspace", "--profile", PROFILE];
@@ -215,7 +216,7 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
     let told = lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
     let program = |told: serde_json::Value| {
         let (path, target) = (told["executable"].as_str()?, &told["target"]);
-        // Other crates have test files of the same names.
+        // Other crates have test files with the same names.
         let is_ours = target["src_path"].as_str()?.starts_with(env!("CARGO_MANIFEST_DIR"));
         let fits = is_ours || target["kind"][0] != "test";
         fits.then(|| Some((target["name"].as_str()?.to_owned(), PathBuf::from(path))))?
@@ -223,7 +224,7 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
     Ok(told.filter_map(program).collect())
 }
 
-/// Whether the table names the bugs that there are.
+/// Checks that the table names exactly the existing bugs.
 fn agree(node: &Path) -> Result<(), String> {
     let told =
         Command::new(node).env(VARIABLE, "?").output().map_err(|why| format!("{}: {why}", node.display()))?;
@@ -235,7 +236,7 @@ fn agree(node: &Path) -> Result<(), String> {
     if odd.is_empty() { Ok(()) } else { Err(format!("the table and the bugs differ: {odd:?}")) }
 }
 
-/// Runs one test, with a bug or with none; whether it is green.
+/// Runs one test, with or without a bug; returns whether the test passed.
 fn run(suite: &Path, test: &str, node: &Path, bug: Option<&str>) -> Result<bool, String> {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", PATIENCE]).arg(suite).args([test, "--exact", "--test-threads=1"]);
@@ -250,7 +251,7 @@ fn run(suite: &Path, test: &str, node: &Path, bug: Option<&str>) -> Result<bool,
     Ok(ran.status.success())
 }
 
-/// Where cargo would run this program: in its package.
+/// Returns the directory in which cargo would run this program: that of its package.
 fn root(suite: &Path) -> PathBuf {
     let name = suite.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR"));

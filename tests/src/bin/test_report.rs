@@ -1,5 +1,6 @@
-//! `test_report failures REPORT FOLDER COMMAND` tells the failed tests of nextest's JUnit report, with their whole outputs
-//! in a folder and the command that runs each again; `test_report figures REPORT` prints what tests have measured.
+//! `test_report failures REPORT FOLDER COMMAND` prints the failed tests of nextest's JUnit report, with their whole
+//! output in a folder and the command that runs each again; `test_report figures REPORT` prints the measured
+//! figures.
 use std::process::ExitCode;
 use turnway_tests::conformance::report::{self, Ran};
 use turnway_tests::failures;

@@ -1,26 +1,26 @@
-//! What a test runner says has run: nextest's JUnit report, as far as the table needs it.
+//! Reads nextest's JUnit report, as far as the conformance table and the failure report need it.
 
 /// One test that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
-    /// The binary's id, e.g. `turnway-core` or `turnway-tests::serve`.
+    /// Binary id, e.g. `turnway-core` or `turnway-tests::serve`.
     pub binary: String,
-    /// Its name in that binary, e.g. `session::text::tests::a`.
+    /// Name in that binary, e.g. `session::text::tests::a`.
     pub name: String,
-    /// Its binary and its modules, e.g. `turnway-core`, `session`, `text`, `tests`.
+    /// Binary and modules, e.g. `turnway-core`, `session`, `text`, `tests`.
     pub path: Vec<String>,
-    /// Its function.
+    /// Name of the test function.
     pub function: String,
-    /// Whether it passed; one that was skipped has not run and is not here.
+    /// Skipped tests have not run and are not listed.
     pub has_passed: bool,
-    /// How the runner names its failure; empty where it passed.
+    /// Failure type as the runner names it; empty if the test passed.
     pub failure: String,
-    /// What it wrote, stdout first, as far as the runner keeps it.
+    /// Captured output, stdout first, as far as the runner keeps it.
     pub output: String,
 }
 
 impl Ran {
-    /// A test that passed, by its binary and its name.
+    /// Creates a passed test from its binary and its name.
     pub fn named(binary: &str, name: &str) -> Self {
         let mut path: Vec<String> = binary.split("::").chain(name.split("::")).map(str::to_owned).collect();
         let function = path.pop().unwrap_or_default();
@@ -28,7 +28,7 @@ impl Ran {
         Self { binary, name, path, function, has_passed: true, ..Self::default() }
     }
 
-    /// Whether the table means this test by a name: its function in its file, or all of its file.
+    /// Returns whether a name in the table means this test: its function in its file, or its whole file.
     pub fn is(&self, name: &str) -> bool {
         match name.split_once("::") {
             Some((file, function)) => function == self.function && self.is_in(file),
@@ -41,7 +41,7 @@ impl Ran {
     }
 }
 
-/// Every test of a JUnit report, in its order. Fails with a text for people on what is not one.
+/// Parses every test of a JUnit report, in order. Fails with a readable message on other text.
 pub fn read(junit: &str) -> Result<Vec<Ran>, String> {
     if !junit.contains("<testsuites") || !junit.trim_end().ends_with("</testsuites>") {
         return Err("not a whole JUnit report".to_owned());
@@ -85,7 +85,7 @@ fn unescaped(text: &str) -> String {
     entities.iter().fold(text.to_owned(), |text, (entity, character)| text.replace(entity, character))
 }
 
-/// Names of tests hold nothing that XML escapes but in attributes nobody asks for.
+/// Returns an attribute without unescaping: names of tests contain nothing that XML escapes.
 fn attribute(tag: &str, name: &str) -> Result<String, String> {
     let value = tag.split(&format!(" {name}=\"")).nth(1).and_then(|rest| rest.split('"').next());
     value.map(str::to_owned).ok_or_else(|| format!("no {name} in <{tag}>"))

@@ -1,43 +1,42 @@
-//! Whether the table is true of a run.
+//! Compares the conformance table with a test run.
 use super::report::Ran;
 use super::{Row, waiting};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What is known of a run.
+/// Facts known about a test run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// Its tests.
     pub tests: Vec<Ran>,
-    /// Steps of `./test` that went well before it.
+    /// Steps of `./test` that succeeded before the run.
     pub steps: Vec<String>,
     /// Tests that were left out on purpose.
     pub left_out: Vec<Ran>,
-    /// More were left out than is known: a missing test says nothing.
+    /// True if an unknown set of tests was left out, so that a missing test is no failure.
     pub is_partial: bool,
 }
 
-/// What came of holding a table against a run.
+/// Result of comparing a table with a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Requirements that are held, in whole or as far as they are built.
+    /// Requirements that are proved, wholly or as far as they are built.
     pub held: usize,
-    /// Of these, those of which a part waits.
+    /// Those of `held` of which a part waits.
     pub held_in_part: usize,
-    /// Requirements that wait for something else.
+    /// Requirements that wait for another scope.
     pub later: usize,
-    /// Decided against.
+    /// Requirements that the project has decided against.
     pub no_goals: usize,
-    /// Tests that are named, each counted once.
+    /// Named tests, each counted once.
     pub named: usize,
-    /// Of these, those the run left out.
+    /// Those of `named` that the run left out.
     pub left_out: usize,
-    /// What is not true.
+    /// Statements of the table that are false.
     pub wrong: Vec<String>,
 }
 
 impl Verdict {
-    /// Holds a document against a run.
+    /// Compares a document with a run.
     pub fn of(document: &str, run: &Run) -> Self {
         let (mut verdict, scopes) = (Self::default(), waiting(document));
         let (mut named, mut used) = (BTreeSet::new(), BTreeSet::new());

@@ -1,48 +1,48 @@
-//! The properties, and a run that visits every history within the bounds.
+//! The properties of the ownership model, and the exploration of every history within the bounds.
 use crate::model::fleet::Fleet;
 use crate::model::rules::{Clock, Harm, Rules};
 use crate::model::slot::{Fact, What};
 use crate::model::step::Step;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-/// Only the owner writes: epochs never go back in the log, and facts of one epoch are of one claim. (G1, I1)
+/// Only the owner writes: epochs in the log never decrease, and facts of one epoch belong to one claim. (G1, I1)
 pub const ONE_WRITER: &str = "one writer";
-/// An epoch is given to one claim only. (I2)
+/// Each epoch is given to one claim only. (I2)
 pub const EPOCHS_ONCE: &str = "epochs are given once";
-/// Who was told that a turn is accepted finds it in the inbox or ended. (I3)
+/// A turn that was acknowledged as accepted is in the inbox or has ended. (I3)
 pub const NOTHING_LOST: &str = "nothing accepted is lost";
-/// A turn ends at most once; then it lies in no inbox, and nothing is recorded of it. (I5)
+/// A turn ends at most once; afterwards it is in no inbox, and no fact of it is recorded. (I5)
 pub const ONE_END: &str = "a turn ends once";
-/// What an owner was told is in the log stays there. (G6)
+/// A fact that was acknowledged to its owner stays in the log. (G6)
 pub const FACTS_STAY: &str = "facts stay";
-/// Left alone, the fleet ends every turn, shows it to who listens, and lets go. (G9, I9, I10)
+/// Without further faults, the fleet ends every turn, shows it to the subscriber, and releases the session. (G9,
+/// I9, I10)
 pub const PROGRESS: &str = "everything comes to an end";
 
-/// The protocol under so much harm.
+/// The protocol with a limited number of turns and faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
-    /// Its rules.
     pub rules: Rules,
-    /// Turns that are asked for.
+    /// Turns that clients request.
     pub turns: u8,
-    /// What may go wrong.
+    /// Faults that may happen.
     pub harm: Harm,
 }
 
-/// What was visited, and which properties did not hold.
+/// Result of an exploration.
 #[derive(Clone, Debug)]
 pub struct Visited {
-    /// Different states.
+    /// Number of different states.
     pub states: usize,
     /// Steps of the longest history.
     pub depth: usize,
-    /// What failed, with the shortest history that shows it.
+    /// Failed properties, each with the shortest history that shows the failure.
     pub failed: Vec<(&'static str, Vec<Step>)>,
-    /// What was to be seen at least once, and was.
+    /// Events that must be reachable, and were reached.
     pub seen: Vec<&'static str>,
 }
 
-/// The store forgot a claim, its owner did not notice, and was kept from writing.
+/// The store lost a claim, its owner did not notice, and the owner's writes were refused.
 pub const FENCED: &str = "a forgotten owner is fenced";
 /// A turn was begun by one owner and ended by another.
 pub const TAKEN_OVER: &str = "a turn is taken over";
@@ -132,12 +132,12 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    /// Visits every history within the bounds, or until one of the properties fails.
+    /// Explores every history within the bounds, or until one of the properties fails.
     pub fn visit(self, threads: usize) -> Visited {
         self.visit_until(threads, HasDiscoveries::AnyFailures)
     }
 
-    /// Visits until this property fails, if it does.
+    /// Explores until this property fails, if it does.
     pub fn hunt(self, threads: usize, property: &'static str) -> Visited {
         self.visit_until(threads, HasDiscoveries::AnyOf([property].into()))
     }

@@ -1,14 +1,15 @@
-//! What nodes do of their own accord, and whether everything comes to rest when nothing disturbs them.
+//! Steps that nodes take without faults, steps that are faults, and the check that the fleet settles when no fault
+//! disturbs it.
 use crate::model::fleet::{Call, Fleet, NODES, Node};
 use crate::model::rules::{Register, Rules};
 use crate::model::slot::{Fact, Holder, What};
 use crate::model::step::Step;
 
-/// More steps than any fleet needs to come to rest.
+/// More steps than any fleet needs to settle.
 const REST_STEPS: usize = 200;
 
 impl Fleet {
-    /// What a node asks of the store next, if anything.
+    /// Returns the next store call of a node, if any.
     pub(super) fn plan(&self, rules: &Rules, n: u8) -> Option<Call> {
         let node = self.node(n);
         let life = node.life.filter(|_| node.call.is_none())?;
@@ -24,7 +25,7 @@ impl Fleet {
             return self.own(rules, n, life);
         }
         let by = Holder { node: n, life };
-        // Who was thrown out asks for its own back, and is told who has it.
+        // A node that was fenced claims its own ownership again, and learns the present owner from the answer.
         let (expect, wants) =
             if self.wants_claim(rules, n) { (self.store.seen(), true) } else { ((Some(by), 0), node.rung) };
         if wants && !node.registered && early {
@@ -51,7 +52,7 @@ impl Fleet {
         heard.then_some(Call::Release { token, at })
     }
 
-    /// Whether a node has reason to claim: nobody is there who could do what is to be done.
+    /// Returns whether a node has reason to claim: there is work, and no live owner does it.
     fn wants_claim(&self, rules: &Rules, n: u8) -> bool {
         let node = self.node(n);
         let mine = |holder: Holder| holder.node == n && node.life == Some(holder.life);
@@ -60,7 +61,7 @@ impl Fleet {
         let free = self.store.holder.is_none();
         let asked = node.rings != 0 && waits && (free || dead);
         let named = node.rung && self.store.holder.is_none_or(mine);
-        // Two looks: into the index of the dead, and slowly into that of everyone.
+        // Two sweeps: one of the index of dead lives, and a slow one of all indexes.
         let swept = self.index & !self.leased != 0 && dead || self.index != 0 && free && waits;
         asked || named || (rules.sweeps && swept)
     }
@@ -81,7 +82,7 @@ impl Fleet {
         node.rings != 0 && (over || self.store.holder.is_some_and(deaf))
     }
 
-    /// Everything that happens without harm, most urgent first.
+    /// Adds every step that happens without a fault, most urgent first.
     pub fn duties(&self, rules: &Rules, steps: &mut Vec<Step>) {
         for n in 0..NODES {
             let node = self.node(n);
@@ -121,7 +122,7 @@ impl Fleet {
         steps.extend(self.ghosts().map(Step::Expire));
     }
 
-    /// Everything bad that may still happen.
+    /// Adds every fault that may still happen.
     pub fn harms(&self, rules: &Rules, steps: &mut Vec<Step>) {
         let left = self.left;
         for n in 0..NODES {
@@ -153,7 +154,7 @@ impl Fleet {
         }
     }
 
-    /// Lets everyone do their duty until nothing is left to do.
+    /// Takes fault-free steps until none is left.
     pub fn come_to_rest(&self, rules: &Rules) -> Self {
         let (mut fleet, mut steps) = (self.clone(), Vec::new());
         for _ in 0..REST_STEPS {
@@ -165,7 +166,7 @@ impl Fleet {
         fleet
     }
 
-    /// Every turn has ended once, who listens has seen it, and nobody holds on to anything.
+    /// Returns whether every turn has ended once and was shown, and no node holds the session.
     pub fn is_settled(&self) -> bool {
         let ended = (0..self.turns).all(|turn| self.store.ends(turn) == 1);
         let let_go = self.nodes.iter().all(|node| node.seat.is_none() && node.call.is_none());

@@ -1,48 +1,42 @@
-//! Everything there is: the store and its replica, the nodes, what is under way, and what was promised.
+//! State of the ownership model: the store and its replica, the nodes, messages and calls in flight, and the
+//! acknowledgements given.
 use crate::model::rules::Harm;
 use crate::model::slot::{Fact, Holder, Seen, Slot, Token};
 
 /// Nodes of the fleet.
 pub const NODES: u8 = 2;
 
-/// What a node asks of the store.
+/// A node's request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// Enter the session into the index of a life.
+    /// Enters the session into the index of a life.
     Register {
-        /// Whose.
         life: u8,
     },
-    /// Take an input.
+    /// Stores an input.
     Accept {
-        /// Which.
         turn: u8,
-        /// The asker is in the index.
+        /// True if the node has registered the session.
         registered: bool,
     },
-    /// Become the owner.
+    /// Claims the ownership.
     Claim {
-        /// Who.
         by: Holder,
-        /// Which claim.
         nonce: u8,
-        /// What it saw.
+        /// Ownership that the node saw before the claim.
         expect: Seen,
     },
-    /// Write a fact, or only see that all is as it should be.
+    /// Writes a fact, or only checks the ownership.
     Append {
-        /// By whom.
         token: Token,
-        /// Where.
+        /// Log length that the owner expects.
         at: u8,
-        /// What.
         fact: Option<Fact>,
     },
-    /// Let go.
+    /// Releases the ownership.
     Release {
-        /// By whom.
         token: Token,
-        /// Where the log ends.
+        /// Log length that the owner expects.
         at: u8,
     },
 }
@@ -50,88 +44,86 @@ pub enum Call {
 /// An ownership as its owner knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seat {
-    /// What it shows.
+    /// Fencing token of the owner's writes.
     pub token: Token,
-    /// Where the log ends.
+    /// Length of the log.
     pub tail: u8,
-    /// Inputs it knows of.
+    /// Inputs that the owner knows.
     pub inbox: Vec<u8>,
-    /// The turn it has begun.
+    /// Turn that the owner has begun.
     pub begun: Option<u8>,
-    /// Whoever else listens has all of the log.
+    /// True if all other subscriber nodes have the whole log.
     pub heard: bool,
-    /// The store may have forgotten what this owner knows.
+    /// True if the store may have lost facts that the owner knows.
     pub doubted: bool,
 }
 
-/// A node.
+/// State of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Its lease, as far as it knows.
+    /// Life of the node's lease, as far as the node knows.
     pub life: Option<u8>,
-    /// The session is in the index of this life.
+    /// True if the session is in the index of this life.
     pub registered: bool,
-    /// It was told that it must be.
+    /// True if the store refused an input because the session was not registered.
     pub unregistered: bool,
-    /// The store it knows.
+    /// Store era that the node knows.
     pub era: u8,
-    /// The session, if it owns it.
+    /// The session, if the node owns it.
     pub seat: Option<Seat>,
-    /// What it asks the store.
+    /// Store call in flight.
     pub call: Option<Call>,
-    /// Turns that somebody asks for here and has no answer about, a bit for each.
+    /// Turns requested at this node and not yet answered, one bit each.
     pub asks: u8,
-    /// Turns accepted here of which no owner is known to have heard, a bit for each.
+    /// Turns accepted here whose receipt no owner has confirmed, one bit each.
     pub rings: u8,
-    /// The store may take it for the owner.
+    /// True if the store may name this node as the owner.
     pub rung: bool,
 }
 
-/// Everything.
+/// State of the whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fleet {
-    /// The store.
     pub store: Slot,
-    /// Its replica.
+    /// Replica of the store.
     pub copy: Slot,
-    /// Lives in whose index the session is, a bit for each: in another store, with a replica of its own.
+    /// Lives in whose index the session is, one bit each; the index is in another store with its own replica.
     pub index: u16,
-    /// The replica of that.
+    /// Replica of `index`.
     pub index_copy: u16,
-    /// Lives with a lease, a bit for each.
+    /// Lives with a valid lease, one bit each.
     pub leased: u16,
-    /// How often the replica took over.
+    /// Number of failovers of the store.
     pub era: u8,
-    /// The nodes.
     pub nodes: [Node; NODES as usize],
-    /// A bell is under way to these nodes.
+    /// Nodes to which an offer is in flight, one bit each.
     pub bells: u8,
-    /// News of the log are under way to these nodes.
+    /// Nodes to which news of the log is in flight, one bit each.
     pub news: u8,
-    /// What was asked by those who are gone.
+    /// Calls of dead lives that may still reach the store.
     pub late: Vec<Call>,
-    /// Turns whose asker was told that they are accepted, a bit for each.
+    /// Turns acknowledged as accepted, one bit each.
     pub accepted: u8,
-    /// Where somebody listens.
+    /// Node at which the subscriber is connected.
     pub edge: Option<u8>,
-    /// What they were shown.
+    /// Facts that the subscriber was shown.
     pub shown: Vec<Fact>,
-    /// What an owner was told is in the log.
+    /// Facts that were acknowledged to an owner.
     pub acknowledged: Vec<Fact>,
     /// Every claim that was granted.
     pub granted: Vec<Token>,
-    /// Lives and claims so far.
+    /// Lives so far.
     pub lives: u8,
-    /// The same for claims.
+    /// Claims so far.
     pub nonces: u8,
-    /// Turns that are asked for.
+    /// Turns that clients request.
     pub turns: u8,
-    /// Harm that may still be done.
+    /// Faults that may still happen.
     pub left: Harm,
 }
 
 impl Fleet {
-    /// Two nodes, one with somebody who listens, and a session that nobody owns.
+    /// Creates two nodes, one of them with a subscriber, and a session without an owner.
     pub fn new(turns: u8, left: Harm) -> Self {
         let node = |life| Node { life: Some(life), ..Node::default() };
         let slot = Slot { ears: 0b10, ..Slot::default() };
@@ -170,13 +162,13 @@ impl Fleet {
         self.leased & (1 << life) != 0
     }
 
-    /// Whose lease runs although nobody lives by it.
+    /// Returns the lives that have a lease although no node uses them.
     pub(super) fn ghosts(&self) -> impl Iterator<Item = u8> + '_ {
         let lived = |life: &u8| self.nodes.iter().any(|node| node.life == Some(*life));
         (0..self.lives).filter(move |life| self.is_leased(*life) && !lived(life))
     }
 
-    /// Nodes other than this one that listen, a bit for each.
+    /// Returns the other subscriber nodes, one bit each.
     pub(super) fn others(&self, n: u8) -> u8 {
         self.store.ears & !(1 << n)
     }

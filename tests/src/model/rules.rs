@@ -1,69 +1,68 @@
-//! The rules of the protocol, each of which can be broken, and the harm a run may do.
+//! The rules of the protocol, each of which can be switched off, and the faults of a run.
 
-/// What a write must show to be one of the owner's.
+/// Check of a write against the current ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
-    /// Epoch and nonce of the claim, both equal: the design.
+    /// Epoch and nonce of the claim must both be equal: the design.
     Token,
-    /// The epoch alone.
+    /// Only the epoch must be equal.
     Epoch,
-    /// An epoch that is not lower.
+    /// The epoch must not be lower.
     AtLeast,
 }
 
-/// What epochs are made of.
+/// Source of new epochs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The store's clock, which has moved on with every claim: the design.
+    /// The store's clock, which has advanced with every claim: the design.
     Runs,
-    /// The same, but the clock has fallen back: epochs may repeat, and nothing else may be the worse for it.
+    /// The store's clock, which was set back: epochs may repeat, and all other properties must hold.
     FellBack,
-    /// They only count from the last one.
+    /// A counter from the last epoch.
     Ignored,
 }
 
-/// When a node enters the session into its index, by which others find what it leaves behind.
+/// Time at which a node enters the session into its index, by which other nodes find its abandoned sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Register {
-    /// Before its claim goes out, and acknowledged by the replica: the design.
+    /// Before the claim is sent, and acknowledged by the replica: the design.
     First,
-    /// Before its claim goes out, but the replica may lack it.
+    /// Before the claim is sent, but the replica may lack it.
     Unacknowledged,
-    /// Once it owns.
+    /// After the claim.
     Late,
 }
 
-/// The protocol: each rule as it is meant, or broken.
+/// Rules of the protocol, each as designed or broken.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How writes are fenced.
     pub fence: Fence,
-    /// Whether epochs follow the store's clock, so that one that was forgotten is not given again.
+    /// Rule: epochs follow the store's clock, so that a lost epoch is not given again.
     pub clock: Clock,
-    /// What is acknowledged is at the replica too.
+    /// Rule: an acknowledged write is on the replica too.
     pub waits: bool,
-    /// A message that was taken is not taken again.
+    /// Rule: an accepted message is not accepted again.
     pub dedupe: bool,
-    /// The write that ends a turn needs its input to be there, and takes it away.
+    /// Rule: the write that ends a turn needs the turn's input, and removes it.
     pub consumes: bool,
-    /// A write names the place where it goes.
+    /// Rule: a write names its position in the log.
     pub places: bool,
-    /// A claim names the ownership it replaces.
+    /// Rule: a claim names the ownership that it replaces.
     pub expects: bool,
-    /// The index.
+    /// Time of the registration in the index.
     pub register: Register,
-    /// An owner lets go only when everyone who listens has heard everything.
+    /// Rule: an owner releases only when all subscribers have all facts.
     pub heard: bool,
-    /// Nodes notice that the store is a copy of an earlier one.
+    /// Rule: nodes notice that the store is an older copy.
     pub eras: bool,
-    /// What the dead leave is looked for.
+    /// Rule: nodes search for abandoned sessions.
     pub sweeps: bool,
-    /// A node that is told that it owns what it does not know of takes it on.
+    /// Rule: a node that is named as the owner, but does not know the session, takes it over.
     pub takes_on: bool,
 }
 
 impl Rules {
-    /// As it is meant.
+    /// The rules as designed.
     pub const DESIGN: Self = Self {
         fence: Fence::Token,
         clock: Clock::Runs,
@@ -80,21 +79,21 @@ impl Rules {
     };
 }
 
-/// How often each may happen in one history.
+/// Maximum number of each fault in one history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Harm {
-    /// A node dies and starts anew.
+    /// A node crashes and restarts.
     pub crashes: u8,
-    /// A node sleeps through its lease.
+    /// A node is paused until its lease has expired.
     pub lapses: u8,
-    /// The store's replica takes over: what it lacks is forgotten.
+    /// The store's replica takes over and lacks the last writes.
     pub failovers: u8,
-    /// The same for the store of the index.
+    /// The index's replica takes over.
     pub index_failovers: u8,
-    /// The store does what it is asked, and its answer is lost.
+    /// The store performs a call, and its answer is lost.
     pub unknowns: u8,
-    /// Words between nodes are lost.
+    /// Messages between nodes are lost.
     pub losses: u8,
-    /// What a node asked before it died, or lost its lease, reaches the store later.
+    /// A call of a node that died or lost its lease reaches the store later.
     pub late: u8,
 }

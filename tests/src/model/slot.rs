@@ -1,93 +1,86 @@
-//! What the store keeps of one session, and the atomic steps on it.
+//! The store's record of one session in the ownership model, and the atomic steps on it.
 use crate::model::rules::{Clock, Fence, Rules};
 
 /// A generation of ownership.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token {
-    /// Its number.
     pub epoch: u8,
-    /// Which claim it was.
+    /// Number of the claim.
     pub nonce: u8,
 }
 
 /// A node in one of its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// Which node.
     pub node: u8,
-    /// Never used again.
+    /// Number of the life, never reused.
     pub life: u8,
 }
 
-/// What a claimer saw.
+/// Ownership as a claimer saw it: holder and epoch.
 pub type Seen = (Option<Holder>, u8);
 
-/// What is recorded of a turn.
+/// Kind of a recorded fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// An attempt at it.
+    /// An attempt began.
     Began,
-    /// Its end.
+    /// The turn ended.
     Ended,
 }
 
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fact {
-    /// Under which ownership.
     pub by: Token,
-    /// Which turn.
     pub turn: u8,
-    /// What of it.
     pub what: What,
 }
 
 /// The session in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// The fence.
+    /// Fencing token of the current ownership.
     pub token: Token,
-    /// The owner.
     pub holder: Option<Holder>,
-    /// Inputs not yet ended.
+    /// Inputs whose turns have not ended.
     pub inbox: Vec<u8>,
-    /// Messages ever taken, a bit for each.
+    /// Messages ever accepted, one bit each.
     pub taken: u8,
-    /// What happened.
     pub log: Vec<Fact>,
-    /// Nodes that listen, a bit for each.
+    /// Subscriber nodes, one bit each.
     pub ears: u8,
-    /// Somebody wrote who did not own.
+    /// True if a node wrote that was not the owner.
     pub trespassed: bool,
 }
 
-/// What became of an input.
+/// Result of an accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// It is there, or was.
+    /// The input is stored, or was before.
     Taken,
-    /// Nobody owns the session: whoever stores it must be found if it dies.
+    /// The session has no owner: the storing node must be registered, so that the input is found if the node dies.
     NoOwner,
 }
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// It is there.
+    /// The fact is in the log.
     Done,
-    /// It was not the owner's.
+    /// The writer is not the owner.
     Fenced,
-    /// The owner does not know how things stand.
+    /// The log differs from what the owner expects.
     Astray,
 }
 
 impl Slot {
-    /// What is to be seen of its ownership.
+    /// Returns the ownership as a claimer sees it.
     pub fn seen(&self) -> Seen {
         (self.holder, self.token.epoch)
     }
 
-    /// How often a turn has ended.
+    /// Returns the number of ends of a turn.
     pub fn ends(&self, turn: u8) -> usize {
         self.log.iter().filter(|fact| fact.turn == turn && fact.what == What::Ended).count()
     }
@@ -104,7 +97,7 @@ impl Slot {
         Accepted::Taken
     }
 
-    /// `given`: epochs that were ever given; the store's clock has moved on with each.
+    /// `given`: number of epochs ever given; the store's clock has advanced with each.
     pub(super) fn claim(&mut self, rules: &Rules, by: Holder, nonce: u8, expect: Seen, given: u8) -> bool {
         if self.token.nonce == nonce && self.holder == Some(by) {
             return true;

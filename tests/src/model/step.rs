@@ -1,51 +1,52 @@
-//! What may happen, and what follows from it.
+//! Steps of the ownership model and their effects.
 use crate::model::fleet::{Call, Fleet, NODES, Seat};
 use crate::model::rules::{Register, Rules};
 use crate::model::slot::{Accepted, Fact, Holder, What, Written};
 
-/// One thing that happens. Numbers are nodes where nothing else is said.
+/// One step. Numbers are nodes unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Somebody says something at a node.
+    /// A client sends a message (first number: the turn) at a node.
     Say(u8, u8),
-    /// Who listens comes back, to this node.
+    /// The subscriber connects to this node.
     Attach(u8),
-    /// A node takes out a lease, under a new life.
+    /// A node acquires a lease, under a new life.
     Enrol(u8),
-    /// A node's renewal tells it that its lease is gone, or that the store is another.
+    /// A node's renewal reports that its lease is gone, or that the store is an older copy.
     Notice(u8),
-    /// A node asks something of the store, and hears the answer; a claim sets out with what was seen.
+    /// A node calls the store and gets the answer; a claim takes two steps, so that the seen ownership may be
+    /// stale.
     Ask(u8),
-    /// A bell arrives.
+    /// An offer arrives.
     Bell(u8),
-    /// News of the log arrive.
+    /// News of the log arrives.
     News(u8),
-    /// A node rings again for what nobody is known to have heard.
+    /// A node repeats the offer of an unconfirmed input.
     Ring(u8),
-    /// An owner tells again what was not acknowledged.
+    /// An owner repeats unacknowledged news.
     Beacon(u8),
-    /// The lease of a life that is over runs out.
+    /// The lease of a dead life (number) expires.
     Expire(u8),
-    /// Harm: what a node asks is done, but it hears no answer; it will ask again.
+    /// Fault: a node's call is performed, but the answer is lost; the node will repeat the call.
     Unknown(u8),
-    /// Harm: a bell is lost.
+    /// Fault: an offer is lost.
     LoseBell(u8),
-    /// Harm: news are lost.
+    /// Fault: news is lost.
     LoseNews(u8),
-    /// Harm: a node dies, and another starts in its place.
+    /// Fault: a node dies, and another starts in its place.
     Crash(u8),
-    /// Harm: a node sleeps, and its lease runs out; it does not know.
+    /// Fault: a node is paused, and its lease expires unnoticed.
     Lapse(u8),
-    /// Harm: the replica takes over.
+    /// Fault: the replica of the store takes over.
     Failover,
-    /// Harm: the replica of the index takes over.
+    /// Fault: the replica of the index takes over.
     IndexFailover,
-    /// Harm: what somebody asked who is gone reaches the store now.
+    /// Fault: a call of a dead node (number: its index in `late`) reaches the store now.
     Late(u8),
 }
 
 impl Fleet {
-    /// What follows from a step.
+    /// Applies a step.
     pub fn take(&mut self, rules: &Rules, step: Step) {
         match step {
             Step::Say(turn, n) => self.node_mut(n).asks |= 1 << turn,
@@ -77,7 +78,7 @@ impl Fleet {
                 }
                 if let Some(call) = self.node(n).call {
                     self.apply(rules, call);
-                    // It may have set out twice.
+                    // The call may have been sent twice.
                     self.late.extend(Some(call).filter(|_| self.left.late > 0));
                 }
             }
@@ -118,7 +119,7 @@ impl Fleet {
         self.node_mut(n).call = call;
     }
 
-    /// Listens, then reads: who asked in this order misses nothing.
+    /// Subscribes, then reads: in this order no fact is missed.
     fn listen(&mut self, n: u8) {
         self.store.ears |= 1 << n;
         self.shown = self.store.log.clone();
@@ -141,7 +142,7 @@ impl Fleet {
         let node = self.node_mut(n);
         node.era = era;
         if lost {
-            // What it owned is anyone's. What it has asked may still arrive.
+            // The session may be claimed by any node; the node's calls in flight may still arrive.
             (node.life, node.seat, node.rung) = (None, None, false);
             let call = node.call.filter(|call| !matches!(call, Call::Accept { .. }));
             if call.is_some() {
@@ -161,7 +162,7 @@ impl Fleet {
     fn crash(&mut self, rules: &Rules, n: u8) {
         self.left.crashes -= 1;
         if self.node(n).call.is_none() && self.left.late > 0 {
-            // It dies directly after it has asked.
+            // The node dies directly after it has sent a call.
             self.set_out(rules, n);
         }
         let node = std::mem::take(self.node_mut(n));
@@ -170,7 +171,7 @@ impl Fleet {
         self.edge = self.edge.filter(|edge| *edge != n);
     }
 
-    /// The store does something, and nobody hears of it.
+    /// Performs a call in the store without an answer.
     fn apply(&mut self, rules: &Rules, call: Call) {
         match call {
             Call::Register { life } => self.index |= 1 << life,
@@ -250,14 +251,14 @@ impl Fleet {
         let node = self.node_mut(n);
         node.rung = !won && rules.takes_on && named.is_none_or(|holder| Some(holder.life) == node.life);
         if !won {
-            // Who is named hears of it, and takes it on if it does not know.
+            // The named holder gets an offer, and takes over a session that is unknown to the holder.
             if let Some(holder) = named.filter(|_| rules.takes_on) {
                 self.bells |= 1 << holder.node;
             }
             return;
         }
         node.rings = 0;
-        // What listens may have missed what the last owner wrote.
+        // Subscribers may have missed the last owner's writes.
         let heard = log.is_empty();
         node.seat = Some(Seat { token, tail, inbox, begun: None, heard, doubted: false });
         if self.edge == Some(n) {
@@ -297,7 +298,7 @@ impl Fleet {
         let (inbox, holder) = (self.store.inbox.clone(), self.store.holder);
         let node = self.node_mut(n);
         if let Some(seat) = &mut node.seat {
-            // It reads its inbox, and says what it has taken.
+            // The owner reads its inbox, and confirms the inputs that it has taken.
             seat.inbox = inbox;
             self.nodes.iter_mut().for_each(|node| node.rings = 0);
         } else if holder.is_some_and(|holder| holder.node == n && node.life == Some(holder.life)) {
@@ -312,14 +313,14 @@ impl Fleet {
         } else {
             self.store.ears &= !(1 << n);
         }
-        // It says to the other how far it has the log.
+        // The node acknowledges to the owner how much of the log it has.
         let tail = self.store.log.len();
         if let Some(seat) = &mut self.node_mut(NODES - 1 - n).seat {
             seat.heard |= usize::from(seat.tail) == tail;
         }
     }
 
-    /// What has ended needs no bell any more; for the rest the owner is rung.
+    /// Drops turns that have ended from the unconfirmed ones; for the others the owner gets an offer again.
     fn ring(&mut self, n: u8) {
         let lying = self.store.inbox.iter().fold(0, |all, turn| all | 1 << turn);
         let node = self.node_mut(n);

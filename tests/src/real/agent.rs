@@ -1,4 +1,4 @@
-//! Agents behind HTTP, scripted by the test, with a journal of every invocation.
+//! HTTP agents that a test scripts, with a journal of every invocation.
 use super::steers::Steers;
 use super::tape::Tape;
 use bytes::Bytes;
@@ -19,80 +19,72 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Where what an agent is told has the `Idempotency-Key` that it came with.
+/// Key under which a received event's JSON holds its `Idempotency-Key` header.
 pub const KEY: &str = "idempotency-key";
 
-/// Connections that may wait to be taken. Who takes over thousands of turns asks for all of them within two seconds, and one
-/// that finds no room is tried again by the kernel a second later.
+/// Connections that may wait to be accepted. A node that takes over thousands of turns calls all agents within two
+/// seconds, and the kernel retries a connection that finds the queue full only after one second.
 const BACKLOG: u32 = 4096;
 
-/// Anywhere on loopback.
+/// Listens on a free loopback port.
 fn listen() -> std::io::Result<TcpListener> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     socket.listen(BACKLOG)
 }
 
-/// One `POST …/invoke`, as the agent saw it.
+/// One `POST …/invoke`, as the agent received it.
 #[derive(Clone, Debug)]
 pub struct Invocation {
-    /// Which agent: the path before `/invoke`.
+    /// Agent name: the path before `/invoke`.
     pub agent: String,
-    /// `run_id`.
     pub run_id: String,
-    /// `session_id`.
     pub session_id: String,
-    /// `x-run-attempt`.
+    /// Value of the header `x-run-attempt`.
     pub attempt: u64,
-    /// `x-owner-epoch`.
+    /// Value of the header `x-owner-epoch`.
     pub epoch: u64,
-    /// The input's text.
+    /// Text of the input message.
     pub text: String,
-    /// `messages`: what was said before, or null.
+    /// Field `messages`: the conversation so far, or null.
     pub messages: Value,
-    /// `context`.
     pub context: Value,
 }
 
-/// One `GET …/runs/{run_id}/events`.
+/// One `GET …/runs/{run_id}/events`, by which a gateway resumes a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Again {
-    /// The run in its path.
     pub run_id: String,
-    /// `x-run-attempt`.
+    /// Value of the header `x-run-attempt`.
     pub attempt: u64,
-    /// `x-owner-epoch`.
+    /// Value of the header `x-owner-epoch`.
     pub epoch: u64,
-    /// `last-event-id`: how many events the asker has; 0 without one.
+    /// Header `last-event-id`: number of events that the gateway has; 0 without the header.
     pub known: usize,
-    /// What it was answered.
+    /// Status of the answer.
     pub status: u16,
 }
 
-/// What an agent does with an invocation.
+/// An agent's reaction to an invocation.
 pub enum Reply {
-    /// A status and nothing else.
+    /// A status without a body.
     Status(u16),
     /// A status with `Retry-After` and a body of plain text.
     Error {
-        /// The status.
         status: u16,
-        /// The header.
         retry_after: &'static str,
-        /// The body.
         body: &'static str,
     },
-    /// Event-stream headers, then whatever the script says until it returns.
+    /// Event-stream headers, then the script's events until it returns.
     Speak(Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>),
-    /// The same, and the script goes on when its listener is gone, until a cancel; whoever asks for the rest of
-    /// the run gets it.
+    /// The same, but the script continues without its request until a cancel; a gateway can resume the run.
     Outlive(Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>),
     /// No answer at all; the connection stays open.
     Silence,
 }
 
 impl Reply {
-    /// See [`Reply::Speak`].
+    /// Creates a [`Reply::Speak`].
     pub fn speak<F>(script: impl FnOnce(Voice) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), HungUp>> + Send + 'static,
@@ -100,7 +92,7 @@ impl Reply {
         Self::Speak(scripted(script))
     }
 
-    /// See [`Reply::Outlive`].
+    /// Creates a [`Reply::Outlive`].
     pub fn outlive<F>(script: impl FnOnce(Voice) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), HungUp>> + Send + 'static,
@@ -117,22 +109,22 @@ where
 {
     Box::new(|voice| {
         Box::pin(async {
-            // A gateway that hangs up has its reasons.
+            // A gateway that closes the request is no error here.
             let _hung_up = script(voice).await.is_err();
         })
     })
 }
 
-/// The answer of one invocation.
+/// Event stream of one invocation.
 #[derive(Debug)]
 pub struct Voice(Ear);
 
-/// Who hears it.
+/// Destination of the events.
 #[derive(Debug)]
 enum Ear {
-    /// The request, as long as it is open.
+    /// The open request.
     Line(mpsc::Sender<Bytes>),
-    /// Whoever asks.
+    /// A recording, from which resumed requests read.
     Tape(Arc<Tape>),
 }
 
@@ -144,31 +136,31 @@ impl Drop for Voice {
     }
 }
 
-/// The gateway has closed the request.
+/// Error: the gateway has closed the request.
 #[derive(Clone, Copy, Debug)]
 pub struct HungUp;
 
 impl Voice {
-    /// Any bytes.
+    /// Sends any bytes.
     pub async fn raw(&self, bytes: impl Into<Bytes>) -> Result<(), HungUp> {
         match &self.0 {
             Ear::Line(line) => line.send(bytes.into()).await.map_err(|_| HungUp),
             Ear::Tape(tape) => tape.say(&String::from_utf8_lossy(&bytes.into())),
         }
     }
-    /// One event of the agent protocol.
+    /// Sends one event of the agent protocol.
     pub async fn event(&self, name: &str, data: &Value) -> Result<(), HungUp> {
         self.raw(format!("event: {name}\ndata: {data}\n\n")).await
     }
-    /// A piece of text.
+    /// Sends a piece of text.
     pub async fn delta(&self, text: &str) -> Result<(), HungUp> {
         self.event("delta", &json!({"text": text})).await
     }
-    /// The end.
+    /// Sends the end of the answer.
     pub async fn done(&self) -> Result<(), HungUp> {
         self.event("done", &json!({"usage": {"tokens": 1}})).await
     }
-    /// Until the gateway closes the request.
+    /// Waits until the gateway closes the request.
     pub async fn hung_up(&self) -> Result<(), HungUp> {
         match &self.0 {
             Ear::Line(line) => line.closed().await,
@@ -188,16 +180,16 @@ pub struct Agents {
 
 type Script = Arc<dyn Fn(Invocation) -> Reply + Send + Sync>;
 
-/// What it has seen, and what it keeps.
+/// Received requests, and kept runs.
 #[derive(Debug, Default)]
 struct Memory {
     journal: Mutex<Vec<Invocation>>,
     again: Mutex<Vec<Again>>,
-    /// Of runs that outlive their requests, the latest attempt of each.
+    /// Latest attempt of each run that outlives its request.
     tapes: Mutex<BTreeMap<String, Arc<Tape>>>,
-    /// What it was handed on the way.
+    /// Steering messages received.
     steers: Arc<Steers>,
-    /// Who hears what it is told of its actions (`POST …/event`).
+    /// Receiver of the events sent to `POST …/event`.
     news: Option<mpsc::UnboundedSender<Value>>,
 }
 
@@ -206,14 +198,14 @@ impl Agents {
     pub async fn start(script: impl Fn(Invocation) -> Reply + Send + Sync + 'static) -> Self {
         Self::start_steered(script, Arc::default()).await
     }
-    /// The same, and what they are handed while they answer goes there.
+    /// The same, with steering messages recorded in `steers`.
     pub async fn start_steered(
         script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
         steers: Arc<Steers>,
     ) -> Self {
         Self::start_with(script, Memory { steers, ..Memory::default() }).await
     }
-    /// The same, and what they are told of their actions goes there.
+    /// The same, with events about actions sent to `news`.
     pub async fn start_told(
         script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
         news: mpsc::UnboundedSender<Value>,
@@ -230,24 +222,24 @@ impl Agents {
         let server = tokio::spawn(serve(listener, Arc::new(script), Arc::clone(&memory)));
         Self { addr, memory, server }
     }
-    /// `ID=URL` for `--agent`.
+    /// Returns `ID=URL` for `--agent`.
     pub fn flag(&self, agent: &str) -> String {
         format!("{agent}=http://{}/{agent}", self.addr)
     }
-    /// Every invocation so far.
+    /// Returns every invocation so far.
     pub fn journal(&self) -> Vec<Invocation> {
         self.memory.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    /// How often it was asked for a certain attempt; cheap beside thousands that are going on.
+    /// Returns the number of invocations with this attempt number, without copying the journal.
     pub fn asked(&self, attempt: u64) -> usize {
         let journal = self.memory.journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.iter().filter(|asked| asked.attempt == attempt).count()
     }
-    /// Every time somebody asked for the rest of a run.
+    /// Returns every request to resume a run.
     pub fn asked_again(&self) -> Vec<Again> {
         self.memory.again.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    /// Forgets every run, as one that has started again.
+    /// Forgets every run, as a restarted agent does.
     pub fn forget(&self) {
         self.memory.tapes.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -264,7 +256,7 @@ async fn serve(listener: TcpListener, script: Script, memory: Arc<Memory>) {
         let Ok((stream, _)) = listener.accept().await else { return };
         let (script, memory) = (Arc::clone(&script), Arc::clone(&memory));
         let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&memory)));
-        // A gateway that hangs up in mid-answer is an error of the connection, and meant.
+        // A gateway that closes the connection in the middle of an answer is no error here.
         tokio::spawn(async move {
             drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await)
         });
@@ -279,14 +271,14 @@ fn status(code: u16) -> Response<Body> {
     response
 }
 
-/// A status with a body.
+/// Builds a response with a body.
 fn error(code: u16, retry_after: &'static str, body: &'static str) -> Response<Body> {
     let body = http_body_util::Full::from(body).map_err(|never| match never {}).boxed_unsync();
     let response = Response::builder().status(code).header(hyper::header::RETRY_AFTER, retry_after);
     response.header(hyper::header::CONTENT_TYPE, "text/plain").body(body).expect("a response")
 }
 
-/// An event stream of these pieces.
+/// Builds an event stream of these pieces.
 fn events(pieces: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let frames = pieces.map(|bytes| Ok(Frame::data(bytes)));
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
@@ -358,7 +350,7 @@ impl Memory {
         self.tapes.lock().unwrap_or_else(PoisonError::into_inner).get(run_id).cloned()
     }
 
-    /// Whoever asks under an ownership that has been replaced is refused.
+    /// Answers a request to resume a run; a request with an older epoch than an earlier request is refused.
     fn rest(&self, again: Again) -> Response<Body> {
         let tape = self.tape(&again.run_id).filter(|tape| tape.attempt == again.attempt);
         let mut asked = self.again.lock().unwrap_or_else(PoisonError::into_inner);

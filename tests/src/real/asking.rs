@@ -1,4 +1,4 @@
-//! A gateway for tool runners that says what a test wants said, and the runner's binary against it or against a real one.
+//! A scripted gateway for tool runners, and the runner's binary, which connects to this gateway or to a real one.
 use super::PATIENCE;
 use super::node::binary;
 use futures_util::{SinkExt, StreamExt};
@@ -19,7 +19,7 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 use turnway_core::id::EventId;
 use turnway_core::time::Millis;
 
-/// A gateway that waits for runners.
+/// A gateway that waits for tool runners.
 #[derive(Debug)]
 pub struct Asking(TcpListener);
 
@@ -27,9 +27,9 @@ pub struct Asking(TcpListener);
 #[derive(Debug)]
 pub struct Serving {
     socket: WebSocketStream<TcpStream>,
-    /// What it said first.
+    /// The runner's `hello`.
     pub hello: Value,
-    /// Whether its questions are answered.
+    /// True if the runner's pings are answered.
     pub answers: bool,
 }
 
@@ -40,17 +40,17 @@ pub struct Runner(Child);
 // === impl Asking ===
 
 impl Asking {
-    /// On a free port.
+    /// Listens on a free port.
     pub async fn listen() -> Self {
         Self(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
     }
 
-    /// Where it is.
+    /// Returns the gateway's address.
     pub fn address(&self) -> SocketAddr {
         self.0.local_addr().expect("its address")
     }
 
-    /// The next connection, before it is welcomed.
+    /// Accepts the next connection and reads its `hello`, without an answer.
     pub async fn greeted(&self) -> Serving {
         let (stream, _) =
             timeout(PATIENCE, self.0.accept()).await.expect("it comes in time").expect("a connection");
@@ -60,7 +60,7 @@ impl Asking {
         serving
     }
 
-    /// The next connection, welcomed.
+    /// Accepts the next connection and sends `welcome`.
     pub async fn accept(&self) -> Serving {
         let mut serving = self.greeted().await;
         serving.say(json!({"type": "welcome", "heartbeat_ms": 25_000})).await;
@@ -71,25 +71,25 @@ impl Asking {
 // === impl Serving ===
 
 impl Serving {
-    /// Says this.
+    /// Sends a message.
     pub async fn say(&mut self, mut message: Value) {
         message["ts"] = now().into();
         self.socket.send(Message::text(message.to_string())).await.expect("it is taken");
     }
 
-    /// Asks for a tool; the action's name. The session is `s1`, and there is a minute's time.
+    /// Requests a tool in session `s1` with one minute of time; returns the action's id.
     pub async fn ask(&mut self, tool: &str, args: Value) -> String {
         let id = new_id();
         self.execute(&id, "s1", tool, args, 60_000).await;
         id
     }
 
-    /// Asks for a program to be run; the action's name.
+    /// Requests a program to be run; returns the action's id.
     pub async fn spawn(&mut self, program: &str, args: Value) -> String {
         self.ask("process.spawn", json!({"program": program, "args": args})).await
     }
 
-    /// Asks for this.
+    /// Requests an action.
     pub async fn execute(&mut self, id: &str, session: &str, tool: &str, args: Value, wait_ms: u64) {
         self.say(
             json!({"type": "execute", "action_id": id, "run_id": "s1.r", "session_id": session, "tool": tool,
@@ -98,7 +98,7 @@ impl Serving {
         .await;
     }
 
-    /// The next message that is no question, or nothing once it is gone. Questions are answered.
+    /// Returns the next message that is no ping, or `None` once the connection is closed. Pings are answered.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
             let frame = timeout(PATIENCE, self.socket.next()).await.expect("it says something");
@@ -118,7 +118,7 @@ impl Serving {
         }
     }
 
-    /// Reads on to the first message of this type about this action.
+    /// Reads to the first message of this type about this action.
     pub async fn until(&mut self, kind: &str, id: &str) -> Value {
         loop {
             let message = self.next().await.expect("it goes on");
@@ -128,7 +128,7 @@ impl Serving {
         }
     }
 
-    /// What came of an action.
+    /// Returns the result of an action.
     pub async fn result(&mut self, id: &str) -> Value {
         self.until("result", id).await
     }
@@ -145,17 +145,17 @@ impl Serving {
 // === impl Runner ===
 
 impl Runner {
-    /// Starts one that may run what a list says, with its state under `dir`, and does not wait for it.
+    /// Starts a runner with this allow list and its state under `dir`, without waiting for it.
     pub fn launch(dir: &Path, to: SocketAddr, list: &str, args: &[&str]) -> Self {
         Self::launch_with(dir, to, list, args, &[])
     }
 
-    /// Starts one with these variables in its environment.
+    /// Starts a runner with these variables in its environment.
     pub fn launch_with(dir: &Path, to: SocketAddr, list: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         Self::launch_by(&[], dir, to, list, args, env)
     }
 
-    /// The same, with these words before the binary and these variables.
+    /// The same, with the words of `by` before the binary.
     pub fn launch_by(
         by: &[&str],
         dir: &Path,
@@ -185,7 +185,7 @@ impl Runner {
         Self(child)
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits for the runner's ready line.
     pub async fn ready(&mut self) {
         let out = self.0.stdout.as_mut().expect("piped");
         let mut line = String::new();
@@ -194,24 +194,24 @@ impl Runner {
         assert_eq!(line, "turnway tool-runner ready runner=r1\n");
     }
 
-    /// The number of its process.
+    /// Returns the id of the runner's process.
     pub fn pid(&self) -> u32 {
         self.0.id().expect("it runs")
     }
 
-    /// `kill -9`; returns once it is gone.
+    /// Sends `SIGKILL` and waits for the end.
     pub async fn kill(mut self) {
         self.0.kill().await.expect("it was running");
     }
 
-    /// Sends `SIGTERM`.
+    /// Sends `SIGTERM` to the runner.
     pub async fn terminate(&self) {
         let pid = self.0.id().expect("it runs").to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill runs");
         assert!(sent.success(), "it was running");
     }
 
-    /// Waits until it has left by itself; its exit code.
+    /// Waits until the runner has exited by itself; returns the exit code.
     pub async fn exit(mut self) -> Option<i32> {
         let left = timeout(PATIENCE, self.0.wait()).await.expect("it leaves in time");
         left.expect("its exit is known").code()
@@ -224,20 +224,20 @@ fn agree(_: &Request, mut answer: Response) -> Result<Response, ErrorResponse> {
     Ok(answer)
 }
 
-/// The time of the gateway.
+/// Returns the gateway's time in milliseconds since 1970.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     u64::try_from(now.as_millis()).expect("before the end of time")
 }
 
-/// A new action's name.
+/// Creates an action id.
 pub fn new_id() -> String {
     let mut chance = [0; 16];
     aws_lc_rs::rand::fill(&mut chance).expect("chance");
     EventId::new(Millis(now()), u128::from_be_bytes(chance)).to_string()
 }
 
-/// How many processes of this action there are.
+/// Counts the processes of an action.
 pub fn processes_of(id: &str) -> usize {
     let mark = format!("TURNWAY_ACTION_ID={id}").into_bytes();
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();

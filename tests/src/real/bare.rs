@@ -1,4 +1,4 @@
-//! The client library alone against a Redis: what everything over it is held against.
+//! The Redis client library alone against a server: the baseline for measurements of the bus and store.
 use super::redis::Redis;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -7,18 +7,18 @@ use redis::{AsyncConnectionConfig, PushKind};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Published in one pipeline.
+/// Messages in one pipeline.
 const PIPELINE: usize = 64;
-/// Pipelines under way.
+/// Pipelines in flight.
 const ABREAST: usize = 8;
-/// Bytes that are published and not heard: less than a server keeps for a subscriber.
+/// Bytes that are published and not yet received: less than a server buffers for a subscriber.
 const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// A connection that publishes, and one that hears it.
+/// A publishing connection and a subscribed one.
 #[derive(Debug)]
 pub struct Bare {
     says: MultiplexedConnection,
-    /// It hears as long as it is kept.
+    /// Kept only to stay subscribed.
     _own: MultiplexedConnection,
     heard: UnboundedReceiver<PushKind>,
     channel: &'static str,
@@ -27,11 +27,11 @@ pub struct Bare {
 // === impl Bare ===
 
 impl Bare {
-    /// Connects, and listens.
+    /// Connects and subscribes.
     pub async fn open(redis: &Redis) -> Self {
         let client = redis::Client::open(format!("{}/?protocol=resp3", redis.url())).expect("a URL");
         let (tells, mut heard) = unbounded_channel();
-        // Nobody may be left to hear of the end.
+        // The receiver may be gone at the end.
         let config =
             AsyncConnectionConfig::new().set_push_sender(move |push: redis::PushInfo| tells.send(push.kind));
         let own = client.get_multiplexed_async_connection_with_config(&config).await;
@@ -42,7 +42,7 @@ impl Bare {
         Self { says, _own: own, heard, channel }
     }
 
-    /// From a PUBLISH to its message.
+    /// Measures the time from a PUBLISH to the arrival of its message.
     pub async fn hop(&mut self, bytes: &[u8]) -> Duration {
         let said = Instant::now();
         let answer = redis::cmd("PUBLISH").arg(self.channel).arg(bytes).exec_async(&mut self.says).await;
@@ -51,7 +51,7 @@ impl Bare {
         said.elapsed()
     }
 
-    /// A function that does nothing, there and back. A node must have brought the functions.
+    /// Measures a call of a function that does nothing. A node must have loaded the functions.
     pub async fn call(&mut self) -> Duration {
         let asked = Instant::now();
         let answer = redis::cmd("FCALL").arg("turnway1_version").arg(0).exec_async(&mut self.says).await;
@@ -59,7 +59,7 @@ impl Bare {
         asked.elapsed()
     }
 
-    /// So many of these, as fast as they are heard; how many a second.
+    /// Publishes `count` messages as fast as they are received; returns messages per second.
     pub async fn flood(&mut self, bytes: &[u8], count: usize) -> f64 {
         let ahead = (AHEAD_BYTES / bytes.len().max(1)).max(PIPELINE);
         let (mut under_way, mut messages) = (FuturesUnordered::new(), Vec::new());

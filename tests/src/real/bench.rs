@@ -1,4 +1,4 @@
-//! `turnway-bench`: the load generator's binary, which lies beside the node's.
+//! The load generator's binary `turnway-bench`, which is built beside the node's.
 use super::PATIENCE;
 use super::command::Ended;
 use super::node::binary;
@@ -16,17 +16,16 @@ use tokio::time::timeout;
 pub struct Bench {
     dir: PathBuf,
     url: String,
-    /// Whom it believes, where that is nobody whom the system does.
+    /// Certificate that the load generator trusts, if the system does not.
     trust: Option<PathBuf>,
     pid: Option<u32>,
     patience: Duration,
 }
 
-/// A server of the load generator's own. Killed when dropped.
+/// A server built into the load generator. Killed when dropped.
 #[derive(Debug)]
 pub struct Served {
     child: Child,
-    /// Where it listens.
     pub address: SocketAddr,
 }
 
@@ -41,29 +40,29 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 // === impl Bench ===
 
 impl Bench {
-    /// One that leaves its files in this directory.
+    /// Creates a load generator that writes its files into this directory.
     pub fn new(dir: &Path, server: SocketAddr) -> Self {
         let (dir, url) = (dir.to_owned(), format!("ws://{server}"));
         Self { dir, url, trust: None, pid: None, patience: PATIENCE }
     }
 
-    /// The same by QUIC, to a server that shows this certificate.
+    /// The same over QUIC, to a server with this certificate.
     pub fn by_quic(dir: &Path, server: SocketAddr, trust: &Path) -> Self {
         let url = format!("quic://{server}");
         Self { url, trust: Some(trust.to_owned()), ..Self::new(dir, server) }
     }
 
-    /// Loads are told the server's process.
+    /// Passes the server's process id to the loads.
     pub fn watching(self, pid: u32) -> Self {
         Self { pid: Some(pid), ..self }
     }
 
-    /// Loads may take so long.
+    /// Sets the time limit of a load.
     pub fn patient(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// A load that goes well; its figures.
+    /// Runs a load that must succeed; returns its figures.
     pub async fn figures(&self, args: &[&str]) -> Value {
         let pid = self.pid.map(|pid| pid.to_string());
         let watched: Vec<&str> = pid.iter().flat_map(|pid| ["--server-pid", pid.as_str()]).collect();
@@ -79,14 +78,14 @@ impl Bench {
         serde_json::from_str(&text).unwrap_or_else(|why| panic!("{why}: {text}"))
     }
 
-    /// However it ends; the server's URL where none is given.
+    /// Runs a load with any result; adds the server's URL if none is given.
     pub async fn run(&self, args: &[&str]) -> Ended {
         let is_load = ["turns", "idle", "first-delta"].contains(&args[0]) && !args.contains(&"--url");
         let url: &[&str] = if is_load { &["--url", &self.url] } else { &[] };
         self.end(&[args, url].concat()).await
     }
 
-    /// Begins at once; wait for its end.
+    /// Starts a load; the handle returns its result.
     pub fn begin(&self, args: &[&str]) -> tokio::task::JoinHandle<Ended> {
         let (dir, url, trust) = (self.dir.clone(), self.url.clone(), self.trust.clone());
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -112,7 +111,7 @@ impl Bench {
 // === impl Served ===
 
 impl Served {
-    /// Starts it on a free port.
+    /// Starts the server on a free port.
     pub async fn start(dir: &Path, args: &[&str]) -> Self {
         let mut child = command(dir, args).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -121,7 +120,7 @@ impl Served {
         Self { child, address: address.unwrap_or_else(|| panic!("no address: {ready:?}")) }
     }
 
-    /// Its process.
+    /// Returns the id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("it runs")
     }

@@ -1,4 +1,4 @@
-//! A browser with nobody in front of it, and a page in it that tells what it saw.
+//! A headless browser, and a test page that reports what happened in it.
 use super::PATIENCE;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -19,12 +19,12 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// A name that is not this machine's, and leads to it all the same: what an attacker's name server says.
+/// A foreign host name that resolves to this machine, as in a DNS rebinding attack.
 pub const ELSEWHERE: &str = "elsewhere.example";
-/// A page that a browser takes for this machine's, and lets use what only pages of HTTPS may; a node does not.
+/// A host name that browsers treat as this machine, with the rights of an HTTPS page; a node does not accept it.
 pub const APART: &str = "apart.localhost";
 
-/// What `CHROMIUM_BIN` names, else what is on the path, else what `./test` unpacks.
+/// Returns the binary of `CHROMIUM_BIN`, else the one on the path, else the one that `./test` unpacks.
 pub fn binary() -> PathBuf {
     if let Some(named) = std::env::var_os("CHROMIUM_BIN") {
         return named.into();
@@ -39,10 +39,9 @@ pub fn binary() -> PathBuf {
     found.expect("there is no Chromium: `./test` unpacks Debian's into target/chromium")
 }
 
-/// A page on a server of its own, and what it tells by `POST /report`.
+/// A page on a server of its own, which reports by `POST /report`.
 #[derive(Debug)]
 pub struct Page {
-    /// Where it is.
     pub at: SocketAddr,
     reports: mpsc::Receiver<Value>,
     server: JoinHandle<()>,
@@ -70,7 +69,7 @@ impl Page {
             while let Ok((stream, _)) = listener.accept().await {
                 let desk = Arc::clone(&desk);
                 let service = service_fn(move |request| answer(request, Arc::clone(&desk)));
-                // A browser that hangs up is an error of the connection, and meant.
+                // A browser that closes the connection is no error here.
                 tokio::spawn(async move {
                     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await)
                 });
@@ -79,7 +78,7 @@ impl Page {
         Self { at, reports, server }
     }
 
-    /// What it tells next, to this browser's test.
+    /// Returns the page's next report.
     pub async fn report(&mut self, of: &Chromium) -> Value {
         let report = tokio::time::timeout(PATIENCE, self.reports.recv()).await;
         report.unwrap_or_else(|_| panic!("the page tells nothing: {}", of.said())).expect("it is served")
@@ -101,7 +100,7 @@ async fn answer(
         (&Method::GET, "/") => (StatusCode::OK, html.clone()),
         (&Method::POST, "/report") => {
             let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            // Nobody may listen any more.
+            // The receiver may be gone.
             let _ = tell.try_send(serde_json::from_slice(&body).unwrap_or_default());
             (StatusCode::NO_CONTENT, Bytes::new())
         }
@@ -117,11 +116,11 @@ async fn answer(
 // === impl Chromium ===
 
 impl Chromium {
-    /// Shows a page. Nothing but this machine can be reached from it, also under the names [`ELSEWHERE`] and [`APART`].
+    /// Shows a page. Only this machine can be reached, also under the names [`ELSEWHERE`] and [`APART`].
     pub fn show(dir: &Path, url: &str) -> Self {
         let log = dir.join("chromium.log");
         let mut command = Command::new(binary());
-        // Its own sandbox needs rights that a container has not; the page is ours.
+        // Chromium's own sandbox needs rights that a container lacks; the page is trusted.
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
         command.args(["--no-first-run", "--disable-background-networking", "--remote-debugging-port=0"]);
         command.arg(format!(
@@ -134,12 +133,12 @@ impl Chromium {
         Self { child: command.spawn().expect("it starts"), log }
     }
 
-    /// Its log.
+    /// Returns the browser's log.
     fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Ends it, so that its connections are gone.
+    /// Ends the browser, which closes its connections.
     pub async fn quit(mut self) {
         self.child.kill().await.expect("it ends");
     }

@@ -1,4 +1,4 @@
-//! One run of the binary from its start to its end.
+//! Runs the `turnway` binary from start to end.
 use super::PATIENCE;
 use super::node::binary;
 use serde_json::Value;
@@ -6,18 +6,18 @@ use std::path::Path;
 use std::process::Stdio;
 use tokio::process::Command;
 
-/// What a command left behind.
+/// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Its exit code; none: a signal.
+    /// `None` if a signal ended the command.
     pub code: Option<i32>,
-    /// Its stdout.
+    /// Content of stdout.
     pub out: String,
-    /// Its stderr.
+    /// Content of stderr.
     pub err: String,
 }
 
-/// Runs it in a directory. One that does not end in time fails the test.
+/// Runs the binary in a directory. A command that does not end in time fails the test.
 pub async fn run(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(binary());
     command.args(args).envs(env.iter().copied()).current_dir(dir).stdin(Stdio::null()).kill_on_drop(true);
@@ -27,18 +27,18 @@ pub async fn run(dir: &Path, args: &[&str], env: &[(&str, &str)]) -> Ended {
 }
 
 impl Ended {
-    /// Its stdout as the one JSON value it must be.
+    /// Parses stdout as one JSON value.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|why| panic!("{why}: {self:?}"))
     }
 
-    /// Its stdout as a JSON value a line.
+    /// Parses stdout as one JSON value per line.
     pub fn lines(&self) -> Vec<Value> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"));
         self.out.lines().map(line).collect()
     }
 
-    /// `error` of the one JSON object its stderr must be.
+    /// Parses stderr as one JSON object; returns its `error`.
     pub fn error(&self) -> Value {
         let told: Value = serde_json::from_str(&self.err).unwrap_or_else(|why| panic!("{why}: {self:?}"));
         told["error"].clone()

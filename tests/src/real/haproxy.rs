@@ -1,4 +1,4 @@
-//! HAProxy in front of nodes, with the configuration that the project gives.
+//! HAProxy in front of nodes, with the configuration that the project ships.
 use super::PATIENCE;
 use super::node::Node;
 use super::redis::free_port;
@@ -9,18 +9,17 @@ use std::process::{Child, Command, Stdio};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Somebody else may take a port between its choice and its use.
+/// Another process may take a port between its choice and its use.
 const PORTS_TRIED: usize = 8;
 
 /// A running HAProxy. Killed when dropped.
 #[derive(Debug)]
 pub struct Haproxy {
     child: Child,
-    /// Where clients find it.
     pub at: SocketAddr,
 }
 
-/// What `HAPROXY_BIN` names, else what is on the path, else what `./test` unpacks.
+/// Returns the binary of `HAPROXY_BIN`, else the one on the path, else the one that `./test` unpacks.
 pub fn binary() -> PathBuf {
     if let Some(named) = std::env::var_os("HAPROXY_BIN") {
         return named.into();
@@ -32,13 +31,13 @@ pub fn binary() -> PathBuf {
     found.expect("there is no haproxy: `./test` unpacks Debian's into target/haproxy")
 }
 
-/// The configuration that the project gives.
+/// Returns the path of the shipped configuration.
 pub fn config() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/haproxy.cfg")
 }
 
 impl Haproxy {
-    /// Starts it in front of three nodes, with its log under `dir`.
+    /// Starts HAProxy in front of three nodes, with its log under `dir`.
     pub async fn start(dir: &Path, nodes: &[Node]) -> Self {
         for _ in 0..PORTS_TRIED {
             let at = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -70,7 +69,7 @@ impl Haproxy {
 
 impl Drop for Haproxy {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Plain HTTP requests, as a scraper or an operator makes them.
+//! Plain HTTP requests, as a metrics scraper or an operator sends them.
 use super::PATIENCE;
 use bytes::Bytes;
 use http::Request;
@@ -7,8 +7,8 @@ use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
 use tokio::net::TcpStream;
 
-/// `GET`: the status and the body. What is not answered in [`PATIENCE`] fails the test; nobody there is
-/// `None`.
+/// Sends a `GET`; returns the status and the body, or `None` if no connection is possible. A request without an
+/// answer within [`PATIENCE`] fails the test.
 pub async fn get(from: SocketAddr, path: &str) -> Option<(u16, String)> {
     let exchange = async {
         let stream = TokioIo::new(TcpStream::connect(from).await.ok()?);

@@ -1,4 +1,4 @@
-//! Nodes that ask who one is, and keys to show them.
+//! Nodes with key authentication, and API keys for them.
 use super::command::run;
 use super::node::Node;
 use super::wire::{Gone, Wire};
@@ -7,23 +7,23 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A key, as whoever made it was told.
+/// An API key, as its creator received it.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// All of it.
+    /// The secret key.
     pub text: String,
-    /// Its public name.
+    /// Public id of the key.
     pub id: String,
 }
 
-/// Writes the secret that keys are hashed with.
+/// Writes the pepper file, the secret that keys are hashed with.
 pub fn pepper(dir: &Path) -> PathBuf {
     let path = dir.join("pepper");
     std::fs::write(&path, "a pepper for tests, 32 bytes or more\n").expect("a file");
     path
 }
 
-/// Starts a node that lets in who has a key.
+/// Starts a node with key authentication.
 pub async fn guarded(dir: &TempDir, args: &[&str]) -> Node {
     let pepper = pepper(dir.path());
     let flags = ["--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -31,7 +31,7 @@ pub async fn guarded(dir: &TempDir, args: &[&str]) -> Node {
 }
 
 impl Key {
-    /// Makes one, with these arguments to `turnway key new`.
+    /// Creates a key with these arguments to `turnway key new`.
     pub async fn make(node: &Node, args: &[&str]) -> Self {
         let admin = format!("http://{}", node.admin);
         let dir = std::env::temp_dir();
@@ -42,19 +42,19 @@ impl Key {
         Self { text: key.expect("the key"), id: id.expect("its name") }
     }
 
-    /// Takes it back, by way of this node.
+    /// Revokes the key through this node.
     pub async fn revoke(&self, node: &Node) {
         let admin = format!("http://{}", node.admin);
         let revoked = run(&std::env::temp_dir(), &["key", "revoke", "--admin", &admin, &self.id], &[]).await;
         assert_eq!(revoked.code, Some(0), "{revoked:?}");
     }
 
-    /// Connects with it, as this user or as its own, and reads `welcome`.
+    /// Connects with the key, as this user or as the key's own, and reads `welcome`.
     pub async fn hello(&self, to: SocketAddr, user: Option<&str>) -> Result<Wire, Gone> {
         self.resume(to, user, vec![]).await
     }
 
-    /// The same with these `subscribe` bodies to resume.
+    /// The same, with these `subscribe` bodies to resume.
     pub async fn resume(&self, to: SocketAddr, user: Option<&str>, resume: Vec<Value>) -> Result<Wire, Gone> {
         let mut hello = json!({"type": "hello", "api_key": self.text, "resume": resume});
         if let Some(user) = user {

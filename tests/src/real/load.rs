@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::task::JoinSet;
 
-/// Clients at work until they are told to stop.
+/// Clients that run turns until they are stopped.
 #[derive(Debug)]
 pub struct Load {
     stop: Arc<AtomicBool>,
@@ -14,7 +14,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// So many clients, each with a session of its own, one turn after the other.
+    /// Starts clients, each with a session of its own and one turn after the other.
     pub fn start(node: SocketAddr, clients: usize) -> Self {
         let (stop, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut load = Self { stop, turns, clients: JoinSet::new() };
@@ -24,7 +24,7 @@ impl Load {
         load
     }
 
-    /// Stops, and tells how many turns there were.
+    /// Stops the clients; returns the number of turns.
     pub async fn stop(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(client) = self.clients.join_next().await {

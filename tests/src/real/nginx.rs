@@ -1,4 +1,4 @@
-//! nginx in front of nodes that speak QUIC, with the configuration that the project gives.
+//! nginx in front of nodes with QUIC, with the configuration that the project ships.
 use super::PATIENCE;
 use super::redis::free_port;
 use std::fs;
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tokio::time::timeout;
 
-/// Somebody else may take a port between its choice and its use.
+/// Another process may take a port between its choice and its use.
 const PORTS_TRIED: usize = 8;
 
-/// A running nginx. It is told to end when dropped.
+/// A running nginx. Terminated when dropped.
 #[derive(Debug)]
 pub struct Nginx {
     child: Child,
-    /// Where clients find it.
     pub at: SocketAddr,
 }
 
-/// The program and its modules: what `NGINX_BIN` names, else what is installed, else what `./test` unpacks.
+/// Returns the program and its modules: those of `NGINX_BIN`, else the installed ones, else those that `./test`
+/// unpacks.
 fn binary() -> (PathBuf, PathBuf) {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nginx");
     let named = std::env::var_os("NGINX_BIN").map(PathBuf::from);
@@ -29,7 +29,7 @@ fn binary() -> (PathBuf, PathBuf) {
     program.zip(modules).expect("there is no nginx: `./test` unpacks Debian's into target/nginx")
 }
 
-/// The configuration that the project gives, with these addresses.
+/// Returns the shipped configuration with these addresses.
 fn config(modules: &Path, at: SocketAddr, nodes: &[SocketAddr]) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx-quic.conf");
     let given = fs::read_to_string(file).expect("it is there");
@@ -39,7 +39,7 @@ fn config(modules: &Path, at: SocketAddr, nodes: &[SocketAddr]) -> String {
     for port in 8121..=8123 {
         let line = format!("server 127.0.0.1:{port} ");
         assert!(text.contains(&line), "the file has three nodes");
-        // Fewer nodes than the file has: the others are nowhere.
+        // The file has three nodes; surplus entries are commented out.
         text = match left.next() {
             Some(node) => text.replace(&line, &format!("server {node} ")),
             None => text.replace(&line, &format!("#server 127.0.0.1:{port} ")),
@@ -49,7 +49,7 @@ fn config(modules: &Path, at: SocketAddr, nodes: &[SocketAddr]) -> String {
 }
 
 impl Nginx {
-    /// Starts it in front of up to three nodes, with its files under `dir`.
+    /// Starts nginx in front of up to three nodes, with its files under `dir`.
     pub async fn start(dir: &Path, nodes: &[SocketAddr]) -> Self {
         let (program, modules) = binary();
         let (file, log) = (dir.join("nginx.conf"), dir.join("nginx.log"));
@@ -62,8 +62,8 @@ impl Nginx {
             command.arg("-p").arg(dir).arg("-c").arg(&file).args(["-g", &globals]);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let mut front = Self { child: command.spawn().expect("it starts"), at };
-            // It writes its id when each of its workers' sockets is bound. A client that came between two of them would
-            // have its next datagrams read by the other worker, and be another client to the node.
+            // nginx writes its pid once each worker's socket is bound. The datagrams of a client that came between
+            // two bindings would later be read by the other worker, and the node would see another client.
             let bound = async {
                 while fs::read_to_string(&pid).unwrap_or_default().is_empty() {
                     if front.child.try_wait().expect("its state is known").is_some() {
@@ -83,7 +83,7 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Its workers end with it, but not if it is killed. It may be gone already.
+        // Workers end with nginx on SIGTERM, but not on SIGKILL. The process may have ended already.
         let id = self.child.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &id]).status();
         let _ = self.child.wait();

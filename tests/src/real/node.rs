@@ -1,4 +1,4 @@
-//! One node: the real binary, its ready line, its signals, and what it leaves behind.
+//! One node: the real binary, its ready line, its signals, its log and its resource usage.
 use super::{PATIENCE, stale};
 use crate::failures::NODE_LOG;
 use std::fs::{File, Permissions};
@@ -10,9 +10,10 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// A node's binary: what `TURNWAY_BIN` names, else the one built beside this test.
+/// Returns the node's binary: the one of `TURNWAY_BIN`, else the one built beside this test.
 ///
-/// A binary of this tree that is older than its sources stops the run: it would prove something about other code.
+/// Panics if a binary of this tree is older than its sources, because the test would then prove something about
+/// other code.
 pub fn binary() -> PathBuf {
     let binary = named_or_beside();
     if let Some(source) = stale::newer_source(&binary) {
@@ -36,7 +37,7 @@ fn named_or_beside() -> PathBuf {
     beside
 }
 
-/// The same with the example's plugins in it.
+/// Returns the binary that contains the example's plugins.
 pub fn plugged() -> PathBuf {
     binary().with_file_name("turnway-with-plugins")
 }
@@ -49,38 +50,38 @@ pub struct Node {
     program: PathBuf,
     args: Vec<String>,
     dir: PathBuf,
-    /// Its log, which can be read when the directory is gone.
+    /// Open log file, which stays readable when the directory is gone.
     log: File,
-    /// Where it serves clients.
+    /// Address for clients.
     pub http: SocketAddr,
-    /// Where it serves clients by QUIC, if it was told to.
+    /// Address for clients over QUIC, if enabled.
     pub quic: Option<SocketAddr>,
-    /// Where it serves its operator.
+    /// Address for operators.
     pub admin: SocketAddr,
-    /// What it is called among nodes: another name with each boot.
+    /// Node id, which changes with each start.
     pub id: String,
 }
 
 impl Node {
-    /// Starts one on free ports, with its data under `dir` and these further arguments to `serve`.
+    /// Starts a node on free ports, with its data under `dir` and these further arguments to `serve`.
     pub async fn start(dir: &Path, args: &[&str]) -> Self {
         let store = format!("embedded:{}", dir.join("data").display());
         Self::start_on(&store, dir, args).await
     }
 
-    /// The same on this store, with nothing under `dir` but its log.
+    /// The same on this store, with only the log under `dir`.
     pub async fn start_on(store: &str, dir: &Path, args: &[&str]) -> Self {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start_as(binary(), store, dir, args, any).await
     }
 
-    /// One with plugins: another program.
+    /// Starts the binary with plugins.
     pub async fn start_plugged(dir: &Path, args: &[&str]) -> Self {
         let store = format!("embedded:{}", dir.join("data").display());
         Self::start_as(plugged(), &store, dir, args, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
-    /// Starts one on this store that may open no more than so many files.
+    /// Starts a node on this store with a limit of open files.
     pub async fn start_with_files(files: u32, store: &str, dir: &Path, args: &[&str]) -> Self {
         let script = dir.join("few-files");
         let text = format!("#!/bin/sh\nulimit -n {files}\nexec '{}' \"$@\"\n", binary().display());
@@ -89,7 +90,7 @@ impl Node {
         Self::start_as(script, store, dir, args, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
-    /// Starts one that clients reach by every address of this machine.
+    /// Starts a node that listens on every address of this machine.
     pub async fn start_public(dir: &Path, args: &[&str]) -> Self {
         let store = format!("embedded:{}", dir.join("data").display());
         Self::start_public_on(&store, dir, args).await
@@ -134,13 +135,13 @@ impl Node {
         Self { child, stdout, program, args, dir: dir.to_owned(), log, http, quic, admin, id }
     }
 
-    /// `kill -9`, and a new process on the same data and the same ports.
+    /// Kills the node and starts a new process on the same data and ports.
     pub async fn kill_and_restart(&mut self) {
         self.kill().await;
         self.restart().await;
     }
 
-    /// A new process on the same data and the same ports, after [`Self::kill`] or [`Self::exit`].
+    /// Starts a new process on the same data and ports, after [`Self::kill`] or [`Self::exit`].
     pub async fn restart(&mut self) {
         let mut args = self.args.clone();
         if let (Some(at), Some(quic)) = (args.iter().position(|arg| arg == "--quic"), self.quic) {
@@ -149,42 +150,42 @@ impl Node {
         *self = Self::start_at(self.program.clone(), &self.dir.clone(), args, (self.http, self.admin)).await;
     }
 
-    /// `kill -9`; returns once the process is gone.
+    /// Sends `SIGKILL`; returns once the process is gone.
     pub async fn kill(&mut self) {
         self.child.kill().await.expect("the node was running");
     }
 
-    /// `SIGTERM`, and its exit code.
+    /// Sends `SIGTERM`; returns the exit code.
     pub async fn terminate(&mut self) -> Option<i32> {
         self.signal("-TERM").await;
         self.exit().await
     }
 
-    /// Sends a signal, by the name that `kill` knows it by.
+    /// Sends a signal, by the name that `kill` uses.
     pub async fn signal(&self, name: &str) {
         let pid = self.child.id().expect("the node is running").to_string();
         let sent = Command::new("kill").args([name, &pid]).status().await.expect("kill runs");
         assert!(sent.success(), "the node was running");
     }
 
-    /// Waits until it has left by itself; its exit code.
+    /// Waits until the node has exited by itself; returns the exit code.
     pub async fn exit(&mut self) -> Option<i32> {
         let left = tokio::time::timeout(PATIENCE, self.child.wait()).await.expect("it leaves in time");
         left.expect("its exit is known").code()
     }
 
-    /// Fails unless the process still runs.
+    /// Panics unless the process still runs.
     pub fn must_run(&mut self) {
         let exit = self.child.try_wait().expect("its state is known");
         assert!(exit.is_none(), "the node has exited: {exit:?}\n{}", tail(&self.dir));
     }
 
-    /// Its process.
+    /// Returns the id of the node's process.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("the node is running")
     }
 
-    /// Kilobytes of resident memory.
+    /// Returns the resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
         let pid = self.child.id().expect("the node is running");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a Linux process");
@@ -192,11 +193,12 @@ impl Node {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// The processor's time that it has used so far.
+    /// Returns the CPU time used so far.
     pub fn cpu(&self) -> std::time::Duration {
         let pid = self.child.id().expect("the node is running");
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a Linux process");
-        // Behind the name, which may hold anything: fields 14 and 15, in hundredths of a second.
+        // Fields 14 and 15, in hundredths of a second, counted from behind the process name, which may contain any
+        // character.
         let (_, behind) = stat.rsplit_once(')').expect("a name");
         let ticks = behind.split_whitespace().skip(11).take(2);
         ticks
@@ -204,20 +206,20 @@ impl Node {
             .sum()
     }
 
-    /// Everything it has logged.
+    /// Returns everything that the node has logged.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("stderr.log")).unwrap_or_default()
     }
 
-    /// The same where its directory may be gone, as it is when a test fails.
+    /// Returns the log even if its directory is gone, as it may be when a test fails.
     fn whole_log(&self) -> String {
         let (mut log, mut text) = (&self.log, Vec::new());
-        // What cannot be read is missed by nobody but a reader of the log.
+        // A read error only makes the log incomplete.
         let _ = log.rewind().and_then(|()| log.read_to_end(&mut text));
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Writes its log to a file of the folder that `TEST_LOGS` names, if it names one.
+    /// Writes the log to a file in the folder of `TEST_LOGS`, if that is set.
     fn keep_log(&self) -> Option<PathBuf> {
         let folder = PathBuf::from(std::env::var_os("TEST_LOGS")?);
         std::fs::create_dir_all(&folder).ok()?;
@@ -226,7 +228,7 @@ impl Node {
         Some(path)
     }
 
-    /// The next line of stdout after the ready line.
+    /// Returns the next line of stdout after the ready line.
     pub async fn line(&mut self) -> Option<String> {
         self.stdout.next_line().await.ok().flatten()
     }

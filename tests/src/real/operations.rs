@@ -1,12 +1,13 @@
-//! Every operation of the channel protocol as requests, and answers that can be compared.
+//! Requests for every operation of the channel protocol, and their answers in a comparable form.
 use super::wire::invoke;
 use serde_json::{Value, json};
 use turnway_bindings::channel::authority::Action;
 
-/// The name of a handover that nobody has asked for.
+/// Id of a handover that does not exist.
 const NO_HANDOVER: &str = "019a0000-0000-7000-8000-000000000000";
 
-/// The requests of one action on a session and a run. A new action breaks the build here.
+/// Returns the requests of one action on a session and a run. The exhaustive match makes a new action a compile
+/// error here.
 pub fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
     match action {
         Action::Open => vec![json!({"type": "session_open", "session_id": session})],
@@ -40,7 +41,7 @@ pub fn requests(action: Action, session: &str, run: &str) -> Vec<Value> {
     }
 }
 
-/// An answer without what must differ: when, and the names that the asker gave.
+/// Removes the parts that must differ between answers: the time, and the names from the request.
 pub fn bare(mut answer: Value, names: [&str; 2]) -> String {
     answer["ts"] = Value::Null;
     let mut text = answer.to_string();

@@ -1,4 +1,4 @@
-//! An identity provider: keys of every kind, tokens signed with them, and a page that shows their public halves.
+//! An identity provider: keys of every kind, tokens signed with them, and an HTTP page with the public keys.
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
@@ -15,12 +15,12 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What its tokens have as `iss`.
+/// Claim `iss` of the tokens.
 pub const ISSUER: &str = "https://id.example.com/";
-/// What they have as `aud`.
+/// Claim `aud` of the tokens.
 pub const AUDIENCE: &str = "turnway";
 
-/// Who signs tokens.
+/// A key that signs tokens.
 #[derive(Debug)]
 pub struct Signer {
     kid: String,
@@ -34,7 +34,7 @@ enum Secret {
     Ed25519(Ed25519KeyPair),
 }
 
-/// A page with keys on it. It goes with its handle.
+/// An HTTP page with public keys. Stops when dropped.
 #[derive(Debug)]
 pub struct Provider {
     address: SocketAddr,
@@ -42,25 +42,25 @@ pub struct Provider {
     task: JoinHandle<()>,
 }
 
-/// What is answered, and how often it was.
+/// Answer of the page, and number of requests.
 #[derive(Debug, Default)]
 struct Page {
     answer: Mutex<Vec<u8>>,
     asked: AtomicUsize,
 }
 
-/// Base64 as tokens have it.
+/// Encodes as unpadded URL-safe base64, as tokens do.
 pub fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Seconds since 1970, and so many more.
+/// Returns the seconds since 1970 plus an offset.
 pub fn seconds(from_now: i64) -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     i64::try_from(now.as_secs()).expect("before the end of time") + from_now
 }
 
-/// What a good token of this user says, for an hour.
+/// Returns the claims of a valid token of this user, for one hour.
 pub fn claims(user: &str) -> Value {
     json!({"iss": ISSUER, "aud": AUDIENCE, "sub": user, "exp": seconds(3600), "nbf": seconds(-1)})
 }
@@ -68,28 +68,28 @@ pub fn claims(user: &str) -> Value {
 // === impl Signer ===
 
 impl Signer {
-    /// With RSA of 2,048 bits.
+    /// Creates an RSA key of 2,048 bits.
     pub fn rsa(kid: &str) -> Self {
         let pair = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
         Self { kid: kid.to_owned(), secret: Secret::Rsa(Box::new(pair)) }
     }
 
-    /// On P-256.
+    /// Creates a P-256 key.
     pub fn p256(kid: &str) -> Self {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
         Self { kid: kid.to_owned(), secret: Secret::P256(pair) }
     }
 
-    /// With Ed25519.
+    /// Creates an Ed25519 key.
     pub fn ed25519(kid: &str) -> Self {
         Self { kid: kid.to_owned(), secret: Secret::Ed25519(Ed25519KeyPair::generate().expect("a key")) }
     }
 
-    /// What everybody may know.
+    /// Returns the public key as a JWK.
     pub fn jwk(&self) -> Value {
         let mut jwk = match &self.secret {
             Secret::Rsa(pair) => {
-                // PKCS #1: a sequence, the modulus with a zero before it, the exponent of three bytes.
+                // PKCS #1: a sequence, the modulus with a leading zero byte, the exponent of three bytes.
                 let der = pair.public_key().as_ref();
                 assert_eq!(der.len(), 270, "2,048 bits");
                 json!({"kty": "RSA", "n": base64(&der[9..265]), "e": base64(&der[267..])})
@@ -108,7 +108,7 @@ impl Signer {
         jwk
     }
 
-    /// How it signs.
+    /// Returns the name of the signature algorithm.
     pub fn alg(&self) -> &'static str {
         match self.secret {
             Secret::Rsa(_) => "RS256",
@@ -117,22 +117,22 @@ impl Signer {
         }
     }
 
-    /// The head of its tokens.
+    /// Returns the JWT header of the key's tokens.
     pub fn head(&self) -> Value {
         json!({"alg": self.alg(), "kid": self.kid, "typ": "JWT"})
     }
 
-    /// A token that says this.
+    /// Creates a token with these claims.
     pub fn token(&self, claims: &Value) -> String {
         self.with_head(&self.head(), claims)
     }
 
-    /// The same, with another head.
+    /// Creates a token with another header.
     pub fn with_head(&self, head: &Value, claims: &Value) -> String {
         self.sign(&format!("{}.{}", base64(head.to_string()), base64(claims.to_string())))
     }
 
-    /// What is to be signed, and its signature.
+    /// Returns the message with its signature appended.
     pub fn sign(&self, message: &str) -> String {
         let random = SystemRandom::new();
         let signature = match &self.secret {
@@ -151,7 +151,7 @@ impl Signer {
 // === impl Provider ===
 
 impl Provider {
-    /// Shows the public halves of these.
+    /// Starts a page with the public keys of these signers.
     pub async fn start(signers: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let (address, page) = (listener.local_addr().expect("bound"), Arc::<Page>::default());
@@ -166,13 +166,13 @@ impl Provider {
         provider
     }
 
-    /// These and no others from now on.
+    /// Replaces the keys on the page.
     pub fn show(&self, signers: &[&Signer]) {
         let keys: Vec<_> = signers.iter().map(|signer| signer.jwk()).collect();
         self.show_text("200 OK", "", &json!({"keys": keys}).to_string());
     }
 
-    /// Any answer at all: a status, further headers, a body.
+    /// Sets the raw answer: a status, further headers, a body.
     pub fn show_text(&self, status: &str, headers: &str, body: &str) {
         let length = body.len();
         let answer = format!(
@@ -181,17 +181,17 @@ impl Provider {
         *self.page.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer.into_bytes();
     }
 
-    /// How often it was asked.
+    /// Returns the number of requests.
     pub fn asked(&self) -> usize {
         self.page.asked.load(Ordering::SeqCst)
     }
 
-    /// Where its keys are.
+    /// Returns the URL of the keys.
     pub fn url(&self) -> String {
         format!("http://{}/jwks.json", self.address)
     }
 
-    /// The flags of a node that takes its tokens, and nothing else.
+    /// Returns the flags of a node that accepts only this provider's tokens.
     pub fn flags(&self) -> Vec<String> {
         flags("jwt", &self.url())
     }
@@ -203,7 +203,7 @@ impl Drop for Provider {
     }
 }
 
-/// The flags of a node that takes tokens whose keys are there.
+/// Returns the flags of a node that accepts tokens with keys from this URL.
 pub fn flags(mode: &str, jwks: &str) -> Vec<String> {
     let pairs =
         [("--auth", mode), ("--auth-jwks", jwks), ("--auth-issuer", ISSUER), ("--auth-audience", AUDIENCE)];
@@ -218,6 +218,6 @@ async fn answer(mut stream: TcpStream, page: Arc<Page>) {
     {}
     page.asked.fetch_add(1, Ordering::SeqCst);
     let answer = page.answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // Whoever asked may have had enough.
+    // The client may have closed the connection.
     let _ = write.write_all(&answer).await;
 }

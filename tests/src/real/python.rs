@@ -5,7 +5,7 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// What `TURNWAY_PYTHON` names, else the environment that `./test` makes.
+/// Returns the interpreter of `TURNWAY_PYTHON`, else that of the environment that `./test` makes.
 fn python() -> PathBuf {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin/python");
     let python = std::env::var_os("TURNWAY_PYTHON").map_or(made, PathBuf::from);
@@ -13,7 +13,7 @@ fn python() -> PathBuf {
     python
 }
 
-/// A script, ready to run: a file's name, or `-c` and a text.
+/// Prepares a script: a file name, or `-c` and the text.
 pub fn script(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(python());
     command.arg(name).args(args).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("python"));
@@ -26,12 +26,12 @@ pub fn script(name: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Runs a script to its end, which must be a good one; what it said.
+/// Runs a script, which must succeed; returns its output.
 pub async fn run(name: &str, args: &[&str]) -> String {
     run_with(name, args, &[]).await
 }
 
-/// The same in an environment.
+/// The same with these environment variables.
 pub async fn run_with(name: &str, args: &[&str], env: &[(&str, &str)]) -> String {
     let child =
         script(name, args).envs(env.iter().copied()).stderr(Stdio::piped()).spawn().expect("Python starts");
@@ -42,7 +42,7 @@ pub async fn run_with(name: &str, args: &[&str], env: &[(&str, &str)]) -> String
     out.into_owned()
 }
 
-/// A script that runs while the test does something else. Killed when dropped.
+/// A script that runs beside the test. Killed when dropped.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -50,26 +50,26 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it.
+    /// Starts a script.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.spawn().expect("Python starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         Self { child, stdout }
     }
 
-    /// Starts one that waits for [`Self::go_on`] where it says so.
+    /// Starts a script that waits for [`Self::go_on`] between its steps.
     pub fn start_in_steps(mut command: Command) -> Self {
         command.stdin(Stdio::piped());
         Self::start(command)
     }
 
-    /// Lets it take its next step.
+    /// Lets the script take its next step.
     pub async fn go_on(&mut self) {
         let stdin = self.child.stdin.as_mut().expect("started in steps");
         stdin.write_all(b"\n").await.expect("it runs");
     }
 
-    /// The next line it says.
+    /// Returns the script's next line of output.
     pub async fn line(&mut self) -> String {
         let mut line = String::new();
         let read = tokio::time::timeout(PATIENCE, self.stdout.read_line(&mut line)).await;
@@ -77,7 +77,7 @@ impl Running {
         line.trim_end_matches('\n').to_owned()
     }
 
-    /// Waits for its end, which must be a good one; what else it said.
+    /// Waits until the script has ended successfully; returns the rest of its output.
     pub async fn end(mut self) -> String {
         let mut said = String::new();
         let ended = tokio::time::timeout(4 * PATIENCE, async {

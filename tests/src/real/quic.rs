@@ -1,4 +1,4 @@
-//! A raw client over QUIC: says exactly what a test wants said, and reads each stream when it is told to.
+//! A raw QUIC client that sends exactly what a test specifies, and reads each stream only on demand.
 use super::PATIENCE;
 use super::tls::Trust;
 use super::wire::{Gone, invoke};
@@ -12,26 +12,26 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use tokio::time::timeout;
 
-/// One connection to a node, its control stream open.
+/// One connection to a node, with its control stream open.
 #[derive(Debug)]
 pub struct Line {
-    /// The client's end, which can move.
+    /// The client's endpoint, which can move to another port.
     pub endpoint: Endpoint,
-    /// The connection under the streams.
+    /// Connection of all streams.
     pub connection: Connection,
     to: SendStream,
     from: RecvStream,
 }
 
-/// A stream of the server's own: one attempt's text.
+/// A stream opened by the server, with the text of one attempt.
 #[derive(Debug)]
 pub struct Lane {
-    /// What it began with.
+    /// First message of the stream.
     pub head: Value,
     from: RecvStream,
 }
 
-/// How a client connects.
+/// Creates a client configuration.
 pub fn config(trust: &Trust, alpn: &[u8], transport: TransportConfig) -> ClientConfig {
     let mut tls = (*trust.0).clone();
     tls.alpn_protocols = vec![alpn.to_vec()];
@@ -40,28 +40,28 @@ pub fn config(trust: &Trust, alpn: &[u8], transport: TransportConfig) -> ClientC
     config
 }
 
-/// A port of this machine's own.
+/// Binds a free loopback port.
 pub fn socket() -> UdpSocket {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port")
 }
 
-/// A client's end, for any number of connections.
+/// Creates a client endpoint for any number of connections.
 pub fn endpoint() -> Endpoint {
     Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).expect("a port")
 }
 
 impl Line {
-    /// Connects and says nothing.
+    /// Connects without sending a message.
     pub async fn open(to: SocketAddr, trust: &Trust) -> Result<Self, Gone> {
         Self::open_as(to, trust, TransportConfig::default()).await
     }
 
-    /// The same, granting the server what this says.
+    /// The same, with these transport limits.
     pub async fn open_as(to: SocketAddr, trust: &Trust, transport: TransportConfig) -> Result<Self, Gone> {
         Self::open_from(&endpoint(), to, config(trust, b"turnway/1", transport)).await
     }
 
-    /// The same, from an end that may have other connections.
+    /// The same, from an endpoint that may have other connections.
     pub async fn open_from(from: &Endpoint, to: SocketAddr, config: ClientConfig) -> Result<Self, Gone> {
         let connecting = from.connect_with(config, to, "localhost").expect("a good address");
         let connection = timeout(PATIENCE, connecting).await.expect("it answers").map_err(gone)?;
@@ -69,13 +69,13 @@ impl Line {
         Ok(Self { endpoint: from.clone(), connection, to, from: stream })
     }
 
-    /// Connects, says `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
+    /// Connects, sends `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
     pub async fn hello(to: SocketAddr, trust: &Trust, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
         let hello = json!({"type": "hello", "user_id": user, "resume": resume});
         Self::open(to, trust).await?.greet_with(hello).await
     }
 
-    /// Says this `hello`, and reads `welcome`. Who is not let in is [`Gone::Closed`].
+    /// Sends this `hello`, and reads `welcome`. A refused client gets [`Gone::Closed`].
     pub async fn greet_with(mut self, hello: Value) -> Result<Self, Gone> {
         self.say(&hello).await?;
         let welcome = self.next().await?;
@@ -94,33 +94,33 @@ impl Line {
         self.bytes(&[&length[..], text.as_bytes()].concat()).await
     }
 
-    /// Sends any bytes at all.
+    /// Sends raw bytes.
     pub async fn bytes(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         self.to.write_all(bytes).await.map_err(|why| Gone::Broken(why.to_string()))
     }
 
-    /// Says nothing more.
+    /// Ends the sending side of the control stream.
     pub fn finish(&mut self) {
         self.to.finish().expect("it is open");
     }
 
-    /// The next message of the control stream. A silence longer than [`PATIENCE`] fails the test.
+    /// Returns the next message of the control stream. A silence longer than [`PATIENCE`] fails the test.
     pub async fn next(&mut self) -> Result<Value, Gone> {
         match read(&mut self.from).await {
             Ok(Some(message)) => Ok(message),
-            // The reason comes behind it.
+            // The close reason follows the end of the stream.
             Ok(None) => Err(self.gone().await),
             Err(gone) => Err(gone),
         }
     }
 
-    /// Waits until the connection is over; how it ended.
+    /// Waits until the connection has ended; returns the reason.
     pub async fn gone(&self) -> Gone {
         let ended = timeout(PATIENCE, self.connection.closed()).await;
         gone(ended.expect("the node closes in time"))
     }
 
-    /// Reads on to the first message of the control stream that fits.
+    /// Reads to the first message of the control stream that fits.
     pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value, Gone> {
         loop {
             let message = self.next().await?;
@@ -130,14 +130,14 @@ impl Line {
         }
     }
 
-    /// Asks with a request id of its own and reads on to the first message that echoes it.
+    /// Sends a request with this request id, and reads to the first message that echoes the id.
     pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, Gone> {
         message["request_id"] = request_id.into();
         self.say(&message).await?;
         self.until(|answer| answer["request_id"] == request_id).await
     }
 
-    /// The next stream that the server opens.
+    /// Accepts the next stream that the server opens.
     pub async fn lane(&self) -> Result<Lane, Gone> {
         let accepted = timeout(PATIENCE, self.connection.accept_uni()).await;
         let mut from = accepted.expect("the node opens a stream in time").map_err(gone)?;
@@ -146,7 +146,7 @@ impl Line {
         Ok(Lane { head, from })
     }
 
-    /// Runs one turn to its `done`; the text of its one stream, checked for gaps, and the `done`.
+    /// Runs one turn to its `done`; returns the text of its single stream, checked for gaps, and the `done`.
     pub async fn turn(
         &mut self,
         session: &str,
@@ -159,7 +159,7 @@ impl Line {
         let run = accepted["run_id"].clone();
         let mut lane = self.lane().await?;
         assert_eq!((&lane.head["run_id"], &lane.head["session_id"]), (&run, &session.into()));
-        // Side by side, each read to its end: one that is given up halfway leaves half a message behind.
+        // Both streams are read to their end at the same time: a cancelled read would lose part of a message.
         let from = &mut self.from;
         let done = async {
             loop {
@@ -180,7 +180,7 @@ impl Line {
 }
 
 impl Lane {
-    /// The next message; none: the stream has ended.
+    /// Returns the next message; `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<Value>, Gone> {
         let message = read(&mut self.from).await?;
         if let Some(message) = &message {
@@ -193,7 +193,7 @@ impl Lane {
         Ok(message)
     }
 
-    /// All there is of it, behind what is there already.
+    /// Appends the rest of the stream to the text so far.
     pub async fn rest(&mut self, said: &mut String) -> Result<(), Gone> {
         while let Some(piece) = self.next().await? {
             take(said, &piece);
@@ -201,19 +201,19 @@ impl Lane {
         Ok(())
     }
 
-    /// Wants nothing more of it.
+    /// Asks the server to stop sending this stream.
     pub fn stop(&mut self) {
         self.from.stop(0u32.into()).expect("it is open");
     }
 }
 
-/// Puts a piece behind what is there, which it must follow.
+/// Appends a piece of text, which must follow the text so far.
 pub fn take(said: &mut String, piece: &Value) {
     assert_eq!(piece["offset"], said.len(), "a gap or a repeat in the text: {piece}");
     said.push_str(piece["text"].as_str().expect("text"));
 }
 
-/// One message; none: the stream has ended where it may.
+/// Reads one message; `None` if the stream has ended between two messages.
 async fn read(from: &mut RecvStream) -> Result<Option<Value>, Gone> {
     let mut length = [0; 4];
     let Ok(read) = timeout(PATIENCE, from.read_exact(&mut length)).await else {

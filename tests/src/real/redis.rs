@@ -1,4 +1,4 @@
-//! A Redis of the test's own: a process on a free port, with its data in a directory of the test.
+//! A Redis server of the test's own: a process on a free port, with its data in a directory of the test.
 use redis::{Connection, FromRedisValue};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, copy};
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Somebody else may take a port between its choice and its use.
+/// Another process may take a port between its choice and its use.
 const PORTS_TRIED: usize = 8;
 
 /// A running server. Killed when dropped.
@@ -16,13 +16,13 @@ pub struct Redis {
     child: Child,
     args: Vec<String>,
     dir: PathBuf,
-    /// Where it listens, on this machine only.
+    /// Port on the loopback address.
     pub port: u16,
 }
 
 impl Redis {
-    /// Starts one on a free port, with its data under `dir` and these further settings, such as
-    /// `["--appendonly", "yes"]`. It keeps nothing unless told to.
+    /// Starts a server on a free port, with its data under `dir` and these further settings, such as
+    /// `["--appendonly", "yes"]`. By default nothing is persisted.
     pub fn start(dir: &Path, args: &[&str]) -> Self {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         std::fs::create_dir_all(dir).expect("a directory");
@@ -35,41 +35,41 @@ impl Redis {
         panic!("no Redis: {}", std::fs::read_to_string(dir.join("redis.log")).unwrap_or_default());
     }
 
-    /// Where nodes find it.
+    /// Returns the URL for nodes.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Its process.
+    /// Returns the id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// `kill -9`; returns once the process is gone.
+    /// Sends `SIGKILL`; returns once the process is gone.
     pub fn kill(&mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it is gone");
     }
 
-    /// A new process on the same data and the same port, after [`Self::kill`].
+    /// Starts a new process on the same data and port, after [`Self::kill`].
     pub fn restart(&mut self) {
         self.child = spawn(&self.dir, &self.args, self.port).expect("its port is still free");
     }
 
-    /// Sends a signal, by the name that `kill` knows it by.
+    /// Sends a signal, by the name that `kill` uses.
     pub fn signal(&self, name: &str) {
         let sent =
             Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill runs");
         assert!(sent.success(), "it was running");
     }
 
-    /// A plain connection, for what a test wants to see or to break.
+    /// Opens a plain connection, with which a test inspects or damages data.
     pub fn connection(&self) -> Connection {
         let client = redis::Client::open(self.url()).expect("a URL");
         client.get_connection().expect("it answers")
     }
 
-    /// Performs one command over a connection of its own.
+    /// Runs one command over a new connection.
     pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
@@ -79,18 +79,18 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A Sentinel that watches one primary and needs nobody's consent. Killed when dropped.
+/// A Sentinel that watches one primary with a quorum of one. Killed when dropped.
 #[derive(Debug)]
 pub struct Sentinel(Redis);
 
 impl Sentinel {
-    /// Starts one; returns once it knows the primary's replicas.
+    /// Starts a Sentinel; returns once it knows the primary's replicas.
     pub fn watch(dir: &Path, primary: &Redis, name: &str) -> Self {
         std::fs::create_dir_all(dir).expect("a directory");
         let (port, file) = (free_port(), dir.join("sentinel.conf"));
@@ -108,13 +108,13 @@ impl Sentinel {
         Self(sentinel)
     }
 
-    /// Where nodes ask it for the primary of a name.
+    /// Returns the URL by which nodes look up the primary of a name.
     pub fn url(&self, name: &str) -> String {
         format!("redis+sentinel://127.0.0.1:{}/{name}", self.0.port)
     }
 }
 
-/// A port of this machine that was free a moment ago.
+/// Returns a loopback port that was free a moment ago.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
@@ -126,10 +126,10 @@ fn spawn(dir: &Path, args: &[String], port: u16) -> Option<Child> {
     launch(dir, &mut command, port, "Ready to accept connections")
 }
 
-/// Returns once it says that it is ready; none if it ended instead.
+/// Starts the process; returns once it prints that it is ready, or `None` if it ended instead.
 fn launch(dir: &Path, command: &mut Command, port: u16, ready: &str) -> Option<Child> {
-    // Debian's redis-tools has the server's binary under this name and starts no service;
-    // what it does depends on what it is called.
+    // Debian's redis-tools has the server's binary under this name and starts no service; the binary's function
+    // depends on the name by which it is called.
     let mut child = command
         .arg0("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--daemonize", "no", "--dir"])
@@ -152,7 +152,7 @@ fn launch(dir: &Path, command: &mut Command, port: u16, ready: &str) -> Option<C
     }
     let file = File::options().create(true).append(true).open(dir.join("redis.log"));
     let mut file = file.expect("a log file");
-    // Until the process ends: nobody may block on a pipe that nobody reads.
+    // Reads until the process ends, so that it never blocks on a full pipe.
     std::thread::spawn(move || copy(&mut said.as_bytes().chain(log), &mut file));
     Some(child)
 }

@@ -1,4 +1,4 @@
-//! A way to a server whose answers take their time.
+//! A TCP proxy to a server that delays the server's answers.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-/// Pieces of answers that are on their way.
+/// Chunks of answers in flight.
 const PIECES: usize = 64 * 1024;
 
-/// The way. It is as fast as any until it is told otherwise.
+/// A proxy without a delay until [`Slow::delay`] is called.
 #[derive(Debug)]
 pub struct Slow {
-    /// Where it begins, on this machine.
+    /// Loopback port of the proxy.
     pub port: u16,
     millis: Arc<AtomicU64>,
 }
 
 impl Slow {
-    /// One to this port of this machine.
+    /// Starts a proxy to this port of this machine.
     pub async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let (own, millis) = (listener.local_addr().expect("an address").port(), Arc::new(AtomicU64::new(0)));
@@ -37,7 +37,7 @@ impl Slow {
         Self { port: own, millis }
     }
 
-    /// From now on every answer takes so long.
+    /// Sets the delay of every further answer.
     pub fn delay(&self, by: Duration) {
         self.millis.store(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::SeqCst);
     }

@@ -1,11 +1,11 @@
-//! Whether a binary was built from the sources that are there now.
+//! Checks that a binary was built from the present sources.
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Everything that a node is built from.
+/// All source folders of a node.
 const SOURCES: [&str; 5] = ["core/src", "bindings/src", "pipeline/src", "gateway/src", "sdk/rust/src"];
 
-/// Returns a source that is newer than a binary of this tree; none for binaries from elsewhere.
+/// Returns a source that is newer than a binary of this tree; `None` for binaries from elsewhere.
 pub(super) fn newer_source(binary: &Path) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.canonicalize().ok()?;
     let binary = binary.canonicalize().ok()?;

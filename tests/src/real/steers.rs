@@ -1,23 +1,21 @@
-//! What agents are handed while they answer (`POST …/steer`), and what they make of it.
+//! Steering messages of agents (`POST …/steer`), and the agents' scripted answers.
 use serde_json::Value;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// One `POST …/steer`, as the agent saw it.
+/// One `POST …/steer`, as the agent received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steered {
-    /// The run that is to take it.
+    /// Run that is to be steered.
     pub run_id: String,
-    /// `attempt`.
     pub attempt: u64,
-    /// `message_id`.
     pub message_id: String,
-    /// Its text, whose first word says what becomes of it: `refuse`; `keep` (the first attempt never answers);
-    /// anything else is taken.
+    /// Text, whose first word selects the answer: `refuse` refuses; `keep` gets no answer in the first attempt; any
+    /// other is accepted.
     pub text: String,
 }
 
-/// All of them so far.
+/// All steering messages so far.
 #[derive(Debug, Default)]
 pub struct Steers {
     seen: Mutex<Vec<Steered>>,
@@ -25,12 +23,12 @@ pub struct Steers {
 }
 
 impl Steers {
-    /// Every one so far.
+    /// Returns all messages so far.
     pub fn seen(&self) -> Vec<Steered> {
         self.lock().clone()
     }
 
-    /// Waits until there is one that fits.
+    /// Waits for a message that fits.
     pub async fn until(&self, fits: impl Fn(&Steered) -> bool) -> Steered {
         loop {
             let more = self.more.notified();
@@ -44,7 +42,7 @@ impl Steers {
         }
     }
 
-    /// Takes the next; the word of its answer, or none where there is to be no answer.
+    /// Records the next message; returns the outcome to answer with, or `None` for no answer.
     pub(super) fn take(&self, body: &Value) -> Option<&'static str> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let steered = Steered {

@@ -1,16 +1,17 @@
-//! What an agent that outlives its connection keeps of a run: every event it has said, for whoever asks.
+//! Recording of a run by an agent that outlives its requests: every event sent, from which later requests are
+//! served.
 use super::agent::HungUp;
 use bytes::Bytes;
 use futures_util::Stream;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// The events of one attempt at one run, named 1, 2, 3, …
+/// Events of one attempt at one run, with the ids 1, 2, 3, …
 #[derive(Debug)]
 pub(super) struct Tape {
     pub(super) attempt: u64,
     events: Mutex<Vec<Bytes>>,
-    /// How many events there are, and whether there will be more.
+    /// Number of events, and the state of the run.
     heard: watch::Sender<(usize, Going)>,
 }
 
@@ -26,7 +27,7 @@ impl Tape {
         Self { attempt, events: Mutex::default(), heard: watch::channel((0, Going::On)).0 }
     }
 
-    /// Says the next event, whether anybody listens or not.
+    /// Records the next event, with or without an open request.
     pub(super) fn say(&self, event: &str) -> Result<(), HungUp> {
         if self.heard.borrow().1 == Going::Stopped {
             return Err(HungUp);
@@ -38,23 +39,23 @@ impl Tape {
         Ok(())
     }
 
-    /// There will be no more.
+    /// Marks the end of the run.
     pub(super) fn end(&self) {
         self.heard.send_modify(|heard| heard.1 = if heard.1 == Going::On { Going::Over } else { heard.1 });
     }
 
-    /// Somebody wants no more of it.
+    /// Marks the run as cancelled.
     pub(super) fn stop(&self) {
         self.heard.send_modify(|heard| heard.1 = Going::Stopped);
     }
 
-    /// Until somebody does.
+    /// Waits until the run is cancelled.
     pub(super) async fn stopped(&self) {
-        // It lives as long as this does.
+        // The sender lives as long as `self`, so an error is impossible.
         drop(self.heard.subscribe().wait_for(|heard| heard.1 == Going::Stopped).await);
     }
 
-    /// The events after the first so many, as they come.
+    /// Returns the events after the first `known` ones, as they come.
     pub(super) fn after(self: std::sync::Arc<Self>, known: usize) -> impl Stream<Item = Bytes> {
         let heard = self.heard.subscribe();
         futures_util::stream::unfold((self, heard, known), |(tape, mut heard, known)| async move {

@@ -1,4 +1,4 @@
-//! The binary at a pseudo-terminal: keys that a person presses, and what they see.
+//! Runs the `turnway` binary at a pseudo-terminal: sends keys, and interprets the output as a screen.
 use super::PATIENCE;
 use super::node::binary;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// Between two keys of somebody who wants to leave.
+/// Time between two presses of a key that ends the command.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// A command that runs at a terminal. Killed when dropped.
@@ -25,23 +25,24 @@ pub struct Terminal {
     screen: Screen,
 }
 
-/// What a terminal shows, with all rows that have scrolled away. It knows what the chat and its editor write.
+/// Content of a terminal, with all rows that have scrolled away. Only the escape sequences of the chat and its
+/// editor are known.
 #[derive(Debug)]
 struct Screen {
     rows: Vec<Vec<char>>,
     row: usize,
     column: usize,
     columns: usize,
-    /// The part of a sequence that has come so far.
+    /// Incomplete escape sequence.
     sequence: String,
-    /// The bytes of a character that have come so far.
+    /// Incomplete UTF-8 character.
     bytes: Vec<u8>,
 }
 
 // === impl Terminal ===
 
 impl Terminal {
-    /// Starts the binary in a directory, which is also the home of its user, at a terminal of so many columns.
+    /// Starts the binary in a directory, which is also its `HOME`, at a terminal of this many columns.
     pub fn start(dir: &Path, args: &[&str], env: &[(&str, &str)], columns: u16) -> Self {
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
         grantpt(&keys).expect("it is ours");
@@ -64,18 +65,18 @@ impl Terminal {
         Self { child, keys, output, seat, screen: Screen::new(columns.into()) }
     }
 
-    /// Presses keys, as a terminal sends them.
+    /// Sends key presses.
     pub fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("keys");
     }
 
-    /// Sends a signal, by the name that `kill` knows it by.
+    /// Sends a signal, by the name that `kill` uses.
     pub async fn signal(&self, name: &str) {
         let pid = self.child.id().expect("it runs").to_string();
         assert!(Command::new("kill").args([name, &pid]).status().await.expect("kill runs").success());
     }
 
-    /// Waits until the rows that are shown fit, and returns them: without spaces at their ends and empty rows at the end.
+    /// Waits until the visible rows fit, and returns them without trailing spaces and trailing empty rows.
     pub async fn until(&mut self, what: &str, fits: impl Fn(&[String]) -> bool) -> Vec<String> {
         loop {
             let rows = self.screen.shown();
@@ -89,18 +90,19 @@ impl Terminal {
         }
     }
 
-    /// Waits until a row that begins so is shown.
+    /// Waits for a row that begins with this text.
     pub async fn sees(&mut self, start: &str) -> Vec<String> {
         self.until(start, |rows| rows.iter().any(|row| row.starts_with(start))).await
     }
 
-    /// Waits until the last row is this one: the line that is edited.
+    /// Waits until the last row, the line being edited, is this one.
     pub async fn edits(&mut self, line: &str) -> Vec<String> {
         let line = format!("> {line}");
         self.until(&line, |rows| rows.last().is_some_and(|row| *row == line.trim_end())).await
     }
 
-    /// Presses a key until it ends, as a person does: keys between two lines may be lost. The exit code, and what is shown then.
+    /// Presses a key repeatedly until the command ends, because keys between two lines may be lost. Returns the
+    /// exit code and the final rows.
     pub async fn leaves(&mut self, key: &str) -> (Option<i32>, Vec<String>) {
         let begun = Instant::now();
         self.press(key);
@@ -111,10 +113,10 @@ impl Terminal {
         self.ended().await
     }
 
-    /// Waits for the end: the exit code, and what is shown then.
+    /// Waits for the end of the command; returns the exit code and the final rows.
     pub async fn ended(&mut self) -> (Option<i32>, Vec<String>) {
         let ended = timeout(PATIENCE, self.child.wait()).await.expect("it ends").expect("it ran");
-        // All of what it has written is there: a read of it begins before this one is heard.
+        // The mark follows all output of the command.
         self.seat.write_all("\u{4}".as_bytes()).expect("a mark");
         while !self.screen.shown().last().is_some_and(|row| row.ends_with('\u{4}')) {
             let bytes = timeout(PATIENCE, self.output.recv()).await.expect("in time").expect("the mark");
@@ -126,14 +128,14 @@ impl Terminal {
         (ended.code(), rows)
     }
 
-    /// Whether the terminal shows what is typed by itself, and gives lines: as before the command.
+    /// Returns whether echo and line mode are on, as before the command.
     pub fn is_as_before(&self) -> bool {
         let modes = tcgetattr(&self.seat).expect("modes").local_modes;
         modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
     }
 }
 
-/// Reads on a thread: a terminal cannot be waited for in another way everywhere.
+/// Reads on a thread, because not every system can poll a terminal.
 fn read_all(mut from: File) -> mpsc::Receiver<Vec<u8>> {
     let (sender, output) = mpsc::channel(1024);
     std::thread::spawn(move || {
@@ -205,7 +207,7 @@ impl Screen {
     }
 
     fn show(&mut self, c: char) {
-        // Wide characters of East Asia; the tests have no others.
+        // East Asian wide characters; the tests use no other wide ones.
         let width = if c > '\u{2e7f}' { 2 } else { 1 };
         if self.column + width > self.columns {
             self.column = 0;
@@ -231,7 +233,7 @@ impl Screen {
                 self.rows.truncate(self.row + 1);
                 self.rows[self.row].truncate(self.column);
             }
-            // How pasting is told, when to show what was written, and colours.
+            // Bracketed paste, synchronised output, and colours.
             "h" | "l" | "m" => {}
             other => panic!("the terminal of the tests does not know {other:?} of {sequence:?}"),
         }

@@ -13,43 +13,41 @@ use std::sync::Arc;
 /// A certificate and its key, in files.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// The certificate.
     pub cert: PathBuf,
-    /// The key.
     pub key: PathBuf,
 }
 
-/// Whom a client believes.
+/// Certificates that a client trusts.
 #[derive(Clone, Debug)]
 pub struct Trust(pub(super) Arc<ClientConfig>);
 
 // === impl Pair ===
 
 impl Pair {
-    /// Makes one under `dir`.
+    /// Makes a certificate under `dir`.
     pub async fn make(dir: &Path, name: &str) -> Self {
         let made = run(dir, &["dev-cert", name], &[]).await;
         assert_eq!(made.code, Some(0), "{made:?}");
         Self { cert: dir.join(name).join("cert.pem"), key: dir.join(name).join("key.pem") }
     }
 
-    /// The flags of a node that shows it.
+    /// Returns the flags of a node with this certificate.
     pub fn flags(&self) -> [&str; 4] {
         ["--tls-cert", text(&self.cert), "--tls-key", text(&self.key)]
     }
 
-    /// The file of the certificate, as an environment names it.
+    /// Returns the path of the certificate, for an environment variable.
     pub fn ca(&self) -> &str {
         text(&self.cert)
     }
 
-    /// Writes what is in this pair's files into another's, as certificates are renewed: in place.
+    /// Copies this pair over the files of another, as a renewal in place does.
     pub fn put_into(&self, other: &Self) {
         std::fs::copy(&self.cert, &other.cert).expect("copied");
         std::fs::copy(&self.key, &other.key).expect("copied");
     }
 
-    /// The certificate itself.
+    /// Reads the certificate.
     pub fn shown(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_file(&self.cert).expect("a certificate")
     }
@@ -58,7 +56,7 @@ impl Pair {
 // === impl Trust ===
 
 impl Trust {
-    /// In exactly these.
+    /// Trusts exactly these certificates.
     pub fn of<'a>(pairs: impl IntoIterator<Item = &'a Pair>) -> Self {
         let mut roots = RootCertStore::empty();
         for pair in pairs {
@@ -69,12 +67,12 @@ impl Trust {
         Self(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
     }
 
-    /// Connects and says nothing.
+    /// Connects without sending a message.
     pub async fn open(&self, to: SocketAddr) -> Result<Wire, Gone> {
         tokio::time::timeout(PATIENCE, Wire::open_tls(to, self)).await.expect("it answers")
     }
 
-    /// Connects, and says `hello` as this user.
+    /// Connects, and sends `hello` as this user.
     pub async fn hello(&self, to: SocketAddr, user: &str) -> Result<Wire, Gone> {
         self.open(to).await?.greet(user, vec![]).await
     }

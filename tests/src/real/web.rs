@@ -1,4 +1,4 @@
-//! A raw HTTP client: each request on a connection of its own, each answer as it comes.
+//! A raw HTTP client: each request on a connection of its own, each response streamed.
 use super::PATIENCE;
 use super::identity::Key;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Somebody who asks a node over HTTP.
+/// An HTTP client of one node.
 #[derive(Clone, Debug)]
 pub struct Web {
     to: SocketAddr,
@@ -20,27 +20,23 @@ pub struct Web {
     key: Option<String>,
 }
 
-/// A whole answer.
+/// A whole response.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Its status.
     pub status: u16,
-    /// Its headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// Body as text.
     pub text: String,
 }
 
-/// An answer in the middle of coming. Dropping it hangs up.
+/// A response that is still being received. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Stream {
-    /// Its status.
     pub status: u16,
-    /// Its headers.
     pub headers: HeaderMap,
     body: Incoming,
     read: String,
-    /// Of a letter that has not all been read.
+    /// Bytes of an incomplete UTF-8 character.
     half: Vec<u8>,
     connection: JoinHandle<()>,
 }
@@ -48,33 +44,33 @@ pub struct Stream {
 /// One server-sent event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// `id:`.
+    /// Value of the field `id:`.
     pub id: Option<String>,
-    /// `event:`.
+    /// Value of the field `event:`.
     pub name: Option<String>,
-    /// `data:`.
+    /// Value of the field `data:`.
     pub data: Value,
 }
 
 impl Web {
-    /// As this user; none: the operator.
+    /// Creates a client of this user; `None` stands for the operator.
     pub fn new(to: SocketAddr, user: Option<&str>) -> Self {
         Self { to, user: user.map(str::to_owned), key: None }
     }
 
-    /// With this key.
+    /// Adds this API key.
     #[must_use]
     pub fn key(self, key: &Key) -> Self {
         Self { key: Some(key.text.clone()), ..self }
     }
 
-    /// With this token.
+    /// Adds this token.
     #[must_use]
     pub fn bearer(self, token: &str) -> Self {
         Self { key: Some(token.to_owned()), ..self }
     }
 
-    /// Sends a request and reads the head of its answer.
+    /// Sends a request and reads the head of its response.
     pub async fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Stream {
         let stream = TcpStream::connect(self.to).await.expect("a listener");
         let (mut sender, connection) =
@@ -99,7 +95,7 @@ impl Web {
         Stream { status, headers, body, read: String::new(), half: Vec::new(), connection }
     }
 
-    /// Sends a request and reads all of its answer.
+    /// Sends a request and reads the whole response.
     pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
         let mut stream = self.open(method, path, headers, body).await;
         while stream.more().await {}
@@ -110,19 +106,19 @@ impl Web {
         }
     }
 
-    /// `GET`, whole.
+    /// Sends a `GET` and reads the whole response.
     pub async fn get(&self, path: &str) -> Reply {
         self.ask("GET", path, &[], "").await
     }
 
-    /// `GET`, which must be answered with JSON and 200.
+    /// Sends a `GET`, which must be answered with JSON and 200.
     pub async fn json(&self, path: &str) -> Value {
         let reply = self.get(path).await;
         assert_eq!(reply.status, 200, "{path}: {}", reply.text);
         reply.json()
     }
 
-    /// `POST …/turns` of a text under a name, from after an event if one is named.
+    /// Sends `POST …/turns` with this idempotency key, and resumes after an event if one is named.
     pub async fn turn(
         &self,
         session: &str,
@@ -139,12 +135,12 @@ impl Web {
 }
 
 impl Reply {
-    /// The body as JSON.
+    /// Parses the body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {}", self.text))
     }
 
-    /// Fails unless this is a problem of this status and code, in its own form.
+    /// Asserts that the response is a problem document with this status and code.
     pub fn must_be(&self, status: u16, code: &str) {
         let problem = self.json();
         assert_eq!((self.status, &problem["code"]), (status, &json!(code)), "{}", self.text);
@@ -156,7 +152,7 @@ impl Reply {
 }
 
 impl Stream {
-    /// Reads a little more; false at the end.
+    /// Reads a little more; returns false at the end.
     pub async fn more(&mut self) -> bool {
         self.try_more().await.unwrap_or_else(|why| panic!("the answer broke: {why}"))
     }
@@ -168,7 +164,7 @@ impl Stream {
             return Ok(false);
         };
         self.half.extend(frame?.into_data().unwrap_or_default());
-        // What is read at a time may end within a letter.
+        // A read may end within a character.
         let whole = match std::str::from_utf8(&self.half) {
             Ok(text) => text.len(),
             Err(why) => {
@@ -181,13 +177,13 @@ impl Stream {
         Ok(true)
     }
 
-    /// Reads on to where the answer breaks off, or ends; its whole events.
+    /// Reads until the response breaks off or ends; returns the complete events.
     pub async fn until_broken(&mut self) -> Vec<Event> {
         while matches!(self.try_more().await, Ok(true)) {}
         std::iter::from_fn(|| self.block()).flatten().collect()
     }
 
-    /// The next event; none at the end. Comments are passed over, and are no excuse for silence.
+    /// Returns the next event; `None` at the end. Comments are skipped, and do not extend the time limit.
     pub async fn next(&mut self) -> Option<Event> {
         tokio::time::timeout(PATIENCE, self.event()).await.expect("the node had nothing to say for too long")
     }
@@ -206,7 +202,7 @@ impl Stream {
         }
     }
 
-    /// What was read up to an empty line: an event, or a comment, which is none.
+    /// Returns the next block up to an empty line: an event, or `Some(None)` for a comment.
     fn block(&mut self) -> Option<Option<Event>> {
         let (block, rest) = self.read.split_once("\n\n")?;
         let (block, rest) = (block.to_owned(), rest.to_owned());
@@ -219,7 +215,7 @@ impl Stream {
         Some(event)
     }
 
-    /// Waits for the next comment. There must be no event before it.
+    /// Waits for the next comment. No event may come before it.
     pub async fn comment(&mut self) {
         while !self.read.contains("\n\n") {
             assert!(self.more().await, "the stream ended");
@@ -229,7 +225,7 @@ impl Stream {
         self.read = rest.to_owned();
     }
 
-    /// Reads on to the first event that fits.
+    /// Reads to the first event that fits.
     pub async fn until(&mut self, fits: impl Fn(&Event) -> bool) -> Event {
         loop {
             let event = self.next().await.expect("the stream ended");
@@ -239,7 +235,7 @@ impl Stream {
         }
     }
 
-    /// Everything to the end.
+    /// Reads all events to the end.
     pub async fn rest(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
@@ -248,7 +244,7 @@ impl Stream {
         events
     }
 
-    /// The answer as a whole, where it is no stream.
+    /// Reads the whole response, if it is no event stream.
     pub async fn reply(mut self) -> Reply {
         while self.more().await {}
         Reply { status: self.status, headers: self.headers.clone(), text: std::mem::take(&mut self.read) }
@@ -261,7 +257,7 @@ impl Drop for Stream {
     }
 }
 
-/// The text of a turn's events, joined without gaps and repeats from what was there before.
+/// Returns the text of a turn's events, appended to the earlier text without gaps or repeats.
 pub fn text_of<'a>(events: impl IntoIterator<Item = &'a Event>, had: &str) -> String {
     let (mut text, mut attempt) = (had.to_owned(), Value::Null);
     for Event { data, .. } in events {

@@ -1,4 +1,4 @@
-//! A raw client: says exactly what a test wants said, and reads what comes.
+//! A raw WebSocket client that sends exactly what a test specifies.
 use super::PATIENCE;
 use super::tls::Trust;
 use futures_util::{SinkExt, StreamExt};
@@ -11,10 +11,10 @@ use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
 
-/// Why nothing more comes.
+/// End of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// A close frame with this code.
+    /// Close frame with this code.
     Closed(u16),
     /// The connection broke, or could not be made.
     Broken(String),
@@ -27,27 +27,27 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Connects and says nothing.
+    /// Connects without sending a message.
     pub async fn open(to: SocketAddr) -> Result<Self, Gone> {
         let stream = TcpStream::connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
         Self::over(to, stream, None).await
     }
 
-    /// The same in TLS, by the name of this machine.
+    /// The same over TLS, by the name of this machine.
     pub async fn open_tls(to: SocketAddr, trust: &Trust) -> Result<Self, Gone> {
         let stream = TcpStream::connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
-        // Without it the end of the handshake and the request wait for each other, 40 ms each time.
+        // With Nagle's algorithm the end of the handshake and the request wait for each other, 40 ms each time.
         stream.set_nodelay(true).map_err(|why| Gone::Broken(why.to_string()))?;
         Self::over(to, stream, Some(trust)).await
     }
 
-    /// The certificate that the other end has shown.
+    /// Returns the certificate that the server has shown.
     pub fn certificate(&self) -> Option<Vec<u8>> {
         let MaybeTlsStream::Rustls(stream) = self.socket.get_ref() else { return None };
         Some(stream.get_ref().1.peer_certificates()?.first()?.to_vec())
     }
 
-    /// The same, with as little room as the system allows for what is not read.
+    /// The same, with the smallest receive buffer that the system allows.
     pub async fn narrow(to: SocketAddr) -> Result<Self, Gone> {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
@@ -70,17 +70,17 @@ impl Wire {
         Ok(Self { socket })
     }
 
-    /// Connects, says `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
+    /// Connects, sends `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
     pub async fn hello(to: SocketAddr, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
         Self::open(to).await?.greet(user, resume).await
     }
 
-    /// Says `hello`, and reads `welcome`.
+    /// Sends `hello`, and reads `welcome`.
     pub async fn greet(self, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
         self.greet_with(json!({"type": "hello", "user_id": user, "resume": resume})).await
     }
 
-    /// The same with this `hello`. Who is not let in is [`Gone::Closed`].
+    /// Sends this `hello`, and reads `welcome`. A refused client gets [`Gone::Closed`].
     pub async fn greet_with(mut self, hello: Value) -> Result<Self, Gone> {
         self.say(hello).await?;
         let welcome = self.next().await?;
@@ -97,14 +97,14 @@ impl Wire {
         self.frame(Message::text(message.to_string())).await
     }
 
-    /// Sends any frame at all.
+    /// Sends any frame.
     pub async fn frame(&mut self, frame: Message) -> Result<(), Gone> {
         self.socket.send(frame).await.map_err(|why| Gone::Broken(why.to_string()))
     }
 
-    /// The next message. A silence longer than [`PATIENCE`] fails the test.
+    /// Returns the next message. A silence longer than [`PATIENCE`] fails the test.
     pub async fn next(&mut self) -> Result<Value, Gone> {
-        // A ping says nothing.
+        // A WebSocket ping does not extend the time limit.
         let end = tokio::time::Instant::now() + PATIENCE;
         loop {
             let Ok(frame) = tokio::time::timeout_at(end, self.socket.next()).await else {
@@ -125,7 +125,7 @@ impl Wire {
         }
     }
 
-    /// Reads on to the first message that fits.
+    /// Reads to the first message that fits.
     pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value, Gone> {
         loop {
             let message = self.next().await?;
@@ -135,15 +135,15 @@ impl Wire {
         }
     }
 
-    /// Asks with a request id of its own and reads on to the first message that echoes it: the answer
-    /// comes before any fact it causes.
+    /// Sends a request with this request id and reads to the first message that echoes the id: the answer comes
+    /// before any fact that the request causes.
     pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, Gone> {
         message["request_id"] = request_id.into();
         self.say(message).await?;
         self.until(|answer| answer["request_id"] == request_id).await
     }
 
-    /// Runs one turn to its `done`; the answer's text, checked for gaps, and the `done`.
+    /// Runs one turn to its `done`; returns the answer's text, checked for gaps, and the `done`.
     pub async fn turn(
         &mut self,
         session: &str,
@@ -174,7 +174,7 @@ impl Wire {
     }
 }
 
-/// An `agent_invoke` without its request id.
+/// Builds an `agent_invoke` without its request id.
 pub fn invoke(session: &str, agent: &str, text: &str) -> Value {
     json!({
         "type": "agent_invoke", "session_id": session, "agent_id": agent,

@@ -1,8 +1,8 @@
-//! What a node would know of a session.
+//! A node's knowledge of one session.
 use turnway_core::id::{Cursor, Place, RunId, Seen, Token, Version};
 use turnway_core::store::{Inputs, Op, Reply};
 
-/// What the script knows of one session, from the answers it saw.
+/// Facts about one session that the script has learned from answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) seen: Seen,
@@ -15,7 +15,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Takes note of an answer.
+    /// Learns from an answer.
     pub(super) fn learn(&mut self, op: &Op, reply: &Reply) {
         self.fenced = *reply == Reply::Fenced;
         #[expect(clippy::wildcard_enum_match_arm, reason = "the rest teaches nothing")]

@@ -1,4 +1,4 @@
-//! Agents: what they are told, and what they report, well-behaved or not.
+//! Simulated agents: the orders that they get, and the events that they report, well-behaved or not.
 use super::answer::{Manner, STATES, pieces};
 use super::cast;
 use super::handing;
@@ -24,22 +24,22 @@ pub(crate) struct Stream {
     key: SessionKey,
     run_id: RunId,
     attempt: u32,
-    /// The ownership that asked.
+    /// Epoch of the owner that sent the request.
     epoch: Epoch,
     manner: Manner,
-    /// What is still to be said, last first.
+    /// Events still to be sent, last first.
     rest: Vec<AgentEvent>,
     said: u64,
-    /// Text may be read up to here.
+    /// Text credit in bytes: text up to this offset may be sent.
     limit: u64,
     blocked: bool,
     cancelled: bool,
-    /// It has said a last word, whatever it says after that.
+    /// True after a final event; a misbehaving agent may send more.
     over: bool,
 }
 
 impl Stream {
-    /// Its next word, unless the gateway has not made room for it.
+    /// Returns the next event, unless the gateway has given no credit for it.
     fn next(&mut self) -> Option<AgentEvent> {
         if let AgentEvent::Delta { kind: TextKind::Text, text, .. } = self.rest.last()? {
             if self.said + text.0.len() as u64 > self.limit {
@@ -52,18 +52,18 @@ impl Stream {
     }
 }
 
-/// Whether an agent that cannot be reached says that it is busy, and when to ask it again.
+/// Returns the delay of `Retry-After`, if an unreachable agent reports that it is busy.
 fn busy_for(n: u64) -> Option<u64> {
     (!n.is_multiple_of(3)).then_some(300 + 500 * (n % 4))
 }
 
-/// How it treats an attempt: some of those that are busy have time for the next.
+/// Returns the behaviour in an attempt: some busy agents accept the next attempt.
 fn manner_of(manner: Manner, n: u64, attempt: u32) -> Manner {
     let has_time = manner == Manner::Away && busy_for(n).is_some() && attempt > 1 && n.is_multiple_of(2);
     if has_time { Manner::Plain } else { manner }
 }
 
-/// The answer of an agent that cannot be reached.
+/// Returns the failure of an agent that cannot be reached.
 fn away(n: u64) -> AgentFailure {
     let Some(wait) = busy_for(n) else { return AgentFailure::Unavailable("refused".to_owned()) };
     let (why, is_away, is_busy, body) = ("status 503".to_owned(), true, true, None);
@@ -75,36 +75,36 @@ fn away(n: u64) -> AgentFailure {
 pub(crate) struct Streams {
     open: BTreeMap<u64, Stream>,
     made: u64,
-    /// Attempts that an agent knows of though their requests may have ended.
+    /// Attempts that an agent can resume although their requests may have ended.
     known: BTreeSet<(RunId, u32)>,
-    /// When an agent that was busy wants to be asked again, by the clock of who asked, for which attempt.
+    /// Earliest time of the next attempt at a busy agent, by the requesting node's clock.
     busy: BTreeMap<(NodeId, RunId, Epoch, u32), Mono>,
-    /// What it makes of inputs that it was handed, by input, run and attempt.
+    /// Outcome of each steering message, by input, run and attempt.
     pub(super) minds: BTreeMap<(RunId, RunId, u32), SteerOutcome>,
 }
 
 impl Streams {
-    /// The streams of a process end with it.
+    /// Closes the streams of a process that has ended.
     pub(crate) fn cut_off(&mut self, boot: NodeId) {
         self.open.retain(|_, stream| stream.node != boot);
     }
-    /// Whether an attempt has something left to say, and was not asked to stop.
+    /// Returns whether an attempt has events left and was not cancelled.
     pub(super) fn speaks(&self, node: NodeId, run_id: &RunId, attempt: u32) -> bool {
         let stream = self.find(node, run_id, attempt).and_then(|id| self.open.get(&id));
         stream.is_some_and(|stream| !stream.rest.is_empty() && !stream.cancelled && !stream.over)
     }
-    /// One that is still open.
+    /// Returns any stream that is still open.
     pub(crate) fn left(&self) -> Option<&Stream> {
         self.open.values().next()
     }
     fn find(&self, node: NodeId, run_id: &RunId, attempt: u32) -> Option<u64> {
         let same = |s: &Stream| s.node == node && s.run_id == *run_id && s.attempt == attempt;
-        // The newest: a store that forgot lets an attempt be ordered again, under another ownership.
+        // The newest one: after the store lost data, an attempt may be ordered again under another ownership.
         self.open.iter().rfind(|(_, stream)| same(stream)).map(|(id, _)| *id)
     }
 }
 
-/// Everything an agent is going to report, first to last.
+/// Returns all events of an attempt, first to last.
 fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
     let delta = |text: String| AgentEvent::Delta { kind: TextKind::Text, text: Private(text), id: None };
     let done = |stop| AgentEvent::Done { stop, usage: None };
@@ -152,7 +152,7 @@ fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
 }
 
 impl World {
-    /// An order leaves a node.
+    /// Handles an order that leaves a node.
     pub(crate) fn order(&mut self, at: usize, order: Order) {
         let node = self.nodes[at].boot;
         let restarted = self.restarted_at.is_some_and(|at| self.now - at <= limits::LEASE);
@@ -171,7 +171,7 @@ impl World {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
                 self.close_stream(id);
             }
-            // What it is told is checked where it leaves its node.
+            // Facts for the agent are checked where they leave the node.
             Order::News(_) => {}
             Order::Credit { run_id, attempt, upto } => {
                 let Some(id) = self.streams.find(node, &run_id, attempt) else { return };
@@ -202,7 +202,7 @@ impl World {
             return self.later(1, 300, Happening::Crash { boot: node });
         }
         if self.rewinds {
-            // An attempt that the store forgot may be ordered again: the newer request replaces the older.
+            // An attempt that the store lost may be ordered again: the newer request replaces the older.
             if let Some(older) = self.streams.find(node, &run_id, attempt) {
                 self.close_stream(older);
             }
@@ -212,7 +212,7 @@ impl World {
         let (said, saved) = resume.map_or((0, 0), |resume| (resume.from(), resume.saved));
         let limit = saved + limits::UNSAVED_TEXT_BYTES_MAX as u64;
         self.ledger.answer(n, attempt, manner);
-        // Who knows nothing of it ends its answer with that.
+        // An agent that does not know the run ends its answer with this.
         let manner =
             if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
@@ -223,19 +223,19 @@ impl World {
         self.later(5, 200, Happening::Agent { stream });
     }
 
-    /// What an agent is going to report of what it is asked, first to last.
+    /// Returns the events with which an agent answers an invocation, first to last.
     fn says(&mut self, invoke: &Invoke) -> Vec<AgentEvent> {
         let Invoke { key, run_id, attempt, message, .. } = invoke;
         let n = cast::number(message);
         let Some(saying) = self.sayings.get(&n) else { return Vec::new() };
         let manner = manner_of(saying.manner, n, *attempt);
-        // Some have dialed in: what they have to say is whole, and their connection is lost in the middle of it.
+        // Some agents have dialed in: their events are complete, and their connection is lost in the middle.
         let hangs_up = manner == Manner::Dies && n.is_multiple_of(2);
         let says = part(n, *attempt, if hangs_up { Manner::Plain } else { manner });
         let says = if self.handovers { handing::asks(n, says) } else { says };
         let mut says = if self.actions { hands::asks(n, says) } else { says };
         if n % 5 == 2 && says.first() == Some(&AgentEvent::Acked) {
-            // Some want to be told more than their operator knows of.
+            // Some agents subscribe to more than their operator has configured.
             says.insert(1, AgentEvent::Subscribed(cast::patterns(&["user.*", "agent.>"])));
             self.ledger.subscribed.insert(run_id.clone());
         }
@@ -254,7 +254,7 @@ impl World {
             self.streams.known.insert(name);
             return says;
         };
-        // Some have been started again meanwhile, and remember nothing.
+        // Some agents have been restarted meanwhile, and know no runs.
         if n % 8 == 3 || !self.streams.known.contains(&name) {
             self.ledger.forgot(key, run_id, *attempt);
             return vec![AgentEvent::Failed(AgentFailure::NotKnown)];
@@ -263,7 +263,7 @@ impl World {
         if self.rng.chance(30) { lasting::joined(rest) } else { rest }
     }
 
-    /// A request is closed; it may have a word under way.
+    /// Closes a request; one event may still be in flight.
     fn close_stream(&mut self, id: u64) {
         let late = self.rng.chance(30);
         match self.streams.open.get_mut(&id) {
@@ -283,10 +283,10 @@ impl World {
             return;
         }
         match stream.manner {
-            // It never ends of its own accord.
+            // The agent never ends by itself.
             Manner::Stubborn => drop(stream.rest.drain(..stream.rest.len().min(1))),
             Manner::Late => {
-                // Some more words, an end, and only then the acknowledgement.
+                // Some more text, an end, and only then the acknowledgement of the cancel.
                 let until = stream.rest.len().saturating_sub(2).max(1);
                 stream.rest.drain(1..until);
                 stream.rest.insert(0, AgentEvent::CancelAcked);
@@ -313,11 +313,11 @@ impl World {
         }
     }
 
-    /// A stream says its next word.
+    /// Sends the next event of a stream.
     pub(crate) fn stream_on(&mut self, id: u64) {
         let Some(mono) = self.streams.open.get(&id).map(|stream| self.mono_of(stream.node)) else { return };
         let Some(stream) = self.streams.open.get_mut(&id) else { return };
-        // What comes in one packet is told at once.
+        // Events of one packet are delivered together.
         let at_once = if stream.manner == Manner::Eager { 3 } else { 1 };
         let events: Vec<AgentEvent> = std::iter::from_fn(|| stream.next()).take(at_once).collect();
         if events.is_empty() {

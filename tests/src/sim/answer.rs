@@ -1,43 +1,43 @@
-//! How agents behave, and what they say: both follow from the message, so nothing is remembered.
+//! Behaviour and texts of simulated agents: both follow from the message number, so no state is needed.
 use std::fmt::Write as _;
 
-/// How an agent treats one message.
+/// Behaviour of an agent for one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Manner {
-    /// Acknowledges, speaks, ends.
+    /// Acknowledges, sends text, ends.
     Plain,
-    /// The same, taking its time.
+    /// The same, slowly.
     Slow,
-    /// Says nothing at all.
+    /// Sends nothing at all.
     Silent,
-    /// Acknowledges and falls silent.
+    /// Acknowledges, and sends nothing more.
     Mute,
-    /// Speaks without having acknowledged.
+    /// Sends text without an acknowledgement.
     Eager,
-    /// Its connection breaks in mid-sentence.
+    /// Loses its connection in the middle of the text.
     Dies,
     /// Reports an error after some text.
     Errs,
     /// Cannot be reached.
     Away,
-    /// Ends twice, and talks on.
+    /// Ends twice, and sends more.
     TwoEnds,
-    /// Never acknowledges a cancel, and talks on.
+    /// Never acknowledges a cancel, and sends more.
     Stubborn,
-    /// Talks on after a cancel, ends, and acknowledges late.
+    /// Sends more after a cancel, ends, and acknowledges late.
     Late,
-    /// Says a lot.
+    /// Sends much text.
     Flood,
-    /// Says more than it may.
+    /// Sends more text than allowed.
     TooMuch,
-    /// Tells its states, and thinks aloud.
+    /// Reports states and reasoning.
     Thinker,
-    /// Its first word kills the node that asked.
+    /// Crashes the node that invoked it.
     Poison,
 }
 
 impl Manner {
-    /// The manner a message's number and a throw of a die stand for.
+    /// Returns the behaviour for a message number and a random number below 100.
     pub(crate) fn of(n: u64, roll: u64) -> Self {
         match roll {
             0..34 => Self::Plain,
@@ -58,7 +58,7 @@ impl Manner {
         }
     }
 
-    /// Pieces of the whole answer, and bytes of filling in each.
+    /// Returns the number of pieces of the whole answer, and the bytes of padding in each.
     fn size(self, n: u64, attempt: u32) -> (u64, usize) {
         match self {
             Self::Flood => (6 + n % 9, 30_000 + 2000 * (n % 11) as usize),
@@ -78,10 +78,10 @@ impl Manner {
     }
 }
 
-/// The states of an agent that tells of any.
+/// States that an agent reports.
 pub(crate) const STATES: [&str; 2] = ["reading", "tidying up"];
 
-/// The pieces of an answer; no two attempts at anything say the same.
+/// Returns the pieces of an answer; no two attempts send the same text.
 pub(crate) fn pieces(n: u64, attempt: u32, manner: Manner) -> Vec<String> {
     let (count, filling) = manner.size(n, attempt);
     let piece = |at: u64| {

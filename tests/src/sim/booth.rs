@@ -1,4 +1,4 @@
-//! One machine with a store of its own, so that the laws can be tried on it by a script without feedback.
+//! Single machines with a store of their own, so that the machine laws can be tested with scripts without feedback.
 use super::cast;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use turnway_core::session::{Input as Told, Output as Wanted, SessionRuntime, Sta
 use turnway_core::store::{Op, Shelf, StoreError};
 use turnway_core::time::{Deadline, Mono, Now};
 
-/// What a script may do; numbers pick among what there is.
+/// A step of a script; numbers select among the existing links, sessions and requests.
 #[derive(Clone, Debug)]
 pub enum Move {
-    /// A link comes.
+    /// A link connects.
     Connect,
-    /// A link goes.
+    /// A link disconnects.
     Disconnect(u64),
-    /// A link says something.
+    /// A link sends a command.
     Say(u64, u64),
-    /// The store answers the oldest question, or fails to.
+    /// The store answers the oldest operation, or fails.
     Answer(u64),
-    /// The agent ordered last reports.
+    /// The agent with the last order reports an event.
     Report(u64),
-    /// A link has written.
+    /// Messages were written to a link.
     Written(u64),
-    /// The bus has trouble.
+    /// A bus or link condition: held link, gap, unheard message, successor list.
     Trouble(u64),
-    /// Leave.
+    /// Drain the node.
     Drain,
 }
 
 impl Move {
-    /// One by chance.
+    /// Picks a random step.
     pub fn random(rng: &mut Rng) -> Self {
         let (one, two) = (rng.below(4), rng.next_u64());
         match rng.below(100) {
@@ -61,12 +61,12 @@ pub struct Booth {
     ordered: Option<(turnway_core::id::SessionKey, RunId, u32, Epoch)>,
     shown: VecDeque<String>,
     links: u64,
-    /// What was due before it was made is due at once.
+    /// Deadlines before this time are due at once.
     born: Mono,
 }
 
 impl Booth {
-    /// A node that has just started.
+    /// Creates a node that has just started.
     pub fn new(now: Now) -> Self {
         let config = Config {
             node: NodeId(1),
@@ -219,7 +219,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    /// The owner of a session without a past.
+    /// Creates the owner of a new session.
     pub fn new(_: Now) -> Self {
         let token = Token { epoch: Epoch(1), nonce: Nonce(1) };
         let (key, rng) = (cast::key("default", "s1"), Rng::from_number(1));

@@ -1,4 +1,4 @@
-//! Directed situations: what chance meets too seldom, and what is measured.
+//! Directed situations that random scenarios meet too rarely, and measurements.
 use super::answer::Manner;
 use super::cast;
 use super::clients::{Act, Kind};
@@ -8,11 +8,11 @@ use std::time::Duration;
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::input::Strategy;
 
-/// Store operations and words in a minute in which nobody says anything, once each session has had a turn and
-/// as long as each is watched by a link.
+/// Counts store operations and peer messages in one idle minute, after each session has had a turn and while each
+/// has a subscriber.
 pub fn idle_minute(sessions: u64) -> (u64, u64) {
     let mut world = World::new(7, 5, Faults::default());
-    // A minute is too short for very many: what is under way at a time has its limits.
+    // One minute is too short to start very many sessions, because the operations in flight are limited.
     let begin_ms = 3000 + sessions;
     for n in 0..sessions {
         let key = cast::key("default", &format!("s{n}"));
@@ -29,16 +29,17 @@ pub fn idle_minute(sessions: u64) -> (u64, u64) {
     (world.tally.ops - before.0, world.tally.words - before.1)
 }
 
-/// What befalls an owner.
+/// Failure of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blow {
-    /// It is gone at once, and its subscription with it.
+    /// The owner and its subscription are gone at once.
     Crash,
-    /// It sleeps for long: its inbox takes words, and its lease runs out.
+    /// The owner is paused for long: its inbox still receives messages, and its lease expires.
     Sleep,
 }
 
-/// Strikes an owner in the middle of a turn that others watch: milliseconds until the next attempt.
+/// Fails an owner in the middle of a turn that is followed at another node; returns milliseconds until the next
+/// attempt.
 pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
     let mut world = World::new(seed, 5, Faults::default());
     let key = cast::key("default", "s1");
@@ -72,17 +73,17 @@ pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
     panic!("G9: a turn whose owner died goes on elsewhere (seed {seed})");
 }
 
-/// How an owner goes.
+/// Way in which an owner ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// It is gone at once.
+    /// The owner is gone at once.
     Crash,
-    /// It is asked to leave.
+    /// The owner is drained.
     Leave,
 }
 
-/// Takes an owner away in the middle of an answer of an agent that outlives it, and that others watch:
-/// milliseconds until the attempt goes on elsewhere. It must be the same one, and end well.
+/// Ends an owner in the middle of an answer that the agent can resume and that is followed at another node; returns
+/// milliseconds until the attempt continues. The attempt must be the same, and complete.
 pub fn goes_on_ms(seed: u64, how: Parting, age_s: u64) -> Option<u64> {
     let mut world = World::new(seed, 5, Faults::default().lasting());
     let key = cast::key("default", "s1");
@@ -121,8 +122,8 @@ pub fn goes_on_ms(seed: u64, how: Parting, age_s: u64) -> Option<u64> {
     wait
 }
 
-/// A store that is more than a renewal away, there and back, from the first moment on: somebody must own the session all
-/// the same, and its turn must end.
+/// Store latency exceeds the renewal period from the start: a node must still own the session, and its turn must
+/// end.
 pub fn far_store(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default());
     world.far_ms = 300;
@@ -142,7 +143,7 @@ pub fn far_store(seed: u64) {
     world.come_to_rest(super::scenario::REST_S);
 }
 
-/// Agents that are busy, and say when to ask them again, for turns that may be repeated: each ends, and some of them done.
+/// Agents are busy and send `Retry-After`, for turns that may be retried: each turn ends, and some complete.
 pub fn busy_agent(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default());
     let key = cast::key("default", "s1");
@@ -164,8 +165,8 @@ pub fn busy_agent(seed: u64) {
     world.come_to_rest(super::scenario::REST_S);
 }
 
-/// Grants of leases have late copies; then a node that shows a session loses touch with the store and the
-/// others for longer than its lease, and such a copy may arrive before it is back.
+/// Lease grants have late copies; then a node with a subscriber loses the store and the other nodes for longer than
+/// its lease, and such a copy may arrive before the node is back.
 pub fn late_grant(seed: u64) {
     let mut world = World::new(seed, 3, Faults { unknown: 100, ..Faults::default() });
     world.run(world.now + Duration::from_millis(200));
@@ -191,8 +192,8 @@ pub fn late_grant(seed: u64) {
     world.come_to_rest(super::scenario::REST_S);
 }
 
-/// Somebody says two things and goes; then the owner leaves while nobody follows, and half of all words are lost: what
-/// the two nodes say of the session, too.
+/// A client sends two messages and disconnects; then the owner is drained while the session has no subscribers and
+/// half of all messages are lost, the hand-over messages included.
 pub fn handed_over_unheard(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default().lasting());
     let key = cast::key("default", "s1");
@@ -210,7 +211,7 @@ pub fn handed_over_unheard(seed: u64) {
     world.come_to_rest(super::scenario::REST_S);
 }
 
-/// More turns than one snapshot holds facts, with some that wait when it is taken.
+/// A session with more turns than one snapshot holds facts, some of them waiting when the snapshot is taken.
 pub fn long_session(seed: u64) {
     let faults = Faults { crash: 3, hangup: 10, drop: 10, ..Faults::default() };
     let mut world = World::new(seed, 3, faults);
@@ -228,7 +229,7 @@ pub fn long_session(seed: u64) {
     world.come_to_rest(super::scenario::REST_S);
 }
 
-/// A turn that waits is cancelled: it ends at once, without ever having begun.
+/// A waiting turn is cancelled: it ends at once, without ever having begun.
 pub fn cancel_while_waiting(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default());
     let key = cast::key("default", "s1");

@@ -1,4 +1,4 @@
-//! Who takes part: names that parse, agents and their policies, what is said.
+//! Fixed participants of simulations: valid names, agents with their policies, and message texts.
 use super::answer::Manner;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::pattern::Pattern;
 
-/// Agents by what becomes of their turns when an owner is lost.
+/// Agents, by the policy for their turns when an owner is lost.
 pub(crate) const AGENTS: [(&str, OnOwnerLoss); 4] = [
     ("again", OnOwnerLoss::Retry),
     ("shy", OnOwnerLoss::RetryIfSilent),
@@ -20,10 +20,10 @@ pub(crate) const AGENTS: [(&str, OnOwnerLoss); 4] = [
     ("lasting", OnOwnerLoss::Resume),
 ];
 
-/// An agent no session has as a member.
+/// An agent that is no member of any session.
 pub(crate) const STRANGER: &str = "stranger";
 
-/// The same on every node: short waits, so that virtual time is not wasted.
+/// Agent directory of every node, with short timeouts so that virtual time is not wasted.
 pub(crate) fn directory() -> Arc<Directory> {
     let policy = |on_owner_loss| AgentPolicy {
         on_owner_loss,
@@ -31,7 +31,7 @@ pub(crate) fn directory() -> Arc<Directory> {
         silence: Duration::from_secs(4),
         run: Duration::from_secs(25),
         cancel_ack: Duration::from_secs(2),
-        // One of them takes nothing on the way.
+        // One agent accepts no steering.
         steer: on_owner_loss != OnOwnerLoss::Fail,
         handover: Duration::from_secs(6),
         events: subscribed(on_owner_loss),
@@ -44,7 +44,7 @@ pub(crate) fn directory() -> Arc<Directory> {
     Arc::new(Directory { agents, default: Some(agent("again")) })
 }
 
-/// What an agent of this kind is told of while it runs: everything, some of it, or only what is its own.
+/// Returns the fact types that an agent of this kind subscribes to: all, some, or only its own.
 fn subscribed(on_owner_loss: OnOwnerLoss) -> Arc<[Pattern]> {
     patterns(match on_owner_loss {
         OnOwnerLoss::Retry | OnOwnerLoss::Resume => &[">"],
@@ -75,20 +75,19 @@ pub(crate) fn request(n: u64) -> RequestId {
     RequestId::parse(&format!("r{n}")).expect("a request's name")
 }
 
-/// One thing somebody wants to say, however often it takes.
+/// A message that a client wants to send, with any number of retries.
 #[derive(Clone, Debug)]
 pub(crate) struct Saying {
-    /// Who says it.
+    /// Index of the client.
     pub(crate) client: usize,
-    /// The turn it opens.
+    /// Run that the message starts.
     pub(crate) run_id: RunId,
-    /// How the agent treats it.
+    /// Behaviour of the agent.
     pub(crate) manner: Manner,
-    /// What it does while a run is open.
+    /// Strategy if a run is open.
     pub(crate) strategy: Strategy,
-    /// What it stands in for.
+    /// Run that the message replaces.
     pub(crate) replaces: Option<RunId>,
-    /// To whom.
     pub(crate) agent_id: Option<AgentId>,
 }
 
@@ -97,7 +96,7 @@ pub(crate) fn message_id(n: u64) -> MessageId {
 }
 
 impl Saying {
-    /// What is written on the wire; `twisted`: another body under the same name.
+    /// Builds the request; `twisted` gives it another body under the same name.
     pub(crate) fn invoke(&self, n: u64, request_id: RequestId, session: &SessionId, twisted: bool) -> Invoke {
         Invoke {
             request_id: Some(request_id),
@@ -114,26 +113,26 @@ impl Saying {
     }
 }
 
-/// What was said before it, for every fourth.
+/// Returns the conversation before a message, for every fourth message.
 pub(crate) fn history(n: u64, twisted: bool) -> Option<History> {
     let earlier = format!("{} before {n}", if twisted { "something else" } else { "hello" });
     let earlier = serde_json::json!({ "role": "user", "content": earlier });
     n.is_multiple_of(4).then(|| History::of(&[earlier]).expect("short"))
 }
 
-/// The words of a message, which begin with its number.
+/// Returns the text of a message, which begins with its number.
 pub(crate) fn say(n: u64, twisted: bool) -> Message {
     let text = format!("{n} {}", if twisted { "something else" } else { "hello" });
     Message { role: Role::User, content: Content::Text(text) }
 }
 
-/// Whether it is another body than the message of this number has.
+/// Returns whether the body differs from the one that belongs to this number.
 pub(crate) fn is_twisted(invoke: &Invoke) -> bool {
     let n = number(&invoke.message);
     (&invoke.message, &invoke.history) != (&say(n, false), &history(n, false))
 }
 
-/// Which message these words are.
+/// Parses the number of a message.
 pub(crate) fn number(message: &Message) -> u64 {
     let text = message.content.plain();
     text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0)

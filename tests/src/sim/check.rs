@@ -1,4 +1,4 @@
-//! What must hold. One file per guarantee; each breach panics with the guarantee's name first.
+//! Checks of the guarantees, one file per guarantee; each violation panics with the guarantee's name first.
 mod acted;
 mod company;
 mod handed;

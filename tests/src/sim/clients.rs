@@ -1,4 +1,4 @@
-//! Clients: who is connected, what each remembers, and what it does.
+//! Simulated clients: their connections, their knowledge, and their actions.
 use super::cast;
 use super::world::{Happening, LineId, World};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,80 +11,79 @@ use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::Code;
 
-/// What kind of client it is.
+/// Role of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Speaks, and always subscribes with its cursor.
+    /// Sends messages, and always subscribes with its cursor.
     Talker,
-    /// Speaks, and is subscribed by speaking; plays tricks with cursors.
+    /// Sends messages, and is subscribed only by sending; uses odd cursors.
     Light,
-    /// Only listens.
+    /// Only subscribes, and never sends a message.
     Watcher,
-    /// Goes away for good as soon as it is accepted.
+    /// Disconnects for good as soon as its message is accepted.
     Leaver,
-    /// Tries what it may not.
+    /// Sends requests that must be refused.
     Prober,
 }
 
-/// What a client may do.
+/// An action of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Be connected, and subscribed if that is its kind.
+    /// Connect, and subscribe if that is the client's role.
     Connect,
-    /// Come back on another line, if this is still the one.
+    /// Reconnect, if this is still the client's connection.
     Move { from: Option<LineId> },
-    /// Say a message, until its end was seen.
+    /// Send a message, until its end was received.
     Speak(u64),
-    /// Say something else under the same name.
+    /// Send another body under the same name.
     Twist(u64),
     /// Cancel a message's turn.
     Cancel(u64),
-    /// Cancel whatever is in flight.
+    /// Cancel the open run.
     CancelAll,
     /// Close the session.
     Close,
-    /// Open it.
+    /// Open the session.
     Open,
-    /// Subscribe again, in one way or another.
+    /// Subscribe again, in one of several ways.
     Resubscribe(u64),
-    /// Read from the beginning, if the end of this turn was not seen.
+    /// Read from the beginning, if the end of this turn was not received.
     LookBack(RunId),
-    /// Listen no more.
     Unsubscribe,
-    /// Try what may not be.
+    /// Send a request that must be refused.
     Probe(u64),
-    /// Change who belongs to the session.
+    /// Change the members of the session.
     Members(u64),
-    /// Agree to a handover, or not.
+    /// Confirm or reject a handover.
     Decide(EventId, bool),
-    /// Leave without a word.
+    /// Disconnect without closing the connection; the node notices later.
     Vanish,
 }
 
-/// Someone, somewhere.
+/// A client and its knowledge.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) kind: Kind,
     pub(crate) key: SessionKey,
     pub(crate) principal: Principal,
     pub(crate) line: Option<LineId>,
-    /// What it said, by number.
+    /// Messages sent, by number.
     pub(crate) said: Vec<u64>,
-    /// The facts it was shown and has not been told to forget.
+    /// Facts received, except those that a reset has voided.
     pub(crate) facts: BTreeMap<Seq, (Epoch, Arc<Entry>)>,
-    /// The text it was shown, by turn and attempt.
+    /// Text received, by turn and attempt.
     pub(crate) texts: BTreeMap<(RunId, u32), String>,
     pub(crate) accepted: BTreeSet<RunId>,
     pub(crate) ended: BTreeSet<RunId>,
     /// Messages that were refused for good.
     pub(crate) given_up: BTreeSet<u64>,
-    /// Turns whose text it threw away.
+    /// Turns whose text the client has dropped.
     pub(crate) torn: BTreeSet<RunId>,
-    /// Its cursor: the last fact of those it asked for in one piece.
+    /// Cursor: the last fact of an unbroken sequence.
     pub(crate) have: Cursor,
-    /// A subscription of its own was answered on this line.
+    /// True if the client's own subscription was answered on this connection.
     synced: bool,
-    /// It has asked for everything on this line: once is enough.
+    /// True if the client has requested the whole log on this connection; once is enough.
     pub(crate) looked: bool,
     sent: BTreeMap<RequestId, Act>,
 }
@@ -94,19 +93,19 @@ fn everything() -> Pattern {
 }
 
 impl Client {
-    /// Nothing is promised to it.
+    /// Returns whether the client has no guarantees.
     pub(crate) fn leaves(&self) -> bool {
         matches!(self.kind, Kind::Leaver | Kind::Prober)
     }
-    /// It always subscribes with its cursor, so it has every fact.
+    /// Returns whether the client always subscribes with its cursor, and therefore has every fact.
     pub(crate) fn watches(&self) -> bool {
         matches!(self.kind, Kind::Talker | Kind::Watcher)
     }
-    /// What came before is not kept: it goes on from here. What has ended by then it would have to look up.
+    /// Continues from a snapshot without earlier facts. Turns that have ended by then count as ended.
     fn begins_at(&mut self, snapshot: &SnapshotNote, ended: impl Iterator<Item = RunId>) {
         self.ended.extend(ended.filter(|run_id| self.accepted.contains(run_id)));
         (self.have, self.synced) = (Cursor { seq: snapshot.seq, epoch: snapshot.epoch }, true);
-        // A turn that it hears of only later may have ended before this.
+        // A turn that the client learns of later may have ended before this point.
         self.looked = false;
         self.facts.clear();
         self.texts.clear();
@@ -126,7 +125,7 @@ impl Client {
 }
 
 impl World {
-    /// Adds a client; says its number.
+    /// Adds a client; returns its number.
     pub(crate) fn client(&mut self, kind: Kind, key: &SessionKey, principal: Principal) -> usize {
         self.clients.push(Client {
             kind,
@@ -155,7 +154,7 @@ impl World {
         Some(id)
     }
 
-    /// The line of a client, a new one if it has none that it knows to work.
+    /// Returns the client's connection, a new one if the client has none that works.
     pub(crate) fn line_of(&mut self, id: usize) -> LineId {
         if let Some(line) = self.clients[id].line.filter(|line| self.lines.contains_key(line)) {
             return line;
@@ -189,7 +188,7 @@ impl World {
         self.say_on(line, Command::Subscribe(ask));
     }
 
-    /// A client does something.
+    /// Performs an action of a client.
     pub(crate) fn act(&mut self, id: usize, act: Act) {
         match act {
             Act::Connect => {
@@ -285,7 +284,7 @@ impl World {
         self.say_on(line, Command::Invoke(Box::new(invoke)));
     }
 
-    /// A client reads a note on the line it uses.
+    /// Handles a message that a client receives on its present connection.
     pub(crate) fn read(&mut self, id: usize, line: LineId, note: &Note) {
         if self.clients[id].line == Some(line) {
             self.read_on(id, line, note);
@@ -308,7 +307,7 @@ impl World {
             Note::Delta { run_id, attempt, offset, kind: TextKind::Text, text, .. } => {
                 let client = &mut self.clients[id];
                 let all = client.texts.entry((run_id.clone(), *attempt)).or_default();
-                // A piece of a subscription that it has just replaced may come before the new one's first.
+                // Text of a subscription that was just replaced may come before the first text of the new one.
                 let at = usize::try_from(*offset).unwrap_or(usize::MAX);
                 if at != all.len() {
                     client.torn.insert(run_id.clone());
@@ -318,7 +317,7 @@ impl World {
             }
             Note::Accepted(accepted) => {
                 self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
-                // What a link follows already is not shown again: the end may lie before that.
+                // A link that follows the session already gets no facts again: the end may lie before its position.
                 if accepted.duplicate {
                     let act = Act::LookBack(accepted.run_id.clone());
                     self.later(1000, 4000, Happening::Client { client: id, act });
@@ -336,7 +335,7 @@ impl World {
                 client.have = Cursor { seq: snapshot.seq, epoch: snapshot.epoch };
                 client.synced = !client.watches();
                 if client.watches() {
-                    // What it knew is void: it reads everything again.
+                    // The client's knowledge is void: it reads everything again.
                     client.have = Cursor::default();
                     self.later(50, 500, Happening::Client { client: id, act: Act::Resubscribe(1) });
                 }
@@ -362,7 +361,7 @@ impl World {
         }
     }
 
-    /// See [`Client::begins_at`].
+    /// Applies [`Client::begins_at`] with the log's ended turns.
     fn begin_at(&mut self, id: usize, snapshot: &SnapshotNote) {
         let log = self.ledger.chronicles.get(&self.clients[id].key).map(|chronicle| &*chronicle.log);
         let upto = usize::try_from(snapshot.seq.0).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! One clock that drifts, glitches and steps by chance, and the laws that the time made of its readings keeps.
+//! Simulates one clock that drifts, glitches and steps at random, and checks the laws of the time derived from it.
 use std::time::Duration;
 use turnway_core::clock::{Change, Reading, WallClock};
 use turnway_core::limits;
@@ -7,8 +7,8 @@ use turnway_core::time::{Millis, Mono};
 
 const DAWN_MS: u64 = 1_760_000_000_000;
 
-/// Lets half an hour pass. The time goes back only where a step was believed, a step is believed only after it lasted,
-/// and the time is right again once the clock is.
+/// Simulates half an hour. The time goes back only when a step is accepted, a step is accepted only after it has
+/// lasted, and the time is right again once the clock is.
 pub fn glitches(seed: u64) {
     let mut rng = Rng::from_number(seed);
     let reading = |ms: u64, off: i64, late: u64| {
@@ -29,7 +29,7 @@ pub fn glitches(seed: u64) {
             3 => off += rng.below(40_000).cast_signed() - 20_000,
             _ => {}
         }
-        // What differs by less may still agree with the readings before.
+        // A smaller change may still agree with the previous readings.
         if off.abs_diff(before) > 12_000 {
             stepped = ms;
         }

@@ -1,61 +1,61 @@
-//! How cruel a world is.
+//! Fault rates of a simulated world.
 use turnway_core::rng::Rng;
 
-/// Percent for words, operations and links; per ten thousand steps for blows.
+/// Percent for messages, operations and links; per ten thousand steps for node and store failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Words lost.
+    /// Peer messages lost.
     pub drop: u64,
-    /// Words doubled.
+    /// Peer messages duplicated.
     pub double: u64,
-    /// Store replies lost after the op took effect, or before; it may take effect again, late.
+    /// Store replies lost after or before the operation took effect; the operation may take effect again, late.
     pub unknown: u64,
-    /// Clients whose link vanishes before they speak again.
+    /// Clients whose connection vanishes before they send again.
     pub hangup: u64,
     /// Links that read slowly or stall.
     pub lazy: u64,
-    /// A node stops for a while.
+    /// A node is paused for a while.
     pub pause: u64,
-    /// A node dies and another takes its place.
+    /// A node crashes and another takes its place.
     pub crash: u64,
     /// A node cannot reach the store.
     pub cut: u64,
-    /// Words to a node are lost, and the bus says that nobody is there.
+    /// Peer messages to a node are lost, and the bus reports that there is no receiver.
     pub deaf: u64,
-    /// Nobody can reach the store.
+    /// No node can reach the store.
     pub outage: u64,
     /// The store answers late.
     pub slow: u64,
-    /// A node is asked to leave.
+    /// A node is drained.
     pub drain: u64,
     /// The store's clock jumps.
     pub clock: u64,
-    /// The store forgets its last writes.
+    /// The store loses its last writes.
     pub rewind: u64,
-    /// Two nodes do not hear each other, and nothing tells them so.
+    /// Two nodes lose each other's messages without a report.
     pub split: u64,
-    /// Every node is asked to leave, one after the other.
+    /// Every node is drained, one after the other.
     pub roll: u64,
-    /// The store starts again: it has what it was told, and no leases.
+    /// The store restarts: it keeps its data, but no leases.
     pub restart: u64,
-    /// No fault: how many facts of a session are kept at least; 0: all of them.
+    /// No fault: minimum number of facts kept per session; 0 keeps all.
     pub keep: u64,
-    /// Some turns are of an agent that outlives its owners: no fault, but a world of its own.
+    /// No fault: some turns have an agent that can resume after the loss of an owner.
     pub lasting: bool,
-    /// Members come and go: no fault either.
+    /// No fault: members are added and removed.
     pub company: bool,
-    /// People fall into each other's words: no fault either.
+    /// No fault: users send steering messages.
     pub steering: bool,
-    /// Agents ask that others answer: no fault either.
+    /// No fault: agents request handovers.
     pub handovers: bool,
-    /// Agents have things done by a tool runner: no fault either.
+    /// No fault: agents request actions of a tool runner.
     pub actions: bool,
-    /// What is to be swept stands in indexes, which are written, lost and read apart from it: no fault either.
+    /// No fault: the sweep uses indexes that are written, lost and read apart from the sessions.
     pub indexed: bool,
 }
 
 impl Faults {
-    /// What a bad day looks like.
+    /// High fault rates.
     pub const CRUEL: Self = Self {
         drop: 15,
         double: 10,
@@ -82,7 +82,7 @@ impl Faults {
         actions: false,
         indexed: false,
     };
-    /// What the worst day looks like.
+    /// Highest fault rates.
     pub const BRUTAL: Self = Self {
         drop: 50,
         double: 30,
@@ -110,47 +110,47 @@ impl Faults {
         indexed: false,
     };
 
-    /// The same with a store that forgets.
+    /// Adds a store that loses writes.
     pub fn forgetful(self) -> Self {
         Self { rewind: self.rewind.max(15), ..self }
     }
 
-    /// The same where what is old is forgotten on purpose.
+    /// Adds trimming of old facts.
     pub fn brief(self, keep: u64) -> Self {
         Self { keep, ..self }
     }
 
-    /// The same with an agent that outlives its owners.
+    /// Adds an agent that can resume after the loss of an owner.
     pub fn lasting(self) -> Self {
         Self { lasting: true, ..self }
     }
 
-    /// The same where members come and go.
+    /// Adds member changes.
     pub fn company(self) -> Self {
         Self { company: true, ..self }
     }
 
-    /// The same where people fall into each other's words.
+    /// Adds steering messages.
     pub fn steering(self) -> Self {
         Self { steering: true, ..self }
     }
 
-    /// The same where agents ask that others answer.
+    /// Adds handover requests of agents.
     pub fn handovers(self) -> Self {
         Self { handovers: true, ..self }
     }
 
-    /// The same where agents have things done.
+    /// Adds action requests of agents.
     pub fn actions(self) -> Self {
         Self { actions: true, ..self }
     }
 
-    /// The same where what is to be swept stands in indexes of its own.
+    /// Adds separate indexes for the sweep.
     pub fn indexed(self) -> Self {
         Self { indexed: true, ..self }
     }
 
-    /// A mix of its own for every seed: two faults that hide each other are apart in some world.
+    /// Returns a mix of faults for a seed: two faults that hide each other are separate in some world.
     pub fn swarm(seed: u64) -> Self {
         let mut rng = Rng::from_number(seed ^ 0x5eed_fa01);
         match seed % 10 {
@@ -181,7 +181,7 @@ impl Faults {
             split: some(20),
             roll: some(3),
             restart: some(4),
-            // What a store forgets by mistake could not be told from what it forgets on purpose.
+            // Lost facts could not be distinguished from trimmed ones.
             keep: if seed.is_multiple_of(13) && !seed.is_multiple_of(7) {
                 1 + Rng::from_number(seed).below(30)
             } else {

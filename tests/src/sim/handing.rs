@@ -1,4 +1,4 @@
-//! Agents that ask for others to answer, truthfully or not, and people who agree, do not, or say nothing.
+//! Simulated agents that request handovers, valid or not, and users that confirm, reject or ignore them.
 use super::cast;
 use super::clients::{Act, Kind};
 use super::world::{Happening, World};
@@ -17,7 +17,7 @@ fn wish(n: u64) -> AgentEvent {
     AgentEvent::Handover { wish: Box::new(wish), id: None }
 }
 
-/// What an agent says, with what it asks for: once, twice, before anything else, or after its last word.
+/// Adds handover requests to an agent's events: once, twice, before any other event, or after the last one.
 pub(crate) fn asks(n: u64, mut says: Vec<AgentEvent>) -> Vec<AgentEvent> {
     let middle = says.len() / 2;
     match n % 6 {
@@ -34,7 +34,7 @@ pub(crate) fn asks(n: u64, mut says: Vec<AgentEvent>) -> Vec<AgentEvent> {
 }
 
 impl World {
-    /// Somebody reads that an agent asks for another one; what they make of it.
+    /// Lets a client react to a handover request.
     pub(crate) fn prompted(&mut self, client: usize, entry: &Entry) {
         let Fact::HandoverRequested(asked) = &entry.fact else { return };
         if matches!(self.clients[client].kind, Kind::Leaver | Kind::Prober) {

@@ -1,5 +1,5 @@
-//! Tool runners: what agents have done, by one that is a process of its own, connected to every node, with a journal that
-//! outlives it. It is slow, silent, forgetful, says things twice, and is killed.
+//! A simulated tool runner: a process of its own, connected to every node, with a journal that survives restarts.
+//! The runner may be slow or silent, forget actions, repeat reports, and is killed now and then.
 use super::world::{Happening, World};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,67 +13,67 @@ use turnway_core::protocol::action::{ActionWish, Doing, Execute, SPAWN, ToolErro
 use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::protocol::json::Json;
 
-/// What it can do besides starting processes.
+/// A tool of the runner other than `process.spawn`.
 const TOOL: &str = "t";
-/// One way, between it and a node.
+/// Latency in one direction between the runner and a node.
 const WIRE_MS: u64 = 5;
 
-/// What happens between nodes and their runner.
+/// An event between nodes and their runner.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// It connects to a node.
+    /// The runner connects to a node.
     Come { boot: NodeId },
-    /// It is killed, and starts again after this long.
+    /// The runner is killed, and restarts after this time.
     Die { back_ms: u64 },
-    /// A node says something to it.
+    /// A message of a node reaches the runner.
     Told { line: Line, word: ToRunner },
-    /// It says something to a node.
+    /// A message of the runner reaches a node.
     Said { line: Line, word: FromRunner },
-    /// A node's switchboard hears of an action.
+    /// A report reaches a node's switchboard.
     Heard { boot: NodeId, key: SessionKey, action_id: EventId, report: ToolReport },
-    /// It has done something.
+    /// The runner completes an action.
     Done { action_id: EventId, life: u64 },
 }
 
-/// One connection: to which process, and which of all that there were.
+/// A connection: the node's process, and the number of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     boot: NodeId,
     number: u64,
 }
 
-/// The runner.
+/// State of the runner.
 #[derive(Debug, Default)]
 pub(crate) struct Hands {
     lines: BTreeMap<NodeId, u64>,
     made: u64,
-    /// How often it has started.
+    /// Number of starts.
     life: u64,
     jobs: BTreeMap<EventId, Job>,
 }
 
 #[derive(Debug)]
 struct Job {
-    /// Who has asked last.
+    /// Node that sent or queried the action last.
     asker: NodeId,
     manner: Manner,
-    /// None: under way.
+    /// `None` while the action runs.
     outcome: Option<Result<(), &'static str>>,
 }
 
-/// How it does what it is asked to do.
+/// Behaviour of the runner for one action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Plain,
-    /// It never says that it has ended.
+    /// Never reports the end.
     Silent,
-    /// It says everything twice.
+    /// Sends every report twice.
     Twice,
-    /// It does nothing, and knows nothing of it.
+    /// Does nothing, and does not know the action.
     Forgets,
 }
 
-/// What an agent says, with what it wants done: once, with a process, or by the same name again.
+/// Adds action requests to an agent's events: one, one with a process, or a repeat under the same name.
 pub(crate) fn asks(n: u64, mut says: Vec<AgentEvent>) -> Vec<AgentEvent> {
     if says.first() != Some(&AgentEvent::Acked) {
         return says;
@@ -117,12 +117,12 @@ impl Manner {
 }
 
 impl Hands {
-    /// A process has died, and its connection with it.
+    /// Closes the connection to a process that has died.
     pub(crate) fn cut_off(&mut self, boot: NodeId) {
         self.lines.remove(&boot);
     }
 
-    /// Whether it has done this, or begun to.
+    /// Returns whether the runner has begun this action.
     pub(crate) fn has_begun(&self, action_id: EventId) -> bool {
         self.jobs.contains_key(&action_id)
     }
@@ -137,12 +137,12 @@ impl Hands {
 }
 
 impl World {
-    /// Something is going to happen to tools.
+    /// Schedules an event of the runner.
     pub(crate) fn step_later(&mut self, ms_min: u64, ms_max: u64, step: Step) {
         self.later(ms_min, ms_max, Happening::Tool(Box::new(step)));
     }
 
-    /// The runner connects to a process that has just started, and dies now and then.
+    /// Connects the runner to a new process, and kills the runner now and then.
     pub(crate) fn hire(&mut self, boot: NodeId) {
         if self.actions {
             self.step_later(1, 1500, Step::Come { boot });
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// A session wants something of a node's runners.
+    /// Passes a session's order to its node's runner pool.
     pub(crate) fn tool_order(&mut self, at: usize, order: ToolOrder) {
         if let ToolOrder::Execute(execute) = &order {
             self.ledger.wanted(execute);
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// The next step. A process that sleeps takes it when it is awake.
+    /// Performs an event. A paused process gets it when it resumes.
     pub(crate) fn step(&mut self, step: Step) {
         let of = match &step {
             Step::Come { boot } | Step::Heard { boot, .. } => Some(*boot),
@@ -237,12 +237,12 @@ impl World {
         self.tell_tools(at, shop::Input::Came { connection: number, runner, identity, tools });
     }
 
-    /// What runs ends with it, and the next one knows.
+    /// Kills the runner: its running actions end, and the next runner knows this from the journal.
     fn runner_dies(&mut self, back_ms: u64) {
         self.say(format_args!("the tool runner dies"));
         self.hands.life += 1;
         for (boot, connection) in std::mem::take(&mut self.hands.lines) {
-            // A process that sleeps finds it out when the next one comes.
+            // A paused process finds out when the next connection comes.
             if let Some(at) = self.at(boot).filter(|at| self.nodes[*at].paused_until <= self.now) {
                 self.tell_tools(at, shop::Input::Left { connection });
             }
@@ -296,7 +296,7 @@ impl World {
         self.tell_state(action_id);
     }
 
-    /// To whoever has asked last, if that is there.
+    /// Reports an action's state to the node that asked last, if that is connected.
     fn tell_state(&mut self, action_id: EventId) {
         let Some(job) = self.hands.jobs.get(&action_id) else { return };
         let word = match job.outcome {

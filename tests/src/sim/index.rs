@@ -1,6 +1,6 @@
-//! Indexes of what is to be looked after, in slots of their own, as a fleet's store has them: one for each incarnation of
-//! a node and one under nobody's name, each line written before the op that a sweep has to find. What becomes of the ops is the
-//! shelf's; here are the steps around them, and what the indexes lose apart from it.
+//! Simulated indexes for the sweep, apart from the sessions as in Redis: one for each life of a node and one
+//! without an owner. Each entry is written before the operation that the sweep must find. The shelf performs the
+//! operations; this file has the steps around them, and loses index entries.
 use super::world::{Happening, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,53 +9,53 @@ use turnway_core::mutant::{Mutant, planted};
 use turnway_core::store::{Op, Reply, Slot, StoreError};
 use turnway_core::time::Millis;
 
-/// How old a line may be for an op to lean on it; what is older may be cleared away. A fleet's is a minute: here the pauses
-/// of nodes, late copies and leaps of the clock are all shorter than that, and would show nothing.
+/// Maximum age of an entry on which an operation may rely; older entries may be removed. The product uses a minute;
+/// the pauses, late copies and clock jumps of a simulation are all shorter and would show no error.
 const FRESH: Duration = Duration::from_secs(4);
-/// Under whose name is registered what no incarnation answers for.
+/// Holder of entries that belong to no life of a node.
 const NOBODY: Holder = Holder { node: NodeId(0), life: Life(0) };
 
-/// A line: by whom, of what, and when.
+/// An index entry: holder, session, and time.
 pub(crate) type Line = (Holder, SessionKey, Millis);
 
-/// The indexes.
+/// Indexes of all lives of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     lines: BTreeMap<(Holder, SessionKey), Millis>,
-    /// What each write replaced.
+    /// Previous value of each write.
     journal: Vec<((Holder, SessionKey), Option<Millis>)>,
-    /// The store has forgotten something, or its clock fell back: what no index has is found by a walk through all
-    /// sessions, in time.
+    /// True if the store has lost writes or its clock was set back: sessions that no index contains are then found
+    /// by a walk through all sessions.
     pub(crate) doubtful: bool,
-    /// Where that walk goes on.
+    /// Position of that walk.
     walked: usize,
 }
 
-/// What one process remembers of what it has registered.
+/// One process's cache of its registrations.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     me: Option<Holder>,
     era: u64,
-    /// When each was registered, and in which era: what was written before the present one may be lost.
+    /// Time and era of each registration; an entry from before the present era may be lost.
     lines: BTreeMap<(SessionKey, Holder), (Millis, u64)>,
-    /// Known to be held by that incarnation.
+    /// Sessions known to be held by that life.
     held: BTreeSet<(SessionKey, Holder)>,
-    /// What is being released, and its own line until then.
+    /// Sessions being released, with their own entry until then.
     parting: BTreeMap<SessionKey, Millis>,
-    /// Lines of what was released: to be looked at once nothing leans on them any more.
+    /// Entries of released sessions, to be checked once no operation can rely on them.
     left: Vec<Line>,
 }
 
-/// What happens between an op's being asked and its reaching its slot, and after.
+/// A step around an operation in flight.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A session is to be registered before this op goes out.
+    /// A session must be registered before this operation is sent.
     Register { boot: NodeId, op: Op, by: Holder },
-    /// It was; its node sends the op.
+    /// The session was registered; its node sends the operation.
     Registered { boot: NodeId, op: Op, by: Holder, stamp: Millis },
-    /// A sweep looks at the sessions that it has found registered, and at some in passing: the next sweep does not come by.
+    /// A sweep checks the registered sessions, and some others (`passing`) that the next sweep will not visit.
     Look { boot: NodeId, op: Op, lines: Vec<Line>, passing: Vec<Line> },
-    /// What nobody needs is cleared away.
+    /// Unneeded entries are removed.
     Clear { lines: Vec<Line> },
 }
 
@@ -89,7 +89,7 @@ impl Index {
         }
     }
 
-    /// The last writes are lost, whatever the slots of sessions have lost.
+    /// Loses the last writes of the indexes, independently of the sessions.
     pub(crate) fn forget(&mut self, writes: u64) {
         self.doubtful = true;
         for _ in 0..writes {
@@ -121,7 +121,7 @@ impl Book {
         line.filter(|(_, era)| *era == self.era).map(|(stamp, _)| *stamp)
     }
 
-    /// An answer has come.
+    /// Learns from an answer.
     fn learn(&mut self, op: &Op, result: &Result<Reply, StoreError>) {
         match (op, result) {
             (Op::Renew { holder, .. }, Ok(Reply::Renewed { era, .. })) => {
@@ -139,7 +139,7 @@ impl Book {
         }
     }
 
-    /// A session is given up: whoever wants it here again has to register it anew.
+    /// Forgets a session that is being released: a later claim here must register it again.
     fn part(&mut self, key: &SessionKey) {
         if let Some((own, _)) = self.lines.get(&(key.clone(), self.me())) {
             self.parting.insert(key.clone(), *own);
@@ -152,7 +152,7 @@ impl Book {
 // === impl World ===
 
 impl World {
-    /// An op sets out, or what has to be registered before it.
+    /// Sends an operation, or first the registration that it needs.
     pub(crate) fn ask_desk(&mut self, boot: NodeId, op: Op) {
         let book = self.books.entry(boot).or_default();
         let by = if let Op::Claim { key, holder, .. } = &op {
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// An op goes to its slot, with the stamp that it leans on.
+    /// Sends an operation to its session, with the registration stamp on which it relies.
     fn send_out(&mut self, boot: NodeId, op: Op, registered: Option<Millis>) {
         let book = self.books.entry(boot).or_default();
         let stamp = if let Op::Claim { key, holder, .. } = &op {
@@ -211,7 +211,7 @@ impl World {
         let stamp = self.index.register(self.store_clock(), by, &key);
         self.say(format_args!("n{} registers {key} by {by:?} at {stamp:?}", boot.0));
         if self.rng.chance(self.faults.unknown) {
-            // The op was not sent, so it did not happen.
+            // The operation was not sent, so it did not happen.
             return self.answer(boot, op, Err(StoreError::Unavailable));
         }
         self.desk_later(Step::Registered { boot, op, by, stamp });
@@ -226,7 +226,7 @@ impl World {
             return self.later(wait, wait, Happening::Index(Box::new(again)));
         }
         let book = self.books.entry(boot).or_default();
-        // What is handed over is that incarnation's line from now on.
+        // After a transfer the entry belongs to the receiving life.
         if let (Some(key), false) = (op.key(), matches!(op, Op::Transfer { .. })) {
             book.lines.insert((key.clone(), by), (stamp, book.era));
         }
@@ -238,7 +238,8 @@ impl World {
         stamp.is_some_and(|stamp| fresh(stamp) || planted(Mutant::IndexStale))
     }
 
-    /// Whether an op that has reached its slot is sent back, for a line that it would lean on may not be there.
+    /// Returns whether an operation that has reached its session must be refused, because the registration on which
+    /// it relies may be gone.
     pub(crate) fn lacks_line(&self, op: &Op, stamp: Option<Millis>) -> bool {
         let is_free = |key| self.shelf.session(key).is_none_or(|slot| slot.holder.is_none());
         let leans = if let Op::Accept { key, .. } | Op::Control { key, .. } = op {
@@ -250,7 +251,7 @@ impl World {
         leans && !self.is_fresh(stamp)
     }
 
-    /// It goes back to its node, which registers the session first, under the name it has then.
+    /// Sends a refused operation back to its node, which first registers the session under its present life.
     pub(crate) fn send_back(&mut self, boot: NodeId, op: Op) {
         let me = self.books.entry(boot).or_default().me();
         if matches!(op, Op::Transfer { .. } | Op::Release { .. }) {
@@ -262,7 +263,7 @@ impl World {
         }
     }
 
-    /// An op was performed: lines that nobody needs any more, and a look at whether all others are there.
+    /// Handles a performed operation: collects entries that are no longer needed, and checks that all others exist.
     pub(crate) fn performed(&mut self, boot: NodeId, op: &Op, was: Option<Holder>, reply: &Reply) {
         if let (Op::Release { key, .. }, Reply::Released, Some(holder)) = (op, reply, was)
             && let Some(book) = self.books.get_mut(&boot)
@@ -284,8 +285,8 @@ impl World {
 
     // === sweeping ===
 
-    /// What incarnations without a lease have registered, what is under nobody's name, and what this node has registered
-    /// and does not hold; and where the store has forgotten, one session of all.
+    /// Collects the entries of lives without a lease, those without an owner, those that this node has registered
+    /// and does not hold, and one further session if the store has lost writes.
     pub(crate) fn sweep_indexes(&mut self, boot: NodeId, op: Op) {
         let now = self.now;
         let gone = |by: Holder| by == NOBODY || !self.shelf.leased(now, by);
@@ -324,7 +325,7 @@ impl World {
             let is_old =
                 stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);
             if is_due {
-                // Whoever claims looks twice.
+                // A claim checks the session again.
                 if in_passing {
                     self.index.register(clock, NOBODY, &key);
                 }
@@ -347,7 +348,7 @@ impl World {
         self.answer(boot, op, Ok(Reply::Work { sessions }));
     }
 
-    /// Whatever a sweep has to find stands where it looks. (I3, I9)
+    /// Checks that a sweep would find every session that it has to find. (I3, I9)
     fn check_index(&self) {
         if self.index.doubtful {
             return;

@@ -1,10 +1,10 @@
-//! An agent that outlives its owners: its events have names, and it says again what follows one of them.
+//! Simulated agents that can resume: their events have ids, and they repeat the events after a given one.
 use turnway_core::id::SaidId;
 use turnway_core::limits::CHECKPOINT_BYTES;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, TextKind};
 
-/// What an agent says, first to last, each event named; large ones in pieces, as the shell reports them.
+/// Adds an id to each event; splits large texts into pieces, as the gateway reports them.
 pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
     let mut named = Vec::new();
     for (n, event) in says.into_iter().enumerate() {
@@ -51,7 +51,7 @@ fn name(event: &AgentEvent) -> Option<&SaidId> {
     }
 }
 
-/// What follows an event, or everything; acknowledged again if it was.
+/// Returns the events after a given one, or all; acknowledges again if the agent acknowledged before.
 pub(crate) fn rest(mut says: Vec<AgentEvent>, after: Option<&SaidId>) -> Vec<AgentEvent> {
     if let Some(after) = after {
         let known = says.iter().position(|event| name(event) == Some(after));
@@ -66,7 +66,7 @@ pub(crate) fn rest(mut says: Vec<AgentEvent>, after: Option<&SaidId>) -> Vec<Age
     says
 }
 
-/// The first two pieces of text as one: how a text is cut is nobody's promise.
+/// Joins the first two pieces of text, because the split of a text is not guaranteed.
 pub(crate) fn joined(mut says: Vec<AgentEvent>) -> Vec<AgentEvent> {
     let pair = says.windows(2).position(|pair| pair.iter().all(is_text));
     if let Some(at) = pair {

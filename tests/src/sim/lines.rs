@@ -1,4 +1,4 @@
-//! Connections: what is under way on them, how fast they are read, and the checks on what they show.
+//! Simulated connections: messages in flight, reading speed, and the checks of the messages shown.
 use super::check::{Follow, View, privacy};
 use super::world::{Happening, LineId, World};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,38 +10,38 @@ use turnway_core::id::{LinkId, Principal, RequestId, SessionId, SessionKey};
 use turnway_core::limits;
 use turnway_core::time::Mono;
 
-/// Answers to requests that may stand beside the text and facts of a full link.
+/// Bytes of answers that may be buffered besides the text and facts of a full link.
 const ANSWERS_BYTES: usize = 160 * 1024;
-/// A fact is sent together with the stretch of text it records.
+/// Bytes of a fact that is sent together with the text that it records.
 const STRETCH_BYTES: usize = limits::CHECKPOINT_BYTES + 1024;
 
-/// One accepted connection of one client.
+/// One accepted connection of a client.
 pub(crate) struct Line {
     pub(crate) client: usize,
     pub(crate) principal: Principal,
     /// Requests without an answer.
     pub(crate) asks: BTreeMap<RequestId, Command>,
-    /// Of these, those said before there was such a session.
+    /// Those of `asks` that were sent before the session existed.
     early: BTreeSet<RequestId>,
-    /// Requests its node has taken notice of: a paused one has not.
+    /// Requests that the node has received; a paused node receives none.
     pub(crate) noticed: BTreeSet<RequestId>,
-    /// What it follows, by session.
+    /// Link histories, by session.
     pub(crate) follows: BTreeMap<SessionId, Follow>,
-    /// The client has left; its node will notice.
+    /// True once the client has left; the node notices later.
     pub(crate) deserted: bool,
-    /// Bytes it reads per tick; 0: all at once.
+    /// Bytes read per tick; 0 reads everything at once.
     pace: usize,
     stalled_until: Mono,
     queue: VecDeque<Note>,
     flushing: bool,
-    /// Bytes the node does not know to be written.
+    /// Bytes that the node does not know to be written.
     unwritten: usize,
     /// Bytes read and not reported.
     read: usize,
     reporting: bool,
 }
 
-/// The session a note tells of.
+/// Returns the session that a message is about.
 pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
     match note {
         Note::Fact { session, .. }
@@ -62,7 +62,7 @@ pub(crate) fn told_of(note: &Note) -> Option<&SessionId> {
 }
 
 impl World {
-    /// A client connects to a node and is named by it.
+    /// Connects a client to a node.
     pub(crate) fn accept_line(&mut self, client: usize, at: usize) -> LineId {
         let node = &mut self.nodes[at];
         node.links += 1;
@@ -92,7 +92,7 @@ impl World {
         line
     }
 
-    /// A client says something on its line.
+    /// Sends a command on a client's connection.
     pub(crate) fn say_on(&mut self, line: LineId, command: Command) {
         let Some(open) = self.lines.get_mut(&line) else { return };
         if let Some(id) = request_id(&command) {
@@ -105,7 +105,7 @@ impl World {
         self.give_to(line.0, Input::Say { link: line.1, command });
     }
 
-    /// A node shows a link something: everything is checked here, before anybody reads it.
+    /// Checks a message to a link, and delivers it.
     pub(crate) fn show(&mut self, line: LineId, note: Note) {
         let Some(open) = self.lines.get_mut(&line) else { return };
         self.tally.notes += 1;
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// A lazy link reads on.
+    /// Lets a slow link read more.
     pub(crate) fn flush(&mut self, line: LineId) {
         let now = self.now;
         let Some(open) = self.lines.get_mut(&line).filter(|open| !open.deserted) else { return };
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// A link tells its node what it has written.
+    /// Reports the written bytes of a link to its node.
     pub(crate) fn report(&mut self, line: LineId) {
         let Some(open) = self.lines.get_mut(&line) else { return };
         let weight = std::mem::take(&mut open.read);
@@ -196,14 +196,14 @@ impl World {
         self.give_to(line.0, Input::Written { link: line.1, weight });
     }
 
-    /// A node notices that a link is gone.
+    /// Lets a node notice that a link is gone.
     pub(crate) fn hang_up(&mut self, line: LineId) {
         if self.lines.remove(&line).is_some() {
             self.give_to(line.0, Input::Disconnect { link: line.1 });
         }
     }
 
-    /// A client leaves its line behind; its node notices later.
+    /// Disconnects a client; the node notices later.
     pub(crate) fn desert(&mut self, client: usize, ms_max: u64) {
         let Some(line) = self.clients[client].line.take() else { return };
         if let Some(open) = self.lines.get_mut(&line) {
@@ -253,7 +253,7 @@ pub(crate) fn request_id(command: &Command) -> Option<&RequestId> {
     }
 }
 
-/// Which request a fact answers, for those that are answered by facts alone.
+/// Returns the request that a fact answers, for requests that are answered by facts alone.
 fn fact_answers(fact: &turnway_core::protocol::entry::Fact) -> Option<&RequestId> {
     use turnway_core::protocol::entry::Fact;
     match fact {

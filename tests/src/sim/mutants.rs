@@ -1,4 +1,4 @@
-//! Hunting planted bugs: first where they are likely to show, then wherever chance leads.
+//! Searches for planted bugs: first in situations where they are likely to show, then in random worlds.
 use super::cases::{self, Parting};
 use super::clocks;
 use super::faults::Faults;
@@ -11,7 +11,7 @@ use turnway_core::mutant::Mutant;
 struct Trap {
     name: &'static str,
     for_bugs: &'static [Mutant],
-    /// Times for each world that chance makes: the smaller it is, the more.
+    /// Runs for each random world; cheap situations run more often.
     often: u64,
     spring: fn(u64),
 }
@@ -151,7 +151,7 @@ const TRAPS: &[Trap] = &[
     Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
 ];
 
-/// Looks for a planted bug until the time is up; says where and by which checker it was caught.
+/// Searches for a planted bug until the time is up; returns where and by which checker the bug was detected.
 pub fn hunt(mutant: Mutant, time: Duration) -> Option<String> {
     let start = Instant::now();
     let traps: Vec<&Trap> = TRAPS.iter().filter(|trap| trap.for_bugs.contains(&mutant)).collect();
@@ -166,7 +166,7 @@ pub fn hunt(mutant: Mutant, time: Duration) -> Option<String> {
                 return Some(format!("{} {seed} | {why}", trap.name));
             }
         }
-        // A seed that goes wrong without the bug says nothing about it.
+        // A seed that also fails without the bug proves nothing about the bug.
         if let Err(why) = verdict(round, mutant)
             && verdict(round, Mutant::None).is_ok()
         {

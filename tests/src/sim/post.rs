@@ -1,4 +1,4 @@
-//! The bus, which promises nothing, and the blows that strike nodes.
+//! The simulated bus, which guarantees nothing, and the random faults of nodes and store.
 use super::clients::Act;
 use super::world::{Happening, World};
 use std::time::Duration;
@@ -14,7 +14,7 @@ impl World {
         }
     }
 
-    /// Words on their way; whether anybody listens.
+    /// Delivers a peer message with losses and duplicates; returns whether there is a receiver.
     pub(crate) fn deliver(&mut self, boot: NodeId, to: NodeId, words: Words) -> bool {
         self.tally.words += 1;
         let hears = self.at(to).is_some_and(|peer| self.nodes[peer].deaf_until <= self.now);
@@ -33,7 +33,7 @@ impl World {
         true
     }
 
-    /// The clients of a node notice, sooner or later, that it is gone or stuck.
+    /// Lets the clients of a node notice, sooner or later, that the node is gone or stuck.
     pub(crate) fn orphan(&mut self, at: usize, ms_min: u64, ms_max: u64) {
         let boot = self.nodes[at].boot;
         let here = |line: Option<(NodeId, _)>| line.is_some_and(|(edge, _)| edge == boot);
@@ -50,7 +50,7 @@ impl World {
         hit
     }
 
-    /// Strikes, if chance will have it so.
+    /// Applies a random fault, by the rates of this world.
     pub(crate) fn strike(&mut self) {
         if self.faults == super::faults::Faults::default() {
             return;
@@ -77,12 +77,12 @@ impl World {
         } else if self.hit(faults.drain) {
             self.leave(self.nodes[at].boot);
         } else if self.hit(faults.clock) {
-            // The store's clock leaps ahead by seconds, or falls back to the truth; never that and a
-            // loss of writes together: then epochs may repeat (ownership, I2).
+            // The store's clock jumps ahead by seconds, or back to the true time; never together with a loss of
+            // writes, because epochs could then repeat (ownership, I2).
             let before = self.ahead_ms;
             self.ahead_ms =
                 if self.rewinds || self.rng.chance(50) { self.ahead_ms + self.rng.below(5000) } else { 0 };
-            // A line that was old for a moment may have been cleared while an op still leans on it.
+            // An entry that was old for a moment may have been removed while an operation still relies on it.
             self.index.doubtful |= self.ahead_ms < before;
         } else if self.hit(faults.rewind) {
             let writes = 1 + self.rng.below(6);
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// A node is asked to leave. Soon it knows the others, unless the store is away.
+    /// Drains a node. Soon after, the node learns of possible successors, unless the store is down.
     pub(crate) fn leave(&mut self, boot: NodeId) {
         self.give_to(boot, Input::Drain);
         if self.lasting && self.outage_until <= self.now {
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// Every node leaves, one after the other; those that leave are replaced.
+    /// Drains every node, one after the other; drained nodes are replaced.
     fn roll(&mut self) {
         let boots: Vec<NodeId> = self.nodes.iter().map(|node| node.boot).collect();
         let mut wait = 0;
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Words to this node are lost for a while; then it may be told that it has missed some.
+    /// Loses peer messages to this node for a while; afterwards the node may be told of a gap.
     pub(crate) fn deafen(&mut self, at: usize, until: turnway_core::time::Mono) {
         self.nodes[at].deaf_until = until;
         let wait = u64::try_from((until - self.now).as_millis()).unwrap_or(0);
@@ -126,9 +126,9 @@ impl World {
         }
     }
 
-    /// No fault from now on, and none still at work.
+    /// Ends all present and further faults.
     pub(crate) fn heal(&mut self) {
-        // How much is kept is no fault.
+        // Trimming is no fault and continues.
         self.faults = super::faults::Faults::default().brief(self.faults.keep);
         for node in &mut self.nodes {
             node.cut_until = self.now;

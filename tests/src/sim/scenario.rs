@@ -1,4 +1,4 @@
-//! What a seed lets happen: people talk while everything breaks; then all heals, and must come to rest.
+//! The scenario of a seed: clients act while faults happen; then the faults end, and the world must settle.
 use super::answer::Manner;
 use super::cast::{self, Saying};
 use super::clients::{Act, Kind};
@@ -7,7 +7,7 @@ use super::world::{Happening, World};
 use turnway_core::id::{RunId, SessionKey};
 use turnway_core::protocol::input::Strategy;
 
-/// Sessions of a scenario. Two tenants have one of the same name.
+/// Sessions of a scenario. Two tenants have a session of the same name.
 const SESSIONS: [(&str, &str); 6] = [
     ("default", "s0"),
     ("default", "s1"),
@@ -16,20 +16,20 @@ const SESSIONS: [(&str, &str); 6] = [
     ("default", "s4"),
     ("other", "s0"),
 ];
-/// Seconds of act one.
+/// Seconds with faults.
 const TROUBLE_S: u64 = 60;
-/// Seconds after which a healed world must have come to rest: a full queue of the slowest agents.
+/// Seconds within which a world without faults must settle: a full inbox of the slowest agents.
 pub const REST_S: u64 = 240;
 
 impl World {
-    /// The whole scenario of a seed.
+    /// Runs the whole scenario of a seed.
     pub fn scenario(seed: u64, faults: Faults) -> Self {
         let mut world = Self::new(seed, 5, faults);
         world.play();
         world
     }
 
-    /// Both acts, in a world that is new.
+    /// Runs both parts in a new world.
     pub fn play(&mut self) {
         for (tenant, session) in SESSIONS {
             self.furnish(&cast::key(tenant, session));
@@ -45,7 +45,7 @@ impl World {
         self.come_to_rest(REST_S);
     }
 
-    /// Everyone who stays says one more thing, with nothing in the way.
+    /// Lets every remaining client send one more message without faults.
     fn last_words(&mut self) {
         for client in 0..self.clients.len() {
             if self.clients[client].kind == Kind::Talker {
@@ -57,7 +57,7 @@ impl World {
         self.pass(3);
     }
 
-    /// Lets time pass until nothing is left to do; complains if that takes too long.
+    /// Lets time pass until no work is left; panics if that takes too long.
     pub fn come_to_rest(&mut self, seconds: u64) {
         for _ in 0..seconds / 5 {
             self.pass(5);
@@ -74,7 +74,7 @@ impl World {
         (at, at)
     }
 
-    /// People for one session, and what they are going to do.
+    /// Creates the clients of one session and schedules their actions.
     fn furnish(&mut self, key: &SessionKey) {
         let name = format!("u-{}-{}", key.tenant, key.session);
         let tenant = key.tenant.as_str();
@@ -122,7 +122,7 @@ impl World {
         self.tinker([talker, light, watcher]);
     }
 
-    /// Somebody says more before there can be an answer to what they said.
+    /// Lets a client send more messages before the first can be answered.
     fn interject(&mut self, who: usize, host: u64, at: u64) {
         if let Some(saying) = self.sayings.get_mut(&host)
             && host.is_multiple_of(2)
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Somebody says something in place of what they have just said.
+    /// Lets a client replace a message that it has just sent.
     fn think_better(&mut self, who: usize, of: u64, at: u64) {
         let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
         let at = at + self.rng.below(3000);
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// What may come between a message and its end.
+    /// Schedules a cancel or a conflicting repeat of a message.
     fn meddle(&mut self, who: usize, n: u64, at: u64) {
         if self.rng.chance(25) {
             let wait = self.rng.below(4000);
@@ -168,7 +168,7 @@ impl World {
         }
     }
 
-    /// What is done to the session and to links, beside speaking.
+    /// Schedules actions on the session and its links besides messages.
     fn tinker(&mut self, [talker, light, watcher]: [usize; 3]) {
         let often = |world: &mut Self, percent: u64, client: usize, act: Act| {
             while world.rng.chance(percent) {
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// Lets a client say something new at a time.
+    /// Schedules a new message of a client.
     pub(crate) fn utter(
         &mut self,
         client: usize,

@@ -1,4 +1,4 @@
-//! How agents treat what they are handed while they answer: some take it, some do not, some say nothing, or too late.
+//! Behaviour of simulated agents for steering messages: accepted, refused, unanswered, or answered too late.
 use super::cast;
 use super::world::{Happening, World};
 use turnway_bindings::switchboard::Input;
@@ -6,20 +6,20 @@ use turnway_core::id::{NodeId, RunId};
 use turnway_core::protocol::agent::AgentEvent;
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
-/// How an agent treats one input; follows from its number.
+/// Behaviour for one steering message; follows from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ear {
-    /// Takes it, and says so.
+    /// Accepts, and answers so.
     Takes,
-    /// Leaves it, and says so.
+    /// Refuses, and answers so.
     Refuses,
-    /// Leaves it, and says nothing.
+    /// Ignores the message without an answer.
     Deaf,
-    /// Makes up its mind when nobody waits for it any more.
+    /// Decides after the deadline.
     Late,
-    /// Takes it, says so twice, and contradicts itself.
+    /// Accepts, answers twice, and contradicts itself.
     Twice,
-    /// Says that it will see, and takes it later.
+    /// Answers `pending`, and accepts later.
     Ponders,
 }
 
@@ -34,28 +34,28 @@ fn ear(n: u64) -> Ear {
     }
 }
 
-/// An answer that is under way to the node that asked.
+/// An answer on its way to the node that asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     node: NodeId,
     steer: Steer,
     outcome: SteerOutcome,
-    /// It is taken only now, if the agent still speaks.
+    /// True if the agent decides only at delivery, if it still runs.
     decides: bool,
 }
 
-/// What was handed to which attempt.
+/// Returns the key of a steering message: input, run and attempt.
 fn name(steer: &Steer) -> (RunId, RunId, u32) {
     (steer.turn_id.clone(), steer.run_id.clone(), steer.attempt)
 }
 
 impl World {
-    /// A node hands an agent an input while it answers another one.
+    /// Handles a steering message to an agent.
     pub(crate) fn steer(&mut self, node: NodeId, steer: Steer) {
         let ear = ear(cast::number(&steer.message));
         let speaks = self.streams.speaks(node, &steer.run_id, steer.attempt);
         let name = name(&steer);
-        // An agent that outlives its owners knows what it was handed before.
+        // An agent that can resume knows earlier steering messages.
         let known = self.streams.minds.get(&name).copied();
         let answer = |outcome, decides| Answer { node, steer: steer.clone(), outcome, decides };
         let (accepted, refused) = (SteerOutcome::Accepted, SteerOutcome::Refused);
@@ -87,7 +87,7 @@ impl World {
         self.later(from, to, Happening::Steered { answer: Box::new(answer) });
     }
 
-    /// An agent makes up its mind, unless it has: an earlier owner may have handed it the same.
+    /// Decides on a steering message, unless an earlier owner has passed on the same one.
     fn makes_up_its_mind(&mut self, node: NodeId, steer: &Steer) -> SteerOutcome {
         if let Some(known) = self.streams.minds.get(&name(steer)) {
             return *known;
@@ -105,7 +105,7 @@ impl World {
         self.streams.minds.insert(name, SteerOutcome::Accepted);
     }
 
-    /// An answer reaches the node.
+    /// Delivers an answer to the node.
     pub(crate) fn steered(&mut self, answer: Answer) {
         let Answer { node, steer, mut outcome, decides } = answer;
         if decides {

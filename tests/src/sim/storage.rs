@@ -1,4 +1,4 @@
-//! The way to the store and back: late, lost, doubled, or closed.
+//! The simulated connection to the store: operations and answers are late, lost, duplicated or refused.
 use super::world::{Happening, World};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use turnway_core::id::NodeId;
 use turnway_core::store::{Accepted, Op, Reply, StoreError};
 use turnway_core::time::Millis;
 
-/// How far a fact's time may be from the store's when it is stored: writes wait for outages and pauses, and the store's
-/// clock leaps by seconds now and then.
+/// Maximum distance of a fact's time from the store's clock: writes wait for outages and pauses, and the store's
+/// clock jumps by seconds now and then.
 const DATED_WITHIN: Duration = Duration::from_secs(300);
 
 impl World {
-    /// An operation sets out.
+    /// Sends an operation to the store.
     pub(crate) fn ask_store(&mut self, boot: NodeId, op: Op) {
         if self.indexed { self.ask_desk(boot, op) } else { self.send(boot, op, None) }
     }
 
-    /// An operation is on its way, with the stamp of the index that it leans on.
+    /// Sends an operation, with the registration stamp on which it relies.
     pub(crate) fn send(&mut self, boot: NodeId, op: Op, stamp: Option<Millis>) {
         self.under_way(Happening::Store { boot, op, ghost: None, stamp });
     }
 
-    /// Something is on its way between a node and the store.
+    /// Schedules an event between a node and the store, with latency.
     pub(crate) fn under_way(&mut self, happening: Happening) {
         let late = if self.slow_until > self.now { 400 } else { 0 };
         self.later(self.far_ms + late / 4, self.far_ms + 10 + late, happening);
     }
 
-    /// A node that cannot reach the store, or a store that nobody can.
+    /// Returns whether this node cannot reach the store, or no node can.
     pub(crate) fn is_away(&self, boot: NodeId) -> bool {
         let cut = self.at(boot).is_some_and(|at| self.nodes[at].cut_until > self.now);
         cut || self.outage_until > self.now
@@ -40,10 +40,10 @@ impl World {
         self.later(far + late / 8, far + 10 + late, Happening::Answer { boot, op, result });
     }
 
-    /// An operation arrives.
+    /// Performs an operation that has reached the store.
     pub(crate) fn reach_store(&mut self, boot: NodeId, op: Op, ghost: Option<u32>, stamp: Option<Millis>) {
         if ghost.is_some_and(|then| then != self.forgotten) {
-            // It went to the server that was there before: the one it was lost with, or the one that is followed no more.
+            // The operation was sent to a server that has failed over since, and which is followed no more.
             return;
         }
         let ghost = ghost.is_some();
@@ -63,7 +63,7 @@ impl World {
         if self.indexed && matches!(op, Op::Sweep { .. }) {
             return self.sweep_indexes(boot, op);
         }
-        // A first grant is rare, so its answer is lost more often.
+        // A first lease grant is rare, so its answer is lost more often.
         let more = if matches!(op, Op::Renew { fresh: true, .. }) { 4 } else { 1 };
         let lost = !ghost && self.rng.chance(self.faults.unknown * more);
         if lost && self.rng.chance(40) {
@@ -91,7 +91,7 @@ impl World {
         }
     }
 
-    /// Facts are dated by the store's clock, whatever the clocks of nodes read.
+    /// Checks that facts are dated by the store's clock, whatever the clocks of nodes read.
     fn dated(&self, op: &Op, reply: &Reply) {
         let (Op::Append(append), Reply::Appended { .. }) = (op, reply) else { return };
         let clock = self.store_clock();
@@ -101,8 +101,7 @@ impl World {
         }
     }
 
-    /// What is stored for the first time is told to its owner in the same step, and whoever asked is told how
-    /// many listened to that.
+    /// Publishes a newly stored entry to the session's owner in the same step; returns the number of receivers.
     fn ring(&mut self, boot: NodeId, op: &Op, accepted: &Accepted) -> Option<u32> {
         let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
         let item = if let Op::Accept { input, .. } = op {
@@ -119,18 +118,18 @@ impl World {
         Some(u32::from(self.deliver(boot, to, Words::Bell { key, owner, item })))
     }
 
-    /// The store starts again, in a new era: every lease is gone.
+    /// Restarts the store in a new era: every lease is gone.
     pub(crate) fn restart(&mut self) {
         self.say(format_args!("the store starts again"));
         self.shelf.restart();
         self.restarted_at = Some(self.now);
     }
 
-    /// The store forgets its last writes, as a fail-over to a lagging replica does.
+    /// Loses the last writes of the store, as a failover to a lagging replica does.
     pub(crate) fn forget(&mut self, writes: u64) {
         self.say(format_args!("the store forgets {writes} writes"));
         if self.indexed {
-            // Each part of the store is of another age: slots of sessions, indexes, leases.
+            // Each part of the store loses a different number of writes: sessions, indexes, leases.
             let lines = self.rng.below(2 * writes + 1);
             self.index.forget(lines);
             if self.rng.chance(30) {
@@ -140,7 +139,7 @@ impl World {
         let writes = if self.indexed && self.rng.chance(30) { 0 } else { writes };
         self.shelf.rewind(writes);
         self.forgotten += 1;
-        // Nobody takes over within the millisecond: epochs are told apart by the clock.
+        // A failover takes more than a millisecond, and epochs are distinguished by the clock.
         self.ahead_ms += 10;
         self.ledger.rewound(&self.shelf);
     }

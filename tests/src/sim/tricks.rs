@@ -1,4 +1,4 @@
-//! What clients try beside talking: odd cursors, and sessions of others.
+//! Client requests other than messages: odd cursors, member changes, and requests for other users' sessions.
 use super::cast;
 use super::clients::Act;
 use super::world::World;
@@ -7,7 +7,7 @@ use turnway_core::id::{Epoch, EventId, Seq};
 use turnway_core::time::Millis;
 
 impl World {
-    /// From now on, from the beginning, with a stale offset, or with a cursor that never was.
+    /// Subscribes again: from now on, from the beginning, with a stale offset, or with a cursor that never existed.
     pub(crate) fn resubscribe(&mut self, id: usize, way: u64) {
         let line = self.line_of(id);
         let request_id = self.request(id, Act::Resubscribe(way));
@@ -23,7 +23,7 @@ impl World {
         let mut runs = client.text_cursors();
         if way.is_multiple_of(3) || after_seq == Some(Seq(0)) {
             runs.clear();
-            // Text that it reads again may be cut off in the middle, and then it has lost what it had.
+            // Text that is sent again may be cut off in the middle, and the client has then lost the earlier text.
             let torn = client.texts.keys().map(|(run, _)| run);
             client.torn.extend(torn.cloned());
             client.texts.retain(|(run, _), _| client.ended.contains(run));
@@ -33,7 +33,7 @@ impl World {
         self.say_on(line, Command::Subscribe(ask));
     }
 
-    /// Wants another agent to answer, to come or to go; also one that does not exist.
+    /// Requests a member change, also with an agent that does not exist.
     pub(crate) fn change_members(&mut self, id: usize, way: u64) {
         let line = self.line_of(id);
         let request_id = self.request(id, Act::Members(way));
@@ -41,7 +41,7 @@ impl World {
         self.say_on(line, Command::Members { request_id, session, wish: wish(way) });
     }
 
-    /// Tries a session of somebody else, and one that nobody has.
+    /// Sends a request for another user's session, or for one that does not exist.
     pub(crate) fn probe(&mut self, id: usize, way: u64) {
         let line = self.line_of(id);
         let request_id = self.request(id, Act::Probe(way));
@@ -84,7 +84,7 @@ impl World {
     }
 }
 
-/// A wish about members, by number.
+/// Returns a member change, by number.
 pub(crate) fn wish(way: u64) -> MemberWish {
     let what = match way % 7 {
         0 | 1 => MemberChange::Switch,

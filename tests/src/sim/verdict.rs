@@ -1,4 +1,4 @@
-//! Runs worlds and tells what went wrong, and how to see it again.
+//! Runs worlds, reports their failures, and how to replay them.
 use super::faults::Faults;
 use super::world::{Tally, World};
 use crate::hush;
@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 use turnway_core::mutant::{self, Mutant};
 
-/// A number from the environment.
+/// Reads a number from the environment.
 pub fn env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Runs something with a bug planted, and gives back what the checkers said. Its panics print nothing.
+/// Runs a closure with a planted bug; returns the message of a failed checker. Panics print nothing.
 pub fn judge<T>(mutant: Mutant, run: impl FnOnce() -> T) -> Result<T, String> {
     mutant::plant(mutant);
     let outcome = hush::catch(run);
@@ -24,21 +24,21 @@ pub fn judge<T>(mutant: Mutant, run: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// One seed's scenario, judged.
+/// Runs one seed's scenario with a planted bug.
 pub fn verdict(seed: u64, mutant: Mutant) -> Result<World, String> {
     judge(mutant, || World::scenario(seed, mix(seed)))
 }
 
-/// What many seeds came to.
+/// Result of many seeds.
 #[derive(Debug, Default)]
 pub struct Campaign {
-    /// Seeds run.
+    /// Number of seeds run.
     pub seeds: u64,
-    /// What was counted, added up.
+    /// Sums of the counters.
     pub total: Tally,
-    /// The most of it in one world.
+    /// Maximum of each counter in one world.
     pub most: Tally,
-    /// Seeds that went wrong, and why.
+    /// Failed seeds, and why.
     pub wrong: Vec<(u64, String)>,
 }
 
@@ -90,14 +90,16 @@ pub fn campaign(from: u64, seeds: u64, time: Duration) -> Campaign {
     all.into_inner().expect("no thread died with the lock")
 }
 
-/// How many worlds run at once.
+/// Returns the number of worlds that run at once.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// A seed's faults. In a third of the worlds members come and go (`SIM_COMPANY=1`: in all). Half of the worlds have an agent that outlives its owners (`SIM_LASTING=1`: all), in half of them people fall into each other's words (`SIM_STEERING=1`: in all), in a third of them agents have things done (`SIM_ACTIONS=1`: in all), in an order
-/// that has nothing to do with their faults. A fourth of the worlds have a store that forgets what it has acknowledged, as a replica
-/// does that takes over; `SIM_FORGETFUL=1` makes it all of them.
+/// Returns the faults of a seed. Independently of the fault rates, a third of the worlds have member changes
+/// (`SIM_COMPANY=1`: all), half a resumable agent (`SIM_LASTING=1`), half steering messages (`SIM_STEERING=1`), a
+/// quarter handovers (`SIM_HANDOVERS=1`), a third actions (`SIM_ACTIONS=1`), and a third separate indexes
+/// (`SIM_INDEXED=1`). In some worlds the store loses acknowledged writes, as after a failover to a lagging replica;
+/// `SIM_FORGETFUL=1` makes it all of them.
 fn mix(seed: u64) -> Faults {
     let faults = Faults::swarm(seed);
     let lasting = (seed / 10).is_multiple_of(2) || env("SIM_LASTING", 0) > 0;

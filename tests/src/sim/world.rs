@@ -1,4 +1,4 @@
-//! A whole cluster in one call stack: time, nodes, and what happens to them.
+//! The simulated cluster: time, nodes, scheduled events, and the inputs and outputs of the machines.
 use super::agents::Streams;
 use super::cast;
 use super::check::Ledger;
@@ -28,56 +28,56 @@ use turnway_core::time::{Millis, Mono, Now};
 const DAWN_MS: u64 = 1_760_000_000_000;
 const OUTPUTS_MAX: usize = 20_000;
 
-/// A connection, seen from outside: which process accepted it, and as what.
+/// A connection: the process that accepted it, and its link id there.
 pub(crate) type LineId = (NodeId, LinkId);
 
-/// What is going to happen.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    /// An operation reaches the store; a ghost is a late copy nobody waits for, and knows how often the store had
-    /// forgotten when it set out.
+    /// An operation reaches the store. A ghost is a late copy without a waiting sender, with the number of the
+    /// store's losses when it was sent.
     Store { boot: NodeId, op: Op, ghost: Option<u32>, stamp: Option<Millis> },
-    /// A step between an op's being asked and its reaching its slot, or after.
+    /// A step around an operation in flight, with registration in the indexes.
     Index(Box<index::Step>),
     /// An answer reaches its node.
     Answer { boot: NodeId, op: Op, result: Result<Reply, StoreError> },
-    /// Words reach a node.
+    /// A peer message reaches a node.
     Mail { to: NodeId, from: NodeId, words: Words },
-    /// The bus tells that nobody heard.
+    /// The bus reports that a message had no receiver.
     Unheard { boot: NodeId, node: NodeId },
-    /// A node hears again.
+    /// A node is told that it may have missed messages.
     Gap { boot: NodeId },
-    /// Something happens between nodes and their tool runner.
+    /// An event between nodes and their tool runner.
     Tool(Box<Step>),
-    /// A stream of an agent goes on.
+    /// An agent's stream sends its next event.
     Agent { stream: u64 },
-    /// An agent answers what it was handed on the way.
+    /// An agent answers a steering message.
     Steered { answer: Box<Answer> },
-    /// A node dies.
+    /// A node crashes.
     Crash { boot: NodeId },
-    /// A node is asked to leave.
+    /// A node is drained.
     Leave { boot: NodeId },
-    /// A node that leaves is told who can take over.
+    /// A draining node learns of possible successors.
     Heirs { boot: NodeId },
     /// A node notices that a link is gone.
     HangUp { line: LineId },
-    /// A lazy link reads on.
+    /// A slow link reads more.
     Flush { line: LineId },
-    /// A link reports what it has written.
+    /// A link reports the bytes that it has written.
     Report { line: LineId },
-    /// A client does something.
+    /// A client acts.
     Client { client: usize, act: Act },
 }
 
-/// One process and what surrounds it.
+/// One process and its surroundings.
 pub(crate) struct Node {
     pub(crate) boot: NodeId,
     board: Switchboard,
     pub(crate) tools: Shop,
     born: Mono,
-    /// Its clock's rate, per mille.
+    /// Rate of the node's clock, per thousand.
     rate: u64,
-    /// Its time: the store's clock, as it was told.
+    /// The node's wall clock, set from the store's clock.
     wall: WallClock,
     pub(crate) paused_until: Mono,
     pub(crate) cut_until: Mono,
@@ -95,7 +95,7 @@ impl Node {
         let mono = self.mono(now);
         Now { mono, store: self.wall.at(mono) }
     }
-    /// When it next wants to be woken, by the world's time.
+    /// Returns the node's next deadline, in the world's time.
     fn due(&self) -> Option<Mono> {
         let tools = self.tools.poll_timeout().map(|due| due.at);
         let at = self.board.poll_timeout().map(|due| due.at).into_iter().chain(tools).min()?;
@@ -106,20 +106,20 @@ impl Node {
     }
 }
 
-/// What was counted.
+/// Counters of a world.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Things that happened to nodes.
+    /// Inputs and wake-ups of nodes.
     pub steps: u64,
-    /// Store operations.
+    /// Number of store operations.
     pub ops: u64,
-    /// Words published.
+    /// Peer messages published.
     pub words: u64,
-    /// Notes shown.
+    /// Messages to clients.
     pub notes: u64,
     /// Turns that ended.
     pub turns: u64,
-    /// Crashes, pauses, cuts, outages, drains, jumps and rewinds.
+    /// Crashes, pauses, cuts, outages, drains, clock jumps and lost writes.
     pub blows: u64,
 }
 
@@ -127,33 +127,33 @@ pub struct Tally {
 pub struct World {
     pub(crate) rng: Rng,
     pub(crate) now: Mono,
-    /// Milliseconds the store's clock is ahead.
+    /// Milliseconds by which the store's clock is ahead.
     pub(crate) ahead_ms: u64,
-    /// How often the store has forgotten.
+    /// Number of times that the store has lost writes.
     pub(crate) forgotten: u32,
     pub(crate) faults: Faults,
     pub(crate) rewinds: bool,
-    /// The store rings owners by itself, as Redis does.
+    /// True if the store publishes offers to owners by itself, as Redis does.
     pub(crate) rings: bool,
-    /// Some turns are of an agent that outlives its owners.
+    /// True if some turns have an agent that can resume.
     pub(crate) lasting: bool,
-    /// Agents ask that others answer, to the end.
+    /// True if agents request handovers.
     pub(crate) handovers: bool,
-    /// Agents have things done.
+    /// True if agents request actions.
     pub(crate) actions: bool,
-    /// What is to be swept stands in indexes of its own.
+    /// True if the sweep uses separate indexes.
     pub(crate) indexed: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) shelf: Shelf,
     pub(crate) index: index::Index,
     pub(crate) books: BTreeMap<NodeId, index::Book>,
-    /// Pairs of nodes that do not hear each other, and until when.
+    /// Pairs of nodes that lose each other's messages, and until when.
     pub(crate) splits: BTreeMap<(NodeId, NodeId), Mono>,
-    /// When the store last started again.
+    /// Time of the store's last restart.
     pub(crate) restarted_at: Option<Mono>,
     pub(crate) outage_until: Mono,
     pub(crate) slow_until: Mono,
-    /// The store is at least so many milliseconds away, each way.
+    /// Minimum latency of the store in milliseconds, in each direction.
     pub(crate) far_ms: u64,
     pub(crate) clients: Vec<Client>,
     pub(crate) sayings: BTreeMap<u64, cast::Saying>,
@@ -167,9 +167,8 @@ pub struct World {
     order: u64,
     boots: u64,
     trace: bool,
-    /// A digest of everything that happened, if asked for.
+    /// Digest of all events, if requested.
     pub digest: Option<u64>,
-    /// What was counted.
     pub tally: Tally,
 }
 
@@ -185,7 +184,7 @@ impl fmt::Write for Fnv {
 }
 
 impl World {
-    /// A world made from a seed. Setting `SIM_TRACE` prints what happens.
+    /// Creates a world from a seed. `SIM_TRACE` prints all events.
     pub fn new(seed: u64, nodes: usize, faults: Faults) -> Self {
         let rewinds = faults.rewind > 0;
         let directory = cast::directory();
@@ -250,7 +249,7 @@ impl World {
         let wrong_by = self.rng.below(4000);
         let never = Mono::default();
         let reading = |time| Reading { time, after: never, before: never };
-        // The system's clock is wrong by hours, and the store tells its time before anything else happens.
+        // The system's clock is wrong by hours, and the store reports its time before anything else happens.
         let mut wall =
             WallClock::provisional(reading(Millis(self.store_clock().0 + 10_000_000 - wrong_by * 5000)));
         wall.observe(reading(Millis(self.store_clock().0 + 2000 - wrong_by)));
@@ -269,29 +268,29 @@ impl World {
         }
     }
 
-    /// What the store's clock reads.
+    /// Returns the reading of the store's clock.
     pub(crate) fn store_clock(&self) -> Millis {
         Millis(DAWN_MS + self.ahead_ms).after(self.now.0)
     }
 
-    /// What the store is told the time is.
+    /// Returns both clocks as the store gets them.
     pub(crate) fn store_now(&self) -> Now {
         Now { mono: self.now, store: self.store_clock() }
     }
 
-    /// Lets something happen after a wait drawn from a range.
+    /// Schedules an event after a random wait from a range.
     pub(crate) fn later(&mut self, ms_min: u64, ms_max: u64, happening: Happening) {
         let wait = Duration::from_millis(ms_min + self.rng.below(ms_max.saturating_sub(ms_min) + 1));
         self.order += 1;
         self.agenda.insert((self.now + wait, self.order), happening);
     }
 
-    /// Where a process runs, if it still does.
+    /// Returns the index of a process, if it still runs.
     pub(crate) fn at(&self, boot: NodeId) -> Option<usize> {
         self.nodes.iter().position(|node| node.boot == boot)
     }
 
-    /// A node picked by chance.
+    /// Picks a random node.
     pub(crate) fn somewhere(&mut self) -> usize {
         self.rng.below(self.nodes.len() as u64) as usize
     }
@@ -308,14 +307,14 @@ impl World {
         }
     }
 
-    /// Gives a node an input, and does what it asks for then.
+    /// Gives a node an input, and handles the outputs.
     pub(crate) fn give(&mut self, at: usize, input: Input) {
         self.tally.steps += 1;
         if self.trace || self.digest.is_some() {
             let boot = self.nodes[at].boot.0;
             self.say(format_args!("n{boot} <- {input:?}"));
         }
-        // What came while it was paused comes first, also for one that wakes up at this very moment.
+        // Inputs from a pause come first, also for a node that resumes at this very moment.
         if self.nodes[at].paused_until > self.now || !self.nodes[at].frozen.is_empty() {
             self.nodes[at].frozen.push(input);
             return;
@@ -336,7 +335,7 @@ impl World {
             line.noticed.insert(id.clone());
             if let Command::Unsubscribe { session, .. } = command {
                 line.follows.remove(session);
-                // Who leaves before it was let in waits for no answer.
+                // A client that unsubscribes before its subscribe was answered waits for no answer.
                 let joins = |ask: &Command| matches!(ask, Command::Subscribe(ask) if ask.session == *session);
                 let noticed = &line.noticed;
                 line.asks.retain(|id, ask| !(joins(ask) && noticed.contains(id)));
@@ -402,8 +401,7 @@ impl World {
         }
     }
 
-    /// Gives an input to a process that may be gone.
-    /// The time of a node's own clock, which is faster or slower than the world's.
+    /// Returns the time of a node's own clock, which is faster or slower than the world's.
     pub(crate) fn mono_of(&self, boot: NodeId) -> Mono {
         self.at(boot).map_or(self.now, |at| self.nodes[at].mono(self.now))
     }
@@ -414,7 +412,7 @@ impl World {
         }
     }
 
-    /// Kills a process; another starts in its place, under another name.
+    /// Crashes a process; another starts in its place, under another id.
     pub(crate) fn crash(&mut self, at: usize) {
         let boot = self.nodes[at].boot;
         self.say(format_args!("n{} dies", boot.0));
@@ -428,7 +426,7 @@ impl World {
         self.hire(self.nodes[at].boot);
     }
 
-    /// What a node takes the time to be.
+    /// Returns a node's clocks.
     pub(crate) fn clock_of(&mut self, at: usize) -> Now {
         self.nodes[at].clock(self.now)
     }

@@ -1,4 +1,4 @@
-//! A disk with a write cache, and a switch that cuts its power.
+//! A simulated disk with a write cache, whose power can be cut.
 use redb::StorageBackend;
 use std::collections::BTreeMap;
 use std::io;
@@ -8,32 +8,32 @@ use turnway_core::rng::Rng;
 const SECTOR: usize = 512;
 type Sector = [u8; SECTOR];
 
-/// A disk in memory. What was written since the last sync is in its cache, and every 512 bytes of it
-/// survive a power cut or not, each on its own, in any version they ever had since.
+/// A disk in memory. Writes since the last sync are in its cache; each 512-byte sector of them survives a power cut
+/// or not, independently, in any version that it had since.
 #[derive(Clone, Debug)]
 pub struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// What a power cut leaves for certain.
+    /// Content that survives a power cut for certain.
     durable: Vec<u8>,
-    /// What is read.
+    /// Content that is read.
     cached: Vec<u8>,
     /// Every version of a sector since the last sync, oldest first.
     versions: BTreeMap<usize, Vec<Sector>>,
     /// Calls until the power is cut.
     fuse: Option<u64>,
-    /// Only syncs burn the fuse.
+    /// True if only syncs count towards the cut.
     slow: bool,
     dead: bool,
     syncs: u64,
-    /// Of a hundred syncs so many are said to be done and are not.
+    /// Percentage of syncs that report success without effect.
     lies: u64,
     rng: Rng,
 }
 
 impl Disk {
-    /// An empty disk. Of a hundred syncs it says of so many that they are done, and has done nothing.
+    /// Creates an empty disk. This percentage of syncs reports success without effect.
     pub fn new(lies: u64) -> Self {
         let state = State {
             durable: Vec::new(),
@@ -53,28 +53,28 @@ impl Disk {
         self.0.lock().expect("no call on a disk panics")
     }
 
-    /// The power is cut within the call that comes after `calls` more.
+    /// Cuts the power within the call after this many more.
     pub fn cut_after(&self, calls: u64) {
         let mut state = self.lock();
         (state.fuse, state.slow) = (Some(calls), false);
     }
-    /// The power is cut within the sync that comes after `syncs` more: all is written, nothing certain.
+    /// Cuts the power within the sync after this many more: everything is written, and nothing is certain.
     pub fn cut_after_syncs(&self, syncs: u64) {
         let mut state = self.lock();
         (state.fuse, state.slow) = (Some(syncs), true);
     }
 
-    /// How often it was synced.
+    /// Returns the number of syncs.
     pub fn syncs(&self) -> u64 {
         self.lock().syncs
     }
 
-    /// Whether the power has been cut.
+    /// Returns whether the power was cut.
     pub fn is_dead(&self) -> bool {
         self.lock().dead
     }
 
-    /// A disk of its own with all that is read on this one, and with power for ever.
+    /// Copies the readable content to a disk of its own, whose power is never cut.
     #[must_use]
     pub fn copy(&self) -> Self {
         let (copy, state) = (Self::new(0), self.lock());
@@ -83,13 +83,13 @@ impl Disk {
         copy
     }
 
-    /// The power is cut, if it is not yet, and comes back. The old handle stays dead for ever.
+    /// Cuts the power, if it is on, and restores it. The old handle stays dead.
     #[must_use]
     pub fn revive(&self, rng: &mut Rng) -> Self {
         let mut state = self.lock();
         state.dead = true;
         let mut durable = std::mem::take(&mut state.durable);
-        // Now and then all of it survives, or nothing; else some share of it.
+        // Sometimes the whole cache survives, or nothing; else some share of it.
         let share = [0, 100, 100, 20, 50, 80][rng.below(6) as usize];
         if share == 100 || rng.chance(50) {
             durable.resize(state.cached.len(), 0);
@@ -121,7 +121,7 @@ impl Disk {
 }
 
 impl State {
-    /// Counts a call. The last one may have any part of its effect, and fails.
+    /// Counts a call. The call at the cut may have any part of its effect, and fails.
     fn call(&mut self, sync: bool) -> io::Result<()> {
         self.done()?;
         match &mut self.fuse {
@@ -173,7 +173,7 @@ impl StorageBackend for Disk {
         let mut state = self.lock();
         state.call(false)?;
         state.cached.resize(len as usize, 0);
-        // What was cut off does not come back when the file grows again.
+        // Truncated content does not return when the file grows again.
         let kept = (len as usize).div_ceil(SECTOR);
         state.versions.retain(|sector, _| *sector < kept);
         state.done()
@@ -183,7 +183,7 @@ impl StorageBackend for Disk {
         let mut state = self.lock();
         state.call(true)?;
         state.syncs += 1;
-        // Within the cut, nothing is certain: what was on its way stays in the cache.
+        // At the cut nothing is certain: writes in flight stay in the cache.
         state.done()?;
         let state = &mut *state;
         if !state.rng.chance(state.lies) {

@@ -1,4 +1,5 @@
-//! One history: ops, a power cut, what is left; again and again on the same disk.
+//! One history of the embedded store: operations, a power cut, and a check of the remaining data, repeatedly on the
+//! same disk.
 use crate::script::{DAWN, Script, lists};
 use crate::torn::disk::Disk;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,53 +11,53 @@ use turnway_core::id::{Epoch, Holder, Nonce, Place, Seq};
 use turnway_core::store::{Op, Reply, Shelf, StoreError};
 use turnway_core::time::Now;
 
-/// Batches between two cuts, at most.
+/// Maximum number of batches between two cuts.
 const BATCHES: u64 = 40;
-/// Cuts within one recovery, at most.
+/// Maximum number of cuts within one recovery.
 const RECOVERIES: u64 = 4;
 
 type Answer = (Op, Result<Reply, StoreError>);
 
-/// What the histories did.
+/// Counters of the histories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Histories.
+    /// Number of histories.
     pub histories: u64,
-    /// Ops whose answer was seen.
+    /// Operations whose answer was received.
     pub acknowledged: u64,
-    /// Cuts while ops were performed.
+    /// Cuts while operations were performed.
     pub cuts: u64,
     /// Cuts while a store was opened.
     pub cuts_in_recovery: u64,
-    /// Batches that were never acknowledged, and are there.
+    /// Unacknowledged batches that persist.
     pub kept: u64,
-    /// Batches that were never acknowledged, and are not there.
+    /// Unacknowledged batches that are lost.
     pub lost: u64,
 }
 
-/// What must not be.
+/// A violated guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
-/// A store that lives through cuts, and what must be in it.
+/// A store that survives cuts, and its expected content.
 struct History {
     script: Script,
     disk: Disk,
     clock: Arc<Mutex<Now>>,
     two_phase: bool,
     lies: u64,
-    /// The database has its name.
+    /// True once the new database has got its final name.
     born: bool,
-    /// All that was acknowledged, and of the rest what was seen to be there.
+    /// Model of all acknowledged operations, and of those found to persist.
     certain: Shelf,
-    /// The batch under way at the cut.
+    /// The batch in flight at the cut.
     flight: Vec<Op>,
-    /// Messages and control entries that were taken.
+    /// Accepted messages and control entries.
     taken: BTreeMap<String, Op>,
     tally: Tally,
 }
 
-/// Runs one history on a disk that lies about so many of a hundred syncs.
+/// Runs one history on a disk on which this percentage of syncs has no effect.
 pub fn run(seed: u64, lies: u64, tally: &mut Tally) -> Result<(), Violation> {
     let mut history = History::new(seed, lies);
     let generations = 3 + history.script.rng().below(3);
@@ -102,7 +103,7 @@ impl History {
                 break;
             }
         }
-        // Most die with work under way; the others are cut while they close, or just after.
+        // Most histories end with operations in flight; the others are cut while closing, or just after.
         drop(engine.close());
         self.tally.cuts += 1;
         self.disk = self.disk.revive(self.script.rng());
@@ -118,7 +119,7 @@ impl History {
         let clock: Clock = Arc::new(move || *clock.lock().expect("a clock"));
         let mut options = Options::new(clock, Arc::new(|_| {}));
         options.two_phase = self.two_phase;
-        // Small, so that pages are written before the commit and read again.
+        // A small cache, so that pages are written before the commit and read again.
         options.cache_bytes = 256 * 1024;
         options
     }
@@ -127,8 +128,8 @@ impl History {
 
     fn recover(&mut self) -> Result<Engine, Violation> {
         while !self.born {
-            // A new database is made beside and takes its name when it is closed: until then it may
-            // be anything, and is thrown away.
+            // A new database is created under another name and renamed when it is closed: until then it may have
+            // any content, and is discarded.
             self.disk.cut_after(self.script.rng().below(60));
             self.born = self.open()?.is_ok_and(|engine| engine.close().is_ok());
             let cut = self.disk.revive(self.script.rng());
@@ -164,9 +165,9 @@ impl History {
         }
     }
 
-    // === working ===
+    // === operations ===
 
-    /// Performs one batch; false when the power is gone.
+    /// Performs one batch; returns false when the power is cut.
     fn batch(&mut self, engine: &mut Engine) -> Result<bool, Violation> {
         let now = self.pass();
         let ops: Vec<_> = (0..1 + self.script.rng().below(6)).map(|_| self.script.next(now)).collect();
@@ -184,7 +185,7 @@ impl History {
             Err(Fault::Panicked) => self.violated("performing panicked"),
             Err(fault) if !self.disk.is_dead() => self.violated(format!("failed with power: {fault}")),
             Err(_) => {
-                // What was answered before the cut rests on nothing in this batch.
+                // Answers before the cut must not depend on this batch.
                 answers.retain(|(_, result)| *result != Err(StoreError::Unknown));
                 self.tally.acknowledged += answers.len() as u64;
                 self.early(now, &ops, &answers)?;
@@ -195,8 +196,7 @@ impl History {
         }
     }
 
-    /// Of a batch that was not committed, nothing may have been answered that changes something or
-    /// rests on a change.
+    /// Checks that an uncommitted batch has answered no operation that changes data or depends on a change.
     fn early(&self, now: Now, ops: &[Op], answers: &[Answer]) -> Result<(), Violation> {
         let mut model = self.certain.clone();
         let (mut touched, mut free) = (BTreeSet::new(), Vec::new());
@@ -229,7 +229,7 @@ impl History {
         Ok(())
     }
 
-    /// Lets some time pass; the next cut and recovery are at the same moment for model and store.
+    /// Lets some time pass; the next cut and recovery have the same time for model and store.
     fn pass(&mut self) -> Now {
         let wait = Duration::from_millis(self.script.rng().below(20));
         let mut now = self.clock.lock().expect("a clock");
@@ -265,9 +265,10 @@ impl History {
         self.taken.insert(name, op);
     }
 
-    // === what is left ===
+    // === remaining data ===
 
-    /// The batch under way at the cut is there as a whole or not at all, and everything acknowledged is.
+    /// Checks that the batch in flight at the cut persists as a whole or not at all, and that every acknowledged
+    /// one does.
     fn compare(&mut self, engine: &Engine) -> Result<(), Violation> {
         let report = engine.check();
         if report.damages > 0 {
@@ -289,7 +290,7 @@ impl History {
         Ok(())
     }
 
-    /// Asks a copy of the store for everything there is to know; tells the first difference.
+    /// Compares all data of a copy of the store with a model; returns the first difference.
     fn differs(&mut self, model: &Shelf) -> Result<Option<String>, Violation> {
         let mut ops = vec![Op::Sweep { limit: 100 }];
         ops.extend(lists(self.script.keys()));
@@ -300,11 +301,11 @@ impl History {
             ops.push(Op::Open { key: key.clone() });
             ops.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
             ops.push(Op::Inbox { key: key.clone(), token, after: Place(0), control_after: Place(0) });
-            // The token, to the last bit; then who listens.
+            // The token must match exactly; then the subscriber nodes are compared.
             ops.push(Op::Release { key: key.clone(), token, tail: Seq(u64::MAX), drain: true });
             ops.push(Op::Claim { key, holder: Holder::default(), nonce, expect, floor: Epoch(0) });
         }
-        // Whatever was taken is known, and whether it has ended.
+        // Every accepted entry must be known, and whether it has ended.
         ops.extend(self.taken.values().cloned());
         let disk = self.disk.copy();
         let mut engine = match self.open_on(disk)? {

@@ -1,4 +1,4 @@
-//! The agents a node brings along.
+//! The built-in agents of a node: `echo` and `counter`.
 use crate::world::{World, agents, done, order};
 use serde_json::json;
 use tokio::sync::mpsc;

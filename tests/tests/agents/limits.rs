@@ -1,4 +1,4 @@
-//! An agent that says too much, or faster than it can be kept.
+//! Limits on agents that send too much, or faster than their text can be stored.
 use crate::world::{Stream, World, accept, delta, done, order, soon};
 use bytes::Bytes;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use turnway_core::protocol::agent::{AgentEvent, AgentFailure, TextKind};
 
 const MIB: usize = 1024 * 1024;
 const GIB: usize = 1024 * MIB;
-/// What the sockets and buffers of both sides may hold besides what the gateway reads.
+/// Bytes that the sockets and buffers of both sides may hold besides those that the gateway reads.
 const SLACK: usize = 6 * MIB;
 
-/// Sends a piece over and over until it is no longer taken, at most a GiB; how much was taken.
+/// Sends a piece repeatedly until it is no longer accepted, at most a GiB, and returns the number of accepted
+/// bytes.
 async fn pour(stream: &Stream, piece: Bytes) -> usize {
     let mut taken = 0;
     while taken < GIB && stream.try_send(piece.clone()).await {
@@ -101,13 +102,13 @@ async fn a_length_or_a_head_that_is_absurd_is_not_waited_for() {
         let ask = order("a", message, "hi");
         world.invoke(ask.clone());
         let mut socket = accept(&listener).await;
-        // The gateway may close before it has taken all of it.
+        // The gateway may close the connection before it has read all bytes.
         let _ = socket.write_all(bytes.as_bytes()).await;
         assert_eq!(world.event(&ask).await, AgentEvent::Failed(failure), "{message}");
     }
 }
 
-/// Proxies add header fields; as many as are documented are read.
+/// Accepts the documented number of header fields: proxies add their own.
 #[tokio::test]
 async fn head_of_256_fields_is_read() {
     let (mut world, listener) = World::raw().await;
@@ -123,7 +124,7 @@ async fn head_of_256_fields_is_read() {
     world.expect(&ask, done()).await;
 }
 
-/// Sends text without end and says how many bytes were taken so far.
+/// Sends text without end and returns a watch of the number of accepted bytes.
 fn talk(stream: Stream, text: &str) -> watch::Receiver<usize> {
     let (said, taken) = watch::channel(0);
     let piece = Bytes::from(delta(text));
@@ -135,13 +136,13 @@ fn talk(stream: Stream, text: &str) -> watch::Receiver<usize> {
     taken
 }
 
-/// Until a sender is stuck: how many bytes were taken.
+/// Waits until the sender is blocked and returns the number of accepted bytes.
 async fn stuck(taken: &mut watch::Receiver<usize>) -> usize {
     while tokio::time::timeout(Duration::from_millis(250), taken.changed()).await.is_ok() {}
     *taken.borrow()
 }
 
-/// Text that may be reported without further credit.
+/// Reads reported text up to a number of bytes, as far as the credit allows.
 async fn hear(world: &mut World, ask: &turnway_core::protocol::agent::Invoke, upto: usize) -> usize {
     let mut heard = 0;
     while heard < upto {
@@ -159,14 +160,14 @@ async fn an_agent_is_read_only_as_far_as_its_text_is_kept() {
     let (stream, _) = world.begin(&ask).await;
     let text = "x".repeat(1000);
     let mut taken = talk(stream, &text);
-    // Whole pieces only: the last one that fits.
+    // Only whole pieces are reported: as many as fit.
     let fits = UNSAVED_TEXT_BYTES_MAX / 1000 * 1000;
     assert_eq!(hear(&mut world, &ask, fits).await, fits);
     let bytes = soon("the agent is stuck", stuck(&mut taken)).await;
     assert!(bytes < UNSAVED_TEXT_BYTES_MAX * 2 + SLACK, "{bytes} bytes were read");
     assert!(world.reports.try_recv().is_err(), "more was reported than may be");
 
-    // Late and repeated credit takes nothing back.
+    // Late and repeated credit does not reduce the credit given before.
     for upto in [500_000, 100, 500_000, 0] {
         world.credit(&ask, upto);
     }
@@ -181,7 +182,7 @@ async fn an_agent_is_read_only_as_far_as_its_text_is_kept() {
     world.is_quiet().await;
 }
 
-/// An attempt that waits for credit can be stopped both ways.
+/// Stops an attempt that waits for credit, with and without the agent's `cancel` option.
 #[tokio::test]
 async fn an_attempt_that_waits_for_credit_can_be_cancelled() {
     for keys in ["", ",cancel=true"] {

@@ -1,4 +1,4 @@
-//! Orders that reach an attempt on the way: drop it, cancel it, say it twice.
+//! Orders that reach a running attempt: drop, cancel, and repeated orders.
 use crate::stale::news;
 use crate::world::{Call, World, done, order, soon};
 use serde_json::json;
@@ -20,7 +20,7 @@ async fn a_dropped_attempt_closes_its_request_without_a_word() {
     let token = call.token();
     assert!(world.agents.tokens().verify(&token).is_some());
     world.let_go(&ask);
-    // Dead at once, not only when the task has noticed.
+    // The token is invalid at once, not only when the task has noticed the drop.
     assert_eq!(world.agents.tokens().verify(&token), None);
     assert_eq!(world.agents.running(), 0);
     call.closed().await;
@@ -49,7 +49,7 @@ async fn closing_the_request_cancels() {
     world.is_quiet().await;
     assert_eq!(world.agents.tokens().verify(&token), None);
 
-    // Before the agent has answered at all.
+    // A cancel before the agent has sent its response head.
     let ask = order("a", "m2", "hi");
     world.invoke(ask.clone());
     let call = world.call().await;
@@ -69,7 +69,7 @@ fn is_cancel(call: &Call, ask: &Invoke, token: &str) {
     assert_eq!(body, json!({ "run_id": ask.run_id.as_str(), "session_id": "s1", "attempt": 2 }));
 }
 
-/// "Not now" to a cancel or to an event is not a yes: it is sent again, under the same name.
+/// Repeats a cancel or event that was answered with 503 or 429, under the same idempotency key.
 #[tokio::test]
 async fn cancel_and_event_answered_not_now_are_sent_again() {
     let mut world = World::new(",cancel=true,events=>").await;
@@ -110,7 +110,7 @@ async fn the_end_of_the_stream_acknowledges_a_cancel() {
         world.cancel(&ask);
         let call = world.call().await;
         is_cancel(&call, &ask, &token);
-        // The run lives until it has stopped: its agent may still speak for it.
+        // The token stays valid until the run has stopped: the agent may still act for the run.
         assert!(world.agents.tokens().verify(&token).is_some());
         call.reply(202, "application/json", "{}");
         stream.delta("last words").await;
@@ -183,7 +183,8 @@ async fn a_cancel_that_crosses_the_end_is_acknowledged() {
     let ask = order("echo", "m1", "word");
     world.invoke(ask.clone());
     world.expect(&ask, AgentEvent::Acked).await;
-    // On this one thread nothing else runs: the word takes the only place, and the end waits for it.
+    // On this single thread nothing else runs: the delta fills the report queue, and the end waits for a free
+    // slot.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -196,7 +197,7 @@ async fn a_cancel_that_crosses_the_end_is_acknowledged() {
     assert!(world.reports.try_recv().is_err());
 }
 
-/// Each order may come twice; attempts of one run are apart.
+/// Performs each order once though it may arrive twice, and keeps attempts of one run apart.
 #[tokio::test]
 async fn an_order_said_twice_is_done_once() {
     let mut world = World::new("").await;
@@ -220,7 +221,7 @@ async fn an_order_said_twice_is_done_once() {
     assert!(world.calls.try_recv().is_err());
 }
 
-/// Orders never wait, though nobody takes reports; no report is lost.
+/// Takes orders without waiting while no report is read, and loses no report.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_do_not_wait_for_reports() {
     let (_, calls) = mpsc::unbounded_channel();
@@ -256,7 +257,7 @@ async fn orders_do_not_wait_for_reports() {
     world.is_quiet().await;
 }
 
-/// A node that goes down lets all agents go.
+/// Drops all attempts when the node shuts down.
 #[tokio::test]
 async fn closing_drops_every_attempt() {
     let mut world = World::new(",cancel=true").await;

@@ -1,4 +1,5 @@
-//! Agents that outlive their connection: their events have names, and they are asked for what follows one.
+//! Agents with `on_owner_loss=resume`: their events have ids, and a new owner requests the events after a
+//! given id.
 use crate::world::{World, done, order};
 use bytes::Bytes;
 use serde_json::json;
@@ -23,7 +24,7 @@ async fn lasting() -> World {
     World::new(",on_owner_loss=resume").await
 }
 
-/// The same order under another owner, who has so much of it.
+/// Returns the same order from a new owner that has recorded the answer up to `after` and `saved`.
 fn again(ask: &Invoke, after: Option<(&str, u64)>, saved: u64) -> Invoke {
     let after = after.map(|(id, text_bytes)| Mark { event_id: said(id), text_bytes });
     Invoke { epoch: Epoch(8), resume: Some(Resume { after, saved }), ..ask.clone() }
@@ -44,7 +45,7 @@ async fn an_events_name_comes_with_the_last_of_it() {
     stream.send("id: run-1:03\nevent: state\ndata: {\"state\":\"busy\"}\n\n").await;
     let busy = AgentEvent::State { state: "busy".to_owned(), detail: None, id: Some(said("run-1:03")) };
     world.expect(&ask, busy).await;
-    // The end needs no name: nothing follows it.
+    // The end needs no id: no event follows it.
     stream.done().await;
     world.expect(&ask, done()).await;
     world.is_quiet().await;
@@ -62,7 +63,7 @@ async fn an_event_without_a_name_ends_a_run_that_is_to_outlive_its_owner() {
         let end = world.event(&ask).await;
         assert!(matches!(end, AgentEvent::Failed(AgentFailure::Broken(_))), "{id:?}: {end:?}");
     }
-    // Of others nobody asks for it, and what they say with it is theirs.
+    // An agent without resume needs no event ids, and its ids are not checked.
     let mut world = World::new("").await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
@@ -96,12 +97,12 @@ async fn the_rest_of_a_run_is_asked_for() {
     let stream = call.stream();
     world.expect(&ask, AgentEvent::Acked).await;
     stream.send(delta("e3", "more")).await;
-    // What of it is new is for the session to say.
+    // The session decides which part of this text is new.
     world.expect(&ask, text("more", Some("e3"))).await;
     stream.done().await;
     world.expect(&ask, done()).await;
 
-    // Of which nothing is recorded it is all of it.
+    // A run without a recorded event is requested from its start.
     let ask = again(&order("a", "m2", "hi"), None, 0);
     world.invoke(ask.clone());
     let call = world.call().await;
@@ -112,7 +113,7 @@ async fn the_rest_of_a_run_is_asked_for() {
     world.is_quiet().await;
 }
 
-/// Only these two say that there is no such run; everything else is an agent in trouble.
+/// Takes only 404 and 410 for an unknown run; every other status is an agent failure.
 #[tokio::test]
 async fn an_agent_may_not_know_of_it_any_more() {
     let mut world = lasting().await;
@@ -124,7 +125,8 @@ async fn an_agent_may_not_know_of_it_any_more() {
         let end = world.event(&ask).await;
         let AgentEvent::Failed(failure) = end else { panic!("{status}: {end:?}") };
         assert_eq!(failure == AgentFailure::NotKnown, !known, "{status}: {failure:?}");
-        // Who is asked for the first time and says so is no agent.
+        // The same status to the first request of a run does not mean an unknown run: the endpoint is no
+        // agent.
         let first = Invoke { attempt: 9, ..first };
         world.invoke(first.clone());
         world.call().await.reply(status, "text/plain", "no");
@@ -133,7 +135,8 @@ async fn an_agent_may_not_know_of_it_any_more() {
     }
 }
 
-/// What the last owner had recorded counts: the rest may be as far ahead of that as ever.
+/// Counts the text that the last owner recorded: a resumed answer may be as far ahead of that text as any
+/// other.
 ///
 /// Covers: S-48.
 #[tokio::test]
@@ -167,7 +170,8 @@ async fn the_rest_is_read_as_far_as_it_may_be() {
 async fn who_outlives_the_connection_is_told_to_stop() {
     let mut world = lasting().await;
     let first = order("a", "m1", "hi");
-    // Also before it was asked under this owner: it runs since another asked.
+    // The cancel is also sent before the agent has answered this owner: the run has been running since an
+    // earlier owner's request.
     let ask = again(&first, None, 0);
     world.invoke(ask.clone());
     let asked = world.call().await;
@@ -180,7 +184,7 @@ async fn who_outlives_the_connection_is_told_to_stop() {
     world.expect(&ask, AgentEvent::Acked).await;
     world.expect(&ask, AgentEvent::CancelAcked).await;
 
-    // And where nothing runs here any more.
+    // A stop order for a run that has no attempt on this node is sent too.
     let (agent_id, run_id, attempt, epoch) = (ask.agent_id.clone(), ask.run_id.clone(), 2, Epoch(9));
     let tenant = ask.key.tenant.clone();
     world.agents.perform(Order::Stop { tenant, agent_id, run_id, attempt, epoch });
@@ -194,7 +198,8 @@ async fn who_outlives_the_connection_is_told_to_stop() {
     assert!(world.reports.try_recv().is_err(), "nobody waits for what comes of it");
 }
 
-/// It runs since another owner asked: it is told to stop also where this one has sent it nothing yet.
+/// Sends the cancel to a run that an earlier owner started, also where this owner has sent the agent nothing
+/// yet.
 ///
 /// Covers: SR-S10, LN-SR2.
 #[tokio::test]

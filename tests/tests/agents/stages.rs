@@ -1,4 +1,5 @@
-//! Attempts through the turn pipeline: what their agents are asked, what is said of their answers, and how they end.
+//! Attempts through the turn pipeline: the requests that agents receive, the reports of their answers, and
+//! how attempts end.
 use crate::world::{World, done, order};
 use futures_util::{FutureExt, StreamExt, future};
 use serde_json::json;
@@ -11,28 +12,28 @@ use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, OnOwnerLos
 use turnway_core::protocol::input::Content;
 use turnway_pipeline::{Envelope, Hook, Kind, Piece, Pieces, Plugin, Prompt, Trouble, Turn};
 
-/// What a test's plugin does.
+/// Behaviour of the test plugin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Act {
     #[default]
     Watch,
-    /// Says that it leaves text alone.
+    /// Declares that it does not change text.
     Keep,
-    /// Answers itself.
+    /// Answers the turn instead of the agent.
     Answer,
-    /// Text in capitals.
+    /// Changes text to capitals.
     Shout,
-    /// Hears the first piece only.
+    /// Passes the first piece only.
     Cut,
-    /// One more message behind the answer.
+    /// Adds one more message after the answer.
     Sign,
-    /// The answer is an error.
+    /// Replaces the answer by an error.
     Deny,
-    /// Never lets a turn begin.
+    /// Never admits a turn.
     Hang,
-    /// Breaks at the first piece.
+    /// Panics at the first piece.
     Break,
-    /// Lets no piece through.
+    /// Passes no piece.
     Hold,
 }
 
@@ -119,7 +120,7 @@ async fn what_is_said_is_what_comes_out_behind_all_plugins() {
     for (act, said, saved) in [
         (Act::Watch, vec!["one ", "two"], "one two"),
         (Act::Shout, vec!["ONE ", "TWO"], "ONE TWO"),
-        // Rendered text that was shown is not said again; what is new comes behind it.
+        // Rendered text that was already reported is not repeated; new text follows it.
         (Act::Sign, vec!["one ", "two", "\n\nYours, script"], "one two"),
     ] {
         let (script, plugins) = Script::of(act);
@@ -169,7 +170,8 @@ async fn whoever_answers_first_answers_and_the_agent_is_not_asked() {
         world.expect(&ask, event).await;
     }
     assert_eq!(script.saved(), ["fine: mine"]);
-    // The built-in plugin is always there, and knows commands; also where an earlier owner has begun to answer.
+    // The built-in plugin is always present and handles commands, also where an earlier owner has begun to
+    // answer.
     let mut world = World::new(",on_owner_loss=resume,steer=true").await;
     let ask = order("a", "m2", ",help");
     let again = Invoke { resume: Some(Resume { after: None, saved: 3 }), ..order("a", "m3", ",nonsense") };
@@ -183,7 +185,7 @@ async fn whoever_answers_first_answers_and_the_agent_is_not_asked() {
         world.calls.try_recv().map(|call| call.head.uri).ok().filter(|uri| uri.path() != "/base/cancel"),
         None
     );
-    // What only looks like one is not.
+    // Text that only resembles a command goes to the agent.
     let ask = order("a", "m4", ", and so on");
     world.invoke(ask.clone());
     while world.call().await.head.uri.path() != "/base/invoke" {}
@@ -215,7 +217,7 @@ async fn what_nobody_changed_is_asked_as_it_came_and_a_workspace_is_told() {
     }
 }
 
-/// A plugin keeps back all but the first piece of the answer: its agent is alive all the same.
+/// Keeps the agent alive while a plugin withholds all but the first piece of the answer.
 ///
 /// Covers: issue 23 A2.
 #[tokio::test]
@@ -278,7 +280,7 @@ async fn an_agent_is_asked_for_the_rest_only_where_its_bytes_are_those_that_are_
 /// Covers: TP-S1, TP-S5, TP-E2, SR-K2, RX-13.
 #[tokio::test]
 async fn state_is_saved_once_however_an_attempt_ends() {
-    // A cancel before the agent is asked.
+    // A cancel before the agent receives the request.
     let (script, plugins) = Script::of(Act::Hang);
     let mut world = World::behind(",cancel=true", plugins).await;
     let ask = order("a", "m1", "hi");
@@ -287,7 +289,8 @@ async fn state_is_saved_once_however_an_attempt_ends() {
     world.expect(&ask, AgentEvent::CancelAcked).await;
     assert_eq!(script.saved(), ["cancelled: "]);
     assert!(world.calls.try_recv().is_err(), "it was sent nothing");
-    // A cancel in mid-answer, which the agent is told and acknowledges with its end; and an order to let go of it.
+    // A cancel in mid-answer, sent to the agent and acknowledged by the end of its stream; then an order that
+    // drops the attempt.
     let (script, plugins) = Script::of(Act::Watch);
     let mut world = World::behind(",cancel=true", plugins).await;
     let ask = order("a", "m1", "hi");
@@ -313,7 +316,7 @@ async fn state_is_saved_once_however_an_attempt_ends() {
 /// Covers: TP-E3, TP-M11, RX-12.
 #[tokio::test]
 async fn failures_keep_their_names() {
-    // The agent's own, also where a plugin would make something of it.
+    // The agent's own failure, also where a plugin would transform it.
     let (script, plugins) = Script::of(Act::Shout);
     let mut world = World::behind("", plugins).await;
     let ask = order("a", "m1", "hi");
@@ -322,7 +325,8 @@ async fn failures_keep_their_names() {
     stream.send("event: error\ndata: {\"code\":\"quota\",\"message\":\"secret\"}\n\n").await;
     assert_eq!(world.text(&ask).await, ("ONE".to_owned(), reported("quota", "secret")));
     assert_eq!(script.saved(), ["agent_error: ONE"]);
-    // A plugin's: nobody hears the rest of the answer, and an agent that goes on alone is told.
+    // A plugin's failure: the rest of the answer is not reported, and an agent that still answers gets a
+    // cancel.
     for (act, end, saved) in [
         (
             Act::Break,

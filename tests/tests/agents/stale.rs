@@ -1,4 +1,5 @@
-//! Requests that meet the close of a kept connection: every outgoing request is sent once more, and only then.
+//! Requests that meet the close of a kept connection: every outgoing request is sent once more, but only in
+//! this case.
 use crate::steer::{says, steer};
 use crate::world::{World, done, order, soon};
 use std::sync::{Arc, Mutex};
@@ -10,34 +11,33 @@ use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order, Res
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::steer::SteerOutcome;
 
-/// How a server treats the second request on each connection.
+/// Server behaviour at the second request of each connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Close {
-    /// It reads the request and closes.
+    /// Reads the request and closes.
     Fin,
-    /// It reads the request and resets.
+    /// Reads the request and resets.
     Reset,
-    /// It resets after the first bytes of the request.
+    /// Resets after the first bytes of the request.
     Early,
-    /// It writes a part of a head, then closes.
+    /// Writes a part of a response head, then closes.
     HalfAnswer,
 }
 
-/// A request as the server saw it.
+/// A request as the server received it.
 #[derive(Clone, Debug)]
 struct Seen {
-    /// Number of its connection.
     connection: usize,
-    /// Request line, headers and body; what of it was read.
+    /// Request line, headers and body, as far as they were read.
     text: String,
     is_answered: bool,
 }
 
-/// A server that answers the first request of each connection, and closes at the second.
+/// A server that answers the first request of each connection and closes the connection at the second.
 struct Server {
     address: std::net::SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
-    /// Ends answers of runs that were asked to `hold`.
+    /// Ends the answers of runs whose input contains `hold`.
     release: Arc<Notify>,
 }
 
@@ -65,7 +65,7 @@ impl Server {
         self.seen.lock().expect("a list").clone()
     }
 
-    /// The requests of a path, in order.
+    /// Returns the requests of a path, in order.
     fn of(&self, path: &str) -> Vec<Seen> {
         self.seen().into_iter().filter(|seen| seen.text.split(' ').nth(1) == Some(path)).collect()
     }
@@ -95,7 +95,7 @@ async fn serve(
     }
 }
 
-/// Reads a request; not whole: its first bytes. None: the connection was closed.
+/// Reads a request, or only its first bytes unless `whole`. Returns none if the connection was closed.
 async fn request(socket: &mut TcpStream, whole: bool) -> Option<String> {
     let (mut read, mut piece) = (Vec::new(), vec![0; 64 * 1024]);
     let mut length = usize::MAX;
@@ -132,7 +132,8 @@ async fn answer(socket: &mut TcpStream, path: &str, hold: bool, release: &Notify
     socket.write_all(body.as_bytes()).await.expect("an open connection");
 }
 
-/// Asks until a request to `path` has met the close of a kept connection; what it was and its repeat, if there was one.
+/// Sends orders until a request has met the close of a kept connection, and returns that order with its first
+/// event or end.
 async fn meet(server: &Server, world: &mut World, text: &str) -> (Invoke, AgentEvent) {
     soon("a request meets the close of its connection", async {
         for number in 0.. {
@@ -161,7 +162,7 @@ async fn invoke_on_a_closed_kept_connection_is_sent_again() {
     for close in [Close::Fin, Close::Reset, Close::Early] {
         let server = Server::start(close).await;
         let mut world = server.world("");
-        // Larger than the buffers of both sides, where it is not to be written whole.
+        // Larger than the buffers of both sides where the request must not be written whole.
         let text = if close == Close::Early { "x".repeat(8 * 1024 * 1024) } else { "hi".to_owned() };
         let (ask, end) = meet(&server, &mut world, &text).await;
         assert_eq!(end, done(), "{close:?}");
@@ -190,7 +191,8 @@ async fn lost_request_is_not_repeated_without_need() {
     }
 }
 
-/// The connection of a first request is no kept one: its agent may have died at work.
+/// Sends the first request of a connection only once: the connection is not a kept one, and the agent may
+/// have failed while it worked.
 #[tokio::test]
 async fn first_request_of_a_connection_is_sent_once() {
     let (mut world, listener) = World::raw().await;
@@ -204,7 +206,7 @@ async fn first_request_of_a_connection_is_sent_once() {
     assert!(more.is_err(), "it was asked again");
 }
 
-/// Each kind of request beside `invoke`: it is done, though the first try met a closed connection.
+/// Completes each kind of request beside `invoke` though the first try met a closed connection.
 #[tokio::test]
 async fn requests_about_a_run_survive_a_closed_connection() {
     for path in ["/steer", "/cancel", "/event"] {
@@ -240,7 +242,7 @@ async fn requests_about_a_run_survive_a_closed_connection() {
     }
 }
 
-/// Sends the request of a path; how the run ends after it.
+/// Sends the request of a path and returns the end that the run will have.
 async fn tell(world: &mut World, path: &str, held: &Invoke, number: u64) -> AgentEvent {
     match path {
         "/steer" => {
@@ -269,7 +271,7 @@ pub(crate) fn news(to: &Invoke, number: u64) -> News {
     News { key, run_id, attempt, agent_id, seq, epoch, entry: Arc::new(entry) }
 }
 
-/// The rest of a run is asked for again too.
+/// Repeats the request for the rest of a run.
 #[tokio::test]
 async fn resume_on_a_closed_kept_connection_is_sent_again() {
     let server = Server::start(Close::Fin).await;
@@ -294,7 +296,7 @@ async fn resume_on_a_closed_kept_connection_is_sent_again() {
     assert_eq!(first.text, again.text);
 }
 
-/// A connection that its server will close before long, or at once, is not kept.
+/// Discards a connection whose server announces its close or closes it at once.
 #[tokio::test]
 async fn connection_announced_to_close_is_not_kept() {
     for head in [
@@ -302,7 +304,8 @@ async fn connection_announced_to_close_is_not_kept() {
         "HTTP/1.1 200 OK\r\nconnection: close\r\n",
         "HTTP/1.0 200 OK\r\n",
     ] {
-        // For longer than this test waits, so that it is what the server says that closes it.
+        // The agent's configured idle timeout is longer than this test, so that only the server's
+        // announcement can close the connection.
         let (mut world, listener) = World::raw_with(",keep_alive=60s").await;
         let is_chunked = head.contains("chunked");
         for number in 0..3 {
@@ -321,7 +324,7 @@ async fn connection_announced_to_close_is_not_kept() {
             }
             assert_eq!(ended(&mut world, &ask).await, (true, done()), "{head}");
             world.is_quiet().await;
-            // It is closed by the gateway, and the next request has one of its own.
+            // The gateway closes the connection, and the next request opens a new one.
             let mut rest = Vec::new();
             soon("it is closed", socket.read_to_end(&mut rest)).await.expect("an orderly end");
         }

@@ -1,4 +1,4 @@
-//! Further inputs for an attempt that runs: `POST {endpoint}/steer`, and what the agent makes of it.
+//! Further inputs for a running attempt: `POST {endpoint}/steer`, and the agent's answer to it.
 use crate::world::{World, done, order};
 use serde_json::json;
 use turnway_core::id::{MessageId, RunId};
@@ -10,7 +10,7 @@ fn message_id(name: &str) -> MessageId {
     MessageId::parse(name).expect("a name")
 }
 
-/// Hands an input to an attempt; the turn it would open.
+/// Sends an input to a running attempt and returns the id of the turn that the input would open.
 pub(crate) fn steer(world: &World, to: &Invoke, name: &str) -> RunId {
     let turn_id = RunId::derive(&to.key, &to.user, &message_id(name));
     let steer = Steer {
@@ -54,17 +54,17 @@ async fn an_agent_is_told_more_and_answers_with_a_receipt() {
     );
     call.reply(202, "application/json", "");
     world.expect(&ask, says("m2", SteerOutcome::Pending)).await;
-    // The rest comes in the stream, in order with everything else.
+    // The final outcome arrives in the stream, in order with all other events.
     stream.send("event: steer_ack\ndata: {\"message_id\":\"m2\",\"outcome\":\"accepted\"}\n\n").await;
     world.expect(&ask, says("m2", SteerOutcome::Accepted)).await;
 
-    // Not now, and then it is.
+    // A 503 is retried, then accepted.
     steer(&world, &ask, "m3");
     world.call().await.reply(503, "text/plain", "");
     world.call().await.reply(200, "application/json", "{\"outcome\":\"accepted\"}");
     world.expect(&ask, says("m3", SteerOutcome::Accepted)).await;
 
-    // What it does not know it does not take.
+    // A 404 is a refusal.
     steer(&world, &ask, "m4");
     world.call().await.reply(404, "text/plain", "");
     world.expect(&ask, says("m4", SteerOutcome::Refused)).await;
@@ -72,7 +72,8 @@ async fn an_agent_is_told_more_and_answers_with_a_receipt() {
     world.expect(&ask, done()).await;
 }
 
-/// An answer that is not understood is not a yes: the input becomes a turn of its own, and the run goes on.
+/// Treats an answer that is not understood as a refusal: the input becomes a turn of its own, and the run
+/// goes on.
 ///
 /// Covers: ST-8, ST-9.
 #[tokio::test]
@@ -107,7 +108,7 @@ async fn receipt_that_is_not_understood_is_refused() {
     world.expect(&ask, done()).await;
 }
 
-/// `Retry-After` is waited for where there is time for it, and nobody is asked again where there is not.
+/// Waits for `Retry-After` where the time allows it, and does not repeat the request where it does not.
 #[tokio::test]
 async fn retry_after_of_a_steer_is_honoured() {
     let mut world = World::new(",steer=true").await;

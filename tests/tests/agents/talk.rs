@@ -1,4 +1,4 @@
-//! An agent that does as it should.
+//! A well-behaved agent: its requests, its events and their order.
 use crate::world::{World, done, order};
 use bytes::Bytes;
 use serde_json::json;
@@ -42,7 +42,7 @@ async fn an_agent_is_asked_as_the_protocol_says() {
     assert_eq!(body, expected);
     let token = call.token();
     assert_eq!(world.agents.tokens().verify(&token), Some((ask.key.clone(), ask.run_id.clone())));
-    // The head of the answer alone says that the agent has the input.
+    // The response head alone acknowledges the input.
     let stream = call.stream();
     world.expect(&ask, AgentEvent::Acked).await;
     stream.done().await;
@@ -145,7 +145,7 @@ async fn each_kind_of_event_is_reported_in_order() {
     assert_eq!(world.agents.unknown_events(), 3);
 }
 
-/// Whatever an agent says: its words are text of its own run, and nothing it says reaches anybody else, opens,
+/// Treats everything that an agent sends as text of its own run: nothing in it reaches another run, or opens,
 /// cancels or decides anything.
 ///
 /// Covers: S-29, SR-S6, LN-SR12, LN-SR7.
@@ -217,12 +217,13 @@ async fn what_comes_after_the_end_is_dropped() {
     }
 }
 
-/// The end of one answer gives its connection to the next, also where the body ends after its last event.
+/// Returns the connection of one answer to the pool for the next, also where the body ends after its last
+/// event.
 #[tokio::test]
 async fn a_connection_is_used_again() {
     let mut world = World::new("").await;
     let mut peers = std::collections::BTreeSet::new();
-    // A connection comes back a moment after its answer, so that not each attempt finds one.
+    // A connection returns to the pool a moment after its answer, so not each attempt finds one.
     for message in 0..100 {
         let ask = order("a", &message.to_string(), "hi");
         world.invoke(ask.clone());
@@ -241,7 +242,8 @@ async fn a_connection_is_used_again() {
     panic!("each attempt opened a connection of its own");
 }
 
-/// Comments, unknown events, `retry` lines, empty pieces and bytes of an unfinished event are life, and nothing else.
+/// Counts comments, unknown events, `retry` lines, empty pieces and bytes of an unfinished event as signs of
+/// life, and as nothing else.
 ///
 /// Covers: MP-G4.
 #[tokio::test]
@@ -258,7 +260,8 @@ async fn whatever_an_agent_sends_is_a_sign_of_life() {
     for sign in signs {
         let ask = order("a", sign, "hi");
         let (stream, _) = world.begin(&ask).await;
-        // One that follows another too soon is not worth a report; many at once would be too large an event.
+        // A sign that follows another too soon is not reported; many at once would exceed the size of an
+        // event.
         let begun = Instant::now();
         loop {
             stream.send(sign).await;
@@ -273,7 +276,8 @@ async fn whatever_an_agent_sends_is_a_sign_of_life() {
     }
 }
 
-/// A JavaScript agent cuts its text between two halves of a character; numbers of any size pass as they came.
+/// Joins surrogate halves, since a JavaScript agent may cut its text between them, and passes numbers of any
+/// size unchanged.
 ///
 /// Covers: MP-G4, MP-G5, issue 23 A4.
 #[tokio::test]
@@ -300,7 +304,7 @@ async fn halves_are_joined_and_numbers_pass_unchanged() {
     assert_eq!(usage.map(|usage| usage.text()).as_deref(), Some(numbers));
 }
 
-/// Text of one report never outgrows a checkpoint, and is cut between letters.
+/// Keeps the text of one report within a checkpoint, and cuts it between characters.
 #[tokio::test]
 async fn large_deltas_are_split() {
     let mut world = World::new("").await;

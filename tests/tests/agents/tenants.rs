@@ -1,4 +1,5 @@
-//! Agents that serve several tenants: sessions of equal ids have different names in all that an agent is sent.
+//! Agents that serve several tenants: sessions with equal ids have different names in every request to an
+//! agent.
 use crate::world::{Call, World, order};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use turnway_core::time::Millis;
 
 const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
 
-/// The same order as of tenant `default`, of another tenant.
+/// Returns the order of tenant `default` as an order of another tenant.
 fn order_of(tenant: &str, message: &str) -> Invoke {
     let mut order = order("a", message, "hi");
     order.key.tenant = TenantId::parse(tenant).expect("a tenant");
@@ -19,7 +20,7 @@ fn order_of(tenant: &str, message: &str) -> Invoke {
     order
 }
 
-/// Asserts that a request names the session and the run of this order by these prefixes, wherever it names them.
+/// Asserts that a request names the order's session and run with this prefix, in headers and body.
 #[track_caller]
 fn check(call: &Call, order: &Invoke, prefix: &str) -> Value {
     let (session, run) = (format!("{prefix}s1"), format!("{prefix}{}", order.run_id));
@@ -75,13 +76,13 @@ async fn requests_name_sessions_and_runs_with_their_tenant() {
     }
 }
 
-/// An attempt that does not run any more has stopped: its own session is told, and no session of another tenant.
+/// Acknowledges a cancel of an ended attempt to its own session, and to no session of another tenant.
 #[tokio::test]
 async fn a_cancel_of_what_has_ended_is_acknowledged_to_its_tenant() {
     let mut world = World::new("").await;
     let ask = order_of("acme", "m1");
     world.cancel(&ask);
-    // Checks the key of the report, too.
+    // `expect` also checks the session key of the report.
     world.expect(&ask, AgentEvent::CancelAcked).await;
 }
 
@@ -103,7 +104,8 @@ async fn a_stop_and_a_resume_name_the_tenant() {
     assert_eq!((call.header("x-session-id"), call.header("x-tenant-id")), ("acme~s1", "acme"));
 }
 
-/// An agent may name its run, and processes of its session, in either form; a name of another tenant is not its own.
+/// Accepts an agent's names of its run and processes in plain and qualified form, and rejects a name of
+/// another tenant.
 #[tokio::test]
 async fn names_in_answers_are_read_in_both_forms_and_checked() {
     for (run, process, is_own) in [

@@ -1,4 +1,4 @@
-//! An agent that does not do as it should.
+//! Faulty agents: error statuses, malformed answers, lost connections and unreachable endpoints.
 use crate::world::{PATIENCE, World, accept, order, serve, soon};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -10,7 +10,7 @@ fn unavailable(why: &str) -> AgentEvent {
     AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()))
 }
 
-/// An answer that is an error, or another page.
+/// Returns the failure of an answer that is an error or no event stream.
 fn answered(why: &str, is_away: bool, retry_after_ms: Option<u64>, body: Option<&str>) -> AgentEvent {
     let (why, body) = (why.to_owned(), body.map(|body| Private(body.to_owned())));
     let is_busy = matches!(&*why, "status 429" | "status 503");
@@ -51,7 +51,7 @@ async fn a_status_says_whether_to_come_back() {
     assert!(world.calls.try_recv().is_err() && world.reports.try_recv().is_err());
 }
 
-/// Success that is no answer to an input is not taken for one, whatever follows.
+/// Fails an answer with a success status other than 200, whatever its body is.
 #[tokio::test]
 async fn success_other_than_200_is_no_answer() {
     let mut world = World::new("").await;
@@ -89,7 +89,7 @@ async fn retry_after_of_an_error_is_kept() {
     }
 }
 
-/// The body of an error is read as far as it comes at once, and no further than is kept of it.
+/// Reads the body of an error as far as it is available at once, and only up to the documented size.
 #[tokio::test]
 async fn body_of_an_error_is_bounded_text() {
     let mut world = World::new("").await;
@@ -103,7 +103,7 @@ async fn body_of_an_error_is_bounded_text() {
         let response = hyper::Response::builder().status(500).header("content-type", "text/plain");
         let stream = world.call().await.stream_with(response);
         stream.send(sent).await;
-        // It is never ended: the turn does not wait for that.
+        // The body never ends, and the turn does not wait for its end.
         world.expect(&ask, answered("status 500", false, None, Some(&expected))).await;
         stream.closed().await;
     }
@@ -146,10 +146,11 @@ async fn an_agent_that_is_not_there_is_unavailable_until_it_is_back() {
     .await;
 }
 
-/// A listener that never lets anybody in: connecting has its own deadline, 3 s.
+/// Times out a connect to a listener that never accepts, after its own deadline of 3 s.
 #[tokio::test]
 async fn connecting_is_not_waited_for_for_long() {
-    // With nobody who accepts and no room in the queue, the system leaves further connections unanswered.
+    // Without an accepting process and without room in the queue, the system leaves further connections
+    // unanswered.
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let listener = socket.listen(0).expect("a listener");
@@ -238,7 +239,7 @@ async fn what_is_not_http_is_not_an_agent() {
         drop(socket);
         assert_eq!(world.event(&ask).await, expected, "{message}");
     }
-    // Cut in the middle of a chunk of the body.
+    // The connection is cut in the middle of a body chunk.
     let ask = order("a", "cut", "hi");
     world.invoke(ask.clone());
     let mut socket = accept(&listener).await;

@@ -1,4 +1,4 @@
-//! An HTTP agent on loopback that does what the test says, and the gateway's side of it.
+//! An HTTP agent on loopback that is scripted by the test, and the gateway's agents that call it.
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -24,26 +24,26 @@ use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, Sess
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order, TextKind};
 use turnway_core::protocol::input::{Content, Message, Role};
 
-/// Nothing that must happen takes longer.
+/// Deadline of every wait in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
-/// What must happen, or the test fails.
+/// Waits for a future, and fails the test after `PATIENCE`.
 pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("in vain: {what}"))
 }
 
-/// One request an agent got.
+/// One request that an agent received.
 pub(crate) struct Call {
     pub(crate) head: http::request::Parts,
     pub(crate) body: Bytes,
-    /// The connection it came on.
+    /// Address of the request's connection.
     pub(crate) peer: SocketAddr,
     answer: oneshot::Sender<Response<Body>>,
 }
 
-/// The body of an answer under way.
+/// The body of an unfinished answer.
 pub(crate) struct Stream(mpsc::Sender<Bytes>);
 
 impl Call {
@@ -56,7 +56,7 @@ impl Call {
         self.header("authorization").strip_prefix("Bearer ").expect("a bearer token").to_owned()
     }
 
-    /// Answers with a status and a whole body.
+    /// Answers with a status and a complete body.
     pub(crate) fn reply(self, status: u16, kind: &str, body: &str) {
         let body = http_body_util::Full::from(body.to_owned()).boxed();
         let response = Response::builder().status(status).header("content-type", kind).body(body);
@@ -79,7 +79,7 @@ impl Call {
         self.stream_with(Response::builder().header("content-type", "text/event-stream; charset=utf-8"))
     }
 
-    /// Until the caller has closed the request without an answer.
+    /// Waits until the caller has closed the request without an answer.
     pub(crate) async fn closed(mut self) {
         soon("the request is closed", self.answer.closed()).await;
     }
@@ -90,12 +90,12 @@ impl Stream {
         soon("the piece is taken", self.0.send(piece.into())).await.expect("an open stream");
     }
 
-    /// Sends while it is read; false once it is closed.
+    /// Sends a piece as soon as it is accepted. Returns false once the stream is closed.
     pub(crate) async fn try_send(&self, piece: Bytes) -> bool {
         soon("the piece is taken or the stream closed", self.0.send(piece)).await.is_ok()
     }
 
-    /// The sending side itself.
+    /// Returns the sender of the body's pieces.
     pub(crate) fn sender(&self) -> mpsc::Sender<Bytes> {
         self.0.clone()
     }
@@ -108,7 +108,7 @@ impl Stream {
         self.send("event: done\ndata: {}\n\n").await;
     }
 
-    /// Until the caller has closed the request.
+    /// Waits until the caller has closed the request.
     pub(crate) async fn closed(&self) {
         soon("the stream is closed", self.0.closed()).await;
     }
@@ -118,7 +118,7 @@ pub(crate) fn delta(text: &str) -> String {
     format!("event: delta\ndata: {}\n\n", serde_json::json!({ "text": text }))
 }
 
-/// Serves until the test ends; each request goes to the test.
+/// Serves until the test ends, and passes each request to the test.
 pub(crate) fn serve(listener: TcpListener) -> mpsc::UnboundedReceiver<Call> {
     let (calls, received) = mpsc::unbounded_channel();
     tokio::spawn(async move {
@@ -141,16 +141,16 @@ async fn answer(
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let (answer, answered) = oneshot::channel();
-    // The test is over where nobody takes it; the connection is then of no interest.
+    // A send fails only after the test has ended, and then the connection is not needed.
     let _ = calls.send(Call { head, body, peer, answer });
     match answered.await {
         Ok(response) => Ok(response),
-        // A call the test let go of is never answered.
+        // A call that the test has dropped is never answered.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Takes one connection and reads the request on it; what is written then is the test's.
+/// Accepts one connection and reads its request; the test writes the response.
 pub(crate) async fn accept(listener: &TcpListener) -> TcpStream {
     let (mut socket, _) = soon("a connection", listener.accept()).await.expect("a connection");
     let mut read = Vec::new();
@@ -162,16 +162,17 @@ pub(crate) async fn accept(listener: &TcpListener) -> TcpStream {
     socket
 }
 
-/// The gateway's side: agents, and what they report.
+/// The gateway's agents, their reports, and the requests of the test's HTTP agent.
 pub(crate) struct World {
     pub(crate) agents: Agents,
     pub(crate) reports: mpsc::Receiver<Report>,
-    /// What the HTTP agent `a` is asked.
+    /// Requests that the HTTP agent `a` received.
     pub(crate) calls: mpsc::UnboundedReceiver<Call>,
 }
 
 impl World {
-    /// With an agent `a` whose flag ends so, e.g. `,cancel=true`; and the built-in ones.
+    /// Starts with an HTTP agent `a`, whose flag ends with `keys` (e.g. `,cancel=true`), and the built-in
+    /// agents.
     pub(crate) async fn new(keys: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -179,12 +180,12 @@ impl World {
         Self::with(&format!("a=http://{address}/base{keys}"), calls, 64)
     }
 
-    /// With an agent `a` that is no HTTP server but a listener.
+    /// Starts with an agent `a` whose endpoint is a bare listener.
     pub(crate) async fn raw() -> (Self, TcpListener) {
         Self::raw_with("").await
     }
 
-    /// The same with these keys.
+    /// Starts with a bare listener as agent `a`, with these keys in its flag.
     pub(crate) async fn raw_with(keys: &str) -> (Self, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -192,7 +193,7 @@ impl World {
         (Self::with(&format!("a=http://{address}{keys}"), calls, 64), listener)
     }
 
-    /// The same behind plugins.
+    /// Starts with an HTTP agent `a` behind plugins.
     pub(crate) async fn behind(keys: &str, plugins: Plugins) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -219,7 +220,7 @@ impl World {
         soon("a request", self.calls.recv()).await.expect("a server")
     }
 
-    /// The next report that is more than a sign of life: those depend on how fast the machine is.
+    /// Returns the next report other than a sign of life: the number of those depends on the machine's speed.
     pub(crate) async fn report(&mut self) -> Report {
         loop {
             let report = soon("a report", self.reports.recv()).await.expect("agents");
@@ -229,13 +230,13 @@ impl World {
         }
     }
 
-    /// Until the agent is reported to be alive, and nothing else.
+    /// Expects a sign of life as the next report.
     pub(crate) async fn alive(&mut self) {
         let report = soon("a sign of life", self.reports.recv()).await.expect("agents");
         assert_eq!(report.event, AgentEvent::Alive);
     }
 
-    /// The next event of an attempt.
+    /// Returns the next event of an attempt.
     pub(crate) async fn event(&mut self, of: &Invoke) -> AgentEvent {
         let report = self.report().await;
         assert_eq!((&report.key, &report.run_id, report.attempt), (&of.key, &of.run_id, of.attempt));
@@ -246,7 +247,7 @@ impl World {
         assert_eq!(self.event(of).await, event);
     }
 
-    /// All text up to the end, the pieces put together; and the end.
+    /// Returns the concatenated text of an attempt, and its end.
     pub(crate) async fn text(&mut self, of: &Invoke) -> (String, AgentEvent) {
         let mut all = String::new();
         loop {
@@ -269,7 +270,8 @@ impl World {
         }
     }
 
-    /// Asks, and hears that the agent has it.
+    /// Invokes an attempt and waits for its acknowledgement. Returns the answer's stream and the attempt's
+    /// token.
     pub(crate) async fn begin(&mut self, order: &Invoke) -> (Stream, String) {
         self.invoke(order.clone());
         let call = self.call().await;
@@ -280,7 +282,7 @@ impl World {
         (stream, token)
     }
 
-    /// Nothing runs any more, and no token is alive.
+    /// Waits until no attempt runs and no token is valid.
     pub(crate) async fn is_quiet(&self) {
         soon("nothing runs", async {
             while self.agents.running() > 0 || !self.agents.tokens().is_empty() {
@@ -308,7 +310,8 @@ impl World {
     }
 }
 
-/// An order to answer `text`. Any text names its message, so that tables of cases can name theirs.
+/// Returns an order to answer `text`. Any string is accepted as `message`, so that test tables can name their
+/// cases.
 pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
     let key =
         SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
@@ -338,7 +341,7 @@ pub(crate) fn done() -> AgentEvent {
     AgentEvent::Done { stop: turnway_core::protocol::agent::StopReason::EndTurn, usage: None }
 }
 
-/// These agents, counted by nobody else.
+/// Returns these agents with metrics of their own.
 pub(crate) fn agents(
     specs: Vec<AgentSpec>,
     default: Option<AgentId>,

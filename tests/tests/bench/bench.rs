@@ -1,4 +1,4 @@
-//! What the load generator's files have to be, and what a node counted.
+//! Checks of the load generator's output files, and access to a node's metrics.
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
 use turnway_tests::real::PATIENCE;
 
-/// A sample of a node's metrics, once it is at least so much: a node tells them now and then.
+/// Returns a sample of a node's metrics once it has reached `least`: metrics are updated periodically.
 pub(crate) async fn metric(admin: SocketAddr, name: &str, least: u64) -> u64 {
     let read = async {
         let mut now_and_then = interval(Duration::from_millis(50));
@@ -32,7 +32,7 @@ async fn metrics(admin: SocketAddr) -> String {
     text
 }
 
-/// Every key of an object and of the objects in it, but for those that are data: machine-made names.
+/// Returns the keys of an object and its inner objects, except where keys are data.
 pub(crate) fn keys(value: &Value) -> Vec<String> {
     let Some(object) = value.as_object() else { return Vec::new() };
     let inner = object.values().flat_map(|value| match value {
@@ -42,7 +42,7 @@ pub(crate) fn keys(value: &Value) -> Vec<String> {
     object.keys().cloned().chain(inner).collect()
 }
 
-/// Fails unless this is an SVG whose tags and quotes close, with titles and curves in it.
+/// Asserts that an SVG has balanced tags and quotes, titles and curves.
 pub(crate) fn well_formed(svg: &str) {
     assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{svg}");
     let mut open = Vec::new();

@@ -1,4 +1,4 @@
-//! Agents in a chat: who is a member, who answers, and who is invited.
+//! Agents in a chat: members, the active agent, and invitations.
 use crate::pipe::{chat, node, said, session};
 use serde_json::json;
 use tempfile::TempDir;
@@ -12,7 +12,7 @@ fn dir() -> TempDir {
     TempDir::new().expect("a directory")
 }
 
-/// The agents of `--demo` are members of every new session, whichever way it begins; who names members has only those.
+/// Makes the agents of `--demo` members of every new session; an explicit list of members replaces them.
 #[tokio::test]
 async fn a_session_of_the_demo_has_both_agents() {
     let dir = dir();
@@ -22,7 +22,7 @@ async fn a_session_of_the_demo_has_both_agents() {
     assert_eq!(opened["agents"], json!(["echo", "counter"]), "{opened}");
     let (said, _) = wire.turn("s1", "counter", "m1", "count to 2").await.expect("a turn");
     assert_eq!(said, "1\n2\n");
-    // By its first input, addressed or not.
+    // The session is created by its first input.
     wire.ask("m2", invoke("s2", "counter", "count to 1")).await.expect("accepted");
     wire.until(|message| message["type"] == "done").await.expect("its end");
     let (said, _) = wire.turn("s2", "echo", "m3", "hello").await.expect("a turn");
@@ -111,7 +111,7 @@ async fn an_agent_is_addressed_for_one_turn() {
     assert_eq!(nobody.err, "[there is no agent nobody; /agents lists them]\n");
 }
 
-/// `--agent` means the same for a session that runs as for a new one.
+/// Applies `--agent` to a running session as to a new one.
 #[tokio::test]
 async fn the_agent_of_a_session_that_runs_can_be_named() {
     let dir = dir();
@@ -121,7 +121,7 @@ async fn the_agent_of_a_session_that_runs_can_be_named() {
     let later = chat(&node, &[&on[..], &["--agent", "counter"]].concat(), "count to 1\n").await;
     assert_eq!((later.code, later.err.as_str()), (Some(0), "[counter answers from now on]\n"));
     assert_eq!(said(&later), ["ann: hello", "echo: hello", "ann: count to 1", "counter: 1"]);
-    // It stays so, and one that is no member is offered to be invited.
+    // The switch is durable, and the user may invite an agent that is no member.
     let stays = chat(&node, &on, "count to 2\n").await;
     assert_eq!(said(&stays)[4..], ["ann: count to 2", "counter: 1", "2"]);
     let invited = chat(&node, &[&on[..], &["--agent", "ada"]].concat(), "y\nhi\n").await;
@@ -148,7 +148,7 @@ async fn a_new_session_begins_with_the_agent_that_is_named() {
     }
 }
 
-/// The Rust client asks for changes of members and is told what came of them.
+/// Requests changes of members with the Rust client and checks the answers.
 ///
 /// Covers: SR-S5, SR-E6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,7 +183,7 @@ async fn the_rust_client_changes_members() {
         let came = came.as_ref().map_err(|(asked, code)| (asked.as_str(), code.as_str()));
         assert_eq!(came, expected.as_ref().map_err(|what| *what), "{change:?}");
     }
-    // What was refused was answered as well, and is told once.
+    // The refusals were answered above and are not reported again.
     session.invoke(Invoke::text("hi")).await.expect("said");
     loop {
         let event = client.next_event().await.expect("an event");

@@ -1,4 +1,5 @@
-//! A chat by lines: each waits for the answer before it, and what was not done is told by the exit code.
+//! A chat with lines from a pipe: each line waits for the answer to the last one, and the exit code shows
+//! failures.
 use std::path::Path;
 use std::process::Stdio;
 use tempfile::TempDir;
@@ -9,7 +10,7 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::Ended;
 use turnway_tests::real::node::{Node, binary};
 
-/// A node of the demo with a third agent, which is no member of new sessions.
+/// Starts a demo node with a third agent, which is no member of new sessions.
 pub(crate) async fn node(dir: &Path) -> Node {
     let args = ["--demo", "--agent", "ada=builtin:echo", "--default-agent", "echo"];
     Node::start(dir, &args).await
@@ -33,12 +34,12 @@ pub(crate) async fn chat(node: &Node, args: &[&str], lines: &str) -> Ended {
     Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// What was said in a chat, without the lines at its beginning.
+/// Returns the lines of a chat without its two header lines.
 pub(crate) fn said(ended: &Ended) -> Vec<&str> {
     ended.out.lines().skip(2).collect()
 }
 
-/// The session that a chat has told.
+/// Returns the session id that a chat has printed.
 pub(crate) fn session(ended: &Ended) -> &str {
     let first = ended.out.lines().next().expect("a line");
     first.strip_prefix("session ").expect("a session")
@@ -51,7 +52,7 @@ async fn lines_are_said_one_after_the_other() {
     let ended = chat(&node, &["--user", "ann"], "one\n\ntwo\n").await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
     assert_eq!(said(&ended), ["ann: one", "echo: one", "ann: two", "echo: two"]);
-    // Who comes back is shown what was said.
+    // A returning user sees the earlier lines.
     let again = chat(&node, &["--user", "ann", "--session", session(&ended)], "three\n").await;
     let whole = ["ann: one", "echo: one", "ann: two", "echo: two", "ann: three", "echo: three"];
     assert_eq!((again.code, said(&again)), (Some(0), whole.to_vec()));
@@ -86,7 +87,7 @@ async fn an_answer_is_cancelled_by_a_line() {
     assert_eq!(said[said.len() - 2..], ["ann: afterwards", "echo: afterwards"]);
 }
 
-/// What a node of the demo says to try can be tried as it stands there.
+/// Runs the commands that a demo node prints as hints.
 #[tokio::test]
 async fn the_hints_of_the_demo_work() {
     let dir = TempDir::new().expect("a directory");
@@ -106,7 +107,7 @@ async fn the_hints_of_the_demo_work() {
     hints.extend(commands);
     assert_eq!(hints, ["hello", "@counter count to 20 every 500ms", "/agents", "/help"]);
     for hint in hints {
-        // A count of ten seconds is stopped.
+        // A count of ten seconds is cancelled.
         let stop = if hint.starts_with('@') { "/cancel\n" } else { "" };
         let ended = chat(&node, &["--user", "ann"], &format!("{hint}\n{stop}")).await;
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{hint}: {ended:?}");

@@ -1,4 +1,4 @@
-//! A chat at a terminal: a line is edited while answers appear above it, and lines are remembered.
+//! A chat at a terminal: line editing below the answers, and the history of lines.
 use crate::pipe::{node, url};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -22,26 +22,26 @@ fn dir() -> TempDir {
     TempDir::new().expect("a directory")
 }
 
-/// A chat at a narrow terminal.
+/// Starts a chat at a terminal of 60 columns.
 fn sit_down(node: &Node, home: &Path, args: &[&str]) -> Terminal {
     let url = url(node);
     Terminal::start(home, &[&["chat", "--url", &url, "--user", "ann"], args].concat(), &[], 60)
 }
 
-/// What is shown from the first line on that was entered.
+/// Returns the rows from the first entered line on.
 fn from_the_first_line(rows: &[String]) -> &[String] {
     let first = rows.iter().position(|row| row.starts_with("> ")).expect("a line");
     &rows[first..]
 }
 
-/// An agent that says its next piece when the test says so.
+/// Starts an agent that sends each piece of its answer when the test provides it.
 async fn slow_agent() -> (Agents, mpsc::Sender<&'static str>) {
     let (sender, pieces) = mpsc::channel::<&'static str>(8);
     let pieces = Arc::new(Mutex::new(Some(pieces)));
     let agents = Agents::start(move |_| {
         let mut pieces = pieces.lock().expect("whole").take();
         Reply::speak(async move |voice: Voice| {
-            // Whatever it is asked next, it has nothing more to say.
+            // The second answer has no pieces: it ends at once.
             while let Some(pieces) = &mut pieces
                 && let Some(piece) = pieces.recv().await
             {
@@ -68,7 +68,7 @@ async fn a_line_is_edited_and_said() {
     let rows = ann.edits("").await;
     assert!(rows[0].starts_with("session ") && rows[1].starts_with("come back with: "), "{rows:?}");
     assert_eq!(from_the_first_line(&rows), ["> oh, hello", "echo: oh, hello", ">"]);
-    // Commands are completed.
+    // Tab completes commands.
     ann.press("/sw\t");
     ann.edits("/switch ").await;
     ann.press("counter\r");
@@ -91,7 +91,7 @@ async fn an_answer_appears_above_the_line_that_is_typed() {
     ann.sees("ada: It begins").await;
     ann.press("but wai");
     ann.edits("but wai").await;
-    // The piece goes on where the one before ended, and the line that is typed stays below.
+    // Each piece continues where the last one ended, and the line being typed stays below.
     for piece in [
         " with a long story that does not",
         " fit into one row of this terminal, 日本",
@@ -109,7 +109,7 @@ async fn an_answer_appears_above_the_line_that_is_typed() {
         "> but wai",
     ];
     assert_eq!(from_the_first_line(&rows), told);
-    // What is entered meanwhile is shown above, and the answer goes on below it.
+    // A line entered meanwhile appears above, and the answer continues below it.
     ann.press("t\r");
     ann.edits("").await;
     pieces.send(" Or not.").await.expect("it listens");
@@ -187,7 +187,7 @@ async fn ctrl_c_stops_an_answer_clears_a_line_and_leaves() {
     ann.until("the count", counted).await;
     let rows = ann.edits("").await;
     assert!(!rows.iter().any(|row| row.contains("not this")), "{rows:?}");
-    // The end of the answer may be on its way: then the first stops it.
+    // The end of the answer may not have arrived yet; then the first Ctrl-C cancels the answer.
     assert_eq!(ann.leaves(CTRL_C).await.0, Some(0));
     assert!(ann.is_as_before());
 }
@@ -262,7 +262,7 @@ async fn without_a_home_nothing_is_remembered() {
     assert!(!dir.path().join(".local").exists());
 }
 
-/// A history that cannot be kept is told once, and the chat goes on.
+/// Reports once that the history cannot be stored, and continues the chat.
 #[tokio::test]
 async fn a_history_that_cannot_be_kept_is_told() {
     let dir = dir();
@@ -277,7 +277,7 @@ async fn a_history_that_cannot_be_kept_is_told() {
     assert_eq!((code, rows.iter().filter(|row| row.contains("not kept")).count()), (Some(0), 1));
 }
 
-/// A terminal that cannot move its cursor has lines as they come.
+/// Prints plain lines at a terminal that cannot move its cursor.
 #[tokio::test]
 async fn a_dumb_terminal_has_plain_lines() {
     let dir = dir();
@@ -292,7 +292,7 @@ async fn a_dumb_terminal_has_plain_lines() {
     assert!(!dir.path().join(".local").exists());
 }
 
-/// The node goes away for good, or the chat is told to end: the terminal is as before.
+/// Restores the terminal when the chat gets SIGTERM.
 #[tokio::test]
 async fn the_terminal_is_given_back_when_the_chat_is_ended() {
     let dir = dir();

@@ -1,10 +1,10 @@
-//! Configuration: where it comes from, what is wrong with it, and the documents made of it.
+//! Configuration: its sources, the report of its mistakes, and the generated documents.
 use serde_json::{Value, json};
 use std::path::Path;
 use turnway_tests::real::command::run;
 use turnway_tests::real::node::Node;
 
-/// Of three sources, each with several, and one file that is not even read.
+/// A file with several mistakes, used beside environment variables and flags that have mistakes too.
 const FILE: &str = "\
 lgo = \"json\"
 default_agent = \"nobody\"
@@ -86,7 +86,7 @@ async fn the_stronger_source_counts() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("turnway.toml"), "demo = true\n[node]\nname = \"file\"\n")
         .expect("a file");
-    // The harness gives flags for listeners and store; the rest comes from the file.
+    // The harness passes flags for listeners and store; all other settings come from the file.
     let mut node = Node::start(dir.path(), &["--node-name", "flag"]).await;
     while !node.line().await.expect("a line to try").contains("turnway chat") {}
     node.terminate().await;

@@ -1,4 +1,4 @@
-//! What all commands have in common: help, JSON, exit codes, readers that leave.
+//! Common behaviour of all commands: help, JSON output, exit codes, and closed outputs.
 use serde_json::json;
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ async fn what_goes_wrong_is_one_json_object_for_programs() {
     let usage = run(dir.path(), &["replay", "--json"], &[]).await;
     assert_eq!((usage.code, usage.out.as_str()), (Some(64), ""));
     assert_eq!(usage.error()["code"], "usage");
-    // Nobody listens on port 1.
+    // Port 1 has no listener.
     for (args, code, exit) in [
         (["replay", "s", "--url", "ws://127.0.0.1:1"], "unavailable", 69),
         (["replay", "s", "--url", "nonsense"], "usage", 64),
@@ -71,7 +71,8 @@ async fn a_build_says_which_it_is() {
     );
 }
 
-/// Bugs are planted for tests, in a program of their own: what is delivered has none of them and is moved by none.
+/// Checks that the released binary contains none of the test bugs and ignores the variable that enables them:
+/// those are built into a program of their own.
 #[tokio::test]
 async fn the_product_has_no_planted_bugs() {
     let program = std::fs::read(binary()).expect("the program");
@@ -86,7 +87,7 @@ async fn the_product_has_no_planted_bugs() {
     }
 }
 
-/// `turnway … | head -1`: whoever has read enough is no trouble.
+/// Exits without an error when the reader closes the pipe early, as in `turnway … | head -1`.
 #[test]
 fn a_reader_that_leaves_is_no_trouble() {
     let mut child = Command::new(binary())
@@ -95,7 +96,7 @@ fn a_reader_that_leaves_is_no_trouble() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it runs");
-    // Closed before anything can be written: a pipe would take a text of this size whole.
+    // The pipe is closed before any write: its buffer would hold a text of this size whole.
     drop(child.stdout.take());
     let mut said = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut said).expect("UTF-8");
@@ -103,7 +104,7 @@ fn a_reader_that_leaves_is_no_trouble() {
     assert_eq!((code, said.as_str()), (Some(0), ""));
 }
 
-/// A disk that is full is trouble.
+/// Fails with exit code 1 when the disk is full.
 #[cfg(target_os = "linux")]
 #[test]
 fn an_output_that_cannot_be_written_is_trouble() {

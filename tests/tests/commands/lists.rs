@@ -1,4 +1,4 @@
-//! `turnway sessions` and `turnway agents`: what there is at a gateway.
+//! `turnway sessions` and `turnway agents`: lists of a gateway's sessions and agents.
 use serde_json::{Value, json};
 use turnway_tests::real::command::{Ended, run};
 use turnway_tests::real::node::Node;
@@ -6,7 +6,7 @@ use turnway_tests::real::wire::Wire;
 
 async fn ask(node: &Node, args: &[&str]) -> Ended {
     let dir = tempfile::tempdir().expect("a directory");
-    // The address of the WebSocket will do.
+    // The URL of the WebSocket endpoint is accepted too.
     run(dir.path(), args, &[("TURNWAY_URL", &format!("ws://{}/v1/connect", node.http))]).await
 }
 
@@ -91,7 +91,7 @@ async fn agents_are_listed_with_what_they_can() {
     assert_eq!(line("AGENT"), ["AGENT", "KIND", "DEFAULT", "HEALTH", "CAN", "ENDPOINT"]);
     assert_eq!(line("helper"), ["helper", "http", "yes", "healthy", "cancel", "http://127.0.0.1:1/base"]);
     assert_eq!(line("echo"), ["echo", "builtin", "healthy", "cancel"]);
-    // Where an agent is concerns operators only.
+    // Only operators see the endpoint of an agent.
     let public = ask(&node, &["agents", "--user", "ann"]).await;
     assert!(!public.out.contains("127.0.0.1"), "{}", public.out);
 }

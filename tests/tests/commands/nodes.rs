@@ -1,4 +1,4 @@
-//! `turnway nodes` at a node that has its store to itself.
+//! `turnway nodes` at a node that does not share its store.
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -16,7 +16,7 @@ async fn a_node_alone_is_its_own_fleet() {
     let args = ["nodes", "--json", "--admin", &admin];
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
-    // What it has to do is counted four times a second.
+    // The node updates its load figures four times a second.
     let counted = async {
         loop {
             let told = run(dir.path(), &args, &[]).await;
@@ -51,7 +51,7 @@ async fn a_node_alone_is_its_own_fleet() {
 
     let lost = run(dir.path(), &["nodes", "--json", "--admin", "http://127.0.0.1:1"], &[]).await;
     assert_eq!((lost.code, lost.error()["code"].as_str()), (Some(69), Some("unavailable")));
-    // Clients are not told who else there is.
+    // The clients' listener does not list the nodes.
     assert_eq!(http::get(node.http, "/v1/nodes").await.map(|(status, _)| status), Some(404));
     let at_clients = run(dir.path(), &["nodes", "--admin", &format!("http://{}", node.http)], &[]).await;
     assert_eq!(at_clients.code, Some(1), "{at_clients:?}");
@@ -73,7 +73,7 @@ async fn a_node_that_leaves_says_so() {
             let told: serde_json::Value = serde_json::from_str(&text).expect("JSON");
             assert_eq!(status, 200);
             let own = &told["nodes"][0];
-            // What it has to do is counted a little later.
+            // The node updates its load figures with a delay.
             if own["phase"] == "draining" && own["load"]["open_turns"] == 1 {
                 return own["load"].clone();
             }

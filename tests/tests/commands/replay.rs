@@ -1,4 +1,4 @@
-//! `turnway replay`: a session's log as people and programs see it, whole, in part, and as it grows.
+//! `turnway replay`: a session's log for people and programs, complete, in part, and while it grows.
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -28,7 +28,7 @@ impl Follower {
         Self { child, out, seen: Vec::new() }
     }
 
-    /// Reads until so many turns have been seen to end.
+    /// Reads until this number of turns has ended.
     async fn until_done(&mut self, turns: usize) {
         while self.seen.iter().filter(|line| line["type"] == "done").count() < turns {
             let line = timeout(PATIENCE, self.out.next_line()).await.expect("in time").expect("read");
@@ -36,7 +36,7 @@ impl Follower {
         }
     }
 
-    /// Ctrl-C, and what is left: further lines, exit code, stderr.
+    /// Sends SIGINT and returns all lines, the exit code and stderr.
     async fn stop(mut self) -> (Vec<Value>, Option<i32>, String) {
         let pid = self.child.id().expect("it runs").to_string();
         let sent = Command::new("kill").args(["-INT", &pid]).status().await.expect("kill runs");
@@ -54,7 +54,7 @@ async fn replay(node: &Node, args: &[&str]) -> Ended {
     run(dir.path(), &[&["replay"], args].concat(), &[("TURNWAY_URL", &format!("ws://{}", node.http))]).await
 }
 
-/// Without what differs from run to run: the time at the start, and ids.
+/// Returns a line without its leading time and ids, which differ between runs.
 fn steady(line: &str) -> String {
     let (time, rest) = line.split_once("  ").expect("a time");
     assert!(time.len() == 24 && time.ends_with('Z'), "{line}");
@@ -103,7 +103,7 @@ async fn a_log_is_shown_to_people_and_to_programs() {
 #[tokio::test]
 async fn a_failed_turn_says_why() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Nobody listens on port 1.
+    // Port 1 has no listener.
     let node = Node::start(dir.path(), &["--agent", "gone=http://127.0.0.1:1"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
     let (_, done) = wire.turn("s1", "gone", "m1", "hello").await.expect("a turn");
@@ -142,7 +142,7 @@ async fn who_follows_misses_and_repeats_nothing_across_a_crash() {
     follower.until_done(1).await;
     wire.turn("s1", "echo", "m2", "while it follows").await.expect("a turn");
     follower.until_done(2).await;
-    // The third is cut in two by a crash.
+    // A crash interrupts the third turn.
     wire.ask("m3", invoke("s1", "counter", "count to 12 every 50ms")).await.expect("accepted");
     wire.until(|message| message["type"] == "delta").await.expect("it counts");
     node.kill_and_restart().await;
@@ -161,7 +161,7 @@ async fn who_follows_misses_and_repeats_nothing_across_a_crash() {
     );
 }
 
-/// `turnway replay … --follow | head -1` ends when it has more to say.
+/// Ends `turnway replay … --follow | head -1` at the next write.
 #[tokio::test]
 async fn a_follower_whose_reader_has_left_leaves() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -177,7 +177,7 @@ async fn a_follower_whose_reader_has_left_leaves() {
     assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
 }
 
-/// Where the beginning of a log is forgotten, what is left of it is shown, and what is missing is said.
+/// Prints a trimmed log from its first fact that is left, and reports the missing part.
 #[tokio::test]
 async fn a_trimmed_log_is_shown_from_where_it_begins() {
     let dir = tempfile::tempdir().expect("a directory");

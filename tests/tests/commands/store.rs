@@ -1,4 +1,4 @@
-//! `turnway store …`: an operator's hands on a data directory.
+//! `turnway store …`: check, backup and restore of a data directory.
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -11,7 +11,7 @@ fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
 }
 
-/// A node's data, with one session of two turns, once the node has left.
+/// Creates a stopped node's data with one session of two turns.
 async fn data(dir: &Path) -> PathBuf {
     let mut node = Node::start(dir, &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -51,7 +51,7 @@ async fn what_was_backed_up_comes_back() {
     assert_eq!((&found["ok"], &found["sessions"], &found["damages"]), (&json!(true), &json!(1), &json!(0)));
     assert!(bytes(&data) == before, "the original was written");
 
-    // The original goes on: a third turn, which the backup lacks.
+    // The original node runs a third turn, which the backup does not contain.
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let whole = log(&node).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -65,7 +65,7 @@ async fn what_was_backed_up_comes_back() {
     assert!(made.out.starts_with(&format!("{}: restored", restored.display())), "{}", made.out);
     let node = Node::start(again.path(), &["--demo"]).await;
     assert_eq!(log(&node).await, whole);
-    // Who has seen what the backup lacks is told, also once the log is as long again.
+    // A client with a cursor beyond the backup gets a reset, also once the log is as long as before.
     for turn in ["another 3", "another 4"] {
         let cursor = json!({"session_id": "s1", "after_seq": late["seq"], "after_epoch": late["epoch"]});
         let mut wire = Wire::hello(node.http, "ann", vec![cursor]).await.expect("welcome");
@@ -121,7 +121,7 @@ async fn a_store_is_looked_at_and_left_as_it_is() {
     assert_eq!(counts[..3], [["sessions", "1"], ["facts", "15"], ["waiting", "0"]], "{}", check.out);
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", check.out);
 
-    // After a crash it is read as the next start would mend it, and not mended.
+    // After a crash, the check reads the file as the next start would recover it, but does not write it.
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "3", "turn 3").await.expect("a turn");
@@ -142,7 +142,7 @@ async fn a_turned_bit_is_found() {
     let dir = directory();
     let data = data(dir.path()).await;
     let mut turned = bytes(&data);
-    // Pages that are not in use any more have it as well: all are turned.
+    // Unused pages contain the text too, so all occurrences are flipped.
     let said = turned.windows(6).enumerate().filter(|(_, window)| *window == b"turn 2");
     let places: Vec<usize> = said.map(|(at, _)| at).collect();
     assert!(!places.is_empty(), "what was said");
@@ -158,7 +158,7 @@ async fn a_turned_bit_is_found() {
     assert_eq!(found["ok"], false);
     assert_eq!(found["complaints"].as_array().map(Vec::len), found["damages"].as_u64().map(|n| n as usize));
     let safe = directory();
-    // A backup goes round the session, and says so.
+    // The backup leaves the damaged session out, and reports that.
     let backup = store(&["backup", name(&data), name(&safe.path().join("x")), "--json"]).await;
     let made = backup.json();
     assert_eq!((backup.code, &made["ok"]), (Some(1), &json!(false)), "{made}");
@@ -197,7 +197,8 @@ async fn a_running_node_is_backed_up() {
 async fn what_is_in_memory_cannot_be_backed_up() {
     let (dir, safe) = (directory(), directory());
     std::fs::write(dir.path().join("turnway.toml"), "[store]\nurl = \"memory:\"\n").expect("a file");
-    // The harness names a store on the disk; a second one would be given twice.
+    // The harness always passes a store on disk, and two stores are an error, so this test starts the binary
+    // itself.
     let mut child = tokio::process::Command::new(turnway_tests::real::node::binary())
         .args(["serve", "--demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off"])
         .current_dir(dir.path())

@@ -1,4 +1,5 @@
-//! Agents that are connected to another node than the one at which they are asked: three nodes, one Redis.
+//! Remote attempts: agents connected to another node than the run's owner, with up to three nodes on one
+//! Redis.
 use crate::{ask, dial, end, hello, order, person, say, until};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use turnway_tests::real::tls::{Pair, Trust};
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, http, quantile};
 
-/// Nothing that was accepted is lost when it is killed.
+/// Redis settings under which a killed server loses no acknowledged write.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 pub(crate) struct Fleet {
@@ -21,7 +22,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// So many nodes whose agent `a` dials in, with these further keys.
+    /// Starts `count` nodes whose agent `a` dials in, with these keys in its flag.
     pub(crate) async fn start(count: usize, keys: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let redis = Redis::start(&dir.path().join("redis"), &DURABLE);
@@ -32,7 +33,7 @@ impl Fleet {
         fleet
     }
 
-    /// So many nodes whose agent `a` dials in, and which ask for keys.
+    /// Starts `count` nodes whose agent `a` dials in and that require API keys.
     pub(crate) async fn guarded(count: usize) -> Self {
         let mut fleet = Self::start(0, "").await;
         let pepper = pepper(fleet.dir.path());
@@ -51,7 +52,7 @@ impl Fleet {
         self.nodes.push(Node::start_on(&self.redis.url(), &home, &flags).await);
     }
 
-    /// Waits until a node's operator reads this line.
+    /// Waits until a node's metrics contain this line.
     async fn reads(&self, node: usize, line: &str) {
         let seen = async {
             loop {
@@ -64,7 +65,7 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{line}"));
     }
 
-    /// Waits until a node says that its store is away.
+    /// Waits until a node reports that its store is unavailable.
     async fn away(&self, node: usize) {
         let seen = async {
             while http::get(self.nodes[node].admin, "/readyz").await.expect("it answers").0 == 200 {}
@@ -72,19 +73,19 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, seen).await.expect("it finds out");
     }
 
-    /// Waits until each node has so many attempts in common with another one.
+    /// Waits until a node counts these numbers of remote attempts in each direction.
     pub(crate) async fn share(&self, node: usize, begun: usize, taken_on: usize) {
         self.reads(node, &format!("turnway_agent_remote_attempts{{direction=\"out\"}} {begun}")).await;
         self.reads(node, &format!("turnway_agent_remote_attempts{{direction=\"in\"}} {taken_on}")).await;
     }
 }
 
-/// The first order that is an invoke.
+/// Returns the next order, which must be an invoke.
 async fn invoked(agent: &mut Wire) -> Value {
     order(agent, "invoke").await
 }
 
-/// Says a piece of text that has a name.
+/// Sends a piece of text with an event id.
 async fn piece(agent: &mut Wire, invoke: &Value, text: &str, id: &str) {
     say(agent, invoke, "delta", json!({"text": text, "id": id})).await;
 }
@@ -107,7 +108,7 @@ async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
     let thinks = |message: &Value| message["type"] == "state" && message["scope"] == "agent";
     let state = until(&mut ann, &host, thinks).await;
     assert_eq!((&state["state"], &state["detail"]), (&json!("thinking"), &json!({"deep": [1, null]})));
-    // What is said on the way reaches it, and its answer the one who said it.
+    // A steer reaches the agent, and the agent's answer reaches the sender.
     let taken = ask(&mut ann, "s1", "more").await;
     let steer = order(&mut agent, "steer").await;
     assert_eq!(steer["message"]["content"], "more");
@@ -134,7 +135,7 @@ async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
     assert_eq!((&ends[1]["run_id"], &ends[1]["host_run_id"]), (&json!(taken), &json!(host)));
     fleet.share(0, 0, 0).await;
     fleet.share(1, 0, 0).await;
-    // A cancel reaches it, and its word for it comes back.
+    // A cancel reaches the agent, and the agent's acknowledgement comes back.
     let run = ask(&mut ann, "s1", "again").await;
     let invoke = invoked(&mut agent).await;
     say(&mut agent, &invoke, "input_ack", json!({})).await;
@@ -254,7 +255,7 @@ async fn an_answer_outlives_its_owner() {
         (&done["status"], &done["attempt"], &done["text_bytes"]),
         (&json!("completed"), &json!(1), &json!(7))
     );
-    // Nobody has told it to stop.
+    // The agent got no cancel: its next order is the invoke of the next turn.
     let next = ask(&mut ann, "s2", "next").await;
     assert_eq!(invoked(&mut agent).await["run_id"], json!(next));
 }
@@ -272,7 +273,7 @@ async fn an_answer_outlives_redis() {
     for n in 0..20 {
         say(&mut agent, &invoke, "delta", json!({"text": format!("{n} ")})).await;
     }
-    // By then both know.
+    // Both nodes have noticed the outage.
     for node in [0, 1] {
         fleet.away(node).await;
     }
@@ -299,7 +300,7 @@ async fn attempts_are_spread_over_nodes() {
     let fleet = Fleet::start(3, "").await;
     let mut agents = [dial(&fleet.nodes[1], json!({})).await, dial(&fleet.nodes[2], json!({})).await];
     let mut ann = person(&fleet.nodes[0]).await;
-    // Each of them is known of before the first attempt has to choose.
+    // Both connections are known before the first attempt chooses one.
     let known = async {
         loop {
             let (_, page) = http::get(fleet.nodes[0].http, "/v1/agents").await.expect("it answers");
@@ -354,7 +355,7 @@ async fn who_comes_elsewhere_is_asked() {
     let mut agent = dial(&fleet.nodes[1], json!({})).await;
     let invoke = invoked(&mut agent).await;
     assert_eq!(invoke["run_id"], json!(run));
-    // And one whose connection ends in its middle is asked again where another one is.
+    // A run whose connection ends in mid-answer is sent to a connection at the other node.
     drop(agent);
     let mut agent = dial(&fleet.nodes[0], json!({})).await;
     let invoke = invoked(&mut agent).await;
@@ -395,11 +396,11 @@ async fn no_word_overtakes_another() {
     drop(ann);
     answers.abort();
     figure("30 turns at once by an agent at another node, the slowest of 20 rounds", format!("{slowest:?}"));
-    // What is said again is said again after a second.
+    // A retransmission would come only after a second.
     assert!(slowest < Duration::from_millis(900), "{slowest:?}");
 }
 
-/// What the way over another node costs a turn, beside an agent that is connected to the owner.
+/// Measures the time to the first delta with the agent's connection at the owner and at another node.
 #[tokio::test]
 async fn what_the_way_costs() {
     let fleet = Fleet::start(2, "").await;

@@ -1,5 +1,5 @@
-//! Connections that do not keep to the protocol: what they say of others' runs counts for nothing, and what they have
-//! broken ends, and nothing else.
+//! Dial-in connections that violate the protocol: their messages about foreign runs are ignored, and only
+//! their own runs end.
 use crate::{ask, connected, dial, end, node, order, person, say, until};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
@@ -18,7 +18,7 @@ async fn words_about_runs_of_others_count_for_nothing_and_end_in_4400() {
         let error = order(&mut liar, "error").await;
         assert_eq!(error["code"], "invalid_message", "{kind}: {error}");
     }
-    // What crosses an end is no lie.
+    // Acknowledgements may cross the end of a run and are no violation.
     for kind in ["cancel_ack", "steer_ack"] {
         say(&mut liar, &invoked, kind, json!({"message_id": "m", "outcome": "accepted"})).await;
     }
@@ -51,7 +51,7 @@ async fn a_second_end_changes_nothing_and_ten_of_them_close() {
     );
     let gone = agent.until(|_| false).await.expect_err("it is closed");
     assert_eq!(gone, Gone::Closed(4400));
-    // The session goes on, at the next connection.
+    // The session continues at the next connection.
     let mut agent = dial(&node, json!({})).await;
     let run = ask(&mut ann, "s1", "again").await;
     let invoked = order(&mut agent, "invoke").await;
@@ -95,7 +95,7 @@ async fn a_run_that_is_told_wrong_fails_alone() {
         let run = ask(&mut ann, "s1", &format!("turn {n}")).await;
         let invoked = order(&mut agent, "invoke").await;
         say(&mut agent, &invoked, kind, wrong.clone()).await;
-        // It has to stop what it does not know to be over.
+        // The agent gets a cancel, since the run has not ended for the agent.
         assert_eq!(order(&mut agent, "cancel").await["run_id"], json!(run));
         let error = until(&mut ann, &run, |message| message["type"] == "error").await;
         assert_eq!(error["code"], code, "{kind} {wrong}");
@@ -114,7 +114,7 @@ async fn what_is_no_message_is_answered_and_the_tenth_closes() {
         agent.frame(Message::text(wrong)).await.expect("sent");
         assert_eq!(order(&mut agent, "error").await["code"], "invalid_message", "{wrong}");
     }
-    // A client's words, and types of a later day, are no sign of a broken agent.
+    // A client's messages and unknown types do not count as violations.
     for _ in 0..20 {
         agent.say(invoke("s1", "echo", "x")).await.expect("said");
         assert_eq!(order(&mut agent, "error").await["code"], "invalid_message");
@@ -129,7 +129,7 @@ async fn what_is_no_message_is_answered_and_the_tenth_closes() {
     connected(&node, 0).await;
 }
 
-/// A connection may be too many, and whoever comes too late is told.
+/// Refuses one connection more than the maximum of an agent.
 #[tokio::test]
 async fn one_agent_has_so_many_connections() {
     let (node, _dir) = node("").await;

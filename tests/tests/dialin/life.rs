@@ -1,4 +1,4 @@
-//! Orders and words, and what becomes of turns whose connection ends.
+//! Orders and events of dial-in agents, and turns whose connection ends.
 use crate::{ask, connected, dial, end, node, order, person, say, until};
 use serde_json::{Value, json};
 use turnway_core::limits;
@@ -33,7 +33,7 @@ async fn a_turn_goes_to_the_agent_and_its_words_to_the_person() {
     let (text, done) = end(&mut ann, &run).await;
     assert_eq!((text.as_str(), &done["status"]), ("wörld 語", &json!("completed")));
     assert_eq!((&done["stop_reason"], &done["usage"]), (&json!("max_tokens"), &json!({"tokens": 2})));
-    // An error of its own is the end of the next.
+    // The next turn ends with the agent's own error.
     let run = ask(&mut ann, "s1", "again").await;
     let invoke = order(&mut agent, "invoke").await;
     say(&mut agent, &invoke, "error", json!({"code": "quota", "message": "come back"})).await;
@@ -64,7 +64,7 @@ async fn a_cancel_is_acknowledged_by_the_agent() {
     ann.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
     let cancel = order(&mut agent, "cancel").await;
     assert_eq!((&cancel["run_id"], &cancel["attempt"]), (&json!(run), &json!(1)));
-    // What was under way is nobody's fault, before the acknowledgement.
+    // Text that was under way before the acknowledgement is no violation.
     say(&mut agent, &invoke, "delta", json!({"text": "!"})).await;
     say(&mut agent, &invoke, "cancel_ack", json!({})).await;
     let (_, done) = end(&mut ann, &run).await;
@@ -72,7 +72,7 @@ async fn a_cancel_is_acknowledged_by_the_agent() {
     agent.say(json!({"type": "ping"})).await.expect("said");
     order(&mut agent, "pong").await;
 
-    // One that never acknowledges is told, and waited for in vain.
+    // An agent that never acknowledges gets the cancel, and the wait for the acknowledgement times out.
     let run = ask(&mut ann, "s1", "deaf").await;
     let invoke = order(&mut agent, "invoke").await;
     say(&mut agent, &invoke, "input_ack", json!({})).await;
@@ -82,7 +82,7 @@ async fn a_cancel_is_acknowledged_by_the_agent() {
     let error = until(&mut ann, &run, |message| message["type"] == "error").await;
     assert_eq!(error["code"], "CANCEL_TIMEOUT");
     assert_eq!(end(&mut ann, &run).await.1["status"], "cancelled");
-    // Its late words are forgiven, and the connection goes on.
+    // Late events of the run are ignored, and the connection stays open.
     for kind in ["delta", "done", "cancel_ack"] {
         say(&mut agent, &invoke, kind, json!({"text": "late"})).await;
     }
@@ -118,7 +118,7 @@ async fn what_is_said_on_the_way_is_handed_over() {
     let steer = order(&mut agent, "steer").await;
     assert_eq!(steer["message"], json!({"role": "user", "content": "more"}));
     assert_eq!((&steer["run_id"], &steer["turn_id"]), (&json!(host), &json!(taken)));
-    // By the input's name alone.
+    // The acknowledgement names the message alone.
     let ack = json!({"type": "steer_ack", "message_id": steer["message_id"], "outcome": "accepted"});
     agent.say(ack).await.expect("said");
     let left = ask(&mut ann, "s1", "other").await;
@@ -128,7 +128,7 @@ async fn what_is_said_on_the_way_is_handed_over() {
     say(&mut agent, &invoke, "done", json!({})).await;
     let first = until(&mut ann, &taken, |message| message["type"] == "done").await;
     assert_eq!((&first["stop_reason"], &first["host_run_id"]), (&json!("steered"), &json!(host)));
-    // What was left is the next turn.
+    // The refused input is the next turn.
     let next = order(&mut agent, "invoke").await;
     assert_eq!((&next["run_id"], &next["input_message"]["content"]), (&json!(left), &json!("other")));
 }
@@ -180,7 +180,7 @@ async fn what_may_not_be_repeated_ends_with_its_connection() {
     say(&mut one, &orders[1], "delta", json!({"text": "he"})).await;
     until(&mut ann, &spoken, |message| message["type"] == "delta").await;
     drop(one);
-    // `retry_if_silent`: text of it was shown, so it is over; and of the other there was none.
+    // `retry_if_silent`: the run whose text was delivered fails, and the run without text is retried.
     let error = until(&mut ann, &spoken, |message| message["type"] == "error").await;
     assert_eq!((&error["code"], &error["retryable"]), (&json!("agent_unavailable"), &json!(true)));
     let mut two = dial(&node, json!({})).await;
@@ -213,7 +213,7 @@ async fn an_agent_without_a_connection_is_waited_for_and_then_unavailable() {
     let run = ask(&mut ann, "s1", "anybody?").await;
     let error = until(&mut ann, &run, |message| message["type"] == "error").await;
     assert_eq!((&error["code"], &error["retryable"]), (&json!("agent_unavailable"), &json!(true)));
-    // Who comes while a run waits is asked.
+    // An agent that connects while a run waits gets the run.
     let run = ask(&mut ann, "s1", "and now?").await;
     until(&mut ann, &run, |message| message["type"] == "run_started").await;
     let mut agent = dial(&node, json!({})).await;
@@ -245,7 +245,7 @@ async fn an_answer_that_outlives_its_connection_goes_on_at_the_byte() {
         (&json!(8), &json!("three"), &json!(1))
     );
     drop(two);
-    // Its next process knows nothing of it: what was shown cannot be continued.
+    // The agent's next process does not know the run, so text that was delivered cannot be continued.
     let mut three = dial(&node, json!({"resume": true})).await;
     let invoke = order(&mut three, "invoke").await;
     say(&mut three, &invoke, "error", json!({"code": "unknown_run"})).await;
@@ -253,12 +253,12 @@ async fn an_answer_that_outlives_its_connection_goes_on_at_the_byte() {
     assert_eq!(error["code"], "owner_lost");
 }
 
-/// Reads on to the end of one that may not be what it says.
+/// Reads to the close of a connection whose hello is forbidden.
 pub(crate) async fn forbidden(wire: Wire, more: Value) -> Gone {
     refused(wire, more, "forbidden").await
 }
 
-/// Reads on to the end of one that is refused with this code.
+/// Reads to the close of a connection that is refused with this code.
 pub(crate) async fn refused(mut wire: Wire, more: Value, code: &str) -> Gone {
     wire.say(crate::hello(&more)).await.expect("said");
     let error = wire.next().await.expect("an answer");
@@ -284,7 +284,7 @@ async fn a_node_that_leaves_says_so_and_lets_answers_end() {
     assert_eq!(node.exit().await, Some(0));
 }
 
-/// A connection is asked again and again, and no run that has ended takes a place of it.
+/// Frees the slot of each ended run, so that one connection can serve more runs than it may have at a time.
 ///
 /// Covers: SR-K1, G8.
 #[tokio::test]

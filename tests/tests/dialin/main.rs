@@ -1,11 +1,5 @@
-//! Agents that dial in, against the real binary: what they are told, what becomes of what they say, and of turns whose
-//! connection is lost.
-//!
-//! - `python`: an agent in another language, as its own process; `life`: orders and words, and what ends a connection;
-//!   `slow`: who says more than is taken, and who takes less than is said.
-//! - `lies`: connections that do not keep to the protocol; `rights`: who may serve which agent.
-//! - `roads`: the same by QUIC; `beyond`: at another node than the one that is asked;
-//!   `subscribed`: what an agent is told of besides its orders.
+//! Agents that dial in, against the real binary: orders and events, lost connections, backpressure, protocol
+//! violations, authorisation, QUIC, attempts at other nodes, and subscribed facts.
 mod beyond;
 mod lies;
 mod life;
@@ -21,14 +15,15 @@ use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// A node whose agent `a` dials in, with these further keys; and where its data lies.
+/// Starts a node whose agent `a` dials in, with these keys in its flag. Returns the node and its data
+/// directory.
 pub(crate) async fn node(keys: &str) -> (Node, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", &format!("a=dial-in:{keys}")]).await;
     (node, dir)
 }
 
-/// A hello of agent `a` with these fields more.
+/// Returns a hello of agent `a` with these further fields.
 pub(crate) fn hello(more: &Value) -> Value {
     with(json!({"type": "hello", "role": "agent", "agent_id": "a"}), more)
 }
@@ -40,31 +35,31 @@ fn with(mut message: Value, more: &Value) -> Value {
     message
 }
 
-/// A connection of agent `a` that can do so much.
+/// Connects agent `a` with these capabilities.
 pub(crate) async fn dial(node: &Node, capabilities: Value) -> Wire {
     let wire = Wire::open(node.http).await.expect("it connects");
     wire.greet_with(hello(&json!({ "capabilities": capabilities }))).await.expect("welcome")
 }
 
-/// The next message, which must be this order.
+/// Returns the next message, which must be this order.
 pub(crate) async fn order(agent: &mut Wire, kind: &str) -> Value {
     let order = agent.next().await.expect("an order");
     assert_eq!(order["type"], kind, "{order}");
     order
 }
 
-/// Says something of the run of an order.
+/// Sends an event about the run of an order.
 pub(crate) async fn say(agent: &mut Wire, order: &Value, kind: &str, more: Value) {
     let message = with(json!({"type": kind, "run_id": order["run_id"]}), &more);
     agent.say(message).await.expect("it is taken");
 }
 
-/// A person's connection.
+/// Connects user ann.
 pub(crate) async fn person(node: &Node) -> Wire {
     Wire::hello(node.http, "ann", vec![]).await.expect("it connects")
 }
 
-/// Asks agent `a` something in this session; the run.
+/// Sends an input to agent `a` in this session and returns the run.
 pub(crate) async fn ask(person: &mut Wire, session: &str, text: &str) -> String {
     let accepted =
         person.ask(&format!("r {session} {text}"), invoke(session, "a", text)).await.expect("taken");
@@ -72,7 +67,7 @@ pub(crate) async fn ask(person: &mut Wire, session: &str, text: &str) -> String 
     accepted["run_id"].as_str().expect("its run").to_owned()
 }
 
-/// Until a run's end, with its whole text.
+/// Reads to the end of a run and returns its complete text and the end.
 pub(crate) async fn end(person: &mut Wire, run: &str) -> (String, Value) {
     let (mut text, mut attempt) = (String::new(), Value::Null);
     loop {
@@ -94,12 +89,12 @@ pub(crate) async fn end(person: &mut Wire, run: &str) -> (String, Value) {
     }
 }
 
-/// The first message about a run that fits.
+/// Returns the first message about a run that satisfies `fits`.
 pub(crate) async fn until(person: &mut Wire, run: &str, fits: impl Fn(&Value) -> bool) -> Value {
     person.until(|message| message["run_id"] == run && fits(message)).await.expect("it comes")
 }
 
-/// Waits until so many connections of agent `a` are counted.
+/// Waits until the node counts this number of connections of agent `a`.
 pub(crate) async fn connected(node: &Node, expected: usize) {
     let line = format!("turnway_agent_connections{{agent=\"a\"}} {expected}");
     let seen = async {

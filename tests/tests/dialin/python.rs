@@ -1,10 +1,10 @@
-//! An agent in another language, written from the documents, as its own process.
+//! An agent in another language, written from the documents, in a process of its own.
 use crate::{ask, connected, end, node, person, until};
 use serde_json::json;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, script};
 
-/// One process of agent `a`, connected.
+/// Starts a process of agent `a` and waits for its welcome.
 async fn agent(node: &Node, more: &[&str]) -> Running {
     let url = format!("ws://{}/v1/connect", node.http);
     let mut agent = Running::start(script("agent_dialin.py", &[&[url.as_str(), "a"], more].concat()));
@@ -51,7 +51,7 @@ async fn two_processes_share_the_load() {
     connected(&node, 2).await;
     let mut ann = person(&node).await;
     let mut runs = Vec::new();
-    // They last, so that each connection has some under way when the next is asked.
+    // The runs stay open, so that each connection has some when the next one is assigned.
     for n in 0..10 {
         let run = ask(&mut ann, &format!("s{n}"), "wait here").await;
         let delta = until(&mut ann, &run, |message| message["type"] == "delta").await;

@@ -1,4 +1,4 @@
-//! Who may serve which agent.
+//! Authorisation of dial-in agents: the users and keys that may serve an agent, and separation of tenants.
 use crate::beyond::Fleet;
 use crate::life::{forbidden, refused};
 use crate::{hello, order, say};
@@ -50,21 +50,22 @@ async fn agent_is_served_by_named_users_and_by_keys_made_for_it() {
     let mut person = ann.hello(node.http, None).await.expect("welcome");
     let accepted = person.ask("r1", invoke("s1", "a", "hello")).await.expect("an answer");
     assert_eq!(order(&mut serving, "invoke").await["run_id"], accepted["run_id"]);
-    // A credential that is taken back ends the connection, and what runs over it.
+    // A revoked key closes the connection and fails its runs.
     bot.revoke(&node).await;
     assert_eq!(serving.until(|_| false).await.expect_err("it is closed"), Gone::Closed(4401));
     let error = person.until(|message| message["type"] == "error").await.expect("it comes");
     assert_eq!(error["code"], "agent_unavailable");
 }
 
-/// A key of this tenant that serves agent `a`, connected at this node.
+/// Connects an agent with a key of this tenant that serves agent `a`.
 async fn served(node: &Node, tenant: &str) -> Wire {
     let key = Key::make(node, &["--tenant", tenant, "--serves", "agent:a"]).await;
     let said = hello(&json!({"api_key": key.text, "capabilities": {"steer": false}}));
     Wire::open(node.http).await.expect("it connects").greet_with(said).await.expect("welcome")
 }
 
-/// A person of this tenant, who asks agent `a` something in session `s1`; the answer to that.
+/// Sends an input of a user of this tenant to agent `a` in session `s1`. Returns the user's connection and
+/// the answer.
 async fn asks(node: &Node, tenant: &str, text: &str) -> (Wire, Value) {
     let key = Key::make(node, &["--tenant", tenant, "--user", "ann"]).await;
     let mut person = key.hello(node.http, None).await.expect("welcome");
@@ -78,7 +79,7 @@ async fn is_told_nothing(agent: &mut Wire) {
     order(agent, "pong").await;
 }
 
-/// A run's name as agents have it.
+/// Returns the name of a run as agents see it.
 fn in_tenant(tenant: &str, run_id: &Value) -> String {
     format!("{tenant}~{}", run_id.as_str().expect("a run"))
 }
@@ -93,7 +94,7 @@ async fn agent_of_one_tenant_gets_no_run_of_another() {
     let error = ann.until(|message| message["type"] == "error").await.expect("it comes");
     assert_eq!(error["code"], "agent_unavailable");
     is_told_nothing(&mut evil).await;
-    // The tenant's own is given its runs; the other one is busy with nothing and still not asked.
+    // The tenant's own agent gets its runs, and the other tenant's idle agent gets none.
     let mut own = served(&node, "acme").await;
     let (mut ann, accepted) = asks(&node, "acme", "another secret").await;
     let invoke = order(&mut own, "invoke").await;
@@ -131,7 +132,7 @@ async fn agents_of_a_resumable_run_hear_its_end_in_their_tenant() {
     let (mut evil, mut own) = (resumable("evil").await, resumable("acme").await);
     let (mut ann, accepted) = asks(&node, "acme", "secret").await;
     order(&mut own, "invoke").await;
-    // The run is ended by its node, since its connection is gone: every process that may know of it is told to stop.
+    // The connection of the run is lost, so the node sends the cancel to every process that may know the run.
     let mut second = resumable("acme").await;
     drop(own);
     let next = order(&mut second, "invoke").await;

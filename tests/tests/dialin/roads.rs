@@ -1,4 +1,4 @@
-//! An agent by QUIC: the same orders and words, in frames of the control stream.
+//! A dial-in agent over QUIC: the same orders and events in frames of the control stream.
 use crate::hello;
 use serde_json::json;
 use tempfile::tempdir;
@@ -19,7 +19,7 @@ async fn an_agent_dials_in_by_quic() {
     let mut agent =
         agent.greet_with(hello(&json!({"capabilities": {"steer": true}}))).await.expect("welcome");
     let mut ann = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
-    // Larger than a frame of a client may be: a long input, which the agent has to take.
+    // The input is larger than a client's frame may be; the agent must accept frames of this size.
     let input = "語".repeat(15_000);
     let turn = async {
         for n in 0..3 {

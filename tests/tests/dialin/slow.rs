@@ -1,4 +1,4 @@
-//! Who says more than is taken, and who takes less than is said.
+//! Backpressure: agents that send more than is read, and agents that read less than is sent.
 use crate::{ask, connected, dial, end, hello, node, order, person, say, until};
 use serde_json::json;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use turnway_core::limits;
 use turnway_tests::real::wire::{Wire, invoke as input};
 
-/// All the text a turn may have, as fast as it is taken: over one connection, beside a small answer.
+/// Sends nearly all text that a turn may have, as fast as it is accepted, beside a small answer on the same
+/// connection.
 ///
 /// Covers: G8, S-48.
 #[tokio::test]
@@ -21,7 +22,7 @@ async fn a_flood_is_taken_at_the_pace_of_the_disk_and_others_go_on() {
     let mut orders = [order(&mut agent, "invoke").await, order(&mut agent, "invoke").await];
     orders.sort_by_key(|order| order["run_id"] != flood);
     let speak = async {
-        // 4 MiB less 32 KiB, and the other answer in the middle of it.
+        // 127 pieces of 32 KiB are 4 MiB less 32 KiB; the other answer comes in the middle.
         for n in 0..127 {
             say(&mut agent, &orders[0], "delta", json!({"text": "x".repeat(32 * 1024)})).await;
             if n == 64 {
@@ -36,7 +37,7 @@ async fn a_flood_is_taken_at_the_pace_of_the_disk_and_others_go_on() {
     assert_eq!(other, "small");
 }
 
-/// More text than one turn may have ends the turn, and not the connection.
+/// Ends the turn, but not the connection, when the text exceeds the maximum of a turn.
 ///
 /// Covers: S-48.
 #[tokio::test]
@@ -59,7 +60,7 @@ async fn too_much_text_ends_the_turn_alone() {
     assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
 }
 
-/// What is no text of the answer counts too.
+/// Counts reasoning, which is no text of the answer, towards the limit.
 ///
 /// Covers: S-48.
 #[tokio::test]
@@ -84,7 +85,7 @@ async fn too_much_of_anything_ends_the_turn_alone() {
     assert_eq!(end(&mut ann, &run).await.1["status"], "completed");
 }
 
-/// One that reads nothing is found out by what it is told, and its runs go on at another connection.
+/// Closes a connection that reads nothing, and retries its runs at another connection.
 ///
 /// Covers: G8, S-48.
 #[tokio::test]
@@ -94,7 +95,7 @@ async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
     let deaf = narrow.greet_with(hello(&json!({}))).await.expect("welcome");
     let mut ann = person(&node).await;
     let mut runs = Vec::new();
-    // More than the two sockets' buffers hold.
+    // More than the buffers of both sockets hold.
     for n in 0..100 {
         let text = format!("{n} {}", "x".repeat(50_000));
         let run = ann.ask(&format!("r{n}"), input(&format!("s{n}"), "a", &text)).await;
@@ -102,10 +103,11 @@ async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
     }
     let mut other = dial(&node, json!({})).await;
     connected(&node, 2).await;
-    // 30 s without a byte taken (protocol.md §1.4).
+    // Limit: 30 s without a byte read (protocol.md §1.4).
     let moved = async {
         loop {
-            // The other one is waited for as long as a test waits for anything: this one hears nothing meanwhile.
+            // The helper's own deadline may pass, because this connection receives nothing before the other
+            // one is closed.
             let Ok(invoke) = tokio::time::timeout(Duration::from_secs(10), other.next()).await else {
                 continue;
             };
@@ -114,7 +116,7 @@ async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
             if invoke["attempt"] == 2 {
                 break invoke;
             }
-            // The deaf one was never told of it: it was on its way when this one came.
+            // This run was never sent to the blocked connection: it was assigned to this one.
             say(&mut other, &invoke, "done", json!({})).await;
         }
     };

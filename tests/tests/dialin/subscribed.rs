@@ -1,14 +1,15 @@
-//! Facts that an agent has subscribed to: it is told of them while it answers, at its own node and beyond it.
+//! Facts that an agent has subscribed to: sent while the agent has a run, at the owner node and at another
+//! one.
 use crate::beyond::Fleet;
 use crate::{ask, dial, end, node, order, person, say, until};
 use serde_json::{Value, json};
 use turnway_tests::real::http;
 use turnway_tests::real::wire::Wire;
 
-/// All that is said by people, and of runs.
+/// Subscription to all facts of users and runs.
 const EVENTS: &str = ",events=user.*|run.>";
 
-/// The next event, which must be of this type; the fact.
+/// Returns the fact of the next event, which must be of this type.
 async fn event(agent: &mut Wire, invoke: &Value, name: &str) -> Value {
     let event = order(agent, "event").await;
     assert_eq!((&event["name"], &event["event"]["type"]), (&json!(name), &json!(name)), "{event}");
@@ -17,7 +18,7 @@ async fn event(agent: &mut Wire, invoke: &Value, name: &str) -> Value {
     event["event"].clone()
 }
 
-/// Begins a turn, says something else meanwhile, and lets the turn end: what its agent is told on the way.
+/// Runs a turn with a second input during it, and returns the facts that the agent received.
 async fn is_told(agent: &mut Wire, ann: &mut Wire) -> Vec<Value> {
     let run = ask(ann, "s1", "go").await;
     let invoke = order(agent, "invoke").await;
@@ -30,7 +31,7 @@ async fn is_told(agent: &mut Wire, ann: &mut Wire) -> Vec<Value> {
     ann.say(json!({"type": "cancel_run", "run_id": next})).await.expect("said");
     let cancelled = event(agent, &invoke, "run.cancelled").await;
     assert_eq!(cancelled["run_id"], json!(next), "{cancelled}");
-    // Its own end it knows: what comes next is the next turn.
+    // The agent gets no event for the end of its own run: the next order is the next turn.
     say(agent, &invoke, "done", json!({})).await;
     until(ann, &run, |message| message["type"] == "done").await;
     let run = ask(ann, "s1", "once more").await;
@@ -46,7 +47,7 @@ async fn an_agent_is_told_of_what_it_has_subscribed_to() {
     let (node, _dir) = node(EVENTS).await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     for told in is_told(&mut agent, &mut ann).await {
-        // As everybody reads it in the log.
+        // Each fact equals the one in the log.
         let path =
             format!("/v1/sessions/s1/events?types={}&limit=100", told["type"].as_str().expect("a type"));
         let (status, page) = http::get(node.http, &path).await.expect("it answers");
@@ -66,7 +67,7 @@ async fn at_another_node_too() {
     fleet.share(0, 0, 0).await;
 }
 
-/// By itself, for as long as it is connected: in the run that it has and in the next.
+/// Subscribes by a message of the agent, for the life of the connection: in the current run and in the next.
 ///
 /// Covers: EV-G1, LN-EV3.
 #[tokio::test]
@@ -80,14 +81,14 @@ async fn an_agent_subscribes_by_itself() {
     let told = order(&mut agent, "subscribed").await;
     assert_eq!((&told["request_id"], &told["types"]), (&json!("q"), &json!(["user.*", "run.>"])), "{told}");
     is_told(&mut agent, &mut ann).await;
-    // It has had enough of it, in the middle of a run.
+    // The agent unsubscribes in the middle of a run.
     let run = ask(&mut ann, "s1", "go on").await;
     let invoke = order(&mut agent, "invoke").await;
     say(&mut agent, &invoke, "input_ack", json!({})).await;
     until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
     agent.say(json!({"type": "subscribe", "types": []})).await.expect("said");
     order(&mut agent, "subscribed").await;
-    // That has come to the run's owner with what is said after it.
+    // The owner has the change once the text sent after it has arrived.
     say(&mut agent, &invoke, "delta", json!({"text": "well"})).await;
     until(&mut ann, &run, |message| message["type"] == "delta").await;
     let next = ask(&mut ann, "s1", "and that").await;

@@ -1,4 +1,4 @@
-//! A store and its model, asked the same.
+//! A store and its model, given the same operations.
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -12,52 +12,53 @@ use turnway_core::time::{Millis, Now};
 use turnway_tests::script::{DAWN, Mood, Script, lists};
 
 const OPS: usize = 200;
-/// Longer than any lease a script takes.
+/// Longer than any lease that a script takes.
 const LEASES_OVER: Duration = Duration::from_secs(6);
 
-/// Inputs, and the weight of each, that fill an inbox down to less than a kilobyte: more of each than fit.
+/// Number and weight of inputs that fill an inbox down to less than a kilobyte; each group has more inputs
+/// than fit.
 const BRIM: [(usize, usize); 3] = [(11, 100 * 1024), (4, 7 * 1024), (4, 1024)];
 
 type Answer = (Op, Result<Reply, StoreError>);
 
-/// A store, and where its answers come out.
+/// A store and the receiver of its answers.
 pub(crate) type Opened = (Box<dyn Store>, Receiver<Answer>);
 
-/// How the stores differ in what they promise beside the model.
+/// Differences between the stores beyond the model's promises.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
-    /// Ops are performed in the order they are asked, so several may be asked at once.
+    /// The store performs operations in the order of submission, so several may be submitted at once.
     pub(crate) in_order: bool,
-    /// Leases go by a clock of their own, so that the store's may stand still or go back meanwhile.
+    /// Leases use a clock of their own, so the store's clock may stand still or go back meanwhile.
     pub(crate) two_clocks: bool,
-    /// It is closed and opened again in between.
+    /// The store is closed and reopened during the sequence.
     pub(crate) restarts: bool,
-    /// What it counts, and refuses.
+    /// Bytes that the store counts, and their limits.
     pub(crate) quotas: (Measure, Quotas),
 }
 
-/// Quotas of a sequence: a few inputs' bytes in every second one.
+/// Returns the quotas of a sequence: room for a few inputs in every second one, otherwise none.
 pub(crate) fn quotas(seed: u64) -> Quotas {
     let small = Quotas { tenant: Quota::Bytes(12_000), user: Quota::Bytes(8_000) };
     if seed % 2 == 1 { small } else { Quotas::OFF }
 }
 
-/// A store under test, and the model of it.
+/// A store under test and its model.
 pub(crate) struct Pair {
     script: Script,
     shelf: Shelf,
     store: Option<Box<dyn Store>>,
     open: Box<dyn Fn() -> Opened>,
     answers: Receiver<Answer>,
-    /// The clock the store reads; the model is told the same.
+    /// Clock that the store reads; the model gets the same time.
     clock: Arc<Mutex<Now>>,
     now: Now,
-    /// The first that was told stands for the model's, which knows none.
+    /// First era that the store reported; it is compared as era 0 of the model, which has none.
     era: Option<u64>,
     ways: Ways,
-    /// How often each kind of reply was given.
+    /// Number of replies of each kind.
     pub(crate) given: BTreeMap<&'static str, u64>,
-    /// Sessions that were deleted because of their age.
+    /// Number of sessions deleted because of their age.
     pub(crate) forgotten: u64,
 }
 
@@ -91,7 +92,7 @@ impl Pair {
         group.into_iter().for_each(|op| self.ask_at_once(vec![op]));
     }
 
-    /// Asks all of a group at once, so that the store may batch it, and compares.
+    /// Submits a group at once, so that the store may batch it, and compares the answers with the model's.
     fn ask_at_once(&mut self, group: Vec<Op>) {
         let mut expected = Vec::new();
         for op in &group {
@@ -110,7 +111,7 @@ impl Pair {
             {
                 *era = 0;
             }
-            // The model rings nobody, and nobody is there who could be rung.
+            // The model rings no node, and no node exists that the store could ring.
             if let Ok(Reply::Accepted(accepted)) = &mut answer.1 {
                 assert!(accepted.rung.is_none_or(|heard| heard == 0), "{accepted:?}");
                 accepted.rung = None;
@@ -122,7 +123,7 @@ impl Pair {
         }
     }
 
-    /// Closes the store and opens it again. No lease outlives a process, so none may in the model.
+    /// Closes and reopens the store. Leases do not outlive a process, so the model's leases expire too.
     fn restart(&mut self) {
         drop(self.store.take());
         self.pass(LEASES_OVER, 0);
@@ -134,7 +135,7 @@ impl Pair {
         let mut group = Vec::new();
         for _ in 0..OPS {
             let op = self.script.next(self.now);
-            // Leases are answered past the queue, so these are asked alone.
+            // Leases are answered outside the queue, so these operations are submitted alone.
             let alone = matches!(op, Op::Renew { .. } | Op::Retire { .. } | Op::Lease { .. });
             if alone || self.script.rng().chance(30) {
                 self.ask(std::mem::take(&mut group));
@@ -162,8 +163,7 @@ impl Pair {
         self.look();
     }
 
-    /// Empties each inbox and fills it to its brim, twice: so many bytes fit as the model has room for, and not one input
-    /// more.
+    /// Empties and fills each inbox twice: as many bytes fit as in the model, and not one input more.
     fn fill(&mut self) {
         for n in 0..self.script.keys().len() {
             for _ in 0..2 {
@@ -181,7 +181,7 @@ impl Pair {
         }
     }
 
-    /// Finds sessions at rest and deletes them, and is refused those that are not.
+    /// Deletes sessions at rest, and checks that others are refused.
     fn age(&mut self) {
         self.pass(Duration::from_millis(500), 0);
         let before = Millis(self.now.store.0 - self.script.rng().below(4_000));
@@ -207,7 +207,7 @@ impl Pair {
         }
     }
 
-    /// Walks through the store's sessions, however it divides them.
+    /// Walks through the store's sessions, in pages of any size.
     fn walk(&self, before: Millis, limit: u32) -> BTreeSet<SessionKey> {
         let store = self.store.as_ref().expect("an open store");
         let (mut found, mut from) = (BTreeSet::new(), None);
@@ -227,7 +227,7 @@ impl Pair {
         panic!("the walk has no end");
     }
 
-    /// Everything that can be seen.
+    /// Compares everything that can be read.
     fn look(&mut self) {
         let mut group = vec![Op::Sweep { limit: 100 }];
         group.extend(lists(self.script.keys()));
@@ -241,7 +241,7 @@ impl Pair {
     }
 }
 
-/// Every kind of reply there is: sequences that never meet one of them prove nothing about it.
+/// Returns the kind of a reply: sequences in which a kind never occurs prove nothing about it.
 fn kind(reply: &Reply) -> &'static str {
     match reply {
         Reply::Renewed { .. } => "renewed",

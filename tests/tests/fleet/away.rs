@@ -1,4 +1,4 @@
-//! Redis is away for a while: nobody leaves, nobody hangs, and nothing is taken over that lives.
+//! A Redis outage: no node leaves or hangs, and no session of a live owner is taken over.
 use crate::view::View;
 use crate::{Fleet, PIECES, answer};
 use futures_util::future::join_all;
@@ -7,15 +7,15 @@ use tokio::time::{interval, timeout};
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, http, size};
 
-/// An answer, be it that nothing can be accepted, comes within this.
+/// Maximum time to an answer, including a refusal.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// After it is back, everything works within this.
+/// Maximum time until all works again after Redis is back.
 const BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Who asks in the very moment Redis dies, at each node.
+/// Number of clients at each node that send an input at the moment Redis is killed.
 const CAUGHT: usize = 8;
 
-/// Asks for a turn in the moment of the death: accepted or refused, but answered; how long that took.
+/// Sends an input as Redis is killed, expects an acceptance or a refusal, and returns the time to the answer.
 async fn caught(wire: &mut Wire, session: &str) -> Duration {
     let since = Instant::now();
     let answer = wire.ask("caught", invoke(session, "echo", "hello")).await.expect("an answer");
@@ -24,7 +24,7 @@ async fn caught(wire: &mut Wire, session: &str) -> Duration {
     since.elapsed()
 }
 
-/// Asks for a turn, which must be refused; how long that took.
+/// Sends an input, expects a refusal, and returns the time to the answer.
 async fn refused(wire: &mut Wire, session: &str, n: usize) -> Duration {
     let since = Instant::now();
     let answer = wire.ask(&format!("x{n}"), invoke(session, "echo", "hello")).await.expect("an answer");
@@ -42,7 +42,7 @@ impl Fleet {
         http::get(self.nodes[node].admin, page).await.expect("its operator is served").0
     }
 
-    /// Redis dies while turns are asked for at every node; how long the last of them waits for its answer.
+    /// Kills Redis while clients send inputs at every node, and returns the slowest answer's time.
     async fn dies_on_askers(&mut self) -> Duration {
         let mut wires = Vec::new();
         for (n, node) in self.nodes.iter().enumerate() {
@@ -58,7 +58,7 @@ impl Fleet {
         most
     }
 
-    /// Until a turn at this node has ended.
+    /// Sends inputs at this node until a turn has ended.
     async fn until_serves(&self, wire: &mut Wire, node: usize) {
         let mut again = interval(Duration::from_millis(50));
         for n in 0.. {
@@ -103,9 +103,9 @@ async fn a_redis_that_is_away_costs_nothing_but_time() {
             assert_eq!(fleet.health(n, "/livez").await, 200);
             assert_eq!(fleet.health(n, "/readyz").await, 503);
         }
-        // It is asked whether it is still there, and answers while it reads.
+        // Reading lets the client answer pings.
         drop(timeout(Duration::from_millis(1), watcher.next()).await);
-        // What runs goes on being shown by the node it runs on.
+        // A running turn is still delivered by its owner.
         if probes % 3 == 0 {
             let had = owner.said(&run, 1).len();
             fleet.pace.add_permits(1);

@@ -1,4 +1,4 @@
-//! Clients that know one address: HAProxy's, with the configuration that the project gives.
+//! Clients that connect through HAProxy with the project's configuration.
 use crate::view::View;
 use crate::{Fleet, answer};
 use serde_json::{Value, json};
@@ -11,19 +11,19 @@ use turnway_tests::real::web::{Event, Stream, Web, text_of};
 use turnway_tests::real::wire::{Gone, Wire};
 use turnway_tests::real::{figure, quantile, size};
 
-/// Before a client that was sent away comes again.
+/// Pause before a client reconnects.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// What a client saw of its node's death.
+/// Times of one client after its node's death.
 #[derive(Default)]
 struct Lost {
-    /// From the break to being welcome elsewhere.
+    /// From the break to the welcome of another node.
     back: Vec<Duration>,
-    /// From the break to anything new of its turn.
+    /// From the break to the next event of its turn.
     on: Vec<Duration>,
 }
 
-/// One client and its turn, to the turn's end, through however many nodes.
+/// Follows a client's turn to its end, across any number of nodes.
 async fn follow(mut view: View, front: SocketAddr, run: String) -> (View, String, Lost) {
     let (mut lost, mut since, mut again) = (Lost::default(), None, interval(AGAIN));
     while view.end(&run).is_none() {
@@ -46,7 +46,7 @@ async fn follow(mut view: View, front: SocketAddr, run: String) -> (View, String
     (view, run, lost)
 }
 
-/// The same turn asked over HTTP again, after what was seen last, until somebody answers it.
+/// Repeats a turn's HTTP request after the last event until a node answers it.
 async fn again(web: &Web, text: &str, last: Option<&str>) -> Stream {
     let mut pace = interval(AGAIN);
     loop {
@@ -58,12 +58,12 @@ async fn again(web: &Web, text: &str, last: Option<&str>) -> Stream {
     }
 }
 
-/// What those who followed say, whose turns have all completed, with the whole text.
+/// Collects the clients' times, and asserts that each turn completed with its whole text.
 async fn all_told(mut tasks: JoinSet<(View, String, Lost)>) -> Lost {
     let mut lost = Lost::default();
     while let Some(followed) = tasks.join_next().await {
         let (view, run, of) = followed.unwrap_or_else(|why| panic!("a client: {why}"));
-        // A view fails where text has gaps or comes again, where facts do, and where a run ends twice.
+        // A view fails on gaps or repeats of text or facts, and when a run ends twice.
         assert_eq!(view.end(&run).expect("it has ended")["status"], "completed");
         let said = view.answer(&run).to_owned();
         assert!(
@@ -92,7 +92,7 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
     let part = f64::from(u32::try_from(clients / 3).expect("few"));
     let links = "turnway_link_connections{transport=\"websocket\"}";
     for n in 0..3 {
-        // Each open session has one link, but where the last ones are cannot be known.
+        // Each open session has one link; the nodes of the remaining links are not known.
         assert!(fleet.counted(n, links).await >= part, "the front gives each its part");
     }
     let (web, text) = (Web::new(front.at, Some("bob")), "paced by http");
@@ -107,7 +107,7 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
     for (asker, run, _) in &mut following {
         asker.until_said(run, 1, 1).await;
     }
-    // Of the watchers some are where their session is run, some are not.
+    // Some watchers connect to the owner of their session, some to other nodes.
     let mut watching = Vec::new();
     for (_, run, session) in &following {
         watching.push((View::open(front.at, "ann", session).await, run.clone()));
@@ -142,7 +142,7 @@ async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() 
     }
 }
 
-/// Connects by the front; the node that says welcome.
+/// Connects through HAProxy and returns the id of the node that welcomed the client.
 async fn welcome(front: SocketAddr) -> Result<String, Gone> {
     let mut wire = Wire::open(front).await?;
     wire.say(json!({"type": "hello", "user_id": "ann"})).await?;

@@ -1,4 +1,4 @@
-//! Answers of an agent that outlives its owners: they go on under the next one, at the byte.
+//! Answers of a resumable agent: a new owner continues them at the byte.
 use crate::view::View;
 use crate::{Fleet, LASTING, PIECES, answer, piece};
 use serde_json::Value;
@@ -8,7 +8,8 @@ use turnway_tests::real::{figure, quantile, size};
 const BEGAN: &str = "RUN_RESTARTED";
 const WENT_ON: &str = "RUN_RESUMED";
 
-/// Its end, and that it is the first attempt's, whole, and went on so often.
+/// Asserts that a run completed in its first attempt, with its whole text, and was resumed this number of
+/// times.
 fn whole(view: &View, run: &str, text: &str, times: usize) {
     let done = view.end(run).expect("it has ended");
     assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &1.into()), "{done}");
@@ -21,13 +22,13 @@ fn whole(view: &View, run: &str, text: &str, times: usize) {
 }
 
 impl Fleet {
-    /// The invocations of a run's agent, by attempt.
+    /// Returns the attempt numbers with which a run's agent was invoked.
     fn attempts_at(&self, run: &str) -> Vec<u64> {
         let journal = self.agents.journal();
         journal.iter().filter(|asked| asked.run_id == run).map(|asked| asked.attempt).collect()
     }
 
-    /// Each asker for the rest came under a newer ownership than those before it.
+    /// Asserts that each resume request came under a newer epoch than those before it.
     fn is_fenced(&self, run: &str) {
         let journal = self.agents.journal();
         let mut last = journal.iter().find(|asked| asked.run_id == run).expect("it was asked").epoch;
@@ -51,7 +52,7 @@ async fn an_answer_goes_on_at_the_byte_when_its_owner_dies() {
         let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
         let run = asker.ask_of(LASTING, "r1", "first").await;
         let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
-        // In mid-answer, with text that was shown and not recorded; and before anything of it was said.
+        // In mid-answer with text that was delivered but not recorded, and before any text.
         let said = if n % 2 == 0 { (0..3).map(|n| piece("first", n).len()).sum() } else { 0 };
         fleet.until_asked(&run, 1).await;
         if said > 0 {
@@ -64,7 +65,7 @@ async fn an_answer_goes_on_at_the_byte_when_its_owner_dies() {
 
         fleet.nodes[owner].kill().await;
         let dead = Instant::now();
-        // It says on though nobody listens.
+        // The agent continues although no node reads its answer.
         fleet.pace.add_permits(3);
         watcher.until_said(&run, 1, said + 1).await;
         taken_over.push(dead.elapsed());
@@ -72,7 +73,7 @@ async fn an_answer_goes_on_at_the_byte_when_its_owner_dies() {
         fleet.pace.add_permits(PIECES);
         watcher.until_done(&run).await;
         whole(&watcher, &run, "first", 1);
-        // Who was connected to the dead one goes on elsewhere, where it was.
+        // The client of the killed node resumes at another one, from its cursor.
         asker.move_to(fleet.nodes[0].http).await.expect("it connects");
         asker.until_done(&run).await;
         whole(&asker, &run, "first", 1);
@@ -103,7 +104,7 @@ async fn an_owner_that_sleeps_loses_its_answer_to_another() {
     fleet.pace.add_permits(3);
     watcher.until_said(&run, 1, 1).await;
     fleet.nodes[1].signal("-STOP").await;
-    // The rest goes to the sleeper too, who finds it when it wakes.
+    // The rest goes to the suspended node too, which finds it when it wakes.
     fleet.pace.close();
     watcher.until_done(&run).await;
     whole(&watcher, &run, "first", 1);
@@ -120,7 +121,7 @@ async fn an_owner_that_sleeps_loses_its_answer_to_another() {
     fleet.is_fenced(&run);
 }
 
-/// A node that leaves does not wait for it, and nobody notices but by the clock.
+/// Hands answers over without waiting for their end, so that clients see only a short pause.
 ///
 /// Covers: G-14, G3, G6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,7 +155,7 @@ async fn a_node_that_leaves_hands_its_answers_over() {
     assert_eq!((fleet.attempts_at(&run), fleet.resumed(&run)), (vec![1], 1));
 }
 
-/// What its agent does not know of any more begins again if nobody saw anything of it, and else has failed.
+/// Restarts a run that its agent no longer knows if no text was delivered, and otherwise fails it.
 ///
 /// Covers: G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! A node with many running turns leaves when told.
+//! A node with many running turns that gets SIGTERM.
 use crate::{Fleet, LASTING, PIECES, STEADY, answer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -10,24 +10,24 @@ use tokio::time::interval;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 use turnway_tests::real::{figure, quantile, size};
 
-/// What leaving may take.
+/// Maximum time for the node to leave.
 const LEAVES_WITHIN: Duration = Duration::from_secs(20);
-/// Sessions that one connection follows; it may follow 64.
+/// Sessions followed over one connection; the maximum is 64.
 const OF_A_LINK: usize = 50;
 
-/// One session with one turn, as a client sees it.
+/// One session with one turn, as its client sees it.
 struct Talk {
     session: String,
     agent: &'static str,
     text: String,
     run: Option<String>,
     said: String,
-    /// The last fact.
+    /// Sequence number of the last fact.
     seq: u64,
     epoch: u64,
-    /// How often it went on elsewhere.
+    /// Number of times that the answer was resumed by another node.
     resumed: usize,
-    /// When more of its text came then for the first time.
+    /// Time of the first text after that.
     went_on: Option<Instant>,
     done: Option<Value>,
 }
@@ -78,7 +78,7 @@ impl Talk {
     }
 }
 
-/// A connection and what it follows, by session.
+/// A connection and the turns that it follows, by session.
 struct Crowd {
     wire: Wire,
     talks: BTreeMap<String, Talk>,
@@ -94,7 +94,7 @@ impl Crowd {
         Self { wire, talks }
     }
 
-    /// The next message; false: this node does not want to be asked any more.
+    /// Reads the next message. Returns false if the node asks its clients to leave.
     async fn next(&mut self) -> Result<bool, Gone> {
         let message = self.wire.next().await?;
         if let Some(talk) = message["session_id"].as_str().and_then(|session| self.talks.get_mut(session)) {
@@ -116,7 +116,8 @@ impl Crowd {
         }
     }
 
-    /// Until every turn has ended, here or elsewhere; tells once each has begun to be answered.
+    /// Follows every turn to its end, here or at another node, and sends the number of turns once each has
+    /// text.
     async fn follow(mut self, elsewhere: SocketAddr, begun: mpsc::Sender<usize>) -> Vec<Talk> {
         let mut begun = Some(begun);
         while self.talks.values().any(|talk| talk.done.is_none()) {
@@ -132,7 +133,7 @@ impl Crowd {
     }
 }
 
-/// Three of four turns are of an agent that outlives its node, the others have a short rest.
+/// Returns turns of which three of four use the resumable agent; the others end soon.
 fn talks(count: usize) -> Vec<Talk> {
     let pace = size("FLEET_LEAVING_TURN_MS", 10_000) / PIECES;
     let talk = |n: usize| {

@@ -1,4 +1,4 @@
-//! Three real nodes on one real Redis: what one is asked, another runs, and a third shows.
+//! Three real nodes on one real Redis: one accepts an input, another runs it, and a third delivers it.
 //!
 //! Covers: G1, G2, G3, G5, G6, G9.
 mod away;
@@ -27,29 +27,29 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::Wire;
 
-/// Pieces of one answer.
+/// Number of pieces of one answer.
 const PIECES: usize = 40;
-/// How fast it says them where the text begins with `paced`; else it says one for each permit.
+/// Interval of the pieces where the text begins with `paced`; otherwise each piece needs a permit.
 const PACE: Duration = Duration::from_millis(40);
-/// The agent that may be asked again, the one that may not, and the one that outlives its owners.
+/// Names of three agents: retried on owner loss, failed on owner loss, and resumed on owner loss.
 const STEADY: &str = "steady";
 const ONCE: &str = "once";
 const LASTING: &str = "lasting";
-/// A store that keeps what it has acknowledged, whatever becomes of its process.
+/// Redis settings under which a killed server loses no acknowledged write.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-/// Nodes, their store, and an agent that says a piece for each permit. The first node owns what is begun
-/// there.
+/// Nodes, their store, and an agent that sends a piece for each permit. The first node owns the sessions that
+/// are opened there.
 struct Fleet {
     redis: Redis,
     agents: Agents,
-    /// Closed: it says everything at once.
+    /// Permits for pieces; once closed, all pieces are sent at once.
     pace: Arc<Semaphore>,
     nodes: Vec<Node>,
     dir: TempDir,
 }
 
-/// The same message always gets the same answer, whichever attempt it is.
+/// Returns the answer to a message, equal for all attempts.
 fn answer(text: &str) -> String {
     (0..PIECES).map(|n| piece(text, n)).collect()
 }
@@ -58,7 +58,7 @@ fn piece(text: &str, n: usize) -> String {
     format!("{text}·{n} ß語𝄞 ")
 }
 
-/// The pace that a text names, if it does: `paced …`, or `paced:MS …`.
+/// Returns the interval that a text names, as in `paced …` or `paced:MS …`.
 fn own_pace(text: &str) -> Option<Duration> {
     let named = text.strip_prefix("paced")?.strip_prefix(':').and_then(|rest| rest.split(' ').next());
     Some(named.map_or(PACE, |ms| Duration::from_millis(ms.parse().expect("milliseconds"))))
@@ -102,7 +102,7 @@ impl Fleet {
         fleet
     }
 
-    /// One more node; its place in the list.
+    /// Starts one more node and returns its index.
     async fn join(&mut self) -> usize {
         let place = self.nodes.len();
         let dir = self.dir.path().join(format!("node-{place}"));
@@ -118,20 +118,20 @@ impl Fleet {
         place
     }
 
-    /// The id of the node that owns a session, as the store has it.
+    /// Returns the id of a session's owner node, as recorded in Redis.
     fn owner(&self, session: &str) -> String {
         let own = format!("own:{{default/{session}}}");
         self.redis.command::<Option<String>>(&["HGET", &own, "n"]).unwrap_or_default()
     }
 
-    /// The sum of a node's metric over all lines that begin like this.
+    /// Returns the sum of a node's metric over all lines with this prefix.
     async fn counted(&self, node: usize, metric: &str) -> f64 {
         let (_, text) = http::get(self.nodes[node].admin, "/metrics").await.expect("its operator is served");
         let lines = text.lines().filter(|line| line.starts_with(metric));
         lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("a number")).sum()
     }
 
-    /// Until a node counts more than this.
+    /// Waits until a node's metric exceeds this value.
     async fn until_counted(&self, node: usize, metric: &str, more_than: f64) {
         let grown = async {
             while self.counted(node, metric).await <= more_than {
@@ -141,7 +141,7 @@ impl Fleet {
         timeout(PATIENCE, grown).await.unwrap_or_else(|_| panic!("{metric} stays at {more_than}"));
     }
 
-    /// Until the agent has been asked by that attempt.
+    /// Waits until the agent has been invoked for that attempt.
     async fn until_asked(&self, run: &str, attempt: u64) {
         let asked = async {
             while !self.agents.journal().iter().any(|asked| asked.run_id == run && asked.attempt == attempt) {
@@ -151,14 +151,14 @@ impl Fleet {
         timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("{run}: nobody was asked"));
     }
 
-    /// How often somebody asked for the rest of a run, and got it.
+    /// Returns the number of successful resume requests for a run.
     fn resumed(&self, run: &str) -> usize {
         let again = self.agents.asked_again();
         again.iter().filter(|again| again.run_id == run && again.status == 200).count()
     }
 
-    /// Turns on every node for as long as it takes a node to believe in the death of another: it must
-    /// have been in touch with the store for 3.5 s.
+    /// Runs turns on every node until all nodes can detect another node's death: a node must have been in
+    /// contact with the store for 3.5 s.
     async fn settle(&self) {
         let began = Instant::now();
         for n in 0.. {

@@ -1,4 +1,4 @@
-//! `turnway nodes`: what any node knows of all of them.
+//! `turnway nodes`: each node's list of all nodes.
 use crate::Fleet;
 use crate::view::View;
 use serde_json::Value;
@@ -7,7 +7,8 @@ use turnway_tests::real::command::run;
 use turnway_tests::real::{PATIENCE, http};
 
 impl Fleet {
-    /// The nodes as one of them tells them, in the order of [`Fleet::nodes`]; null for who is not in the list.
+    /// Returns one node's list of nodes in the order of [`Fleet::nodes`], with null for a node that is not
+    /// listed.
     async fn list(&self, asked: usize) -> Vec<Value> {
         let (status, text) = http::get(self.nodes[asked].admin, "/v1/nodes").await.expect("it answers");
         assert_eq!(status, 200, "{text}");
@@ -18,7 +19,7 @@ impl Fleet {
         self.nodes.iter().map(|node| of(&node.id)).collect()
     }
 
-    /// Until they are as expected.
+    /// Waits until the list satisfies `fits`.
     async fn until_listed(&self, asked: usize, fits: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let mut last = Vec::new();
         let listed = async {
@@ -50,7 +51,7 @@ async fn any_node_tells_of_all_of_them() {
     owner.until_said(&run_id, 1, 1).await;
     let _watcher = View::open(a, "ann", "s1").await;
 
-    // What a node owns and shows is told by itself at once, and by the others within seconds.
+    // A node reports its own load at once, and the others report it within seconds.
     for asked in [1, 0, 2] {
         let told = fleet.until_listed(asked, |all| {
             all[1]["load"]["sessions_owned"] == 1 && all[1]["load"]["open_turns"] == 1
@@ -74,7 +75,8 @@ async fn any_node_tells_of_all_of_them() {
     );
     assert!(load["bus_lag_us"].as_u64() < Some(5_000_000), "{load}");
 
-    // Dead at once, for its lease runs out; a leaving one says so and is off the list when it has left.
+    // A killed node is `gone` once its lease has expired; a leaving node is `draining` and then no longer
+    // listed.
     fleet.nodes[2].kill().await;
     fleet.until_listed(0, |all| all[2]["phase"] == "gone").await;
     fleet.nodes[1].signal("-TERM").await;

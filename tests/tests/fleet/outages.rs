@@ -1,4 +1,4 @@
-//! Redis that dies and comes back, and subscriptions that are cut.
+//! Redis restarts and cut subscriptions.
 use crate::view::View;
 use crate::{Fleet, PIECES, answer};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ async fn a_cut_subscription_heals_in_mid_answer() {
     watcher.until_said(&run, 1, 1).await;
     let cut: u64 = fleet.redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     assert_eq!(cut, 3);
-    // Said while nobody hears.
+    // Text sent while no node receives it.
     fleet.pace.add_permits(PIECES);
     for view in [&mut owner, &mut watcher] {
         assert_eq!(view.until_done(&run).await["status"], "completed");
@@ -37,10 +37,10 @@ async fn a_cut_subscription_heals_in_mid_answer() {
     assert_eq!(fleet.agents.journal().len(), 1, "nobody took its owner for dead");
 }
 
-/// What the clients share with the one who kills.
+/// State shared by the clients and the killer of Redis.
 #[derive(Default)]
 struct Stage {
-    /// Turns that any client has seen the end of.
+    /// Number of turns whose end any client has seen.
     ended: AtomicU64,
     more: Notify,
     over: AtomicBool,
@@ -62,8 +62,8 @@ impl Stage {
     }
 }
 
-/// One client: turn after turn, each said until it is accepted, and watched to its end. What it was told
-/// of each: its run, and how that ended.
+/// Runs one client, which resends each input until it is accepted and follows the turn to its end. Returns
+/// the status of each run.
 async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     let mut patience = interval(Duration::from_millis(100));
@@ -76,7 +76,8 @@ async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) 
         let mut ask = invoke(&session, "echo", "one word after another");
         ask["request_id"] = id.as_str().into();
         wire.say(ask.clone()).await.expect("it is said");
-        // Who is refused in doubt says it again, and may see the end of the first before the answer to the second.
+        // A client that is refused in doubt resends the input, and may see the end of the first run before
+        // the second answer.
         let mut ends: BTreeMap<String, String> = BTreeMap::new();
         let status = loop {
             let message = wire.next().await.expect("no node closes a connection for its store's sake");
@@ -84,7 +85,7 @@ async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) 
                 assert_eq!(message["code"], "store_unavailable", "{message}");
                 assert!(message["retry_after_ms"].is_u64(), "{message}");
                 in_doubt |= message["message"].to_string().contains("may have been accepted");
-                // The message has the same id, so it may be said as often as one likes.
+                // The message keeps its id, so that it may be resent any number of times.
                 patience.tick().await;
                 wire.say(ask.clone()).await.expect("it is said");
             }
@@ -133,13 +134,13 @@ async fn a_redis_that_dies_loses_no_turn() {
     }
     stage.until_ended(50).await;
     stage.over.store(true, Ordering::Relaxed);
-    // All of them, so that each node serves again when it is asked for what it has.
+    // Waits for all clients, so that each node serves again before its sessions are read.
     let ended = clients.join_all().await;
     let mut turns = 0;
     for (user, session, told) in ended {
         let mut view = View::open(fleet.nodes[0].http, &user, &session).await;
         for (run, status) in &told {
-            // A view fails where a run ends twice, where facts have gaps, and where epochs go back.
+            // A view fails when a run ends twice, when facts have gaps, and when epochs go back.
             assert_eq!(view.until_done(run).await["status"], *status, "{run} ended otherwise than told");
         }
         turns += told.len();

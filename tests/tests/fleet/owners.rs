@@ -1,4 +1,4 @@
-//! Owners that die, and owners that only seem to.
+//! Owner nodes that are killed, and owner nodes that are only suspended.
 use crate::view::View;
 use crate::{Fleet, PIECES, answer};
 use serde_json::Value;
@@ -12,13 +12,13 @@ fn restarted(message: &Value) -> bool {
     message["name"] == "RUN_RESTARTED"
 }
 
-/// What shows a client that somebody has taken over: the restart, a piece of the new attempt, or the end.
+/// Returns true for a message that shows a takeover: the restart, text of the second attempt, or the end.
 fn goes_on(message: &Value) -> bool {
     restarted(message) || message["type"] == "done" || (message["type"] == "delta" && message["attempt"] == 2)
 }
 
-/// The store was there for both since before the dead one last renewed, so no outage explains its silence: nobody waits
-/// for the contact of 3.5 s that a node needs to believe in other deaths.
+/// Detects the death without waiting for 3.5 s of store contact, which a node otherwise needs: the store was
+/// available to both nodes since before the killed one last renewed, so no outage explains the silence.
 ///
 /// Covers: G-01, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +51,7 @@ async fn owner_killed_right_after_its_start_is_replaced_as_fast() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_death_of_an_owner_costs_a_moment() {
     let mut fleet = Fleet::start(3).await;
-    // The ones that stay: who has just come believes in no death yet.
+    // The nodes that stay must be settled: a node that has just joined detects no deaths yet.
     fleet.settle().await;
     let trials = size("FLEET_KILLS", 4);
     let mut taken_over = Vec::new();
@@ -61,7 +61,7 @@ async fn the_death_of_an_owner_costs_a_moment() {
         let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
         let run = asker.ask("r1", "first").await;
         let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
-        // In mid-answer, and before anything of it was said.
+        // In mid-answer, and before any text.
         if n % 2 == 0 {
             fleet.pace.add_permits(3);
             watcher.until_said(&run, 1, 1).await;
@@ -78,7 +78,7 @@ async fn the_death_of_an_owner_costs_a_moment() {
         fleet.pace.add_permits(2 * PIECES);
         assert_eq!(watcher.until_done(&run).await["status"], "completed");
         assert_eq!(watcher.answer(&run), answer("first"));
-        // Who was connected to the dead one finds the same elsewhere.
+        // The client of the killed node reads the same at another node.
         asker.move_to(fleet.nodes[0].http).await.expect("it connects");
         asker.until_done(&run).await;
         assert_eq!((asker.answer(&run), asker.facts()), (watcher.answer(&run), watcher.facts()));
@@ -93,7 +93,7 @@ async fn the_death_of_an_owner_costs_a_moment() {
         ),
         format!("{half:?} / {most:?}"),
     );
-    // Of few trials nothing follows.
+    // Few trials do not allow a conclusion.
     let quick = half <= Duration::from_millis(700) && most <= Duration::from_millis(1200);
     assert!(trials < 40 || quick, "{half:?} at the median, {most:?} at most");
 }
@@ -146,7 +146,7 @@ async fn an_owner_that_slept_longer_than_its_lease_ends_nothing() {
 
     let asleep = Instant::now();
     fleet.nodes[1].signal("-STOP").await;
-    // What is left of the answer goes to the sleeper too, who finds it when it wakes.
+    // The rest of the answer goes to the suspended node too, which finds it when it wakes.
     fleet.pace.close();
     watcher.until(restarted).await;
     figure(
@@ -157,7 +157,7 @@ async fn an_owner_that_slept_longer_than_its_lease_ends_nothing() {
     assert_eq!(watcher.answer(&run), answer("first"));
 
     fleet.nodes[1].signal("-CONT").await;
-    // It sees that it was replaced: its clock says so, or the fence does.
+    // The woken node finds that it was replaced, by its clock or by the fencing token.
     assert_eq!(sleeper.until_done(&run).await["attempt"], 2);
     assert_eq!(sleeper.answer(&run), answer("first"));
     fleet.until_counted(1, "turnway_ownership_leases_lost_total", 0.0).await;
@@ -165,12 +165,12 @@ async fn an_owner_that_slept_longer_than_its_lease_ends_nothing() {
     for view in [&mut sleeper, &mut watcher] {
         assert_eq!(view.until_done(&next).await["status"], "completed");
     }
-    // The views count the ends of each run, and there is one.
+    // The views fail on a second end of a run, so there was one.
     assert_eq!(sleeper.facts(), watcher.facts());
     assert_eq!(fleet.agents.journal().iter().filter(|asked| asked.run_id == run).count(), 2);
 }
 
-/// Nobody is there to see it: no client is connected to any node, and only a sweep finds what the dead left.
+/// Kills an owner without any connected client, so that only a sweep finds the turn.
 ///
 /// Covers: G-01, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,10 +209,10 @@ async fn a_turn_that_nobody_watches_goes_on_within_five_seconds() {
     assert!(most <= Duration::from_secs(5), "{half:?} at the median, {most:?} at most");
 }
 
-/// Sessions that one link talks to.
+/// Sessions used over one connection.
 const OF_A_LINK: usize = 32;
 
-/// Turns one after the other on one node, for a while: how long each took to be accepted.
+/// Runs turns on one node one after the other, and returns the time to each acceptance.
 async fn accepts(at: SocketAddr, name: String, pace: Duration, until: Instant) -> Vec<Duration> {
     let mut wire = Wire::hello(at, "bob", vec![]).await.expect("it connects");
     let (mut pace, mut took) = (interval(pace), Vec::new());
@@ -232,7 +232,8 @@ async fn accepts(at: SocketAddr, name: String, pace: Duration, until: Instant) -
     took
 }
 
-/// Who owns nothing of the dead one's accepts as quickly as before, while the others take over.
+/// Accepts inputs on a node that owns none of the killed node's sessions as quickly as before, while other
+/// nodes take those over.
 ///
 /// Covers: G-01, G-08.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -249,7 +250,7 @@ async fn accepting_elsewhere_does_not_wait_for_the_dead() {
     let (span, pace) = (Duration::from_secs(seconds), Duration::from_millis(3));
     let mut before = accepts(at, "before".to_owned(), pace, Instant::now() + span).await;
     fleet.nodes[2].kill().await;
-    // Its death is believed after 0.65 s at the earliest, and its lease runs out after three.
+    // The death is detected after 0.65 s at the earliest, and the lease expires after 3 s.
     let mut after = accepts(at, "after".to_owned(), pace, Instant::now() + span).await;
     let [half, most] = [0.5, 0.99].map(|rank| (quantile(&mut before, rank), quantile(&mut after, rank)));
     figure(

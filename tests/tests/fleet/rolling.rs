@@ -1,4 +1,4 @@
-//! Nodes that leave when told, one after the other, under load.
+//! A rolling restart under load: nodes leave one after the other.
 use crate::view::View;
 use crate::{Fleet, LASTING, ONCE, PIECES, STEADY, answer};
 use std::net::SocketAddr;
@@ -12,21 +12,21 @@ use turnway_core::limits;
 use turnway_tests::real::wire::{Gone, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
-/// What a leaving node may take.
+/// Maximum time for a node to leave.
 const LEAVES_WITHIN: Duration = Duration::from_secs(20);
 
-/// What a client asks, turn after turn.
+/// The kind of turns that one client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Habit {
     agent: &'static str,
-    /// What one answer takes.
+    /// Duration of one answer.
     takes: Duration,
-    /// It takes longer than a leaving node waits, and nobody can go on with it: it may have to begin again, or
-    /// fail, as its agent has declared.
+    /// The turn takes longer than a draining node waits and cannot be resumed: it may restart or fail, as its
+    /// agent has declared.
     is_long: bool,
 }
 
-/// How turns ended.
+/// Numbers of turns by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     whole: usize,
@@ -34,9 +34,9 @@ struct Count {
     failed: usize,
 }
 
-/// What the clients share with the one who deploys.
+/// State shared by the clients and the restarter of the nodes.
 struct Stage {
-    /// Where nodes serve that are not about to leave.
+    /// Addresses of the nodes that are not about to leave.
     up: watch::Sender<Vec<SocketAddr>>,
     ended: AtomicU64,
     moves: AtomicU64,
@@ -44,7 +44,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Until so many turns more have ended.
+    /// Waits until this many more turns have ended.
     async fn until_ended(&self, more: u64) {
         let goal = self.ended.load(Ordering::Relaxed) + more;
         let reached = async {
@@ -56,7 +56,7 @@ impl Stage {
     }
 }
 
-/// One client, which goes elsewhere when its node says so, or is gone.
+/// One client, which moves when its node asks for that or is gone.
 struct Client {
     stage: Arc<Stage>,
     view: View,
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// Until a turn has ended, through however many nodes.
+    /// Runs a turn to its end, across any number of nodes.
     async fn turn(&mut self, session: &str, id: &str, text: &str) -> String {
         let mut ask = invoke(session, self.habit.agent, text);
         ask["request_id"] = id.into();
@@ -96,7 +96,7 @@ impl Client {
         }
     }
 
-    /// Until a turn has ended, or this node does not want to be asked any more.
+    /// Reads until a turn has ended, or the node asks its clients to leave.
     async fn follow(&mut self, id: &str) -> Result<String, Gone> {
         loop {
             if let Some(run) = self.view.run(id).filter(|run| self.view.end(run).is_some()) {
@@ -110,8 +110,8 @@ impl Client {
         }
     }
 
-    /// How a turn ended. A view fails where text has gaps or comes again, where facts do, and where a run ends
-    /// twice.
+    /// Counts the outcome of a turn and checks it. A view fails on gaps or repeats of text or facts, and when
+    /// a run ends twice.
     fn ended(&self, run: &str, text: &str, count: &mut Count) {
         let done = self.view.end(run).expect("it has ended");
         let (completed, first) = (done["status"] == "completed", done["attempt"] == 1);
@@ -151,7 +151,7 @@ async fn live(stage: Arc<Stage>, n: usize, habit: Habit) -> (Habit, Count) {
     (habit, count)
 }
 
-/// Short turns of three lengths, long ones that can go on anywhere, and long ones that cannot.
+/// Returns short turns of three lengths, long resumable ones, and long ones that cannot be resumed.
 fn habits() -> Vec<Habit> {
     let ms = |name: &str, default: usize| Duration::from_millis(size(name, default) as u64);
     let short = |n: usize| {

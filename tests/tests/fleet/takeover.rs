@@ -1,4 +1,4 @@
-//! Many sessions with open turns whose owner dies.
+//! Takeover of many sessions with open turns from a killed owner.
 use crate::Fleet;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use tokio::time::{interval, timeout};
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, size};
 
-/// Sessions begun on one connection.
+/// Sessions opened over one connection.
 const OF_A_LINK: usize = 32;
-/// Between two looks.
+/// Interval of polling.
 const OFTEN: Duration = Duration::from_millis(10);
-/// Attempts at agents that a node makes at a time, by the files that it may open; what is more waits.
+/// Metric of the attempts that a node makes at a time, limited by its open files; further ones wait.
 const CAPACITY: &str = "turnway_share_capacity{resource=\"attempts\"}";
 const TAKEOVERS: &str = "turnway_ownership_takeovers_total";
 
-/// Begins a turn in each of these sessions, and leaves.
+/// Starts a turn in each of these sessions and disconnects.
 async fn begin(at: SocketAddr, sessions: &[String]) {
     let mut wire = Wire::hello(at, "ann", vec![]).await.expect("it connects");
     for session in sessions {
@@ -30,7 +30,8 @@ async fn begin(at: SocketAddr, sessions: &[String]) {
 }
 
 impl Fleet {
-    /// Until the first of these sessions is another node's: they are taken in the order in which they came.
+    /// Waits until the first of these sessions has another owner: sessions are taken over in order of their
+    /// arrival.
     async fn until_begun(&self, sessions: &[String], owner: &str) {
         let mut often = interval(OFTEN);
         while self.owner(&sessions[0]) == owner && self.agents.asked(2) == 0 {
@@ -38,8 +39,8 @@ impl Fleet {
         }
     }
 
-    /// Until the agent was asked for so many attempts.
-    /// First and second ones together: which of the turns that wait gets a place first is not said.
+    /// Waits until the agent has this number of first and second attempts together: the order in which
+    /// waiting turns get a slot is not specified.
     async fn until_all_asked(&self, times: usize) {
         let mut often = interval(OFTEN);
         while self.agents.asked(1) + self.agents.asked(2) < times {
@@ -47,7 +48,7 @@ impl Fleet {
         }
     }
 
-    /// Whose each of these sessions is.
+    /// Returns the owner of each session.
     fn owners(&self, sessions: &[String]) -> Vec<String> {
         let mut all = redis::pipe();
         for session in sessions {
@@ -57,7 +58,8 @@ impl Fleet {
         owners.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// Until none of these sessions is this node's. All of them are looked at when the last one is not.
+    /// Waits until this node owns none of the sessions, reading all of them only once the last one has
+    /// another owner.
     async fn until_gone(&self, sessions: &[String], owner: &str) {
         let (mut often, last) = (interval(OFTEN), &sessions[sessions.len() - 1]);
         while self.owner(last) == owner || self.owners(sessions).iter().any(|of| of == owner) {
@@ -66,7 +68,7 @@ impl Fleet {
     }
 }
 
-/// The agent says nothing at all, and nobody watches: only the sweep finds them.
+/// Takes over turns without any output or watcher, so that only the sweep finds them.
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -88,8 +90,8 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
     let before = fleet.counted(0, TAKEOVERS).await as usize;
     let dead = Instant::now();
     fleet.nodes[1].kill().await;
-    // What costs the node nothing is looked at while it is at it: a page of metrics would take it milliseconds, and is
-    // up to 250 ms old.
+    // Only Redis and the agent are polled meanwhile: a page of metrics would take the node milliseconds, and
+    // is up to 250 ms old.
     let all_again = async {
         fleet.until_begun(&sessions, &dead_id).await;
         let began = dead.elapsed();
@@ -118,7 +120,7 @@ async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
     );
     assert!(began < Duration::from_secs(9), "{began:?} until the death was believed");
     fleet.until_counted(0, TAKEOVERS, (before + count - 1) as f64).await;
-    // What waits too long for its turn to be asked has ended meanwhile, and its session is nobody's.
+    // A turn that waits too long for its attempt has ended meanwhile, and its session has no owner.
     let ended = fleet.owners(&sessions).iter().filter(|owner| **owner != fleet.nodes[0].id).count();
     assert!(ended <= count - at_once, "{ended} of {count} are not the survivor's");
     let mut attempts: BTreeMap<String, Vec<u64>> = BTreeMap::new();

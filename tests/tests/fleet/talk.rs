@@ -1,4 +1,4 @@
-//! A session that one node owns, asked and watched at others.
+//! A session that one node owns, used and watched at other nodes.
 use crate::view::View;
 use crate::{Fleet, PIECES, answer};
 use serde_json::json;
@@ -16,7 +16,7 @@ async fn whoever_asks_and_whoever_watches_sees_the_same() {
     owner.until_said(&first, 1, 1).await;
     assert_eq!(fleet.owner("s1"), fleet.nodes[1].id);
 
-    // It joins in the middle of a word, and asks for more while that is being said.
+    // The clients join in the middle of an answer, and one sends another input meanwhile.
     let (mut asker, mut watcher) = (View::open(a, "ann", "s1").await, View::open(c, "ann", "s1").await);
     let second = asker.ask("r2", "second").await;
     fleet.pace.add_permits(2 * PIECES);
@@ -57,7 +57,7 @@ async fn a_turn_is_cancelled_from_a_third_node() {
     assert_eq!(owner.facts(), third.facts());
 }
 
-/// From a word of the agent to the client, where the owner is another node than the client's.
+/// Measures the time from an agent's delta to a client at the owner and at another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_word_takes_from_the_agent_to_a_client_elsewhere() {
     let fleet = Fleet::start(2).await;

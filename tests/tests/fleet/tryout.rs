@@ -1,4 +1,4 @@
-//! `./fleet`: what people start to see a fleet.
+//! The script `./fleet`, which starts a fleet on one machine.
 use serde_json::Value;
 use std::fs::read_to_string;
 use std::net::{SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use turnway_tests::real::node::binary;
 use turnway_tests::real::wire::Wire;
 use turnway_tests::real::{PATIENCE, haproxy, http};
 
-/// From the first of its ports to the last.
+/// Number of consecutive ports that the script uses.
 const PORTS: u16 = 22;
 
 struct Tryout {
@@ -30,7 +30,7 @@ fn command() -> Command {
     command
 }
 
-/// The first of so many ports that were free a moment ago.
+/// Returns the first of so many consecutive ports that were free a moment ago.
 fn free_ports() -> u16 {
     let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut firsts = (20_000..30_000).step_by(usize::from(PORTS)).skip((std::process::id() % 400) as usize);
@@ -66,12 +66,12 @@ impl Tryout {
     }
 
     fn is_there(pid: &str) -> bool {
-        // One that has ended and was not asked for yet is not there either.
+        // A zombie, which has ended but was not waited for, does not count as running.
         let state = read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         state.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
     }
 
-    /// Until the first node's list has three that serve, under these names.
+    /// Waits until the first node lists three serving nodes, and returns their names.
     async fn until_three_serve(&self) -> Vec<String> {
         let serve = async {
             loop {
@@ -111,7 +111,7 @@ async fn one_command_starts_a_fleet_minds_it_and_stops_all_of_it() {
     let pids = names.map(|name| tryout.pid(name));
     assert!(pids.iter().all(|pid| Tryout::is_there(pid)));
     let own = tryout.child.id().expect("it runs").to_string();
-    // A second one says that the first is there.
+    // A second instance reports that the port is taken.
     let mut second = command();
     second.env("FLEET_PORT", tryout.port.to_string()).env("FLEET_DIR", tryout.dir.path());
     let second = second.output().await.expect("bash is there");

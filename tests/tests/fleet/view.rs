@@ -1,26 +1,26 @@
-//! What one client sees of one session: every fact, and every attempt's text.
+//! One client's view of one session: every fact, and the text of every attempt.
 use crate::{LASTING, ONCE, STEADY};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
-/// A connection that follows a session from its first fact on. What it is shown must be whole and in order.
+/// A connection that follows a session from its first fact, and fails on gaps and repeats.
 pub(crate) struct View {
     pub(crate) wire: Wire,
     session: String,
     user: String,
     facts: Vec<Value>,
-    /// By run and attempt.
+    /// Texts by run and attempt.
     texts: BTreeMap<(String, u64), String>,
     ends: BTreeMap<String, Value>,
     accepted: BTreeMap<String, String>,
-    /// What was refused, by request.
+    /// Error codes of refused requests, by request id.
     refused: BTreeMap<String, String>,
 }
 
 impl View {
-    /// Opens the session, or finds it, and follows it.
+    /// Opens or finds the session and subscribes to it.
     pub(crate) async fn open(at: SocketAddr, user: &str, session: &str) -> Self {
         let mut wire = Wire::hello(at, user, vec![]).await.expect("it connects");
         let open = json!({"type": "session_open", "session_id": session, "agents": [STEADY, ONCE, LASTING]});
@@ -44,13 +44,13 @@ impl View {
         view
     }
 
-    /// Goes on elsewhere, from where it is.
+    /// Reconnects at another node and resumes from the cursor.
     pub(crate) async fn move_to(&mut self, at: SocketAddr) -> Result<(), Gone> {
         self.wire = Wire::hello(at, &self.user, vec![self.cursor()]).await?;
         Ok(())
     }
 
-    /// Where it is, as a client says it.
+    /// Returns the resume cursor as a client sends it.
     fn cursor(&self) -> Value {
         let mut cursor = json!({"session_id": self.session, "types": [">"], "after_seq": 0, "runs": {}});
         if let Some(last) = self.facts.last() {
@@ -58,18 +58,18 @@ impl View {
             cursor["after_epoch"] = last["epoch"].clone();
         }
         for ((run, attempt), text) in self.texts.iter().filter(|((run, _), _)| !self.ends.contains_key(run)) {
-            // The last attempt of each comes last.
+            // The last attempt of each run comes last.
             cursor["runs"][run] = json!({"attempt": attempt, "offset": text.len()});
         }
         cursor
     }
 
-    /// Says something without waiting for its end; its run's id.
+    /// Sends an input and returns its run's id without waiting for the end.
     pub(crate) async fn ask(&mut self, id: &str, text: &str) -> String {
         self.ask_of(STEADY, id, text).await
     }
 
-    /// The same of a certain agent.
+    /// Sends an input to this agent and returns its run's id.
     pub(crate) async fn ask_of(&mut self, agent: &str, id: &str, text: &str) -> String {
         let mut ask = invoke(&self.session, agent, text);
         ask["request_id"] = id.into();
@@ -85,17 +85,17 @@ impl View {
         self.accepted[id].clone()
     }
 
-    /// The run of what was asked under a name, once it is accepted.
+    /// Returns the run of a request, once it is accepted.
     pub(crate) fn run(&self, id: &str) -> Option<String> {
         self.accepted.get(id).cloned()
     }
 
-    /// A run's `done`, once it is there.
+    /// Returns a run's `done`, once it has arrived.
     pub(crate) fn end(&self, run: &str) -> Option<&Value> {
         self.ends.get(run)
     }
 
-    /// Reads on to a message that fits.
+    /// Reads until a message satisfies `fits`.
     pub(crate) async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         loop {
             let message = self.next().await.expect("it goes on");
@@ -105,14 +105,14 @@ impl View {
         }
     }
 
-    /// Reads on until so much of an attempt's text is there.
+    /// Reads until this many bytes of an attempt's text have arrived.
     pub(crate) async fn until_said(&mut self, run: &str, attempt: u64, bytes: usize) {
         while self.said(run, attempt).len() < bytes {
             self.next().await.expect("it goes on");
         }
     }
 
-    /// Reads on to a run's end; its `done`.
+    /// Reads to a run's end and returns its `done`.
     pub(crate) async fn until_done(&mut self, run: &str) -> Value {
         while !self.ends.contains_key(run) {
             self.next().await.expect("it goes on");
@@ -120,17 +120,17 @@ impl View {
         self.ends[run].clone()
     }
 
-    /// The text of an attempt, as far as it is known.
+    /// Returns the text of an attempt that has arrived.
     pub(crate) fn said(&self, run: &str, attempt: u64) -> &str {
         self.texts.get(&(run.to_owned(), attempt)).map_or("", String::as_str)
     }
 
-    /// How many facts of this name it was shown.
+    /// Returns the number of facts with this name.
     pub(crate) fn events(&self, name: &str) -> usize {
         self.facts.iter().filter(|fact| fact["name"] == name).count()
     }
 
-    /// The answer of a run that has ended.
+    /// Returns the answer of a run that has ended.
     pub(crate) fn answer(&self, run: &str) -> &str {
         let done = &self.ends[run];
         let (attempt, bytes) = (done["attempt"].as_u64(), done["text_bytes"].as_u64());
@@ -138,7 +138,7 @@ impl View {
         &text[..usize::try_from(bytes.expect("a number")).expect("small")]
     }
 
-    /// Every fact up to a place, without the time at which it was shown.
+    /// Returns all facts without the times at which they were delivered.
     pub(crate) fn facts(&self) -> Vec<Value> {
         let bare = |fact: &Value| {
             let mut fact = fact.clone();
@@ -148,7 +148,7 @@ impl View {
         self.facts.iter().map(bare).collect()
     }
 
-    /// The next message, taken in.
+    /// Reads the next message and applies it.
     pub(crate) async fn next(&mut self) -> Result<Value, Gone> {
         let message = self.wire.next().await?;
         self.take(&message);

@@ -1,4 +1,4 @@
-//! One client: a session of its own, a history file of its own, and whatever node takes it.
+//! One client with a session and a history file of its own, connected to any node that accepts it.
 use crate::mischief::Stage;
 use crate::{LASTING, STEADY};
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use tokio::time::{Interval, interval, timeout};
 use turnway_core::rng::Rng;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
-/// A node that says nothing for so long while a turn is open is left for another, as clients do.
+/// Maximum silence of a node during an open turn before the client reconnects elsewhere, as real clients do.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Between two tries to connect, and before what was refused is said again.
+/// Pause between connection attempts, and before a refused input is resent.
 const AGAIN: Duration = Duration::from_millis(50);
 
 pub(crate) struct Client {
@@ -26,19 +26,19 @@ pub(crate) struct Client {
     session: String,
     history: BufWriter<File>,
     last: (u64, u64),
-    /// A turn was accepted; before that nobody has this session.
+    /// True once a turn was accepted; before that the session does not exist.
     is_known: bool,
-    /// Attempt and text of the runs that are not over.
+    /// Attempt and text of each unfinished run.
     open: BTreeMap<String, (u64, String)>,
     over: BTreeSet<String>,
-    /// Why runs have failed that are about to be over.
+    /// Error codes of failed runs whose end has not arrived yet.
     failed: BTreeMap<String, String>,
-    /// After so many messages more it goes elsewhere, for no reason.
+    /// Number of messages after which the client reconnects without a reason.
     leaves_in: Option<u64>,
 }
 
 impl Client {
-    /// A client's user and session.
+    /// Returns the user and session of client `n`.
     pub(crate) fn names(n: usize) -> (String, String) {
         (format!("user-{n}"), format!("chaos-{n}"))
     }
@@ -92,19 +92,19 @@ impl Client {
         vec![cursor]
     }
 
-    /// Connects to any node, as often as it takes, and takes up where it was.
+    /// Connects to any node, as often as needed, and resumes from the last cursor.
     async fn connect(&mut self) -> Wire {
         loop {
             self.again.tick().await;
             let Some(at) = self.stage.any(&mut self.rng) else { continue };
-            // A node that sleeps takes connections too.
+            // A suspended node accepts connections too, so the welcome has a deadline.
             if let Ok(Ok(wire)) = timeout(SILENCE, Wire::hello(at, &self.user, self.cursor())).await {
                 return wire;
             }
         }
     }
 
-    /// One turn, through whatever happens.
+    /// Runs one turn, across all faults.
     async fn turn(&mut self, wire: &mut Wire, n: usize) {
         let id = format!("{}-m{n}", self.session);
         let (begun, mut run) = (Instant::now(), None);
@@ -137,7 +137,7 @@ impl Client {
             }
             if message["request_id"] == id && message["type"] == "error" {
                 assert!(message["retry_after_ms"].is_u64(), "refused for good: {message}");
-                // The message has the same id, so it may be said as often as one likes.
+                // The message keeps its id, so that it may be resent any number of times.
                 self.again.tick().await;
                 wire.say(ask.clone()).await?;
             }
@@ -153,7 +153,7 @@ impl Client {
         }
     }
 
-    /// Writes a message down and takes what it says.
+    /// Records a message and applies it.
     fn take(&mut self, message: &Value) {
         if message["type"] == "subscribed" {
             if message["reset"] == true {
@@ -175,7 +175,8 @@ impl Client {
                     (*attempt, *text) = (number("attempt"), String::new());
                 }
                 let at = usize::try_from(number("offset")).expect("small");
-                // Text is provisional: what a dead node had not recorded may come again, but for an answer that goes on.
+                // Text is provisional: a node that died may not have recorded it, so it may come again,
+                // except in a resumed answer.
                 let fits = if self.agent == LASTING { at == text.len() } else { at <= text.len() };
                 assert!(fits, "a gap or a repeat in the text at {}: {message}", text.len());
                 text.truncate(at);

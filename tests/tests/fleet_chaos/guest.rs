@@ -1,4 +1,4 @@
-//! One client of a session of many agents: it asks for everything there is, again and again, at whatever node takes it.
+//! One client of a session with many agents, which sends requests of all kinds to any node that accepts it.
 use crate::mischief::Stage;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -8,11 +8,12 @@ use tokio::time::{Interval, interval, timeout};
 use turnway_core::rng::Rng;
 use turnway_tests::real::wire::{Gone, Wire};
 
-/// A node that says nothing for so long while something is to be answered is left for another, as clients do.
+/// Maximum silence of a node while a request is unanswered before the client reconnects elsewhere, as real
+/// clients do.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Between two tries to connect, and before what was refused is said again.
+/// Pause between connection attempts, and before a refused request is resent.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Agents of a session, and one that nobody knows.
+/// Agents of a session.
 pub(crate) const AGENTS: [&str; 4] = ["ada", "bob", "cleo", "dora"];
 const STRANGER: &str = "nobody";
 
@@ -24,15 +25,15 @@ pub(crate) struct Guest {
     pub(crate) session: String,
     last: (u64, u64),
     asked: usize,
-    /// Inputs that were accepted, by run.
+    /// Runs of the accepted inputs.
     pub(crate) accepted: BTreeSet<String>,
-    /// Runs whose end it was shown.
+    /// Runs whose end has arrived.
     over: BTreeSet<String>,
-    /// Handovers that it may decide.
+    /// Handovers that this client may decide.
     prompts: Vec<String>,
-    /// Handovers that nobody has decided.
+    /// Handovers without a decision.
     open: BTreeSet<String>,
-    /// What it was shown that cannot be.
+    /// Messages that violate the protocol's promises.
     pub(crate) wrong: Vec<String>,
 }
 
@@ -54,7 +55,8 @@ impl Guest {
         }
     }
 
-    /// Until it is over; then it waits until everything has ended, and says one thing more, which has to be answered.
+    /// Runs until the test is over, waits until everything has ended, and sends one more input, which must be
+    /// answered.
     pub(crate) async fn live(mut self) -> Self {
         let mut wire = self.connect().await;
         let open = json!({"type": "session_open", "agents": AGENTS[..3]});
@@ -71,7 +73,7 @@ impl Guest {
         self
     }
 
-    /// Something to ask for, and what answers it.
+    /// Returns a random request and the type of its answer.
     fn wish(&mut self) -> (Value, &'static str) {
         let agent = self.agent();
         match self.rng.below(20) {
@@ -112,7 +114,7 @@ impl Guest {
 
     fn agent(&mut self) -> &'static str {
         let n = usize::try_from(self.rng.below(AGENTS.len() as u64 * 8)).expect("small");
-        // Now and then somebody who does not exist.
+        // An agent that does not exist is chosen occasionally.
         if n == 0 { STRANGER } else { AGENTS[n % AGENTS.len()] }
     }
 
@@ -124,7 +126,7 @@ impl Guest {
             if self.last.1 > 0 {
                 cursor["after_epoch"] = self.last.1.into();
             }
-            // Nobody knows the session before it was opened.
+            // The session does not exist before it is opened.
             let resume = if self.last.0 == 0 && self.accepted.is_empty() { vec![] } else { vec![cursor] };
             if let Ok(Ok(wire)) = timeout(SILENCE, Wire::hello(at, &self.user, resume)).await {
                 return wire;
@@ -132,7 +134,7 @@ impl Guest {
         }
     }
 
-    /// Asks for it until it is answered. What has no answer is said once.
+    /// Repeats a request until it is answered; a request without an answer is sent once.
     async fn done(&mut self, wire: &mut Wire, mut wish: Value, answer: &str) {
         self.asked += 1;
         let id = format!("{}-r{}", self.session, self.asked);
@@ -152,7 +154,7 @@ impl Guest {
 
     async fn follow(&mut self, wire: &mut Wire) {
         let follow = json!({"type": "subscribe", "session_id": self.session, "after_seq": self.last.0});
-        // If it is lost it is said with the next hello.
+        // A lost subscription is repeated in the next hello.
         let _ = wire.say(follow).await;
     }
 
@@ -169,7 +171,8 @@ impl Guest {
                 }
                 return Ok(());
             }
-            // A fact of what it has caused bears its name too; a refusal says when to come again, or never.
+            // A fact caused by the request has its request id too; a refusal either gives a time to retry or
+            // is final.
             if message["type"] == "error" && message.get("seq").is_none() {
                 if message["retry_after_ms"].is_u64() {
                     self.again.tick().await;

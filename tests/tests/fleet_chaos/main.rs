@@ -1,7 +1,6 @@
-//! Nodes that die and nodes that sleep, and a Redis that dies, in the middle of load, again and again.
-//!
-//! The verdict comes from what the clients wrote down, from what the agents wrote down, and from the log as
-//! Redis has it and as a node shows it to a newcomer; never from the nodes' own counters.
+//! Nodes killed and suspended, and Redis killed, many times under load. The verdict comes from the records of
+//! clients and agents, and from the log in Redis and as a node serves it to a new client; never from the
+//! nodes' own counters.
 //!
 //! Covers: G1, G2, G3, G5, G6, G9, G-01, G-02, G-03, G-04, G-05.
 mod client;
@@ -24,16 +23,17 @@ use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
-/// The agent that is asked again when its owner is lost, and the one that goes on: each is half of the clients'.
+/// Names of two agents, each used by half of the clients: one is retried when its owner is lost, one is
+/// resumed.
 const STEADY: &str = "steady";
 const LASTING: &str = "lasting";
-/// Pieces of an answer; every tenth is ten times as long.
+/// Number of pieces of an answer; every tenth answer is ten times as long.
 const PIECES: usize = 20;
-/// How fast the agent thinks, so that a blow finds answers half said.
+/// Interval of the agent's deltas, so that a fault interrupts answers.
 const PACE: Duration = Duration::from_millis(5);
 
-/// What an agent says when it is asked for the `serial`th time: never the same twice, so that text of one
-/// attempt cannot be taken for that of another.
+/// Returns the answer of the invocation number `serial`. No two are equal, so that text of one attempt cannot
+/// be taken for text of another.
 fn answer(message: &str, serial: u64) -> String {
     (0..pieces(message)).map(|n| piece(message, serial, n)).collect()
 }
@@ -55,7 +55,7 @@ async fn speak(voice: Voice, message: String, serial: u64) -> Result<(), HungUp>
     voice.done().await
 }
 
-/// An agent that writes down who asked it what, before it says anything.
+/// Starts agents that record each invocation in a journal before they answer.
 async fn agents(journal: &Path) -> Agents {
     let book = File::create(journal).expect("a journal");
     let book = Arc::new(Mutex::new((0u64, BufWriter::new(book))));
@@ -75,17 +75,17 @@ async fn agents(journal: &Path) -> Agents {
     .await
 }
 
-/// What a run under blows came to.
+/// Results of a run with faults.
 struct Told {
     verdict: Verdict,
     journal: Journal,
     gaps: Gaps,
     took: Duration,
-    /// Clients that gave up: what they were shown cannot be.
+    /// Clients that gave up because of an impossible message or a missing end.
     gave_up: Vec<String>,
 }
 
-/// Load and blows, over a store with the functions of this release or others, and the verdict.
+/// Runs load and faults over a store with the functions of this release or others, and collects the verdict.
 async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = dir.path().join("agent.jsonl");
@@ -111,7 +111,8 @@ async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
     let (mut verdict, journal) = (Verdict::default(), Journal::read(&journal));
     for n in 0..count {
         if !gave_up.is_empty() {
-            // What is shown of such a log cannot be waited for.
+            // A log of such a session may not be complete for a new client, so only the stored log is
+            // checked.
             verdict.stored(&fleet, &Client::names(n).1, None);
             continue;
         }
@@ -141,7 +142,7 @@ async fn whatever_dies_no_turn_is_lost_or_ended_twice() {
     assert!(told.verdict.completed * 100 >= told.verdict.accepted * 95, "too many turns did not complete");
 }
 
-/// The functions of this release, with these lines instead of those.
+/// Returns the functions of this release with these lines replaced.
 fn functions_with(changes: &[(&str, &str)]) -> String {
     let mut source = include_str!("../../../gateway/src/store/redis/turnway.lua").to_owned();
     for (rule, instead) in changes {
@@ -184,15 +185,16 @@ fn report(verdict: &Verdict, journal: &Journal, gaps: &mut Gaps, seed: u64, took
     }
 }
 
-/// What the store asks of whoever writes, one rule after the other.
+/// Rules by which the store rejects writes of a former owner.
 const FENCE: (&str, &str) = ("return h.n == '' or h.e ~= epoch or h.c ~= nonce", "return false");
 const ORDER: (&str, &str) = ("if after ~= seq then return { 'ORDER' } end\n    local bytes", "local bytes");
 const SEEN: (&str, &str) = ("if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[7] then", "if false then");
 
-/// The same load, the same blows and the same verdict over a store that does not look at who writes: it has to
-/// be found out, or the clean verdict above would mean nothing. Without `FENCE` and `ORDER` alone nothing is seen:
-/// a node that slept looks at its own clock, and asks again for what it owned, before it writes. Nodes are put to
-/// sleep until a client gives up, which is the first that a run sees of it: which of two owners wrote is luck.
+/// Checks the verdict itself: the same load and faults over a store that does not check the writer must be
+/// reported, or the clean verdict above would prove nothing. Without `FENCE` and `ORDER` alone no breach is
+/// seen, because a suspended node checks its own clock and claims its sessions again before it writes. Nodes
+/// are suspended until a client gives up, the first visible effect: which of two owners wrote is left to
+/// chance.
 ///
 /// Covers: G-05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! Many agents in a session, and everything that can be asked of it at once, while nodes and Redis die: what a log
-//! says of it has to be in order, and nothing may be stuck.
+//! Sessions with many agents and all kinds of concurrent requests, while nodes and Redis are killed: the log
+//! must be consistent, and no request may stay open.
 use crate::PACE;
 use crate::guest::{AGENTS, Guest};
 use crate::mischief::{Blows, Fleet, Stage};
@@ -27,7 +27,7 @@ async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
     voice.done().await
 }
 
-/// What the log says of changes, members and runs, in its order; what cannot be is written down.
+/// Replays the log's facts about changes, members and runs, and collects violations.
 #[derive(Default)]
 struct Order {
     members: BTreeSet<String>,
@@ -35,7 +35,7 @@ struct Order {
     /// Transactions that have begun, and whether they have ended.
     changes: BTreeMap<String, bool>,
     runs: BTreeMap<String, bool>,
-    /// Inputs that became part of another run.
+    /// Inputs that were steered into another run.
     taken: BTreeSet<String>,
     counts: BTreeMap<String, usize>,
     wrong: Vec<String>,
@@ -74,7 +74,7 @@ impl Order {
             }
             "agent.adding" | "agent.removing" => self.begins(&tx, fact),
             "agent.added" => {
-                // Of one that is a member already it is said once more.
+                // The addition of an existing member is recorded once more.
                 self.ends(&tx, fact, !self.members.contains(&agent));
                 self.members.insert(agent);
             }
@@ -112,7 +112,7 @@ impl Order {
         }
     }
 
-    /// What must hold at the end.
+    /// Checks what must hold at the end.
     fn end(&mut self, session: &str, guest: &Guest, snapshot: &Value) {
         let stuck: Vec<_> = self.changes.iter().filter(|(_, is_over)| !**is_over).map(|(id, _)| id).collect();
         if !stuck.is_empty() {
@@ -132,7 +132,7 @@ impl Order {
     }
 }
 
-/// All facts of a session.
+/// Returns all facts of a session.
 async fn read(web: &Web, session: &str) -> Vec<Value> {
     let (mut facts, mut after) = (Vec::new(), Value::from(0));
     while !after.is_null() {
@@ -179,7 +179,7 @@ async fn whatever_dies_no_change_of_members_is_stuck_or_half_done() {
         }
         let snapshot = web.json(&format!("/v1/sessions/{}", guest.session)).await;
         order.end(&guest.session, &guest, &snapshot);
-        // What has become part of a run is never asked by itself.
+        // An input that was steered into a run never gets an attempt of its own.
         order.wrong.extend(order.taken.intersection(&asked).map(|run| format!("{run}: both")));
         accepted += guest.accepted.len();
         for (kind, count) in order.counts {

@@ -1,4 +1,4 @@
-//! The fleet, and what is done to it.
+//! The fleet under test and the faults injected into it.
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,25 +13,25 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, size};
 
 const NODES: usize = 3;
-/// A store that keeps what it has acknowledged, whatever becomes of its process.
+/// Redis settings under which a killed server loses no acknowledged write.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
-/// A node that sleeps for so long has lost its lease, and others have seen it.
+/// Duration after which a suspended node has lost its lease and other nodes have noticed that.
 const ASLEEP: Duration = limits::LEASE.saturating_add(Duration::from_millis(1500));
 
-/// What the clients share with the one who strikes.
+/// State shared by the clients and the fault injector.
 pub(crate) struct Stage {
-    /// Where nodes serve, as far as anybody knows: one that sleeps is among them.
+    /// Addresses of the nodes that are believed to serve; a suspended node is among them.
     up: Mutex<Vec<SocketAddr>>,
-    /// Messages that any client has read.
+    /// Number of messages that all clients have read.
     heard: AtomicU64,
-    /// Turns whose end their client has seen.
+    /// Number of turns whose end their client has seen.
     ended: AtomicU64,
     more: Notify,
     over: AtomicBool,
     pub(crate) patience: Duration,
 }
 
-/// After each blow, how long it was until a turn ended again.
+/// Times from each fault to the next end of a turn.
 #[derive(Default)]
 pub(crate) struct Gaps {
     pub(crate) kills: Vec<Duration>,
@@ -39,16 +39,16 @@ pub(crate) struct Gaps {
     pub(crate) redis: Vec<Duration>,
 }
 
-/// How many blows there are to be, and what decides their order.
+/// Numbers of faults, and the seed of their order.
 pub(crate) struct Blows {
     pub(crate) seed: u64,
     /// `kill -9` of a node.
     pub(crate) kills: usize,
-    /// A node asleep for longer than its lease.
+    /// Suspensions of a node for longer than its lease.
     pub(crate) stops: usize,
     /// `kill -9` of Redis.
     pub(crate) redis: usize,
-    /// How long a client waits for the end of a turn before it gives up.
+    /// Time that a client waits for the end of a turn before it gives up.
     pub(crate) patience: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Stage {
         Self { up, heard, ended, more: Notify::new(), over, patience }
     }
 
-    /// Any node that serves.
+    /// Returns any serving node.
     pub(crate) fn any(&self, rng: &mut Rng) -> Option<SocketAddr> {
         let up = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         up.get(usize::try_from(rng.below(up.len().max(1) as u64)).expect("small")).copied()
@@ -93,7 +93,7 @@ impl Stage {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// It has been long enough, or a client has given up.
+    /// Ends the test: the load is sufficient, or a client has given up.
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
         self.more.notify_waiters();
@@ -103,7 +103,8 @@ impl Stage {
         *self.up.lock().unwrap_or_else(PoisonError::into_inner) = up;
     }
 
-    /// Until a count has grown by so much, or it is over: once a client has given up nothing more is to be learnt.
+    /// Waits until a count has grown by `more`, or the test is over: after a client has given up no further
+    /// result is expected.
     async fn until(&self, count: &AtomicU64, more: u64) {
         let goal = count.load(Ordering::Relaxed) + more;
         let reached = async {
@@ -130,7 +131,8 @@ impl Stage {
 // === impl Fleet ===
 
 impl Fleet {
-    /// Three nodes of these agents over a Redis, which has these functions before they come, if they are given.
+    /// Starts three nodes with these agents over a Redis, into which these functions are loaded first, if
+    /// given.
     pub(crate) async fn start(dir: &Path, agents: &[String], functions: Option<&str>) -> Self {
         let mut fleet = Self { redis: Redis::start(&dir.join("redis"), &DURABLE), nodes: Vec::new() };
         if let Some(functions) = functions {
@@ -151,7 +153,7 @@ impl Fleet {
         self.nodes.iter().map(|node| node.http).collect()
     }
 
-    /// Every blow there is to be, in any order, each in the middle of load.
+    /// Injects all faults in a random order, each under load.
     pub(crate) async fn torment(&mut self, stage: &Stage, rng: &mut Rng, blows: &Blows) -> Gaps {
         let Blows { kills, stops, redis, .. } = *blows;
         let mut blows = vec![Blow::Kill; kills];
@@ -164,7 +166,7 @@ impl Fleet {
             match blows.swap_remove(at) {
                 Blow::Kill => gaps.kills.push(self.kill(stage, rng).await),
                 Blow::Stop => {
-                    // While a node sleeps another may die.
+                    // Another node may be killed while one is suspended.
                     let too = (rng.below(2) == 0)
                         .then(|| blows.iter().position(|blow| matches!(blow, Blow::Kill)))
                         .flatten();
@@ -185,7 +187,7 @@ impl Fleet {
         gaps
     }
 
-    /// `kill -9` of a node, which comes back after a while.
+    /// Kills a node and restarts it after a while.
     async fn kill(&mut self, stage: &Stage, rng: &mut Rng) -> Duration {
         let victim = usize::try_from(rng.below(NODES as u64)).expect("small");
         self.kill_this(victim, stage, rng).await
@@ -204,7 +206,7 @@ impl Fleet {
         gap
     }
 
-    /// `SIGSTOP` for longer than a lease.
+    /// Suspends a node for longer than a lease.
     async fn stop(&mut self, stage: &Stage, rng: &mut Rng, kill: bool, gaps: &mut Gaps) {
         let sleeper = usize::try_from(rng.below(NODES as u64)).expect("small");
         self.nodes[sleeper].signal("-STOP").await;
@@ -220,7 +222,7 @@ impl Fleet {
         self.nodes[sleeper].signal("-CONT").await;
     }
 
-    /// Everybody leaves when told.
+    /// Terminates all nodes and expects orderly exits.
     pub(crate) async fn leave(&mut self) {
         for node in &mut self.nodes {
             assert_eq!(node.terminate().await, Some(0), "it leaves when told");

@@ -1,4 +1,4 @@
-//! What the files and the final log say.
+//! The verdict: clients' histories, the agents' journal and the final log, compared.
 use crate::answer;
 use crate::mischief::Fleet;
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use turnway_tests::real::wire::Wire;
 
-/// What one client's file says.
+/// Contents of one client's history file.
 #[derive(Default)]
 pub(crate) struct History {
-    /// Runs, and the message of each.
+    /// Messages of the accepted inputs, by run.
     accepted: BTreeMap<String, String>,
     ended: BTreeMap<String, End>,
     twice: Vec<String>,
@@ -22,17 +22,17 @@ struct End {
     status: String,
     attempt: u64,
     text: String,
-    /// Why it failed, if it did.
+    /// Error code of a failed run.
     code: String,
 }
 
-/// What the agents' file says: the serial numbers of each attempt at each run.
+/// Contents of the agents' journal: the serial numbers of each attempt of each run.
 #[derive(Default)]
 pub(crate) struct Journal {
     asked: BTreeMap<(String, u64), Vec<u64>>,
 }
 
-/// Breaches are gathered, so that a bad run shows all of them.
+/// Counts and violations; violations are collected, so that a bad run reports all of them.
 #[derive(Default)]
 pub(crate) struct Verdict {
     pub(crate) accepted: usize,
@@ -95,14 +95,14 @@ impl Journal {
         self.asked.values().map(Vec::len).sum()
     }
 
-    /// Invocations beyond the first of their run.
+    /// Returns the number of invocations beyond the first of each run.
     pub(crate) fn repeats(&self) -> usize {
         let runs: BTreeSet<&String> = self.asked.keys().map(|(run, _)| run).collect();
         self.count() - runs.len()
     }
 
-    /// Whether the agent said this, whole or (`part`) from its beginning on, when it was asked by that
-    /// attempt.
+    /// Returns whether the agent gave this answer to that attempt, or (`part`) an answer that starts with
+    /// this text.
     fn has(&self, run: &str, attempt: u64, message: &str, text: &str, part: bool) -> bool {
         let serials = self.asked.get(&(run.to_owned(), attempt));
         serials.into_iter().flatten().any(|serial| {
@@ -112,14 +112,15 @@ impl Journal {
     }
 }
 
-/// A fact without the time it was shown at.
+/// Returns a fact without its display time.
 fn bare(fact: &Value) -> Value {
     let mut fact = fact.clone();
     fact["ts"] = Value::Null;
     fact
 }
 
-/// The session's whole log as a newcomer is shown it: with `types`, every fact; without, what all see.
+/// Returns the session's whole log as a new client receives it: every fact with `types`, otherwise the facts
+/// visible to all.
 async fn read_log(at: SocketAddr, user: &str, session: &str, types: Value, last: Option<u64>) -> Vec<Value> {
     let resume = vec![json!({"session_id": session, "after_seq": 0, "types": types})];
     let mut wire = Wire::hello(at, user, resume).await.expect("it connects");
@@ -136,7 +137,7 @@ async fn read_log(at: SocketAddr, user: &str, session: &str, types: Value, last:
 }
 
 impl Verdict {
-    /// Holds one client's history against the log and the agents' journal.
+    /// Compares one client's history with the log and the agents' journal.
     pub(crate) async fn judge(
         &mut self,
         fleet: &Fleet,
@@ -170,7 +171,8 @@ impl Verdict {
         }
     }
 
-    /// The log as the store has it: places without holes, epochs that never go back; and as it is shown, if it is.
+    /// Checks the log as stored: positions without gaps, epochs that never decrease, and equality with the
+    /// log as served, if given.
     pub(crate) fn stored(&mut self, fleet: &Fleet, session: &str, log: Option<&[Value]>) {
         let key = format!("log:{{default/{session}}}");
         let entries: Vec<(String, Vec<String>)> = fleet.redis.command(&["XRANGE", &key, "-", "+"]);
@@ -190,7 +192,7 @@ impl Verdict {
         }
     }
 
-    /// How the log as it is shown says that each run ended.
+    /// Returns each run's end according to the served log.
     fn told(&mut self, session: &str, log: &[Value]) -> BTreeMap<String, String> {
         let mut ends = BTreeMap::new();
         for (n, fact) in log.iter().enumerate() {
@@ -237,7 +239,7 @@ impl Verdict {
         }
     }
 
-    /// Fails with everything that was found.
+    /// Fails the test with all violations.
     pub(crate) fn must_be_clean(&self) {
         let found = [
             ("lost", &self.lost),

@@ -1,4 +1,4 @@
-//! The first text of a turn that is asked at one node and run at another.
+//! Time to the first text of a turn that is requested at one node and run at another.
 use crate::{Pair, median};
 use bytes::Bytes;
 use http::Request;
@@ -15,10 +15,10 @@ use turnway_tests::real::{figure, quantile, size};
 
 /// As long as a frame with a short piece of an answer.
 const FRAME: [u8; 280] = [b'x'; 280];
-/// What the agent is asked: an answer that goes on after its first word.
+/// Input of each turn; the answer goes on after its first word.
 const TEXT: &str = "count to 3 every 5ms";
 
-/// The agent, asked as a node would.
+/// An HTTP client that calls the agent directly, as a node would.
 struct Direct(SendRequest<Full<Bytes>>, SocketAddr);
 
 impl Direct {
@@ -30,12 +30,12 @@ impl Direct {
         Self(sender, at)
     }
 
-    /// Until its first text.
+    /// Returns the time to the agent's first text.
     async fn first(&mut self) -> Duration {
         let body = json!({"session_id": "direct", "input_message": {"role": "user", "content": TEXT}});
         let request = Request::post("/invoke").header("host", self.1.to_string());
         let request = request.body(Full::new(Bytes::from(body.to_string()))).expect("a request");
-        // The last answer may be read to its end and its connection not know it yet.
+        // The last answer may be read to its end before the connection is ready again.
         self.0.ready().await.expect("the agent is there");
         let asked = Instant::now();
         let mut response = self.0.send_request(request).await.expect("an answer");
@@ -49,7 +49,7 @@ impl Direct {
     }
 }
 
-/// A turn to its end; how long its first text took.
+/// Runs a turn to its end and returns the time to its first text.
 async fn first_text(wire: &mut Wire, session: &str, id: &str) -> Duration {
     let mut ask = invoke(session, "lean", TEXT);
     ask["request_id"] = id.into();
@@ -67,7 +67,7 @@ async fn first_text(wire: &mut Wire, session: &str, id: &str) -> Duration {
     }
 }
 
-/// What was measured, each in turn with the others.
+/// Measured times, taken alternately.
 #[derive(Default)]
 struct Samples {
     across: Vec<Duration>,
@@ -82,7 +82,8 @@ impl Samples {
         quantile(of, 0.5).as_secs_f64() * 1e6
     }
 
-    /// Tells what a round was like; what crossing added, in what it needs of Redis.
+    /// Reports a round's figures, and returns the time added across nodes as a multiple of the bare Redis
+    /// operations.
     fn tell(&mut self, round: usize) -> f64 {
         let direct = Self::p50(&mut self.direct);
         let bare = 3.0 * Self::p50(&mut self.hop) + 2.0 * Self::p50(&mut self.call);
@@ -115,7 +116,7 @@ async fn the_first_text_across_nodes() {
     let mut ratios = Vec::new();
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         let (session, own) = (format!("across-{round}"), format!("at-home-{round}"));
-        // This one does not follow what becomes of it.
+        // This client does not stay subscribed to the session.
         let mut begins = Wire::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");
         first_text(&mut begins, &session, "first").await;
         drop(begins);

@@ -1,5 +1,5 @@
-//! What it costs that a session is run by another node than its client's, beside the bare trips to Redis that
-//! it is made of, measured in the same run. `./test long fleet-pace` at full size.
+//! Cost of a session that is run by another node than its client's, compared with bare Redis round trips in
+//! the same run. `./test long fleet-pace` runs the full size.
 mod first;
 mod relay;
 mod turns;
@@ -11,7 +11,8 @@ use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 
-/// Two nodes on one Redis. Clients are at the edge; sessions are begun at the owner and so are its.
+/// Two nodes on one Redis. Clients connect to `edge`; sessions are opened at `owner`, which therefore owns
+/// them.
 struct Pair {
     redis: Redis,
     edge: Node,
@@ -20,7 +21,7 @@ struct Pair {
     dir: TempDir,
 }
 
-/// Processor time of each process of a pair.
+/// CPU time of each process of a pair, in seconds.
 #[derive(Clone, Copy)]
 struct Spent {
     edge: f64,
@@ -30,8 +31,8 @@ struct Spent {
 }
 
 impl Pair {
-    /// With a store of this level, and an agent that may be asked twice: its first words need not be recorded
-    /// before they are shown.
+    /// Starts a pair with a store of this durability and an agent with `on_owner_loss=retry`, whose first
+    /// text need not be recorded before delivery.
     async fn start(level: &str, settings: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let redis = Redis::start(&dir.path().join("redis"), settings);
@@ -48,23 +49,23 @@ impl Pair {
         Self { redis, edge, owner, agent, dir }
     }
 
-    /// Clients at the edge.
+    /// Returns a load generator whose clients connect to the edge node.
     fn bench(&self) -> Bench {
         Bench::new(self.dir.path(), self.edge.http)
     }
 
-    /// Where sessions are to be begun.
+    /// Returns the URL of the node at which sessions are opened.
     fn begin_at(&self) -> String {
         format!("ws://{}", self.owner.http)
     }
 
-    /// Whether a session is the owner's, as the store has it.
+    /// Returns whether the owner node owns a session, as recorded in Redis.
     fn is_owned(&self, session: &str) -> bool {
         let own = format!("own:{{default/{session}}}");
         self.redis.command::<Option<String>>(&["HGET", &own, "n"]).as_deref() == Some(&self.owner.id)
     }
 
-    /// Processor time so far.
+    /// Returns the CPU time used so far.
     fn spent(&self) -> Spent {
         let of = |pid| cpu_seconds(pid);
         Spent {
@@ -75,7 +76,7 @@ impl Pair {
         }
     }
 
-    /// What the owner has counted of what it said to the edge.
+    /// Returns the owner's count of messages sent to the edge node.
     async fn said(&self, metric: &str) -> f64 {
         let (_, text) = http::get(self.owner.admin, "/metrics").await.expect("its operator is served");
         let lines =
@@ -85,7 +86,8 @@ impl Pair {
 }
 
 impl Spent {
-    /// Since then, for each of so many, in microseconds; with what the clients took.
+    /// Returns the CPU time since `before`, in microseconds for each of `count`, together with the clients'
+    /// time.
     fn each(self, before: Self, client_s: f64, count: f64) -> String {
         let of = |spent: f64, before: f64| (spent - before) * 1e6 / count;
         let (edge, owner) = (of(self.edge, before.edge), of(self.owner, before.owner));
@@ -98,16 +100,17 @@ impl Spent {
     }
 }
 
-/// User and system time of a process: clock ticks of 10 ms.
+/// Returns a process's user and system time in seconds; clock ticks are 10 ms.
 fn cpu_seconds(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
     let stat = stat.expect("a Linux process");
-    // After the name, which is in parentheses and may hold anything: state is the third field of all.
+    // The process name in parentheses may contain anything; the fields after it start with the third, the
+    // state.
     let fields = stat.rsplit(')').next().expect("a name").split_whitespace().skip(11).take(2);
     fields.map(|ticks| ticks.parse::<f64>().expect("a number") / 100.0).sum()
 }
 
-/// The one in the middle.
+/// Returns the median.
 fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of[of.len() / 2]

@@ -1,4 +1,4 @@
-//! Pieces of answers on their way from an agent over its session's owner to a client at the edge.
+//! Deltas relayed from an agent through the session's owner to a client at the edge node.
 use crate::Pair;
 use serde_json::Value;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use tokio::time::{MissedTickBehavior, interval};
 use turnway_tests::real::bare::Bare;
 use turnway_tests::real::{figure, quantile, size};
 
-/// What the agent says at a time: a stamp and a blank.
+/// Bytes of one piece of the agent: a stamp and a blank.
 const TOKEN: f64 = 17.0;
-/// A frame with one short piece is as long.
+/// As long as a frame with one short piece.
 const FRAME: [u8; 280] = [b'x'; 280];
-/// Answers that are said at a steady pace, and what is between two pieces of one: more than pieces are gathered
-/// for. Together a thousand pieces a second.
+/// Answers at a steady pace, and the interval of their pieces, which is longer than the owner batches for.
+/// Together 1,000 pieces a second.
 const ANSWERS: usize = 50;
 const PACE: Duration = Duration::from_millis(50);
-/// An answer of a second begins each 21 ms: so many are under way, and each of their thousand pieces a second has
-/// a millisecond of its own.
+/// A one-second answer begins every 21 ms; so many run at once, and each of their 1,000 pieces a second has a
+/// millisecond of its own.
 const PIECES: usize = 20;
 const RATE: &str = "47.619";
 
-/// What a load of answers came to.
+/// Results of one load.
 struct Load {
     told: Value,
-    /// Words to the edge that were pieces, frames with them and all else, and their bytes.
+    /// Counts of chunk messages and frames sent to the edge node, and bytes of the frames.
     pieces: f64,
     frames: f64,
     bytes: f64,
@@ -30,7 +30,8 @@ struct Load {
 }
 
 impl Pair {
-    /// So many answers at a time, of so many tokens and so fast; at a rate they begin one after the other.
+    /// Runs this number of concurrent answers with this length and pace; with a rate, answers begin one after
+    /// the other.
     async fn stream(&self, connections: usize, tokens: usize, pace: Duration, rate: Option<&str>) -> Load {
         let seconds = size("FLEET_PACE_SECONDS", 1);
         let [connections, tokens, pace, duration] = [
@@ -83,7 +84,7 @@ fn p50_p99(of: &mut [Duration]) -> String {
     format!("{} / {}", quantile(of, 0.5).as_micros(), quantile(of, 0.99).as_micros())
 }
 
-/// Bare hops, a thousand a second.
+/// Measures bare hops at 1,000 a second.
 async fn hops(bare: &mut Bare, seconds: usize) -> Vec<Duration> {
     let mut due = interval(Duration::from_millis(1));
     due.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -121,7 +122,7 @@ async fn as_many_pieces_as_there_are() {
     let mut bare = Bare::open(&pair.redis).await;
     let (streams, seconds) = (size("FLEET_PACE_STREAMS", 64), size("FLEET_PACE_SECONDS", 1));
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
-        // Many answers at the pace at which each piece still goes by itself.
+        // Many answers at a pace at which each piece is still sent by itself.
         let pace = Duration::from_millis(21);
         let load = pair.stream(streams, seconds * 48, pace, None).await;
         let rate = load.told["throughput"]["per_second"].as_f64().expect("a rate");
@@ -149,7 +150,7 @@ async fn as_much_text_as_goes_through() {
         let each = load.bytes / load.pieces;
         let raw = bare.flood(&vec![b'x'; whole(each)], size("FLEET_PACE_FLOOD", 20_000) / 4).await;
         let tell = |what: &str, value: String| figure(&format!("round {round}, flat out: {what}"), value);
-        // What one would have who publishes what an agent says as it says it.
+        // Throughput of a program that would publish each piece of the agent as it arrives.
         let (said, one) = (rate * piece / TOKEN, vec![b'x'; whole(TOKEN)]);
         let bare_said = bare.flood(&one, size("FLEET_PACE_FLOOD", 20_000) * 5).await;
         tell("pieces of the agent's a second to clients elsewhere", format!("{said:.0}"));

@@ -1,8 +1,8 @@
-//! Whole turns, asked at one node and run at another.
+//! Whole turns that are requested at one node and run at another.
 use crate::Pair;
 use turnway_tests::real::{figure, size};
 
-/// What Redis says of its functions.
+/// Returns the number of Redis function calls and their total time in microseconds.
 fn calls(stats: &str) -> (f64, f64) {
     let of = |line: &str, name: &str| {
         let (_, rest) = line.split_once(name)?;

@@ -1,4 +1,4 @@
-//! From whom connections come, and how many from each.
+//! Limits on connections by client address, and the addresses that proxies report.
 use super::{call, head, rest};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +19,7 @@ async fn node(dir: &Path, args: &[&str]) -> Node {
     Node::start_on("memory:", dir, &[&["--demo"], args].concat()).await
 }
 
-/// A connection that stays, and the status it was answered with; 0 without an answer.
+/// Opens a connection that stays open and returns the status of its answer, or 0 without an answer.
 async fn ask(from: [u8; 4], to: SocketAddr, before: &[u8]) -> (u16, TcpStream) {
     let mut stream = call(from, to, &[before, GET].concat()).await;
     let head = head(&mut stream).await;
@@ -47,14 +47,14 @@ async fn one_address_has_so_many_connections() {
     let refused = rest(call([127, 0, 0, 2], node.http, GET).await).await;
     assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("\r\nretry-after: "), "{refused}");
     counted(&node, "crowded", 1).await;
-    // Others come in, and WebSockets count too.
+    // Other addresses are admitted, and WebSockets count too.
     assert_eq!(ask([127, 0, 0, 3], node.http, b"").await.0, 200);
     let mut links = Vec::new();
     for _ in 0..4 {
         links.push(Wire::hello(node.http, "ann", vec![]).await.expect("room"));
     }
     assert!(Wire::hello(node.http, "ann", vec![]).await.is_err(), "the fifth from 127.0.0.1");
-    // Who leaves makes room.
+    // A closed connection frees its slot.
     inside.pop();
     let begun = Instant::now();
     while ask([127, 0, 0, 2], node.http, b"").await.0 != 200 {
@@ -62,7 +62,7 @@ async fn one_address_has_so_many_connections() {
     }
 }
 
-/// Without a word of the operator this machine's own are not counted.
+/// Does not limit connections from this machine unless configured.
 ///
 /// Covers: S-16.
 #[tokio::test]
@@ -89,17 +89,17 @@ async fn a_proxy_that_is_believed_says_for_whom_it_connects() {
     assert_eq!((_first.0, _second.0), (200, 200));
     assert_eq!(ask(proxy, node.http, one).await.0, 429);
     assert_eq!(ask(proxy, node.http, other).await.0, 200);
-    // For itself, in binary.
+    // The proxy's own connection, in the binary form of the protocol.
     let own = [&b"\r\n\r\n\0\r\nQUIT\n"[..], &[0x20, 0, 0, 0]].concat();
     assert_eq!(ask(proxy, node.http, &own).await.0, 200);
     counted(&node, "crowded", 1).await;
-    // It must say it, and in time.
+    // A trusted proxy must send the header, and in time.
     assert_eq!(rest(call(proxy, node.http, GET).await).await, "");
     assert_eq!(rest(call(proxy, node.http, b"PROXY TCP4 192.0.2.7").await).await, "");
     counted(&node, "unnamed", 2).await;
 }
 
-/// Whoever is not configured is who it is, whatever it says.
+/// Uses the socket's address for any peer that is no configured proxy, whatever it sends.
 ///
 /// Covers: S-49.
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn nobody_else_is_believed() {
     assert_eq!(statuses, ["200", "200", "429"]);
 }
 
-/// HAProxy as its manual says, in front of a node that believes it.
+/// Runs HAProxy, configured by its manual, in front of a node that trusts it.
 ///
 /// Covers: S-49.
 #[tokio::test]
@@ -151,7 +151,8 @@ async fn haproxys_own_headers_are_understood() {
             }
         };
         timeout(PATIENCE, serves).await.expect("it serves in time");
-        // Each of three from one address; a fourth is too many, though all of them come from the proxy.
+        // Three connections from one address are admitted and a fourth is refused, though all come through
+        // the proxy.
         let mut wire = Wire::hello(at, "ann", vec![]).await.expect("welcome");
         let (text, _) = wire.turn(send, "echo", "r1", "hi").await.expect("a turn");
         assert_eq!(text, "hi");
@@ -164,13 +165,13 @@ async fn haproxys_own_headers_are_understood() {
     }
 }
 
-/// Whoever is turned away for its address takes no place of the node with it.
+/// Frees the node's slot of each connection that is refused for its address.
 ///
 /// Covers: S-16.
 #[tokio::test]
 async fn connections_turned_away_leave_no_place_behind() {
     let dir = tempfile::tempdir().expect("a directory");
-    // Room for eight connections.
+    // The node has room for eight connections.
     let node = Node::start_with_files(395, "memory:", dir.path(), &["--per-address", "2"]).await;
     let _inside = (ask([127, 0, 0, 2], node.http, b"").await, ask([127, 0, 0, 2], node.http, b"").await);
     for n in 0..12 {

@@ -1,4 +1,4 @@
-//! What is small on the wire and would be large elsewhere, and what never ends.
+//! Compressed bodies, endless bodies and unread answers, which must not use much memory.
 use super::{call, rest};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
@@ -9,7 +9,7 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::Wire;
 
-/// A node that does something for the first time grows by a few MiB; these would be 32 MiB and more.
+/// Growth allowed for work that a node does for the first time; the attacks would take 32 MiB and more.
 const GROWTH_KIB_MAX: u64 = 12 * 1024;
 
 const POST: &str =
@@ -22,7 +22,7 @@ async fn served(node: &mut Node) {
     node.must_run();
 }
 
-/// Writes pieces until the other end takes no more, or it is enough.
+/// Writes pieces until the peer closes or all are written.
 async fn pour(stream: &mut TcpStream, piece: &[u8], times: usize) {
     for _ in 0..times {
         if stream.write_all(piece).await.is_err() {
@@ -50,7 +50,7 @@ async fn a_body_without_an_end_is_cut_off() {
         let mut stream = call([127, 0, 0, 1], node.http, head.as_bytes()).await;
         timeout(PATIENCE, pour(&mut stream, &piece, 2000)).await.expect("it is taken or refused");
         let answer = rest(stream).await;
-        // Where much was under way, the answer may be lost with the connection.
+        // The answer may be lost with the connection when many bytes were under way.
         let is_refused = ["HTTP/1.1 413 ", "HTTP/1.1 400 ", ""].iter().any(|start| answer.starts_with(start));
         assert!(is_refused && !answer.starts_with("HTTP/1.1 2"), "{what}: {answer}");
     }
@@ -59,7 +59,7 @@ async fn a_body_without_an_end_is_cut_off() {
     served(&mut node).await;
 }
 
-/// A body that would be 64 MiB, in the 64 KiB that it may have: nothing is ever unpacked.
+/// Sends a body that would be 64 MiB uncompressed within the 64 KiB allowed: the node never decompresses.
 ///
 /// Covers: S-11, S-12.
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn nothing_is_unpacked() {
     let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     served(&mut node).await;
     let before = node.resident_kib();
-    // A header of gzip, and the byte pattern of a long run of one letter.
+    // A gzip header, and the byte pattern of a long run of one letter.
     let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &vec![0xaa; 60_000]].concat();
     for coding in ["gzip", "deflate", "br", "zstd"] {
         let head = format!(
@@ -85,7 +85,7 @@ async fn nothing_is_unpacked() {
     served(&mut node).await;
 }
 
-/// Pings, each of which must be answered, from somebody who reads no answer.
+/// Sends pings, each of which requires an answer, from clients that read no answer.
 ///
 /// Covers: S-15, G-16.
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn pings_that_nobody_reads_the_answers_of_cost_little() {
     }
     for wire in &mut deaf {
         for _ in 0..5_000 {
-            // What the node does not take any more it need not.
+            // The node may stop reading.
             let sent = tokio::time::timeout(
                 std::time::Duration::from_millis(100),
                 wire.frame(Message::Ping(vec![7; 125].into())),

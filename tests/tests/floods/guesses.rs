@@ -1,4 +1,4 @@
-//! Credentials that are not good, one after the other from one address.
+//! Invalid credentials, one after the other from one address.
 use serde_json::json;
 use std::net::SocketAddr;
 use tempfile::tempdir;
@@ -20,7 +20,7 @@ async fn who_tries_one_key_after_the_other_is_not_heard_for_a_while() {
     let node = guarded(&dir, &["--demo", "--per-address", "50"]).await;
     let key = Key::make(&node, &["--user", "ann"]).await;
     let mut inside = key.hello(node.http, None).await.expect("let in");
-    // Over WebSocket and HTTP together; who shows nothing at all guesses nothing.
+    // WebSocket and HTTP count together; a request without a credential is no guess.
     for n in 0..limits::AUTH_FAILURES_MAX {
         assert_eq!(Web::new(node.http, None).get("/v1/sessions").await.status, 401);
         if n % 2 == 0 {
@@ -37,7 +37,7 @@ async fn who_tries_one_key_after_the_other_is_not_heard_for_a_while() {
     let seconds: u64 =
         reply.headers["retry-after"].to_str().ok().and_then(|text| text.parse().ok()).expect("a time");
     assert!((200..=limits::AUTH_LOCK.as_secs()).contains(&seconds), "{seconds}");
-    // Whoever was let in before is not concerned.
+    // Connections that were authenticated before stay open.
     inside.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
     let count = limits::AUTH_FAILURES_MAX;
@@ -48,8 +48,8 @@ async fn who_tries_one_key_after_the_other_is_not_heard_for_a_while() {
     assert!(metrics.contains("turnway_auth_denied_total{reason=\"locked\"} 2\n"), "{metrics}");
 }
 
-/// Over every way in that shares the lockout: a key that was taken back, one that has ended, and a good one with another
-/// user's name beside it are refused each time, and count for nothing.
+/// Refuses a revoked key, an expired key, and a valid key with another user's name on every transport that
+/// shares the lockout, without counting them as guesses.
 ///
 /// Covers: S-05.
 #[tokio::test]
@@ -76,7 +76,8 @@ async fn credentials_that_were_made_do_not_lock_their_address() {
     assert!(metrics.contains("turnway_auth_denied_total{reason=\"locked\"} 0\n"), "{metrics}");
 }
 
-/// Programs of this machine may try, for whoever runs there can read the keys; pages in its browsers may not.
+/// Exempts programs of this machine, because a local program could read the keys anyway, but not pages in its
+/// browsers.
 ///
 /// Covers: S-05.
 #[tokio::test]

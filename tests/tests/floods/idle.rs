@@ -1,4 +1,4 @@
-//! Those who connect and say nothing, or not all of it.
+//! Connections that send nothing, or only a part of a request.
 use super::call;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::Wire;
 use turnway_tests::real::{PATIENCE, figure};
 
-/// Of each kind, at a time.
+/// Number of concurrent connections of each kind.
 const MANY: usize = 1_000;
-/// What the limits say is 5 s for a header and a hello, 10 s for a body. The machine may be busy.
+/// Tolerance on a busy machine for the limits: 5 s for a header and a hello, 10 s for a body.
 const SLACK: Duration = Duration::from_secs(5);
-/// Between two bytes of somebody slow.
+/// Interval of the bytes of a slow client.
 const PACE: Duration = Duration::from_millis(500);
-/// What a thousand of them may cost while they are there: 32 KiB each, of which 16 are a header's.
+/// Memory allowed for a thousand such connections: 32 KiB each, 16 KiB of which are for the header.
 const MEMORY_KIB_MAX: u64 = 32 * 1024;
 
 const SHAKE: &str = "GET /v1/connect HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
@@ -26,7 +26,7 @@ const HALF_A_HEAD: &str = "GET / HTTP/1.1\r\nhost: localhost\r\nx-slow: ";
 const HALF_A_BODY: &str = "POST /v1/sessions/s1/turns HTTP/1.1\r\nhost: localhost\r\n\
     content-type: application/json\r\ncontent-length: 5000\r\n\r\n{\"a\":\"";
 
-/// Says this, then a byte now and then if `slow`; how long it takes until the node hangs up.
+/// Sends these bytes, then single bytes if `slow`, and returns the time until the node closes the connection.
 async fn linger(to: SocketAddr, said: &'static str, slow: bool) -> Duration {
     let mut stream: TcpStream = call([127, 0, 0, 1], to, said.as_bytes()).await;
     let (begun, mut pace, mut unread) = (Instant::now(), interval(PACE), [0; 1024]);
@@ -38,7 +38,7 @@ async fn linger(to: SocketAddr, said: &'static str, slow: bool) -> Duration {
                     Ok(_) | Err(_) => return,
                 },
                 _ = pace.tick(), if slow => {
-                    // Where nobody takes it any more, reading says so.
+                    // A failed write is noticed by the read.
                     let _ = stream.write_all(b"a").await;
                 }
             }
@@ -48,7 +48,8 @@ async fn linger(to: SocketAddr, said: &'static str, slow: bool) -> Duration {
     begun.elapsed()
 }
 
-/// So many of them at once; the longest any of them stayed, and how large the node was. Meanwhile others are served.
+/// Runs `count` such connections at once while another client is served. Returns the longest time until a
+/// close, and the node's peak memory in KiB.
 async fn flood(node: &Node, count: usize, said: &'static str, slow: bool) -> (Duration, u64) {
     let mut bystander = Wire::hello(node.http, "bystander", vec![]).await.expect("welcome");
     let mut all = JoinSet::new();
@@ -90,7 +91,7 @@ async fn who_says_nothing_or_not_all_of_it_is_let_go() {
         assert!(grown < MEMORY_KIB_MAX, "{what}: {grown} KiB");
         assert!(longest < Duration::from_secs(limit) + SLACK, "{what}: {longest:?}");
     }
-    // The bystanders may not have left yet.
+    // The other clients' connections may not be closed yet.
     let nobody = "turnway_link_connections{transport=\"websocket\"} 0\n";
     let (begun, mut metrics) = (Instant::now(), String::new());
     while !metrics.contains(nobody) {

@@ -1,4 +1,4 @@
-//! What nobody in particular may say before it is known who it is.
+//! Size limits for messages before authentication.
 use super::{call, head, rest};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
@@ -9,7 +9,7 @@ const SHAKE: &[u8] =
     b"GET /v1/connect HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
     sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// A frame whose mask changes nothing, and its header alone for so many bytes.
+/// Returns a frame header for this length, with a mask of zeros.
 fn header(first: u8, length: usize) -> Vec<u8> {
     let length = u16::try_from(length).expect("a frame of at most 64 KiB");
     let short = match length {
@@ -23,13 +23,14 @@ fn text(said: &str) -> Vec<u8> {
     [&header(0x81, said.len())[..], said.as_bytes()].concat()
 }
 
-/// A message of this type that is exactly so long.
+/// Returns a message of this type with exactly this length.
 fn padded(kind: &str, length: usize) -> String {
     let bare = json!({"type": kind, "user_id": "ann", "x": ""}).to_string();
     json!({"type": kind, "user_id": "ann", "x": "x".repeat(length - bare.len())}).to_string()
 }
 
-/// Most of it is never said: the answer must come all the same, so nobody waits for it or has room for it.
+/// Refuses a long hello by its frame header: most of its bytes are never sent, so the node neither waits for
+/// them nor allocates them.
 ///
 /// Covers: S-04, S-11.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Words as another library would be told of them.
+//! Peer messages declared independently, as another library encodes them.
 use turnway_bindings::peer::trunk::{Count, Serving, Spoken, TrunkWords};
 use turnway_bindings::peer::{Item, Words};
 use turnway_core::id::{AgentId, Cursor, Seen, SessionKey};
@@ -6,7 +6,7 @@ use turnway_core::protocol::action::{Encoding, Printed, Stream};
 use turnway_core::protocol::agent::TextKind;
 use wincode::SchemaWrite;
 
-/// The same words.
+/// Copy of the peer message type with plain field types.
 #[derive(SchemaWrite)]
 pub(crate) enum Mirror {
     Bell {
@@ -78,35 +78,30 @@ pub(crate) enum Mirror {
     },
 }
 
-/// See [`Mirror`].
 #[derive(SchemaWrite)]
 pub(crate) enum MirrorStream {
     Stdout,
     Stderr,
 }
 
-/// See [`Mirror`].
 #[derive(SchemaWrite)]
 pub(crate) enum MirrorEncoding {
     Utf8,
     Base64,
 }
 
-/// See [`Mirror`].
 #[derive(SchemaWrite)]
 pub(crate) enum MirrorItem {
     Input { place: u64, prev: u64, input: String },
     Control { place: u64, prev: u64, control: String },
 }
 
-/// See [`Mirror`].
 #[derive(SchemaWrite)]
 pub(crate) enum MirrorKind {
     Text,
     Reasoning,
 }
 
-/// See [`Mirror`].
 #[derive(SchemaWrite)]
 pub(crate) enum MirrorTrunk {
     Who,
@@ -119,7 +114,6 @@ pub(crate) enum MirrorTrunk {
     Halt { order: String },
 }
 
-/// See [`Mirror`].
 #[derive(SchemaWrite)]
 pub(crate) enum MirrorSpoken {
     Placed(bool, bool, bool),
@@ -129,7 +123,7 @@ pub(crate) enum MirrorSpoken {
     Lost,
 }
 
-/// As another library would be told of them.
+/// Returns the copy of a message.
 pub(crate) fn mirror(words: &Words) -> Mirror {
     let key = |key: &SessionKey| (key.tenant.as_str().to_owned(), key.session.as_str().to_owned());
     let owner = |seen: &Seen| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
@@ -238,7 +232,7 @@ fn trunk(words: &TrunkWords) -> MirrorTrunk {
     }
 }
 
-/// Anything that is JSON in a frame.
+/// Serialisation of any JSON value in a frame.
 mod erased {
     pub(super) trait Json {
         fn json(&self) -> String;

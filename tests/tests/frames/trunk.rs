@@ -1,4 +1,4 @@
-//! Words about agents that have dialed in.
+//! Peer messages about remote attempts at dial-in agents.
 use crate::run;
 use std::sync::Arc;
 use turnway_bindings::dialin::Word;
@@ -10,7 +10,7 @@ use turnway_core::id::{AgentId, Epoch, SaidId, TenantId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{Order, StopReason, TextKind};
 
-/// One of each kind of words about agents that have dialed in.
+/// Returns one message of each kind about remote attempts.
 pub(crate) fn all() -> impl Iterator<Item = Words> {
     let order = |run_id| {
         Arc::new(Order::Cancel { tenant: TenantId::default_tenant(), run_id, attempt: 1, epoch: Epoch(7) })

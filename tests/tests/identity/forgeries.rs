@@ -1,11 +1,11 @@
-//! Tokens that look like good ones.
+//! Forged and invalid tokens that resemble valid ones.
 use serde_json::{Value, json};
 use turnway_tests::real::provider::{ISSUER, Signer, base64, claims, seconds};
 
-/// What is wrong with it, and a token.
+/// A description of the forgery, and the token.
 pub(crate) type Forgery = (&'static str, String);
 
-/// All of them. Both signers are known to the node.
+/// Returns all forgeries. The node knows the keys of both signers.
 pub(crate) fn forged(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
     [misused(rsa, p256), misspoken(p256)].concat()
 }
@@ -20,7 +20,7 @@ pub(crate) fn without(mut claims: Value, name: &str) -> Value {
     claims
 }
 
-/// Signed wrongly, or not at all.
+/// Returns tokens with wrong or missing signatures.
 fn misused(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
     let (good, mallory) = (claims("ann"), Signer::p256("e"));
     let token = p256.token(&good);
@@ -28,7 +28,7 @@ fn misused(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
     let (head, body, signature) = (parts[0], parts[1], parts[2]);
     let with_head = |head: Value| p256.with_head(&head, &good);
     let add = |name: &str, value: Value| with_head(with(p256.head(), name, value));
-    // The public key of RSA as the secret of an HMAC: the classic confusion.
+    // The RSA public key used as an HMAC secret: algorithm confusion.
     let hmac = aws_lc_rs::hmac::Key::new(
         aws_lc_rs::hmac::HMAC_SHA256,
         rsa.jwk()["n"].as_str().expect("n").as_bytes(),
@@ -75,7 +75,7 @@ fn misused(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
     ]
 }
 
-/// Signed as they should be, and not good for what they say.
+/// Returns tokens with valid signatures and invalid claims.
 fn misspoken(signer: &Signer) -> Vec<Forgery> {
     let good = claims("ann");
     let raw = |head: &str, body: &str| signer.sign(&format!("{}.{}", base64(head), base64(body)));

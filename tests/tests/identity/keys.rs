@@ -1,4 +1,4 @@
-//! Keys: made, shown, refused, known everywhere, taken back.
+//! API keys: creation, access, refusal, distribution to other nodes, and revocation.
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
-/// A key that is taken back may still open something for so long (S-01).
+/// Maximum time until a revoked key gives no access any more (S-01).
 const REVOKED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Who is not let in.
+/// Asserts that a connection was refused.
 async fn denied(wire: Result<Wire, Gone>) {
     assert_eq!(wire.map(|_| "let in"), Err(Gone::Closed(4401)));
 }
@@ -40,11 +40,11 @@ async fn a_key_opens_what_is_its_own() {
     let seen = Web::new(node.http, None).key(&bob).json("/v1/sessions").await;
     assert_eq!(seen["sessions"], json!([]));
     assert_eq!(Web::new(node.http, None).key(&bob).get("/v1/sessions/s1").await.status, 404);
-    // Nobody becomes somebody else by saying so.
+    // A key of one user is refused with another user's name.
     denied(bob.hello(node.http, Some("ann")).await).await;
     let reply = Web::new(node.http, Some("ann")).key(&bob).get("/v1/sessions").await;
     assert_eq!((reply.status, reply.json()["code"].as_str()), (401, Some("unauthorized")));
-    // What a client declares of itself is not read.
+    // Claims of a client about itself are ignored.
     let hello = json!({"type": "hello", "api_key": bob.text, "tenant": "default", "scopes": ["operator"],
         "operator": true, "principal": {"user": "ann", "operator": true}, "client_meta": {"user_id": "ann"}});
     let mut wire = Wire::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
@@ -57,7 +57,7 @@ async fn a_key_opens_what_is_its_own() {
     let reply = web.ask("GET", "/v1/sessions/s1?user_id=ann&operator=true", &claims, "").await;
     assert!(reply.status == 400 || reply.status == 404, "{}: {}", reply.status, reply.text);
     assert_eq!(web.ask("GET", "/v1/sessions/s1", &claims, "").await.status, 404);
-    // Who may act as others is them, with their rights; by itself it is nobody but the key.
+    // A key with `act_as` acts with the other user's rights; without a user name it is only the key itself.
     let shop = Key::make(&node, &["--scopes", "write,act_as"]).await;
     let mut wire = shop.hello(node.http, Some("ann")).await.expect("let in");
     let told = wire.ask("q", json!({"type": "subscribe", "session_id": "s1"})).await.expect("an answer");
@@ -90,7 +90,7 @@ async fn nobody_without_a_good_key_is_let_in() {
         let header = format!("Bearer {}", shown.unwrap_or_default());
         let headers = [("authorization", header.as_str())];
         let headers = &headers[..usize::from(shown.is_some())];
-        // Every page but the document about them.
+        // Every path except that of the API document.
         let document = Web::new(node.http, None).json("/openapi.json").await;
         for (path, methods) in document["paths"].as_object().expect("paths") {
             for method in methods.as_object().expect("methods").keys().filter(|_| path != "/openapi.json") {
@@ -141,7 +141,7 @@ async fn the_store_has_no_key_in_it() {
         }
     }
     assert!(found > 0, "what is kept of them was read");
-    // They open the same after a restart, and with another pepper nothing.
+    // The keys work after a restart, and none works with another pepper.
     node.restart().await;
     keys[1].hello(node.http, None).await.expect("let in");
     denied(keys[0].hello(node.http, None).await).await;
@@ -161,15 +161,15 @@ fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
 
-/// Two nodes; a key is taken back by way of one, and opens nothing on either: what it has opened is closed, in the
-/// middle of an answer too, and what was accepted goes on for others who may see it.
+/// Revokes a key at one of two nodes: its connections are closed on both, in mid-answer too, and accepted
+/// turns continue for other credentials of the user.
 ///
 /// Covers: S-01, S-08.
 #[tokio::test]
 async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
     let (dir, homes) =
         (tempdir().expect("a directory"), [tempdir(), tempdir()].map(|dir| dir.expect("a directory")));
-    // Its log of writes is text: what is in it can be looked for.
+    // Redis's append-only file is text, so that it can be searched.
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes"]);
     let pepper = pepper(dir.path());
     let flags =
@@ -178,7 +178,7 @@ async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
     let (one, two) = (start(&homes[0]).await, start(&homes[1]).await);
     let lost = Key::make(&one, &["--user", "ann", "--label", "canary-label"]).await;
     let kept = Key::make(&two, &["--user", "ann"]).await;
-    // A key is known on other nodes soon; how soon is told to nobody, so whoever made it may try again.
+    // A key becomes known on other nodes soon; the delay is not specified, so the client retries.
     for (key, node) in [(&lost, &two), (&kept, &one)] {
         let known = timeout(PATIENCE, async { while key.hello(node.http, None).await.is_err() {} });
         known.await.expect("known everywhere");
@@ -206,7 +206,7 @@ async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
         denied(lost.hello(node.http, None).await).await;
         assert_eq!(Web::new(node.http, None).key(&lost).get("/v1/sessions").await.status, 401);
     }
-    // Whose turn it is has not changed, nor who may see it.
+    // The turn's owner and its permitted readers have not changed.
     let told =
         other.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
     assert_eq!(told["type"], "subscribed", "{told}");
@@ -256,7 +256,7 @@ async fn a_key_that_may_only_read_changes_nothing() {
     let (_, done) = wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     let run = done["run_id"].as_str().expect("a run");
     let mut reader = reads.hello(node.http, None).await.expect("let in");
-    // The same answer whatever it is about.
+    // The answer does not depend on the session.
     for session in ["s1", "nobodys"] {
         for request in [
             json!({"type": "session_open", "session_id": session}),
@@ -312,7 +312,7 @@ async fn keys_are_looked_after_by_a_command() {
         let ended = key(args).await;
         assert_eq!(ended.code, code, "{args:?}: {ended:?}");
     }
-    // Whoever has the whole key at hand may name it by that, and to say it twice does no harm.
+    // The whole key may be given in place of its id, and a repeated revocation succeeds.
     for _ in 0..2 {
         assert_eq!(key(&["revoke", text]).await.code, Some(0));
     }
@@ -322,7 +322,7 @@ async fn keys_are_looked_after_by_a_command() {
     let open = Node::start(tempdir().expect("a directory").path(), &[]).await;
     let none = run(dir.path(), &["key", "new", "--admin", &format!("http://{}", open.admin)], &[]).await;
     assert!(none.code == Some(1) && none.err.contains("auth.pepper"), "{none:?}");
-    // A page of a browser makes no keys.
+    // A page in a browser cannot create keys.
     let admin = Web::new(node.admin, None);
     let plain = admin.ask("POST", "/v1/keys", &[("content-type", "text/plain")], "{}").await;
     assert_eq!(plain.status, 415, "{}", plain.text);

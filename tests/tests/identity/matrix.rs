@@ -1,5 +1,5 @@
-//! Every operation there is, on what is somebody else's: another user's of the same tenant, and another tenant's,
-//! whose operator sees no more than anybody. The answer is that of what does not exist.
+//! Every operation on a foreign session, of another user of the same tenant or of another tenant, including
+//! that tenant's operator, is answered as for an unknown session.
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use turnway_bindings::channel::authority::Action;
@@ -10,18 +10,18 @@ use turnway_tests::real::operations::{bare, requests};
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::invoke;
 
-/// A session that ann has and its run, open at its agent; and a run that nobody has, of the same form.
+/// The run of ann's session, in progress at its agent, and a well-formed run id that does not exist.
 struct Prize {
     run: String,
     unknown: String,
 }
 
-/// Somebody who wants it.
+/// A foreign credential that tries to access the session.
 struct Thief {
     what: &'static str,
     key: Key,
     user: Option<&'static str>,
-    /// In whose tenant a session of ann's name is as free as any other.
+    /// The credential is of another tenant, in which the session's name is free.
     abroad: bool,
 }
 
@@ -29,7 +29,7 @@ async fn thieves(node: &Node) -> Vec<Thief> {
     let acme = |rest: &'static str| ["--tenant", "acme", rest];
     let mallory = Key::make(node, &[&acme("--user")[..], &["mallory"]].concat()).await;
     let shop = Key::make(node, &[&acme("--scopes")[..], &["write,act_as"]].concat()).await;
-    // A tenant each: what one of them makes there is not the next one's to find.
+    // Each has a tenant of its own, so that none finds a session that another created.
     let evil =
         async |tenant, rest: [&str; 2]| Key::make(node, &[&["--tenant", tenant][..], &rest].concat()).await;
     let namesake = evil("evil", ["--user", "ann"]).await;
@@ -72,7 +72,8 @@ async fn what_is_somebody_elses_does_not_exist() {
     assert_eq!((&done["status"], &done["run_id"]), (&json!("cancelled"), &json!(prize.run)));
 }
 
-/// Every request of every action. What makes a session comes last: abroad it makes one of that name.
+/// Sends every request of every action over WebSocket. Requests that create a session come last, because in
+/// another tenant they create one with that name.
 async fn by_socket(node: &Node, prize: &Prize, thief: &Thief) -> usize {
     let mut actions = Action::ALL.to_vec();
     actions.sort_by_key(|action| action.creates());
@@ -100,7 +101,8 @@ async fn by_socket(node: &Node, prize: &Prize, thief: &Thief) -> usize {
     rows
 }
 
-/// Every operation of the document that names something. One that names something new breaks the test.
+/// Sends every operation of the API document that names a session or a run; a new kind of path parameter
+/// fails the test.
 async fn by_http(node: &Node, prize: &Prize, thief: &Thief) -> usize {
     let web = Web::new(node.http, thief.user).key(&thief.key);
     let document = Web::new(node.http, None).json("/openapi.json").await;
@@ -118,7 +120,7 @@ async fn by_http(node: &Node, prize: &Prize, thief: &Thief) -> usize {
             };
             let has_body = operation.get("requestBody").is_some();
             let body = if has_body { r#"{"agent_id": "held", "message": {"content": "mine?"}}"# } else { "" };
-            // What makes a session abroad is tried by socket.
+            // Requests that create a session in another tenant are tested over WebSocket.
             if has_body && thief.abroad {
                 continue;
             }
@@ -129,7 +131,8 @@ async fn by_http(node: &Node, prize: &Prize, thief: &Thief) -> usize {
                 (reply.status, reply.json())
             };
             let (status, got) = ask(&named("anns", &prize.run)).await;
-            // Nothing that would make a session is said of one that nobody has: it would be made.
+            // A request that creates a session is not sent for an unknown session, because the session would
+            // be created.
             let (like, want) = if has_body {
                 web_get(&web, &named("nobodys", &prize.unknown).replace("/turns", "")).await
             } else {
@@ -147,7 +150,7 @@ async fn web_get(web: &Web, path: &str) -> (u16, Value) {
     (reply.status, reply.json())
 }
 
-/// What names nothing shows nothing of ann's either.
+/// Asserts that a path without parameters reveals nothing of ann's session.
 async fn lists_nothing(web: &Web, method: &str, path: &str, thief: &Thief) {
     let reply = web.ask(&method.to_uppercase(), path, &[], "").await;
     assert_eq!(reply.status, 200, "{method} {path}");

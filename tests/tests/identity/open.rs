@@ -1,4 +1,4 @@
-//! A node that is not for this machine only: by which names it is called, and which pages may talk to it.
+//! A public node: its host names, and the origins of pages that may connect.
 use std::net::SocketAddr;
 use tempfile::tempdir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,7 +8,7 @@ use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::tls::{Pair, Trust};
 
-/// The status of a request with exactly these headers.
+/// Returns the status of a request with exactly these headers.
 async fn status(to: SocketAddr, path: &str, headers: &str) -> u16 {
     let mut stream = TcpStream::connect(to).await.expect("a listener");
     let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
@@ -74,7 +74,8 @@ async fn a_public_node_answers_to_its_names_and_to_listed_pages() {
         let got = status(node.http, "/v1/sessions", &format!("{headers}{key}")).await;
         assert!(got == expected || (expected == 400 && got == 403), "{headers}: {got}");
     }
-    // A page that is not listed reads nothing and gets no WebSocket, whatever it could say there.
+    // A page of an origin that is not listed gets no answer and no WebSocket, whatever else the request
+    // contains.
     let host = "host: gw.example.com\r\n";
     let upgrade = "upgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n\
                    sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
@@ -88,7 +89,7 @@ async fn a_public_node_answers_to_its_names_and_to_listed_pages() {
     assert_eq!(status(node.http, "/v1/sessions", &format!("{host}{twice}{key}")).await, 403);
 }
 
-/// Ways to spell a page that is not listed, and looks a little as if it were.
+/// Origins that are not listed, some of which resemble the listed one.
 const STRANGERS: [&str; 36] = [
     "",
     "null",
@@ -128,7 +129,7 @@ const STRANGERS: [&str; 36] = [
     "file://app.example.com",
 ];
 
-/// All of it at once: keys, TLS, a name, on every address of the machine.
+/// Combines keys, TLS and a host name on all addresses of the machine.
 ///
 /// Covers: S-09, S-25.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! How often may be asked, and what comes through all the same.
+//! Rate limits of one node, and the requests that are not limited with the others.
 use serde_json::json;
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
@@ -10,7 +10,7 @@ use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile};
 
-/// What a cancel may take beside a flood (S-17, G-17).
+/// Maximum time of a cancel during a flood (S-17, G-17).
 const CANCELLED_WITHIN: Duration = Duration::from_millis(100);
 
 async fn node(dir: &TempDir, rates: &str) -> Node {
@@ -19,7 +19,7 @@ async fn node(dir: &TempDir, rates: &str) -> Node {
     guarded(dir, &["--config", file.to_str().expect("UTF-8")]).await
 }
 
-/// How many of so many questions are answered, and what the others are told to wait.
+/// Sends `count` requests, and returns the number of successes and the retry times of the refusals.
 async fn flood(wire: &mut Wire, count: usize) -> (usize, Vec<u64>) {
     for n in 0..count {
         let ask = json!({"type": "session_open", "session_id": "s1", "request_id": format!("f{n}")});
@@ -52,10 +52,10 @@ async fn who_asks_too_often_is_told_when_to_ask_again() {
     let meanwhile = begun.elapsed().as_millis() as usize / 50 + 1;
     assert!((40..=40 + meanwhile).contains(&good), "{good} of 60 in {:?}", begun.elapsed());
     assert!(waits.iter().all(|wait| (1..=50).contains(wait)), "{waits:?}");
-    // Another connection has not asked anything yet.
+    // Another connection has a budget of its own.
     let mut other = key.hello(node.http, None).await.expect("let in");
     assert_eq!(flood(&mut other, 30).await.0, 30);
-    // What was refused can be said again when it was told to.
+    // A refused request succeeds after the given time.
     tokio::time::timeout(Duration::from_secs(20), async {
         let mut again = interval(Duration::from_millis(60));
         loop {
@@ -96,8 +96,8 @@ async fn keys_of_one_tenant_share_what_it_may() {
     );
 }
 
-/// Pings of both kinds, and what nobody knows, are answered within the rate, and do not keep work out. Over it there is
-/// nothing to say that would be less than the answer.
+/// Answers pings of both kinds and unknown messages within the rate, without using the rate of other
+/// requests, and closes the connection over the rate, because a refusal would cost as much as the answer.
 ///
 /// Covers: S-17.
 #[tokio::test]
@@ -122,12 +122,12 @@ async fn who_only_talks_is_let_go() {
         }
         assert!(flood(&mut wire, 20).await.0 == 20, "work has its own bucket");
         for _ in 0..200 {
-            // Who has been let go need not be heard.
+            // The node may have closed the connection already.
             let _ = wire.frame(frame.clone()).await;
         }
         assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4429)), "{frame:?}");
     }
-    // What nobody may say too often is said by nobody else less often.
+    // Other connections of the key are not limited by that.
     let mut other = key.hello(node.http, None).await.expect("let in");
     assert_eq!(other.ask("p", json!({"type": "ping"})).await.expect("an answer")["type"], "pong");
 }
@@ -144,7 +144,7 @@ async fn a_credential_has_one_rate_for_all_its_connections() {
         taken += flood(&mut wire, 5).await.0;
     }
     assert!((5..15).contains(&taken), "{taken} of 15");
-    // Requests over HTTP are counted with them, and say when to come back in HTTP's own words.
+    // HTTP requests count too, and get a `Retry-After` header.
     let web = Web::new(node.http, None).key(&ann);
     let mut refused = None;
     for _ in 0..50 {
@@ -160,8 +160,7 @@ async fn a_credential_has_one_rate_for_all_its_connections() {
     assert_eq!(Web::new(node.http, None).key(&bob).get("/v1/sessions").await.status, 200);
 }
 
-/// Whoever floods a node with work can still stop what runs, and so can everybody else; who comes back after a
-/// cut goes on with its answer.
+/// Cancels a run and resumes an answer while the same key floods the node with inputs.
 ///
 /// Covers: S-17, G-17.
 #[tokio::test]
@@ -173,7 +172,7 @@ async fn a_flood_starves_no_cancel_and_no_resume() {
     for round in 0..20 {
         let session = format!("s{round}");
         let mut wire = key.hello(node.http, None).await.expect("let in");
-        // The flood of the round before has emptied the bucket of the credential.
+        // The flood of the previous round has used up the key's rate.
         let run = loop {
             let ask = invoke(&session, "counter", "count to 10000 every 20ms");
             let told = wire.ask("turn", ask).await.expect("an answer");
@@ -199,7 +198,7 @@ async fn a_flood_starves_no_cancel_and_no_resume() {
             .expect("it is said");
         let ends = other.until(|m| m["type"] == "done" && m["run_id"] == *run);
         let Ok(done) = timeout(PATIENCE, ends).await else {
-            // What became of the cancel is among what the flood was answered.
+            // The answer to the cancel is among the answers to the flood.
             let last = wire.until(|m| m["request_id"] == "stop" || m["name"] == "CANCEL_SENT").await;
             panic!("round {round}: no end; {last:?}");
         };

@@ -1,4 +1,4 @@
-//! What a key grants is vouched for by the nodes' secret, and not by the store: whoever can write there changes nothing.
+//! Grants of a key are authenticated with the nodes' secret: changes of the stored record give no access.
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::Gone;
 
-/// A node on a Redis of its own, whose keys a test can write.
+/// A node on a Redis whose records the test can change.
 struct Writable {
     redis: Redis,
     node: Node,
@@ -30,8 +30,8 @@ impl Writable {
         Self { redis, node, _dir: dir }
     }
 
-    /// Changes what the store says of a key, as somebody can who has the store and no secret of the nodes. They find it out
-    /// by the number that says that something has changed.
+    /// Changes a key's record, as an attacker with access to the store but without the nodes' secret could,
+    /// and increments the version that makes nodes read it.
     fn change(&self, key: &Key, change: impl Fn(&mut Value)) {
         let register = |name: &str| format!("val:{}", URL_SAFE_NO_PAD.encode(name));
         let page = register(&format!("keys/{}", &key.id[..1]));
@@ -45,7 +45,7 @@ impl Writable {
         let _: i64 = self.redis.command(&["HINCRBY", &register("keys"), "v", "1"]);
     }
 
-    /// Waits until a key is answered so.
+    /// Waits until the node accepts or refuses a key.
     async fn answers(&self, key: &Key, is_good: bool) {
         let answered = async {
             loop {
@@ -84,12 +84,12 @@ async fn key_whose_record_was_changed_in_the_store_opens_nothing() {
             let changes = change.as_object().expect("fields").clone();
             record.as_object_mut().expect("a record").extend(changes);
         });
-        // What it had opened is closed, and it opens nothing more.
+        // The key's open connections are closed, and new ones refused.
         assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)), "{what}");
         world.answers(&key, false).await;
         let reply = Web::new(world.node.http, None).key(&key).get("/v1/sessions").await;
         assert_eq!(reply.status, 401, "{what}");
-        // Nothing seals it: not a revocation of it, and not an operator who is in a hurry.
+        // Neither a revocation nor a migration seals the changed record.
         let body = json!({ "key_ids": [key.id] }).to_string();
         let headers = [("content-type", "application/json")];
         let reply = Web::new(world.node.admin, None).ask("POST", "/v1/keys:migrate", &headers, &body).await;
@@ -107,7 +107,7 @@ async fn revocation_taken_out_of_the_store_opens_nothing() {
     let key = Key::make(&world.node, &["--user", "ann"]).await;
     key.revoke(&world.node).await;
     world.change(&key, |record| drop(record.as_object_mut().expect("a record").remove("revoked")));
-    // Also for a node that has not seen it revoked.
+    // This also holds for a node that has not seen the revocation.
     world.node.kill_and_restart().await;
     world.answers(&key, false).await;
 }
@@ -126,7 +126,7 @@ async fn keys_of_an_earlier_release_open_something_once_migrated() {
     let listed = world.key(&["list"]).await.out;
     let row = listed.lines().find(|row| row.starts_with(&old.id)).expect("a row");
     assert!(row.contains("unsealed") && row.contains("the shop"), "{row}");
-    // It is shown first, with what it grants; then sealed.
+    // The first call lists the keys and their grants, the second one seals them.
     let asked = world.key(&["migrate"]).await;
     assert_eq!(asked.code, Some(1));
     assert!(

@@ -1,4 +1,4 @@
-//! How often may be asked of several nodes on one store: as often as of one of them.
+//! Rate limits shared by all nodes on one store.
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -10,12 +10,13 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{PATIENCE, figure, http};
 
-/// What the key may do in a second, and at once.
+/// Rate of the key, in requests a second, and its burst.
 const RATE: f64 = 50.0;
 const BURST: f64 = 100.0;
-/// How long it is flooded at the least: so long that three nodes that do not know of each other let through far more.
+/// Minimum duration of a flood: long enough that three nodes without shared limits would let through far
+/// more.
 const FLOOD: Duration = Duration::from_secs(6);
-/// What a cancel may take here, where nodes, Redis and the flood have the same cores.
+/// Maximum time of a cancel, where nodes, Redis and the flood share the same cores.
 const CANCELLED_WITHIN: Duration = Duration::from_millis(500);
 
 struct Fleet {
@@ -24,10 +25,10 @@ struct Fleet {
     _dirs: Vec<TempDir>,
 }
 
-/// What came of a flood.
+/// Results of a flood.
 #[derive(Debug)]
 struct Flood {
-    /// Of each node: questions that were not too many.
+    /// Number of requests of each node that were not rate limited.
     good: Vec<usize>,
     asked: usize,
     took: Duration,
@@ -36,7 +37,7 @@ struct Flood {
 impl Fleet {
     async fn start(count: usize) -> Self {
         let dirs: Vec<_> = (0..=count).map(|_| tempdir().expect("a directory")).collect();
-        // It is killed, and has the keys afterwards.
+        // Redis is killed and must keep the keys.
         let kept = ["--appendonly", "yes", "--appendfsync", "always"];
         let redis = Redis::start(&dirs[0].path().join("redis"), &kept);
         let (pepper, file) = (pepper(dirs[0].path()), dirs[0].path().join("turnway.toml"));
@@ -52,7 +53,7 @@ impl Fleet {
         Self { redis, nodes, _dirs: dirs }
     }
 
-    /// A connection to each, as soon as it knows the key.
+    /// Connects to each node once the node knows the key.
     async fn wires(&self, key: &Key) -> Vec<Wire> {
         let mut wires = Vec::new();
         for node in &self.nodes {
@@ -68,7 +69,7 @@ impl Fleet {
         wires
     }
 
-    /// How often each was answered about rates, or was not.
+    /// Returns each node's count of exchanges about shared rates with this outcome.
     async fn told(&self, outcome: &str) -> Vec<f64> {
         let mut told = Vec::new();
         for node in &self.nodes {
@@ -80,7 +81,7 @@ impl Fleet {
         told
     }
 
-    /// Until all nodes say that they can be used, or that they cannot.
+    /// Waits until all nodes report this readiness status.
     async fn until_ready(&self, status: u16) {
         let mut again = interval(Duration::from_millis(5));
         for node in &self.nodes {
@@ -94,7 +95,7 @@ impl Fleet {
     }
 }
 
-/// Asks again and again for [`FLOOD`], whatever is answered.
+/// Sends requests for [`FLOOD`], whatever the answers are.
 async fn one_flood(wire: &mut Wire, begun: Instant) -> (usize, usize) {
     let (mut asked, mut good, mut pace) = (0, 0, interval(Duration::from_millis(10)));
     while begun.elapsed() < FLOOD {
@@ -126,7 +127,8 @@ impl Flood {
         self.good.iter().sum::<usize>() as f64
     }
 
-    /// The rate, a burst, and what is documented for each node; and no less than the rate.
+    /// Asserts the documented bounds: the rate, one burst, and one burst for each node; and not less than the
+    /// rate.
     fn must_be_shared(&self) {
         let (rate, nodes) = (RATE * self.took.as_secs_f64(), self.good.len() as f64);
         assert!(self.asked as f64 > 2.0 * (rate + BURST * (nodes + 1.0)), "no flood: {self:?}");
@@ -156,7 +158,7 @@ async fn a_key_has_one_rate_at_all_nodes_together() {
         let done = shown[1].until(|m| m["type"] == "done").await.expect("its end");
         assert_eq!((&done["run_id"], &done["status"]), (&run, &json!("cancelled")), "{done}");
         let took = asked.elapsed();
-        // What others may do is not less for it.
+        // The rates of other keys are not reduced.
         for (n, wire) in others.iter_mut().enumerate() {
             for m in 0..10 {
                 let ask = json!({"type": "session_open", "session_id": format!("bob-{n}")});
@@ -178,7 +180,8 @@ async fn a_key_has_one_rate_at_all_nodes_together() {
     figure("cancel at another node of a fleet that its key floods", format!("{cancelled:?}"));
 }
 
-/// Nobody is refused for a store that is away, and nobody pays afterwards for what came through meanwhile.
+/// Refuses no request because the store is unavailable, and does not charge the requests of that time
+/// afterwards.
 ///
 /// Covers: S-17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -217,8 +220,8 @@ async fn without_redis_each_node_has_the_rate_for_itself() {
     });
 }
 
-/// What goes on with an answer has a bucket of its own, at all nodes, however much work is asked for at one of them; and
-/// nothing of either is kept when it is full again.
+/// Counts resumes in a bucket of their own at all nodes, whatever the load of other requests, and keeps no
+/// record of a bucket that is full again.
 ///
 /// Covers: S-17, G-17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,7 +234,7 @@ async fn a_flood_of_work_refuses_no_resume_at_another_node() {
     let resumes = async {
         let mut pace = interval(Duration::from_millis(200));
         for n in 0..120 {
-            // Five at once: they are told of to each other before the next ones come.
+            // Five at once: the nodes exchange counts before the next ones.
             if n % 5 == 0 {
                 pace.tick().await;
             }

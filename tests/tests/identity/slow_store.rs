@@ -1,4 +1,4 @@
-//! A key that is taken back where the store takes its time.
+//! Revocation of a key while the store answers slowly.
 use std::time::Duration;
 use tempfile::tempdir;
 use tokio::time::{Instant, timeout};
@@ -9,9 +9,9 @@ use turnway_tests::real::slow::Slow;
 use turnway_tests::real::wire::Gone;
 use turnway_tests::real::{PATIENCE, figure};
 
-/// A key that is taken back may still open something for so long (S-01).
+/// Maximum time until a revoked key gives no access any more (S-01).
 const REVOKED_WITHIN: Duration = Duration::from_secs(5);
-/// Every answer takes so long; one of 2 s would be none.
+/// Delay of every answer of the store; an answer after 2 s would count as missing.
 const SLOW: Duration = Duration::from_millis(1800);
 
 /// Covers: S-01, S-08.

@@ -1,4 +1,4 @@
-//! Tokens of an identity provider: good ones, forged ones, those that end, and the keys they are held against.
+//! Tokens of an identity provider: valid, forged and expiring ones, and the provider's keys.
 use crate::forgeries::{forged, with, without};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use turnway_tests::real::provider::{AUDIENCE, Provider, Signer, claims, flags, s
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
-/// From the end of a token to that of its connection (S-03).
+/// Seconds from the expiry of a token to the close of its connection (S-03).
 const GRACE: i64 = 25;
 
 async fn start(dir: &TempDir, flags: &[String]) -> Node {
@@ -20,7 +20,7 @@ async fn start(dir: &TempDir, flags: &[String]) -> Node {
     Node::start(dir.path(), &flags).await
 }
 
-/// What follows `hello` with this token.
+/// Sends `hello` with this token and returns the connection with its welcome.
 async fn welcome(node: &Node, token: &str) -> Result<(Wire, Value), Gone> {
     let mut wire = Wire::open(node.http).await?;
     wire.say(json!({"type": "hello", "token": token})).await?;
@@ -60,27 +60,27 @@ async fn a_token_opens_what_is_its_own() {
     let web = |claims: &Value| Web::new(node.http, None).bearer(&signers[1].token(claims));
     let seen = web(&claims("auth0|ann")).json("/v1/sessions").await;
     assert_eq!(seen["sessions"][0]["user_id"], "auth0|ann", "{seen}");
-    // One of several audiences, further claims, a kind in other letters: what providers do.
+    // Variations that providers use: several audiences, further claims, another spelling of the type.
     let said = with(claims("auth0|ann"), "aud", json!(["other", AUDIENCE]));
     assert_eq!(web(&with(said, "azp", "app")).json("/v1/sessions").await, seen);
     let head = json!({"alg": "ES256", "kid": "e", "typ": "at+JWT"});
     assert!(is_let_in(&node, &signers[1].with_head(&head, &claims("ann"))).await);
     assert!(is_let_in(&node, &signers[1].with_head(&without(head, "typ"), &claims("ann"))).await);
-    // Others see nothing of it, of her tenant or of another, be they called the same or operate there.
+    // Other users see nothing of the session, in her tenant or another, with the same name or as operator.
     let (other, abroad) = (claims("bob"), with(claims("auth0|ann"), "tenant", "acme"));
     let boss = with(with(claims("bob"), "tenant", "acme"), "scope", "openid turnway:operator turnway:write");
     for said in [&other, &abroad, &boss] {
         assert_eq!(web(said).json("/v1/sessions").await["sessions"], json!([]), "{said}");
         assert_eq!(web(said).get("/v1/sessions/anns").await.status, 404, "{said}");
     }
-    // What it may do is in it too.
+    // The token's scopes are applied too.
     let boss = with(claims("boss"), "scope", "turnway:operator");
     assert_eq!(web(&boss).json("/v1/sessions").await["sessions"][0]["session_id"], "anns");
     let reader = with(claims("auth0|ann"), "scope", "turnway:read");
     let (mut wire, _) = welcome(&node, &signers[0].token(&reader)).await.expect("let in");
     let told = wire.ask("q", invoke("anns", "echo", "hi")).await.expect("an answer");
     assert_eq!(told["code"], "forbidden", "{told}");
-    // Nobody becomes somebody else by saying so, but who may.
+    // Another user's name is accepted only with `act_as`.
     let actor = with(claims("shop"), "scope", "turnway:write turnway:act_as");
     for (said, status) in [(&actor, 200), (&claims("bob"), 401)] {
         let web = Web::new(node.http, Some("auth0|ann")).bearer(&signers[2].token(said));
@@ -92,7 +92,7 @@ async fn a_token_opens_what_is_its_own() {
 #[tokio::test]
 async fn forged_tokens_open_nothing() {
     let (rsa, p256, ed) = (Signer::rsa("r"), Signer::p256("e"), Signer::ed25519("o"));
-    // A key that is for something else signs nothing here.
+    // A key for encryption must not be accepted for signatures.
     let sealing = Signer::p256("s");
     let provider = Provider::start(&[]).await;
     let keys = json!({"keys": [rsa.jwk(), p256.jwk(), ed.jwk(), with(sealing.jwk(), "use", "enc")]});
@@ -105,13 +105,13 @@ async fn forged_tokens_open_nothing() {
     assert!(forged.len() >= 20);
     for (what, token) in &forged {
         let mut seen = Vec::new();
-        // What is too long for a hello is told so.
+        // A token that is too long for a hello gets another error.
         if token.len() < 3000 {
             seen.push(is_let_in(&node, token).await);
         }
         let reply = Web::new(node.http, None).bearer(token).get("/v1/sessions").await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (401, Some("unauthorized")), "{what}");
-        // Which of its parts is wrong is nobody's business.
+        // The error does not say which part of the token is wrong.
         assert!(reply.text.contains("the credential is not good"), "{what}: {}", reply.text);
         assert!(!seen.contains(&true), "{what}");
     }
@@ -123,8 +123,8 @@ async fn forged_tokens_open_nothing() {
     }
 }
 
-/// One token ends and is not refreshed, one is, on two connections that show the same; a request has no way to
-/// refresh, and ends with its token.
+/// Closes one connection whose token expires and keeps another with the same token that is refreshed; an HTTP
+/// request cannot refresh and ends with its token.
 ///
 /// Covers: S-03.
 #[tokio::test]
@@ -133,7 +133,8 @@ async fn a_connection_dies_with_its_token_unless_it_shows_the_next() {
     let provider = Provider::start(&[&signer]).await;
     let dir = tempdir().expect("a directory");
     let node = start(&dir, &provider.flags()).await;
-    // Over already, by less than clocks may differ: the grace counts from its end, not from now.
+    // The token has expired, by less than clocks may differ: the grace period counts from its expiry, not
+    // from now.
     let exp = seconds(-8);
     let token = signer.token(&with(claims("ann"), "exp", exp));
     let (mut dying, welcome_) = welcome(&node, &token).await.expect("let in");
@@ -176,7 +177,7 @@ async fn a_connection_dies_with_its_token_unless_it_shows_the_next() {
         "it was served to the end of its grace"
     );
     assert!(ended <= exp + GRACE, "{ended}");
-    // What it has begun goes on, and who has refreshed sees it.
+    // The run of the closed connection continues, and the refreshed connection sees its end.
     let asked = kept.ask("c", json!({"type": "cancel_run", "run_id": accepted["run_id"]})).await;
     drop(asked);
     kept.until(|message| message["type"] == "done").await.expect("an end");
@@ -213,7 +214,7 @@ async fn only_the_same_user_is_refreshed() {
         assert_eq!(told["code"], "unauthorized", "{what}: {told}");
         assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)), "{what}");
     }
-    // Who acts as another stays that one; it is the bearer that must be the same.
+    // With `act_as` the effective user stays; the bearer must be the same.
     let shop = |name: &str| signer.token(&with(claims(name), "scope", "turnway:write turnway:act_as"));
     let hello = json!({"type": "hello", "token": shop("shop"), "user_id": "ann"});
     let mut wire = Wire::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
@@ -221,7 +222,8 @@ async fn only_the_same_user_is_refreshed() {
     assert_eq!(told["type"], "refreshed", "{told}");
     wire.say(refresh(&shop("other-shop"))).await.expect("said");
     assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)));
-    // A key does not end by itself, so there is nothing to refresh; with either one is let in.
+    // A key does not expire with the connection, so a refresh is an error; both kinds of credentials are
+    // accepted.
     let mut wire = key.hello(node.http, None).await.expect("let in");
     let told = wire.ask("f", refresh(&first)).await.expect("an answer");
     assert_eq!(told["code"], "invalid_message", "{told}");
@@ -242,8 +244,8 @@ async fn keys_come_and_go_with_their_provider() {
         assert!(!is_let_in(&node, &new.token(&claims("ann"))).await);
     }
     assert_eq!(provider.asked(), 1, "nothing is fetched twice within 30 s because a token wants it");
-    // An operator can have it fetched at once. Neither another place nor a heap of bytes counts as an answer:
-    // the keys of before stay.
+    // SIGHUP fetches at once. Redirects, oversized bodies and empty key sets do not count as answers: the
+    // earlier keys stay.
     let large = "x".repeat(65 * 1024);
     let away = format!("location: {}\r\n", elsewhere.url());
     for (n, (status, headers, body)) in
@@ -261,11 +263,11 @@ async fn keys_come_and_go_with_their_provider() {
     fetched_again(&node, &provider).await;
     assert!(is_let_in(&node, &new.token(&claims("ann"))).await);
     assert!(!is_let_in(&node, &old.token(&claims("ann"))).await);
-    // Who was let in before is there until its token ends.
+    // A connection stays open until its token expires.
     wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
 }
 
-/// Has a node fetch, and waits until what it got is in use.
+/// Makes a node fetch the keys, and waits until they are in use.
 async fn fetched_again(node: &Node, provider: &Provider) {
     let counted = async || {
         let text = Web::new(node.admin, None).get("/metrics").await.text;
@@ -299,7 +301,7 @@ async fn a_node_starts_without_its_provider_and_takes_its_keys_from_a_file() {
     assert!(is_let_in(&node, &signer.token(&claims("ann"))).await);
 }
 
-/// A connection that is let in is no place to try tokens from either.
+/// Counts forged tokens in refreshes of an open connection too.
 ///
 /// Covers: S-05, S-03.
 #[tokio::test]
@@ -321,7 +323,7 @@ async fn forged_refreshes_lock_their_address_out() {
     reply.must_be(429, "rate_limited");
 }
 
-/// Each refresh costs a signature, so it has the rate of whatever else is asked for.
+/// Limits refreshes by the connection's rate, because each one verifies a signature.
 ///
 /// Covers: S-17, S-03.
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Lives at random: the laws every machine keeps, and those of this one.
+//! Random scripts for the connection's state machine: the laws of every machine and the sums of this one.
 use crate::words::{Stage, config, input, silent_note, text_note};
 use std::time::Duration;
 use turnway_bindings::link::{Input, Link, Output};
@@ -7,11 +7,11 @@ use turnway_core::machine::Machine;
 use turnway_core::rng::Rng;
 use turnway_tests::laws::{Step, laws};
 
-/// Most that one input may lead to: `welcome`, a hello's 64 subscriptions, and twice the 16 messages
-/// that waited for the door.
+/// Maximum number of outputs of one input: `welcome`, a hello's 64 subscriptions, and twice the 16 messages
+/// that waited for admission.
 const OUTPUTS_MAX: usize = 1 + 64 + 2 * 16 + 2;
 
-/// Tells all outputs apart, texts included.
+/// Returns a distinct text for each output.
 fn show(output: &Output) -> String {
     match output {
         Output::Write(text) => text.clone(),
@@ -64,7 +64,7 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
         "too-large",
     ];
     let mut steps = Vec::new();
-    // Most lives begin well, or there would be little to see.
+    // Most scripts begin with an admission, so that more can happen.
     if rng.chance(80) {
         for word in ["hello-resuming 3", "admit"] {
             steps.push(Step { after: Duration::from_millis(rng.below(3000)), input: Some(input(word)) });
@@ -121,7 +121,7 @@ fn no_weight_is_lost_or_reported_twice() {
             reported <= shown && shown - reported < LINK_REPORT_BYTES,
             "seed {seed}: {reported} of {shown}"
         );
-        // Where much waits beside, all of it is, and what follows too.
+        // With much text waiting in streams, all bytes are reported at once.
         stage.play("fills 10; text 100; flush");
         let reported: usize = stage.told.iter().filter_map(weight).sum();
         let Input::Note(last) = text_note(100) else { panic!("a note") };

@@ -1,4 +1,4 @@
-//! Requests that are written without waiting, and a switchboard that answers them as they happen to end.
+//! Order of answers to pipelined requests when the switchboard answers in any order.
 use crate::words::{self, Stage, check_open};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ fn fact(of: &str, seq: u64, fact: Fact) -> Note {
     words::fact(session(of), seq, fact)
 }
 
-/// A fact that every link is shown.
+/// Returns a fact that every link receives.
 fn notice() -> Fact {
     Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None }
 }
@@ -45,7 +45,7 @@ fn refused(request_id: Option<RequestId>, of: Option<SessionId>) -> Note {
     Note::Refused { request_id, session: of, run_id: None, refusal: Refusal::not_found() }
 }
 
-/// What answers a request, if anything does.
+/// Returns the answer to a request, if it has one.
 fn answer(command: &Command) -> Option<Note> {
     let request_id = command.request_id().cloned();
     Some(match command {
@@ -80,7 +80,7 @@ fn answer(command: &Command) -> Option<Note> {
     })
 }
 
-/// A request of this kind about a session, named by its number.
+/// Returns a numbered request of this kind about a session.
 fn request(kind: &str, of: &str, number: usize) -> Value {
     let mut message = json!({"type": kind, "session_id": of, "request_id": format!("r{number}")});
     match kind {
@@ -91,7 +91,7 @@ fn request(kind: &str, of: &str, number: usize) -> Value {
     message
 }
 
-/// A link, and what it has begun at a switchboard that has not answered.
+/// A link with the commands that the switchboard has not answered yet.
 struct Board {
     stage: Stage,
     begun: Vec<Command>,
@@ -130,7 +130,8 @@ impl Board {
     fn begun(&self) -> Vec<&str> {
         self.begun.iter().filter_map(|command| command.request_id().map(RequestId::as_str)).collect()
     }
-    /// The names of the requests that are answered, and `seq` of facts.
+    /// Returns the ids of the answered requests and the sequence numbers of the facts written since the last
+    /// call.
     fn shown(&mut self) -> Vec<String> {
         let brief = |message: Value| match message["request_id"].as_str() {
             Some(id) => id.to_owned(),

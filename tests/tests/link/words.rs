@@ -1,4 +1,4 @@
-//! The words of the scripts: what each stands for, and a stage to play them on.
+//! The script language of the connection tests, and the fixture that plays scripts.
 use serde_json::{Value, json};
 use std::time::Duration;
 use turnway_bindings::channel::command::Command;
@@ -58,7 +58,7 @@ pub(crate) fn text_note(bytes: usize) -> Input {
     })
 }
 
-/// A fact of a session, of no run.
+/// Returns a fact of a session without a run.
 pub(crate) fn fact(session: SessionId, seq: u64, fact: Fact) -> Note {
     let entry = Entry {
         id: EventId::default(),
@@ -73,7 +73,7 @@ pub(crate) fn fact(session: SessionId, seq: u64, fact: Fact) -> Note {
     Note::Fact { session, seq: Seq(seq), epoch: Epoch(1), entry: entry.into(), asked: false }
 }
 
-/// A checkpoint: shown as nothing, but on its way all the same.
+/// Returns a checkpoint, which is not written to the peer but counts as delivered bytes.
 pub(crate) fn silent_note(bytes: usize) -> Input {
     let text = Private("x".repeat(bytes));
     Input::Note(fact(session(), 1, Fact::AgentStreamDelta { attempt: 1, offset: 0, text, mark: None }))
@@ -89,7 +89,7 @@ pub(crate) fn go_away() -> Input {
     Input::Note(Note::GoAway { reason: "drain", within, jitter })
 }
 
-/// What a word of a script stands for.
+/// Returns the input for one step of a script.
 pub(crate) fn input(word: &str) -> Input {
     let (verb, rest) = word.split_once(' ').unwrap_or((word, ""));
     match verb {
@@ -101,7 +101,7 @@ pub(crate) fn input(word: &str) -> Input {
         }
         "big-hello" => hello(json!({"client_meta": "x".repeat(4096)})),
         "admit" => admitted(None),
-        // The stage's clock on the wall stands still.
+        // The fixture's store clock starts at 1,000 ms.
         "admit-for" => admitted(Some(Millis(1_000 + rest.parse::<u64>().expect("milliseconds")))),
         "refresh" => {
             Input::Text(json!({"type": "refresh", "token": "canary-token", "request_id": "r1"}).to_string())
@@ -146,7 +146,7 @@ pub(crate) fn input(word: &str) -> Input {
     }
 }
 
-/// What was put out, in a word or two.
+/// Returns a short description of an output.
 pub(crate) fn brief(output: &Output) -> String {
     match output {
         Output::Hello(_) => "asks the door".to_owned(),
@@ -182,7 +182,7 @@ pub(crate) fn brief(output: &Output) -> String {
     }
 }
 
-/// A link and the time it lives in.
+/// A link with its clock and its outputs.
 pub(crate) struct Stage {
     pub(crate) link: Link,
     pub(crate) now: Now,
@@ -208,7 +208,7 @@ impl Stage {
         }
         self.reach(end);
     }
-    /// Both clocks go on together.
+    /// Advances both clocks together.
     fn reach(&mut self, at: Mono) {
         self.now = Now { mono: at, store: self.now.store.after(at - self.now.mono) };
     }
@@ -229,14 +229,14 @@ impl Stage {
     }
 }
 
-/// Plays the script and compares all that was put out.
+/// Plays a script and compares all outputs.
 pub(crate) fn check(script: &str, expected: &str) {
     let mut stage = Stage::new();
     stage.play(script);
     assert_eq!(stage.told.join("; "), expected, "after: {script}");
 }
 
-/// The same, on a link that has been admitted and whose welcome has been flushed.
+/// Plays a script on an admitted link whose welcome was flushed, and compares all outputs.
 pub(crate) fn check_open(script: &str, expected: &str) {
     let mut stage = Stage::new();
     stage.play("hello; admit; flush");

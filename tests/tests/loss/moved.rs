@@ -1,4 +1,4 @@
-//! The router in the middle forgets a client in mid-answer, or leads it to another node. The client is not told.
+//! Clients whose NAT mapping changes in mid-answer, or that are routed to another node, without notice.
 use crate::talk::{self, Journal, PIECE_BYTES, whole};
 use crate::way::Way;
 use quinn::{Endpoint, TransportConfig};
@@ -20,17 +20,17 @@ use turnway_tests::real::tls::{Pair, Trust};
 use turnway_tests::real::wire::invoke;
 use turnway_tests::real::{PATIENCE, figure, http};
 
-/// A client has more of its answer within this.
+/// Maximum time until a client receives more of its answer.
 const WITHIN: Duration = Duration::from_secs(2);
-/// An answer lasts for 8 s.
+/// Number of pieces of an answer, which lasts 8 s.
 const PIECES: usize = 400;
 const PACE: Duration = Duration::from_millis(20);
-/// How often the router forgets.
+/// Number of times that the router forgets its mappings.
 const MOVES: usize = 3;
-/// Another node has time enough to answer, if it would.
+/// Time in which another node would have answered.
 const NOTHING_FOR: Duration = Duration::from_secs(1);
 
-/// Nodes on one Redis, and whoever belongs to them.
+/// Nodes on one Redis, their agents, and a user's key.
 struct Fleet {
     nodes: Vec<Node>,
     journal: Journal,
@@ -55,7 +55,7 @@ impl Fleet {
     }
 }
 
-/// All of it: the fleet in its namespace, and threads for its clients in theirs.
+/// A fleet in its namespace, and a runtime for the clients in theirs.
 struct Scene {
     fleet: Fleet,
     pair: Pair,
@@ -86,7 +86,7 @@ impl Scene {
         options
     }
 
-    /// The value of one sample of a node.
+    /// Returns the value of a node's metric.
     fn sample(&self, node: usize, name: &'static str) -> f64 {
         let admin = self.fleet.nodes[node].admin;
         let text = self.nodes.spawn(async move { http::get(admin, "/metrics").await.expect("it answers").1 });
@@ -96,7 +96,7 @@ impl Scene {
         line.trim().parse().expect("a number")
     }
 
-    /// A client's answer in session `session`, as it comes.
+    /// Starts a client and returns the events of its answer in this session.
     fn listen(&self, session: &'static str) -> mpsc::UnboundedReceiver<(Instant, Event)> {
         let (tell, told) = mpsc::unbounded_channel();
         let options = self.options();
@@ -116,12 +116,12 @@ impl Scene {
     }
 }
 
-/// What a client has been told so far.
+/// Events that a client has received so far.
 struct Listener {
     events: mpsc::UnboundedReceiver<(Instant, Event)>,
     session: &'static str,
     text: String,
-    /// Nodes it was connected to.
+    /// Nodes to which the client was connected.
     nodes: Vec<String>,
     done: Option<Box<Done>>,
 }
@@ -131,7 +131,7 @@ impl Listener {
         Self { events: scene.listen(session), session, text: String::new(), nodes: Vec::new(), done: None }
     }
 
-    /// Until so much of the answer is here; when that was.
+    /// Reads until this many bytes of the answer have arrived, and returns the time of arrival.
     fn read(&mut self, bytes: usize) -> Instant {
         loop {
             let (at, event) = self.events.blocking_recv().expect("it goes on");
@@ -148,7 +148,7 @@ impl Listener {
         }
     }
 
-    /// Until something is here that was said after this moment; how long that took.
+    /// Reads until text arrives that was sent after this call, and returns the time since `moved`.
     fn goes_on(&mut self, journal: &Journal, moved: Instant) -> Duration {
         let (said, now) = (journal.of(self.session), journal.now());
         loop {
@@ -171,7 +171,8 @@ impl Listener {
     }
 }
 
-/// A router that forgets a client gives it another port with its next packet; until then nothing comes through.
+/// Changes the client's port: the router drops its mapping and creates another one at the client's next
+/// packet.
 ///
 /// Covers: S-24.
 #[test]
@@ -223,7 +224,7 @@ fn another_node_does_not_answer_for_what_is_not_its_own() {
         line.connection.stats().udp_tx.datagrams - before
     });
     let sent = scene.clients.block_on(silent).expect("it waits");
-    // The router has led them there.
+    // The counter shows that the packets reached the other node.
     assert!(sent > 0 && scene.way.packets("passed") >= sent, "{sent}");
     assert_eq!(scene.way.packets("from_quic"), 0, "it says nothing, not even that");
     assert_eq!(scene.sample(1, "turnway_link_connections{transport=\"quic\"} "), 0.0);

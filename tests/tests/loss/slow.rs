@@ -1,4 +1,4 @@
-//! A network that is slow and bad, and not dead: 600 ms there and back, and one packet of twenty lost each way.
+//! A slow and lossy network that works: 600 ms round trip, and one packet of twenty lost each way.
 use crate::talk::{piece, whole};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,21 +17,21 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::tls::Pair;
 use turnway_tests::real::{PATIENCE, figure};
 
-/// One way.
+/// Delay of one direction.
 const DELAY: Duration = Duration::from_millis(300);
-/// Of a hundred packets.
+/// Percentage of packets that are lost.
 const LOST: u64 = 5;
-/// On the way at a time; a network that is full loses the rest.
+/// Maximum number of packets in flight; further ones are dropped.
 const PACKETS_MAX: usize = 1024;
 const DATAGRAM_BYTES_MAX: usize = 2048;
-/// An answer, and a rest in its middle, in which its agent thinks.
+/// Pieces of an answer, their interval, and a pause in the middle without output.
 const PIECES: usize = 100;
 const PACE: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(6);
-/// One, where it is left alone; another is better where chance has it that this one lost several packets in a row.
+/// One connection suffices usually; the client opens another where this one loses several packets in a row.
 const CONNECTIONS_MAX: usize = 3;
 
-/// Passes datagrams on to a node, late, or not at all. Ends when dropped.
+/// A proxy that forwards datagrams to a node late or not at all, until dropped.
 struct Network {
     at: SocketAddr,
     lost: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ impl Drop for Network {
     }
 }
 
-/// What goes one way.
+/// One direction of the proxy.
 struct OneWay {
     packets: mpsc::Sender<(Instant, Vec<u8>)>,
     chance: u64,
@@ -70,7 +70,7 @@ impl OneWay {
     }
 
     fn pass(&mut self, bytes: &[u8]) {
-        // Xorshift: the same packets of the same run of them.
+        // Xorshift, so that runs with the same packets lose the same ones.
         self.chance ^= self.chance << 13;
         self.chance ^= self.chance >> 7;
         self.chance ^= self.chance << 17;
@@ -116,7 +116,7 @@ async fn pass(front: Arc<UdpSocket>, node: SocketAddr, lost: Arc<AtomicU64>) {
     }
 }
 
-/// Another connection is tried now and then, and none is given up that is only slow.
+/// Does not give up a connection that is only slow, though another one may be tried.
 ///
 /// Covers: S-24.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

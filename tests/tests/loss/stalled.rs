@@ -1,5 +1,5 @@
-//! Ten answers on one connection, on a network that loses packets both ways, and one of them is not read: over QUIC
-//! that is nobody else's business.
+//! Ten answers on one connection over a lossy network, one of which is not read: over QUIC this does not
+//! delay the others.
 use crate::talk::{self, Journal, PIECE_BYTES, whole};
 use crate::way::Way;
 use quinn::{Endpoint, TransportConfig, VarInt};
@@ -17,26 +17,26 @@ use turnway_tests::real::tls::Trust;
 use turnway_tests::real::wire::{Wire, invoke};
 use turnway_tests::real::{figure, quantile, size};
 
-/// Answers at a time on the one connection.
+/// Number of concurrent answers on the connection.
 const RUNS: usize = 10;
-/// Between two deltas of one answer: 2,500 a second come to the node.
+/// Interval of the deltas of one answer: 2,500 a second reach the node.
 const PACE: Duration = Duration::from_millis(4);
-/// Of a thousand packets, each way.
+/// Packets lost of a thousand, each way.
 const LOST: u32 = 20;
-/// What the other nine may notice of the one that is not read: their 99th percentile beside that with all read.
+/// Maximum ratio of the other nine answers' 99th percentile to that with all answers read.
 const SLOWER: f64 = 1.5;
-/// And what they may notice in any case: one hiccup of the machine is 1 % of a short answer. Where they have to wait
-/// until the one is read, they wait for seconds.
+/// Delay that is always tolerated: one scheduling delay affects 1 % of a short answer. A blocked answer would
+/// wait for seconds.
 const HICCUP: Duration = Duration::from_millis(500);
-/// Pairs whose median is not one hiccup's.
+/// Number of pairs from which on a single delay cannot decide the median.
 const PAIRS_MANY: usize = 5;
-/// So long a WebSocket is not read, which has all ten.
+/// Time for which a WebSocket with all ten answers is not read.
 const NOT_READ: Duration = Duration::from_secs(3);
 
-/// What comes of reading: the ages of deltas.
+/// A future of the ages of deltas.
 type Reading = Pin<Box<dyn Future<Output = Vec<Duration>> + Send>>;
 
-/// Where clients connect, and as whom.
+/// Address, credentials and expected answers of the clients.
 #[derive(Clone)]
 struct Door {
     trust: Trust,
@@ -49,7 +49,7 @@ fn hello(door: &Door) -> Value {
     json!({"type": "hello", "api_key": door.key})
 }
 
-/// What the client crate grants: 64 KiB in each stream.
+/// Returns the windows that the client crate grants: 64 KiB for each stream.
 fn usual() -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport
@@ -59,7 +59,7 @@ fn usual() -> TransportConfig {
     transport
 }
 
-/// Reads a stream to its end; how long after it was said each delta was here.
+/// Reads a stream to its end, and returns the age of each delta on arrival.
 async fn read(mut lane: Lane, door: Door, session: String) -> Vec<Duration> {
     let (mut said, mut ages) = (String::new(), Vec::new());
     while let Some(message) = lane.next().await.expect("the connection stays") {
@@ -70,8 +70,8 @@ async fn read(mut lane: Lane, door: Door, session: String) -> Vec<Duration> {
     ages
 }
 
-/// Ten answers over QUIC; if `stalls`, the first of them is not read until the others are over. The ages of the
-/// deltas of the nine others.
+/// Runs ten answers over QUIC; with `stalls` the first is read only after the others have ended. Returns the
+/// ages of the other nine answers' deltas.
 async fn by_quic(door: Door, round: String, stalls: bool) -> Vec<Duration> {
     let end = Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a port");
     let line = Line::open_from(&end, Way::quic(), config(&door.trust, b"turnway/1", usual())).await;
@@ -101,7 +101,7 @@ async fn by_quic(door: Door, round: String, stalls: bool) -> Vec<Duration> {
     while let Some(read) = others.join_next().await {
         ages.extend(read.expect("it is read"));
     }
-    // All of it is there, whenever it is read.
+    // The answer is complete whenever it is read.
     first.await;
     for _ in 0..RUNS {
         let done = line.until(|message| message["type"] == "done").await.expect("it stays");
@@ -110,12 +110,12 @@ async fn by_quic(door: Door, round: String, stalls: bool) -> Vec<Duration> {
     ages
 }
 
-/// The same ten over one WebSocket; if `stalls`, nothing of it is read for a while, from the middle on.
+/// Runs ten answers over one WebSocket; with `stalls` nothing is read for a while, from the middle on.
 async fn by_websocket(door: Door, round: String, stalls: bool) -> Vec<Duration> {
     let wire = door.trust.open(Way::http()).await.expect("it connects");
     let mut wire: Wire = wire.greet_with(hello(&door)).await.expect("welcome");
     for n in 0..RUNS {
-        // Text of the first comes before the last was asked.
+        // Text of the first answer arrives before the last input is sent.
         let mut ask = invoke(&format!("{round}-{n}"), "a", "go");
         ask["request_id"] = format!("m{n}").into();
         wire.say(ask).await.expect("said");
@@ -155,7 +155,7 @@ struct Told {
     most: Duration,
 }
 
-/// Says what came of one of them.
+/// Reports the quantiles of ages.
 fn told(what: &str, mut ages: Vec<Duration>) -> Told {
     let told = Told {
         p50: quantile(&mut ages, 0.5),
@@ -208,7 +208,7 @@ fn an_answer_that_is_not_read_delays_no_other_on_a_network_that_loses_packets() 
     let run = |work: Reading| clients.block_on(clients.spawn(work)).expect("it is done");
     let (mut ratios, mut slowest) = (Vec::new(), Duration::ZERO);
     for n in 0..pairs {
-        // Whichever comes first has the warmer machine every other time.
+        // The order alternates, because the machine is warmer for the second run.
         let both = [n % 2 == 1, n % 2 == 0].map(|stalls| {
             let what = if stalls { "one not read" } else { "all read" };
             let ages = run(Box::pin(by_quic(door.clone(), format!("q{n}{}", u8::from(stalls)), stalls)));

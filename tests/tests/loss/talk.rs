@@ -1,4 +1,4 @@
-//! Agents that say something every few milliseconds, and when they said it.
+//! Agents that send a delta every few milliseconds, and the times at which they sent them.
 use crate::way::Way;
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,10 +11,10 @@ use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::tls::Pair;
 
-/// Bytes of one delta. Of fixed size, so that where a byte stands says which delta it is of.
+/// Bytes of one delta: fixed, so that a byte's position identifies its delta.
 pub(crate) const PIECE_BYTES: usize = 64;
 
-/// What an agent says, by session: the n-th delta of it.
+/// Returns the n-th delta of a session's answer.
 pub(crate) fn piece(session: &str, n: usize) -> String {
     let mut text = format!("{n:06} {session} 語𝄞ß ");
     while text.len() < PIECE_BYTES - 1 {
@@ -27,14 +27,14 @@ pub(crate) fn whole(session: &str, count: usize) -> String {
     (0..count).map(|n| piece(session, n)).collect()
 }
 
-/// When each delta was given to the node.
+/// Time at which each delta was given to the node.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     begun: Instant,
     said: Arc<Mutex<HashMap<String, Arc<Vec<AtomicU64>>>>>,
 }
 
-/// An agent called `a` that says so many deltas at this pace.
+/// Starts an agent `a` that sends `count` deltas at this pace, and returns its journal.
 pub(crate) async fn agents(count: usize, pace: Duration) -> (Agents, Journal) {
     let journal = Journal { begun: Instant::now(), said: Arc::default() };
     let agents = Agents::start({
@@ -60,7 +60,7 @@ pub(crate) async fn agents(count: usize, pace: Duration) -> (Agents, Journal) {
 }
 
 impl Journal {
-    /// Nanoseconds; never 0.
+    /// Returns the nanoseconds since the start; never 0.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_nanos()).expect("not for so long").max(1)
     }
@@ -72,13 +72,13 @@ impl Journal {
         said
     }
 
-    /// Of one session.
+    /// Returns the times of one session's deltas.
     pub(crate) fn of(&self, session: &str) -> Arc<Vec<AtomicU64>> {
         let all = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.get(session).unwrap_or_else(|| panic!("{session} never spoke")))
     }
 
-    /// How long ago each of these deltas was said: those that `text` has whole, from the `seen`-th on.
+    /// Returns the ages of the deltas that are complete in the first `bytes` bytes, from number `seen` on.
     pub(crate) fn ages(&self, session: &str, seen: usize, bytes: usize) -> Vec<Duration> {
         let (said, now) = (self.of(session), self.now());
         let age = |n: usize| Duration::from_nanos(now - said[n].load(Ordering::Relaxed));
@@ -86,7 +86,7 @@ impl Journal {
     }
 }
 
-/// A node behind the router, and its user's key.
+/// Starts a node behind the router.
 pub(crate) async fn node(store: &str, dir: &Path, pair: &Pair, agent: &str) -> Node {
     let pepper = pepper(dir);
     let auth = ["--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -98,7 +98,7 @@ pub(crate) async fn key(node: &Node) -> String {
     Key::make(node, &["--user", "ann"]).await.text
 }
 
-/// Where a node is, for the router.
+/// Returns router rules that route to this node.
 pub(crate) fn led_to(node: &Node, memory: u16, lost: u32) -> crate::way::Rules {
     let quic = Way::node(node.quic.expect("it speaks QUIC"));
     crate::way::Rules { lost, quic, http: Way::node(node.http), memory }

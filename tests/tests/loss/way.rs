@@ -1,5 +1,5 @@
-//! Three namespaces: clients, a router, nodes. All that goes through the router may be lost, and has its addresses
-//! rewritten; what belongs to nobody whom the router knows is dropped.
+//! Three network namespaces: clients, a router, and nodes. The router may drop packets, rewrites addresses,
+//! and drops packets without a mapping.
 use rcgen::{CertificateParams, KeyPair};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::{self, File};
@@ -12,32 +12,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::runtime::{Builder, Runtime};
 use turnway_tests::real::tls::Pair;
 
-/// Where clients find the nodes: the router's side that they see.
+/// The router's address on the clients' side.
 const FRONT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
-/// Where the nodes are.
+/// Address of the nodes.
 const NODES: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
-/// The ports in front.
+/// Ports on the router's address.
 const QUIC: u16 = 8443;
 const HTTPS: u16 = 8080;
 
-/// What the router does.
+/// The router's rules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Packets of a thousand that are lost, each way.
+    /// Packets lost of a thousand, each way.
     pub(crate) lost: u32,
-    /// Where those that come for QUIC are led, and those for HTTP.
+    /// Destinations of QUIC and HTTP packets.
     pub(crate) quic: SocketAddr,
     pub(crate) http: SocketAddr,
-    /// Another number: the router has forgotten whom it knew, and gives clients other ports.
+    /// Conntrack zone: with another number the router forgets its mappings and uses other ports.
     pub(crate) memory: u16,
 }
 
-/// The namespaces. Removed when dropped.
+/// The namespaces; removed when dropped.
 pub(crate) struct Way {
     name: String,
 }
 
-/// What has to be done as root, or the test cannot be.
+/// Runs a program as root, or fails the test.
 fn must(program: &str, args: &[&str], input: &str) -> String {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -64,7 +64,7 @@ impl Way {
             must("ip", &["netns", "add", side], "");
             must("ip", &["-n", side, "link", "set", "lo", "up"], "");
         }
-        // One packet at a time: a burst that is handed over as one would be lost as one.
+        // One packet at a time: a segmentation-offload burst would be lost as a whole.
         let link = |router_end: &str, end: &str, at: &str, own: &str, other: &str| {
             let lines = format!(
                 "link add {router_end} type veth peer name eth netns {end}\naddr add {own}/24 dev {router_end}\n\
@@ -87,19 +87,19 @@ impl Way {
         format!("{}-{side}", self.name)
     }
 
-    /// Threads whose sockets and processes are in one of them.
+    /// Returns a runtime whose threads, sockets and processes are in one namespace.
     pub(crate) fn threads(&self, side: &str) -> Runtime {
         let path = Path::new("/run/netns").join(self.side(side));
         let inside = std::thread::spawn(move || {
             let space = File::open(path).expect("the namespace is there");
             move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-            // They are begun by this thread, and stay where it is.
+            // The runtime's threads are spawned by this thread and inherit its namespace.
             Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads")
         });
         inside.join().expect("it can be entered")
     }
 
-    /// From now on the router does this.
+    /// Replaces the router's rules.
     pub(crate) fn rule(&self, rules: Rules) {
         let Rules { lost, quic, http, memory } = rules;
         let first = 20_000 + 1000 * u32::from(memory);
@@ -133,7 +133,8 @@ impl Way {
         must("ip", &["netns", "exec", &self.side("router"), "nft", "-f", "-"], &text);
     }
 
-    /// Packets since the last rules: `lost`, `passed`, or `from_quic`: from the node that QUIC is led to.
+    /// Returns a packet counter since the last rules: `lost`, `passed`, or `from_quic` (packets from the node
+    /// that gets QUIC).
     pub(crate) fn packets(&self, counter: &str) -> u64 {
         let told = must(
             "ip",
@@ -145,7 +146,7 @@ impl Way {
         words[at + 1].parse().expect("a number")
     }
 
-    /// A certificate for the front, and for this machine.
+    /// Creates a certificate for the router's address and `localhost`.
     pub(crate) fn pair(dir: &Path) -> Pair {
         let key = KeyPair::generate().expect("a key");
         let names = vec!["localhost".to_owned(), FRONT.to_string()];
@@ -157,17 +158,17 @@ impl Way {
         pair
     }
 
-    /// Where clients find QUIC.
+    /// Returns the clients' address for QUIC.
     pub(crate) fn quic() -> SocketAddr {
         (FRONT, QUIC).into()
     }
 
-    /// Where they find WebSockets.
+    /// Returns the clients' address for WebSockets.
     pub(crate) fn http() -> SocketAddr {
         (FRONT, HTTPS).into()
     }
 
-    /// Where a node is for the router that listens everywhere.
+    /// Returns the address of a node that listens on all addresses, as the router sees it.
     pub(crate) fn node(at: SocketAddr) -> SocketAddr {
         (NODES, at.port()).into()
     }
@@ -181,7 +182,7 @@ impl Drop for Way {
     }
 }
 
-/// Namespaces of tests that were killed.
+/// Removes namespaces of tests that were killed.
 fn sweep() {
     for name in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
         let name = name.file_name().to_string_lossy().into_owned();
@@ -193,6 +194,6 @@ fn sweep() {
 }
 
 fn remove(name: &str) {
-    // One that was not made yet is not there.
+    // A namespace that was not created yet does not exist.
     let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();
 }

@@ -1,4 +1,4 @@
-//! The document, the registry and a running node say the same.
+//! The metrics document, the registry and a running node agree.
 use crate::scrape::Scrape;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ fn documented() -> BTreeMap<String, Row> {
     rows.collect()
 }
 
-/// Names say their area and their unit; labels are bounded, and nothing that has no bound is one.
+/// Checks that names contain an area and a unit, and that labels are known and bounded.
 #[test]
 fn names_and_labels_keep_to_the_rules() {
     let mut series = 0;
@@ -89,8 +89,8 @@ fn names_and_labels_keep_to_the_rules() {
     assert!(series < 2_000, "{series} series of one node are too many");
 }
 
-/// Every family is there once something has happened, none is there that is not documented, and labels
-/// have only the values that are documented.
+/// Compares a node's families, after some activity, with the documented ones, and label values with their
+/// documented values.
 ///
 /// Covers: S-39.
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_node_shows_what_is_documented_and_nothing_else() {
         "turnway_http_answer_seconds_count{route=\"other\"}",
         "turnway_link_closes_total{code=\"1006\",transport=\"websocket\"}",
     ];
-    // The brain is asked for its numbers a few times a second.
+    // The node's state is sampled a few times a second.
     let deadline = Instant::now() + PATIENCE;
     let scrape = loop {
         let scrape = timeout_at(deadline, Scrape::of(node.admin)).await.expect("it is counted in time");
@@ -134,7 +134,7 @@ async fn a_node_shows_what_is_documented_and_nothing_else() {
     figure("bytes of a scrape", scrape.text.len());
     assert!(turns > 0 && scrape.value("turnway_node_ready") == 1.0);
     let mut documented = documented();
-    // What nodes say to each other is counted by what it is, once it is said: this one is alone.
+    // Messages between nodes are counted by kind once one is sent, and this node is alone.
     documented.remove("turnway_bus_words_total").expect("it is documented");
     let names = |families: &BTreeMap<String, String>| families.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&scrape.families), documented.keys().cloned().collect::<Vec<_>>());
@@ -143,7 +143,7 @@ async fn a_node_shows_what_is_documented_and_nothing_else() {
     }
     for ((family, label), values) in &scrape.labels {
         let known = &documented[family].labels[label];
-        // What the operator names stands for itself.
+        // Values named by the operator appear as a placeholder in the document.
         if known.iter().all(|value| value.starts_with('<')) {
             assert!(values.iter().eq(["far"]), "{family}: {label} is {values:?}");
             continue;
@@ -152,7 +152,7 @@ async fn a_node_shows_what_is_documented_and_nothing_else() {
     }
 }
 
-/// What a drain still waits for can be seen while it waits.
+/// Exports what a drain still waits for.
 ///
 /// Covers: S-46.
 #[tokio::test]

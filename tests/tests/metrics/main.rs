@@ -1,4 +1,4 @@
-//! What a node shows of itself: it is what the documents say, and Prometheus can use it.
+//! A node's metrics: documentation, rules, and use by Prometheus.
 mod documented;
 mod prometheus;
 mod rules;

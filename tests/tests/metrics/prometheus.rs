@@ -1,4 +1,4 @@
-//! A real Prometheus scrapes a real node under load, and is asked what it knows.
+//! A real Prometheus that scrapes a real node under load and answers queries.
 use crate::scrape::Scrape;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpListener};
@@ -13,13 +13,13 @@ use turnway_tests::real::load::Load;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::{PATIENCE, figure};
 
-/// A scrape of a busy node takes less. Prometheus itself gives up after its interval, here a second.
+/// Maximum duration of a scrape of a busy node. Prometheus itself gives up after its interval, here 1 s.
 const SCRAPE_SECONDS_MAX: f64 = 0.5;
 
-/// Between two questions while an answer is awaited.
+/// Interval of polling.
 const PACE: Duration = Duration::from_millis(50);
 
-/// A program of Debian's package: where `PROMETHEUS_BIN` says, else where `./test` has put it.
+/// Returns a program of Debian's package, from `PROMETHEUS_BIN` or from where `./test` unpacked it.
 fn program(name: &str) -> Command {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/prometheus/usr/bin");
     let program = std::env::var_os("PROMETHEUS_BIN").map_or(unpacked, PathBuf::from).join(name);
@@ -31,7 +31,7 @@ pub(crate) fn promtool() -> Command {
     program("promtool")
 }
 
-/// Runs a command to its end, with this on its stdin: whether it was content, and what it said.
+/// Runs a command to its end with this input, and returns its success and its output.
 pub(crate) async fn run(command: &mut Command, input: &str) -> (bool, String) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().expect("it starts");
@@ -49,7 +49,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// One that scrapes this node every second and knows the project's alerts.
+    /// Starts a Prometheus that scrapes this node every second and loads the project's alerts.
     async fn start(dir: &Path, node: SocketAddr) -> Self {
         let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus/rules.yml");
         let config = format!(
@@ -58,7 +58,7 @@ impl Prometheus {
             rules.display()
         );
         std::fs::write(dir.join("prometheus.yml"), config).expect("a file");
-        // It does not tell which port it got, so it is told one; another process may take it first.
+        // Prometheus does not report its port, so the test chooses one, which another process may take first.
         for _ in 0..5 {
             let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
             let address = free.expect("a free port");
@@ -83,7 +83,7 @@ impl Prometheus {
         );
     }
 
-    /// Waits until it serves; false: it has left.
+    /// Waits until Prometheus serves. Returns false if it has exited.
     async fn ready(&mut self) -> bool {
         let mut pace = interval(PACE);
         loop {
@@ -104,7 +104,7 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// The value of an expression that has at most one.
+    /// Returns the value of an expression with at most one result.
     async fn ask(&self, expression: &str) -> Option<f64> {
         let query: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let data = self.api(&format!("query?query={query}")).await;
@@ -113,7 +113,7 @@ impl Prometheus {
         found.first()?["value"][1].as_str().expect("a number").parse().ok()
     }
 
-    /// Asks until the answer fits.
+    /// Repeats a query until the value satisfies `fits`.
     async fn until(&self, expression: &str, fits: impl Fn(f64) -> bool) -> f64 {
         let deadline = Instant::now() + PATIENCE;
         let mut pace = interval(PACE);
@@ -175,7 +175,7 @@ async fn it_scrapes_a_busy_node_and_can_use_what_it_gets() {
     node_is_clean(&node).await;
 }
 
-/// No scrape went wrong or took long, every rule could be evaluated, and none fired.
+/// Asserts that no scrape failed or was slow, that every rule was evaluated, and that no alert fired.
 async fn healthy(prometheus: &Prometheus) {
     let failed = prometheus.ask("count_over_time((up{job='turnway'} == 0)[1m:1s])").await;
     assert_eq!(failed, None, "scrapes failed");
@@ -194,7 +194,7 @@ async fn healthy(prometheus: &Prometheus) {
     }
 }
 
-/// What promtool would complain about in names, types and help.
+/// Checks names, types and help texts with promtool.
 async fn node_is_clean(node: &Node) {
     let text = Scrape::of(node.admin).await.text;
     let (good, said) = run(promtool().args(["check", "metrics"]), &text).await;
@@ -204,7 +204,7 @@ async fn node_is_clean(node: &Node) {
     assert!(!good && said.contains("_total"), "promtool complains of what is wrong: {said}");
 }
 
-/// The time between scrapes is not all there is: a node that does nothing costs next to nothing either.
+/// Checks that a scrape of an idle node is quick.
 #[tokio::test]
 async fn a_scrape_of_an_idle_node_is_quick() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! The alerts that come with the project: well formed, about families there are, and right on good and bad days.
+//! The project's alerts: valid, about existing metrics, and correct in test cases.
 use crate::prometheus::{promtool, run};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ async fn they_wake_somebody_on_bad_days_only() {
     let cases = include_str!("rules_test.yml").replace("RULES", &rules().display().to_string());
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("cases.yml");
-    // A case whose alert says something else must fail, or the rest proves nothing.
+    // A case that expects another alert text must fail, or the other cases prove nothing.
     std::fs::write(&file, cases.replace("45m 0s", "46m 0s")).expect("a file");
     let (good, said) = run(promtool().args(["test", "rules"]).arg(&file), "").await;
     assert!(!good && said.contains("45m 0s"), "{said}");
@@ -27,7 +27,8 @@ async fn they_wake_somebody_on_bad_days_only() {
     assert!(good && said.contains("SUCCESS"), "{said}");
 }
 
-/// A rule over a name that no node exports is never true.
+/// Checks that every rule uses exported metrics, because a rule on an unknown name never fires, and that each
+/// alert has a test case.
 #[test]
 fn they_speak_of_families_there_are_and_each_has_its_case() {
     let rules = std::fs::read_to_string(rules()).expect("the rules");

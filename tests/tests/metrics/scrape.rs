@@ -1,16 +1,16 @@
-//! One answer of `/metrics`, taken apart.
+//! A parser of one answer of `/metrics`.
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use turnway_tests::real::http::get;
 
-/// What one scrape showed.
+/// The contents of one scrape.
 pub(crate) struct Scrape {
     pub(crate) text: String,
-    /// Families and their types.
+    /// Type of each family.
     pub(crate) families: BTreeMap<String, String>,
-    /// Values of labels, by family and label; `le` left out.
+    /// Label values by family and label, without `le`.
     pub(crate) labels: BTreeMap<(String, String), BTreeSet<String>>,
-    /// Samples by what stands before their value.
+    /// Value of each series.
     pub(crate) samples: BTreeMap<String, f64>,
 }
 
@@ -42,13 +42,13 @@ impl Scrape {
         Self { text, families, labels, samples }
     }
 
-    /// The sample of exactly this series.
+    /// Returns the value of exactly this series.
     pub(crate) fn value(&self, series: &str) -> f64 {
         *self.samples.get(series).unwrap_or_else(|| panic!("{series} is not in {}", self.text))
     }
 }
 
-/// The labels of a series. No value of ours has a quote or a comma in it.
+/// Returns the labels of a series. No label value of the node contains a quote or a comma.
 fn pairs(series: &str) -> Vec<(String, String)> {
     let Some((_, labels)) = series.trim_end_matches('}').split_once('{') else { return Vec::new() };
     let pair = |pair: &str| {

@@ -1,4 +1,4 @@
-//! The Rust client by QUIC: a turn, and an answer that is begun on one road and ended on the other.
+//! Tests the Rust client over QUIC, including answers that begin on one transport and end on another.
 use super::node;
 use std::fs;
 use std::path::Path;
@@ -12,14 +12,14 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::command::run;
 
-/// Pieces of an answer.
+/// Pieces of one answer.
 const PIECES: usize = 400;
 
 fn piece(n: usize) -> String {
     format!("{n} {}\n", ["a", "ß", "語", "𝄞"][n % 4].repeat(1 + n % 300))
 }
 
-/// An agent that says as much as it is let.
+/// Starts an agent that sends one piece for each permit.
 async fn gated() -> (Agents, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let agents = Agents::start({
@@ -49,7 +49,7 @@ async fn next(client: &mut Client) -> Event {
     timeout(PATIENCE, client.next_event()).await.expect("in time").expect("it goes on")
 }
 
-/// Reads some of the answer, and puts a bookmark behind it.
+/// Reads the answer up to `goal` bytes, then requests a bookmark and reads until the bookmark.
 async fn read(client: &mut Client, session: &str, said: &mut String, goal: usize) -> Bookmark {
     while said.len() < goal {
         if let Event::Text { text, .. } = next(client).await {
@@ -84,7 +84,7 @@ async fn an_answer_is_begun_on_one_road_and_ended_on_the_other() {
             gate.add_permits(PIECES / 10);
             let goal = said.len() + 2000;
             let mark = read(&mut client, &session, &mut said, goal).await;
-            // What lies between the mark and here is lost with the connection.
+            // Text between the bookmark and this point is lost with the connection.
             drop(client);
             client = connect(roads[(first + n + 1) % 2].clone(), dir.path()).await;
             client.resume(mark).await.expect("resumed");
@@ -105,7 +105,7 @@ async fn an_answer_is_begun_on_one_road_and_ended_on_the_other() {
     }
 }
 
-/// Many sessions speak at once, each in streams of its own, and every end comes after its text.
+/// Twenty sessions receive answers at once, each on streams of its own; every `done` comes after its text.
 ///
 /// Covers: MP-A1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +131,7 @@ async fn ends_come_after_their_text() {
     }
 }
 
-/// A node that dies is noticed, and the client goes on with its successor.
+/// A client notices that its node is down and reconnects after the restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_comes_back_by_itself() {
     let dir = tempdir().expect("a directory");
@@ -148,7 +148,7 @@ async fn it_comes_back_by_itself() {
     while !matches!(next(&mut client).await, Event::Done(_)) {}
 }
 
-/// `turnway chat` by QUIC, and what it says where it does not believe the node.
+/// `turnway chat` over QUIC, with a trusted and with an untrusted certificate.
 #[tokio::test]
 async fn the_command_speaks_it() {
     let dir = tempdir().expect("a directory");

@@ -1,4 +1,5 @@
-//! What a client says that is no message, too much, or too late; and who does not speak `turnway/1`.
+//! Tests invalid, too large and late messages over QUIC, and connections that use another protocol than
+//! `turnway/1`.
 use super::{node, sample};
 use quinn::TransportConfig;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ fn frame(text: &str) -> Vec<u8> {
     [&u32::try_from(text.len()).expect("short").to_be_bytes()[..], text.as_bytes()].concat()
 }
 
-/// Its last message, if there is one, and how it ended.
+/// Reads to the end of the connection; returns the last message, if any, and the reason of the end.
 async fn end(mut line: Line) -> (Value, Gone) {
     let mut last = Value::Null;
     loop {
@@ -40,7 +41,7 @@ async fn what_is_said_before_hello_ends_the_connection() {
         let (last, gone) = end(line).await;
         assert_eq!((&last["code"], gone), (&said, Gone::Closed(code)), "{last}");
     }
-    // Cut off within a message.
+    // The stream ends within a message.
     let mut line = Line::open(quic, &trust).await.expect("it connects");
     line.bytes(&[0, 0, 0, 9, b'{']).await.expect("sent");
     line.finish();
@@ -54,7 +55,7 @@ async fn hello_comes_in_time() {
     let dir = tempdir().expect("a directory");
     let (node, quic, trust) = node(&dir, &["--demo"]).await;
     let silent = Line::open(quic, &trust).await.expect("it connects");
-    // QUIC shows a stream to the other end only with its first byte; half a hello is none either.
+    // QUIC shows a stream to the peer only with its first byte; an incomplete hello counts as no hello.
     let mut half = Line::open(quic, &trust).await.expect("it connects");
     half.bytes(&[0, 0, 0, 9, b'{']).await.expect("sent");
     for line in [silent, half] {
@@ -85,7 +86,7 @@ async fn what_is_said_later_is_answered_as_anywhere() {
     assert_eq!(end(line).await.1, Gone::Closed(4400));
 }
 
-/// No other protocol, no other stream, no other kind of packet; and a second stream is nobody's.
+/// Other ALPN protocols, early data, a second client stream and datagrams are refused.
 ///
 /// Covers: S-19, S-21.
 #[tokio::test]
@@ -95,7 +96,7 @@ async fn nothing_else_is_spoken() {
     let other = config(&trust, b"h2", TransportConfig::default());
     let refused = Line::open_from(&endpoint(), quic, other).await;
     assert!(matches!(&refused, Err(Gone::Broken(why)) if why.contains("known protocol")), "{refused:?}");
-    // A ticket would be needed for early data, and none is ever given.
+    // Early data needs a session ticket, and the node gives none.
     let from = endpoint();
     for _ in 0..2 {
         let config = config(&trust, b"turnway/1", TransportConfig::default());
@@ -107,12 +108,13 @@ async fn nothing_else_is_spoken() {
     let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     let second = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_bi()).await;
     assert!(second.is_err(), "a second stream of a client");
-    // HTTP/3 needs streams of its own on the same port; where it is not spoken they are one word too many.
+    // HTTP/3 needs unidirectional streams on the same port; a `turnway/1` client that writes on one is
+    // disconnected.
     let mut aside = line.connection.open_uni().await.expect("the transport lets it by");
     aside.write_all(b"?").await.expect("written");
     line.say(&json!({"type": "ping", "request_id": "p"})).await.expect("said");
     assert_eq!(end(line).await, (Value::Null, Gone::Closed(4400)));
-    // Without HTTP/3 the transport lets nothing by.
+    // With WebTransport off, the transport allows no unidirectional streams of a client.
     let alone = tempdir().expect("a directory");
     std::fs::write(alone.path().join("turnway.toml"), "[listen]\nwebtransport = false\n").expect("written");
     let (_alone, quic, trust) = super::node(&alone, &["--demo", "--config", "turnway.toml"]).await;

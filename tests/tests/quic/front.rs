@@ -1,4 +1,4 @@
-//! QUIC behind nginx, with the configuration that the project gives: two nodes on one Redis.
+//! Tests QUIC behind nginx, with the configuration that the project ships: two nodes on one Redis.
 use super::lanes::{PIECES, piece, whole};
 use serde_json::json;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use turnway_tests::real::tls::{Pair, Trust};
 use turnway_tests::real::wire::invoke;
 use turnway_tests::real::{PATIENCE, figure};
 
-/// A client that has moved has more of its answer within this.
+/// Longest time until a client that has moved receives more of its answer.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Connections from one address.
+/// Connections allowed from one address.
 const PER_ADDRESS: usize = 3;
 
-/// Two nodes that show one certificate, nginx, and an agent that says a piece for each permit.
+/// Two nodes with one certificate, nginx in front of them, and an agent that sends one piece for each permit.
 struct Front {
     nodes: Vec<Node>,
     nginx: Nginx,
@@ -67,7 +67,7 @@ impl Front {
         Self { nodes, nginx, trust, pace, _redis: redis, _agents: agents, _dir: dir }
     }
 
-    /// Which node has clients by QUIC.
+    /// Returns the index of the only node that has QUIC connections.
     async fn taken(&self) -> usize {
         let mut with = Vec::new();
         for (n, node) in self.nodes.iter().enumerate() {
@@ -80,7 +80,8 @@ impl Front {
     }
 }
 
-/// All come from nginx's address, which is known to speak for many: more than one address may have come in.
+/// All clients share nginx's address, which is configured as a proxy; more connections than the limit of one
+/// address are accepted.
 ///
 /// Covers: S-16, S-49.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,7 +94,7 @@ async fn behind_nginx_nobody_is_counted_for_others() {
     }
 }
 
-/// A client whose port is rewritten on the way stays with its node, and the connection goes on.
+/// A client whose port changes on the way stays with its node, and the connection continues.
 ///
 /// Covers: S-24.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,7 +123,7 @@ async fn behind_nginx_an_answer_follows_its_client_to_another_port() {
     assert!(slowest < WITHIN, "{slowest:?}");
 }
 
-/// A client whose node dies comes through nginx to the other one, and has the whole text of its turn.
+/// A client whose node is killed reaches the other node through nginx and gets the whole text of its turn.
 ///
 /// Covers: S-24, G5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

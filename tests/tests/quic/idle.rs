@@ -1,4 +1,4 @@
-//! What an idle connection costs.
+//! Measures the memory of an idle QUIC connection.
 use super::node;
 use quinn::{TransportConfig, VarInt};
 use serde_json::json;
@@ -9,8 +9,9 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::quic::{Line, config, endpoint};
 use turnway_tests::real::{PATIENCE, figure, size};
 
-/// A connection that has had a turn and rests, with everything that QUIC needs: at most 36 KiB of the node's own memory.
-/// Where it lies is in docs/benchmarks.md; of the 31 KB that 5,000 of them cost each, 24 are quinn's.
+/// A connection that has had one turn and is idle, with all its QUIC state, takes at most 36 KiB of the node's
+/// resident memory. docs/benchmarks.md has the breakdown; of the 31 KB that 5,000 connections cost each, quinn
+/// takes 24.
 ///
 /// Covers: G-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,7 +24,7 @@ async fn an_idle_connection_is_small() {
     for n in 0..50 {
         warm.turn("warm", "echo", &format!("m{n}"), "hello").await.expect("a turn");
     }
-    // Each of them keeps itself alive by the node's beats.
+    // The node's keep-alive packets keep each connection open.
     let mut transport = TransportConfig::default();
     transport.max_concurrent_uni_streams(VarInt::from_u32(4));
     let (end, config) = (endpoint(), config(&trust, b"turnway/1", transport));
@@ -38,7 +39,7 @@ async fn an_idle_connection_is_small() {
         }
         lines
     };
-    // Memory that a node takes once, with its first connections, is not a connection's.
+    // Memory that the node allocates once, with its first connections, does not count as a connection's.
     let first = connect(0, count / 2).await;
     let before = at_rest(&node).await;
     let begun = Instant::now();
@@ -48,7 +49,7 @@ async fn an_idle_connection_is_small() {
     let each = loop {
         pace.tick().await;
         let each = node.resident_kib().saturating_sub(before) * 1024 / lines.len() as u64;
-        // Sessions are let go and buffers given back once they have rested for a while.
+        // Sessions are unloaded and buffers are freed after some idle time.
         if each <= BYTES_MAX || begun.elapsed() > 2 * PATIENCE {
             break each;
         }
@@ -63,7 +64,7 @@ async fn an_idle_connection_is_small() {
     assert!(each <= BYTES_MAX, "{each} bytes");
 }
 
-/// A node's resident memory in KiB, once it has not shrunk for a while.
+/// Returns a node's resident memory in KiB once the memory has not shrunk for 4 s.
 async fn at_rest(node: &Node) -> u64 {
     let (mut least, mut since) = (node.resident_kib(), Instant::now());
     let mut pace = interval(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! A QUIC of another maker: aioquic, from the document alone.
+//! Tests interoperability with another QUIC implementation: aioquic clients written from the document alone.
 use super::{node, sample};
 use tempfile::tempdir;
 use turnway_tests::real::node::Node;
@@ -11,20 +11,20 @@ async fn aioquic_talks_and_changes_roads_within_an_answer() {
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 5, "{said}");
 }
 
-/// By WebTransport, as a browser would; and what becomes of whoever speaks it wrongly. In the Python file each case stands
-/// with the status, or the code of HTTP/3, that it has to end with.
+/// WebTransport as a browser uses it, and requests that break its rules. The Python file lists each case with the
+/// status or the HTTP/3 error code that must end the case.
 ///
 /// Covers: MP-A1, G-22, RX-21, S-04, S-09, S-10, S-19.
 #[tokio::test]
 async fn aioquic_talks_by_webtransport_and_is_refused_by_name() {
     let (said, node) = talk("client_webtransport.py").await;
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 10, "{said}");
-    // Origins and names of others, and whatever else was no session or no HTTP/3.
+    // Foreign origins and host names, and requests that are no session or no valid HTTP/3.
     for (outcome, count) in [("unwelcome", 4.0), ("malformed", 18.0)] {
         let name = format!("turnway_link_handshakes_total{{outcome=\"{outcome}\"}} ");
         assert_eq!(sample(&node, &name).await, count, "{outcome}");
     }
-    // Who said no hello, and ours of both other roads.
+    // The session without a hello is closed with 4401; no session stays open.
     assert_eq!(
         sample(&node, "turnway_link_closes_total{code=\"4401\",transport=\"webtransport\"} ").await,
         1.0
@@ -32,7 +32,7 @@ async fn aioquic_talks_by_webtransport_and_is_refused_by_name() {
     assert_eq!(sample(&node, "turnway_link_connections{transport=\"webtransport\"} ").await, 0.0);
 }
 
-/// Runs a client against a node with a slow agent: what it said.
+/// Runs a client against a node with a slow agent; returns the client's output.
 async fn talk(client: &str) -> (String, Node) {
     let mut agent = Running::start(script("agent_plain.py", &["4"]));
     let line = agent.line().await;

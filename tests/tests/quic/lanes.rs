@@ -1,4 +1,4 @@
-//! Text on streams of its own: who does not read one delays nobody else, and loses nothing.
+//! Tests text streams over QUIC: a stream that the client does not read delays no other stream and loses no text.
 use super::node;
 use quinn::{TransportConfig, VarInt};
 use serde_json::json;
@@ -8,7 +8,7 @@ use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::quic::{Line, take};
 use turnway_tests::real::wire::invoke;
 
-/// Long enough to fill whatever one stream may hold, several times.
+/// Pieces of a long answer: several times the capacity of one stream.
 pub(crate) const PIECES: usize = 600;
 
 pub(crate) fn piece(n: usize) -> String {
@@ -35,7 +35,7 @@ async fn talkers() -> Agents {
     .await
 }
 
-/// A client whose streams hold little, as clients should that may leave one unread.
+/// Returns a transport configuration with small stream windows, for a client that may leave a stream unread.
 pub(crate) fn narrow(streams: u32) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport
@@ -55,7 +55,7 @@ async fn a_stream_that_is_not_read_delays_no_other() {
     let before = node.resident_kib();
     line.ask("m1", invoke("slow", "a", "long")).await.expect("accepted");
     let mut unread = line.lane().await.expect("a stream");
-    // Others go on, and so does the control stream.
+    // Other sessions continue, and so does the control stream.
     for n in 0..20 {
         let (said, _) = line.turn("other", "a", &format!("o{n}"), "short").await.expect("a turn");
         assert_eq!(said, "short");
@@ -97,7 +97,7 @@ async fn a_client_that_grants_no_stream_is_waited_for() {
     line.until(|message| message["type"] == "done").await.expect("it is done");
 }
 
-/// Who says that it does not want one attempt's text has all the rest.
+/// A client that stops the text stream of one attempt still gets all other messages.
 ///
 /// Covers: MP-A1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,7 +114,7 @@ async fn a_stream_that_is_not_wanted_is_not_waited_for() {
     line.turn("s1", "a", "m2", "again").await.expect("a turn");
 }
 
-/// A client whose address changes within an answer misses nothing of it.
+/// A client whose address changes within an answer gets the whole answer.
 ///
 /// Covers: S-24, MP-A1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,7 +144,7 @@ async fn an_answer_follows_its_client_to_another_address() {
         for _ in 0..PIECES / 4 {
             go.try_send(()).expect("room");
         }
-        // The first piece after the move comes as soon as the node has seen that it is still the same client.
+        // The first piece after the move arrives as soon as the node has validated the client's new path.
         let goal = said.len() + 1;
         while said.len() < goal {
             take(&mut said, &lane.next().await.expect("text").expect("text"));

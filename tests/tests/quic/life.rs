@@ -1,4 +1,4 @@
-//! Who comes in, who has to go, and which certificate is shown meanwhile.
+//! Tests the life cycle of QUIC connections: admission, closing by the node, and certificate replacement.
 use super::{node, sample};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 use serde_json::json;
@@ -147,7 +147,7 @@ async fn who_comes_in_a_crowd_proves_its_address_first() {
     node.must_run();
 }
 
-/// The node's own beat keeps a connection that says nothing, and whose client would give up after 28 s.
+/// The node's keep-alive holds a silent connection open; the client's idle timeout is 28.5 s.
 ///
 /// Covers: S-15.
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn a_silent_connection_lasts() {
     assert_eq!(line.ask("p", json!({"type": "ping"})).await.expect("answered")["type"], "pong");
 }
 
-/// Without a certificate it makes its own, keeps it, and says where it is.
+/// A node without a configured certificate creates one, keeps the certificate across restarts, and logs its path.
 #[tokio::test]
 async fn a_node_makes_a_certificate_for_itself() {
     let dir = tempdir().expect("a directory");
@@ -189,7 +189,7 @@ async fn a_node_makes_a_certificate_for_itself() {
     assert!(taken.err.contains(&said) && taken.err.contains("--quic off"), "{taken:?}");
 }
 
-/// A handshake that comes to nothing takes no place of the node with it.
+/// Failed handshakes do not use up the node's connection capacity.
 ///
 /// Covers: S-16.
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn failed_handshakes_leave_no_place_behind() {
     }
 }
 
-/// Connections by QUIC have a bound of their own, and a user has a share of that one.
+/// QUIC connections have a limit of their own, and each user has a share of this limit.
 ///
 /// Covers: S-17.
 #[tokio::test]

@@ -1,9 +1,5 @@
-//! QUIC: the same protocol on other roads, with a real node and a raw client.
-//!
-//! - `talk`: turns; `front`: behind nginx; `frames`: what is no message; `client`: the Rust client and `turnway chat`; `interop`: aioquic.
-//! - `lanes`: text on streams of its own, and who does not read it; `slow`: who reads many of them slowly, or none.
-//! - `life`: who comes in, who has to go, and which certificate is shown; `pages`: the same by WebTransport; `idle`: what
-//!   a connection costs.
+//! Tests of the QUIC and WebTransport listeners, with a real node and raw clients. One module per subject; `front`
+//! runs behind nginx, `interop` uses aioquic.
 mod client;
 mod frames;
 mod front;
@@ -21,7 +17,7 @@ use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::tls::{Pair, Trust};
 
-/// A node that speaks QUIC on some port, and whom its clients believe.
+/// Starts a node with QUIC on a free port; returns a trust store with the node's certificate as well.
 async fn node(dir: &TempDir, args: &[&str]) -> (Node, SocketAddr, Trust) {
     let pair = Pair::make(dir.path(), "pair").await;
     let node = Node::start(dir.path(), &[&["--quic", "127.0.0.1:0"][..], args, &pair.flags()].concat()).await;
@@ -29,7 +25,7 @@ async fn node(dir: &TempDir, args: &[&str]) -> (Node, SocketAddr, Trust) {
     (node, quic, Trust::of([&pair]))
 }
 
-/// The value of one sample.
+/// Returns the value of one metric sample.
 async fn sample(node: &Node, name: &str) -> f64 {
     let (_, text) = http::get(node.admin, "/metrics").await.expect("it answers");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));

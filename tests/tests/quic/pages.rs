@@ -1,4 +1,4 @@
-//! How sessions by WebTransport begin and end where somebody else decides, with aioquic as the browser.
+//! Tests WebTransport sessions that the node closes or refuses, with aioquic in the place of a browser.
 use super::{node, sample};
 use std::net::SocketAddr;
 use tempfile::{TempDir, tempdir};
@@ -6,7 +6,7 @@ use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
 
-/// A node that asks for keys, and one of ann's.
+/// Starts a node with key authentication; returns a key of user `ann` as well.
 async fn keyed(dir: &TempDir, more: &[&str]) -> (Node, SocketAddr, Key) {
     let pepper = pepper(dir.path());
     let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -19,7 +19,7 @@ fn ca(dir: &TempDir) -> String {
     dir.path().join("pair/cert.pem").to_str().expect("UTF-8").to_owned()
 }
 
-/// A page that stays.
+/// Starts a WebTransport client that stays connected.
 async fn page(dir: &TempDir, quic: SocketAddr, key: &Key) -> Running {
     let args = [&quic.port().to_string(), &ca(dir), "last", &key.text];
     let mut page = Running::start(script("webtransport_life.py", &args));
@@ -66,7 +66,7 @@ async fn addresses_are_counted() {
     let dir = tempdir().expect("a directory");
     let (node, quic, key) = keyed(&dir, &["--per-address", "3"]).await;
     let args = [&quic.port().to_string(), &ca(&dir), "crowd", "3", &key.text];
-    // H3_EXCESSIVE_LOAD.
+    // 263 is the HTTP/3 code H3_EXCESSIVE_LOAD.
     assert_eq!(run("webtransport_life.py", &args).await, "(gone) 263\n");
     assert_eq!(sample(&node, "turnway_link_handshakes_total{outcome=\"crowded\"} ").await, 1.0);
 }

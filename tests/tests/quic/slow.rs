@@ -1,4 +1,4 @@
-//! Who reads slowly, and who does not read at all, where many sessions speak fast.
+//! Tests clients that read slowly or not at all while many sessions send text fast.
 use super::lanes::{narrow, piece};
 use super::node;
 use futures_util::FutureExt;
@@ -18,14 +18,15 @@ use turnway_tests::real::tls::Trust;
 use turnway_tests::real::wire::{Gone, invoke};
 use turnway_tests::real::{PATIENCE, figure};
 
-/// Sessions that speak at once: with what one may leave waiting, several times what all together may.
+/// Sessions with an answer at once: the sum of what one session may buffer is several times the limit of one
+/// connection.
 const SESSIONS: u32 = 48;
-/// Pieces of an answer, of 1 KiB: several times what waits of one.
+/// Pieces of 1 KiB in a long answer: several times the buffer of one session.
 const MANY: usize = 300;
-/// So few that they are said long before anybody has waited too long.
+/// Pieces of a short answer: few enough to be sent long before a stall times out.
 const FEW: usize = 150;
-/// So often a client that reads slowly asks for something else meanwhile, at least; and so many pieces it reads between
-/// two of these, of all streams together.
+/// Minimum of control requests that the slow reader makes meanwhile, and pieces that it reads between two of these
+/// requests, over all streams together.
 const ROUNDS: usize = 500;
 const A_ROUND: usize = 2;
 
@@ -33,7 +34,7 @@ fn whole(pieces: usize) -> String {
     (0..pieces).map(piece).collect()
 }
 
-/// Agents that say everything at once, and a permit for each of them that has.
+/// Starts agents that send everything at once; each adds a permit once it has sent all of its answer.
 async fn talkers() -> (Agents, Arc<Semaphore>) {
     let over = Arc::new(Semaphore::new(0));
     let agents = Agents::start({
@@ -55,7 +56,7 @@ async fn talkers() -> (Agents, Arc<Semaphore>) {
     (agents, over)
 }
 
-/// A client in each of whose sessions an answer of so many pieces is under way.
+/// Connects a client and starts an answer of this many pieces in each of its sessions.
 async fn line(quic: SocketAddr, trust: &Trust, pieces: usize) -> Line {
     let line = Line::open_as(quic, trust, narrow(SESSIONS)).await.expect("it connects");
     let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
@@ -66,13 +67,13 @@ async fn line(quic: SocketAddr, trust: &Trust, pieces: usize) -> Line {
     line
 }
 
-/// Waits until all have said what they have to say.
+/// Waits until all agents have sent their answers.
 async fn all(over: &Semaphore) {
     let said = timeout(PATIENCE, over.acquire_many(SESSIONS)).await;
     said.expect("agents are read").expect("it stays").forget();
 }
 
-/// Reads a stream piece by piece, as fast as it is let.
+/// Reads a stream piece by piece, one piece for each permit.
 async fn read(mut lane: Lane, pace: Arc<Semaphore>) {
     let mut said = String::new();
     while let Some(piece) = lane.next().await.expect("it stays") {
@@ -98,7 +99,7 @@ async fn many_sessions_that_speak_fast_are_heard_by_a_slow_reader() {
             readers.spawn(read(accepted.expect("it stays"), Arc::clone(&pace)));
         }
         pace.add_permits(A_ROUND);
-        // The control stream is not waited for by anybody.
+        // The control stream is answered without waiting for text.
         let pong = line.ask(&format!("p{rounds}"), json!({"type": "ping"})).await.expect("answered");
         assert_eq!(pong["type"], "pong");
         rounds += 1;
@@ -106,7 +107,7 @@ async fn many_sessions_that_speak_fast_are_heard_by_a_slow_reader() {
     let grown = node.resident_kib().saturating_sub(before);
     pace.add_permits(SESSIONS as usize * FEW);
     while let Some(read) = readers.join_next().await {
-        // A stream has an end where its answer has.
+        // Each stream must end with its answer.
         read.expect("it is read");
     }
     figure("the node grew by, KiB, while 48 answers were read slowly by QUIC", grown);
@@ -122,12 +123,12 @@ async fn who_takes_nothing_of_many_streams_is_let_go() {
     let begun = Instant::now();
     let line = line(quic, &trust, MANY).await;
     all(&over).await;
-    // The connection lives: it answers whatever QUIC asks. Only its streams are not read.
+    // The connection is alive: QUIC packets are answered. Only the streams are not read.
     let gone = timeout(limits::STALL_TIMEOUT + PATIENCE, line.connection.closed()).await;
     let quinn::ConnectionError::ApplicationClosed(close) = gone.expect("in time") else { panic!("{line:?}") };
     assert_eq!(close.error_code.into_inner(), 4508, "{close}");
     assert!(begun.elapsed() > limits::STALL_TIMEOUT - Duration::from_secs(1), "{:?}", begun.elapsed());
-    // It comes back with cursors, or without, and reads.
+    // The client reconnects and reads.
     let mut again = Line::hello(quic, &trust, "ann", vec![json!({"session_id": "s0", "after_seq": 0})])
         .await
         .expect("welcome");
@@ -138,7 +139,7 @@ async fn who_takes_nothing_of_many_streams_is_let_go() {
     assert_ne!(again.ask("p", json!({"type": "ping"})).await, Err(Gone::Closed(4508)));
 }
 
-/// The same from a page.
+/// The same stall in a WebTransport session.
 ///
 /// Covers: G8, S-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

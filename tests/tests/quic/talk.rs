@@ -1,4 +1,4 @@
-//! A turn over QUIC, with its text beside everything else, and without.
+//! Tests turns over QUIC, with text on streams of its own and with all messages on one stream.
 use super::{node, sample};
 use serde_json::{Value, json};
 use tempfile::tempdir;
@@ -26,7 +26,7 @@ async fn a_turn_has_its_text_on_a_stream_of_its_own() {
     node.must_run();
 }
 
-/// A node keeps nothing of TLS but what the next keys are made from: that is enough.
+/// A node drops its TLS state after the handshake, except the secrets from which key updates derive the next keys.
 #[tokio::test]
 async fn keys_change_between_turns() {
     let dir = tempdir().expect("a directory");
@@ -39,7 +39,7 @@ async fn keys_change_between_turns() {
     }
 }
 
-/// Who takes no streams gets everything in one, and in order.
+/// A client that declines text streams gets all messages on the control stream, in order.
 #[tokio::test]
 async fn without_streams_all_comes_on_one() {
     let dir = tempdir().expect("a directory");
@@ -60,7 +60,8 @@ async fn without_streams_all_comes_on_one() {
     assert_eq!((said.as_str(), &done["text_bytes"]), ("all in one", &json!(10)));
 }
 
-/// One session, two roads: what is said on one is seen on the other, and each resumes what the other has begun.
+/// One session over two transports: each transport shows the messages of the other and resumes what the other
+/// began.
 ///
 /// Covers: MP-A1, RX-21.
 #[tokio::test]

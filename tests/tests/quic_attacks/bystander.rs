@@ -1,4 +1,4 @@
-//! Who has turns at a node while somebody attacks it.
+//! A well-behaved client that has turns at a node while a test attacks the node.
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,17 +10,17 @@ use turnway_tests::real::quic::Line;
 use turnway_tests::real::tls::Trust;
 use turnway_tests::real::wire::Wire;
 
-/// Between two turns.
+/// Time between two turns.
 const PACE: Duration = Duration::from_millis(10);
 
-/// Turns by QUIC and by WebSocket, one after the other, as long as it is there.
+/// A client that has turns over QUIC and WebSocket, alternately, until it is dropped.
 pub(crate) struct Bystander {
     took: Arc<Mutex<Vec<Duration>>>,
     task: JoinHandle<()>,
 }
 
 impl Bystander {
-    /// Begins.
+    /// Connects over both transports and starts the turns.
     pub(crate) async fn start(http: SocketAddr, quic: SocketAddr, trust: &Trust) -> Self {
         let line = Line::hello(quic, trust, "by", vec![]).await.expect("welcome");
         let wire = trust.hello(http, "by").await.expect("welcome");
@@ -29,7 +29,7 @@ impl Bystander {
         Self { took, task }
     }
 
-    /// How many turns it had since the last time, and within what time 99 of 100.
+    /// Returns the number of turns since the last call, and their 99th percentile.
     pub(crate) fn lap(&self) -> (usize, Duration) {
         assert!(!self.task.is_finished(), "it goes on");
         let mut took = mem::take(&mut *self.took.lock().expect("sound"));

@@ -1,4 +1,4 @@
-//! Frames that cost a node more than their sender.
+//! Tests floods of QUIC frames that cost a node more than their sender.
 use super::bystander::Bystander;
 use super::{node, told};
 use std::time::Duration;
@@ -6,14 +6,15 @@ use tempfile::tempdir;
 use turnway_tests::real::python::{Running, script};
 use turnway_tests::real::{figure, size};
 
-/// Of memory that a flood may leave behind: buffers and what an allocator keeps.
+/// KiB of memory that a flood may leave behind: buffers and pages that the allocator keeps.
 const GROWN_KIB: u64 = 24 * 1024;
 
-/// What the transport ends a connection with.
+/// Error codes with which the transport ends a connection.
 const TRANSPORT: [u64; 10] = [0x1, 0x3, 0x4, 0x5, 0x6, 0x7, 0x8, 0x9, 0xa, 0xb];
 
-/// What becomes of a connection: one of these codes of RFC 9000 §20.1, or it goes on and is answered. Of ids that
-/// retire each other not every run has the same code; it is the transport's in all of them.
+/// Each flood with the codes of RFC 9000 §20.1 that must end its connection, or `None` if the connection must
+/// survive and answer. For connection ids that retire each other the code varies between runs, but is always a
+/// transport error.
 const ENDS: [(&str, Option<&[u64]>); 13] = [
     ("NEW_CONNECTION_ID, none retired", Some(&[0x9])),
     ("NEW_CONNECTION_ID, each retires the one before", Some(&TRANSPORT)),

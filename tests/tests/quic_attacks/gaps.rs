@@ -1,4 +1,4 @@
-//! Holes in what a node puts together.
+//! Tests gaps in the stream data and handshake data that a node reassembles.
 use super::bystander::Bystander;
 use super::{node, told};
 use serde_json::{Value, json};
@@ -7,9 +7,9 @@ use tempfile::tempdir;
 use turnway_tests::real::python::{Running, script};
 use turnway_tests::real::{figure, size};
 
-/// Of a connection that holds all it may with a hole in front: what is under way to it, twice.
+/// Memory of a connection whose receive window is full behind a gap: twice the bytes that may be in flight.
 const BYTES_PER_WINDOW: u64 = 2 * 128 * 1024;
-/// Of everything else: what has ended is given back a little later.
+/// Memory for everything else; freed memory returns a little later.
 const BYTES_BESIDE: u64 = 24 * 1024 * 1024;
 
 /// Covers: S-19.
@@ -35,7 +35,7 @@ async fn holes_cost_a_node_no_more_than_its_windows() {
         let line = ended.iter().find(|line| line["attack"] == name);
         line.unwrap_or_else(|| panic!("no {name}: {ended:?}"))["code"].clone()
     };
-    // Codes of RFC 9000 §20.1.
+    // Transport error codes of RFC 9000 §20.1.
     for (name, expected) in [
         ("every other byte", json!(0x1)),
         ("as many holes as there may be", Value::Null),

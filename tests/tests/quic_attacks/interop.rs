@@ -1,11 +1,11 @@
-//! One more QUIC: ngtcp2 with GnuTLS, as Debian has them, from the document alone.
+//! Tests interoperability with another QUIC implementation: ngtcp2 with GnuTLS, as Debian packages them.
 use super::node;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::tempdir;
 use turnway_tests::real::python::{Running, run, script};
 
-/// What `NGTCP2_DIR` names, else what `./test` unpacks: `usr` of Debian's packages.
+/// Returns the directory of `NGTCP2_DIR`, else the one that `./test` unpacks: `usr` of Debian's packages.
 fn ngtcp2() -> PathBuf {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/ngtcp2");
     let dir = std::env::var_os("NGTCP2_DIR").map_or(unpacked, PathBuf::from).join("usr");
@@ -13,7 +13,7 @@ fn ngtcp2() -> PathBuf {
     dir
 }
 
-/// Builds the client; a second of work, and nothing of it is in the workspace.
+/// Builds the C client, which takes a second and is no part of the workspace.
 fn pipe(dir: &Path) -> PathBuf {
     let (usr, pipe) = (ngtcp2(), dir.join("quic_pipe"));
     let libraries = std::fs::read_dir(usr.join("lib")).expect("libraries").next().expect("one");

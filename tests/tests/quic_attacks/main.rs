@@ -1,9 +1,6 @@
-//! QUIC as those use it who mean harm: datagrams, frames and proofs that no client would send, at real nodes, while
-//! others go on; and a QUIC of one more maker, as those do who do not.
-//!
-//! - `proofs`: what is sent to an address before it is proved, and which proofs are believed.
-//! - `gaps`: holes in what a node puts together; `floods`: frames that cost it more than their sender.
-//! - `nodes`: early data, replays, and what two nodes have in common; `interop`: s2n-quic.
+//! Tests of hostile QUIC input against real nodes while a well-behaved client has turns: `proofs` tests address
+//! validation, `gaps` reassembly, `floods` frames, `nodes` early data and replay across nodes. `interop` runs
+//! ngtcp2 without an attack.
 mod bystander;
 mod floods;
 mod gaps;
@@ -18,7 +15,7 @@ use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::tls::{Pair, Trust};
 
-/// A node that speaks QUIC on some port, and whom its clients believe.
+/// Starts a node with QUIC on a free port; returns a trust store with the node's certificate as well.
 async fn node(dir: &TempDir, args: &[&str]) -> (Node, SocketAddr, Trust, Pair) {
     let pair = Pair::make(dir.path(), "pair").await;
     let node = Node::start(dir.path(), &[&["--quic", "127.0.0.1:0"][..], args, &pair.flags()].concat()).await;
@@ -27,12 +24,12 @@ async fn node(dir: &TempDir, args: &[&str]) -> (Node, SocketAddr, Trust, Pair) {
     (node, quic, trust, pair)
 }
 
-/// One line of JSON.
+/// Parses one line of JSON.
 fn told(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// The value of one sample.
+/// Returns the value of one metric sample.
 async fn sample(node: &Node, name: &str) -> f64 {
     let (_, text) = http::get(node.admin, "/metrics").await.expect("it answers");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));

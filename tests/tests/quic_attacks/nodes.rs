@@ -1,4 +1,4 @@
-//! Early data, replays, and what two nodes of a fleet have in common.
+//! Tests early data, replays, and address validation across two nodes of a fleet.
 use super::sample;
 use serde_json::json;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use turnway_tests::real::python::{Running, run, script};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::tls::{Pair, Trust};
 
-/// Two nodes that show one certificate.
+/// Starts two nodes with one certificate on one Redis.
 async fn fleet(dir: &TempDir) -> ([Node; 2], Pair, Redis) {
     let redis = Redis::start(dir.path(), &[]);
     let pair = Pair::make(dir.path(), "pair").await;
@@ -40,7 +40,7 @@ async fn a_retry_is_good_at_any_node_and_a_reset_is_its_own() {
     }
 }
 
-/// Where the log of the session ends, as a node says; none where there is no session.
+/// Returns the last sequence number of the session's log at this node; `None` if the session does not exist.
 async fn log(node: &Node, trust: &Trust) -> Option<u64> {
     let mut wire = trust.hello(node.http, "ann").await.expect("welcome");
     let told = wire.ask("s", json!({"type": "subscribe", "session_id": "s1"})).await.expect("answered");
@@ -48,7 +48,7 @@ async fn log(node: &Node, trust: &Trust) -> Option<u64> {
     told["seq"].as_u64()
 }
 
-/// How many inputs a node has accepted, when it is as many as this. Its figures come a little later.
+/// Waits until a node has accepted at least this many inputs; metrics lag a little behind.
 async fn accepted(node: &Node, least: f64) -> f64 {
     let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(50)));
     loop {

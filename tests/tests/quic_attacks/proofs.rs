@@ -1,4 +1,4 @@
-//! What is sent to an address before it is proved, and which proofs are believed.
+//! Tests address validation: bytes sent to an unvalidated address, and the tokens that are accepted.
 use super::told;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::python::run;
 use turnway_tests::real::tls::Pair;
 
-/// The node's certificate so many times in its chain: more than three datagrams hold.
+/// Copies of the certificate in the chain: more than three datagrams hold.
 const CHAIN: usize = 16;
 
-/// Whoever writes somebody's address on its datagrams gets three times as much sent there, and not a byte more: with nothing, with
-/// what nobody has sealed, what is over, what is another's, and what was used before. A proof of any node with the same
-/// certificate, of today or of yesterday, is believed.
+/// A spoofed source address gets at most three times the bytes that came from it: without a token, and with a
+/// forged, expired, foreign or used token. A token of any node with the same certificate is accepted, of this day
+/// or the day before.
 ///
 /// Covers: S-18, S-23.
 #[tokio::test]
@@ -33,7 +33,7 @@ async fn an_address_that_is_not_proved_gets_three_times_what_came_from_it() {
     let ports: Vec<String> =
         nodes.iter().map(|node| node.quic.expect("it speaks QUIC").port().to_string()).collect();
     let key = pair.key.to_str().expect("UTF-8");
-    // With one certificate, as most have it, datagrams are of any size.
+    // Most nodes have a single certificate; datagrams then have any size.
     let short = dir.path().join("short");
     std::fs::create_dir(&short).expect("a directory");
     let args = [&["--demo", "--quic", "127.0.0.1:0"][..], &pair.flags()].concat();

@@ -1,4 +1,4 @@
-//! What a node holds, as its own gauges and the system tell it: before some load, and once the node is quiet again.
+//! Compares what a node holds, by its own gauges and by `/proc`, before some load and once the node is idle again.
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tokio::time::{Instant, timeout_at};
@@ -6,23 +6,23 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 
-/// What a gauge has to be when all is quiet.
+/// Value that a gauge must have when the node is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Law {
-    /// Zero: it counts what somebody holds, or what somebody waits for.
+    /// Zero: the gauge counts held or waiting items.
     Zero,
-    /// What it was before: it describes the node.
+    /// The same value as before the load: the gauge describes the node.
     Same,
-    /// Anything, for this reason.
+    /// Any value, for this reason.
     Exempt(&'static str),
 }
 
 use Law::{Exempt, Same, Zero};
 
-/// Every gauge of a node. One that is missing here fails the test: say what it has to be.
+/// Every gauge of a node. A gauge that is missing here fails the test: add it with the value that it must have.
 const LAWS: &[(&str, Law)] = &[
     ("process_max_fds", Same),
-    // As many as before, held against /proc too: what a node opens for good, it opens when it starts.
+    // Compared with `/proc` as well: files that a node keeps open are opened at its start.
     ("process_open_fds", Same),
     ("process_resident_memory_bytes", Exempt("the allocator keeps pages; other tests bound memory")),
     ("process_start_time_seconds", Same),
@@ -67,18 +67,18 @@ const LAWS: &[(&str, Law)] = &[
     ("turnway_turn_open", Zero),
 ];
 
-/// What a node held at one moment.
+/// Resources that a node held at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
-    /// The samples of every gauge, by their series.
+    /// Gauge samples, by series.
     gauges: BTreeMap<String, f64>,
-    /// Open files by what they are: a path, or a kind without its number such as `socket`.
+    /// Open files by kind: a path, or a kind without its number, such as `socket`.
     files: BTreeMap<String, usize>,
 }
 
 impl Held {
-    /// Waits until a node is quiet; what it holds then. Everything that must be zero is, and whatever else must be as it
-    /// was `before`.
+    /// Waits until a node is idle: every gauge that must be zero is zero, and the others have their values of
+    /// `before`. Returns the held resources.
     pub(crate) async fn when_quiet(node: &Node, before: Option<&Self>) -> Self {
         let deadline = Instant::now() + PATIENCE;
         let mut broken = vec!["no answer".to_owned()];
@@ -106,7 +106,7 @@ impl Held {
         Self { gauges: gauges(&page), files: files(node.pid()) }
     }
 
-    /// Returns what of it is against the law, a line each.
+    /// Returns one line for each value that is not allowed.
     fn broken(&self, before: Option<&Self>) -> Vec<String> {
         let mut broken = Vec::new();
         for (series, now) in &self.gauges {
@@ -132,7 +132,7 @@ impl Held {
     }
 }
 
-/// The samples of the gauges on a page of metrics.
+/// Returns the samples of the gauges on a page of metrics.
 fn gauges(page: &str) -> BTreeMap<String, f64> {
     let (mut samples, mut is_gauge) = (BTreeMap::new(), false);
     for line in page.lines() {
@@ -146,11 +146,11 @@ fn gauges(page: &str) -> BTreeMap<String, f64> {
     samples
 }
 
-/// A process's open files: how many there are of each.
+/// Counts a process's open files by kind.
 fn files(pid: u32) -> BTreeMap<String, usize> {
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a Linux process").flatten() {
-        // One that has been closed since is none.
+        // A file that was closed since the listing is skipped.
         let Ok(target) = std::fs::read_link(entry.path()) else { continue };
         let target = target.to_string_lossy();
         let kind =
@@ -172,7 +172,7 @@ fn difference(before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) -
     told
 }
 
-/// A gauge that no node shows any more has no law.
+/// Asserts that the node still shows every gauge that `LAWS` lists.
 pub(crate) fn must_be_complete(held: &Held) {
     let shown = |name: &str| held.gauges.keys().any(|series| series.split('{').next() == Some(name));
     let gone: Vec<&str> = LAWS.iter().map(|(name, _)| *name).filter(|name| !shown(name)).collect();

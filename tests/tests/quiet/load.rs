@@ -1,4 +1,4 @@
-//! One of everything that a node is there for, and of what goes wrong with it.
+//! Load for a node: one of each kind of request, and of each failure.
 use serde_json::{Value, json};
 use std::path::Path;
 use tokio_tungstenite::tungstenite::Message;
@@ -8,13 +8,13 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
-/// A node, and agents behind HTTP that answer, fail, hang up, or stay silent until they are told to stop.
+/// A node with HTTP agents that answer, fail, hang up, or stay silent until they are cancelled.
 pub(crate) struct Scene {
     pub(crate) node: Node,
     _agents: Agents,
 }
 
-/// What the agents behind HTTP do, by name.
+/// Plays the HTTP agents, by name.
 fn script(invocation: Invocation) -> Reply {
     match invocation.agent.as_str() {
         "refuses" => Reply::Status(500),
@@ -49,7 +49,7 @@ impl Scene {
         Self { node, _agents: agents }
     }
 
-    /// Does everything there is, in sessions of this round, and leaves nobody connected.
+    /// Runs every kind of load in sessions of this round, and leaves no client connected.
     pub(crate) async fn play(&self, round: usize) {
         let name = |what: &str| format!("{what}-{round}");
         let [turns, failures, cancels, hang_ups] = ["turns", "failures", "cancels", "hangups"].map(name);
@@ -71,7 +71,7 @@ impl Scene {
         Wire::hello(self.node.http, user, vec![]).await.expect("welcome")
     }
 
-    /// Turns that end well: by WebSocket and by HTTP, one after the other, and many large ones in one session.
+    /// Turns that end well: over WebSocket and HTTP, one after the other, and many large ones in one session.
     async fn turns(&self, session: &str) {
         let mut ann = self.person("ann").await;
         for n in 0..5 {
@@ -86,7 +86,7 @@ impl Scene {
                 Some(json!("completed"))
             );
         }
-        // More bytes than one inbox holds at a time.
+        // More bytes than one inbox may hold at a time.
         let large = "x".repeat(40_000);
         for n in 0..30 {
             let (_, done) = ann
@@ -97,7 +97,7 @@ impl Scene {
         }
     }
 
-    /// Turns whose agents do not answer as they should.
+    /// Turns whose agents fail.
     async fn failures(&self, session: &str) {
         let mut ann = self.person("ann").await;
         for agent in ["refuses", "breaks", "errs", "gone", "nobody"] {
@@ -110,7 +110,7 @@ impl Scene {
         }
     }
 
-    /// Turns that are cancelled: while the agent speaks, while one waits behind it, and with their session.
+    /// Turns that are cancelled: during the answer, while waiting in the inbox, and by closing their session.
     async fn cancels(&self, session: &str) {
         let mut ann = self.person("ann").await;
         let running = ann.ask("r", invoke(session, "holds", "hi")).await.expect("accepted")["run_id"].clone();
@@ -126,7 +126,7 @@ impl Scene {
         ended(&mut ann, &run).await;
     }
 
-    /// Clients that are gone in the middle of an answer; the answer goes on, and ends.
+    /// Clients that disconnect in the middle of an answer; the answer runs to its end.
     async fn hang_ups(&self, session: &str) {
         for n in 0..5 {
             let mut ann = self.person("ann").await;
@@ -142,7 +142,7 @@ impl Scene {
         }
     }
 
-    /// What is answered with a refusal, and who is not let in.
+    /// Requests that are rejected, and connections that are refused.
     async fn refusals(&self, session: &str) {
         let mut ann = self.person("ann").await;
         for message in [
@@ -157,7 +157,7 @@ impl Scene {
         let web = Web::new(self.node.http, Some("ann"));
         assert_eq!(web.get(&format!("/v1/sessions/{session}-unknown")).await.status, 404);
         assert_eq!(web.get("/nothing").await.status, 404);
-        // Whoever says something else first, or nothing at all, is gone.
+        // A client whose first message is no hello, or that sends nothing, is disconnected.
         let mut rude = Wire::open(self.node.http).await.expect("it connects");
         rude.say(json!({"type": "agent_invoke"})).await.expect("said");
         while rude.next().await.is_ok() {}
@@ -165,7 +165,7 @@ impl Scene {
         drop(tokio::net::TcpStream::connect(self.node.http).await.expect("it connects"));
     }
 
-    /// Subscriptions that end by themselves, and with their connection.
+    /// Subscriptions that end by `unsubscribe` and with their connection.
     async fn subscriptions(&self, session: &str) {
         let (mut ann, mut other) = (self.person("ann").await, self.person("ann").await);
         for n in 0..10 {
@@ -181,7 +181,7 @@ impl Scene {
         }
     }
 
-    /// An agent that dials in: it answers, has a tool run, and is gone in the middle of a turn; and the tool's runner.
+    /// A dial-in agent that answers, calls a tool, and disconnects in the middle of a turn; and the tool's runner.
     async fn dial_in(&self, session: &str) {
         let greet = async |hello: Value| {
             Wire::open(self.node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
@@ -214,7 +214,7 @@ impl Scene {
         }
     }
 
-    /// More than is allowed: inputs that wait, and bytes of a message.
+    /// Requests over the limits: waiting inputs, and bytes of a message.
     async fn beyond_limits(&self, session: &str) {
         let mut ann = self.person("ann").await;
         let (mut runs, mut refused) = (Vec::new(), 0);
@@ -229,20 +229,20 @@ impl Scene {
             }
         }
         assert_eq!((runs.len(), refused), (INBOX_INPUTS_MAX, 3));
-        // From the last on, so that none of them begins.
+        // In reverse order, so that no waiting turn begins.
         for run in runs.iter().rev() {
             ann.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
             assert_eq!(ended(&mut ann, run).await["status"], "cancelled");
         }
         let mut loud = self.person("ann").await;
-        // The node may be gone before all of it is sent.
+        // The node may close the connection before all of the message is sent.
         drop(loud.frame(Message::text("x".repeat(MESSAGE_BYTES_MAX + 1))).await);
         let gone = loud.until(|_| false).await.expect_err("it is closed");
         assert!(matches!(gone, Gone::Closed(_) | Gone::Broken(_)), "{gone:?}");
     }
 }
 
-/// Reads on to the end of a run.
+/// Reads to the end of a run.
 async fn ended(wire: &mut Wire, run: &Value) -> Value {
     wire.until(|message| message["type"] == "done" && message["run_id"] == *run).await.expect("it ends")
 }

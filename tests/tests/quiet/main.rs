@@ -1,5 +1,5 @@
-//! What must be zero when all is quiet is zero: a node that has carried every kind of load, well or badly ended, holds
-//! what it held before it.
+//! Tests for resource leaks: a real node that has carried every kind of load, successful and failed, holds the same
+//! resources as before once it is idle.
 mod gauges;
 mod load;
 
@@ -12,7 +12,7 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::tls::{Pair, Trust};
 use turnway_tests::real::wire::Wire;
 
-/// Times that everything is done: what is kept by mistake adds up.
+/// Repetitions of the load: leaks add up.
 const ROUNDS: usize = 3;
 
 /// Covers: G8, S-39.
@@ -41,7 +41,7 @@ async fn holds_nothing_when_quiet(store: &str, dir: &Path) {
     }
 }
 
-/// The same where clients come by TLS and by QUIC, and leave as they please.
+/// The same with clients over TLS and QUIC, which disconnect in different ways.
 ///
 /// Covers: G8, S-39.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,7 +57,7 @@ async fn a_node_with_tls_and_quic_holds_nothing_when_quiet() {
             let (user, session) = (format!("u{n}"), format!("s{round}-{n}"));
             let mut line = Line::hello(quic, &trust, &user, vec![]).await.expect("welcome");
             line.turn(&session, "echo", "m1", "by QUIC").await.expect("a turn");
-            // Half of them say good-bye with a code of ours; QUIC's library ends the others.
+            // Half of the connections are closed with an application code, the others by the QUIC library.
             if n % 2 == 0 {
                 line.connection.close(1000u32.into(), b"");
             }

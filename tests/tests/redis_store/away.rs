@@ -1,5 +1,5 @@
-//! While the server is away: nothing hangs, what nobody knows is told as that, refusals come at once, and
-//! it is back soon after the server is, without a herd.
+//! Tests a Redis outage: requests fail at once and do not hang, answers with an unknown outcome are reported as
+//! such, and the store reconnects soon after the server is back, without a reconnect storm.
 use crate::desk::{Desk, accept, holder};
 use std::time::{Duration, Instant};
 use tempfile::tempdir;
@@ -11,9 +11,9 @@ use turnway_core::store::{Reply, StoreError};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, size};
 
-/// How long an answer may take, by what the store promises itself, and what a busy machine adds.
+/// Longest time for an answer: the store's own timeout, and slack for a busy machine.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
-/// How long it may take to be back.
+/// Longest time until the store is ready again.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
 const ASKED: usize = 50;
 
@@ -33,7 +33,7 @@ async fn back(desk: &Desk, what: &str) {
     assert!(began.elapsed() < BACK_WITHIN, "{:?}", began.elapsed());
 }
 
-/// A server that neither answers nor goes.
+/// The server is stopped: it neither answers nor closes connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_server_is_left_and_found_again() {
     let dir = tempdir().expect("a directory");
@@ -53,7 +53,7 @@ async fn a_silent_server_is_left_and_found_again() {
     back(&desk, "a stop").await;
     for n in 0..ASKED {
         let (reply, _) = desk.ask_until(&accept("s", &format!("m{n}"))).await;
-        // Held too many by then, or there once.
+        // Either the inbox was full by then, or the input is stored once.
         assert!(matches!(reply, Reply::Accepted(_) | Reply::Refused(_)), "{reply:?}");
     }
     let there: usize = server.command(&["XLEN", "in:{default/s}"]);
@@ -62,7 +62,7 @@ async fn a_silent_server_is_left_and_found_again() {
     assert_eq!(server.command::<usize>(&["EXISTS", "own:{default/refused}"]), 0);
 }
 
-/// A server that loads its data takes connections and serves nobody.
+/// A server that loads its data accepts connections and answers no command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loads_is_away() {
     let dir = tempdir().expect("a directory");
@@ -77,7 +77,7 @@ async fn a_server_that_loads_is_away() {
     let (sender, loaded) = tokio::sync::oneshot::channel();
     let restarting = tokio::task::spawn_blocking(move || {
         server.restart();
-        // Nobody waits for it where the test has failed.
+        // The receiver is gone if the test has failed.
         let _ = sender.send(());
         server
     });
@@ -94,7 +94,7 @@ async fn a_server_that_loads_is_away() {
     assert!(again.duplicate);
 }
 
-/// Somebody who takes connections and breaks them, in the place of a server that is gone.
+/// A listener in the place of the server accepts connections and closes them at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_knocks_like_mad() {
     let dir = tempdir().expect("a directory");
@@ -104,7 +104,7 @@ async fn nobody_knocks_like_mad() {
     timeout(ANSWERED_WITHIN, desk.store.lost()).await.expect("it is left");
     let listener = TcpListener::bind(("127.0.0.1", server.port)).await.expect("its port is free");
     let mut knocks = Vec::new();
-    // Of two lines.
+    // Seven from each of the store's two connections.
     while knocks.len() < 14 {
         let (stream, _) = timeout(PATIENCE, listener.accept()).await.expect("in time").expect("a knock");
         drop(stream);

@@ -1,4 +1,4 @@
-//! What is stored for another node's session is told to that node in the same step.
+//! Tests that an input stored for another node's session is published to that node in the same step.
 use crate::desk::{Desk, accept, ann, holder, key};
 use redis::Value;
 use tempfile::tempdir;
@@ -11,7 +11,7 @@ use turnway_core::protocol::input::{Ask, Control};
 use turnway_core::store::{Accepted, Op, Reply};
 use turnway_tests::real::redis::Redis;
 
-/// What a node says under its name.
+/// Subscription to the channel of a node.
 struct Inbox<'a>(redis::PubSub<'a>);
 
 impl Inbox<'_> {
@@ -59,7 +59,7 @@ async fn what_is_stored_rings_its_owner() {
     let item = Item::Input { place, prev, input };
     assert_eq!(inbox.words(), Words::Bell { key: key("s"), owner, item });
 
-    // What is there already rings nobody: whoever asks again rings by itself.
+    // A duplicate is not published: the node that resends the input notifies the owner itself.
     let again = desk.accept("s", "m3").await.expect("accepted");
     assert_eq!((again.duplicate, again.rung), (true, None));
     let (op, closed) = control(&mut desk, "c1").await;
@@ -68,13 +68,14 @@ async fn what_is_stored_rings_its_owner() {
     assert_eq!((closed.rung, inbox.words()), (Some(1), Words::Bell { key: key("s"), owner, item }));
     assert_eq!(control(&mut desk, "c1").await.1.rung, None);
 
-    // Nor is anybody rung by the owner, nor by a node without a lease: it has no name there.
+    // The owner's own inputs are not published, nor are those of a node without a lease, which has no registered
+    // name.
     desk.claim("t", me, Seen::default()).await;
     assert_eq!(desk.accept("t", "m1").await.expect("accepted").rung, None);
     desk.ask(Op::Retire { holder: me }).await.expect("done");
     assert_eq!(desk.accept("s", "m4").await.expect("accepted").rung, None);
 
-    // A release that knows nothing of this asks with less, and reads no further than it did.
+    // A release that does not know this feature sends fewer arguments, and reads no further fields of the answer.
     let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];
     let args = ["0", "ann", "0", "s.older", "hash", "9", "0", "{}", "21", "999999", "0", "0"];
     let call = [&["FCALL", "turnway1_accept", "3"], &keys[..], &args[..]].concat();

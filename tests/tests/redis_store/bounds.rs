@@ -1,4 +1,4 @@
-//! What a session may have in Redis, and what is left of it when it is over.
+//! Tests limits of a session in Redis, and the keys that remain when the session is over.
 use crate::desk::{Desk, ann, holder, key};
 use redis::Value;
 use serde_json::json;
@@ -20,7 +20,7 @@ use turnway_tests::real::wire::{Wire, invoke};
 
 const FLAGS: [&str; 3] = ["--demo", "--durability", "mem"];
 
-/// Inputs that have ended weigh nothing any more, however many there were.
+/// Ended inputs free their inbox bytes, however many there were.
 ///
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,7 +71,7 @@ async fn leases_end_with_their_keys() {
     assert!((1..=3000).contains(&left), "{left} ms");
 }
 
-/// Of a deleted session its name is known, and nothing that was said in it.
+/// The key of a deleted session remains, without any content.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_session_leaves_its_name() {
     let dir = tempdir().expect("a directory");
@@ -82,7 +82,7 @@ async fn a_deleted_session_leaves_its_name() {
     assert_eq!(ann.ask("DELETE", "/v1/sessions/gone", &[], "").await.status, 204);
     let keys = || server.command::<Vec<String>>(&["KEYS", "*:{*/gone}"]);
     let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
-    // Listeners take their leave by themselves.
+    // Subscriber nodes remove their entries by themselves.
     while keys().iter().any(|key| key.starts_with("ls:")) {
         assert!(begun.elapsed() < PATIENCE, "{:?}", keys());
         again.tick().await;
@@ -92,8 +92,8 @@ async fn a_deleted_session_leaves_its_name() {
     assert!(!own.iter().any(|field| ["ib", "seq", "fl", "ss"].contains(&field.as_str())), "{own:?}");
 }
 
-/// A node is among the listeners of a session that it does not show, for its word that it left was lost: it says so
-/// again when it hears of that session.
+/// A node is listed as a subscriber of a session that it does not follow, because its message about leaving was
+/// lost. The node leaves again when it gets news of that session.
 ///
 /// Covers: G8, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,7 +141,7 @@ async fn a_control_lane_has_so_many_entries() {
     assert!(matches!(close(0).await, Ok(Reply::Accepted(_))), "one that is there is there");
 }
 
-/// An input of a session that nobody owns is taken only where a sweep is going to find it.
+/// An input of a session without an owner is stored only if the session is registered for the sweep.
 ///
 /// Covers: G9, I3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +161,7 @@ async fn an_input_of_a_free_session_wants_a_registration() {
     assert_eq!(accept("990000")[0], "OK");
 }
 
-/// Whoever clears an old registration away leaves one that was made since.
+/// Removing an old registration keeps one that was made since.
 ///
 /// Covers: G9, I3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

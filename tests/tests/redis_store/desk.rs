@@ -1,4 +1,4 @@
-//! A store that is asked one thing after the other, and what is commonly asked.
+//! A Redis store that tests use one request at a time, and the most common requests.
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -16,10 +16,10 @@ use turnway_core::store::{Accepted, Claimed, Op, Reply, StoreError};
 use turnway_core::time::Mono;
 use turnway_tests::real::PATIENCE;
 
-/// An answer, as the store gives it.
+/// A result of the store.
 pub(crate) type Answered = Result<Reply, StoreError>;
 
-/// A store, and where its answers come out.
+/// A store, and the channel of its answers.
 pub(crate) struct Desk {
     pub(crate) store: Redis,
     answers: UnboundedReceiver<(Op, Answered)>,
@@ -28,7 +28,7 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) async fn try_open(url: &str, options: Options) -> Result<Self, OpenError> {
         let (sender, answers) = unbounded_channel();
-        // The last answers may come after the end.
+        // The last answers may come after the test has ended.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
         let url = RedisUrl::parse(url).expect("a URL");
         Ok(Self { store: Redis::open(url, options, sink).await?, answers })
@@ -39,19 +39,19 @@ impl Desk {
         Self::try_open(url, options).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Asks, and waits for the answer.
+    /// Submits a request and waits for the answer.
     pub(crate) async fn ask(&mut self, op: Op) -> Answered {
         self.store.submit(op);
         self.answer().await
     }
 
-    /// Waits for the answer to what was submitted before.
+    /// Waits for the answer to a submitted request.
     pub(crate) async fn answer(&mut self) -> Answered {
         let (_, answer) = timeout(PATIENCE, self.answers.recv()).await.expect("an answer").expect("a store");
         answer
     }
 
-    /// Asks until there is an answer; how often it took.
+    /// Repeats a request until it is answered; returns the number of tries as well.
     pub(crate) async fn ask_until(&mut self, op: &Op) -> (Reply, u32) {
         for tries in 1..1000 {
             match self.ask(op.clone()).await {
@@ -62,7 +62,7 @@ impl Desk {
         panic!("no answer to {op:?}");
     }
 
-    // === what is commonly asked ===
+    // === common requests ===
 
     pub(crate) async fn accept(&mut self, session: &str, message: &str) -> Result<Accepted, Answered> {
         match self.ask(accept(session, message)).await {
@@ -84,7 +84,7 @@ impl Desk {
         self.ask(Op::Renew { holder, ttl, fresh, sent }).await
     }
 
-    /// The era, from a renewal.
+    /// Returns the store's era, by renewing the lease.
     pub(crate) async fn era(&mut self, holder: Holder, fresh: bool) -> u64 {
         match self.renew(holder, fresh).await {
             Ok(Reply::Renewed { era, .. }) => era,

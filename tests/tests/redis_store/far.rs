@@ -1,4 +1,4 @@
-//! Nodes whose Redis is in another region: every answer takes its time, and turns go on all the same.
+//! Tests nodes whose Redis is in another region: every answer is delayed, and turns still complete.
 use crate::refusals::until_ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// Pieces on their way in one direction of one connection.
+/// Chunks in flight in one direction of one connection.
 const UNDER_WAY_MAX: usize = 4096;
 
-/// A way to a server on which everything takes its time, each way.
+/// A TCP proxy that delays all bytes, in each direction.
 struct Far {
     port: u16,
     way_ms: Arc<AtomicU64>,
@@ -69,7 +69,7 @@ fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way_ms: Arc<AtomicU64>
 
 async fn turn(node: &Node, session: &str) {
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
-    // Of a node that has just got its lease a first answer may still be on its way.
+    // Just after a node has got its lease, its first answers may be late.
     let mut tries = 0;
     let accepted = loop {
         let answer = wire.ask(session, invoke(session, "echo", "hello")).await.expect("an answer");

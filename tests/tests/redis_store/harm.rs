@@ -1,5 +1,5 @@
-//! Whatever is lost on the way, and however often the server is killed: what was answered stays, and what
-//! was not is asked again without harm.
+//! Tests lost messages and server crashes: answered requests persist, and unanswered ones can be repeated without
+//! harm.
 use crate::desk::{Desk, holder};
 use crate::proxy::{Loss, Proxy};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use turnway_tests::script::{DAWN, Script, lists};
 
 const OPS: usize = 120;
 
-/// A store that is done harm, and its model, which is not.
+/// A store that suffers faults, and a model of it that suffers none.
 struct Pair {
     desk: Desk,
     script: Script,
@@ -43,7 +43,8 @@ impl Pair {
         *self.clock.lock().expect("a clock") = self.now;
     }
 
-    /// What was asked once has the model's answer; what was asked again has that, or the answer to a repeat.
+    /// Submits a request. A request that was sent once must have the model's answer, and a repeated one either this
+    /// answer or the answer to a repeat.
     async fn ask(&mut self, op: Op, harm: impl FnOnce()) {
         let (first, again) = (self.shelf.apply(self.now, &op), self.shelf.apply(self.now, &op));
         self.desk.store.submit(op.clone());
@@ -56,7 +57,7 @@ impl Pair {
             }
         };
         let mut reply = reply;
-        // The model knows none.
+        // The model has no eras and no published offers.
         if let Reply::Renewed { era, .. } = &mut reply {
             *era = 0;
         }
@@ -69,7 +70,7 @@ impl Pair {
         self.script.learn(&op, &reply);
     }
 
-    /// A sequence, with harm done to every so many ops.
+    /// Runs a sequence of requests, with a fault during this percentage of them.
     async fn run(&mut self, percent: u64, mut harm: impl FnMut(u64)) {
         for _ in 0..OPS {
             let wait = self.script.rng().below(40);
@@ -146,16 +147,16 @@ async fn wiped_data_is_a_new_era() {
     assert_eq!(desk.era(holder(1, 1), false).await, first);
     desk.accept("s", "m1").await.expect("accepted");
 
-    // Gone under a connection that stays.
+    // The data is wiped while the connection stays open.
     let _: String = server.command(&["FLUSHALL"]);
     assert_eq!(desk.renew(holder(1, 1), false).await, Ok(Reply::Lost));
     let second = desk.era(holder(1, 2), true).await;
     assert_ne!(second, first);
-    // Nothing that was registered before is leaned on.
+    // Registrations that were cached before the wipe are not used.
     let accepted = desk.accept("s", "m1").await.expect("accepted");
     assert!(!accepted.duplicate);
 
-    // Gone with the process, functions and all.
+    // The data is lost with the process, functions included.
     server.kill();
     server.restart();
     desk.store.ready().await;

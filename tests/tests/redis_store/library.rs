@@ -1,4 +1,4 @@
-//! Two releases on one server: the newer functions stay, and another major lives beside.
+//! Tests two releases on one server: newer functions stay, and another major version coexists.
 use crate::desk::{Desk, key};
 use redis::Value;
 use sha2::{Digest, Sha256};
@@ -12,8 +12,8 @@ use turnway_tests::real::redis::Redis;
 
 pub(crate) const SOURCE: &str = include_str!("../../../gateway/src/store/redis/turnway.lua");
 
-/// What each version is. A node leaves functions of its own version as they are, so once a release has had
-/// them, whoever changes anything gives them the next one.
+/// Digest of each version of the library. A node keeps functions of its own version, so once a release contains a
+/// version, any change of the functions needs the next number.
 const VERSIONS: &[(u64, &str)] = &[
     (1, "532c10334dd165634ed2bd0fb8daab56f7a8a64f03ab4b27d42b66b3689642e1"),
     (2, "2a5e2587a79f1c2a147b9d485117d79901a456f5dbe2c11b9a44e4189767c84b"),
@@ -24,7 +24,7 @@ const VERSIONS: &[(u64, &str)] = &[
     (7, "1470f3ff66ddcc3ec62d3523131052b3c774918015648d9ac4733ed96f606110"),
     (8, "298aeeff748813579553599f929b3bcb2bdc62c59c4e291ad56d14a01c145081"),
 ];
-/// This release's.
+/// Version of this release.
 const OWN: u64 = VERSIONS[VERSIONS.len() - 1].0;
 
 fn source(version: u64) -> String {
@@ -50,7 +50,7 @@ fn other_functions_are_another_version() {
 async fn older_functions_are_replaced_and_newer_ones_stay() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    // None, older, its own, newer: what is there afterwards.
+    // Loaded version (none, older, own, newer) and the version that is loaded afterwards.
     for (there, then) in [(None, OWN), (Some(OWN - 1), OWN), (Some(OWN), OWN), (Some(OWN + 1), OWN + 1)] {
         let _: Value = server.command(&["FUNCTION", "FLUSH"]);
         if let Some(there) = there {
@@ -84,7 +84,7 @@ async fn another_major_lives_beside() {
     let _: Value = server.command(&["FUNCTION", "LOAD", &other]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;
     desk.accept("s", "m1").await.expect("accepted");
-    // The other sees the same, in its own words.
+    // The other major version reads the same data through its own functions.
     let look = ["own", "in", "ctl"].map(|name| format!("{name}:{{default/s}}"));
     let seen: Vec<String> =
         server.command(&["FCALL_RO", "turnway2_look", "3", &look[0], &look[1], &look[2], "0"]);

@@ -1,4 +1,5 @@
-//! Redis as managed services have it: without `CONFIG`, with little of `INFO`, and behind client certificates.
+//! Tests the store on Redis as managed services offer it: without `CONFIG`, with little of `INFO`, and with client
+//! certificates.
 use crate::refusals::until_ready;
 use redis::Value;
 use serde_json::{Value as Json, json};
@@ -10,7 +11,7 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::{Redis, free_port};
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// What a node says that an input survives: to its client, and to operators.
+/// Returns the durability of an input that the node reports to its client and to operators.
 async fn durability(node: &Node, session: &str) -> (Json, Json) {
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
     let accepted = wire.ask(session, invoke(session, "echo", "hello")).await.expect("accepted");
@@ -63,7 +64,7 @@ async fn client_certificate_is_shown_where_one_is_asked_for() {
     let file = |name: &str| tls.join(name).display().to_string();
     let (port, ca, own, secret) =
         (free_port().to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
-    // A client that vouches for itself, and a server that believes it.
+    // A self-signed client certificate, and a server that trusts it.
     let client = rcgen::generate_simple_self_signed(["node".to_owned()]).expect("a certificate");
     let write = |name: &str, text: String| {
         let path = dir.path().join(name);

@@ -1,4 +1,5 @@
-//! How fast it is, beside a `PING` and a function that does nothing, over the same kind of connection.
+//! Measures the store's latency and throughput, compared with `PING` and with a function that does nothing over the
+//! same kind of connection.
 use crate::desk::{Desk, accept, holder, key};
 use crate::replica::replica_of;
 use redis::cmd;
@@ -18,7 +19,7 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{figure, quantile, size};
 
 const DISK: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
-/// Ops on their way at a time, of different sessions.
+/// Operations in flight at a time, of different sessions.
 const ABREAST: usize = 256;
 
 fn tell(what: &str, mut took: Vec<Duration>) {
@@ -43,7 +44,7 @@ pub(crate) fn append(session: &str, token: Token, after: Seq, n: u64) -> Op {
     Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known }))
 }
 
-/// One after the other: what one op takes.
+/// Measures the latency of single operations, one after the other.
 async fn one_by_one(desk: &mut Desk, url: &str, level: &str, count: usize) {
     let answer_within = Duration::from_secs(2);
     let settings = Settings { name: "ping", answer_within, channels: Vec::new(), hears: None };
@@ -91,7 +92,7 @@ async fn one_by_one(desk: &mut Desk, url: &str, level: &str, count: usize) {
     tell(&format!("{level}: accept"), fresh);
 }
 
-/// Many abreast: how many there are in a second. Every session is claimed; each gets an input, then facts.
+/// Measures the throughput of many operations in flight. Every session is claimed; each gets an input, then facts.
 async fn abreast(desk: &mut Desk, server: &Redis, level: &str, count: usize) {
     let sessions: Vec<String> = (0..count).map(|n| format!("b{n}")).collect();
     let mut tokens = Vec::with_capacity(count);
@@ -128,7 +129,7 @@ async fn abreast(desk: &mut Desk, server: &Redis, level: &str, count: usize) {
     rate("reads", began);
 }
 
-/// What the server itself says that a call of a function took it, since this was last asked.
+/// Returns the mean time of a function call as the server reports it, since the last call of `own_time`.
 fn own_time(server: &Redis) -> String {
     let stats: String = server.command(&["INFO", "commandstats"]);
     let _: redis::Value = server.command(&["CONFIG", "RESETSTAT"]);

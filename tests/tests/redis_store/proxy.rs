@@ -1,21 +1,21 @@
-//! A way to a server that can be cut: on the way there, or on the way back.
+//! A TCP proxy to a server that can drop the next request or the next answer.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What is lost next.
+/// Message that is lost next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     Nothing,
-    /// What is said next never arrives.
+    /// The next request never arrives.
     Question,
-    /// It arrives, and what is answered never does.
+    /// The next request arrives, and its answer is lost.
     Answer,
 }
 
-/// The way.
+/// A TCP proxy that loses a message on demand.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     loss: Arc<AtomicU8>,
@@ -28,7 +28,7 @@ impl Proxy {
         let lost = Arc::clone(&loss);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // Nobody there: the client sees it close.
+                // The server is down: the client sees its connection close.
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
@@ -43,7 +43,7 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// From now on, once: the connection that would have carried it is closed.
+    /// Loses one message of this kind, and closes the connection that would have carried it.
     pub(crate) fn lose(&self, loss: Loss) {
         self.loss.store(loss as u8, Ordering::SeqCst);
     }
@@ -57,6 +57,6 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, kind: Loss, lost
             break;
         }
     }
-    // Both halves go: each side sees the other close.
+    // Both halves are dropped, so that each side sees the other close.
     let _ = to.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! Stored bytes of users in Redis: what is counted is what lies there, and quotas refuse inputs.
+//! Tests stored bytes of users in Redis: the counted bytes match the stored ones, and quotas refuse inputs.
 use crate::desk::{Desk, accept, holder, key};
 use crate::pace::append;
 use redis::Value;
@@ -20,19 +20,20 @@ async fn open(server: &Redis, quotas: Quotas) -> Desk {
     Desk::try_open(&server.url(), options).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The sums that lie in Redis.
+/// Reads the byte sums from Redis.
 fn sums(server: &Redis) -> BTreeMap<String, u64> {
     server.command(&["HGETALL", BYTES])
 }
 
-/// Bytes that ann has stored: those that are counted for her, and those that session `s` has not counted yet.
+/// Returns the stored bytes of user `ann`: the counted bytes, and those that session `s` has not added to the sum
+/// yet.
 fn stored(server: &Redis) -> u64 {
     let uncounted: Option<i64> = server.command(&["HGET", "own:{default/s}", "ub"]);
     let counted = sums(server).get("uann").copied().unwrap_or(0);
     counted.checked_add_signed(uncounted.unwrap_or(0)).expect("not less than nothing")
 }
 
-/// A session `s` of ann that is owned, and whose input `m1` waits. The server is stopped with it.
+/// An owned session `s` of user `ann` with the waiting input `m1`, and its own server.
 struct Owned {
     desk: Desk,
     server: Redis,
@@ -60,14 +61,14 @@ async fn write(desk: &mut Desk, token: Token, n: u64) {
     assert!(matches!(reply, Ok(Reply::Appended { .. })), "{n}: {reply:?}");
 }
 
-/// Keeps a state of session `s`.
+/// Stores a snapshot of session `s`.
 async fn keep(desk: &mut Desk, token: Token, seq: u64, state: Vec<u8>) {
     let at = Cursor { seq: Seq(seq), epoch: token.epoch };
     let keep = Keep { key: key("s"), token, at, state: state.into() };
     assert_eq!(desk.ask(Op::Keep(Box::new(keep))).await, Ok(Reply::Done));
 }
 
-/// Ends an input with one fact after a place.
+/// Builds an append of one fact that ends an input.
 fn end(session: &str, token: Token, after: Seq, accepted: turnway_core::id::Place, run: RunId) -> Op {
     let Op::Append(mut append) = append(session, token, after, after.0) else { unreachable!("an append") };
     append.ends = vec![(accepted, run)];
@@ -114,13 +115,13 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
     }
 }
 
-/// Sums are written seldom: from so many bytes on, and for a session that is let go.
+/// Sums are written rarely: once enough bytes are uncounted, and when a session is released.
 ///
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sums_hold_all_but_a_little_of_each_session_that_is_owned() {
     let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
-    // Nobody owned the session when the input came.
+    // The session had no owner when the input came.
     let (mut written, mut last) = (0, sums(&server)["uann"]);
     assert_eq!(last, stored(&server));
     for n in 0..100 {
@@ -181,13 +182,14 @@ async fn parts_are_of_maxmemory_where_it_is_set() {
     };
     assert_eq!(fill(&mut open(&server, quotas).await, 0).await, 400, "nothing is known to be a part of");
     let _: String = server.command(&["FLUSHALL"]);
-    // A thousandth is 16,000 bytes: inputs take some 150 each as they lie there.
+    // A thousandth of `maxmemory` is 16,000 bytes; each input takes about 150 bytes.
     let _: String = server.command(&["CONFIG", "SET", "maxmemory", "16000000"]);
     let taken = fill(&mut open(&server, quotas).await, 1000).await;
     assert!((50..200).contains(&taken), "{taken}");
 }
 
-/// Of thousands of facts that are forgotten at once the bytes are estimated, and are right again when fewer stay than go.
+/// When thousands of facts are trimmed at once, their bytes are estimated; the exact count returns with a trim that
+/// leaves fewer facts than it removes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn estimate_of_forgotten_facts_is_mended_by_a_later_count() {
     let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
@@ -201,7 +203,7 @@ async fn estimate_of_forgotten_facts_is_mended_by_a_later_count() {
     let facts = || stored(&server) - waits - 20;
     assert_eq!(desk.ask(trim(4_500)).await, Ok(Reply::Done));
     assert!(facts().abs_diff(full * 55 / 100) < full / 50, "{} of {full}", facts());
-    // As far off as an estimate can be that saw other facts than those that follow.
+    // The largest possible error of an estimate.
     let _: i64 = server.command(&["HSET", "own:{default/s}", "lb", "100000000"]);
     let before = stored(&server);
     assert_eq!(desk.ask(trim(9_500)).await, Ok(Reply::Done));
@@ -215,7 +217,7 @@ async fn estimate_of_forgotten_facts_is_mended_by_a_later_count() {
     assert_eq!(server.command::<u64>(&["HGET", "own:{default/s}", "lb"]), 0);
 }
 
-/// Facts that the functions of version 6 wrote have no bytes of their own: their sum is estimated once.
+/// Facts written by version 6 of the functions have no byte count; their sum is estimated once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn facts_of_an_earlier_release_are_estimated_and_freed() {
     let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
@@ -225,7 +227,7 @@ async fn facts_of_an_earlier_release_are_estimated_and_freed() {
         let lies: Vec<(String, BTreeMap<String, String>)> =
             server.command(&["XRANGE", "log:{default/s}", &place, &place]);
         let fields = &lies[0].1;
-        // The stream is made anew as that release wrote it.
+        // Rebuild the stream as that release wrote it.
         let words =
             ["XADD", "old:{default/s}", &place, "e", &fields["e"], "w", &fields["w"], "j", &fields["j"]];
         let _: Value = server.command(&words);
@@ -243,7 +245,7 @@ async fn facts_of_an_earlier_release_are_estimated_and_freed() {
     assert_eq!(stored(&server), 20, "only the kept state is left");
 }
 
-/// Nodes of the release before say nothing of quotas, and call the same functions while a fleet is upgraded.
+/// Nodes of the previous release send no quotas, and call the same functions during a rolling upgrade.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_the_release_before_are_served_and_counted() {
     let dir = tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Nodes that ask for the same at the same time, and die: in whichever order the two slots of a session and
-//! its registration are written, a sweep finds everything that nobody alive has.
+//! Tests concurrent requests of nodes that may die: in whichever order the keys of a session and its registration
+//! are written, a sweep finds every session without a live owner.
 use crate::desk::{accept, holder, key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, channel};
@@ -20,12 +20,13 @@ use turnway_tests::real::{PATIENCE, figure, size};
 use turnway_tests::script::DAWN;
 
 const NODES: usize = 3;
-/// Asked for at a time. Each round has a new one, as what was often asked for is in many indexes.
+/// Sessions in use at a time. Each round adds a new session, because a session with many requests is in many
+/// indexes.
 const SESSIONS: u64 = 8;
 const ROUNDS: usize = 40;
-/// Ops of one node at the same time.
+/// Operations of one node in flight.
 const ABREAST: usize = 6;
-/// A lease outlasts a round; who is to die gives it up.
+/// Lease duration, longer than a round; a node that is to die gives its lease up.
 const LEASE: Duration = Duration::from_secs(200);
 
 type Answers = Receiver<(Op, Result<Reply, StoreError>)>;
@@ -36,7 +37,7 @@ struct Node {
     life: Holder,
 }
 
-/// What is known of a session, right or not.
+/// A node's knowledge of a session, correct or stale.
 #[derive(Default)]
 struct Known {
     seen: Seen,
@@ -66,7 +67,7 @@ impl World {
         node
     }
 
-    /// A new life.
+    /// Starts a new life of a node, with a new lease.
     fn live(&mut self, node: &mut Node, n: usize) {
         self.count += 1;
         node.life = holder(n as u128 + 1, self.count);
@@ -173,7 +174,7 @@ impl Node {
     }
 }
 
-/// What nobody alive has, by what is stored.
+/// Returns the sessions without a live owner, by the stored keys.
 fn left(server: &Redis) -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for own in server.command::<Vec<String>>(&["KEYS", "own:*"]) {
@@ -200,7 +201,7 @@ async fn whatever_is_asked_at_the_same_time_is_found() {
         let rng = Rng::from_number(seed);
         let mut world = World { url, rng, now, known: BTreeMap::new(), count: 0, round: 0 };
         world.run().await;
-        // The indexes must be enough: no walk through all sessions may help them out.
+        // The indexes must suffice: without this key the sweep cannot walk through all sessions.
         let _: u64 = server.command(&["DEL", "tenants"]);
         let left = left(&server);
         let survivor = world.node(NODES).await;

@@ -1,4 +1,5 @@
-//! What Redis says against being used is told: at the start, while a node runs, to clients, and by `/readyz`.
+//! Tests errors of Redis that make the store unusable: they are reported at startup, at run time, to clients, and
+//! by `/readyz`.
 use redis::Value;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -14,10 +15,10 @@ use turnway_tests::real::node::{Node, binary};
 use turnway_tests::real::redis::{Redis, free_port};
 use turnway_tests::real::wire::{Wire, invoke};
 
-/// Any level, and a start that waits for nobody.
+/// Configuration with the lowest durability and without a startup wait.
 const NOW: &str = "[store]\ndurability = \"mem\"\nwait = \"0s\"\n";
 
-/// Waits until `/readyz` answers so, and says so.
+/// Waits until `/readyz` answers with this status and text.
 pub(crate) async fn until_ready(admin: SocketAddr, status: u16, says: &str) -> String {
     let mut again = interval(Duration::from_millis(20));
     let answered = async {
@@ -58,7 +59,7 @@ async fn missing_right_is_named_before_anybody_is_served() {
     let server = Redis::start(&dir.path().join("redis"), &[]);
     std::fs::write(dir.path().join("turnway.toml"), NOW).expect("a file");
     let url = all(&server);
-    // Its functions are there from now on, so that only what is taken away is missing.
+    // This start loads the functions, so that afterwards only the revoked right is missing.
     drop(Node::start_on(&url, dir.path(), &["--demo"]).await);
     for (taken, named) in [
         (&["-xadd"][..], "`+xadd`"),
@@ -88,7 +89,7 @@ async fn right_taken_away_is_told_until_it_is_back() {
     wire.ask("r1", invoke("s1", "echo", "hello")).await.expect("accepted");
     for (n, rule) in ["-fcall", "-xadd", "-hset"].into_iter().enumerate() {
         user(&server, &[rule]);
-        // What is under way when it happens may have happened, and is to be said again.
+        // The outcome of a request in flight at that moment is unknown, so the client must resend.
         let first = refusal(&mut wire, &format!("first-{n}")).await;
         assert!(!first.contains("reached"), "{first}");
         until_ready(node.admin, 503, "store_forbidden").await;
@@ -127,7 +128,7 @@ async fn node_on_a_full_redis_comes_up_and_says_so() {
     assert_eq!(answer["type"], "turn_accepted", "{answer}");
 }
 
-/// A start waits for a server that is away, and says so where operators look; another one ends in time.
+/// A node waits at startup for a server that is down, and reports this in `/readyz`.
 ///
 /// Covers: S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -156,7 +157,7 @@ async fn start_waits_for_a_redis_that_is_away() {
     until_ready(admin, 200, "true").await;
 }
 
-/// Waits until a node has logged so many lines that say something.
+/// Waits until a node has logged this many lines with a text.
 async fn until_logged(node: &Node, says: &str, count: usize) {
     let mut again = interval(Duration::from_millis(20));
     let logged = async {
@@ -180,7 +181,7 @@ async fn sighup_logs_in_with_the_password_of_the_file() {
     let url = format!("redis://app@127.0.0.1:{}", server.port);
     let mut node = Node::start_on(&url, dir.path(), &["--demo", "--durability", "mem"]).await;
     until_ready(node.admin, 200, "true").await;
-    // Commands, leases, and both directions of the bus.
+    // Connections for commands, leases, and both directions of the bus.
     let lines = 4;
     std::fs::write(&file, "wrong\n").expect("a file");
     node.signal("-HUP").await;

@@ -1,4 +1,5 @@
-//! `fsync+replica`: what is answered is on a replica too, and what is not there is not answered.
+//! Tests durability `fsync+replica`: an answered request is on a replica as well, and a request that is not
+//! replicated is not answered.
 use crate::desk::{Desk, accept, holder, key};
 use redis::Value;
 use std::path::Path;
@@ -13,13 +14,13 @@ use turnway_tests::real::redis::{Redis, Sentinel};
 
 const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
-/// Starts a replica, and returns once it has all there was.
+/// Starts a replica, and returns once the replica is in sync.
 pub(crate) fn replica_of(primary: &Redis, dir: &Path) -> Redis {
     let of = format!("127.0.0.1 {}", primary.port);
     let mut args = ALWAYS.to_vec();
     args.extend(["--replicaof", &of]);
     let replica = Redis::start(dir, &args);
-    // A replica counts once it has all there was.
+    // A replica counts for `WAIT` only once it is online.
     while !primary.command::<String>(&["INFO", "replication"]).contains("state=online") {}
     replica
 }
@@ -39,9 +40,9 @@ async fn what_is_answered_is_on_a_replica() {
 
     replica.signal("-STOP");
     assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
-    // Whoever asks about what is not answered yet is not answered either.
+    // A repeat of an unanswered request is not answered either.
     assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
-    // Reading promises nothing.
+    // A read promises no durability.
     let read = Op::Read { key: key("s"), after: Seq(0), limit: 10 };
     assert!(matches!(desk.ask(read).await, Ok(Reply::Heard(_))));
     replica.signal("-CONT");
@@ -67,7 +68,7 @@ async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
 
     primary.kill();
     let began = Instant::now();
-    // There is no other replica now, so nothing may be answered as being on one; but it can be read.
+    // No replica is left, so no write may be answered; reads are.
     let (reply, _) = desk.ask_until(&Op::Open { key: key("s") }).await;
     let Reply::View(view) = reply else { panic!("{reply:?}") };
     figure("a fail-over, by a Sentinel that waits 500 ms, ms", began.elapsed().as_millis());
@@ -87,7 +88,7 @@ async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
     assert!(matches!(reply, Reply::Leased { .. }));
     assert_ne!(desk.era(holder(1, 2), true).await, era);
 
-    // The old one comes back as a replica of the new one, and there are two again.
+    // The old primary returns as a replica of the new one.
     primary.restart();
     let (reply, _) = desk.ask_until(&accept("s", "m11")).await;
     assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");

@@ -1,5 +1,5 @@
-//! A server that comes back from an older copy, with a clock that was set back: by their numbers alone, an owner that it
-//! has forgotten and the next one are the same.
+//! Tests a server restored from an older copy, with its clock set back: the forgotten owner and the next owner then
+//! have the same epoch.
 use crate::desk::{Answered, Desk, accept, holder, key};
 use crate::library::SOURCE;
 use redis::Value;
@@ -14,7 +14,7 @@ use turnway_core::store::{Append, Op, Reply};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::script::DAWN;
 
-/// A node whose store's clock stands still.
+/// Opens the store of a node whose store clock stands still.
 async fn node(server: &Redis, n: u128) -> Desk {
     let options =
         Options { durability: Durability::Mem, clock: Some(Arc::new(|| DAWN)), ..Options::default() };
@@ -31,7 +31,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// What a server with these functions says to an owner that it has forgotten, and that has another after it.
+/// Returns the answer of a server with these functions to an owner that the server has forgotten and replaced.
 async fn overtaken(functions: &str) -> Answered {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
@@ -67,7 +67,7 @@ async fn overtaken(functions: &str) -> Answered {
     Ok(first.ask_until(&Op::Append(Box::new(append))).await.0)
 }
 
-/// And without the nonce it ends a turn that another has begun.
+/// Without the nonce check, the forgotten owner ends a turn of the new owner.
 ///
 /// Covers: G1, G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

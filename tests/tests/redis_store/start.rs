@@ -1,4 +1,4 @@
-//! A server that would not keep the promise is refused, with what would have to be done.
+//! Tests that a server without the required durability is refused, with the changes that it needs.
 use crate::desk::{Desk, accept};
 use redis::Value;
 use std::path::Path;
@@ -36,7 +36,7 @@ async fn a_level_that_is_not_given_is_refused_before_anybody_is_served() {
                 "--durability",
                 level,
             ];
-            // One that is away is not waited for.
+            // Do not wait for a server that is down.
             let env = [("TURNWAY_STORE_WAIT", "0s")];
             run(&dir, &[&args[..], &["--store", &url]].concat(), &env).await
         }
@@ -61,7 +61,7 @@ async fn a_level_that_is_not_given_is_refused_before_anybody_is_served() {
     assert!(ended.err.contains("refused") && !ended.err.contains("hunter2"), "{}", ended.err);
 }
 
-/// A full server refuses new inputs, and lets what is under way end.
+/// A full server refuses new inputs and lets open turns end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_room_takes_nothing_new_and_lets_the_rest_end() {
     let dir = tempdir().expect("a directory");
@@ -90,7 +90,7 @@ async fn a_server_without_room_takes_nothing_new_and_lets_the_rest_end() {
     desk.accept("s", "m2").await.expect("accepted");
 }
 
-/// Before a node is told of trouble, nothing is kept for later: an op without a connection did not happen.
+/// Nothing is queued without a connection: the operation is answered at once and did not happen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_connection_an_op_is_answered_at_once() {
     let dir = tempdir().expect("a directory");
@@ -107,8 +107,8 @@ async fn without_a_connection_an_op_is_answered_at_once() {
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
-/// A server that was changed, as one after a fail-over may be: it may be read, and nobody is told that it
-/// keeps what it does not.
+/// A server whose settings changed, as after a failover, can be read, and writes are refused because their
+/// durability is no longer met.
 ///
 /// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,7 +120,7 @@ async fn a_server_that_promises_less_than_at_the_start_takes_nothing() {
     let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
     let mut other = server.connection();
     let _: Value = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").query(&mut other).expect("cut");
-    // The next connection may be used at once, and only for this.
+    // The next connection is usable at once, but only for reads.
     let read = Op::Lease { node: turnway_core::id::NodeId(1), sent: Mono::default() };
     while desk.ask(read.clone()).await.is_err() {}
     assert_eq!(desk.ask(accept("s", "m2")).await, Err(StoreError::Unavailable));
@@ -131,8 +131,8 @@ async fn a_server_that_promises_less_than_at_the_start_takes_nothing() {
     desk.accept("s", "m2").await.expect("accepted");
 }
 
-/// A node on a Redis that only speaks TLS, with a certificate of `tests/tls`: made by hand, for this machine's
-/// own address and the next hundred years.
+/// A node on a Redis that only speaks TLS, with a certificate of `tests/tls`: self-made for this machine's own
+/// address, valid for a hundred years.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_lies_between_where_the_url_says_so() {
     let dir = tempdir().expect("a directory");

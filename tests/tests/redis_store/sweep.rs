@@ -1,5 +1,5 @@
-//! What a dead node leaves is found, in whichever moment it died; and the indexes that find it come back to
-//! nothing.
+//! Tests that the sweep finds the sessions of a dead node, in whichever state the node died, and that the sweep's
+//! indexes are emptied again.
 use crate::desk::{Desk, accept, ann, holder, key};
 use redis::Value;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use turnway_core::time::{Mono, Now};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::script::DAWN;
 
-/// A server, and a time that passes only when told to.
+/// A server, and a clock that the test advances.
 struct Scene {
     server: Redis,
     now: Arc<Mutex<Now>>,
@@ -31,13 +31,13 @@ impl Scene {
         *now = Now { mono: now.mono + wait, store: now.store.after(wait) };
     }
 
-    /// The server's clock is set back.
+    /// Sets the server's clock back.
     fn set_back(&self, seconds: u64) {
         let mut now = self.now.lock().expect("a clock");
         now.store.0 -= seconds * 1000;
     }
 
-    /// A node of its own, with a lease.
+    /// Opens the store of a new node, with a lease.
     async fn node(&self, n: u128) -> Desk {
         let now = Arc::clone(&self.now);
         let clock: Clock = Arc::new(move || *now.lock().expect("a clock"));
@@ -47,7 +47,7 @@ impl Scene {
         desk
     }
 
-    /// So many sessions have something in them, which a node that is dead by now accepted; and the indexes are lost.
+    /// Creates this many sessions with an input accepted by a node that then dies, and deletes the indexes.
     async fn lose_track_of(&self, sessions: usize) {
         let mut dead = self.node(1).await;
         for n in 0..sessions {
@@ -89,13 +89,13 @@ async fn whatever_a_node_was_doing_when_it_died_is_found() {
     let scene = Scene::begin(dir.path());
     let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
     let me = holder(1, 1);
-    // Accepted and not claimed; claimed and nothing in it; claimed with something in it; registered only.
+    // Sessions in each state: accepted but not claimed, claimed and idle, claimed with an open input.
     first.accept("accepted", "m").await.expect("accepted");
     let idle = first.claim("idle", me, Seen::default()).await;
     let taken = first.accept("busy", "m").await.expect("accepted");
     first.claim("busy", me, taken.owner).await;
     assert_eq!(names(&found(&mut first).await), ["accepted"], "its own, which it does not own");
-    // What somebody else holds, who lives, is nobody's to take; what lies free a walk may come by.
+    // Sessions of a live owner are not returned; sessions without an owner may be found by the walk.
     let others = found(&mut second).await;
     assert!(others.iter().all(|(name, _)| name == "accepted"), "{others:?}");
     scene.pass(4);
@@ -103,7 +103,7 @@ async fn whatever_a_node_was_doing_when_it_died_is_found() {
     let left = found(&mut second).await;
     assert_eq!(names(&left), ["accepted", "busy", "idle"]);
     assert_eq!(left[2].1, Seen { holder: Some(me), epoch: idle.token.epoch });
-    // Again and again, until somebody has them.
+    // Sessions are returned until a node claims them.
     assert_eq!(found(&mut second).await, left);
     for (name, seen) in left {
         second.claim(&name, holder(2, 3), seen).await;
@@ -124,7 +124,8 @@ async fn what_a_draining_node_leaves_is_found_while_it_still_lives() {
     assert_eq!(names(&found(&mut second).await), ["s"]);
 }
 
-/// The second net has a hole where an index is lost; the third has none.
+/// The second fallback, the index, misses sessions if the index is lost; the third, a walk through all sessions,
+/// finds them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_index_is_made_up_for_by_a_walk_through_all_sessions() {
     let dir = tempdir().expect("a directory");
@@ -137,13 +138,13 @@ async fn a_lost_index_is_made_up_for_by_a_walk_through_all_sessions() {
         sweeps += 1;
         assert!(sweeps < 10, "{all} found");
     }
-    // What was found once is found by everybody.
+    // A session found by the walk is registered again, so that every node finds it.
     let mut third = scene.node(3).await;
     assert_eq!(found(&mut third).await.len(), 64);
     assert!(scene.count("nidx:{ffffffffffffffffffffffffffffffff}:ffffffffffffffffffffffffffffffff") >= 64);
 }
 
-/// Whatever made it so: another program that writes there, a hand that slipped.
+/// Foreign data under the store's keys, such as from another program or an operator's mistake.
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +162,7 @@ async fn what_cannot_be_read_holds_up_nothing_else() {
     let _: Value = scene.server.command(&["HSET", "own:{default/name}", "n", "nobody", "i", "at all"]);
     scene.pass(4);
     let mut second = scene.node(2).await;
-    // By their registrations, and when the walk comes by.
+    // Found by registration first, and later by the walk as well.
     for _ in 0..3 {
         assert_eq!(names(&found(&mut second).await), ["a", "z"]);
     }
@@ -181,7 +182,7 @@ async fn the_walk_comes_again_by_what_it_could_not_look_at() {
     assert_eq!(found(&mut second).await.len(), 24, "as many as one sweep walks past");
 }
 
-/// Whoever claims looks twice.
+/// A claim checks the inbox again.
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -194,7 +195,7 @@ async fn what_was_accepted_late_is_found_until_somebody_has_it() {
     let stamp: String = scene.server.command(&["ZSCORE", index, "default/s"]);
     let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: false };
     assert_eq!(desk.ask(release).await, Ok(Reply::Released));
-    // It had set out before that, and its answer is lost.
+    // The accept was sent before the release, and its answer is lost.
     let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];
     let now = DAWN.store.0.to_string();
     let Op::Accept { input, .. } = accept("s", "late") else { unreachable!("an accept") };
@@ -236,14 +237,14 @@ async fn indexes_come_back_to_nothing() {
             known: claimed.version,
         };
         assert!(matches!(first.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
-        // Some are released, some are not: their owner dies.
+        // Half of the sessions are released; the owner of the others dies.
         if n % 2 == 0 {
             let release =
                 Op::Release { key: key(&name), token: claimed.token, tail: Seq(0), drain: n % 4 == 0 };
             assert_eq!(first.ask(release).await, Ok(Reply::Released));
         }
     }
-    // What set out before a release, and comes after it, may lean on a registration: none goes at once.
+    // An accept sent before a release may rely on a registration, so no registration is removed at once.
     assert_eq!(scene.count("nidx:{00000000000000000000000000000001}:00000000000000000000000000000001"), 20);
     drop(first);
     scene.pass(4);
@@ -255,12 +256,12 @@ async fn indexes_come_back_to_nothing() {
         let release = Op::Release { key: key(&name), token: claimed.token, tail: Seq(0), drain: false };
         assert_eq!(second.ask(release).await, Ok(Reply::Released));
     }
-    // What is young may be about to be used.
+    // A young registration may be about to be used.
     assert_eq!(found(&mut second).await, []);
     assert_eq!(scene.keys("nidx:*").len(), 3);
     scene.pass(61);
     second.era(holder(2, 4), true).await;
-    // What was claimed a moment ago is passed over a few times.
+    // A session claimed a moment ago is skipped a few times.
     for _ in 0..6 {
         assert_eq!(found(&mut second).await, []);
     }
@@ -269,7 +270,7 @@ async fn indexes_come_back_to_nothing() {
     assert_eq!(lives, ["00000000000000000000000000000002:00000000000000000000000000000004"]);
 }
 
-/// A session that was announced and never made is in no list, and its line goes in the end.
+/// A session that was announced but never created is in no list, and its index line is removed in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_without_a_session_is_not_listed() {
     let dir = tempdir().expect("a directory");
@@ -288,7 +289,7 @@ async fn a_line_without_a_session_is_not_listed() {
             name,
         ]);
     }
-    // Announced twice in different moments, made once.
+    // Announced twice at different times, created once.
     scene.pass(1);
     desk.accept("s2", "m").await.expect("accepted");
     let (tenant, user) = (TenantId::default_tenant(), ann().user);
@@ -313,8 +314,8 @@ async fn a_line_without_a_session_is_not_listed() {
     }
 }
 
-/// Who died under a clock that was an hour ahead is not taken for living until that hour has passed; who lives keeps its
-/// lease.
+/// A node that died under a clock that was an hour ahead does not count as alive for that hour; a live node keeps
+/// its lease.
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,7 +334,8 @@ async fn lease_ends_with_the_wrong_clock_that_gave_it() {
     assert!(matches!(reply, Reply::Leased { left: Some(_) }), "{reply:?}");
 }
 
-/// What a node has released leaves its index while the node lives on, once nothing can lean on it any more.
+/// The registration of a released session leaves the node's index while the node lives, once no request can rely on
+/// the registration.
 ///
 /// Covers: G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! How long it takes until somebody else has all that a dead node had.
+//! Measures the time until another node has taken over all sessions of a dead node.
 use crate::desk::{Desk, accept, holder, key};
 use redis::Value;
 use std::collections::BTreeSet;
@@ -12,9 +12,10 @@ use turnway_core::store::{Op, Reply};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{figure, size};
 
-/// Ops on their way at a time.
+/// Operations in flight at a time.
 const ABREAST: usize = 256;
-/// Sessions of one sweep, as a node asks for them; and after so many of these all is looked at again.
+/// Sessions of one sweep page, as a node requests them; and the number of pages after which all sessions are
+/// checked again.
 const SWEPT: u32 = limits::SWEEP_SESSIONS_MAX;
 const AGAIN: usize = 32;
 
@@ -40,7 +41,7 @@ async fn pour(desk: &mut Desk, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
     }
 }
 
-/// All of it is young, so that no registration may be cleared away: the worst case of a sweep.
+/// All registrations are young, so that none may be removed: the worst case of a sweep.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_dead_node_had_is_soon_somebody_elses() {
     let count = size("REDIS_TAKEOVER_SESSIONS", 1000);
@@ -66,14 +67,14 @@ async fn what_a_dead_node_had_is_soon_somebody_elses() {
         format!("{} ({sweeps})", took.as_millis()),
     );
     assert!(sweeps <= count.div_ceil(SWEPT as usize) + 2, "{sweeps} sweeps");
-    // One for each claim; the rest are looks.
+    // One `hmget` for each claim; the rest are checks by the sweep.
     let looks = calls(&server, "hmget") - count;
     figure("looks at sessions in it", looks);
     assert!(looks <= count + count / 4 + sweeps / AGAIN * count, "{looks} looks at {count} sessions");
 }
 
-/// Takes over as the machine does: the next page is asked for when a quarter of the last one's claims is answered. How many
-/// pages it took.
+/// Takes over as the gateway does: the next page is requested once a quarter of the last page's claims is answered.
+/// Returns the number of pages.
 async fn take_all(desk: &mut Desk, alive: Holder, count: usize) -> usize {
     let (mut taken, mut sweeps, mut missing, mut sweeping) = (BTreeSet::new(), 1, 0, true);
     desk.store.submit(Op::Sweep { limit: SWEPT });
@@ -108,7 +109,7 @@ async fn take_all(desk: &mut Desk, alive: Holder, count: usize) -> usize {
     sweeps
 }
 
-/// How often a command was performed.
+/// Returns the number of calls of a command.
 fn calls(server: &Redis, command: &str) -> usize {
     let said: String = server.command(&["INFO", "commandstats"]);
     let line = said.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));

@@ -1,4 +1,4 @@
-//! The users of `deploy/redis-users.acl`: each may do what it is for, and nothing else.
+//! Tests the Redis users of `deploy/redis-users.acl`: each has the rights that it needs and no others.
 use crate::desk::{Desk, accept, holder, key};
 use redis::{Connection, Value};
 use std::path::Path;
@@ -15,7 +15,7 @@ use turnway_tests::real::redis::Redis;
 const NODE: &str = "for-nodes";
 const DEPLOYER: &str = "for-the-deployer";
 
-/// A server with the users as they are shipped, and passwords that are not.
+/// Starts a server with the shipped users and known passwords.
 fn start() -> (TempDir, Redis) {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/redis-users.acl");
     let shipped = std::fs::read_to_string(shipped).expect("the file");
@@ -29,7 +29,7 @@ fn start() -> (TempDir, Redis) {
         .collect();
     let dir = tempdir().expect("a directory");
     let file = dir.path().join("users.acl");
-    // The tests themselves come in as somebody who may everything.
+    // The tests themselves log in as a user with all rights.
     let all = format!("{}\nuser admin on nopass ~* &* +@all\n", users.join("\n"));
     std::fs::write(&file, all).expect("a file");
     let server = Redis::start(dir.path(), &["--aclfile", &file.display().to_string()]);
@@ -127,7 +127,7 @@ async fn a_node_does_all_it_has_to_as_its_user() {
     }
 }
 
-/// What neither a node nor who loads functions may.
+/// Commands that neither a node nor the deployer may run.
 const NOBODY: &[&str] = &[
     "EVAL return 0",
     "EVALSHA x 0",
@@ -205,7 +205,7 @@ fn what_nobody_needs_nobody_may() {
     for (user, password, own) in [("turnway", NODE, &node[..]), ("turnway-deployer", DEPLOYER, &deployer[..])]
     {
         for words in NOBODY.iter().chain(own) {
-            // A new connection each time: some of these change what it is.
+            // A new connection for each command, because some of them change the connection.
             let refused = allowed(&mut login(&server, user, password), words);
             assert!(refused.is_err(), "{user} may {words}");
         }
@@ -222,7 +222,7 @@ async fn a_node_that_may_not_look_says_who_may() {
     let ended = run(dir.path(), &[&serve[..], &["--durability", "mem"]].concat(), &[]).await;
     assert_eq!(ended.code, Some(69), "{ended:?}");
     assert!(ended.err.contains("store.deployer") && !ended.err.contains(NODE), "{}", ended.err);
-    // With one who may it gets as far as what the server promises.
+    // With a deployer login, startup gets as far as the durability check.
     let env = [("TURNWAY_STORE_DEPLOYER", format!("turnway-deployer:{DEPLOYER}"))];
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let ended = run(dir.path(), &[&serve[..], &["--durability", "os"]].concat(), &env).await;

@@ -1,4 +1,5 @@
-//! A client that begins anew from a session's facts and text alone shows what the one shows that saw it all happen.
+//! Tests that a client which joins late rebuilds the same view of a session, from its facts and text, as a client
+//! that was connected all the time. Real node, killed and restarted; real agents.
 //!
 //! Covers: EV-A3, EV-C6, EV-R4, ST-2.
 mod view;
@@ -16,7 +17,7 @@ use turnway_tests::real::{figure, http, size};
 
 const AGENTS: [&str; 3] = ["ada", "bob", "cyd"];
 
-/// Says so many pieces and ends, breaks, or holds its tongue until nobody listens any more.
+/// Sends this many pieces, and then completes, fails, or stays silent until the request is closed.
 async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
     let mut words = asked.text.split(' ');
     let how = words.next().expect("a word");
@@ -30,12 +31,12 @@ async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
     }
 }
 
-/// What `speak` says.
+/// Returns the text of this many pieces.
 fn said(pieces: u64) -> String {
     (0..pieces).map(|n| format!("{n}·")).collect()
 }
 
-/// A client that keeps its view, also where its node dies.
+/// A client that keeps its view across restarts of its node.
 struct Watcher {
     wire: Wire,
     view: View,
@@ -48,7 +49,7 @@ impl Watcher {
         Self { wire, view, asked: 0 }
     }
 
-    /// Reads on until its view is so.
+    /// Reads until the view fits.
     async fn until(&mut self, what: &str, fits: impl Fn(&View) -> bool) {
         let mut last = Vec::new();
         while !fits(&self.view) {
@@ -59,7 +60,7 @@ impl Watcher {
         }
     }
 
-    /// Asks for something, and takes what comes before the answer.
+    /// Sends a request, and applies the messages before its answer to the view.
     async fn ask(&mut self, mut wish: Value) -> Value {
         self.asked += 1;
         let id = format!("q{}", self.asked);
@@ -68,7 +69,7 @@ impl Watcher {
         loop {
             let message = self.wire.next().await.expect("an answer");
             self.view.take(&message);
-            // Who follows the session is told by the fact alone that it is closed.
+            // A subscriber gets no separate answer to its own `session_close`; the fact is the answer.
             let is_fact = message.get("seq").is_some() && message.get("snapshot").is_none();
             let is_answer = !is_fact || message["type"] == "error" || message["type"] == "session_closed";
             if message["request_id"] == id && is_answer {
@@ -77,7 +78,7 @@ impl Watcher {
         }
     }
 
-    /// A turn that is accepted; its id.
+    /// Starts a turn and waits until it is accepted; returns its run id.
     async fn turn(&mut self, agent: &str, text: &str, strategy: &str) -> String {
         let mut wish = invoke("s1", agent, text);
         wish["strategy"] = strategy.into();
@@ -90,12 +91,12 @@ impl Watcher {
     }
 }
 
-/// One session under a user who does all there is to do.
+/// One session and a user that performs random actions.
 struct Story {
     node: Node,
     client: Watcher,
     rng: Rng,
-    /// The turn whose agent holds its tongue, and how many pieces it said before.
+    /// Run whose agent stays silent, and the number of pieces sent before.
     held: Option<(String, u64)>,
     compared: usize,
 }
@@ -110,7 +111,7 @@ impl Story {
         members[usize::try_from(self.rng.below(members.len() as u64)).expect("small")].clone()
     }
 
-    /// One thing more, to where nothing changes any more by itself.
+    /// Performs one random action, and waits until nothing changes by itself.
     async fn step(&mut self) {
         match (self.below(9), self.held.is_some()) {
             (0 | 1, false) => self.hold().await,
@@ -150,7 +151,7 @@ impl Story {
         self.compare().await;
     }
 
-    /// A turn whose agent says some and then no more.
+    /// Starts a turn whose agent sends some pieces and then stays silent.
     async fn hold(&mut self) {
         let (agent, pieces) = (self.member(), self.below(40));
         let run = self.client.turn(&agent, &format!("hold {pieces}"), "enqueue").await;
@@ -167,7 +168,7 @@ impl Story {
         self.client.until("what it says before it holds its tongue", fits).await;
     }
 
-    /// Until nothing is open.
+    /// Waits until no turn is open.
     async fn settle(&mut self, what: &str) {
         self.held = None;
         self.client.until(what, View::is_idle).await;
@@ -180,7 +181,7 @@ impl Story {
         assert_eq!(answer["agents"], json!(self.client.view.members()), "{:?}", self.client.view);
     }
 
-    /// The last one cannot go; who speaks is cancelled first.
+    /// Removes an agent, unless it is the last one; the agent's open turn is cancelled first.
     async fn remove(&mut self) {
         if self.client.view.members().len() < 2 {
             return;
@@ -193,10 +194,10 @@ impl Story {
         }
     }
 
-    /// `kill -9` of the node: whoever watched comes back with its cursors.
+    /// Kills and restarts the node; the client reconnects with its cursors.
     async fn kill(&mut self) {
         let attempt = self.held.as_ref().map_or(0, |(run, _)| self.client.view.attempt(run));
-        // One kill more, and it is poison.
+        // One more kill would exceed the attempts of a turn.
         if attempt >= u64::from(TURN_ATTEMPTS_MAX) {
             return;
         }
@@ -218,7 +219,7 @@ impl Story {
         self.client.until("the session's return", |view| !view.is_closed()).await;
     }
 
-    /// What others make of facts and text, who have seen nothing of it.
+    /// Compares the view with the views of two new readers: one over a connection and one over the HTTP log.
     async fn compare(&mut self) {
         self.compared += 1;
         let mut late = Watcher::open(self.node.http, View::default()).await;

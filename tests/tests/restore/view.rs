@@ -1,8 +1,8 @@
-//! What a client shows of a session, by what a link is told or by the facts of the log.
+//! A client's view of one session, built from the messages of a connection or from the facts of the log.
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How a turn ended.
+/// Final status of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Completed,
@@ -10,7 +10,7 @@ pub(crate) enum End {
     Cancelled,
 }
 
-/// One turn on the screen.
+/// One turn in the view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Turn {
     place: usize,
@@ -19,11 +19,11 @@ struct Turn {
     attempt: u64,
     text: String,
     status: String,
-    /// Why it failed.
+    /// Error code of a failed turn.
     code: Option<String>,
 }
 
-/// What is on the screen.
+/// Visible state of the session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Screen {
     members: Vec<String>,
@@ -32,13 +32,13 @@ struct Screen {
     turns: BTreeMap<String, Turn>,
 }
 
-/// A screen, and up to where it is known.
+/// A visible state, and the cursor up to which it is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
     screen: Screen,
     seq: u64,
     epoch: u64,
-    /// The log has been read to its end, page by page.
+    /// True once the log has been read to its end, page by page.
     is_read: bool,
 }
 
@@ -64,7 +64,7 @@ impl Turn {
         self.text.clear();
     }
 
-    /// Text at a place of this attempt.
+    /// Adds text at an offset of this attempt.
     fn says(&mut self, at: u64, more: &str) {
         let at = usize::try_from(at).expect("small");
         assert!(at <= self.text.len(), "a gap at {} of {at}", self.text.len());
@@ -81,7 +81,8 @@ impl Turn {
 }
 
 impl Screen {
-    /// A change of who is there, or of what the session is; wire and log say it in the same fields.
+    /// Applies a change of the members or of the session's state; connection messages and log facts use the same
+    /// fields.
     fn changes(&mut self, fact: &str, data: &Value) {
         match fact {
             "session.opened" => {
@@ -90,7 +91,7 @@ impl Screen {
             }
             "session.closing" => self.state = "closing".to_owned(),
             "session.closed" => self.state = "closed".to_owned(),
-            // Of who is here already it says just that.
+            // An agent that is a member already may be added again; the list does not change.
             "agent.added" if self.members.contains(&text(data, "agent_id")) => {}
             "agent.added" => self.members.push(text(data, "agent_id")),
             "agent.removed" => self.members.retain(|agent| *agent != text(data, "agent_id")),
@@ -99,7 +100,7 @@ impl Screen {
         }
     }
 
-    /// A step of a turn.
+    /// Applies a fact of a turn.
     fn goes_on(&mut self, run: &str, fact: &str, data: &Value) {
         let place = self.turns.len();
         if fact == "user.message" {
@@ -129,7 +130,7 @@ impl Screen {
 }
 
 impl View {
-    /// The `subscribe` that goes on where this view is.
+    /// Returns the `subscribe` that continues from this view.
     pub(crate) fn cursor(&self) -> Value {
         let mut cursor = json!({"session_id": "s1", "after_seq": self.seq, "runs": {}});
         if self.epoch > 0 {
@@ -141,7 +142,7 @@ impl View {
         cursor
     }
 
-    /// Takes a message of a link.
+    /// Applies a message of a connection.
     pub(crate) fn take(&mut self, message: &Value) {
         assert_ne!(message["reset"], true, "the log is all there: {message}");
         let run = message["run_id"].as_str().unwrap_or_default();
@@ -158,11 +159,11 @@ impl View {
             let turn = self.screen.turns.get_mut(run).expect("a turn that was asked for");
             turn.code = Some(text(message, "code"));
         }
-        // An answer to who asked, not a step of the session.
+        // A message with a snapshot answers a request and is no fact of the session.
         if message.get("snapshot").is_some() {
             return;
         }
-        // Where one fact is two messages the last has its number.
+        // If one fact is sent as two messages, only the last has its sequence number.
         let Some(seq) = message["seq"].as_u64() else { return };
         assert!(seq > self.seq, "told again after {}: {message}", self.seq);
         (self.seq, self.epoch) = (seq, number(message, "epoch"));
@@ -186,7 +187,7 @@ impl View {
         self.learns(run, fact, message);
     }
 
-    /// Takes a fact as it lies in the log.
+    /// Applies a fact of the log.
     pub(crate) fn fold(&mut self, envelope: &Value) {
         assert_eq!(number(envelope, "seq"), self.seq + 1, "every fact, in order: {envelope}");
         (self.seq, self.epoch) = (number(envelope, "seq"), number(envelope, "epoch"));
@@ -210,7 +211,7 @@ impl View {
         }
     }
 
-    /// Where the next page of the log begins.
+    /// Returns the sequence number after which the next page of the log begins; `None` at the end.
     pub(crate) fn reads_on(&self) -> Option<u64> {
         (!self.is_read).then_some(self.seq)
     }
@@ -220,18 +221,19 @@ impl View {
         assert!(next.is_none_or(|next| next == self.seq), "the next page begins elsewhere: {next:?}");
     }
 
-    /// Whether it is up to another, which changes no more.
+    /// Returns whether this view has caught up with another one that changes no more.
     pub(crate) fn is_up_to(&self, other: &Self) -> bool {
         let bytes = |view: &Self| -> usize { view.screen.turns.values().map(|turn| turn.text.len()).sum() };
         self.seq >= other.seq && bytes(self) == bytes(other)
     }
 
-    /// The same is on both screens.
+    /// Asserts that both views are equal.
     pub(crate) fn must_be(&self, other: &Self) {
         assert_eq!(self.screen, other.screen);
     }
 
-    /// The log tells all of it; of what is being said, what is recorded.
+    /// Asserts that the log gives the same view; of an open turn, the log may have only the recorded part of the
+    /// text.
     pub(crate) fn must_be_told_by(&self, log: &Self) {
         let mut log = log.screen.clone();
         for (run, turn) in log.turns.iter_mut().filter(|(_, turn)| turn.is_open()) {

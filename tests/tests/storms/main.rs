@@ -1,8 +1,6 @@
-//! Many at once: clients that all come back in the same moment, and clients that all stop reading. The node has
-//! the first core and whoever loads it the second. `./test long storms` at full size.
-//!
-//! - [`reconnect`]: everybody's connection breaks at once.
-//! - [`stalled`]: readers that stop, and go on later.
+//! Load tests with many clients at once: all reconnect at the same time (`reconnect`), or all stop reading
+//! (`stalled`). The node runs on the first core and the load on the second. `./test long storms` runs the full
+//! size.
 mod reconnect;
 mod stalled;
 
@@ -15,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use turnway_tests::real::wire::Wire;
 
-/// Gives a process, with all it has begun, one core. Without a second one there is nothing to share out.
+/// Pins a process with all its threads to one core, if the machine has that core.
 async fn pin(pid: u32, core: usize) {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > core) {
         let (core, pid) = (core.to_string(), pid.to_string());
@@ -25,8 +23,8 @@ async fn pin(pid: u32, core: usize) {
     }
 }
 
-/// Clients that have nothing to do with the storm: one short turn after the other, at a steady pace. What each
-/// took, from when it was due, and when that was.
+/// Clients outside the storm: each runs short turns at a steady pace. Returns the due time and the duration of each
+/// turn.
 async fn bystanders(
     to: SocketAddr,
     count: usize,
@@ -39,7 +37,7 @@ async fn bystanders(
         clients.spawn(async move {
             let user = format!("bystander-{n}");
             let mut wire = Wire::hello(to, &user, vec![]).await.expect("welcome");
-            // Evenly spread over the time between two turns of one of them.
+            // Spread evenly over the time between two turns of one client.
             let first = tokio::time::Instant::now() + pace.mul_f64(n as f64 / count as f64);
             let mut due = tokio::time::interval_at(first, pace);
             due.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -65,12 +63,12 @@ async fn bystanders(
     all
 }
 
-/// What each of these took.
+/// Returns the durations.
 fn times(of: &[(Instant, Duration)]) -> Vec<Duration> {
     of.iter().map(|(_, took)| *took).collect()
 }
 
-/// Looks again and again until it is so.
+/// Polls until the condition holds.
 async fn until(mut is_so: impl FnMut() -> bool) {
     let mut again = interval(Duration::from_millis(50));
     while !is_so() {

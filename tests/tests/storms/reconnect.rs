@@ -1,4 +1,4 @@
-//! Everybody's connection breaks at once, and everybody comes back.
+//! Tests that all clients reconnect at once after all connections break.
 use crate::{bystanders, pin, times};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -6,14 +6,14 @@ use turnway_tests::real::bench::Bench;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::{figure, quantile, size};
 
-/// Until the last one has resumed (G-12).
+/// Time until the last client has resumed (G-12).
 const RESUMED_WITHIN: Duration = Duration::from_secs(20);
-/// What a turn of somebody else takes meanwhile: 99 of 100, in the worst window that is as long as a storm and its
+/// 99th percentile of the other clients' turns, in the worst window; a window is as long as a storm with its
 /// beginning and end (G-12).
 const BYSTANDERS_WITHIN: Duration = Duration::from_millis(250);
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// What all of it may take: connections are opened, dropped twice, and read again.
+/// Time limit of the whole test: connections are opened, dropped twice, and their sessions read again.
 const STORM: Duration = Duration::from_secs(240);
 
 /// Covers: G-12, G-11.
@@ -28,7 +28,7 @@ async fn all_come_back_at_once_and_nobody_else_notices() {
     let others = tokio::spawn(bystanders(node.http, 50, Duration::from_millis(500), calm.subscribe()));
     let bench = Bench::new(dir.path(), node.http).watching(node.pid()).patient(STORM);
     let (connections, since) = (count.to_string(), Instant::now());
-    // A tenth is in the middle of an answer, of so many words and so slow that it lasts through all of it.
+    // A tenth of the clients is in the middle of an answer, which is slow enough to last through the whole test.
     let args =
         ["reconnect", "--connections", &connections, "--sources", "4", "--rounds", "2", "--open", "10"];
     let told = bench.figures(&[&args[..], &["--tokens", "60", "--pace", "250ms"]].concat()).await;

@@ -3,6 +3,7 @@
 //! Covers: SR-P5, SR-P6, SR-P7, MP-B3, MP-B4, S-14, S-52.
 mod conformance;
 mod layers;
+mod prose;
 mod rules;
 mod tree;
 
@@ -42,6 +43,36 @@ fn modules_have_names_that_say_something() {
 #[test]
 fn every_file_says_what_it_is() {
     none("no `//!` on the first line", in_sources(|_| true, rules::unintroduced));
+}
+
+#[test]
+fn doc_comments_open_with_their_subject() {
+    none("doc comments that open oddly", in_sources(|_| true, prose::odd_openers));
+}
+
+#[test]
+fn doc_comments_say_more_than_the_name() {
+    none("empty doc comments", in_sources(Source::is_product, prose::empty_docs));
+}
+
+#[test]
+fn public_items_have_docs() {
+    none("public items without docs", in_sources(Source::is_product, prose::undocumented));
+}
+
+#[test]
+fn a_type_name_stands_in_one_module() {
+    none("type names in more than one module", prose::shared_type_names(&Tree::read()));
+}
+
+#[test]
+fn test_names_fit_a_report() {
+    none("test names that are too long", in_sources(|_| true, prose::long_test_names));
+}
+
+#[test]
+fn bindings_are_not_packed_into_tuples() {
+    none("packed bindings", in_sources(|_| true, prose::packed_lets));
 }
 
 #[test]

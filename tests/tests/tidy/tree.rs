@@ -75,6 +75,10 @@ impl Source {
         let apart = ["tests/", "benches/", "fuzz/"].iter().any(|top| self.path.starts_with(top));
         apart || self.path.contains("/tests/")
     }
+    /// Whether it is code of the product itself: no test, bench, fuzz target or example, and no unit test's own file.
+    pub(crate) fn is_product(&self) -> bool {
+        !self.is_test() && !self.path.starts_with("examples/") && !self.path.ends_with("tests.rs")
+    }
     /// Its lines with their numbers, from 1.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(n, line)| (n + 1, line))

@@ -1,4 +1,4 @@
-//! A runner and a real gateway: what an agent asks for is run, and its session's facts say what became of it.
+//! Tests a real runner with a real gateway: an agent's actions run, and the session's facts report their results.
 use super::list;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -30,7 +30,7 @@ async fn world() -> World {
 }
 
 impl World {
-    /// Asks the agent something; the run.
+    /// Sends the agent a message; returns the `invoke` that the agent receives.
     async fn asked(&mut self, text: &str) -> Value {
         self.ann.ask(text, invoke("s1", "a", text)).await.expect("taken");
         self.agent.until(|message| message["type"] == "invoke").await.expect("an invoke")
@@ -43,7 +43,7 @@ impl World {
         self.event("agent.action", &Value::Null).await["id"].clone()
     }
 
-    /// The next fact of this type about this action.
+    /// Returns the next fact of this type about this action.
     async fn event(&mut self, name: &str, action: &Value) -> Value {
         let fits = |message: &Value| {
             message["name"] == name && (action.is_null() || message["event"]["data"]["action_id"] == *action)
@@ -81,7 +81,7 @@ async fn an_agent_starts_looks_and_stops() {
     assert_eq!(world.result(&no).await["error"]["code"], "forbidden");
 }
 
-/// What a process prints is shown to who has asked for it, while it runs.
+/// Output of a process is sent to subscribers of that type while the process runs.
 ///
 /// Covers: EV-G3, EV-L4, S-11.
 #[tokio::test]

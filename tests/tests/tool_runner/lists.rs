@@ -1,4 +1,4 @@
-//! What an operator can get wrong.
+//! Tests invalid allow lists and flags of `turnway tool-runner`, and a state directory that is in use.
 use super::{at_work, list};
 use std::os::unix::fs::PermissionsExt;
 use turnway_tests::real::asking::Runner;

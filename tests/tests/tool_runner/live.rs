@@ -1,5 +1,5 @@
-//! One long process, and a person who asks about it, changes it and stops it, all the while it runs: an agent that knows
-//! nothing but what it is told, a real runner, and nodes that are killed in between.
+//! Tests one long process that a user asks about, changes and stops while it runs: the agent knows only its
+//! messages and facts; the runner is real, and nodes are killed in between.
 use super::list;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Gone, Wire};
 
-/// Between two attempts of an agent to connect.
+/// Time between two connection attempts of an agent.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// An agent that is connected to a node whenever that is there. What it says of its process it has from facts alone.
+/// An agent that is connected whenever its node is up, and that reports its process from facts alone.
 struct Agent(JoinHandle<()>);
 
 impl Agent {
@@ -28,7 +28,7 @@ impl Agent {
                 let Ok(wire) = Wire::open(node).await else { continue };
                 let hello = json!({"type": "hello", "role": "agent", "agent_id": "a"});
                 if let Ok(mut wire) = wire.greet_with(hello).await {
-                    // Until its node is gone.
+                    // Serves until the node is gone.
                     let Err(_) = listen(&mut wire).await;
                 }
             }
@@ -52,7 +52,7 @@ async fn listen(wire: &mut Wire) -> Result<std::convert::Infallible, Gone> {
     }
 }
 
-/// One turn of it.
+/// One turn of the agent.
 struct Turn<'w> {
     wire: &'w mut Wire,
     run: Value,
@@ -60,7 +60,7 @@ struct Turn<'w> {
 }
 
 impl Turn<'_> {
-    /// What it says to what it is asked.
+    /// Returns the answer to an invocation.
     async fn answer(&mut self, invoke: &Value) -> Result<String, Gone> {
         let process = &invoke["context"]["open_actions"][0]["process_id"];
         Ok(match invoke["input_message"]["content"].as_str().expect("a text") {
@@ -116,14 +116,14 @@ impl Turn<'_> {
         Ok(asked["event"]["data"]["action_id"].clone())
     }
 
-    /// The next fact of this name about this action.
+    /// Returns the next fact of this name about this action.
     async fn event(&mut self, name: &str, action: &Value) -> Result<Value, Gone> {
         let fits = |told: &Value| told["name"] == name && told["event"]["data"]["action_id"] == *action;
         Ok(self.wire.until(fits).await?["event"].clone())
     }
 }
 
-/// What the log says of this action, in order.
+/// Returns the types of the log's facts about this action, in order.
 async fn facts(node: &Node, action: &str) -> Vec<String> {
     let path = "/v1/sessions/s1/events?limit=500";
     let body = Web::new(node.http, Some("ann")).json(path).await;
@@ -132,7 +132,7 @@ async fn facts(node: &Node, action: &str) -> Vec<String> {
     of.map(|fact| fact["type"].as_str().expect("a type").to_owned()).collect()
 }
 
-/// The last word of an answer, which names the process.
+/// Returns the last word of an answer, which names the process.
 fn named(said: &str) -> String {
     said.rsplit(' ').next().expect("a word").trim_matches('"').to_owned()
 }
@@ -151,8 +151,8 @@ const SPAWNED: [&str; 3] = ["agent.action", "tool.invoke", "process.spawned"];
 const CANCELED: [&str; 5] =
     ["agent.action", "tool.invoke", "process.spawned", "process.canceled", "tool.result"];
 
-/// Three messages in a row while it runs, and each answer is what the log says; then the node is killed and the runner
-/// after it, and what is done, what goes on and what was interrupted are told apart.
+/// Three messages while the process runs, and each answer agrees with the log. Then the node is killed, and later
+/// the runner: finished, running and interrupted processes are distinguished.
 ///
 /// Covers: EV-A1, EV-A2, EV-T6, EV-T7, EV-T8, EV-T9, EV-T10, EV-T13, EV-T14, EV-T15, EV-C6, EV-L0, EV-N9, EV-R5,
 /// LN-EV14.
@@ -176,7 +176,7 @@ async fn a_long_process_is_asked_about_changed_and_stopped() {
     assert_eq!(ask(&mut person, "4", "stop!").await, format!("stopped \"{second}\""));
     assert_eq!((facts(&node, &second).await, processes_of(&second)), (words(&CANCELED), 0));
 
-    // One goes on while its node is killed; one had ended.
+    // One process is running while its node is killed; another has ended before.
     assert_eq!(ask(&mut person, "5", "echo").await, "done");
     let third = named(&ask(&mut person, "6", "start").await);
     node.kill_and_restart().await;
@@ -196,7 +196,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// Two nodes on one Redis, an agent and a runner at both.
+/// Two nodes on one Redis, with an agent at each and a runner connected to both.
 struct Fleet {
     nodes: Vec<Node>,
     runner: Runner,
@@ -225,7 +225,8 @@ impl Fleet {
     }
 }
 
-/// The same in a fleet, its owner killed between the messages: the next one asks the runner what has become of it.
+/// The same in a fleet whose owner node is killed between the messages: the next owner asks the runner for the
+/// state of the process.
 ///
 /// Covers: EV-A1, EV-A2, EV-N5, G9.
 #[tokio::test]
@@ -244,7 +245,7 @@ async fn a_long_process_outlives_its_owner_in_a_fleet() {
     person = ann(&fleet.nodes[0]).await;
     assert_eq!(ask(&mut person, "4", "stop!").await, format!("stopped \"{second}\""));
     assert_eq!((facts(&fleet.nodes[0], &second).await, processes_of(&second)), (words(&CANCELED), 0));
-    // It ends as one that is connected to a node that is gone.
+    // The runner stops although one of its nodes is gone.
     fleet.runner.terminate().await;
     assert_eq!(fleet.runner.exit().await, Some(0));
 }

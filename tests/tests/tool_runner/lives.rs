@@ -1,4 +1,4 @@
-//! Runners, connections and gateways that come and go.
+//! Tests restarts and disconnects of runners, connections and gateways.
 use super::{at_work, list};
 use serde_json::json;
 use turnway_tests::real::asking::{Asking, Runner, processes_of};
@@ -41,7 +41,7 @@ async fn a_result_is_said_until_it_was_read_and_a_process_outlives_its_connectio
     gateway.answers = false;
     let echo = gateway.spawn("echo", json!({"text": "a"})).await;
     gateway.result(&echo).await;
-    // It is gone without having said that it has read that.
+    // The gateway closes without having acknowledged the result.
     gateway.close(1001).await;
     let mut gateway = asking.accept().await;
     assert_eq!(gateway.result(&echo).await["ok"], true);
@@ -49,7 +49,7 @@ async fn a_result_is_said_until_it_was_read_and_a_process_outlives_its_connectio
     gateway.until("invoked", &sleep).await;
     let other = gateway.spawn("echo", json!({"text": "b"})).await;
     gateway.result(&other).await;
-    // What came after its answer to a question was read: it is not said again.
+    // The result sent before the answered ping was acknowledged, so that result is not sent again.
     let third = gateway.spawn("echo", json!({"text": "c"})).await;
     gateway.result(&third).await;
     gateway.close(1001).await;
@@ -78,7 +78,7 @@ async fn who_is_told_to_leave_stops_what_runs_and_says_so() {
     runner.terminate().await;
     let result = gateway.result(&sleep).await;
     assert_eq!(result["error"]["code"], "runner_stopped");
-    // It stays until that was read.
+    // The runner stays until the result was acknowledged.
     while gateway.next().await.is_some() {}
     assert_eq!(runner.exit().await, Some(0));
     assert_eq!(processes_of(&sleep), 0);
@@ -90,7 +90,7 @@ async fn who_is_told_twice_leaves_at_once_and_leaves_nothing_running() {
     let stubborn = gateway.spawn("stubborn", json!({})).await;
     gateway.until("chunk", &stubborn).await;
     runner.terminate().await;
-    // It has heard of the first when it refuses to begin anything.
+    // The runner has handled the first signal once it refuses new actions.
     loop {
         let id = gateway.ask("process.status", json!({})).await;
         if gateway.result(&id).await["error"]["code"] == "runner_stopped" {
@@ -119,7 +119,7 @@ async fn whom_no_gateway_will_have_ends_and_says_why() {
 async fn a_gateway_that_comes_later_is_waited_for() {
     let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
     let _runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
-    // It is turned away a few times, as by a node that is full or starts.
+    // The runner is refused a few times, as by a node that is full or starting.
     for code in [4408, 4429, 4503] {
         asking.greeted().await.close(code).await;
     }

@@ -1,4 +1,5 @@
-//! `turnway tool-runner`, the real binary with real processes, against a gateway that says what a test wants said.
+//! Tests of `turnway tool-runner`: the real binary with real processes, against a scripted gateway, or a real one
+//! in `gateway` and `live`.
 mod gateway;
 mod lists;
 mod live;
@@ -10,7 +11,7 @@ use std::path::Path;
 use tempfile::TempDir;
 use turnway_tests::real::asking::{Asking, Runner, Serving, new_id, processes_of};
 
-/// What the operator of these tests allows. `{dir}` is where a test may write.
+/// Allow list of these tests. `{dir}` is a directory that a test may write to.
 const LIST: &str = r#"
 [programs.echo]
 run = ["/bin/echo", "-n", "{text}"]
@@ -54,7 +55,7 @@ fn list(dir: &Path) -> String {
     LIST.replace("{dir}", &dir.display().to_string())
 }
 
-/// A gateway, a runner that is connected to it, and where that has its state.
+/// Starts a scripted gateway and a runner that is connected to it; returns the runner's state directory as well.
 async fn at_work() -> (Asking, Serving, Runner, TempDir) {
     let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
     let mut runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
@@ -72,7 +73,7 @@ async fn a_program_runs_and_all_of_it_is_told() {
     let id = gateway.spawn("echo", json!({"text": "hi; $(ls)"})).await;
     assert!(gateway.until("invoked", &id).await["pid"].as_u64().is_some_and(|pid| pid > 1));
     let chunk = gateway.until("chunk", &id).await;
-    // No shell has read it.
+    // The argument was not expanded by a shell.
     assert_eq!(
         (&chunk["data"], &chunk["stream"], &chunk["offset"]),
         (&json!("hi; $(ls)"), &json!("stdout"), &json!(0))

@@ -1,4 +1,4 @@
-//! What a runner runs does not get at its key, nor at what its runner was started with; and as whom it runs.
+//! Tests that a runner's programs cannot read its API key or start environment, and as which user programs run.
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use turnway_tests::real::asking::{Asking, Runner, Serving};
 
 const KEY: &str = "twk_aaaaaaaaaa_bbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-/// Programs that look for the key wherever it could be, and say who they are.
+/// Programs that search for the key in every readable place, and print their user.
 const LIST: &str = r#"
 [programs.look]
 run = ["/bin/sh", "-c", """
@@ -26,17 +26,17 @@ run = ["/bin/sh", "-c", "id -u; id -g; id -G"]
 run = ["/bin/sh", "-c", "test -e /proc/self/fd/7 && echo open || echo closed"]
 "#;
 
-/// The user who runs the tests, as a list names one.
+/// Returns the user and group that run the tests, as an allow list names them.
 fn own_user() -> String {
     format!("{}:{}", rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// The list, with this before it.
+/// Returns the allow list with this text in front.
 fn list(before: &str) -> String {
     format!("{before}\n{LIST}")
 }
 
-/// What a program of the runner prints.
+/// Returns the output of a program of the runner.
 async fn printed(gateway: &mut Serving, program: &str) -> String {
     let id = gateway.spawn(program, json!({})).await;
     let result = gateway.result(&id).await;
@@ -48,14 +48,14 @@ async fn check_hidden(runner: &Runner, gateway: &mut Serving) {
     let printed = printed(gateway, "look").await;
     assert!(printed.contains("own\n") && printed.contains("TURNWAY_ACTION_ID"), "{printed}");
     assert!(!printed.contains("bbbbb"), "{printed}");
-    // Neither can anybody else who may look.
+    // The key is not visible in `/proc` to other users either.
     for file in ["environ", "cmdline"] {
         let seen = std::fs::read(format!("/proc/{}/{file}", runner.pid())).unwrap_or_default();
         assert!(!String::from_utf8_lossy(&seen).contains("bbbbb"), "{file}");
     }
 }
 
-/// A runner of the tests' own user, whose programs have the same.
+/// The runner and its programs run as the tests' own user.
 #[tokio::test]
 async fn key_of_the_environment_is_hidden_from_programs() {
     let (asking, dir) = (Asking::listen().await, tempdir().expect("a directory"));
@@ -65,7 +65,7 @@ async fn key_of_the_environment_is_hidden_from_programs() {
     let mut gateway = asking.accept().await;
     runner.ready().await;
     check_hidden(&runner, &mut gateway).await;
-    // Its memory is closed to programs of the same user, to those of root as well.
+    // The runner's memory is closed to programs of the same user, root included.
     let look = printed(&mut gateway, "look").await;
     assert!(look.contains("memory closed"), "{look}");
 }
@@ -110,8 +110,8 @@ async fn programs_inherit_no_descriptor() {
     assert_eq!(printed(&mut gateway, "seven").await, "closed\n");
 }
 
-/// A runner that is root and has a key runs programs as nobody unless the list says otherwise; another one as itself, and
-/// may be told nothing else.
+/// A root runner with a key runs its programs as `nobody` unless the list says otherwise; a runner of another user
+/// runs them as itself and accepts no other user.
 #[tokio::test]
 async fn programs_of_a_root_runner_with_a_key_run_as_nobody() {
     let (asking, dir) = (Asking::listen().await, tempdir().expect("a directory"));
@@ -131,7 +131,7 @@ async fn programs_of_a_root_runner_with_a_key_run_as_nobody() {
     let log = std::fs::read_to_string(dir.path().join("runner.log")).expect("a log");
     assert!(log.contains("run as nobody"), "{log}");
     runner.kill().await;
-    // By name or number, without any further group; and root where the list says so.
+    // By number or by name, without supplementary groups; as root if the list says so.
     for (run_as, expected) in
         [("4000:4001", "4000\n4001\n4001\n".to_owned()), ("root", format!("0\n{gid}\n0\n"))]
     {

@@ -1,5 +1,5 @@
-//! Actions and tool runners, against the real binary: an agent that has dialed in asks, a runner does, everybody is told;
-//! and what becomes of an action whose node, or whose runner, is killed.
+//! Tests actions and tool runners with the real gateway and scripted agents and runners: an action runs, its
+//! results reach all subscribers, and its outcome is known after a node or runner is killed.
 mod rights;
 mod told;
 
@@ -13,7 +13,7 @@ use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::{Gone, Wire, invoke};
 
-/// A node whose agent `a` dials in, and where its data lies.
+/// Starts a node with the dial-in agent `a`; returns its data directory as well.
 async fn node() -> (Node, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", "a=dial-in:,on_owner_loss=retry"]).await;
@@ -35,21 +35,21 @@ async fn person(node: &Node) -> Wire {
     Wire::hello(node.http, "ann", vec![]).await.expect("it connects")
 }
 
-/// Asks agent `a` something; what that is told.
+/// Sends agent `a` a message; returns the `invoke` that the agent receives.
 async fn asked(person: &mut Wire, agent: &mut Wire, text: &str) -> Value {
     let accepted = person.ask(text, invoke("s1", "a", text)).await.expect("taken");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     next(agent, "invoke").await
 }
 
-/// The next message, which must be of this type.
+/// Returns the next message, which must be of this type.
 async fn next(wire: &mut Wire, kind: &str) -> Value {
     let message = wire.next().await.expect("a message");
     assert_eq!(message["type"], kind, "{message}");
     message
 }
 
-/// The next message to an agent, which must be about this fact.
+/// Returns the fact of the next message to an agent, which must have this name.
 async fn event(agent: &mut Wire, name: &str) -> Value {
     let message = next(agent, "event").await;
     assert_eq!((&message["name"], &message["event"]["type"]), (&json!(name), &json!(name)), "{message}");
@@ -87,7 +87,7 @@ async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
     assert_eq!((&execute["action_id"], &execute["run_id"]), (&action["id"], &invoke["run_id"]));
     tells(&mut runner, &execute, "invoked", json!({})).await;
     event(&mut agent, "tool.invoke").await;
-    // The same again is nothing new; what comes after it is.
+    // A repeated action is a duplicate; a new action behind it runs.
     act(&mut agent, &invoke, "a1", "t").await;
     act(&mut agent, &invoke, "a2", "t").await;
     event(&mut agent, "agent.action").await;
@@ -103,7 +103,7 @@ async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
         .await;
     event(&mut agent, "tool.invoke").await;
     assert_eq!(event(&mut agent, "tool.result").await["data"]["error"]["code"], "boom");
-    // Said twice by the runner it counts once, and nobody else's business is none of its own.
+    // A repeated result counts once, and a result of an unknown action is ignored.
     tells(&mut runner, &execute, "result", json!({"ok": false})).await;
     tells(
         &mut runner,
@@ -117,7 +117,8 @@ async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
     done(&mut ann, &mut agent, &invoke).await;
 }
 
-/// The same by an agent with an address of its own: it asks in its stream, and is told by requests, in order.
+/// The same with an HTTP agent: it requests the action in its stream, and gets the facts as HTTP requests, in
+/// order.
 ///
 /// Covers: EV-E3, EV-G1, EV-L1, EV-L2, EV-L3, EV-L0.
 #[tokio::test]
@@ -169,7 +170,8 @@ async fn a_process_outlives_its_run_and_its_node() {
     }
     done(&mut ann, &mut agent_a, &invoke).await;
     node.kill_and_restart().await;
-    // Nothing of it is in this process but the log. Its runner is asked what has become of it, and does nothing again.
+    // The new process knows the action from the log only. Its runner is queried for the state and does not run the
+    // action again.
     let mut runner_b = runner(&node).await;
     let query = next(&mut runner_b, "query").await;
     assert_eq!(query["action_id"], execute["action_id"]);
@@ -219,7 +221,8 @@ async fn what_a_runner_says_of_its_machine_is_told_where_it_works() {
     let shown = ann.until(|message| message["type"] == "event" && message["name"] == "system.event").await;
     let shown = shown.expect("she asked for it");
     assert_eq!((&shown["session_id"], &shown["data"]["runner_id"]), (&json!("s1"), &json!("r1")));
-    // Once, though two of its actions run there; and about one action only its session hears.
+    // Sent once although two actions of the session run at the runner; a system event about one action goes to its
+    // session only.
     let (fine, about) = (json!({"name": "disk.full"}), json!({"action_id": heard["data"]["action_id"]}));
     tells(&mut runner, &about, "system", fine).await;
     let heard = event(&mut agent, "system.event").await;
@@ -244,7 +247,7 @@ async fn what_a_runner_has_forgotten_is_not_done_again() {
         (&invoke["attempt"], &invoke["context"]["open_actions"][0]["state"]),
         (&json!(2), &json!("requested"))
     );
-    // The second attempt asks for the same: it is under way.
+    // The second attempt requests the same action, which is still open.
     act(&mut agent_b, &invoke, "a1", "t").await;
     let query = next(&mut runner_b, "query").await;
     assert_eq!(query["action_id"], execute["action_id"]);
@@ -267,7 +270,7 @@ async fn a_runner_that_is_lost_may_come_back_and_else_its_actions_end() {
     let invoke = asked(&mut ann, &mut agent, "go").await;
     act(&mut agent, &invoke, "a1", "t").await;
     event(&mut agent, "agent.action").await;
-    // One that comes in time is given what waits.
+    // A runner that connects in time gets the waiting action.
     let mut first = runner(&node).await;
     let execute = next(&mut first, "execute").await;
     tells(&mut first, &execute, "invoked", json!({})).await;

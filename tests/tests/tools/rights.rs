@@ -1,4 +1,4 @@
-//! Who may run tools, and for whom.
+//! Tests the credentials of tool runners: which of them may serve tools, and for which tenants.
 use crate::{act, event, next, tells};
 use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
@@ -17,7 +17,7 @@ async fn connect(node: &Node, key: &Key, runner_id: &str) -> Result<Wire, Gone> 
     Wire::open(node.http).await.expect("it connects").greet_with(hello(key, runner_id)).await
 }
 
-/// Connects as a runner that is refused; the error, and how the connection ends.
+/// Connects as a runner that is refused; returns the error and the end of the connection.
 async fn refused(node: &Node, hello: Value) -> (Value, Gone) {
     let mut wire = Wire::open(node.http).await.expect("it connects");
     wire.say(hello).await.expect("said");
@@ -25,7 +25,7 @@ async fn refused(node: &Node, hello: Value) -> (Value, Gone) {
     (error, wire.until(|_| false).await.expect_err("it is closed"))
 }
 
-/// A node that asks for keys, whose agent `a` dials in.
+/// Starts a node with key authentication and the dial-in agent `a`.
 async fn keyed(args: &[&str]) -> (Node, TempDir) {
     let dir = tempdir().expect("a directory");
     let node =
@@ -33,12 +33,12 @@ async fn keyed(args: &[&str]) -> (Node, TempDir) {
     (node, dir)
 }
 
-/// A key of this tenant that serves this.
+/// Creates a key of this tenant with this `serves`.
 async fn serving(node: &Node, tenant: &str, serves: &str) -> Key {
     Key::make(node, &["--tenant", tenant, "--serves", serves]).await
 }
 
-/// An agent of a tenant, and a person of the same, whose session is `s1`.
+/// Connects an agent and a user of a tenant; the user's session is `s1`.
 async fn agent_and_person(node: &Node, tenant: &str) -> (Wire, Wire) {
     let key = serving(node, tenant, "agent:a").await;
     let hello = json!({"type": "hello", "role": "agent", "agent_id": "a", "api_key": key.text});
@@ -47,7 +47,7 @@ async fn agent_and_person(node: &Node, tenant: &str) -> (Wire, Wire) {
     (agent, person.hello(node.http, None).await.expect("let in"))
 }
 
-/// Has a tenant's agent ask for the tool `t`.
+/// Makes a tenant's agent request the tool `t`.
 async fn ask_for_tool(agent: &mut Wire, person: &mut Wire, text: &str) -> Value {
     let accepted = person.ask(text, invoke("s1", "a", text)).await.expect("taken");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
@@ -57,7 +57,7 @@ async fn ask_for_tool(agent: &mut Wire, person: &mut Wire, text: &str) -> Value 
     order
 }
 
-/// Says `ping` and reads the answer: whatever was sent before it would come first.
+/// Asserts that nothing was sent before: the answer to a ping is the next message.
 async fn is_told_nothing(wire: &mut Wire) {
     wire.say(json!({"type": "ping"})).await.expect("said");
     next(wire, "pong").await;
@@ -86,7 +86,7 @@ async fn tools_are_run_by_credentials_made_for_it() {
     }
     let nobody = json!({"type": "hello", "role": "tool_runner", "runner_id": "r1", "tools": ["t"]});
     assert_eq!(refused(&node, nobody).await.1, Gone::Closed(4401));
-    // By the runner's id, and by each of its tools; no scope is needed beside it.
+    // By the runner's id or by each of its tools; no scope is needed in addition.
     for args in [
         &["--serves", "tools:r1"][..],
         &["--serves", "tools:t"],
@@ -94,7 +94,7 @@ async fn tools_are_run_by_credentials_made_for_it() {
     ] {
         let key = Key::make(&node, args).await;
         let mut runner = connect(&node, &key, "r1").await.expect("welcome");
-        // A key that is taken back ends the connection.
+        // Revoking the key closes the connection.
         key.revoke(&node).await;
         assert_eq!(runner.until(|_| false).await, Err(Gone::Closed(4401)), "{args:?}");
     }
@@ -104,7 +104,7 @@ async fn tools_are_run_by_credentials_made_for_it() {
 #[tokio::test]
 async fn delegation_is_no_role() {
     let (node, _dir) = keyed(&["--tools-served-by", "runner"]).await;
-    // The key itself may run tools, and its bearer may act as the user whom the configuration names.
+    // The key itself may serve tools, and its bearer may act as the user that the configuration names.
     let shop = Key::make(&node, &["--scopes", "read,write,act_as,operator", "--serves", "tools:r1"]).await;
     for user in ["runner", "ann"] {
         let mut hello = hello(&shop, "r1");
@@ -124,11 +124,11 @@ async fn runner_of_one_tenant_gets_nothing_of_another() {
     let mut evil = connect(&node, &evil, "r1").await.expect("welcome");
     ask_for_tool(&mut agent, &mut ann, "one").await;
     is_told_nothing(&mut evil).await;
-    // The tenant's own runner may have the same id, and is given it.
+    // The tenant's own runner may have the same id, and gets the action.
     let own = serving(&node, "acme", "tools:r1").await;
     let mut own = connect(&node, &own, "r1").await.expect("another tenant's id takes nothing away");
     let execute = next(&mut own, "execute").await;
-    // What others say of it counts for nothing, also after its runner is gone.
+    // Reports of other runners are ignored, even after the action's runner is gone.
     tells(&mut evil, &execute, "result", json!({"ok": true, "result": {"made": "up"}})).await;
     is_told_nothing(&mut evil).await;
     drop(own);
@@ -171,7 +171,7 @@ async fn runner_id_in_use_belongs_to_its_credential() {
     let (error, gone) = taken().await;
     assert_eq!((&error["code"], gone), (&json!("runner_id_in_use"), Gone::Closed(4409)), "{error}");
     assert!(error["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{error}");
-    // Its connection is gone, and a result of it is still expected.
+    // The runner's connection is gone while one of its results is expected.
     let (mut agent, mut ann) = agent_and_person(&node, "acme").await;
     ask_for_tool(&mut agent, &mut ann, "one").await;
     let execute = next(&mut runner, "execute").await;
@@ -183,7 +183,7 @@ async fn runner_id_in_use_belongs_to_its_credential() {
     event(&mut agent, "tool.invoke").await;
     event(&mut agent, "tool.result").await;
     drop(runner);
-    // Nothing is expected of it any more: once its connection is found to be gone, the id is free.
+    // Nothing is expected of the runner any more: its id is free once the closed connection is noticed.
     let free = async { while connect(&node, &second, "r1").await.is_err() {} };
     timeout(PATIENCE, free).await.expect("the id is free");
 }

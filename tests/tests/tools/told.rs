@@ -1,4 +1,4 @@
-//! An agent with an address of its own, and what it has subscribed to.
+//! Tests the facts that an HTTP agent gets because of its subscriptions.
 use crate::{next, person, runner, tells};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use turnway_tests::real::agent::{Agents, KEY, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::invoke;
 
-/// One agent has something done and ends; another one answers while it is done, and has subscribed to that.
+/// One agent requests an action and ends; another agent answers meanwhile and has subscribed to tool facts.
 ///
 /// Covers: EV-G1, EV-L3, LN-EV3.
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn an_agent_behind_http_is_told_of_what_another_has_asked_for() {
     tells(&mut runner, &execute, "invoked", json!({})).await;
     tells(&mut runner, &execute, "result", json!({"ok": true, "result": 7})).await;
     let (mut seqs, mut keys) = (Vec::new(), BTreeSet::new());
-    // Who asked for it was told of its own, as far as it was still answering.
+    // The requesting agent may get its own facts while its run is open; these are skipped.
     while seqs.len() < 2 {
         let event = timeout(PATIENCE, told.recv()).await.expect("in time").expect("a request");
         if event["run_id"] != run {
@@ -62,7 +62,7 @@ async fn an_agent_behind_http_is_told_of_what_another_has_asked_for() {
     }
     assert_eq!(keys.len(), seqs.len(), "by its key an agent knows a repeat: {keys:?}");
     assert!(seqs.is_sorted() && seqs[0] > 0, "{seqs:?}");
-    // And what it has asked to be told of itself.
+    // The agent also gets the facts to which it subscribed during its run.
     let waits = ann.ask("3", invoke("s1", "looks-on", "and now?")).await.expect("taken")["run_id"].clone();
     let event = timeout(PATIENCE, told.recv()).await.expect("in time").expect("a request");
     assert_eq!((&event["name"], &event["run_id"]), (&json!("user.message"), &run), "{event}");

@@ -1,17 +1,17 @@
-//! One case: what is sent, what must come, and what becomes of the connection; and how it is run.
+//! One conformance case: bytes to send, frames that must arrive, and the end of the connection.
 use crate::raw::{Got, PING, Raw, TEXT, frame};
 use serde_json::{Value, json};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::Wire;
 
-/// A payload nobody else sends.
+/// A ping payload that no case uses.
 const STILL_THERE: &[u8] = b"still there?";
 
-/// One case.
+/// A case of the conformance tables.
 pub(crate) struct Case {
-    /// Its number, which begins with its category, and what it is about.
+    /// Category number and subject of the case.
     pub(crate) name: String,
-    /// Whether it comes after `hello`.
+    /// True if the case runs after `hello`.
     greeted: bool,
     steps: Vec<Step>,
     end: End,
@@ -22,38 +22,38 @@ enum Step {
     Hear(Heard),
 }
 
-/// What must come.
+/// A frame or message that must arrive.
 #[derive(Clone, Debug)]
 pub(crate) enum Heard {
-    /// The answer to a ping with this payload.
+    /// Answer to a ping with this payload.
     Pong(Vec<u8>),
-    /// Pongs, and this one is the last: those before it may be left out (§5.5.3).
+    /// Pongs, of which this one is the last; earlier ones may be omitted (§5.5.3).
     PongsTo(Vec<u8>),
-    /// `pong`, with this request id.
+    /// Message `pong` with this request id.
     Answer(String),
-    /// `error`, with this code.
+    /// Message `error` with this code.
     Error(&'static str),
 }
 
-/// What becomes of the connection.
+/// State of the connection after the case.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
-    /// It serves as before.
+    /// Open, and served as before.
     Open,
-    /// A close frame with this code, whatever the reason, and the end of the connection.
+    /// Closed with this code, any reason, and then the end of TCP.
     Closed(u16),
-    /// A close frame with just this code and reason, and the end.
+    /// Closed with exactly this code and reason, and then the end of TCP.
     ClosedSaying(u16, String),
-    /// A close frame without a body, and the end.
+    /// Closed with an empty close frame, and then the end of TCP.
     ClosedBare,
 }
 
-/// A message that is answered `pong` with this id.
+/// Returns a message that is answered with `pong` and this id.
 pub(crate) fn ask(id: &str) -> String {
     json!({"type": "ping", "request_id": id}).to_string()
 }
 
-/// The same, filled up to so many bytes.
+/// Returns the same message, padded to this many bytes.
 pub(crate) fn ask_of(id: &str, bytes: usize) -> String {
     let asked = ask(id);
     assert!(asked.len() <= bytes, "{bytes} bytes are too few");
@@ -64,7 +64,7 @@ pub(crate) fn answer(id: &str) -> Heard {
     Heard::Answer(id.to_owned())
 }
 
-/// Bytes one by one, or so many at a time.
+/// Splits bytes into chunks of this size.
 pub(crate) fn chopped(bytes: &[u8], step: usize) -> Vec<Vec<u8>> {
     bytes.chunks(step).map(<[u8]>::to_vec).collect()
 }
@@ -72,13 +72,13 @@ pub(crate) fn chopped(bytes: &[u8], step: usize) -> Vec<Vec<u8>> {
 // === impl Case ===
 
 impl Case {
-    /// After `hello`, these are written one after the other; nothing must come, and the connection stays.
+    /// Creates a case that writes these parts after `hello`, expects no answer, and leaves the connection open.
     pub(crate) fn new(name: impl Into<String>, sent: Vec<Vec<u8>>) -> Self {
         let steps = sent.into_iter().map(Step::Send).collect();
         Self { name: name.into(), greeted: true, steps, end: End::Open }
     }
 
-    /// Before `hello`.
+    /// Runs the case before `hello` instead.
     pub(crate) fn of_a_stranger(self) -> Self {
         Self { greeted: false, ..self }
     }
@@ -88,7 +88,7 @@ impl Case {
         self
     }
 
-    /// Sent once that has come.
+    /// Sends more bytes once the expected frames have arrived.
     pub(crate) fn then(mut self, sent: Vec<u8>) -> Self {
         self.steps.push(Step::Send(sent));
         self
@@ -98,12 +98,12 @@ impl Case {
         Self { end, ..self }
     }
 
-    /// Closed by the node with this code.
+    /// Expects that the node closes the connection with this code.
     pub(crate) fn fails(self, code: u16) -> Self {
         self.ends(End::Closed(code))
     }
 
-    /// Runs it.
+    /// Runs the case against a node.
     async fn run(&self, node: &Node) {
         let mut raw = Raw::open(node.http).await;
         if self.greeted {
@@ -129,7 +129,7 @@ impl Case {
                 assert_eq!(self.next(&mut raw).await, Got::Close(None, String::new()), "{}", self.name);
             }
         }
-        // §5.5.1: nothing follows a close frame; §7.1.1: TCP is closed in order, and by the server.
+        // §5.5.1: no frame follows a close frame; §7.1.1: the server closes TCP cleanly.
         if !matches!(self.end, End::Open) {
             assert_eq!(raw.next().await, Got::End, "{}: after the close frame", self.name);
         }
@@ -158,7 +158,7 @@ impl Case {
         }
     }
 
-    /// Both kinds of ping are answered.
+    /// Asserts that a WebSocket ping and a `ping` message are answered.
     async fn is_open(&self, raw: &mut Raw) {
         raw.write(&frame(PING, STILL_THERE)).await;
         raw.write(&frame(TEXT, ask("still-there"))).await;
@@ -176,7 +176,7 @@ impl Case {
         serde_json::from_str(&text).expect("the node speaks JSON")
     }
 
-    /// The next frame that is not a heartbeat.
+    /// Returns the next frame that is not a heartbeat.
     async fn next(&self, raw: &mut Raw) -> Got {
         loop {
             match raw.next().await {
@@ -187,7 +187,7 @@ impl Case {
     }
 }
 
-/// A node, and a client beside the trouble.
+/// A node, and a well-behaved client on another connection.
 pub(crate) struct Bench {
     pub(crate) node: Node,
     bystander: Wire,
@@ -203,7 +203,7 @@ impl Bench {
         Self { node, bystander, turns: 0, _dir: dir }
     }
 
-    /// The node lives, and another client has its turn on the connection it always had.
+    /// Asserts that the node runs and that the other client completes a turn on its old connection.
     pub(crate) async fn others_are_served(&mut self, after: &str) {
         self.turns += 1;
         let id = format!("b{}", self.turns);
@@ -214,7 +214,7 @@ impl Bench {
     }
 }
 
-/// Runs a category: after each of its cases the node lives and serves others.
+/// Runs the cases of a category; after each case the node must run and serve other clients.
 pub(crate) async fn hold(cases: Vec<Case>) {
     let mut bench = Bench::set_up().await;
     for case in cases {

@@ -1,19 +1,19 @@
-//! The close frame and the end of a connection (RFC 6455 §5.5.1, §7), as in Autobahn's category 7.
+//! Cases of the close frame and the end of a connection (RFC 6455 §5.5.1, §7), as in Autobahn's category 7.
 use crate::case::{Case, End, Heard, answer, ask, chopped};
 use crate::raw::{CLOSE, GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, close, frame, masked};
 
-/// Codes an endpoint may send: what RFC 6455 defines, what was registered since, and the ranges of
-/// libraries and applications (§7.4).
+/// Codes that an endpoint may send: those of RFC 6455, those registered since, and the ranges of libraries and
+/// applications (§7.4).
 const RIGHT: [u16; 21] = [
     1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 3000, 3001, 3500, 3999, 4000, 4001,
     4400, 4503, 4998, 4999,
 ];
-/// Codes nobody may send: too small, reserved, without a meaning, or too large.
+/// Codes that no endpoint may send: too small, reserved, undefined, or too large.
 const WRONG: [u16; 25] = [
     0, 1, 2, 126, 500, 998, 999, 1004, 1005, 1006, 1015, 1016, 1017, 1099, 1100, 1999, 2000, 2500, 2998,
     2999, 5000, 5001, 9999, 32_768, 65_535,
 ];
-/// A reason has so many bytes at most: a control frame has 125, and two are the code.
+/// Longest reason: a control frame has at most 125 bytes, two of them for the code.
 const REASON_MOST: usize = 123;
 
 fn says(code: u16, reason: impl Into<String>) -> End {
@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// §5.5.1: a close frame is answered by one with the same code.
+/// §5.5.1: a close frame is answered with a close frame of the same code.
 fn plain(cases: &mut Vec<Case>) {
     let bare = || frame(CLOSE, "");
     for (what, sent) in [("whole", vec![bare()]), ("byte by byte", chopped(&bare(), 1))] {
@@ -57,7 +57,7 @@ fn plain(cases: &mut Vec<Case>) {
     }
 }
 
-/// §5.5.1: nothing that comes after a close frame counts, and nothing is sent after one.
+/// §5.5.1: frames after a close frame are ignored, and none is sent after one.
 fn after(cases: &mut Vec<Case>) {
     for (what, more) in [
         ("a close", close(1001, "again")),
@@ -75,7 +75,7 @@ fn after(cases: &mut Vec<Case>) {
         cases.push(case.ends(says(1000, "bye")));
         let case = Case::new(format!("7.1 {what} with a close"), vec![[first, more.clone()].concat()]);
         cases.push(case.ends(says(1000, "bye")));
-        // What the node ends is ended as well.
+        // The same holds after a close frame of the node.
         let failed = vec![[frame(TEXT | 0x70, "x"), more].concat()];
         cases.push(Case::new(format!("7.1 §7.1.7 {what} after a mistake"), failed).fails(1002));
     }

@@ -1,4 +1,4 @@
-//! Messages in pieces (RFC 6455 §5.4), as in Autobahn's category 5.
+//! Cases of fragmented messages (RFC 6455 §5.4), as in Autobahn's category 5.
 use crate::case::{Case, Heard, answer, ask, ask_of, chopped};
 use crate::framing::cut;
 use crate::raw::{BINARY, BINARY_BEGINS, CLOSE, GOES_ON, LAST, PING, TEXT, TEXT_BEGINS, close, frame};
@@ -48,7 +48,7 @@ fn pieces(cases: &mut Vec<Case>) {
     cases.push(Case::new("5.19 twenty texts in pieces, all at once", vec![sent.concat()]).hears(heard));
 }
 
-/// A piece may have no bytes.
+/// A fragment may be empty.
 fn empty(cases: &mut Vec<Case>) {
     let text = ask("r");
     let whole = text.as_str();
@@ -74,7 +74,7 @@ fn empty(cases: &mut Vec<Case>) {
     cases.push(Case::new("5.6 binary of empty pieces", sent).fails(1003));
 }
 
-/// What goes on must have begun, and what has begun must end first.
+/// A continuation needs a first fragment, and a fragmented message must end before the next one begins.
 fn out_of_order(cases: &mut Vec<Case>) {
     for (what, first) in [("last", LAST), ("middle", GOES_ON)] {
         for payload in ["", "x", ask("s").as_str()] {

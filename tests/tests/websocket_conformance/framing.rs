@@ -1,14 +1,14 @@
-//! Lengths, masks and headers (RFC 6455 §5.1 to §5.3), as in Autobahn's category 1; and sizes up to the
-//! limit of 64 KiB, and the bytes in steps of any size, as in its category 9.
+//! Cases of lengths, masks and headers (RFC 6455 §5.1 to §5.3), as in Autobahn's category 1; and of message sizes
+//! up to 64 KiB and of writes of any size, as in its category 9.
 use crate::case::{Case, Heard, answer, ask, ask_of, chopped};
 use crate::raw::{
     BINARY, BINARY_BEGINS, CLOSE, GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, claiming, frame, masked,
     unmasked, widened,
 };
 
-/// What a message may have.
+/// Largest message in bytes.
 const MOST: usize = 64 * 1024;
-/// Around every boundary of a length's form, of a power of two, and of the node's buffers.
+/// Lengths around every boundary of the length encoding, of a power of two, and of the node's buffers.
 const LENGTHS: [usize; 22] = [
     40, 64, 65, 124, 125, 126, 127, 128, 129, 255, 256, 257, 1000, 1023, 1024, 1025, 8191, 8192, 16_384,
     65_534, 65_535, MOST,
@@ -27,7 +27,7 @@ fn lengths(cases: &mut Vec<Case>) {
         let text = frame(TEXT, ask_of("r", length));
         cases.push(Case::new(format!("1.1 text of {length} bytes"), vec![text]).hears([answer("r")]));
     }
-    // Each text a server may answer with has a length too: these pass 125, 126 and 127.
+    // The server's answers have lengths too: these pass 125, 126 and 127.
     for length in (1..=100).step_by(3).chain([255, 256]) {
         let id = "i".repeat(length);
         let sent = vec![frame(TEXT, ask(&id))];
@@ -77,7 +77,7 @@ fn masks(cases: &mut Vec<Case>) {
         .push(Case::new("1.3 §5.1 the second message without a mask", sent).hears([answer("r")]).fails(1002));
 }
 
-/// §5.2: a length in the fewest bytes, and never negative.
+/// §5.2: a length uses the fewest bytes, and is never negative.
 fn forms(cases: &mut Vec<Case>) {
     for (first, length, width) in [
         (TEXT, 40, 2),
@@ -106,7 +106,7 @@ fn forms(cases: &mut Vec<Case>) {
     }
 }
 
-/// Within the node's own limit, and just beyond it.
+/// Returns cases within the node's own limits and just beyond them.
 pub(crate) fn limits() -> Vec<Case> {
     let mut cases = Vec::new();
     let too_large = |name: String, sent| Case::new(name, sent).hears([Heard::Error("too_large")]).fails(4413);
@@ -150,7 +150,7 @@ pub(crate) fn limits() -> Vec<Case> {
     cases
 }
 
-/// A text in so many pieces.
+/// Splits a text into this many fragments.
 pub(crate) fn cut(text: &[u8], pieces: usize) -> Vec<Vec<u8>> {
     assert!(text.len() >= pieces && pieces > 1, "{} bytes in {pieces} pieces", text.len());
     let step = text.len() / pieces;

@@ -1,4 +1,5 @@
-//! The opening handshake (RFC 6455 §4.2): what a server has to refuse, and how it answers the rest.
+//! Cases of the opening handshake (RFC 6455 §4.2): requests that a server must refuse, and its answers to the
+//! others.
 use crate::case::Bench;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -6,23 +7,23 @@ use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-/// The answer to it, in the RFC's own words (§1.3).
+/// Answer to `KEY`, from the RFC's example (§1.3).
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// One handshake.
+/// One handshake request with the expected answer.
 pub(crate) struct Handshake {
     pub(crate) name: String,
     line: String,
-    /// All headers but the host's.
+    /// All headers except the host.
     headers: Vec<(String, String)>,
-    /// The answer's status; 0: none, the connection just ends.
+    /// Allowed status codes; 0 stands for a connection that is closed without an answer.
     status: &'static [u16],
-    /// A header the answer must have, in small letters.
+    /// Header that the answer must have, in lower case.
     with: Option<&'static str>,
 }
 
 impl Handshake {
-    /// One that is right, but for what is changed in it.
+    /// Creates a valid handshake, to be changed by the other methods.
     fn right(name: impl Into<String>) -> Self {
         let headers = [
             ("upgrade", "websocket"),
@@ -87,7 +88,7 @@ fn line(all: &mut Vec<Handshake>) {
     all.push(Handshake::right("elsewhere").line("GET /v1/connect/x HTTP/1.1").is(&[404]));
 }
 
-/// §4.2.1 3, 4: `Upgrade: websocket` and `Connection: Upgrade`, in any case and among others.
+/// §4.2.1 3, 4: `Upgrade: websocket` and `Connection: Upgrade`, in any case and among other values.
 fn upgrade(all: &mut Vec<Handshake>) {
     for value in ["websocket", "WebSocket", "WEBSOCKET", "h2c, websocket", "websocket,foo"] {
         all.push(Handshake::right(format!("upgrade: {value}")).instead("upgrade", value));
@@ -113,7 +114,7 @@ fn upgrade(all: &mut Vec<Handshake>) {
     all.push(one);
 }
 
-/// §4.2.1 6, §4.4: version 13, and whoever speaks another is told so.
+/// §4.2.1 6, §4.4: version 13; another version is answered with the supported one.
 fn version(all: &mut Vec<Handshake>) {
     for value in
         ["0", "7", "8", "12", "14", "25", "255", "256", "013", "13, 8", "8, 13", "+13", "13.0", "", "x"]
@@ -158,7 +159,8 @@ fn key(all: &mut Vec<Handshake>) {
     }
 }
 
-/// §4.2.2: a subprotocol is one that was offered, and no extension is used; and what does not belong here.
+/// §4.2.2: the chosen subprotocol is one that was offered, and no extension is used; and headers that do not belong
+/// here.
 fn extras(all: &mut Vec<Handshake>) {
     let protocol = "sec-websocket-protocol";
     for value in ["turnway.v1", "chat, turnway.v1", "turnway.v1,chat", "TURNWAY.V1"] {
@@ -185,7 +187,7 @@ fn extras(all: &mut Vec<Handshake>) {
 }
 
 impl Handshake {
-    /// Shakes hands, and looks at the answer.
+    /// Performs the handshake and checks the answer.
     pub(crate) async fn run(&self, bench: &Bench) {
         let to = bench.node.http;
         let headers = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
@@ -218,7 +220,7 @@ impl Handshake {
     }
 }
 
-/// §4.2.2 5: the answer to the key, letter by letter.
+/// Checks the accept header of the RFC's example (§4.2.2 5).
 pub(crate) async fn the_key_is_answered(bench: &Bench) {
     let to = bench.node.http;
     let mut stream = TcpStream::connect(to).await.expect("a listener");

@@ -1,6 +1,5 @@
-//! RFC 6455 against the real node over bare TCP, a table of cases for each chapter: what is sent, what must
-//! come, and what becomes of the connection. After each case the node lives and serves others. What is in
-//! the tables and what is not stands in the README.md beside this file.
+//! Tests RFC 6455 against a real node over bare TCP, with a table of cases for each chapter. After each case the
+//! node must run and serve other clients. README.md in this directory lists what the tables contain.
 //!
 //! Covers: S-10, S-11, G-22.
 mod case;
@@ -17,7 +16,7 @@ mod utf8;
 use case::{Bench, Case, hold};
 use std::collections::BTreeSet;
 
-/// What there is at the least.
+/// Minimum number of cases.
 const CASES_LEAST: usize = 300;
 
 fn tables() -> [Vec<Case>; 7] {

@@ -1,8 +1,8 @@
-//! Pings and pongs (RFC 6455 §5.5.2, §5.5.3), as in Autobahn's category 2.
+//! Cases of pings and pongs (RFC 6455 §5.5.2, §5.5.3), as in Autobahn's category 2.
 use crate::case::{Case, Heard, answer, ask, chopped};
 use crate::raw::{GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, frame};
 
-/// A control frame's payload has no more.
+/// Largest payload of a control frame in bytes.
 const MOST: usize = 125;
 
 fn pong(payload: impl AsRef<[u8]>) -> Heard {
@@ -67,7 +67,7 @@ fn many(cases: &mut Vec<Case>) {
     cases.push(Case::new("2.10 pings, messages and pongs by turns", vec![sent]).hears(heard));
 }
 
-/// §5.5: at most 125 bytes, and in one piece.
+/// §5.5: at most 125 bytes, and not fragmented.
 fn too_long(cases: &mut Vec<Case>) {
     for length in [126, 127, 128, 1000, 65_535, 65_536, 100_000] {
         for (what, first) in [("ping", PING), ("pong", PONG)] {
@@ -92,7 +92,7 @@ fn too_long(cases: &mut Vec<Case>) {
     }
 }
 
-/// §5.4: control frames come between the pieces of a message, and are answered there.
+/// §5.4: control frames may come between the fragments of a message, and are answered there.
 fn between(cases: &mut Vec<Case>) {
     let text = ask("r");
     let (left, right) = text.split_at(7);

@@ -1,5 +1,5 @@
-//! A WebSocket client that can break every rule: frames are bytes, and nothing is checked on the way out.
-//! What comes in is held against what RFC 6455 lets a server send.
+//! A WebSocket client that can break every rule: frames are raw bytes, and nothing is checked on the way out.
+//! Received frames are checked against what RFC 6455 lets a server send.
 use serde_json::json;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,30 +7,31 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
 
-/// FIN and each opcode.
+/// FIN bit and opcode of each frame type.
 pub(crate) const TEXT: u8 = 0x81;
 pub(crate) const BINARY: u8 = 0x82;
 pub(crate) const CLOSE: u8 = 0x88;
 pub(crate) const PING: u8 = 0x89;
 pub(crate) const PONG: u8 = 0x8a;
-/// The last piece of a message.
+/// Last fragment of a message.
 pub(crate) const LAST: u8 = 0x80;
-/// Pieces that are not the last: a text's and a binary message's first, and any in the middle.
+/// Fragments that are not the last: the first of a text message, the first of a binary message, and any in the
+/// middle.
 pub(crate) const TEXT_BEGINS: u8 = 0x01;
 pub(crate) const BINARY_BEGINS: u8 = 0x02;
 pub(crate) const GOES_ON: u8 = 0x00;
 
-/// The mask of RFC 6455's own example (§5.7).
+/// Mask of RFC 6455's own example (§5.7).
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
-/// The largest frame a node ever sends is far below this.
+/// Bytes; the largest frame that a node sends is far below this.
 const SERVER_FRAME_MAX: u64 = 1024 * 1024;
 
-/// A right frame, but for what its first byte may say.
+/// Builds a valid frame with this first byte.
 pub(crate) fn frame(first: u8, payload: impl AsRef<[u8]>) -> Vec<u8> {
     masked(first, payload, MASK)
 }
 
-/// The same with this mask.
+/// Builds a valid frame with this mask.
 pub(crate) fn masked(first: u8, payload: impl AsRef<[u8]>, mask: [u8; 4]) -> Vec<u8> {
     let payload = payload.as_ref();
     let length = payload.len() as u64;
@@ -38,24 +39,24 @@ pub(crate) fn masked(first: u8, payload: impl AsRef<[u8]>, mask: [u8; 4]) -> Vec
     [header(first, length, width, Some(mask)), blur(payload, mask)].concat()
 }
 
-/// A frame whose length takes this many bytes: 2 or 8.
+/// Builds a frame whose length field has this many bytes: 2 or 8.
 pub(crate) fn widened(first: u8, payload: impl AsRef<[u8]>, width: usize) -> Vec<u8> {
     let payload = payload.as_ref();
     [header(first, payload.len() as u64, width, Some(MASK)), blur(payload, MASK)].concat()
 }
 
-/// A frame whose header claims another length than it has.
+/// Builds a frame whose header claims another length than the payload has.
 pub(crate) fn claiming(first: u8, length: u64, payload: impl AsRef<[u8]>) -> Vec<u8> {
     [header(first, length, width_of(length), Some(MASK)), blur(payload.as_ref(), MASK)].concat()
 }
 
-/// A frame as only a server may send it.
+/// Builds an unmasked frame, which only a server may send.
 pub(crate) fn unmasked(first: u8, payload: impl AsRef<[u8]>) -> Vec<u8> {
     let payload = payload.as_ref();
     [header(first, payload.len() as u64, width_of(payload.len() as u64), None), payload.to_vec()].concat()
 }
 
-/// A close frame.
+/// Builds a close frame.
 pub(crate) fn close(code: u16, reason: impl AsRef<[u8]>) -> Vec<u8> {
     frame(CLOSE, [&code.to_be_bytes(), reason.as_ref()].concat())
 }
@@ -85,15 +86,15 @@ fn blur(payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
     payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect()
 }
 
-/// What a server sent.
+/// A frame or event from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     Text(String),
     Ping,
     Pong(Vec<u8>),
-    /// Its code, none where it has no body, and its reason.
+    /// Code (`None` for an empty body) and reason.
     Close(Option<u16>, String),
-    /// It has hung up, as TCP means it.
+    /// The server closed TCP cleanly.
     End,
     /// The connection was reset.
     Reset,
@@ -108,7 +109,7 @@ pub(crate) struct Raw {
 // === impl Raw ===
 
 impl Raw {
-    /// Connects, and shakes hands.
+    /// Connects and performs the handshake.
     pub(crate) async fn open(to: SocketAddr) -> Self {
         let mut stream = TcpStream::connect(to).await.expect("a listener");
         stream.set_nodelay(true).expect("a socket");
@@ -129,19 +130,19 @@ impl Raw {
         raw
     }
 
-    /// Says `hello`, and reads `welcome`.
+    /// Sends `hello`, and reads `welcome`.
     pub(crate) async fn greet(&mut self) {
         self.write(&frame(TEXT, json!({"type": "hello", "user_id": "odd"}).to_string())).await;
         let welcome = self.next().await;
         assert!(matches!(&welcome, Got::Text(text) if text.contains("\"welcome\"")), "{welcome:?}");
     }
 
-    /// Writes; a node that has hung up need not take it.
+    /// Writes bytes; an error is ignored, because the node may have closed the connection.
     pub(crate) async fn write(&mut self, bytes: &[u8]) {
         let _ = timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("the node reads");
     }
 
-    /// The next frame, or the end. It must be what a server may send.
+    /// Returns the next frame, which must be one that a server may send, or the end.
     pub(crate) async fn next(&mut self) -> Got {
         loop {
             if let Some((got, used)) = take(&self.read) {
@@ -155,7 +156,7 @@ impl Raw {
         }
     }
 
-    /// Reads something; what else there is to say, if there is nothing.
+    /// Reads more bytes; returns the end of the connection if there are none.
     async fn more(&mut self) -> Option<Got> {
         let read = timeout(PATIENCE, self.stream.read_buf(&mut self.read)).await;
         match read.unwrap_or_else(|_| panic!("the node said nothing for {PATIENCE:?}")) {
@@ -166,7 +167,7 @@ impl Raw {
     }
 }
 
-/// The first frame of what was read, and its bytes; none while it is not whole.
+/// Parses the first frame of the bytes read; `None` while it is incomplete.
 fn take(read: &[u8]) -> Option<(Got, usize)> {
     let (&first, &second) = (read.first()?, read.get(1)?);
     assert_eq!(second & 0x80, 0, "§5.1: a server must not mask");

@@ -1,4 +1,4 @@
-//! Reserved bits and reserved opcodes (RFC 6455 §5.2), as in Autobahn's categories 3 and 4.
+//! Cases of reserved bits and reserved opcodes (RFC 6455 §5.2), as in Autobahn's categories 3 and 4.
 use crate::case::{Case, answer, ask};
 use crate::raw::{BINARY, CLOSE, GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, frame};
 
@@ -9,7 +9,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// No extension is ever agreed upon that gives one of them a meaning.
+/// No negotiated extension gives one of the bits a meaning.
 fn bits(cases: &mut Vec<Case>) {
     for bits in 1..8u8 {
         let odd = |first: u8, payload: &str| frame(first | bits << 4, payload);

@@ -1,15 +1,14 @@
-//! Text is UTF-8 (RFC 6455 §5.6, §8.1), as in Autobahn's category 6: in one frame, in pieces that cut a
-//! character, in bytes that come one by one; and a message that cannot become UTF-8 any more fails with
-//! the frame that shows it, whatever would follow.
+//! Cases of UTF-8 text (RFC 6455 §5.6, §8.1), as in Autobahn's category 6: in one frame, in fragments that split a
+//! character, and byte by byte. A message that cannot become valid UTF-8 fails with the frame that shows this.
 use crate::case::{Case, Heard, answer, ask, chopped};
 use crate::framing::cut;
 use crate::raw::{GOES_ON, LAST, TEXT, TEXT_BEGINS, frame};
 use crate::utf8::{invalid, noncharacters, valid};
 
-/// A message around these bytes, in two halves.
+/// A message around the tested bytes, in two halves.
 const BEFORE: &[u8] = br#"{"type":"ping","request_id":"r","x":""#;
 const AFTER: &[u8] = br#""}"#;
-/// Pieces of one message.
+/// Largest number of fragments of one message.
 const PIECES_MOST: usize = 32;
 
 fn around(bytes: &[u8]) -> Vec<u8> {
@@ -29,7 +28,7 @@ fn right(cases: &mut Vec<Case>) {
         let (name, bytes) = (format!("{group} {}", text.escape_unicode()), text.as_bytes());
         let whole = || Case::new(name.clone(), vec![frame(TEXT, around(bytes))]);
         cases.push(whole().hears([answer("r")]));
-        // Each byte of the characters in a piece of its own, or as many as there may be.
+        // Each byte of the characters in a fragment of its own, or as many bytes as the fragment limit needs.
         let step = bytes.len().div_ceil(PIECES_MOST - 2);
         let mut sent = vec![frame(TEXT_BEGINS, BEFORE)];
         sent.extend(bytes.chunks(step).map(|piece| frame(GOES_ON, piece)));
@@ -45,7 +44,7 @@ fn right(cases: &mut Vec<Case>) {
         let sent = cut(ask(id).as_bytes(), 20);
         cases.push(Case::new(format!("6.2 an answer with the id {id}, cut"), sent).hears([answer(id)]));
     }
-    // Right as text; what it says is no message.
+    // Valid text that is no valid message.
     for text in ["\0", "\u{7f}", "\u{1}\u{1f}", "\u{feff}{}", "κόσμε"] {
         let case =
             Case::new(format!("6.5 a text of {} alone", text.escape_unicode()), vec![frame(TEXT, text)]);
@@ -70,7 +69,7 @@ fn wrong(cases: &mut Vec<Case>) {
     cases.push(case.fails(1007));
 }
 
-/// What has gone wrong once fails at once: nothing more is sent, and the answer comes.
+/// Invalid bytes fail at once: the rest of the message is not sent, and the close frame must arrive.
 fn fast(cases: &mut Vec<Case>) {
     let good = "κόσμε".as_bytes();
     for (what, pieces) in [
@@ -86,7 +85,7 @@ fn fast(cases: &mut Vec<Case>) {
         let sent = frames.map(|(n, piece)| frame(if n == 0 { TEXT_BEGINS } else { GOES_ON }, piece));
         cases.push(Case::new(format!("6.4 fails fast: {what}"), sent.collect()).fails(1007));
     }
-    // A character that is not whole is no mistake until the message ends.
+    // An incomplete character is an error only at the end of the message.
     let begin = || vec![frame(TEXT_BEGINS, [BEFORE, b"\xf0\x9f"].concat())];
     let mut sent = begin();
     sent.push(frame(LAST, [b"\x98\x80", AFTER].concat()));

@@ -1,11 +1,11 @@
-//! What is UTF-8 and what is not (RFC 3629), in the order of Markus Kuhn's decoder stress test, which
-//! Autobahn's groups 6.5 to 6.23 follow too. Of one's own making, from the ranges.
+//! Valid and invalid UTF-8 (RFC 3629), in the order of Markus Kuhn's decoder stress test, which Autobahn's groups
+//! 6.5 to 6.23 follow too. Generated from the ranges, not copied.
 
-/// A group's number, and a text that is right.
+/// Returns valid texts, with the number of their group.
 pub(crate) fn valid() -> Vec<(&'static str, String)> {
     let char = |code| char::from_u32(code).expect("a character").to_string();
     let mut all = vec![("6.5", "κόσμε".to_owned()), ("6.2", "Hello-µ@ßöäüàá-UTF-8!!".to_owned())];
-    // The first and the last of each length, and what lies around the surrogates.
+    // First and last code point of each encoded length, and those around the surrogates.
     for code in [0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xfffd, 0xffff, 0x1_0000, 0x10_ffff] {
         all.push(("6.6", char(code)));
     }
@@ -15,24 +15,24 @@ pub(crate) fn valid() -> Vec<(&'static str, String)> {
     all
 }
 
-/// Code points that are no characters and yet may be sent.
+/// Returns noncharacters, which may be sent.
 pub(crate) fn noncharacters() -> Vec<(&'static str, String)> {
     let codes = (0..=0x10).flat_map(|plane| [plane << 16 | 0xfffe, plane << 16 | 0xffff]);
     codes.map(|code| ("6.22", char::from_u32(code).expect("a scalar value").to_string())).collect()
 }
 
-/// A group's number, and bytes that are in no text.
+/// Returns byte sequences that are invalid, with the number of their group.
 pub(crate) fn invalid() -> Vec<(&'static str, Vec<u8>)> {
     let mut all: Vec<(&str, Vec<u8>)> = Vec::new();
     let mut add = |group, bytes: &[u8]| all.push((group, bytes.to_vec()));
-    // Beyond what there is, and forms of five and six bytes.
+    // Code points beyond the range, and forms of five and six bytes.
     add("6.7", b"\xf7\xbf\xbf\xbf");
     add("6.7", b"\xfb\xbf\xbf\xbf\xbf");
     add("6.7", b"\xfd\xbf\xbf\xbf\xbf\xbf");
     add("6.8", b"\xf8\x88\x80\x80\x80");
     add("6.8", b"\xfc\x84\x80\x80\x80\x80");
     add("6.9", b"\xf4\x90\x80\x80");
-    // Bytes that go on with nothing.
+    // Continuation bytes without a first byte.
     add("6.10", b"\x80");
     add("6.10", b"\xbf");
     for count in 2..8 {
@@ -41,7 +41,7 @@ pub(crate) fn invalid() -> Vec<(&'static str, Vec<u8>)> {
     }
     let lonely: Vec<u8> = (0x80..0xc0).collect();
     add("6.10", &lonely);
-    // Bytes that begin and do not go on.
+    // First bytes without continuation bytes.
     for first in 0xc0..0xfe {
         add("6.11", &[first, b' ']);
     }
@@ -60,7 +60,7 @@ pub(crate) fn invalid() -> Vec<(&'static str, Vec<u8>)> {
     for bytes in [&b"\xfe"[..], b"\xff", b"\xfe\xfe\xff\xff"] {
         add("6.14", bytes);
     }
-    // Longer than need be: a slash, the last that would fit in less, and zero.
+    // Overlong forms: of a slash, of the last code point that fits into fewer bytes, and of zero.
     for bytes in [&b"\xc0\xaf"[..], b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf", b"\xf8\x80\x80\x80\xaf"] {
         add("6.15", bytes);
     }

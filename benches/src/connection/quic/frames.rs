@@ -1,30 +1,30 @@
-//! Messages of one stream: four bytes of length, and so many of JSON.
+//! Reads the messages of one stream: a length of four bytes, then that many bytes of JSON.
 use crate::connection::MESSAGE_BYTES_MAX;
 use bytes::{Buf, Bytes, BytesMut};
 use quinn::{ReadError, RecvStream};
 use std::task::{Context, Poll, ready};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// Bytes of a length.
+/// Bytes of the length prefix.
 const LENGTH_BYTES: usize = 4;
-/// What is read at a time. It lies on the stack: whoever waits needs no room to do so.
+/// Size of one read. The buffer is on the stack, so an idle connection holds no memory for it.
 const READ_BYTES: usize = 4 * 1024;
 
-/// A stream, and what of its next message has come.
+/// A stream, and the received part of its next message.
 #[derive(Debug)]
 pub(super) struct Frames {
     from: RecvStream,
     buffer: BytesMut,
 }
 
-/// Why nothing more is read of a stream.
+/// The reason why a stream yields no further message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// It has ended.
+    /// The stream has ended.
     End,
-    /// It ends within a message, or what is in it is none.
+    /// The stream ends within a message, or its content is not a message.
     Broken,
-    /// The connection is gone.
+    /// The connection is lost.
     Lost,
 }
 
@@ -35,7 +35,7 @@ impl Frames {
         Self { from, buffer: BytesMut::new() }
     }
 
-    /// A whole message.
+    /// Returns the next whole message.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Utf8Bytes, Stop>> {
         loop {
             if let Some(text) = split(&mut self.buffer)? {
@@ -55,7 +55,7 @@ impl Frames {
     }
 }
 
-/// Takes a whole message from the front, if there is one.
+/// Takes a whole message from the front of the buffer, if there is one.
 fn split(buffer: &mut BytesMut) -> Result<Option<Utf8Bytes>, Stop> {
     let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
@@ -68,7 +68,7 @@ fn split(buffer: &mut BytesMut) -> Result<Option<Utf8Bytes>, Stop> {
     buffer.advance(LENGTH_BYTES);
     let text: Bytes = buffer.split_to(length).freeze();
     if buffer.is_empty() {
-        // The room belongs to the message now, and goes with it.
+        // The memory belongs to the message now and is freed with it.
         *buffer = BytesMut::new();
     }
     Utf8Bytes::try_from(text).map(Some).map_err(|_| Stop::Broken)

@@ -1,7 +1,6 @@
-//! One order of what comes in several streams: that of a WebSocket.
-//!
-//! A stream of text begins with how many messages of the control stream come before it, and waits here until they were
-//! taken. The end of a turn may come before the last of its text, and waits until that is here.
+//! Merges the messages of several streams into one order, as a WebSocket would have it. A stream of text begins
+//! with the number of control messages that come before it, and waits until those were delivered. The end of a
+//! turn that arrives before the last of its text waits for that text.
 use super::frames::{Frames, Stop};
 use crate::wire::{self, Heard, RunKey};
 use serde::Deserialize;
@@ -12,44 +11,45 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// The end of a turn waits so long for text of which nothing is to be seen: a client may have had it on an earlier
-/// connection. Then it is told, and whoever lacks text says so.
+/// Time that the end of a turn waits for text of which nothing has arrived: the client may have had it on an
+/// earlier connection. Then the end is delivered, and a client that lacks text reports a gap.
 const TEXT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Ended streams whose turn has not ended are few; what becomes of more of them is forgotten.
+/// Maximum remembered ended streams whose turn has not ended; usually there are few, and the oldest are
+/// forgotten.
 const ENDED_MAX: usize = 16;
 
-/// The streams of one connection.
+/// The streams of one connection, merged.
 #[derive(Debug)]
 pub(super) struct Order {
     control: Frames,
-    /// Messages of it that were taken.
+    /// Number of control messages that were delivered.
     taken: u64,
     lanes: Vec<Lane>,
-    /// Text whose stream has ended, and whose turn has not.
+    /// Text whose stream has ended while its turn has not.
     ended: Vec<Text>,
     held: Option<Held>,
 }
 
-/// The text of one attempt.
+/// The text stream of one attempt.
 #[derive(Debug)]
 struct Lane {
     frames: Frames,
-    /// Not here yet, at first.
+    /// Header, `None` until it has arrived.
     head: Option<(u64, Text)>,
-    /// Its last message, of which only the end is asked.
+    /// Last message; only its end offset is used.
     last: Option<Utf8Bytes>,
 }
 
-/// How much of an answer there is.
+/// The amount of an answer's text that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Text {
     run: Option<RunKey>,
     attempt: u32,
-    /// Where it ends.
+    /// Offset of its end.
     bytes: u64,
 }
 
-/// What a lane begins with.
+/// The header of a text stream.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(borrow)]
@@ -59,7 +59,7 @@ struct Head<'a> {
     after: u64,
 }
 
-/// The end of a turn, before its last text.
+/// The end of a turn that waits for its text.
 #[derive(Debug)]
 struct Held {
     message: Utf8Bytes,
@@ -74,12 +74,12 @@ impl Order {
         Self { control, taken: 0, lanes: Vec::new(), ended: Vec::new(), held: None }
     }
 
-    /// One more stream.
+    /// Adds a text stream.
     pub(super) fn add(&mut self, frames: Frames) {
         self.lanes.push(Lane { frames, head: None, last: None });
     }
 
-    /// What comes next.
+    /// Returns the next message.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Utf8Bytes, Stop>> {
         loop {
             if let Poll::Ready(text) = self.poll_lanes(cx) {
@@ -121,11 +121,11 @@ impl Order {
         Poll::Pending
     }
 
-    /// A message of the control stream is the next.
+    /// Counts a control message as delivered, and forgets text that the message makes obsolete.
     fn take(&mut self, message: Utf8Bytes) -> Utf8Bytes {
         self.taken += 1;
         match wire::kind(&message) {
-            // What is shown from now on is shown anew.
+            // After a new subscription, text is shown anew.
             "subscribed" => self.ended.clear(),
             "done" => {
                 let run = Heard::parse(&message).and_then(|heard| heard.run());
@@ -136,7 +136,7 @@ impl Order {
         message
     }
 
-    /// Whether so much of a text is here, or nothing more of it will be.
+    /// Returns whether this much of a text has arrived, or its stream has ended.
     fn has(&self, wants: Text) -> bool {
         let is_it = |text: &Text| text.run == wants.run && text.attempt == wants.attempt;
         self.ended.iter().any(is_it)
@@ -144,7 +144,7 @@ impl Order {
     }
 }
 
-/// The text that has to be here before a message is told; none: it waits for nothing.
+/// Returns the text that must have arrived before a message, or `None` if the message need not wait.
 fn wanted(message: &str) -> Option<Text> {
     if wire::kind(message) != "done" {
         return None;
@@ -164,7 +164,7 @@ impl Lane {
             let text = Text { run: RunKey::of(&head.run_id), attempt: head.attempt, bytes: 0 };
             self.head = Some((head.after, text));
         }
-        // It is looked at again when a message of the control stream was taken.
+        // Checked again after every delivered control message.
         if self.head.as_ref().is_none_or(|(after, _)| *after > taken) {
             return Poll::Pending;
         }
@@ -173,7 +173,7 @@ impl Lane {
         Poll::Ready(Ok(text))
     }
 
-    /// What it has said so far; none: nothing is known of it.
+    /// Returns the text that has arrived so far, or `None` without a header.
     fn text(&self) -> Option<Text> {
         let (_, text) = self.head.as_ref()?;
         let end = |heard: Heard<'_>| {

@@ -1,4 +1,4 @@
-//! A row as a picture: a bar for each system, as long as its median, and a line from the least to the most.
+//! Renders a row as SVG: a bar for each system's median, with a line from minimum to maximum.
 use super::page::{Cell, Named, number, title};
 use super::rows::columns as units;
 use crate::cli::Row;
@@ -6,15 +6,15 @@ use std::fmt::Write;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 110.0;
-/// For the figure behind a bar.
+/// Space for the figure behind a bar.
 const RIGHT: f64 = 190.0;
 const TOP: f64 = 56.0;
 const BAR: f64 = 22.0;
 const STEP: f64 = 34.0;
-/// Ours, and everybody else's.
+/// Turnway's colour, and that of all other systems.
 const COLOURS: [&str; 2] = ["#d55e00", "#0072b2"];
 
-/// The n-th row; of several figures the first has bars.
+/// Renders the n-th row. If a row has several figures, the first one has bars.
 pub fn of(row: Row, n: usize, columns: &[Named]) -> String {
     let spread = |cell: &Cell| cell.spread(0);
     let bars: Vec<_> = columns
@@ -30,7 +30,7 @@ pub fn of(row: Row, n: usize, columns: &[Named]) -> String {
          fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
     );
     let unit = units(row).first().copied().unwrap_or_default();
-    // Writing into memory does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "<text x=\"16\" y=\"24\" font-size=\"16\">{}</text>", title(row));
     let _ = writeln!(text, "<text x=\"16\" y=\"43\" fill=\"#666\">{unit}; median, least to most</text>");
     let mut y = TOP;

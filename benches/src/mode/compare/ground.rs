@@ -1,4 +1,4 @@
-//! Processes that a comparison starts, where their files are, and what they weigh.
+//! Starts and kills the servers of a comparison, keeps their files, and reads their memory.
 use crate::process::Process;
 use crate::trouble::{PATIENCE, Trouble};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -11,32 +11,32 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 
-/// Between two looks whether a server is there.
+/// Interval of checks whether a server is up.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where everything is.
+/// The directories and programs of a comparison.
 #[derive(Debug)]
 pub struct Ground {
-    /// For files of servers; gone afterwards.
+    /// Files of the servers, removed on drop.
     dir: tempfile::TempDir,
-    /// Where the others are installed.
+    /// Directory in which the other systems are installed.
     pub installed: PathBuf,
-    /// The node under comparison.
+    /// Program of the Turnway node.
     pub turnway: PathBuf,
 }
 
-/// A process group of ours. Killed when dropped.
+/// A server as a process group, killed on drop.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
-    /// Where it serves.
+    /// Address at which the server accepts connections.
     pub address: SocketAddr,
 }
 
 // === impl Ground ===
 
 impl Ground {
-    /// With the others installed there, and the node beside this binary (or where `TURNWAY_BIN` says).
+    /// Uses the other systems in `installed`, and the node beside this binary or at `TURNWAY_BIN`.
     pub fn new(installed: &Path) -> Result<Self, Trouble> {
         let failed = |error: std::io::Error| Trouble::Failed(format!("no place for servers: {error}"));
         let beside = std::env::current_exe().map_err(failed)?.with_file_name("turnway");
@@ -46,20 +46,20 @@ impl Ground {
         Ok(Self { dir, installed, turnway })
     }
 
-    /// A new directory.
+    /// Creates a new directory.
     pub fn home(&self, name: &str) -> Result<PathBuf, Trouble> {
         let made = tempfile::Builder::new().prefix(name).tempdir_in(self.dir.path());
         made.map(tempfile::TempDir::keep).map_err(|error| Trouble::Failed(format!("{name}: {error}")))
     }
 
-    /// A new directory with one file in it; the file's path.
+    /// Creates a new directory with one file, and returns the file's path.
     pub fn file(&self, name: &str, text: &str) -> Result<PathBuf, Trouble> {
         let path = self.home(name)?.join(name);
         fs::write(&path, text).map_err(|error| Trouble::Failed(format!("{name}: {error}")))?;
         Ok(path)
     }
 
-    /// Starts a server that is to serve at this port; returns once it does.
+    /// Starts a server, and returns once it accepts connections at this port.
     pub async fn start(&self, name: &str, command: &mut Command, port: u16) -> Result<Server, Trouble> {
         let failed = |error: std::io::Error| Trouble::Unavailable(format!("{name}: {error}"));
         let log = self.home("log")?.join(name);
@@ -80,7 +80,7 @@ impl Ground {
         Ok(server)
     }
 
-    /// A Redis with these further settings. Debian's redis-tools has the server under another name.
+    /// Starts a Redis with these further settings. Debian's redis-tools has the server under another name.
     pub async fn redis(&self, settings: &[&str]) -> Result<Server, Trouble> {
         let (port, home) = (free_port()?, self.home("redis")?);
         let mut command = Command::new("redis-check-rdb");
@@ -90,18 +90,18 @@ impl Ground {
     }
 }
 
-/// Lets so much time pass.
+/// Waits.
 pub async fn pass(time: Duration) {
     sleep_until(Instant::now() + time).await;
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub fn free_port() -> Result<u16, Trouble> {
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     address.map(|address| address.port()).map_err(|error| Trouble::Unavailable(format!("no port: {error}")))
 }
 
-/// What a command says of its version, in one line, or what is missing.
+/// Returns a program's version as one line, or what is missing.
 pub fn version_of(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{program}: {error}"))?;
@@ -114,7 +114,7 @@ pub fn version_of(command: &mut Command) -> Result<String, String> {
 // === impl Server ===
 
 impl Server {
-    /// Kilobytes of resident memory of all its processes.
+    /// Returns the resident memory of all its processes in kilobytes.
     pub fn rss_kb(&self) -> f64 {
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -124,18 +124,18 @@ impl Server {
         bytes / 1024.0
     }
 
-    /// Whether a process is of its group: the third field after the name in `/proc/PID/stat`.
+    /// Returns whether a process belongs to the group: the third field after the name in `/proc/PID/stat`.
     fn has(&self, pid: u32) -> bool {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let group = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(2));
         group.and_then(|group| group.parse().ok()) == Some(self.child.id())
     }
 
-    /// `kill -9`; returns once it is gone.
+    /// Kills the group with SIGKILL, and returns once the first process is gone.
     pub fn kill(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-            // Gone in this moment is gone.
+            // Killing fails only if the group has just ended.
             group.map(|group| kill_process_group(group, Signal::KILL));
             let _ = self.child.wait();
         }

@@ -1,4 +1,4 @@
-//! A connection that listens, with whatever protocol its ear knows.
+//! A WebSocket connection that receives messages, with the protocol of the compared system.
 use super::mark::Mark;
 use super::peer::{Ear, Reply};
 use crate::trouble::{Lost, PATIENCE};
@@ -12,28 +12,29 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-/// Fifteen thousand connections come from so many addresses: each has some 28,000 ports, and gives them back late.
+/// Number of source addresses for fifteen thousand connections: each address has some 28,000 ports, which are
+/// freed late.
 const SOURCES: usize = 8;
-/// What one that will not read takes all the same.
+/// Receive buffer of a connection that is going to stop reading.
 const STALLED_BYTES: u32 = 8 * 1024;
-/// Frames read at a time before others have their turn.
+/// Maximum frames read before other tasks run.
 const AT_ONCE: usize = 64;
 
-/// A WebSocket on plain TCP.
+/// A WebSocket over plain TCP.
 pub type Socket = WebSocketStream<TcpStream>;
 
-/// How a connection is made.
+/// Options of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// Which of the addresses of this machine it comes from.
+    /// Index that selects the source address.
     pub n: usize,
-    /// What it reads at a time.
+    /// Size of the read buffer.
     pub read_bytes: usize,
-    /// The kernel is to keep little for it.
+    /// Gives the socket a small receive buffer, because the connection is going to stop reading.
     pub will_stall: bool,
 }
 
-/// One of them.
+/// A receiving connection.
 pub struct Listener {
     socket: Socket,
     ear: Box<dyn Ear>,
@@ -70,7 +71,7 @@ pub async fn open(at: SocketAddr, path: &str, protocol: Option<&str>, way: Way) 
 // === impl Listener ===
 
 impl Listener {
-    /// Connects, and returns once nothing is missed any more. What is heard meanwhile counts.
+    /// Connects, and returns once the subscription is active. Messages that arrive meanwhile are counted.
     pub async fn open(
         at: SocketAddr,
         mut ear: Box<dyn Ear>,
@@ -90,7 +91,7 @@ impl Listener {
         timeout(PATIENCE, opening).await.map_err(|_| Lost::Silent)?
     }
 
-    /// Reads one frame and what is there already.
+    /// Reads one frame, and frames that have already arrived.
     pub async fn hear(&mut self, into: &mut dyn FnMut(Mark)) -> Result<(), Lost> {
         self.next(into).await?;
         for _ in 1..AT_ONCE {
@@ -102,7 +103,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Reads one frame; whether it said that all is ready.
+    /// Reads one frame, and returns whether it confirmed the subscription.
     async fn next(&mut self, into: &mut dyn FnMut(Mark)) -> Result<bool, Lost> {
         let reply = match self.socket.next().await {
             Some(Ok(Message::Text(text))) => self.ear.hear(text.as_bytes(), into),
@@ -126,7 +127,7 @@ impl Listener {
         }
     }
 
-    /// Breaks the connection without a word; what was heard so far is remembered.
+    /// Drops the connection without closing it, and returns the protocol state for a reconnect.
     pub fn hang_up(self) -> Box<dyn Ear> {
         self.ear
     }

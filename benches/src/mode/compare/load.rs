@@ -1,4 +1,4 @@
-//! Loads that are the same for every system: paced, or as much as comes through with so many outstanding.
+//! Loads that are the same for every system: paced, or a flood with a limited number of messages in flight.
 use super::ground::pass;
 use super::listener::Listener;
 use super::mark::{Mark, message};
@@ -12,33 +12,33 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Messages handed over at a time.
+/// Messages published at a time.
 const BATCH: u64 = 64;
-/// A server that delivers nothing for so long is stuck.
+/// Time without any delivery after which a server counts as stuck.
 const STUCK: Duration = Duration::from_secs(5);
-/// A minute in nanoseconds: nothing that arrives at all arrives later.
+/// Longest recorded latency: one minute in nanoseconds.
 const NANOS_MAX: u64 = 60_000_000_000;
 
-/// What all listeners together have heard.
+/// Counts the messages that all listeners together have received, and their latencies.
 pub struct Tally {
     heard: Cell<u64>,
     ages: RefCell<Histogram<u64>>,
-    /// Since when ages count.
+    /// Whether latencies are recorded.
     is_timed: Cell<bool>,
     changed: Notify,
 }
 
-/// Listeners that hear on their own.
+/// Listeners that receive in tasks of their own.
 pub struct Crowd {
     tasks: JoinSet<Result<(), Lost>>,
-    /// What they heard.
+    /// Received messages.
     pub tally: Rc<Tally>,
 }
 
 // === impl Tally ===
 
 impl Tally {
-    /// Nothing yet.
+    /// Creates an empty counter.
     pub fn new(is_timed: bool) -> Rc<Self> {
         let ages = Histogram::new_with_bounds(1, NANOS_MAX, 3).expect("bounds that are constants");
         Rc::new(Self {
@@ -49,7 +49,7 @@ impl Tally {
         })
     }
 
-    /// One more.
+    /// Counts a message.
     pub fn hear(&self, mark: Mark) {
         self.heard.set(self.heard.get() + 1);
         if self.is_timed.get() {
@@ -59,18 +59,18 @@ impl Tally {
         self.changed.notify_one();
     }
 
-    /// How many.
+    /// Returns the number of received messages.
     pub fn heard(&self) -> u64 {
         self.heard.get()
     }
 
-    /// Waits until so many were heard, or nothing more comes; how many there are.
+    /// Waits until `all` messages have arrived, or no more come. Returns the number.
     pub async fn settled(&self, all: u64, patience: Duration) -> u64 {
         while self.heard() < all && timeout(patience, self.changed.notified()).await.is_ok() {}
         self.heard()
     }
 
-    /// Microseconds from saying to hearing, at this share of all.
+    /// Returns a quantile of the latency in microseconds.
     pub fn age_us(&self, quantile: f64) -> f64 {
         crate::record::micros(self.ages.borrow().value_at_quantile(quantile))
     }
@@ -79,7 +79,7 @@ impl Tally {
 // === impl Crowd ===
 
 impl Crowd {
-    /// These hear from now on.
+    /// Starts a task for each listener.
     pub fn begin(listeners: Vec<Listener>, tally: Rc<Tally>) -> Self {
         let mut tasks = JoinSet::new();
         for mut listener in listeners {
@@ -94,7 +94,7 @@ impl Crowd {
         Self { tasks, tally }
     }
 
-    /// None of them may have been cut off.
+    /// Fails if a listener was disconnected.
     pub fn check(&mut self) -> Result<(), Trouble> {
         match self.tasks.try_join_next() {
             Some(Ok(Err(lost))) => Err(Trouble::Failed(lost.to_string())),
@@ -103,9 +103,9 @@ impl Crowd {
     }
 }
 
-/// Messages at a steady pace, the channels in turn. The first is `from`.
+/// Publishes the messages `from..to` at a steady rate, to the channels in turn.
 pub async fn pace(mouth: &mut dyn Mouth, channels: usize, rate: u32, from: u32, to: u32) -> Result<(), Lost> {
-    // The timer counts in milliseconds: what is due in one is said together.
+    // The timer has a resolution of milliseconds: messages due in the same one are published together.
     let mut ticks = interval(Duration::from_millis(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (begun, mut next) = (Instant::now(), from);
@@ -122,8 +122,8 @@ pub async fn pace(mouth: &mut dyn Mouth, channels: usize, rate: u32, from: u32, 
     Ok(())
 }
 
-/// As many as come through in this time with so many outstanding, to one channel with so many listeners;
-/// deliveries a second.
+/// Publishes to one channel as fast as possible with a limited number of messages in flight, for this time.
+/// Returns deliveries per second.
 pub async fn flood(
     mouth: &mut dyn Mouth,
     crowd: &mut Crowd,
@@ -164,7 +164,7 @@ pub async fn flood(
     Ok(rate)
 }
 
-/// What was begun everywhere, such as subscriptions that travel between nodes, has come to its end.
+/// Waits for asynchronous setup, such as subscriptions that propagate between nodes.
 pub async fn settle(is_quick: bool) {
     pass(Duration::from_millis(if is_quick { 300 } else { 1000 })).await;
 }

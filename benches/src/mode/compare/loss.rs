@@ -1,4 +1,5 @@
-//! What a subscriber lacks who was gone for a while in the middle of a stream.
+//! Rows `drop` and `kill`: messages that a subscriber lacks after it was disconnected in the middle of a
+//! stream.
 use super::ground::pass;
 use super::listener::{Listener, Way};
 use super::load::{pace, settle};
@@ -12,14 +13,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// Messages a second of the stream.
+/// Messages per second of the stream.
 const RATE: u32 = 250;
-/// Until somebody whose node died is at another one.
+/// Time until a subscriber whose node died connects to another one.
 const ELSEWHERE: Duration = Duration::from_millis(100);
-/// Nothing comes any more.
+/// Time without a message after which no more is expected.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// What one subscriber has heard.
+/// The messages that one subscriber has received.
 #[derive(Default)]
 struct Heard {
     messages: RefCell<BTreeSet<u32>>,
@@ -39,7 +40,7 @@ impl Heard {
         self.messages.borrow().len()
     }
 
-    /// Listens until there are so many, or nothing comes.
+    /// Receives until `count` messages have arrived, or no more come.
     async fn until(&self, listener: &mut Listener, count: usize) -> Result<(), Lost> {
         while self.count() < count {
             match timeout(QUIET, listener.hear(&mut |mark| self.hear(mark))).await {
@@ -50,7 +51,7 @@ impl Heard {
         Ok(())
     }
 
-    /// Everything that was said and not heard; something heard twice is a mistake of its own.
+    /// Returns the number of messages that were not received; fails if any was received twice.
     fn lost(&self, said: u32) -> Result<Vec<f64>, Trouble> {
         let again = *self.again.borrow();
         if again > 0 {
@@ -60,7 +61,8 @@ impl Heard {
     }
 }
 
-/// Its connection breaks, and a second later there is another one to the same node.
+/// Measures the row `drop`: the connection breaks, and after a while the subscriber reconnects to the same
+/// node.
 pub async fn dropped(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
     let (channels, heard, at) = (channels(1), Heard::default(), fleet.nodes[0].address);
     let mut mouth = peer.mouth(&fleet.nodes[0], &channels).await?;
@@ -77,7 +79,8 @@ pub async fn dropped(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Ve
     heard.lost(sizes.stream)
 }
 
-/// Its node dies, and a moment later it is at the other one, to which everything is said.
+/// Measures the row `kill`: the subscriber's node dies, and the subscriber connects to the other node, which is
+/// the one that is published to.
 pub async fn killed(peer: &dyn Peer, mut fleet: Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
     let (channels, heard) = (channels(1), Heard::default());
     let Some(mut dying) = fleet.nodes.pop().filter(|_| !fleet.nodes.is_empty()) else {
@@ -92,7 +95,7 @@ pub async fn killed(peer: &dyn Peer, mut fleet: Fleet, sizes: &Sizes) -> Result<
         heard.until(&mut listener, sizes.stream as usize / 4).await?;
         dying.kill();
         let died = Instant::now();
-        // What had arrived was heard; then the connection breaks.
+        // Reads what had arrived before the connection broke.
         while listener.hear(&mut |mark| heard.hear(mark)).await.is_ok() {}
         let ear = listener.hang_up();
         pass(ELSEWHERE.saturating_sub(died.elapsed())).await;
@@ -103,7 +106,7 @@ pub async fn killed(peer: &dyn Peer, mut fleet: Fleet, sizes: &Sizes) -> Result<
     heard.lost(sizes.stream)
 }
 
-/// The stream, once somebody listens, and whoever does.
+/// Runs the stream and the subscriber concurrently.
 async fn beside(
     mouth: &mut dyn Mouth,
     sizes: &Sizes,

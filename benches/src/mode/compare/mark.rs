@@ -1,31 +1,31 @@
-//! The messages that are sent, 128 bytes each: when it was said, which it is, and filling.
+//! The test messages, 128 bytes each: send time, number and padding.
 use crate::mode::talk::stamp;
 use std::time::Duration;
 
 /// Bytes of a message.
 pub const BYTES: usize = 128;
-/// Begins a message, and stands nowhere else in any of the protocols.
+/// First byte of a message, which occurs nowhere else in any of the protocols.
 const BEGIN: u8 = b'~';
-/// The beginning, and two numbers in 16 and 8 hexadecimal digits.
+/// Bytes of the head: the first byte, and two numbers in 16 and 8 hexadecimal digits.
 const HEAD: usize = 1 + 16 + 8;
 
-/// A message that was heard.
+/// A received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// When it was said.
+    /// Send time, in nanoseconds of the monotonic clock.
     pub said: u64,
-    /// Which one.
+    /// Number of the message.
     pub n: u32,
 }
 
-/// Finds messages in what a connection hears, wherever frames begin and end.
+/// Finds messages in a connection's bytes, wherever frames begin and end.
 #[derive(Debug, Default)]
 pub struct Scanner {
-    /// The beginning of a head that is to be continued.
+    /// Beginning of a head that continues in the next piece.
     begun: Vec<u8>,
 }
 
-/// The n-th message, said now.
+/// Returns the n-th message, stamped with the current time.
 pub fn message(n: u32) -> String {
     let mut text = format!("{}{:016x}{n:08x}", char::from(BEGIN), stamp());
     text.extend(std::iter::repeat_n('x', BYTES - HEAD));
@@ -35,7 +35,7 @@ pub fn message(n: u32) -> String {
 // === impl Mark ===
 
 impl Mark {
-    /// How long it took until now.
+    /// Returns the time since the message was sent.
     pub fn age(self) -> Duration {
         Duration::from_nanos(stamp().saturating_sub(self.said))
     }
@@ -50,7 +50,7 @@ impl Mark {
 // === impl Scanner ===
 
 impl Scanner {
-    /// Tells of each message whose head ends in this piece.
+    /// Calls `hear` for each message whose head ends in this piece.
     pub fn scan(&mut self, mut piece: &[u8], hear: &mut dyn FnMut(Mark)) {
         if !self.begun.is_empty() {
             let more = piece.len().min(HEAD - self.begun.len());
@@ -73,7 +73,7 @@ impl Scanner {
         }
     }
 
-    /// What was begun does not go on: the connection is another.
+    /// Discards the beginning of a head, because the next bytes belong to another connection.
     pub fn forget(&mut self) {
         self.begun.clear();
     }

@@ -1,4 +1,4 @@
-//! nats-server over its WebSocket, core publish and subscribe: its text protocol in frames.
+//! NATS in the comparison: nats-server over WebSocket, core publish and subscribe, its text protocol in frames.
 use super::ground::{Ground, Server, free_port, version_of};
 use super::listener::{Socket, Way, open};
 use super::mark::{Mark, Scanner};
@@ -17,7 +17,7 @@ const HELLO: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"protocol\":
 const PONG: &[u8] = b"PONG\r\n";
 const PING: &[u8] = b"PING\r\n";
 
-/// The system.
+/// The driver of NATS.
 pub struct Nats;
 
 /// A subscription.
@@ -27,11 +27,11 @@ struct Subscriber {
     is_ready: bool,
 }
 
-/// A connection that publishes, and what it hears is answered beside it.
+/// A publishing connection; a task reads and discards what the server sends.
 struct Publisher {
     sink: SplitSink<Socket, Message>,
     channels: Vec<String>,
-    /// Ends with it.
+    /// Aborts the reading task on drop.
     _reader: AbortOnDropHandle<()>,
 }
 
@@ -64,7 +64,7 @@ impl Peer for Nats {
                      websocket {{ listen: \"127.0.0.1:{web}\", no_tls: true }}\n"
                 );
                 if plan.is_pair {
-                    // Writing into memory does not fail.
+                    // Writing to a string cannot fail.
                     let _ = writeln!(
                         settings,
                         "cluster {{ name: pair, listen: \"127.0.0.1:{route}\", routes: [{others}] }}"
@@ -93,7 +93,7 @@ impl Peer for Nats {
             let socket = open(node.address, "/", None, Way::default()).await?;
             let (mut sink, mut stream) = socket.split();
             sink.send(Message::binary(HELLO.as_bytes().to_vec())).await.map_err(Lost::from)?;
-            // A load is over before the server asks for a sign of life.
+            // A load ends before the server sends its first ping.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
             let mouth =
                 Publisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
@@ -123,7 +123,7 @@ impl Ear for Subscriber {
             self.is_ready = true;
             return Reply::Ready;
         }
-        // It is asked for in a frame of its own, where nothing else is to be said.
+        // The server sends a ping in a frame of its own if nothing else is to be sent.
         if frame == PING { Reply::Say(Message::binary(PONG.to_vec())) } else { Reply::Nothing }
     }
 }
@@ -136,7 +136,7 @@ impl Mouth for Publisher {
             let mut text = String::new();
             for line in lines {
                 let channel = &self.channels[line.channel];
-                // Writing into memory does not fail.
+                // Writing to a string cannot fail.
                 let _ = write!(text, "PUB {channel} {}\r\n{}\r\n", line.text.len(), line.text);
             }
             Ok(self.sink.send(Message::binary(text.into_bytes())).await?)

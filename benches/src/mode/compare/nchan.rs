@@ -1,4 +1,5 @@
-//! nginx with the module nchan: published by HTTP, heard over WebSocket with ids to take up from.
+//! nchan in the comparison: nginx with the module nchan, published to by HTTP, subscribed by WebSocket with
+//! message ids.
 use super::ground::{Ground, Server, free_port, pass, version_of};
 use super::mark::{Mark, Scanner};
 use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
@@ -12,20 +13,20 @@ use std::process::Command;
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 
-/// Messages that a channel keeps for who comes back: more than any load that is broken off has.
+/// Messages that a channel keeps for reconnecting subscribers: more than any interrupted load has.
 const KEPT: u32 = 20_000;
 
-/// Until nginx has asked its Redis everything.
+/// Time that nginx needs to initialise its Redis.
 const REDIS_FOUND: Duration = Duration::from_secs(1);
 
-/// The system.
+/// The driver of nchan.
 pub struct Nchan;
 
 /// A subscription.
 struct Subscriber {
     channel: String,
     scanner: Scanner,
-    /// Of the last message, as it was told.
+    /// Id of the last message.
     last: Option<String>,
 }
 
@@ -91,7 +92,7 @@ impl Peer for Nchan {
                 nodes.push(ground.start("nginx", &mut command, port).await?);
             }
             if plan.is_pair {
-                // It serves before it has found its Redis, and then answers 503.
+                // nginx serves before its Redis is initialised, and answers 503 until then.
                 pass(REDIS_FOUND).await;
             }
             Ok(Fleet { nodes, redis })
@@ -130,7 +131,7 @@ impl Ear for Subscriber {
         None
     }
 
-    /// `id: 1700000000:0`, other headers, an empty line, and the message.
+    /// Parses `id: 1700000000:0`, other headers, an empty line, and the message.
     fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
         let id = frame.strip_prefix(b"id: ").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
         if let Some(id) = id.and_then(|id| std::str::from_utf8(id).ok()) {
@@ -150,7 +151,7 @@ impl Mouth for Publisher {
                 let Some(channel) = run.first().map(|line| line.channel) else { continue };
                 let mut requests = String::new();
                 for line in run {
-                    // Writing into memory does not fail.
+                    // Writing to a string cannot fail.
                     let _ = write!(
                         requests,
                         "POST /pub/{} HTTP/1.1\r\nHost: compare\r\nContent-Length: {}\r\n\r\n{}",

@@ -1,4 +1,4 @@
-//! The table: medians, what they vary between, and under which conditions.
+//! Renders the comparison as a Markdown table: medians, ranges and the conditions of the measurement.
 use super::rows::columns as units;
 use crate::cli::{Row, System};
 use crate::process::Machine;
@@ -6,37 +6,35 @@ use crate::trouble::Trouble;
 use clap::ValueEnum;
 use std::fmt::Write;
 
-/// What was measured of a system.
+/// The measurements of a system.
 pub struct Column {
-    /// Which.
     pub system: System,
-    /// Its version, or why it is left out.
+    /// Version, or the reason why the system is left out.
     pub version: Result<String, String>,
-    /// Row by row.
+    /// One cell for each row.
     pub cells: Vec<Cell>,
 }
 
-/// One row of one system, all runs.
+/// One row of one system, with all its runs.
 #[derive(Default)]
 pub struct Cell {
-    /// The figures of the runs that gave any.
+    /// Figures of the successful runs.
     runs: Vec<Vec<f64>>,
-    /// Why others gave none.
+    /// Errors of the failed runs.
     troubles: Vec<String>,
 }
 
 /// A column with its heading.
 pub struct Named {
-    /// As the table calls it.
+    /// Heading in the table.
     pub name: &'static str,
-    /// What was measured.
     pub column: Column,
 }
 
 // === impl Cell ===
 
 impl Cell {
-    /// A run has ended.
+    /// Adds the result of a run.
     pub fn take(&mut self, measured: Result<Vec<f64>, Trouble>) {
         match measured {
             Ok(figures) => self.runs.push(figures),
@@ -44,19 +42,19 @@ impl Cell {
         }
     }
 
-    /// Every run gave figures.
+    /// Returns whether every run gave figures.
     pub fn is_measured(&self) -> bool {
         !self.runs.is_empty() && self.troubles.is_empty()
     }
 
-    /// Median, least and most of the n-th figure.
+    /// Returns median, minimum and maximum of the n-th figure.
     pub fn spread(&self, n: usize) -> Option<(f64, f64, f64)> {
         let mut values: Vec<f64> = self.runs.iter().filter_map(|run| run.get(n).copied()).collect();
         values.sort_by(f64::total_cmp);
         Some((*values.get(values.len() / 2)?, *values.first()?, *values.last()?))
     }
 
-    /// The medians, and between what they lie; or what went wrong.
+    /// Formats medians and ranges, and the last error if any.
     fn text(&self, row: Row) -> String {
         let spreads: Vec<_> = (0..units(row).len()).filter_map(|n| self.spread(n)).collect();
         let join = |pick: &dyn Fn(&(f64, f64, f64)) -> String| {
@@ -78,12 +76,12 @@ impl Cell {
     }
 }
 
-/// What a row is called on the command line.
+/// Returns the row's name on the command line.
 pub fn key(row: Row) -> String {
     row.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
-/// A run's figures, in a line.
+/// Formats a run's figures on one line.
 pub fn told(measured: &Result<Vec<f64>, Trouble>) -> String {
     match measured {
         Ok(figures) => figures.iter().map(|figure| number(*figure)).collect::<Vec<_>>().join(" / "),
@@ -91,7 +89,7 @@ pub fn told(measured: &Result<Vec<f64>, Trouble>) -> String {
     }
 }
 
-/// What a row is, in the words of the table.
+/// Returns the row's title in the table.
 pub fn title(row: Row) -> &'static str {
     match row {
         Row::Idle => "resident memory of an idle connection",
@@ -106,11 +104,11 @@ pub fn title(row: Row) -> &'static str {
     }
 }
 
-/// The whole page.
+/// Returns the whole page.
 pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
     let mut text = String::from("# Turnway beside others\n\n");
     let measured: Vec<&Named> = columns.iter().filter(|named| named.column.version.is_ok()).collect();
-    // Writing into memory does not fail.
+    // Writing to a string cannot fail.
     if is_quick {
         text.push_str(
             "Made with `--quick`: this shows that everything works, and the figures say nothing.\n\n",
@@ -154,7 +152,7 @@ fn range(least: f64, most: f64) -> String {
     if least == most { least } else { format!("{least}–{most}") }
 }
 
-/// Three digits of what is small, thousands in groups of what is not.
+/// Formats small numbers with one decimal, and large ones with groups of three digits.
 pub fn number(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         return format!("{value:.1}");
@@ -173,7 +171,7 @@ pub fn number(value: f64) -> String {
 // === impl Column ===
 
 impl Column {
-    /// With its heading.
+    /// Adds a heading.
     pub fn named(self, name: &'static str) -> Named {
         Named { name, column: self }
     }

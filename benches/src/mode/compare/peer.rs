@@ -1,4 +1,4 @@
-//! What a load has to know of a system: how it is started, listened to, and spoken to.
+//! The interface of a compared system: starting, subscribing and publishing.
 use super::ground::{Ground, Server};
 use super::mark::Mark;
 use super::{nats, nchan, socketio, sockudo, turnway};
@@ -7,26 +7,26 @@ use crate::trouble::{Lost, Trouble};
 use futures_util::future::LocalBoxFuture;
 use tokio_tungstenite::tungstenite::Message;
 
-/// A system that is compared.
+/// A system in the comparison.
 pub trait Peer {
-    /// As the table calls it.
+    /// Returns the name in the table.
     fn name(&self) -> &'static str;
 
-    /// Which version is installed, or what is missing.
+    /// Returns the installed version, or what is missing.
     fn version(&self, ground: &Ground) -> Result<String, String>;
 
-    /// Starts so many nodes of one fleet, ready to serve.
+    /// Starts the nodes of a fleet, and returns when they serve.
     fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>>;
 
-    /// Somebody who listens to one channel.
+    /// Returns the subscriber side of the protocol for one channel.
     fn ear(&self, channel: &str) -> Box<dyn Ear>;
 
-    /// Somebody who is connected, has a channel of his own, and does nothing.
+    /// Returns the protocol of an idle connection with a channel of its own.
     fn idle_ear(&self, channel: &str) -> Box<dyn Ear> {
         self.ear(channel)
     }
 
-    /// Somebody at this node who speaks to these channels.
+    /// Opens a publishing connection at this node for these channels.
     fn mouth<'a>(
         &'a self,
         node: &'a Server,
@@ -34,72 +34,72 @@ pub trait Peer {
     ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>>;
 }
 
-/// How a fleet is set up.
+/// The setup of a fleet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
-    /// It has two nodes, and what joins them.
+    /// Two nodes, and whatever joins them.
     pub is_pair: bool,
-    /// What lets a subscriber take up where it was is switched on, where that is a choice.
+    /// Enables the recovery of missed messages, if the system has it as an option.
     pub recovers: bool,
 }
 
-/// Nodes that belong together, and the Redis between them. All are killed when dropped.
+/// The nodes of a fleet and their Redis. All are killed on drop.
 #[derive(Debug)]
 pub struct Fleet {
-    /// The first is the one that is spoken to.
+    /// The first node is the one that is published to.
     pub nodes: Vec<Server>,
-    /// Kept while they need it.
+    /// Redis that the nodes share, if they need one.
     pub redis: Option<Server>,
 }
 
-/// Where a listener's WebSocket is.
+/// The WebSocket address of a subscriber.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// With its query.
+    /// Path with query.
     pub path: String,
-    /// The subprotocol to offer.
+    /// Subprotocol to offer.
     pub protocol: Option<&'static str>,
 }
 
-/// What comes of a frame beside messages.
+/// The consequence of a frame, besides messages.
 #[derive(Debug)]
 pub enum Reply {
-    /// Nothing.
+    /// No consequence.
     Nothing,
-    /// This is answered.
+    /// An answer to send.
     Say(Message),
-    /// From now on nothing is missed.
+    /// The subscription is active.
     Ready,
 }
 
-/// The listening end of a protocol, and what it has to remember to take up where it was.
+/// The subscriber side of a protocol, with the state to resume after a reconnect.
 pub trait Ear {
-    /// Where to connect, the first time or again.
+    /// Returns the address to connect to, for the first time or again.
     fn door(&self) -> Door;
 
-    /// What is said once connected; whoever says nothing is ready at once.
+    /// Returns the first message after connecting; without one the subscription is active at once.
     fn opening(&mut self) -> Option<Message>;
 
-    /// Reads a frame.
+    /// Handles a frame, and calls `into` for each message in it.
     fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply;
 }
 
-/// A message on its way to a channel.
+/// A message to publish.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Which, counted as they were given to [`Peer::mouth`].
+    /// Index of the channel in the list given to [`Peer::mouth`].
     pub channel: usize,
-    /// What.
+    /// Message text.
     pub text: String,
 }
 
-/// The speaking end.
+/// A publishing connection.
 pub trait Mouth {
-    /// Says all of these, in order.
+    /// Publishes all messages in order.
     fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>>;
 }
 
-/// The driver of a system.
+/// Returns the driver of a system.
 pub fn of(system: System) -> Box<dyn Peer> {
     match system {
         System::Turnway => Box::<turnway::Turnway>::default(),

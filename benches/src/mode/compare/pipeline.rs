@@ -1,5 +1,5 @@
-//! Publishing by HTTP: requests one behind the other on a few connections, or abreast on one of HTTP/2 where a server
-//! would hang up after each; and each answer looked at.
+//! Publishes by HTTP: pipelined requests on a few HTTP/1.1 connections, or concurrent requests on one HTTP/2
+//! connection for a server that closes after each request. Every answer's status is checked.
 use crate::trouble::Lost;
 use bytes::Bytes;
 use http::Request;
@@ -17,14 +17,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Connections that requests go by. A channel keeps to one, so that its messages stay in order.
+/// Number of connections. A channel always uses the same one, so that its messages stay in order.
 const CONNECTIONS: usize = 8;
-/// Requests under way at a time on a connection of HTTP/2.
+/// Maximum concurrent requests on an HTTP/2 connection.
 const ABREAST: usize = 64;
-/// How every answer begins, and no answer's body of the two servers holds it.
+/// Beginning of every answer; no answer body of the two servers contains it.
 const STATUS: &[u8] = b"HTTP/1.1 ";
 
-/// The connections to one server.
+/// The pipelined connections to one server.
 pub struct Pipeline {
     halves: Vec<(OwnedWriteHalf, AbortOnDropHandle<()>)>,
     refused: Rc<RefCell<Option<String>>>,
@@ -55,17 +55,17 @@ impl Pipeline {
         }
         let (writer, reader) = &mut self.halves[channel % CONNECTIONS];
         let Err(error) = writer.write_all(requests).await else { return Ok(()) };
-        // Whoever hangs up may have said why: it is read to its end.
+        // A server that closes the connection may have sent the reason, so the answers are read to their end.
         let _ = reader.await;
         let why = self.refused.borrow_mut().take();
         Err(why.map_or_else(|| Lost::Broken(error.to_string()), Lost::Denied))
     }
 }
 
-/// Requests abreast on one connection of HTTP/2: in no order among each other.
+/// An HTTP/2 connection with concurrent requests, which have no order among each other.
 pub struct Streams {
     to: SendRequest<Full<Bytes>>,
-    /// Ends with it.
+    /// Aborts the connection's task on drop.
     _connection: AbortOnDropHandle<()>,
     abreast: Arc<Semaphore>,
     under_way: JoinSet<Result<(), Lost>>,
@@ -81,13 +81,13 @@ impl Streams {
         stream.set_nodelay(true).map_err(unreachable)?;
         let (to, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(broken)?;
-        // How it ended its requests say.
+        // The requests report how the connection ended.
         let connection = tokio::spawn(async move { drop(connection.await) });
         let abreast = Arc::new(Semaphore::new(ABREAST));
         Ok(Self { to, _connection: AbortOnDropHandle::new(connection), abreast, under_way: JoinSet::new() })
     }
 
-    /// Sends one request, as soon as fewer than so many are under way.
+    /// Sends one request, as soon as fewer than the maximum are open.
     pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<(), Lost> {
         while let Some(ended) = self.under_way.try_join_next() {
             ended.map_err(|error| Lost::Broken(error.to_string()))??;
@@ -110,7 +110,7 @@ fn broken(error: hyper::Error) -> Lost {
     Lost::Broken(error.to_string())
 }
 
-/// Looks at each status; the first that is none of 2xx stays.
+/// Checks every status; keeps the first one that is not 2xx.
 async fn read(mut reader: OwnedReadHalf, refused: Rc<RefCell<Option<String>>>) {
     let (mut bytes, seen) = (Vec::new(), Cell::new(0));
     while reader.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
@@ -126,7 +126,7 @@ async fn read(mut reader: OwnedReadHalf, refused: Rc<RefCell<Option<String>>>) {
             }
             at = code + 1;
         }
-        // A status that is cut stays until the rest of it is there.
+        // A status that is cut off stays in the buffer until the rest arrives.
         let rest = bytes.len().saturating_sub(STATUS.len()).max(at);
         bytes.drain(..rest.min(bytes.len()));
         seen.set(0);

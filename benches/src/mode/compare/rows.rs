@@ -1,4 +1,4 @@
-//! What is measured of each system, row by row; each run has servers of its own.
+//! Measures the rows of the comparison; each run starts its own servers.
 use super::ground::{Ground, pass};
 use super::listener::{Listener, Way};
 use super::load::{Crowd, Tally, flood, pace, settle};
@@ -9,46 +9,46 @@ use crate::trouble::Trouble;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::time::Duration;
 
-/// Channels of a paced load, each with a listener: so many answers are under way at a time.
+/// Channels of a paced load, each with a listener, which is the number of concurrent answers.
 const CHANNELS: usize = 50;
-/// Messages a second of a paced load.
+/// Messages per second of a paced load.
 const RATE: u32 = 1000;
-/// Messages under way in a flood to one listener.
+/// Messages in flight in a flood to one listener.
 const OUTSTANDING: u64 = 512;
-/// … and to many: each counts once all have heard it.
+/// Messages in flight in a flood to many listeners; a message counts once all have received it.
 const OUTSTANDING_TO_MANY: u64 = 128;
-/// Connections that are opened at a time.
+/// Maximum connections that are opened at a time.
 const OPENING: usize = 32;
-/// What each of very many connections reads at a time.
+/// Read buffer of each connection if there are very many.
 const SMALL_READ_BYTES: usize = 1024;
 
-/// How much is done.
+/// The sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Connections that do nothing.
+    /// Idle connections.
     pub idle: usize,
-    /// How long they have done nothing when they are weighed.
+    /// Idle time before memory is measured.
     pub idle_for: Duration,
-    /// How long a load lasts.
+    /// Duration of a load.
     pub load: Duration,
-    /// Of one channel.
+    /// Subscribers of one channel.
     pub subscribers: usize,
-    /// Messages that somebody drops out of.
+    /// Messages of the stream from which a subscriber is disconnected.
     pub stream: u32,
-    /// How long he is gone.
+    /// Time that the subscriber is disconnected.
     pub gone: Duration,
-    /// Those who read nothing.
+    /// Subscribers that do not read.
     pub stalled: usize,
-    /// How long.
+    /// Time that they do not read.
     pub stalled_for: Duration,
-    /// It only has to show that it works.
+    /// Only checks that everything works.
     pub is_quick: bool,
 }
 
 // === impl Sizes ===
 
 impl Sizes {
-    /// Those that count, or the small ones.
+    /// Returns the real sizes, or the small ones of a quick check.
     pub fn new(is_quick: bool) -> Self {
         let ms = Duration::from_millis;
         if is_quick {
@@ -62,7 +62,7 @@ impl Sizes {
     }
 }
 
-/// What a row's figures are called, in their order.
+/// Returns the units of a row's figures.
 pub fn columns(row: Row) -> &'static [&'static str] {
     match row {
         Row::Idle => &["KB"],
@@ -89,12 +89,12 @@ pub async fn measure(peer: &dyn Peer, ground: &Ground, row: Row, sizes: &Sizes) 
     }
 }
 
-/// Names of channels.
+/// Returns channel names.
 pub fn channels(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("channel-{n}")).collect()
 }
 
-/// Listeners at the last node, the n-th to the n-th channel, or all to the one there is.
+/// Opens listeners at the last node: the n-th subscribes to the n-th channel, or all to the only one.
 pub async fn listeners(
     peer: &dyn Peer,
     fleet: &Fleet,
@@ -105,7 +105,7 @@ pub async fn listeners(
     let Some(node) = fleet.nodes.last() else { return Err(Trouble::Failed("no nodes".to_owned())) };
     let open = |n: usize| async move {
         let ear = peer.ear(&channels[n % channels.len()]);
-        // Nothing has been said yet.
+        // No message has been sent yet.
         Listener::open(node.address, ear, Way { n, ..way }, &mut |_| {}).await
     };
     Ok(stream::iter(0..count).map(open).buffered(OPENING).try_collect().await?)
@@ -117,7 +117,7 @@ async fn idle(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>,
         let way = Way { n, read_bytes: SMALL_READ_BYTES, ..Way::default() };
         Listener::open(node.address, peer.idle_ear(&format!("idle-{n}")), way, &mut |_| {}).await
     };
-    // What the first connections cost, they cost once.
+    // The first connection is not measured, because it includes one-time costs.
     let first = open(0).await?;
     let before = node.rss_kb();
     let held: Vec<Listener> =

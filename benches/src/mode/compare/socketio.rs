@@ -1,4 +1,5 @@
-//! Socket.IO on Node, with its Redis adapter between two: its packets in WebSocket frames.
+//! Socket.IO on Node.js in the comparison, with its Redis adapter between two nodes: its packets in WebSocket
+//! frames.
 use super::ground::{Ground, Server, free_port, version_of};
 use super::listener::{Socket, Way, open};
 use super::mark::{Mark, Scanner};
@@ -13,20 +14,20 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The whole server, beside which its packages are installed.
+/// The whole server; its packages are installed separately.
 const SERVER: &str = include_str!("../../../peers/socketio.cjs");
 const PATH: &str = "/socket.io/?EIO=4&transport=websocket";
 
-/// The system.
+/// The driver of Socket.IO.
 pub struct SocketIo;
 
 /// A subscription.
 struct Subscriber {
     channel: String,
     scanner: Scanner,
-    /// What it was called, where the server can take it up again.
+    /// Private session id, if the server can recover the session.
     private: Option<String>,
-    /// Of the last message.
+    /// Offset of the last message.
     offset: Option<String>,
     is_ready: bool,
 }
@@ -34,7 +35,7 @@ struct Subscriber {
 struct Publisher {
     sink: SplitSink<Socket, Message>,
     channels: Vec<String>,
-    /// Ends with it.
+    /// Aborts the reading task on drop.
     _reader: AbortOnDropHandle<()>,
 }
 
@@ -105,7 +106,7 @@ impl Peer for SocketIo {
                 Err(Lost::Broken("no connect packet".to_owned()))
             };
             timeout(PATIENCE, connected).await.map_err(|_| Lost::Silent)??;
-            // A ping is due each 25 s and may be answered 20 s late: no load of one publisher lasts so long.
+            // A ping is due every 25 s and may be answered 20 s late, which no load of one publisher reaches.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
             let mouth =
                 Publisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
@@ -118,12 +119,12 @@ impl Peer for SocketIo {
 // === impl Subscriber ===
 
 impl Subscriber {
-    /// `40{"sid":…,"pid":…}`; with a pid it can be taken up again.
+    /// Handles `40{"sid":…,"pid":…}`; with a pid the session can be recovered.
     fn connected(&mut self, text: &str) -> Reply {
         let was = self.private.take();
         self.private = serde_json::from_str::<Connected>(text).ok().and_then(|connected| connected.pid);
         if was.is_some() && was == self.private {
-            // It has its rooms again.
+            // The session is recovered with its rooms.
             self.is_ready = true;
             return Reply::Ready;
         }

@@ -1,4 +1,4 @@
-//! Sockudo: Pusher's protocol in its second version, published by signed HTTP requests.
+//! Sockudo in the comparison: version 2 of Pusher's protocol, published to by signed HTTP requests.
 use super::ground::{Ground, Server, free_port, version_of};
 use super::mark::{Mark, Scanner};
 use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
@@ -22,21 +22,21 @@ use tokio_tungstenite::tungstenite::Message;
 
 const APP: &str = "compare";
 const SECRET: &str = "compare-secret";
-/// Events of one request: what the server takes unless it is told otherwise.
+/// Events of one request: the server's default limit.
 const BATCH: usize = 10;
-/// More of anything than a load does.
+/// A limit that no load reaches.
 const NO_LIMIT: &str = "1000000000";
 
-/// The system.
+/// The driver of Sockudo.
 pub struct Sockudo;
 
 /// A subscription.
 struct Subscriber {
     channel: String,
     scanner: Scanner,
-    /// Of the last message that had any: where to take up.
+    /// Position of the last message that had one, for resuming.
     position: Option<Position>,
-    /// Of those since it was taken up: what comes live and again counts once.
+    /// Serials since the last resume: a message that arrives both live and as a repeat counts once.
     seen: BTreeSet<u64>,
 }
 
@@ -48,7 +48,7 @@ struct Position {
 }
 
 struct Publisher {
-    /// By HTTP/1.1 it hangs up after each answer.
+    /// HTTP/2, because with HTTP/1.1 the server closes after each answer.
     streams: Streams,
     at: SocketAddr,
     channels: Vec<String>,
@@ -79,7 +79,7 @@ impl Peer for Sockudo {
                 let mut command = Command::new(program(ground));
                 command.current_dir(ground.home("sockudo")?);
                 command.envs([("HOST", "127.0.0.1"), ("METRICS_ENABLED", "false"), ("LOG_LEVEL", "warn")]);
-                // It keeps there which requests it has had, which several nodes have to know of each other.
+                // The cache holds the requests that were seen, which several nodes must share.
                 let cache = if redis.is_some() { "redis" } else { "memory" };
                 command.envs([("CACHE_DRIVER", cache), ("QUEUE_DRIVER", "memory")]);
                 command.envs([("APP_MANAGER_DRIVER", "memory"), ("RATE_LIMITER_ENABLED", "false")]);
@@ -152,7 +152,7 @@ impl Ear for Subscriber {
     fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
         let text = std::str::from_utf8(frame).unwrap_or_default();
         if text.contains('~') {
-            // Only with recovery there is a position.
+            // Messages have a position only if recovery is enabled.
             let position = if text.contains("\"serial\"") { serde_json::from_str(text).ok() } else { None };
             if let Some(position) = position {
                 let position: Position = position;
@@ -182,7 +182,7 @@ impl Ear for Subscriber {
 // === impl Publisher ===
 
 impl Publisher {
-    /// The path is signed together with a digest of the body and the time.
+    /// Builds a request; path, time and a digest of the body are signed.
     fn request(&self, lines: &[Line]) -> Result<Request<Full<Bytes>>, Lost> {
         let channel = lines.first().map_or("", |line| &self.channels[line.channel]);
         let events: Vec<_> =
@@ -218,7 +218,7 @@ impl Mouth for Publisher {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing into memory does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

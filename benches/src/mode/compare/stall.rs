@@ -1,4 +1,5 @@
-//! Subscribers that read nothing for a while: what the node keeps for them, and what they lack afterwards.
+//! Row `stall`: memory that a node holds for subscribers that do not read, and messages that these lack
+//! afterwards.
 use super::ground::pass;
 use super::listener::{Listener, Way};
 use super::load::{Tally, pace, settle};
@@ -14,16 +15,17 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Messages a second: 1 MB for each of them.
+/// Messages per second, together 1 MB/s for each subscriber.
 const RATE: u32 = 8000;
-/// Between two looks at the node's memory.
+/// Interval of memory samples.
 const LOOK: Duration = Duration::from_millis(100);
-/// Nothing comes any more.
+/// Time without a message after which no more is expected.
 const QUIET: Duration = Duration::from_secs(5);
-/// Whoever still has something to hear after so long is not waited for: then nobody knows what he lacks.
+/// Maximum time for reading the backlog; after that the row fails, because the loss is unknown.
 const BACK: Duration = Duration::from_secs(4 * 60);
 
-/// All of them together; the memory counts while they stall.
+/// Measures the row: the node's growth while subscribers stall, subscribers that were closed, and messages they
+/// lack.
 pub async fn stalled(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
     let (channels, node) = (channels(1), &fleet.nodes[0]);
     let mut mouth = peer.mouth(node, &channels).await?;
@@ -53,8 +55,8 @@ pub async fn stalled(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Ve
     Ok(vec![most.get() / 1024.0, closed, missed])
 }
 
-/// They read on; those who were cut off connect again, with what they remember. How many these were, and how many
-/// messages all of them lack together.
+/// Reads on at all subscribers; those that were disconnected reconnect with their state. Returns how many were
+/// disconnected, and how many messages all of them lack together.
 async fn come_back(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f64, f64), Trouble> {
     let tally = Tally::new(false);
     let mut tasks = JoinSet::new();
@@ -70,7 +72,7 @@ async fn come_back(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f6
     Ok((closed, missed))
 }
 
-/// How often it was cut off, and what it lacks once nothing comes any more.
+/// Returns how often a subscriber was disconnected, and how many messages it lacks once no more arrive.
 async fn one_back(
     mut listener: Listener,
     at: SocketAddr,

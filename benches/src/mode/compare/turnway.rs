@@ -1,5 +1,5 @@
-//! Turnway as its users use it: an agent (HTTP and server-sent events) says pieces of an answer, and who has
-//! subscribed to the session receives them. A channel is a session with an answer under way.
+//! Turnway in the comparison: an agent (HTTP and server-sent events) sends pieces of an answer, and subscribers
+//! of the session receive them. A channel is a session with an answer in progress.
 pub mod agent;
 
 use super::ground::{Ground, Server, free_port, version_of};
@@ -20,12 +20,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 const PATH: &str = "/v1/connect";
 const PROTOCOL: Option<&str> = Some("turnway.v1");
-/// Everybody: sessions are their user's.
+/// The only user, because sessions belong to their user.
 const USER: &str = "compare";
-/// An answer of more than 4 MiB fails; after so much another one goes on where it was.
+/// Size after which an answer is replaced by a new one: an answer of more than 4 MiB fails.
 const ANSWER_BYTES: usize = 3 * 1024 * 1024;
 
-/// The system.
+/// The driver of Turnway.
 #[derive(Default)]
 pub struct Turnway {
     agent: Rc<Agent>,
@@ -35,22 +35,22 @@ pub struct Turnway {
 struct Subscriber {
     session: String,
     scanner: Scanner,
-    /// The last fact, and the epoch of its owner.
+    /// Sequence number and epoch of the last fact.
     last: Option<(u64, u64)>,
-    /// The answer under way: whose, which attempt, and how far it was heard.
+    /// Answer in progress: run id, attempt, and end offset of the received text.
     answer: Option<(String, u32, u64)>,
 }
 
-/// A connection with one whole turn behind it.
+/// A connection that becomes idle after one whole turn.
 struct Idler {
     session: String,
 }
 
-/// Who asks the agent, and the answers it then gives.
+/// The connection that sends turns, and the answers that the agent gives to them.
 struct Speaker {
     agent: Rc<Agent>,
     sink: SplitSink<Socket, Message>,
-    /// Ends with it.
+    /// Aborts the reading task on drop.
     _reader: AbortOnDropHandle<()>,
     sessions: Vec<String>,
     answers: Vec<Answer>,
@@ -134,7 +134,7 @@ impl Peer for Turnway {
 // === impl Subscriber ===
 
 impl Subscriber {
-    /// Remembers how far it has come.
+    /// Remembers the position for a later resume.
     fn note(&mut self, heard: &Heard<'_>) {
         if let Some(seq) = heard.seq.filter(|_| heard.kind != "subscribed") {
             self.last = Some((seq, heard.epoch.unwrap_or(self.last.map_or(0, |(_, epoch)| epoch))));
@@ -162,7 +162,7 @@ impl Ear for Subscriber {
 
     fn opening(&mut self) -> Option<Message> {
         let mut body = format!("{{\"session_id\":{}", quoted(&self.session));
-        // Writing into memory does not fail.
+        // Writing to a string cannot fail.
         if let Some((seq, epoch)) = self.last {
             let _ = write!(body, ",\"after_seq\":{seq},\"after_epoch\":{epoch}");
         }
@@ -211,8 +211,8 @@ impl Ear for Idler {
 // === impl Speaker ===
 
 impl Speaker {
-    /// Asks for an answer in this session, and waits until the agent has been asked. This connection does not
-    /// listen to it.
+    /// Sends a turn in this session, and waits until the agent is called. This connection does not subscribe to
+    /// the answer.
     async fn ask(&mut self, n: usize) -> Result<Answer, Lost> {
         let session = &self.sessions[n];
         let invoke = wire::Invoke::new("ask", session, "lean", session).say(self.asked);

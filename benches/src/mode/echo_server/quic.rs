@@ -1,4 +1,4 @@
-//! A bare echo server of QUIC: what comes on a connection's control stream goes back on it.
+//! An echo server for QUIC: bytes of a connection's control stream are sent back on it.
 use super::spread;
 use crate::mode::announce;
 use crate::trouble::Trouble;
@@ -16,15 +16,15 @@ use turnway::tls::{Shown, development};
 use turnway_core::limits;
 use turnway_core::time::Millis;
 
-/// So many beats, as a node has them.
+/// Number of different heartbeat intervals, as in a node.
 const BEATS: u32 = 16;
-/// What is read at a time.
+/// Size of one read.
 const READ_BYTES: usize = 1024;
 
-/// A socket, and what its connections are granted, one after the other: they differ in their beats.
+/// A socket, and the configurations that its connections get in turn: they differ in their heartbeat intervals.
 type Bound = (Endpoint, Vec<Arc<ServerConfig>>);
 
-/// Serves for ever.
+/// Serves without end.
 pub(super) async fn serve(listen: SocketAddr, dir: &Path, beat: Option<Duration>) -> Result<(), Trouble> {
     let unavailable = |error: Box<dyn Error>| Trouble::Unavailable(format!("{listen}: {error}"));
     let (endpoint, configs) = bind(listen, dir, beat).map_err(unavailable)?;
@@ -33,7 +33,7 @@ pub(super) async fn serve(listen: SocketAddr, dir: &Path, beat: Option<Duration>
         let Some(incoming) = endpoint.accept().await else { break };
         let connecting = incoming.accept_with(Arc::clone(config));
         tokio::task::spawn_local(async move {
-            // A client that leaves as it likes is no error of ours.
+            // A client may leave at any time, which is no error.
             if let Ok(connecting) = connecting {
                 let _ = echo(connecting).await;
             }
@@ -54,7 +54,7 @@ fn bind(listen: SocketAddr, dir: &Path, beat: Option<Duration>) -> Result<Bound,
         configs.push(Arc::new(config));
     }
     let socket = UdpSocket::bind(listen)?;
-    // Less will do, at another price.
+    // A smaller buffer works too, but may lose datagrams.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES);
     let runtime = Arc::new(quinn::TokioRuntime);
     let endpoint = Endpoint::new(EndpointConfig::default(), Some((*configs[0]).clone()), socket, runtime)?;
@@ -65,7 +65,7 @@ fn transport(beat: Option<Duration>) -> Result<TransportConfig, Box<dyn Error>> 
     let mut transport = TransportConfig::default();
     let idle = IdleTimeout::from(VarInt::from_u32(u32::try_from(limits::IDLE_TIMEOUT.as_millis())?));
     transport
-        // Without beats nothing tells it that anybody is there.
+        // Without heartbeats nothing shows that the client is there.
         .max_idle_timeout(beat.map(|_| idle))
         .keep_alive_interval(beat)
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
@@ -75,7 +75,7 @@ fn transport(beat: Option<Duration>) -> Result<TransportConfig, Box<dyn Error>> 
     Ok(transport)
 }
 
-/// Frames go back as they come: their lengths are part of what is read.
+/// Echoes bytes as they come; the length prefixes are part of them.
 async fn echo(connecting: Connecting) -> Result<(), Box<dyn Error>> {
     let connection = connecting.await?;
     let (mut to, mut from) = connection.accept_bi().await?;

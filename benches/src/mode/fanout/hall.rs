@@ -1,4 +1,4 @@
-//! Who has heard how much of a turn, and how long after the first of them.
+//! Tracks how much of each turn every listener has received, and how long after the first listener.
 use crate::mode::talk::Answer;
 use crate::record::{Count, Measure};
 use crate::run::Run;
@@ -6,40 +6,40 @@ use crate::wire::{Heard, RunKey};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-/// Marks of one turn that some listener has not passed. One that is further behind is measured again
-/// from the oldest mark there still is.
+/// Maximum marks of one turn that some listener has not passed. A listener that is further behind is measured
+/// again from the oldest remaining mark.
 const MARKS_MAX: usize = 65_536;
 
-/// All listeners of a session.
+/// The progress of all listeners of a session.
 #[derive(Debug)]
 pub(super) struct Hall {
     listeners: usize,
     turns: BTreeMap<RunKey, Turn>,
-    /// Pieces of text heard, by all of them.
+    /// Pieces of text received by all listeners together.
     pub(super) deltas: u64,
-    /// Their bytes.
+    /// Bytes of these pieces.
     pub(super) bytes: u64,
 }
 
-/// What one listener has of the running turn.
+/// The progress of one listener in the current turn.
 #[derive(Debug, Default)]
 pub(super) struct Seat {
     turn: Option<RunKey>,
     answer: Answer,
-    /// The first mark it has not passed.
+    /// Index of the first mark that the listener has not passed.
     next: usize,
 }
 
-/// A turn that somebody has heard of, and somebody not the end of.
+/// A turn of which some listener has received a part, and some listener not the end.
 #[derive(Debug, Default)]
 struct Turn {
     marks: VecDeque<Mark>,
-    /// Marks that everybody has passed are forgotten.
+    /// Number of marks that were removed, because all listeners have passed them.
     forgotten: usize,
     ended: usize,
 }
 
-/// A place in the text, and when it was first reached.
+/// An offset in the text, and the time at which a listener first reached it.
 #[derive(Debug)]
 struct Mark {
     end: u64,
@@ -54,7 +54,7 @@ impl Hall {
         Self { listeners, turns: BTreeMap::new(), deltas: 0, bytes: 0 }
     }
 
-    /// A listener hears a piece of text.
+    /// Records that a listener received a piece of text.
     pub(super) fn hear(&mut self, run: &Run, seat: &mut Seat, key: RunKey, heard: &Heard<'_>, now: Instant) {
         seat.turn_to(key);
         if seat.answer.follow(heard).is_err() {
@@ -68,7 +68,7 @@ impl Hall {
         turn.pass(run, seat, self.listeners, now);
     }
 
-    /// A listener hears the end of a turn; whether it was the last to do so.
+    /// Records that a listener received the end of a turn. Returns whether it was the last one to do so.
     pub(super) fn end(&mut self, run: &Run, seat: &mut Seat, key: RunKey, heard: &Heard<'_>) -> bool {
         seat.turn_to(key);
         let is_whole = heard.status.as_deref() != Some("completed")
@@ -84,7 +84,7 @@ impl Hall {
         is_last
     }
 
-    /// A listener is gone: nobody waits for it.
+    /// Removes a listener, so that nothing waits for it.
     pub(super) fn leave(&mut self, run: &Run) {
         self.listeners = self.listeners.saturating_sub(1);
         let listeners = self.listeners;
@@ -108,7 +108,8 @@ impl Seat {
 // === impl Turn ===
 
 impl Turn {
-    /// A listener is now where its seat says. What it passed, others may have passed before it.
+    /// Records that a listener reached its current offset, and measures it against the listeners that were
+    /// there before.
     fn pass(&mut self, run: &Run, seat: &mut Seat, listeners: usize, now: Instant) {
         seat.next = seat.next.max(self.forgotten);
         let reached = seat.answer.bytes;
@@ -151,7 +152,7 @@ mod tests {
         let after = |millis| begun + Duration::from_millis(millis);
         turn_at(&mut turn, &mut first, 10, &run, after(0));
         turn_at(&mut turn, &mut first, 20, &run, after(1));
-        // One larger piece is as good as two.
+        // One larger piece passes two marks.
         turn_at(&mut turn, &mut second, 20, &run, after(5));
         assert!(turn.marks.is_empty() && turn.forgotten == 2);
         let record = run.record().borrow();

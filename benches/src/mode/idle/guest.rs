@@ -1,4 +1,4 @@
-//! Somebody who connects, says one thing, stays, and is asked in the end whether it still works.
+//! An idle client: connects, sends one request, stays idle, and at the end is checked with another request.
 use crate::cli::Idle;
 use crate::connection::Line;
 use crate::mode::talk::{Job, Talk};
@@ -11,22 +11,22 @@ use std::rc::Rc;
 use std::time::Instant;
 use tokio::sync::{Semaphore, watch};
 
-/// Words of a small turn.
+/// Bytes of a small turn's input.
 const SIZE: usize = 64;
-/// What a message holds beside its text, at the most: ids and names.
+/// Maximum bytes of a message besides its text: ids and names.
 const BESIDE: usize = 512;
-/// So many are asked at a time whether they still work: a burst is not what this is about.
+/// Maximum simultaneous checks at the end: a burst must not be measured.
 const ASKED_MAX: usize = 128;
-/// What a node answers without anything to do with a session.
+/// A request that a node answers without any session.
 const PING: &str = "{\"type\":\"ping\"}";
 
-/// What everybody does.
+/// The behaviour of all clients.
 #[derive(Debug)]
 pub(super) struct Plan {
     run: Rc<Run>,
     small: Rc<Job>,
     large: Rc<Job>,
-    /// So many of the first send the large one.
+    /// Number of clients, from the first on, that send the large input.
     big: usize,
     hello_only: bool,
     bare: bool,
@@ -34,12 +34,12 @@ pub(super) struct Plan {
     answered: Cell<u64>,
 }
 
-/// One of them, before it rests.
+/// A client before it becomes idle.
 #[derive(Debug)]
 pub(super) enum Guest {
-    /// At a bare server.
+    /// A client of a bare server.
     Bare(Line, Rc<str>),
-    /// With a session.
+    /// A client with a session.
     Talk(Box<Talk>),
 }
 
@@ -64,7 +64,7 @@ impl Plan {
         })
     }
 
-    /// The n-th, connected.
+    /// Connects the n-th client.
     pub(super) async fn open(&self, n: usize) -> Result<Guest, Trouble> {
         if self.bare {
             return Ok(Guest::Bare(Line::open(&self.run, n).await?, self.small.text.as_str().into()));
@@ -73,7 +73,7 @@ impl Plan {
         Ok(Guest::Talk(Box::new(Talk::open(&self.run, job, n).await?)))
     }
 
-    /// The n-th, when it has had its turn, if it is to have one.
+    /// Connects the n-th client, runs its turn if it is to have one, and returns its connection.
     pub(super) async fn seat(&self, n: usize) -> Result<Line, Trouble> {
         let mut guest = self.open(n).await?;
         if !self.hello_only {
@@ -86,7 +86,7 @@ impl Plan {
         Ok(guest.into_line())
     }
 
-    /// Answers pings and otherwise does nothing until it is over, and then shows whether it works.
+    /// Answers pings until the idle time is over, then checks that the connection works.
     pub(super) async fn stay(self: Rc<Self>, mut line: Line, mut over: watch::Receiver<bool>) {
         let left = loop {
             tokio::select! {
@@ -96,7 +96,7 @@ impl Plan {
                 _ = over.wait_for(|over| *over) => break None,
             }
         };
-        // Whoever is not there any more does not answer, and counts as one who was asked.
+        // A lost connection counts as asked but not answered.
         self.run.count(Count::Asked, 1);
         let shown = match left {
             Some(lost) => Err(lost),
@@ -112,9 +112,9 @@ impl Plan {
         }
     }
 
-    /// Somebody who was idle says something, and is answered.
+    /// Sends a request on a connection that was idle, and waits for the answer.
     async fn prove(&self, line: &mut Line) -> Result<(), Lost> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
         let (said, answer) = if self.bare { (self.small.text.as_str(), None) } else { (PING, Some("pong")) };
         let since = Instant::now();
@@ -128,7 +128,7 @@ impl Plan {
         }
     }
 
-    /// Who still worked.
+    /// Returns the number of clients that still answered.
     pub(super) fn answered(&self) -> u64 {
         self.answered.get()
     }
@@ -137,7 +137,7 @@ impl Plan {
 // === impl Guest ===
 
 impl Guest {
-    /// A turn, or a bare message there and back.
+    /// Runs a turn, or sends a bare message and reads it back.
     pub(super) async fn ask(&mut self) -> Result<(), Trouble> {
         match self {
             Self::Talk(talk) => talk.one_turn().await,
@@ -152,7 +152,7 @@ impl Guest {
         }
     }
 
-    /// Its connection, when nothing more is to be asked.
+    /// Returns the connection, when the client has no further request.
     pub(super) fn into_line(self) -> Line {
         match self {
             Self::Talk(talk) => talk.into_line(),

@@ -1,4 +1,4 @@
-//! One client with a session, whose connection is taken away again and again.
+//! A client with a session whose connection is dropped repeatedly.
 use super::view::View;
 use crate::connection::Line;
 use crate::record::{Count, Measure};
@@ -9,20 +9,20 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
-/// Before the next try to come back.
+/// Pause before the next attempt to reconnect.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// What the clients do.
+/// The behaviour of all clients.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) agent: String,
-    /// An input with a short answer.
+    /// Input with a short answer.
     pub(super) short: String,
-    /// An input whose answer is still under way when the connection is dropped.
+    /// Input whose answer is still in progress when the connection is dropped.
     pub(super) long: String,
-    /// How many of a hundred have such an answer.
+    /// Percentage of clients that have such an answer.
     pub(super) open_percent: u8,
-    /// How long such an answer takes by itself.
+    /// Duration of such an answer.
     pub(super) answer_wait: Duration,
 }
 
@@ -34,16 +34,16 @@ pub(super) struct Subscriber {
     session: String,
     line: Option<Line>,
     view: View,
-    /// The session's log, when it was resumed.
+    /// End of the session's log at the time of resuming.
     tail: u64,
-    /// A turn was asked whose end has not come.
+    /// A turn was sent whose end has not arrived.
     is_asked: bool,
 }
 
 // === impl Subscriber ===
 
 impl Subscriber {
-    /// The n-th, with a session that has had one turn.
+    /// Opens the n-th client, whose session has had one turn.
     pub(super) async fn open(run: &Rc<Run>, plan: &Rc<Plan>, n: usize) -> Result<Self, Trouble> {
         let (line, _) = Line::hello(run, n, &user(n), "").await?;
         let mut subscriber = Self {
@@ -63,10 +63,10 @@ impl Subscriber {
         Ok(subscriber)
     }
 
-    /// Some of them are in the middle of an answer when they are dropped.
+    /// Starts a long answer at some of the clients, and waits until the answer has begun.
     pub(super) async fn prepare(&mut self, round: u32) {
         self.run.count(Count::Asked, 1);
-        // Neighbours are different, so that any number of them is a fair mixture.
+        // Neighbours differ, so that any number of clients is a fair mixture.
         if self.n * 37 % 100 >= usize::from(self.plan.open_percent) {
             return;
         }
@@ -79,12 +79,13 @@ impl Subscriber {
         self.settle(begun);
     }
 
-    /// Without a word, as a network does it.
+    /// Drops the connection without closing it, as a network failure does.
     pub(super) fn drop_line(&mut self) {
         self.line = None;
     }
 
-    /// Comes back with a cursor; how long after the drop it had resumed, if it did.
+    /// Resumes with a cursor. Returns the time from the drop until the session was resumed, or `None` on
+    /// failure.
     pub(super) async fn resume(&mut self, dropped: Instant) -> Option<Duration> {
         let resumed = begun_in(PATIENCE, self.come_back(dropped)).await;
         match resumed {
@@ -123,7 +124,7 @@ impl Subscriber {
         Ok(after)
     }
 
-    /// Reads on to the end of what was asked.
+    /// Reads to the end of the open turn.
     pub(super) async fn hear_out(&mut self) {
         if self.line.is_none() {
             return;
@@ -136,7 +137,7 @@ impl Subscriber {
         self.settle(heard);
     }
 
-    /// Reads the whole log once more; whether it says what was seen.
+    /// Reads the whole log once more, and returns whether it matches what was received.
     pub(super) async fn verify(mut self) -> bool {
         let whole = begun_in(PATIENCE, self.read_again()).await;
         let is_same = whole.is_ok_and(|whole| self.view.is_within(&whole));
@@ -176,7 +177,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Reads until it is so.
+    /// Reads messages until the condition holds.
     async fn until(&mut self, is_so: impl Fn(&Self) -> bool) -> Result<(), Lost> {
         while !is_so(self) {
             let text = self.line.as_mut().ok_or(Lost::Silent)?.next().await?;
@@ -195,7 +196,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// A connection that went wrong is gone; what was asked on it counts as unanswered.
+    /// Drops a connection that failed; its open turn counts as unanswered.
     fn settle(&mut self, ended: Result<(), Lost>) {
         if let Err(lost) = ended {
             self.run.lost(&lost);

@@ -1,9 +1,9 @@
-//! What one client has seen of one session, kept so that it can be held against the log.
+//! The part of a session that one client has received, kept for comparison with the log.
 use crate::mode::talk::{Answer, Gap};
 use crate::wire::{Heard, RunKey, quoted};
 use std::collections::BTreeMap;
 
-/// Facts by their place, and every answer by its length and a hash.
+/// Received facts by sequence number, and received answers by length and hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     seqs: Vec<u64>,
@@ -12,7 +12,7 @@ pub(super) struct View {
     ended: BTreeMap<RunKey, Text>,
 }
 
-/// An answer.
+/// The text of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Text {
     answer: Answer,
@@ -22,7 +22,7 @@ struct Text {
 // === impl View ===
 
 impl View {
-    /// Takes a message. A fact that is not later than the last, and text that does not follow on, is a gap.
+    /// Applies a message. A fact that is not later than the last one, or text with a wrong offset, is a gap.
     pub(super) fn take(&mut self, heard: &Heard<'_>) -> Result<(), Gap> {
         let mut whole = Ok(());
         if let Some(run) = heard.run() {
@@ -57,17 +57,17 @@ impl View {
         Ok(())
     }
 
-    /// The last fact.
+    /// Returns the sequence number of the last fact.
     pub(super) fn last(&self) -> u64 {
         self.seqs.last().copied().unwrap_or(0)
     }
 
-    /// Whether an answer has begun and not ended.
+    /// Returns whether an answer has begun and not ended.
     pub(super) fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// The body of a `subscribe` that goes on from here.
+    /// Returns a `subscribe` body that resumes from here.
     pub(super) fn cursor(&self, session: &str) -> String {
         let runs: Vec<String> = self
             .open
@@ -86,7 +86,7 @@ impl View {
         )
     }
 
-    /// Whether a view of the whole log says the same, from this one's first fact on.
+    /// Returns whether a view of the whole log has the same facts and answers, from this view's first fact on.
     pub(super) fn is_within(&self, whole: &Self) -> bool {
         let first = self.seqs.first().copied().unwrap_or(0);
         let from = whole.seqs.partition_point(|seq| *seq < first);
@@ -104,7 +104,7 @@ impl Default for Text {
     }
 }
 
-/// FNV-1a: it takes text in any pieces, and no more is asked of it.
+/// Hashes with FNV-1a, which does not depend on how the text is split.
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

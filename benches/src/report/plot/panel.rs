@@ -1,24 +1,24 @@
-//! Curves in a frame with two axes, as SVG.
+//! Draws curves in a frame with two axes, as SVG.
 use std::fmt::Write;
 
-/// Of the whole picture.
+/// Width of the whole picture.
 pub(super) const WIDTH: f64 = 960.0;
-/// Of one panel, its titles included.
+/// Height of one panel, including its titles.
 pub(super) const HEIGHT: f64 = 280.0;
 const LEFT: f64 = 96.0;
 const RIGHT: f64 = 24.0;
-/// Above the frame: the title, and what each colour means.
+/// Space above the frame, for the title and the legend.
 const ABOVE: f64 = 48.0;
-/// Below the frame: the ticks' names and the axis's.
+/// Space below the frame, for tick labels and the axis title.
 const BELOW: f64 = 52.0;
-/// Told apart by people who see fewer colours, too.
+/// Colours that people with colour blindness can tell apart, too.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6c4ab6", "#444444"];
-/// A letter is about this wide.
+/// Approximate width of a character.
 const LETTER: f64 = 7.4;
 const TICKS: f64 = 5.0;
 
-/// One frame.
+/// A frame with two axes and its curves.
 pub(super) struct Panel {
     pub(super) title: &'static str,
     pub(super) x: Axis,
@@ -26,7 +26,7 @@ pub(super) struct Panel {
     pub(super) curves: Vec<Curve>,
 }
 
-/// From where to where, and what stands beside it.
+/// The range, title and ticks of an axis.
 pub(super) struct Axis {
     pub(super) title: &'static str,
     pub(super) from: f64,
@@ -34,7 +34,7 @@ pub(super) struct Axis {
     pub(super) ticks: Vec<(f64, String)>,
 }
 
-/// Points in order of x, in the units of their axes.
+/// Points in ascending order of x, in the units of the axes.
 pub(super) struct Curve {
     pub(super) name: String,
     pub(super) points: Vec<(f64, f64)>,
@@ -43,7 +43,7 @@ pub(super) struct Curve {
 // === impl Axis ===
 
 impl Axis {
-    /// From 0 to at least this, with round ticks.
+    /// Creates an axis from 0 to at least `to`, with round ticks.
     pub(super) fn linear(title: &'static str, to: f64, name: impl Fn(f64) -> String) -> Self {
         let step = round_step(to / TICKS);
         let to = (to / step).ceil().max(1.0) * step;
@@ -53,13 +53,13 @@ impl Axis {
         Self { title, from: 0.0, to, ticks }
     }
 
-    /// Where a value lies, 0 to 1.
+    /// Returns the relative position of a value, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         ((value - self.from) / (self.to - self.from).max(1e-9)).clamp(0.0, 1.0)
     }
 }
 
-/// The next of 1, 2, 5, 10, …
+/// Returns the next step of 1, 2, 5, 10, …
 fn round_step(least: f64) -> f64 {
     let decade = 10_f64.powf(least.max(1e-6).log10().floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * decade).find(|step| *step >= least).unwrap_or(decade)
@@ -76,16 +76,16 @@ impl Curve {
 // === impl Panel ===
 
 impl Panel {
-    /// A panel, if there is anything on it.
+    /// Returns the panel if any curve has more than one point.
     pub(super) fn unless_empty(self) -> Option<Self> {
         self.curves.iter().any(|curve| curve.points.len() > 1).then_some(self)
     }
 
-    /// Everything, below this height of the picture.
+    /// Renders the panel with its upper edge at `top`.
     pub(super) fn draw(&self, top: f64) -> String {
         let mut text = String::new();
         let (low, high) = (top + HEIGHT - BELOW, top + ABOVE);
-        // Writing into memory does not fail.
+        // Writing to a string cannot fail.
         let _ =
             writeln!(text, "<text x=\"{LEFT}\" y=\"{}\" font-size=\"15\">{}</text>", top + 18.0, self.title);
         self.draw_x(&mut text, low, high);
@@ -169,7 +169,7 @@ impl Panel {
     }
 }
 
-/// Text that is only text.
+/// Escapes text for SVG.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,4 +1,4 @@
-//! One field of one kind. A field that is `null` counts as absent, as many clients write it.
+//! Typed access to the fields of a JSON object. A `null` field counts as absent, because many clients send `null`.
 use crate::channel::json::malformed::Flaw;
 use serde_json::{Map, Value};
 use turnway_core::id::BadName;
@@ -7,16 +7,16 @@ use turnway_core::protocol::json::literal;
 /// Fields of one object; each is taken at most once.
 pub(crate) type Fields = Map<String, Value>;
 
-/// Integers on the wire stay below this, so that a client whose numbers are doubles reads them right.
+/// Exclusive upper bound of integers on the wire, so that a client whose numbers are doubles reads them exactly.
 pub(crate) const INTEGER_END: u64 = 1 << 53;
 
-/// `label` is the field's path for people; its last part is the key.
+/// Removes a field. `label` is the field's path in error messages; its last segment is the key.
 fn take(fields: &mut Fields, label: &'static str) -> Option<Value> {
     let key = label.rsplit('.').next().unwrap_or(label);
     fields.remove(key).filter(|value| !value.is_null())
 }
 
-/// A text.
+/// Takes a string.
 pub(crate) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
@@ -25,7 +25,7 @@ pub(crate) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<St
     }
 }
 
-/// A name of some form.
+/// Takes an identifier and parses it.
 pub(crate) fn name<T>(
     fields: &mut Fields,
     label: &'static str,
@@ -35,13 +35,13 @@ pub(crate) fn name<T>(
     text.map(|text| parse(&text).map_err(|_| Flaw::Wrong(label))).transpose()
 }
 
-/// A whole number from 0, below [`INTEGER_END`].
+/// Takes an integer from 0, below [`INTEGER_END`].
 pub(crate) fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, Flaw> {
     let Some(value) = take(fields, label) else { return Ok(None) };
     value.as_u64().filter(|n| *n < INTEGER_END).map(Some).ok_or(Flaw::Wrong(label))
 }
 
-/// A yes or no.
+/// Takes a boolean.
 pub(crate) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
@@ -50,7 +50,7 @@ pub(crate) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bo
     }
 }
 
-/// An object.
+/// Takes an object.
 pub(crate) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, Flaw> {
     match take(fields, label) {
         None => Ok(None),
@@ -60,7 +60,7 @@ pub(crate) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<
     }
 }
 
-/// A list of at most so many items; absent is empty.
+/// Takes a list of at most `max` items; an absent list is empty.
 pub(crate) fn list(fields: &mut Fields, label: &'static str, max: usize) -> Result<Vec<Value>, Flaw> {
     match take(fields, label) {
         None => Ok(Vec::new()),
@@ -70,12 +70,12 @@ pub(crate) fn list(fields: &mut Fields, label: &'static str, max: usize) -> Resu
     }
 }
 
-/// Anything at all.
+/// Takes a value of any type.
 pub(crate) fn any(fields: &mut Fields, label: &'static str) -> Option<Value> {
     take(fields, label)
 }
 
-/// What must be there.
+/// Rejects an absent field.
 pub(crate) fn required<T>(field: Option<T>, label: &'static str) -> Result<T, Flaw> {
     field.ok_or(Flaw::Missing(label))
 }

@@ -1,4 +1,4 @@
-//! The shapes that are written: borrowed views that go straight into text.
+//! Serialisable shapes of the messages to clients: borrowed views that are written straight into text.
 use crate::channel::note::{Reset, RunNote, SnapshotNote};
 use serde::{Serialize, Serializer};
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
@@ -11,7 +11,7 @@ use turnway_core::protocol::steer::SteerOutcome;
 use turnway_core::session::Handover;
 use turnway_core::time::Millis;
 
-/// What every message has, around what only some have.
+/// The fields of every message, around a body that depends on the message type.
 #[derive(Serialize)]
 pub(crate) struct Frame<'a, B: Serialize> {
     #[serde(rename = "type")]
@@ -32,13 +32,14 @@ pub(crate) struct Frame<'a, B: Serialize> {
 }
 
 impl<B: Serialize> Frame<'_, B> {
-    /// The message; `room` is a guess at its length that saves growing.
+    /// Returns the message as JSON; `room` is an estimate of its length that avoids reallocation.
     pub(crate) fn text(&self, room: usize) -> String {
         json(self, room)
     }
 }
 
-/// Our shapes have string keys and finite numbers only, so they always serialise, and as UTF-8.
+/// Serialises a message. Messages have string keys and finite numbers only, so serialisation always succeeds, and
+/// as UTF-8.
 pub(super) fn json<T: Serialize>(value: &T, room: usize) -> String {
     let mut bytes = Vec::with_capacity(room);
     let written = serde_json::to_writer(&mut bytes, value);
@@ -46,7 +47,7 @@ pub(super) fn json<T: Serialize>(value: &T, room: usize) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// A piece of text. Most of what is written is this, so it has a shape of its own.
+/// A piece of streamed text. Most messages are deltas, so they have a shape of their own.
 #[derive(Serialize)]
 pub(super) struct Delta<'a> {
     #[serde(rename = "type")]
@@ -63,16 +64,16 @@ pub(super) struct Delta<'a> {
 
 impl Delta<'_> {
     pub(super) fn text(&self) -> String {
-        // The frame, two ids, and a few escapes.
+        // Room for the frame, two ids, and a few escapes.
         json(self, self.text.len() + self.text.len() / 16 + 256)
     }
 }
 
-/// Nothing beyond the frame.
+/// The body of a message without fields of its own.
 #[derive(Serialize)]
 pub(super) struct Bare {}
 
-/// `event`: its name, and what of this the event has.
+/// The body of `event`: its name, and the fields that the event has.
 #[derive(Default, Serialize)]
 pub(super) struct Event<'a> {
     pub(super) name: &'a str,
@@ -94,27 +95,27 @@ pub(super) struct Event<'a> {
     pub(super) trigger: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) deadline_ts: Option<Millis>,
-    /// Of a change of members: its name on all of its messages (SR-T13).
+    /// On a member change: the transaction id of all messages of the change (SR-T13).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tx_id: Option<EventId>,
-    /// Of a handover: the same.
+    /// On a handover: the id of all messages of the handover.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) handover_id: Option<EventId>,
-    /// It was here before.
+    /// The agent was a member before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) restored: Option<bool>,
-    /// The run that an input was handed to.
+    /// The run that the input was handed to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) host_run_id: Option<&'a RunId>,
-    /// The run whose place it has.
+    /// The waiting run whose queue position the input takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replaces: Option<&'a RunId>,
-    /// What its agent makes of that.
+    /// The agent's answer to a steered input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) outcome: Option<SteerOutcome>,
 }
 
-/// `event` of a fact that is shown only to who asked for it: as it lies in the log.
+/// The body of an `event` for a fact that is shown only on request, as stored in the log.
 #[derive(Serialize)]
 pub(super) struct Raw<'a, D: Serialize> {
     pub(super) name: &'a str,
@@ -129,14 +130,14 @@ pub(super) struct StreamDelta<'a> {
     pub(super) text: &'a str,
 }
 
-/// The data of an `agent.invoke.done`; also what `run_started` says.
+/// The data of an `agent.invoke.done`; also the body of `run_started`.
 #[derive(Serialize)]
 pub(super) struct Attempt<'a> {
     pub(super) agent_id: &'a AgentId,
     pub(super) attempt: u32,
 }
 
-/// `message`.
+/// The body of `message`.
 #[derive(Serialize)]
 pub(super) struct Said<'a> {
     pub(super) role: &'static str,
@@ -148,7 +149,7 @@ pub(super) struct Said<'a> {
     pub(super) agent_id: Option<&'a AgentId>,
 }
 
-/// `state`.
+/// The body of `state`.
 #[derive(Serialize)]
 pub(super) struct State<'a> {
     pub(super) scope: Scope,
@@ -157,7 +158,7 @@ pub(super) struct State<'a> {
     pub(super) detail: Option<&'a Json>,
 }
 
-/// `done`.
+/// The body of `done`.
 #[derive(Serialize)]
 pub(super) struct Done<'a> {
     pub(super) status: &'static str,
@@ -171,7 +172,7 @@ pub(super) struct Done<'a> {
     pub(super) host_run_id: Option<&'a RunId>,
 }
 
-/// `error`.
+/// The body of `error`.
 #[derive(Serialize)]
 pub(super) struct Trouble<'a> {
     pub(super) code: Code,
@@ -185,12 +186,12 @@ pub(super) struct Trouble<'a> {
     pub(super) terminal: Option<bool>,
 }
 
-/// `error.detail`.
+/// The field `error.detail`.
 #[derive(Default, Serialize)]
 pub(super) struct Detail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_code: Option<&'a str>,
-    /// For operators: the fact of everybody else has none.
+    /// For operators only: the fact carries no body for other principals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_body: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,7 +200,7 @@ pub(super) struct Detail<'a> {
     pub(super) tx_id: Option<EventId>,
 }
 
-/// `session_opened`.
+/// The body of `session_opened`.
 #[derive(Serialize)]
 pub(super) struct Opened<'a> {
     pub(super) agents: &'a [AgentId],
@@ -208,7 +209,7 @@ pub(super) struct Opened<'a> {
     pub(super) snapshot: Option<Snapshot<'a>>,
 }
 
-/// `members`.
+/// The body of `members`.
 #[derive(Serialize)]
 pub(super) struct Membership<'a> {
     pub(super) agents: &'a [AgentId],
@@ -216,7 +217,7 @@ pub(super) struct Membership<'a> {
     pub(super) active_agent: Option<&'a AgentId>,
 }
 
-/// `handover_prompt`.
+/// The body of `handover_prompt`.
 #[derive(Serialize)]
 pub(super) struct HandoverPrompt<'a> {
     pub(super) handover_id: EventId,
@@ -227,7 +228,7 @@ pub(super) struct HandoverPrompt<'a> {
     pub(super) deadline_ts: Millis,
 }
 
-/// `handover`.
+/// The body of `handover`.
 #[derive(Serialize)]
 pub(super) struct HandoverState {
     pub(super) handover_id: EventId,
@@ -236,7 +237,7 @@ pub(super) struct HandoverState {
     pub(super) reason: Option<&'static str>,
 }
 
-/// `subscribed`.
+/// The body of `subscribed`.
 #[derive(Serialize)]
 pub(super) struct Subscribed<'a> {
     pub(super) snapshot: Snapshot<'a>,
@@ -244,7 +245,7 @@ pub(super) struct Subscribed<'a> {
     pub(super) reset: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
-    /// Facts up to this are forgotten.
+    /// Facts up to this position have been trimmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) floor: Option<Seq>,
 }
@@ -274,7 +275,8 @@ pub(super) struct Snapshot<'a> {
     epoch: Epoch,
 }
 
-/// What waits for a person. Clients may rely on the lists being there; approvals and tools fill them.
+/// Decisions that a session waits for from a person. Clients may rely on the lists being present; approvals and
+/// tools will fill them.
 #[derive(Default, Serialize)]
 struct Pending<'a> {
     approvals: [(); 0],
@@ -283,7 +285,7 @@ struct Pending<'a> {
     handover: Option<PendingHandover<'a>>,
 }
 
-/// A handover that a person is to decide on, and in which run it was asked for.
+/// A handover that awaits a person's decision, and the run that requested it.
 #[derive(Serialize)]
 struct PendingHandover<'a> {
     run_id: &'a RunId,
@@ -337,7 +339,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// `turn_accepted`.
+/// The body of `turn_accepted`.
 #[derive(Serialize)]
 pub(super) struct TurnAccepted<'a> {
     pub(super) turn_id: &'a RunId,
@@ -346,7 +348,7 @@ pub(super) struct TurnAccepted<'a> {
     pub(super) durability: &'a str,
 }
 
-/// `go_away`.
+/// The body of `go_away`.
 #[derive(Serialize)]
 pub(super) struct GoAway {
     pub(super) reason: &'static str,
@@ -354,7 +356,7 @@ pub(super) struct GoAway {
     pub(super) jitter_ms: u64,
 }
 
-/// `welcome`.
+/// The body of `welcome`.
 #[derive(Serialize)]
 pub(super) struct Welcome<'a> {
     pub(super) connection_id: &'a str,
@@ -367,13 +369,13 @@ pub(super) struct Welcome<'a> {
     pub(super) expires_ts: Option<u64>,
 }
 
-/// `refreshed`.
+/// The body of `refreshed`.
 #[derive(Serialize)]
 pub(super) struct Refreshed {
     pub(super) expires_ts: u64,
 }
 
-/// `welcome.limits`.
+/// The field `welcome.limits`.
 #[derive(Serialize)]
 pub(super) struct Limits {
     pub(super) max_message_bytes: usize,

@@ -1,47 +1,41 @@
-//! What can be wrong with a client's message: named, never quoted.
+//! Reasons for rejecting a client's message. A reason names a field and never quotes content.
 use std::fmt;
 use turnway_core::id::RequestId;
 use turnway_core::limits;
 
-/// A text that is no message of this protocol. Answered by `error{invalid_message}`.
+/// A text that is not a valid message of this protocol. Answered by `error{invalid_message}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Of the message, if so much of it could be read.
+    /// The message's request id, if it could be read.
     pub request_id: Option<RequestId>,
-    /// What is wrong.
     pub flaw: Flaw,
 }
 
-/// What is wrong with a text. Holds nothing of the text itself (S-38).
+/// A reason for rejecting a text. Contains no part of the text itself (S-38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// Longer than [`limits::MESSAGE_BYTES_MAX`].
     TooLong,
-    /// Not JSON.
     NotJson,
     /// A number of more than [`limits::JSON_NUMBER_BYTES_MAX`].
     LongNumber,
-    /// JSON, but not an object.
     NotAnObject,
     /// Nested deeper than [`limits::JSON_DEPTH_MAX`].
     TooDeep,
     /// More than [`limits::JSON_NODES_MAX`] values.
     TooManyValues,
-    /// One object has a key twice: readers would disagree about which counts.
+    /// An object has a key twice; parsers disagree about which value counts.
     RepeatedKey,
-    /// A key that our own JSON library would take for an instruction when the fact is read back.
+    /// A key with a special meaning to our JSON library, which would misread the stored fact.
     ReservedKey,
-    /// No `type` this protocol has. The connection is none the worse for it.
+    /// A `type` that this protocol does not have. The connection stays open.
     UnknownType,
-    /// A field that must be there is not.
     Missing(&'static str),
     /// A field has the wrong type or form, or is out of range.
     Wrong(&'static str),
-    /// A list has too many items.
     TooMany(&'static str),
-    /// The message says nothing.
+    /// The message has no content.
     Empty,
-    /// A second `hello`.
     HelloAgain,
 }
 

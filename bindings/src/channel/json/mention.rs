@@ -1,12 +1,12 @@
-//! Whom an input addresses, and what it says.
+//! The addressee and the content of a user input.
 use crate::channel::json::fields::{self, Fields};
 use crate::channel::json::malformed::Flaw;
 use serde_json::Value;
 use turnway_core::id::AgentId;
 use turnway_core::protocol::input::Content;
 
-/// The addressed agent: the field `agent_id`, else a mention in the metadata, else the field
-/// `mentioned_agent_id`, else a leading `@agent_id` (LN-SR10). The text itself stays as it is.
+/// Returns the addressed agent: the field `agent_id`, else a mention in the metadata, else the field
+/// `mentioned_agent_id`, else a leading `@agent_id` (LN-SR10). The text itself stays unchanged.
 pub(super) fn addressed(
     fields: &mut Fields,
     metadata: Option<&Value>,
@@ -18,7 +18,8 @@ pub(super) fn addressed(
     Ok(named.or(in_metadata).or(in_payload).or_else(|| leading(opening(content))))
 }
 
-/// Metadata is the client's own; only where it calls itself a mention has its id a meaning here.
+/// Returns the mention in the metadata. Metadata belongs to the client; its agent id has a meaning here only if the
+/// metadata's subtype is `MENTION`.
 fn in_metadata(metadata: Option<&Value>) -> Result<Option<AgentId>, Flaw> {
     const LABEL: &str = "metadata.mentioned_agent_id";
     let Some(metadata) = metadata else { return Ok(None) };
@@ -34,7 +35,7 @@ fn in_metadata(metadata: Option<&Value>) -> Result<Option<AgentId>, Flaw> {
     }
 }
 
-/// The text a content begins with: of its first part, where it has parts.
+/// Returns the text that a content begins with: that of its first part, if it has parts.
 fn opening(content: &Content) -> &str {
     match content {
         Content::Text(text) => text,
@@ -44,14 +45,14 @@ fn opening(content: &Content) -> &str {
     }
 }
 
-/// `@id`, then white space or the end; anything else is just text.
+/// Parses `@id`, followed by white space or the end; anything else is plain text.
 fn leading(text: &str) -> Option<AgentId> {
     let rest = text.strip_prefix('@')?;
     let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
     AgentId::parse(&rest[..end]).ok()
 }
 
-/// `message.content`: a text, or OpenAI content parts, each an object with a `type`.
+/// Parses `message.content`: a text, or OpenAI content parts, each an object with a `type`.
 pub(in crate::channel) fn content(value: Value) -> Result<Content, Flaw> {
     const LABEL: &str = "message.content";
     match value {
@@ -68,7 +69,7 @@ pub(in crate::channel) fn content(value: Value) -> Result<Content, Flaw> {
     }
 }
 
-/// Whether a part is more than an empty text; `None`: it is no content part.
+/// Returns whether a part is more than an empty text; `None` if the value is not a content part.
 fn says_something(part: &Value) -> Option<bool> {
     match part.get("type")?.as_str()? {
         "text" => Some(!part.get("text")?.as_str()?.is_empty()),

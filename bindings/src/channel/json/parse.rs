@@ -1,7 +1,5 @@
-//! What a client sent: one JSON object into one [`ClientMessage`].
-//!
-//! A client that knows the first form of this protocol works unchanged. Fields nobody knows are
-//! ignored, `null` counts as absent, and ids are checked here, so that behind this door they are right.
+//! Parses one JSON object from a client into one [`ClientMessage`], and validates every id.
+//! Clients of the protocol's first form work unchanged: unknown fields are ignored, and `null` counts as absent.
 use crate::channel::command::{Command, Invoke, MemberChange, MemberWish, Subscribe, Target, TextCursor};
 use crate::channel::hello::{Capabilities, Credential, Hello, Role, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
@@ -19,10 +17,11 @@ use turnway_core::protocol::json::Json;
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::trace::is_traceparent;
 
-/// Runs one `subscribe` may name: more than can be open, as a client may not know which have ended.
+/// Maximum number of runs in one `subscribe`: more than can be open, because a client may not know which runs have
+/// ended.
 pub const SUBSCRIBE_RUNS_MAX: usize = 64;
 
-/// Every `type` a client may send, and whether this release does it.
+/// Every `type` that a client may send, and whether this release supports it.
 pub const TYPES: &[(&str, bool)] = &[
     ("hello", true),
     ("session_open", true),
@@ -43,40 +42,33 @@ pub const TYPES: &[(&str, bool)] = &[
     ("register_tools", false),
 ];
 
-/// One message of a client, right in form.
+/// A well-formed message of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientMessage {
-    /// Who it is, and what it wants to go on reading.
+    /// The first message: the client's identity and the subscriptions that it resumes.
     Hello {
-        /// Who it is.
         hello: Hello,
         /// Subscriptions, answered right after `welcome`.
         resume: Vec<Subscribe>,
     },
-    /// A request.
     Command(Command),
     /// The next credential of the same user.
     Refresh {
-        /// Echoed.
         request_id: Option<RequestId>,
-        /// What is shown.
         token: Credential,
     },
-    /// Wants a `pong`.
+    /// Requests a `pong`.
     Ping {
-        /// Echoed.
         request_id: Option<RequestId>,
     },
-    /// A known type that this release does not do.
+    /// A known type that this release does not support.
     Later {
-        /// Which.
         type_name: &'static str,
-        /// Echoed.
         request_id: Option<RequestId>,
     },
 }
 
-/// Reads one message. Never panics; its work is bounded by the limits of a message.
+/// Parses one message. Never panics; the work is bounded by the limits of a message.
 pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
     let malformed = |request_id, flaw| Malformed { request_id, flaw };
     let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
@@ -85,8 +77,8 @@ pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
     message(request_id.clone(), &mut fields).map_err(|flaw| malformed(request_id, flaw))
 }
 
-/// Reads the body of `POST /v1/sessions/{id}/turns`: an `agent_invoke` whose type and session are said by
-/// the request's path. Where the body says them too, it must say the same.
+/// Parses the body of `POST /v1/sessions/{id}/turns`: an `agent_invoke` whose type and session are given by the
+/// request's path. If the body repeats them, the values must be equal.
 pub fn parse_turn(text: &str, session: &SessionId) -> Result<Invoke, Malformed> {
     let malformed = |request_id, flaw| Malformed { request_id, flaw };
     let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
@@ -161,7 +153,7 @@ fn hello(fields: &mut Fields) -> Result<ClientMessage, Flaw> {
     Ok(ClientMessage::Hello { hello, resume })
 }
 
-/// A tool runner and its tools: names, or objects that have one.
+/// Parses a tool runner's id and tools; a tool is a name or an object with a name.
 fn runner(fields: &mut Fields) -> Result<RunnerHello, Flaw> {
     let runner_id = required(fields::name(fields, "runner_id", RunnerId::parse)?, "runner_id")?;
     let tools = fields::list(fields, "tools", RUNNER_TOOLS_MAX)?.into_iter().map(|item| {
@@ -175,7 +167,7 @@ fn runner(fields: &mut Fields) -> Result<RunnerHello, Flaw> {
     Ok(RunnerHello { runner_id, tools: tools.collect::<Result<_, _>>()? })
 }
 
-/// What nobody knows is ignored here too, as is what adapters say of themselves.
+/// Parses an agent's capabilities. Unknown capabilities are ignored, as are those of adapters.
 fn capabilities(fields: &mut Fields) -> Result<Capabilities, Flaw> {
     let mut said = fields::object(fields, "capabilities")?.unwrap_or_default();
     let usual = Capabilities::default();
@@ -195,7 +187,8 @@ fn open(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, F
     Ok(Command::Open { request_id, session, agents, active })
 }
 
-/// Which agent, by `agent_id`, or where one is invited by `agent_spec`: an id, or an object that has one.
+/// Parses a member request. The agent is named by `agent_id` or, for an invitation, by `agent_spec`: an id, or an
+/// object with an id.
 fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {
     let session = session(fields)?;
     let named = fields::name(fields, "agent_id", AgentId::parse)?;
@@ -257,7 +250,7 @@ fn text_cursor((run_id, cursor): (String, Value)) -> Result<TextCursor, Flaw> {
 fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, Flaw> {
     let session = fields::name(fields, "session_id", SessionId::parse)?;
     let mut body = required(fields::object(fields, "message")?, "message")?;
-    // People speak here. What agents and systems say does not enter by this door.
+    // Clients send user messages only; agent and system messages do not enter through this protocol.
     if fields::text(&mut body, "message.role")?.is_some_and(|role| role != "user") {
         return Err(Flaw::Wrong("message.role"));
     }
@@ -268,11 +261,12 @@ fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, 
     let agent_id = mention::addressed(fields, metadata.as_ref(), &content)?;
     let strategy = fields::text(fields, "strategy")?.as_deref().map(strategy).transpose()?;
     let replaces = fields::name(fields, "replaces", RunId::parse)?;
-    // A trace context that cannot be read starts a new trace; it is no reason to refuse (W3C, §3.2).
+    // A trace context that cannot be parsed starts a new trace and is no reason to refuse (W3C Trace Context,
+    // §3.2).
     let traceparent = fields::text(fields, "traceparent")?.filter(|text| is_traceparent(text));
     let message = Message { role: input::Role::User, content };
     let metadata = metadata.map(Json);
-    // A client of this protocol leaves the conversation to the gateway (MP-C3).
+    // A client of this protocol leaves the conversation's history to the gateway (MP-C3).
     let history = None;
     Ok(Invoke {
         request_id,
@@ -299,7 +293,7 @@ fn strategy(name: &str) -> Result<Strategy, Flaw> {
     }
 }
 
-/// A run is the narrower thing to cancel, so it counts where both are named.
+/// Parses the target of a cancel. The run counts if both are named, because it is the narrower target.
 fn target(fields: &mut Fields) -> Result<Target, Flaw> {
     let run = fields::name(fields, "run_id", RunId::parse)?;
     let session = fields::name(fields, "session_id", SessionId::parse)?;

@@ -1,7 +1,6 @@
-//! What a link is shown, as texts.
-//!
-//! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last one carries `seq`
-//! and `epoch`, so a client that breaks off between them asks for the fact again.
+//! Renders notifications to a link as JSON texts.
+//! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last message carries `seq` and
+//! `epoch`, so a client that disconnects between them asks for the fact again.
 mod handover;
 mod members;
 mod printed;
@@ -22,10 +21,9 @@ use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 
-/// Every fact and the messages it is shown as, in order. In parentheses: only where it was so; `event`
-/// is followed by its name. A notice that has the name of an error code is shown as `error`: a request came
-/// to nothing. Facts shown as nothing come as `event` of their own type to a link whose
-/// `types` ask for them.
+/// Every fact and the messages it is rendered as, in order. A message in parentheses is conditional; `event` is
+/// followed by its name. A notice named after an error code is rendered as `error`: a request failed. A fact
+/// without messages is sent as an `event` of its own type to a link whose `types` match it.
 pub const SHOWN: &[(&str, &str)] = &[
     ("session.opened", "session_opened"),
     ("session.closing", "event SESSION_CLOSING"),
@@ -66,11 +64,11 @@ pub const SHOWN: &[(&str, &str)] = &[
     ("run.cancelled", "(error,) event CANCELED, done"),
 ];
 
-/// Renders one note; `to` is given each message in its order.
+/// Renders one notification; `to` is called with each message in order.
 pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(String)) {
     match note {
         Note::Fact { session, seq, epoch, entry, asked } => {
-            // History keeps its times: a fact's is when it was decided, not when it is shown.
+            // History keeps its times: a fact's `ts` is the time of the decision, not of the delivery.
             let (ts, run_id, place) = (entry.time, entry.run_id.as_ref(), (*seq, *epoch));
             fact(&mut Teller { ts, session, run_id, place, to }, entry, *asked);
         }
@@ -96,7 +94,7 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
             let active_agent = snapshot.active_agent.as_ref();
             let body =
                 Opened { agents: &snapshot.agents, active_agent, snapshot: Some(Snapshot::new(snapshot)) };
-            // Without a place in the log: it may be ahead of the facts that this link has been shown.
+            // Without a log position: the snapshot may be ahead of the facts that this link has been shown.
             let session_id = Some(&snapshot.session);
             let frame = Frame { session_id, ..answer(ts, "session_opened", request_id, body) };
             to(frame.text(snapshot.weight()));
@@ -108,9 +106,9 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
         }
         Note::Members(members) => to(members::told(ts, members)),
         Note::Handover(decided) => to(handover::told(ts, decided)),
-        // Facts say so.
+        // Facts already report the cancellation.
         Note::CancelTaken { .. } => {}
-        // Nobody on a link can ask for these.
+        // Only HTTP requests can ask for these.
         Note::Listed { .. } | Note::Found { .. } | Note::Deleted { .. } => {}
         Note::Refused { request_id, session, run_id, refusal } => {
             let (session_id, run_id) = (session.as_ref(), run_id.as_ref());
@@ -124,27 +122,27 @@ pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(Stri
     }
 }
 
-/// `error` for what concerns the connection or one message of it.
+/// Renders an `error` about the connection or about one of its messages.
 pub fn refused(ts: Millis, request_id: &Option<RequestId>, refusal: &Refusal) -> String {
     answer(ts, "error", request_id, trouble(refusal)).text(256)
 }
 
-/// A session's present state, as `subscribed` and `session_opened` carry it.
+/// Renders a session's present state, as `subscribed` and `session_opened` carry it.
 pub fn snapshot(snapshot: &SnapshotNote) -> String {
     frame::json(&Snapshot::new(snapshot), snapshot.weight())
 }
 
-/// `pong`.
+/// Renders `pong`.
 pub fn pong(ts: Millis, request_id: &Option<RequestId>) -> String {
     answer(ts, "pong", request_id, Bare {}).text(64)
 }
 
-/// `refreshed`: the new token was taken.
+/// Renders `refreshed`: the new token was accepted.
 pub fn refreshed(ts: Millis, request_id: &Option<RequestId>, expires: Millis) -> String {
     answer(ts, "refreshed", request_id, Refreshed { expires_ts: expires.0 }).text(96)
 }
 
-/// `welcome`: who serves whom, and the limits that hold.
+/// Renders `welcome`: the node, the connection id, and the limits in force.
 pub fn welcome(
     ts: Millis,
     node: NodeId,
@@ -173,7 +171,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A message to one link that is no part of a history.
+/// Returns the frame of a message to one link, without a log position.
 pub(crate) fn answer<'a, B: Serialize>(
     ts: Millis,
     kind: &'static str,
@@ -191,7 +189,7 @@ fn turn_accepted(ts: Millis, durability: &str, accepted: &Accepted) -> String {
     Frame { session_id: Some(session), run_id: Some(run_id), ..frame }.text(512)
 }
 
-/// Carries the cursor the snapshot stands at.
+/// Returns the body of `error` for a refusal.
 fn trouble(refusal: &Refusal) -> Trouble<'_> {
     let Refusal { code, message, retry_after_ms } = refusal;
     let (code, retry_after_ms) = (*code, *retry_after_ms);
@@ -217,12 +215,12 @@ impl<'a> Teller<'a, '_> {
         let (ts, session_id, run_id) = (self.ts, Some(self.session), self.run_id);
         Frame { kind, ts, request_id, session_id, run_id, body, seq: None, epoch: None }
     }
-    /// A message with another one of this fact behind it.
+    /// Writes a message that is followed by another message of the same fact.
     fn first<B: Serialize>(&mut self, kind: &'static str, body: B) {
         let text = self.frame(kind, None, body).text(320);
         (self.to)(text);
     }
-    /// The fact's only or last message.
+    /// Writes the fact's only or last message, which carries the log position.
     fn last<B: Serialize>(
         &mut self,
         kind: &'static str,
@@ -247,7 +245,7 @@ impl<'a> Teller<'a, '_> {
     }
 }
 
-/// What [`SHOWN`] says.
+/// Writes the messages of a fact as listed in [`SHOWN`].
 fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
     match &entry.fact {
         Fact::SessionOpened { agents, active_agent, request_id, user: _ } => {
@@ -312,7 +310,6 @@ fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
     }
 }
 
-/// Somebody said something.
 fn said<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry) {
     if let Fact::UserMessage { message_id, request_id, user, message, agent_id, .. } = &entry.fact {
         let (content, agent_id) = (&message.content, agent_id.as_ref());
@@ -321,7 +318,7 @@ fn said<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry) {
     }
 }
 
-/// What becomes of an input, and what an agent makes of one that it was handed.
+/// Writes the admission of an input, or the agent's answer to a steered input.
 fn admission<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id, replaces } = fact {
         let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
@@ -335,7 +332,7 @@ fn admission<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     }
 }
 
-/// What becomes of an attempt whose owner is lost.
+/// Writes an event about an attempt whose owner node was lost.
 fn moved<'a>(
     tell: &mut Teller<'a, '_>,
     name: &'a str,
@@ -347,7 +344,7 @@ fn moved<'a>(
     tell.event(Event { name, agent_id, attempt, reason, ..Event::default() });
 }
 
-/// How a turn ends: exactly one `done`.
+/// Writes the end of a run: exactly one `done`.
 fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     let done = |status, stop_reason, text_bytes: &u64, attempt: &u32| Done {
         status,
@@ -381,12 +378,12 @@ fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     }
 }
 
-/// What is done for an agent, as the fact has it.
+/// Writes a tool call or its result as stored in the fact.
 fn tool<'a, D: Serialize>(tell: &mut Teller<'a, '_>, entry: &'a Entry, data: D) {
     tell.last("tool_event", &None, entry.weight(), Raw { name: entry.fact.name(), data });
 }
 
-/// A fact that is shown only to who asked for it.
+/// Writes a fact that is shown only on request.
 fn raw<'a, D: Serialize>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool, data: D) {
     if asked {
         tell.last("event", &None, entry.weight(), Raw { name: entry.fact.name(), data });

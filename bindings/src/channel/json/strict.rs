@@ -1,27 +1,27 @@
-//! JSON of peers within bounds (S-13): depth, number of values, no key twice; one pass that stops at the first breach, so
-//! hostile input costs no more than the bytes up to it.
+//! Parses JSON from peers within limits (S-13): depth, number of values, no repeated key. Parsing is one pass that
+//! stops at the first violation, so hostile input costs no more than the bytes up to the violation.
 use crate::channel::json::malformed::Flaw;
 use serde_json::{Map, Value};
 use turnway_core::limits::MESSAGE_BYTES_MAX;
 use turnway_core::protocol::json::{self, BadJson, Halves, literal};
 
-/// Reads a text of at most [`MESSAGE_BYTES_MAX`] that must be one value. Whatever it returns can be stored in a fact and
-/// read back.
+/// Parses a text of at most [`MESSAGE_BYTES_MAX`] as one JSON value. Every returned value can be stored in a fact
+/// and read back.
 pub fn value(text: &str) -> Result<Value, Flaw> {
     Ok(json::read(within(text, MESSAGE_BYTES_MAX)?)?)
 }
 
-/// Reads a text that must be one object.
+/// Parses a text as one JSON object.
 pub(crate) fn object(text: &str) -> Result<Map<String, Value>, Flaw> {
     object_within(text, MESSAGE_BYTES_MAX)
 }
 
-/// Reads a text like [`object`], with a bound of its own.
+/// Parses a text like [`object`], with its own size limit.
 pub(in crate::channel) fn object_within(text: &str, bytes_max: usize) -> Result<Map<String, Value>, Flaw> {
     map(json::read(within(text, bytes_max)?)?)
 }
 
-/// Reads a text like [`object`], and the halves of surrogate pairs at the ends of its field `key`.
+/// Parses a text like [`object`], and returns the unpaired surrogates at both ends of the field `key`.
 pub(crate) fn object_halves(text: &str, key: &str) -> Result<(Map<String, Value>, Halves), Flaw> {
     let (value, halves) = json::read_halves(within(text, MESSAGE_BYTES_MAX)?, key)?;
     Ok((map(value)?, halves))
@@ -104,13 +104,13 @@ mod tests {
         for (text, flaw) in cases {
             assert_eq!(object(&text), Err(flaw), "{:.40}", text);
         }
-        // 10k keys and more that do fit in a message.
+        // A message with more than 10,000 keys that fits into the size limit.
         let short: String = (0..10_001).map(|n| format!("\"{n:x}\":0,")).collect();
         let short = format!("{{{}}}", &short[..short.len() - 1].replace("\":0", "\":1"));
         assert!(matches!(object(&short), Err(Flaw::TooManyValues | Flaw::TooLong)));
     }
 
-    /// A number of any length costs no more than its bytes, never wraps, and is no number of ours.
+    /// A number of any length costs no more than its bytes, never wraps, and never becomes an integer.
     ///
     /// Covers: issue 23 A4.
     #[test]

@@ -1,7 +1,5 @@
-//! What was asked: the body of `POST /v1/chat/completions`.
-//!
-//! Strict about what decides the answer's content and shape; what only tunes a model is the agent's own
-//! affair and is not looked at.
+//! Parses the body of `POST /v1/chat/completions`.
+//! Strict about every field that decides the answer's content and shape; fields that only tune a model are ignored.
 use super::name::Name;
 use super::{Trouble, messages, model};
 use crate::channel::command::Invoke;
@@ -16,17 +14,17 @@ use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::trace::is_traceparent;
 
-/// One request: a whole history, a whole message, and as much again for everything else.
+/// Maximum bytes of a request: a full history, a full message, and as much again for everything else.
 pub const CALL_BYTES_MAX: usize = HISTORY_BYTES_MAX + 2 * MESSAGE_BYTES_MAX;
 
-/// One call, right in form.
+/// One well-formed call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// The agent that the model's name means; whether there is one is not known here.
+    /// The agent that the model name means; the agent may not exist.
     pub agent: AgentId,
-    /// Whether the answer comes piece by piece.
+    /// Whether the answer is streamed.
     pub stream: bool,
-    /// Whether usage closes the stream.
+    /// Whether a usage chunk ends the stream.
     pub include_usage: bool,
     content: Content,
     earlier: Vec<Value>,
@@ -36,7 +34,7 @@ pub struct Call {
 // === impl Call ===
 
 impl Call {
-    /// Reads a body. Never panics; its work is bounded by [`CALL_BYTES_MAX`].
+    /// Parses a body. Never panics; the work is bounded by [`CALL_BYTES_MAX`].
     pub fn parse(text: &str) -> Result<Self, Trouble> {
         let long = |flaw: Flaw| if flaw == Flaw::TooLong { Self::too_long() } else { flaw.into() };
         let mut body = strict::object_within(text, CALL_BYTES_MAX).map_err(long)?;
@@ -52,14 +50,13 @@ impl Call {
         Ok(Self { agent, stream, include_usage, content, earlier, metadata })
     }
 
-    /// A body of more than [`CALL_BYTES_MAX`].
+    /// Returns the error for a body of more than [`CALL_BYTES_MAX`].
     pub fn too_long() -> Trouble {
         Trouble::too_long(format!("a request may have {CALL_BYTES_MAX} bytes here"))
     }
 
-    /// What is said to the switchboard. Where the conversation is the gateway's, earlier messages do not
-    /// count; where it is the client's, they are what was said before. A trace context that cannot be read
-    /// starts a new trace.
+    /// Converts the call into a command. If the gateway keeps the conversation, earlier messages are ignored; if
+    /// the client keeps it, they become the history. A trace context that cannot be parsed starts a new trace.
     pub fn invoke(self, name: &Name, traceparent: Option<String>) -> Result<Invoke, Trouble> {
         let tells = !name.continues && !self.earlier.is_empty();
         let history = tells.then(|| History::of(&self.earlier)).transpose()?;
@@ -71,7 +68,7 @@ impl Call {
             history,
             replaces: None,
             message_id: Some(name.message_id.clone()),
-            // Whoever asks so waits for an answer of its own.
+            // The caller waits for an answer of its own, so the input never joins a running turn.
             strategy: Some(Strategy::Enqueue),
             metadata: self.metadata,
             traceparent: traceparent.filter(|text| is_traceparent(text)),
@@ -79,7 +76,7 @@ impl Call {
     }
 }
 
-/// Refuses what asks for an answer of another shape than a text.
+/// Rejects options that ask for an answer of another shape than text.
 fn shape(body: &mut Fields) -> Result<(), Trouble> {
     if fields::integer(body, "n")?.is_some_and(|n| n != 1) {
         return Err(Trouble::unsupported("n"));

@@ -1,4 +1,4 @@
-//! The answer piece by piece: `chat.completion.chunk`s as server-sent events, then `[DONE]`.
+//! A streamed answer: `chat.completion.chunk`s as server-sent events, then `[DONE]`.
 use super::frame::{Chunk, ChunkChoice, Delta, Head, finish};
 use super::progress::{Progress, Step};
 use super::{Trouble, usage};
@@ -8,7 +8,7 @@ use turnway_core::id::RunId;
 use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::json::Json;
 
-/// What says that an answer is whole. An answer that is not ends with an error object instead.
+/// The marker of a complete answer. An incomplete answer ends with an error object instead.
 const DONE: &str = "[DONE]";
 
 /// One streamed answer.
@@ -17,69 +17,69 @@ pub struct Chunks {
     head: Head,
     progress: Progress,
     page: Page,
-    /// Text of a turn whose end is yet to be found, which may begin again: nothing of it has been sent.
+    /// Text withheld while the turn may still restart, because its end is yet to be found in the log; none of it
+    /// has been sent.
     held: Option<String>,
 }
 
-/// What was sent so far.
+/// The state of the output stream.
 #[derive(Debug)]
 struct Page {
     include_usage: bool,
-    /// The first chunk, which says who speaks, was sent.
+    /// The first chunk, which names the assistant's role, was sent.
     opened: bool,
     /// Some text was sent.
     spoke: bool,
-    /// It failed before anything was sent: a status can still tell.
+    /// The error, if the turn failed before anything was sent; the HTTP status can still report it.
     unsent: Option<Trouble>,
 }
 
 // === impl Chunks ===
 
 impl Chunks {
-    /// The answer to a turn, from `attempt` on; whether usage closes it.
+    /// Creates the answer to a turn, starting at `attempt`. `include_usage` adds a usage chunk at the end.
     pub fn new(head: Head, run_id: RunId, attempt: u32, include_usage: bool) -> Self {
         let page = Page { include_usage, opened: false, spoke: false, unsent: None };
         Self { head, progress: Progress::new(run_id, attempt), page, held: None }
     }
 
-    /// The same for a turn that may have ended already, after we do not know how many attempts: nothing is
-    /// sent before its end.
+    /// Withholds all output until the turn's end is known. For a turn that may have ended already, after an unknown
+    /// number of attempts.
     #[must_use]
     pub fn from_its_end(self) -> Self {
         Self { held: Some(String::new()), ..self }
     }
 
-    /// The turn.
     pub fn run_id(&self) -> &RunId {
         self.progress.run_id()
     }
 
-    /// Whether nothing will follow.
+    /// Returns whether the answer is complete.
     pub fn is_over(&self) -> bool {
         self.progress.is_over()
     }
 
-    /// Whether anything was sent.
+    /// Returns whether anything was sent.
     pub fn has_begun(&self) -> bool {
         self.page.opened
     }
 
-    /// What went wrong before anything was sent.
+    /// Returns the error that occurred before anything was sent.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.page.unsent.as_ref()
     }
 
-    /// Says who speaks, if that was not said yet: from here on trouble comes in the stream.
+    /// Sends the first chunk unless it was sent. From then on errors are reported in the stream.
     pub fn open(&mut self, to: &mut String) {
         self.page.open(&self.head, to);
     }
 
-    /// Appends the events that a note is shown as; none, if it does not belong here.
+    /// Appends the events for a notification; nothing if it does not concern this turn.
     pub fn show(&mut self, note: &Note, to: &mut String) {
         let Self { head, progress, page, held } = self;
         let mut broken = false;
         progress.take(note, &mut |step| match step {
-            // What follows an end is not looked at.
+            // Steps after a failure are ignored.
             _ if broken => {}
             Step::Text(text) => match held {
                 Some(held) => held.push_str(text),
@@ -107,7 +107,7 @@ impl Chunks {
         }
     }
 
-    /// Ends it from here: it cannot be followed any more.
+    /// Ends the answer with an error, because the turn cannot be followed any more.
     pub fn part(&mut self, trouble: Trouble, to: &mut String) {
         if !self.is_over() {
             self.progress.stop();
@@ -163,7 +163,7 @@ impl Page {
     }
 }
 
-/// Our shapes have string keys and finite numbers only, so they always serialise.
+/// Appends a chunk as an event. Chunks have string keys and finite numbers only, so they always serialise.
 fn event(chunk: &Chunk<'_>, to: &mut String) {
     sse::event(to, None, &serde_json::to_string(chunk).unwrap_or_default());
 }

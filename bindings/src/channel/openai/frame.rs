@@ -1,4 +1,4 @@
-//! The shapes that are written: borrowed views that go straight into text.
+//! Serialisable shapes of OpenAI responses: borrowed views that are written straight into text.
 use super::model;
 use serde::Serialize;
 use turnway_core::id::{AgentId, RunId};
@@ -6,7 +6,7 @@ use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::json::Json;
 use turnway_core::time::Millis;
 
-/// What every answer and every chunk of it begins with.
+/// The fields that every response and every chunk begins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Head {
     id: String,
@@ -16,7 +16,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// Of this turn, by this agent, at this time.
+    /// Creates the head for a turn, its agent and the present time.
     pub fn new(run_id: &RunId, agent: &AgentId, now: Millis) -> Self {
         Self { id: format!("chatcmpl-{run_id}"), created_ms: now, model: model::name(agent) }
     }
@@ -30,7 +30,7 @@ pub(super) struct Chunk<'a> {
     created: u64,
     model: &'a str,
     choices: &'a [ChunkChoice<'a>],
-    /// With usage asked for, null in every chunk but the last.
+    /// If usage was requested, null in every chunk but the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<&'a Json>>,
 }
@@ -43,7 +43,7 @@ pub(super) struct ChunkChoice<'a> {
     pub(super) finish_reason: Option<&'static str>,
 }
 
-/// What a chunk adds to the message.
+/// The part of the message that a chunk adds.
 #[derive(Default, Serialize)]
 pub(super) struct Delta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ struct Choice<'a> {
     finish_reason: &'static str,
 }
 
-/// What the agent said, all of it.
+/// The agent's complete answer.
 #[derive(Serialize)]
 pub(super) struct Answer<'a> {
     pub(super) role: &'static str,
@@ -108,8 +108,8 @@ impl<'a> Completion<'a> {
     }
 }
 
-/// Why it stopped, as OpenAI says it. What they have no word for, an agent that says `done` all the same,
-/// is an ordinary end.
+/// Returns OpenAI's finish reason. Stop reasons without an OpenAI equivalent map to `stop`, because the agent
+/// completed normally.
 pub(super) fn finish(stop: StopReason) -> &'static str {
     match stop {
         StopReason::MaxTokens => "length",

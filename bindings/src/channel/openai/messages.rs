@@ -1,14 +1,14 @@
-//! The messages of a call: each is one, and the last is what is said now.
+//! Splits and checks the messages of a call: the last message is the input, the others are the history.
 use super::Trouble;
 use crate::channel::json::malformed::Flaw;
 use crate::channel::json::mention;
 use serde_json::{Map, Value};
 use turnway_core::protocol::input::Content;
 
-/// Who may speak in a conversation.
+/// Roles that a message may have.
 const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 
-/// The last message's content, and the messages before it as they came.
+/// Returns the last message's content, and the messages before it unchanged.
 pub(super) fn split(mut messages: Vec<Value>) -> Result<(Content, Vec<Value>), Trouble> {
     for (n, message) in messages.iter().enumerate() {
         check(n, message)?;
@@ -30,7 +30,7 @@ pub(super) fn split(mut messages: Vec<Value>) -> Result<(Content, Vec<Value>), T
     }
 }
 
-/// A role that exists, and a content that can be one; everything else is the agent's to understand.
+/// Checks a message's role and the form of its content; everything else is left to the agent.
 fn check(n: usize, message: &Value) -> Result<(), Trouble> {
     let message =
         message.as_object().ok_or_else(|| Trouble::field(format!("messages[{n}]"), "not a message"))?;
@@ -39,7 +39,7 @@ fn check(n: usize, message: &Value) -> Result<(), Trouble> {
     let good = match message.get("content") {
         Some(Value::String(_)) => true,
         Some(Value::Array(parts)) => parts.iter().all(part),
-        // One that called tools or functions need not say anything.
+        // A message that called tools or functions may have no content.
         Some(Value::Null) | None => role == "assistant" || role == "function",
         Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => false,
     };

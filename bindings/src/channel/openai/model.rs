@@ -1,9 +1,9 @@
-//! Models are agents.
+//! Model names and the model list: every agent is a model.
 use serde::Serialize;
 use turnway_core::id::AgentId;
 use turnway_core::time::Millis;
 
-/// What a model's name begins with; the rest is the agent's.
+/// Prefix of a model name; the rest is the agent's id.
 const PREFIX: &str = "agent/";
 
 /// One entry of the list of models.
@@ -22,12 +22,12 @@ pub struct Models {
     data: Vec<Model>,
 }
 
-/// An agent's name as a model.
+/// Returns an agent's model name.
 pub fn name(agent: &AgentId) -> String {
     format!("{PREFIX}{agent}")
 }
 
-/// The agent that a model's name means, if it could mean one.
+/// Returns the agent that a model name means, or `None` if the name is not of the form `agent/<agent_id>`.
 pub fn agent(model: &str) -> Option<AgentId> {
     AgentId::parse(model.strip_prefix(PREFIX)?).ok()
 }
@@ -35,7 +35,7 @@ pub fn agent(model: &str) -> Option<AgentId> {
 // === impl Model ===
 
 impl Model {
-    /// An agent; `since` is when it came to be known.
+    /// Creates an entry for an agent; `since` is the time from which the agent was known.
     pub fn new(agent: &AgentId, since: Millis) -> Self {
         Self { id: name(agent), object: "model", created: since.0 / 1000, owned_by: "turnway" }
     }
@@ -44,7 +44,7 @@ impl Model {
 // === impl Models ===
 
 impl Models {
-    /// These agents, in this order.
+    /// Creates the list, in the order of `agents`.
     pub fn new<'a>(agents: impl IntoIterator<Item = &'a AgentId>, since: Millis) -> Self {
         let data = agents.into_iter().map(|agent| Model::new(agent, since)).collect();
         Self { object: "list", data }

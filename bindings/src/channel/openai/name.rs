@@ -1,24 +1,21 @@
-//! Which turn a call is.
+//! Derives the session, message and run ids of a call.
 use turnway_core::id::{EventId, MessageId, Principal, RunId, SessionId, SessionKey};
 
-/// A call's session and message, and with them its turn: known before anyone is asked.
+/// The session, message and run ids of a call, known before anything is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Where.
     pub session: SessionId,
     /// The unit of de-duplication.
     pub message_id: MessageId,
-    /// The turn.
     pub run_id: RunId,
-    /// The conversation is the gateway's: of the messages only the last one counts.
+    /// The gateway keeps the conversation: only the last message of the call counts.
     pub continues: bool,
-    /// Nobody can ask for this call again, so it ends when whoever made it hangs up.
+    /// The call has no idempotency key and cannot be repeated, so it ends when its client disconnects.
     pub once: bool,
 }
 
 impl Name {
-    /// Names a call of this principal that goes on in a session. `fresh` stands in for the call's own name where it has
-    /// none.
+    /// Derives the ids of a call within an existing session. `fresh` replaces the call's idempotency key if absent.
     pub fn within(
         principal: &Principal,
         session: SessionId,
@@ -30,8 +27,8 @@ impl Name {
         Self { session, message_id, run_id, continues: true, once: false }
     }
 
-    /// Names a call of this principal that names no session: `session_of` does so. `fresh` stands in for the call's own
-    /// name where it has none.
+    /// Derives the ids of a call without a session: `session_of` derives one. `fresh` replaces the call's
+    /// idempotency key if absent.
     pub fn alone(
         principal: &Principal,
         call: Option<MessageId>,
@@ -66,7 +63,7 @@ mod tests {
         Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true }
     }
 
-    /// Stands in for the tag that a node makes with its secret: each byte of the text changes all that follow.
+    /// Replaces the tag that a node makes with its secret: each byte of the text changes all bytes that follow.
     fn tag(text: &str) -> [u8; 32] {
         let mut sum = 0u64;
         for byte in text.bytes() {

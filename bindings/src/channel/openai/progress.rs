@@ -1,4 +1,4 @@
-//! What of a session's notes concerns one call: its turn's text, in order, and its end.
+//! Filters a session's notifications for one call: the turn's text, in order, and its end.
 use super::Trouble;
 use crate::channel::note::Note;
 use turnway_core::id::RunId;
@@ -7,22 +7,21 @@ use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::refusal::Code;
 
-/// One thing that happened to a call's turn.
+/// One event of a call's turn.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step<'n> {
-    /// The next piece of its text.
+    /// The next piece of text.
     Text(&'n str),
-    /// A piece of reasoning beside it.
+    /// A piece of reasoning.
     Reasoning(&'n str),
-    /// Its text begins again.
+    /// The text begins again in a new attempt.
     Restarted,
-    /// That was all.
+    /// The turn completed.
     Done(StopReason, Option<&'n Json>),
-    /// It did not work out.
     Failed(Trouble),
 }
 
-/// How far a call's turn is known.
+/// The position of a call in its turn.
 #[derive(Debug)]
 pub(super) struct Progress {
     run_id: RunId,
@@ -35,27 +34,26 @@ pub(super) struct Progress {
 // === impl Progress ===
 
 impl Progress {
-    /// A turn's beginning; what came before `attempt` is not looked at.
+    /// Creates the progress of a turn; anything before `attempt` is ignored.
     pub(super) fn new(run_id: RunId, attempt: u32) -> Self {
         Self { run_id, attempt, offset: 0, over: false }
     }
 
-    /// The turn.
     pub(super) fn run_id(&self) -> &RunId {
         &self.run_id
     }
 
-    /// Whether nothing will follow.
+    /// Returns whether the turn has ended.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Nothing that follows is looked at.
+    /// Ignores every later notification.
     pub(super) fn stop(&mut self) {
         self.over = true;
     }
 
-    /// Takes a note; `to` is told what it means for the call, in order.
+    /// Processes a notification; `to` receives the resulting steps in order.
     pub(super) fn take<'n>(&mut self, note: &'n Note, to: &mut dyn FnMut(Step<'n>)) {
         if self.over {
             return;
@@ -75,7 +73,7 @@ impl Progress {
                 }
             }
             Note::Subscribed { snapshot, reset: Some(_), .. } => {
-                // What led up to here is forgotten, and perhaps the end with it.
+                // The facts up to here have been trimmed, possibly including the turn's end.
                 match snapshot.runs.iter().find(|run| run.run_id == self.run_id) {
                     Some(run) => self.begin(run.attempt.max(self.attempt), to),
                     None => {
@@ -84,7 +82,7 @@ impl Progress {
                     }
                 }
             }
-            // The session cannot be followed from here any more.
+            // The session cannot be followed from this node any more.
             Note::Refused { refusal, .. } => self.fail(Trouble::from(refusal).at_rest(), to),
             Note::Fact { .. }
             | Note::Delta { .. }
@@ -124,7 +122,7 @@ impl Progress {
         }
     }
 
-    /// An attempt begins, if it is another one.
+    /// Begins an attempt, unless it is the current one.
     fn begin<'n>(&mut self, attempt: u32, to: &mut dyn FnMut(Step<'n>)) {
         if attempt == self.attempt {
             return;
@@ -136,7 +134,7 @@ impl Progress {
         }
     }
 
-    /// The part of a piece that is new.
+    /// Emits the new part of a piece of text.
     fn take_text<'n>(&mut self, offset: u64, text: &'n str, to: &mut dyn FnMut(Step<'n>)) {
         let end = offset + text.len() as u64;
         if end <= self.offset {
@@ -158,5 +156,6 @@ impl Progress {
     }
 }
 
-/// The switchboard lets no piece out; should one be missing all the same, the answer is not called whole.
+/// Error for a gap in the text. Delivery should never leave a gap; if it does, the answer must not count as
+/// complete.
 const INCOMPLETE: &str = "a piece of the answer is missing";

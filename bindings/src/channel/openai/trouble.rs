@@ -1,4 +1,4 @@
-//! What can go wrong, as OpenAI's error object: their shape and kinds, our codes.
+//! Errors of the chat completions API: OpenAI's error object and types with this gateway's codes.
 use crate::channel::json::malformed::Flaw;
 use serde::Serialize;
 use std::borrow::Cow;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use turnway_core::protocol::history::HistoryTooLong;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
-/// One error object, and the status it goes with.
+/// An error object, and its HTTP status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// The HTTP status, where it is not too late for one.
+    /// The HTTP status, used if the response has not started.
     pub status: u16,
-    /// Whether the same request may be made again by itself.
+    /// Whether a client may repeat the same request automatically.
     pub retry: bool,
-    /// How long to wait before that.
+    /// Time to wait before a repetition.
     pub retry_after: Option<Duration>,
     kind: &'static str,
     code: &'static str,
@@ -22,7 +22,7 @@ pub struct Trouble {
     agent_code: Option<Box<str>>,
 }
 
-/// As it is written.
+/// The serialised response body.
 #[derive(Serialize)]
 struct View<'a> {
     error: Object<'a>,
@@ -39,13 +39,13 @@ struct Object<'a> {
     agent_code: Option<&'a str>,
 }
 
-/// The status of a code, and OpenAI's word for its kind: `docs/openai.md` has the same table.
+/// Returns a code's HTTP status and OpenAI's error type; `docs/openai.md` has the same table.
 pub(super) fn kind(code: Code) -> (u16, &'static str) {
     const INVALID: &str = "invalid_request_error";
     const LIMIT: &str = "rate_limit_error";
     const SERVER: &str = "server_error";
     match code {
-        // Their clients know this status as "too much context", and what to do about it.
+        // OpenAI clients treat status 400 as "context too long" and know how to handle it.
         Code::InvalidMessage | Code::TooLarge => (400, INVALID),
         Code::Unauthorized => (401, "authentication_error"),
         Code::Forbidden | Code::Blocked | Code::ApprovalRejected => (403, "permission_error"),
@@ -80,37 +80,38 @@ pub(super) fn kind(code: Code) -> (u16, &'static str) {
 // === impl Trouble ===
 
 impl Trouble {
-    /// Nothing was done, for this reason.
+    /// Creates the error of a request that had no effect.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let ((status, kind), retry, message) = (kind(code), code.retryable(), message.into());
         let (code, param, agent_code) = (code.as_str(), None, None);
         Self { status, retry, retry_after: None, kind, code, message, param, agent_code }
     }
 
-    /// A field of the request is not right.
+    /// Creates the error for an invalid field of the request.
     pub fn field(param: impl Into<Box<str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self { param: Some(param.into()), ..Self::new(Code::InvalidMessage, message) }
     }
 
-    /// A field asks for another kind of answer than there is.
+    /// Creates the error for a field that asks for an unsupported kind of answer.
     pub(super) fn unsupported(param: &'static str) -> Self {
         let trouble = Self::field(param, format!("{param}: agents do not answer that way"));
         Self { code: "unsupported_parameter", ..trouble }
     }
 
-    /// There is no such model.
+    /// Creates the error for an unknown model name.
     pub fn no_model() -> Self {
         let why = "there is no such model: models are called agent/<agent_id>, and GET /v1/models lists them";
         Self { code: "model_not_found", param: Some("model".into()), ..Self::new(Code::NotFound, why) }
     }
 
-    /// More was said than fits.
+    /// Creates the error for a conversation that is too long.
     pub fn too_long(what: impl Into<Cow<'static, str>>) -> Self {
         let trouble = Self::new(Code::TooLarge, what);
         Self { code: "context_length_exceeded", param: Some("messages".into()), ..trouble }
     }
 
-    /// The turn has failed. Asking again by itself would be another turn.
+    /// Creates the error of a failed turn. It is not retryable automatically, because a repetition would be another
+    /// turn.
     pub(super) fn failed(
         code: Code,
         message: &str,
@@ -121,37 +122,37 @@ impl Trouble {
         let (agent_code, retry_after) =
             (agent_code.map(Box::from), retry_after_ms.map(Duration::from_millis));
         let trouble = Self { agent_code, retry_after, ..trouble };
-        // Of the answer, not of the request.
+        // The agent's answer was too large, not the client's request.
         if code == Code::TooLarge { Self { status: 502, kind: "server_error", ..trouble } } else { trouble }
     }
 
-    /// Somebody cancelled the turn. OpenAI has no word for an answer that was stopped, and calling it
-    /// whole would be a lie.
+    /// Creates the error of a cancelled turn. OpenAI has no finish reason for a cancelled answer, and `stop` would
+    /// report it as complete.
     pub(super) fn cancelled(reason: &str) -> Self {
         let why = format!("the turn was cancelled ({reason}) and its answer is incomplete");
         let trouble = Self::new(Code::SessionClosed, why).at_rest();
         Self { code: "cancelled", ..trouble }
     }
 
-    /// The answer began again after some of it was sent, and cannot be unsaid.
+    /// Creates the error for a restart after text was sent, because sent text cannot be retracted.
     pub(super) fn restarted() -> Self {
         Self::new(Code::OwnerLost, "the node that ran this turn was lost, and the answer begins again")
             .at_rest()
     }
 
-    /// The same, but not to be tried again by itself: something was done.
+    /// Marks the error as not retryable automatically, because the request had an effect.
     #[must_use]
     pub fn at_rest(self) -> Self {
         Self { retry: false, ..self }
     }
 
-    /// The same with another status.
+    /// Replaces the HTTP status.
     #[must_use]
     pub fn with_status(self, status: u16) -> Self {
         Self { status, ..self }
     }
 
-    /// The error object.
+    /// Returns the error object as JSON.
     pub fn json(&self) -> String {
         let (message, param) = (&*self.message, self.param.as_deref());
         let error = Object {

@@ -1,10 +1,10 @@
-//! What an agent counts, in OpenAI's words.
+//! Conversion of an agent's token counts into OpenAI's usage object.
 use serde_json::{Map, Value};
 use turnway_core::protocol::json::Json;
 
-/// The usage that goes with an answer: only what the agent said, for a zero that nobody counted is a lie.
-/// `prompt_tokens` and `completion_tokens` (or `input_tokens` and `output_tokens`) must be there; the sum is
-/// made if it is not, and further details stay as they are.
+/// Returns the usage of an answer. Only counts from the agent are reported, because a zero for an uncounted value
+/// would be wrong. `prompt_tokens` and `completion_tokens` (or `input_tokens` and `output_tokens`) are required;
+/// the sum is computed if absent, and further details are copied unchanged.
 pub(super) fn of(usage: Option<&Json>) -> Option<Json> {
     let Json(Value::Object(said)) = usage? else { return None };
     let count = |names: [&str; 2]| names.iter().find_map(|name| said.get(*name)).and_then(Value::as_u64);

@@ -1,5 +1,5 @@
-//! The answer at once: one `chat.completion`. Nothing of it is sent before its end, so a turn that begins
-//! again does it no harm.
+//! An answer in one response: one `chat.completion`. Nothing is sent before the turn's end, so a restart of the
+//! turn is harmless.
 use super::frame::{Answer, Completion, Head, finish};
 use super::progress::{Progress, Step};
 use super::{Trouble, usage};
@@ -8,11 +8,11 @@ use turnway_core::id::RunId;
 use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::json::Json;
 
-/// Reasoning that is kept beside an answer; more is left out. The answer itself is bounded where it is made
+/// Maximum bytes of reasoning kept with an answer; the rest is dropped. The answer's text is limited at the session
 /// (`TURN_TEXT_BYTES_MAX`), reasoning is not.
 const REASONING_BYTES_MAX: usize = 256 * 1024;
 
-/// One answer in the making.
+/// Collects one answer until the turn's end.
 #[derive(Debug)]
 pub struct Whole {
     head: Head,
@@ -31,18 +31,18 @@ struct End {
 // === impl Whole ===
 
 impl Whole {
-    /// The answer to a turn.
+    /// Creates the collector for a turn's answer.
     pub fn new(head: Head, run_id: RunId) -> Self {
         let (text, reasoning) = (String::new(), String::new());
         Self { head, progress: Progress::new(run_id, 0), text, reasoning, end: None }
     }
 
-    /// Whether nothing will follow.
+    /// Returns whether the turn has ended.
     pub fn is_over(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Takes what of a note belongs here.
+    /// Processes a notification; notifications of other turns are ignored.
     pub fn show(&mut self, note: &Note) {
         let Self { progress, text, reasoning, end, .. } = self;
         progress.take(note, &mut |step| match step {
@@ -60,7 +60,7 @@ impl Whole {
         });
     }
 
-    /// The answer, or what went wrong; none, while it is not over.
+    /// Returns the answer or the error, or `None` before the turn's end.
     pub fn answer(&self) -> Option<Result<String, Trouble>> {
         Some(match self.end.as_ref()? {
             Ok(End { stop, usage }) => {
@@ -68,7 +68,7 @@ impl Whole {
                 let message =
                     Answer { role: "assistant", content: &self.text, refusal: (), reasoning_content };
                 let completion = Completion::new(&self.head, message, finish(*stop), usage.as_ref());
-                // Our shapes have string keys and finite numbers only, so they always serialise.
+                // Responses have string keys and finite numbers only, so they always serialise.
                 Ok(serde_json::to_string(&completion).unwrap_or_default())
             }
             Err(trouble) => Err(trouble.clone()),

@@ -1,4 +1,4 @@
-//! A turn after each of its facts.
+//! The state of a turn after each of its facts.
 use super::*;
 use serde_json::{Value, json};
 use turnway_core::id::EventId;

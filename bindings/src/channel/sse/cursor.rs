@@ -1,30 +1,30 @@
-//! How far a reader has one turn: the `id:` of its last event.
+//! A reader's position in one turn: the `id:` of its last event.
 use std::fmt;
 use turnway_core::id::{Epoch, RunId, Seq};
 
-/// Letters of a run's name in a cursor: enough that one of another turn is noticed.
+/// Letters of a run's id in a cursor, so that a cursor of another turn is detected.
 const TAG_BYTES: usize = 8;
-/// Numbers on the wire are below this.
+/// Exclusive upper bound of numbers on the wire.
 const NUMBER_END: u64 = 1 << 53;
-/// A longer text is no cursor: four numbers and a tag.
+/// Maximum bytes of a cursor: four numbers and a tag.
 const CURSOR_BYTES_MAX: usize = 96;
 
-/// A place in one turn: the last fact and the last byte of text that a reader has.
+/// A position in one turn: the last fact and the last byte of text that a reader has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// Of the last fact it was shown; 0: none.
+    /// The last fact that the reader has; 0: none.
     pub seq: Seq,
-    /// That fact's.
+    /// The epoch of that fact.
     pub epoch: Epoch,
-    /// Of the text it has; 0: none.
+    /// The attempt of the reader's text; 0: no text.
     pub attempt: u32,
     /// UTF-8 bytes of that attempt's text.
     pub offset: u64,
-    /// The end of the run's name.
+    /// The last letters of the run's id.
     tag: String,
 }
 
-/// Not a cursor of ours.
+/// The error for a text that is not a cursor of this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadCursor;
 
@@ -39,12 +39,12 @@ impl std::error::Error for BadCursor {}
 // === impl Cursor ===
 
 impl Cursor {
-    /// Before everything of a turn.
+    /// Returns the position before the first event of a turn.
     pub fn start(run_id: &RunId) -> Self {
         Self { tag: tag(run_id).to_owned(), ..Self::default() }
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the output of [`fmt::Display`].
     pub fn parse(text: &str) -> Result<Self, BadCursor> {
         if text.len() > CURSOR_BYTES_MAX {
             return Err(BadCursor);
@@ -64,13 +64,13 @@ impl Cursor {
         })
     }
 
-    /// Whether it is of this turn.
+    /// Returns whether the cursor belongs to the turn.
     pub fn is_of(&self, run_id: &RunId) -> bool {
         self.tag == tag(run_id)
     }
 
-    /// Whether its reader has that fact. Where the store forgot what it had acknowledged, whatever was
-    /// written anew is of a later epoch, and the reader has not seen it.
+    /// Returns whether the reader has the fact. If the store lost acknowledged facts, the rewritten facts have a
+    /// later epoch, and the reader has not seen them.
     pub(super) fn covers(&self, seq: Seq, epoch: Epoch) -> bool {
         seq <= self.seq && epoch <= self.epoch
     }
@@ -88,7 +88,7 @@ fn tag(run_id: &RunId) -> &str {
     name.get(name.len().saturating_sub(TAG_BYTES)..).unwrap_or_default()
 }
 
-/// Digits and nothing else, in the one way they are written.
+/// Parses a number in canonical form: digits only, without leading zeros.
 pub(super) fn number(text: &str) -> Result<u64, BadCursor> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     let number = text.parse().ok().filter(|number| plain && *number < NUMBER_END);

@@ -1,4 +1,4 @@
-//! A session's facts as events: envelopes of those a reader asks for, as they come.
+//! A session's facts as server-sent events: the envelopes of the requested types.
 use super::named;
 use crate::channel::json::envelope::envelope;
 use crate::channel::json::render::render;
@@ -8,17 +8,17 @@ use turnway_core::id::{Cursor, Epoch, RunId, Seq};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::time::Millis;
 
-/// One reader of one log. Facts have no event name; what else there is to say has one: `subscribed`
-/// (where history is missing), `error`, `go_away`.
+/// One reader of one log. Facts have no event name; other events have one: `subscribed` (when history is missing),
+/// `error`, `go_away`.
 #[derive(Debug)]
 pub struct Log {
     types: Vec<Pattern>,
-    /// Only this turn's, and only until its end.
+    /// Restricts the stream to this turn's facts, until the turn's end.
     run_id: Option<RunId>,
     is_over: bool,
 }
 
-/// Reads the `id:` of an event of a log.
+/// Parses the `id:` of a log event.
 pub fn place(text: &str) -> Result<Cursor, BadCursor> {
     let (seq, epoch) = text.split_once('-').ok_or(BadCursor)?;
     Ok(Cursor { seq: Seq(number(seq)?), epoch: Epoch(number(epoch)?) })
@@ -27,17 +27,18 @@ pub fn place(text: &str) -> Result<Cursor, BadCursor> {
 // === impl Log ===
 
 impl Log {
-    /// Facts whose type fits one of these; of one turn, if one is named.
+    /// Creates a reader of the facts whose type matches one of `types`; restricted to one turn if `run_id` is
+    /// given.
     pub fn new(types: Vec<Pattern>, run_id: Option<RunId>) -> Self {
         Self { types, run_id, is_over: false }
     }
 
-    /// Whether it has shown all there will ever be.
+    /// Returns whether no further event can follow.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Shows what of a note is asked for, if anything.
+    /// Appends the events of a notification, if the reader requested it.
     pub fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
         match note {
             Note::Fact { session, seq, epoch, entry, .. } => {
@@ -76,7 +77,7 @@ impl Log {
     }
 
     fn say(&self, name: &str, ts: Millis, note: &Note, to: &mut String) {
-        // None of these says how durable anything is.
+        // None of these messages contains the durability.
         render(ts, "", note, &mut |text| named(to, name, &text));
     }
 }
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(ids(">", None), (all.to_vec(), false));
         assert_eq!(ids("run.done", None), (all[1..].to_vec(), false));
         assert_eq!(ids(">", Some(run("a"))), (vec![all[0].clone(), all[2].clone()], true));
-        // The end ends the stream, shown or not.
+        // The turn's end ends the stream, even if its fact is filtered out.
         assert_eq!(ids("run.suspended", Some(run("a"))), (all[..1].to_vec(), true));
         assert_eq!(place("9-4"), Ok(Cursor { seq: Seq(9), epoch: Epoch(4) }));
         for bad in ["", "9", "-", "9-", "-4", "9-4-1", "+9-4", "9-x", "09-4", "99999999999999999999-1"] {

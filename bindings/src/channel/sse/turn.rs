@@ -1,4 +1,4 @@
-//! What of a session's notes belongs to one turn, from where its reader is to the turn's end.
+//! Filters a session's notifications for one turn, from the reader's position to the turn's end.
 use super::cursor::Cursor;
 use super::event;
 use crate::channel::json::render::render;
@@ -15,15 +15,15 @@ use turnway_core::time::Millis;
 pub struct Turn {
     run_id: RunId,
     durability: &'static str,
-    /// What the reader had when it came.
+    /// The reader's position when it connected.
     had: Cursor,
-    /// What it has.
+    /// The reader's present position.
     at: Cursor,
     is_over: bool,
 }
 
 impl Turn {
-    /// Begins with `turn_accepted`. `resume` is where the reader was; of another turn it is of no use.
+    /// Starts with `turn_accepted`. `resume` is the reader's position; a position in another turn is ignored.
     pub fn begin(
         ts: Millis,
         durability: &'static str,
@@ -39,19 +39,20 @@ impl Turn {
         turn
     }
 
-    /// Whether it has shown all there will ever be.
+    /// Returns whether no further event can follow.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Shows what of a note the reader lacks, if anything.
+    /// Appends the events of a notification that the reader lacks, if any.
     pub fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
         match note {
             Note::Fact { seq, epoch, entry, .. } => {
                 if entry.run_id.as_ref() != Some(&self.run_id) {
                     return;
                 }
-                // The end is said also to who has heard it: a reader is never left waiting for it.
+                // The turn's end is repeated even if the reader has it, so that a reader never waits for an end
+                // that has passed.
                 self.is_over = entry.fact.is_terminal();
                 if self.had.covers(*seq, *epoch) && !self.is_over {
                     return;
@@ -67,12 +68,12 @@ impl Turn {
                 TextKind::Reasoning => self.write(ts, note, false, to),
             },
             Note::Subscribed { snapshot, reset: Some(_), .. } => {
-                // What led up to here is forgotten. If the turn has ended, so is its end.
+                // The facts up to here have been trimmed. If the turn has ended, its end has been trimmed too.
                 self.is_over = !snapshot.runs.iter().any(|run| run.run_id == self.run_id);
                 self.write(ts, note, false, to);
             }
             Note::Refused { .. } => {
-                // The session cannot be followed from here any more.
+                // The session cannot be followed from this node any more.
                 self.is_over = true;
                 self.write(ts, note, false, to);
             }
@@ -92,7 +93,7 @@ impl Turn {
         }
     }
 
-    /// The part of a piece that lies beyond what the reader has; a code point is never split.
+    /// Appends the part of a piece of text that lies beyond the reader's position; never splits a code point.
     fn show_text(&mut self, ts: Millis, note: &Note, to: &mut String) {
         let Note::Delta { session, run_id, attempt, offset, kind, text } = note else { return };
         let end = offset + text.reveal().len() as u64;
@@ -112,7 +113,7 @@ impl Turn {
         self.write(ts, &Note::Delta { session, run_id, attempt, offset, kind, text: rest }, true, to);
     }
 
-    /// A note may be several messages; only with the last of them the reader has it.
+    /// Appends a notification. Only the last message of a notification carries the new position.
     fn write(&self, ts: Millis, note: &Note, moves: bool, to: &mut String) {
         let mut texts = Vec::with_capacity(1);
         render(ts, self.durability, note, &mut |text| texts.push(text));

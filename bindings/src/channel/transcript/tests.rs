@@ -1,4 +1,4 @@
-//! A log read backwards, from its end or from anywhere else.
+//! A log read backwards, from its end or from any other position.
 use super::*;
 use serde_json::{Value, json};
 use turnway_core::id::EventId;
@@ -96,8 +96,8 @@ fn taken_in(letter: &str, host: &str) -> Arc<Entry> {
     )
 }
 
-/// Three turns: one with a restart and an overlong text, one that waits meanwhile and never begins, one
-/// that is cut short.
+/// Returns three turns: one with a restart and more text than counts, one that waits and never starts, and one that
+/// is cancelled halfway.
 fn log() -> Vec<Arc<Entry>> {
     vec![
         asked("a"),
@@ -119,7 +119,7 @@ fn log() -> Vec<Arc<Entry>> {
     ]
 }
 
-/// Reads the log from before a place; the messages in short, and whether there are more.
+/// Reads the log from before a position; returns the messages in short form, and whether there are more.
 fn read(log: &[Arc<Entry>], before: usize, limit: usize, bytes_max: usize) -> (Vec<String>, bool) {
     let mut transcript = Transcript::new(limit, bytes_max);
     for (n, entry) in log.iter().enumerate().take(before - 1).rev() {
@@ -165,7 +165,7 @@ fn every_turn_is_a_question_and_an_answer() {
     let expected = json!({"seq": 12, "run_id": run("c"), "role": "user", "user_id": "ann", "message_id": "c",
         "content": "c?", "ts": 5});
     assert_eq!(serde_json::to_value(&messages[4]).expect("JSON"), expected);
-    // A turn that never began names who would have answered.
+    // A turn that never started names its intended agent.
     let agent: Value = serde_json::to_value(&messages[2]).expect("JSON");
     assert_eq!(agent["agent_id"], "a");
 }
@@ -207,7 +207,7 @@ fn an_answer_whose_beginning_is_forgotten_says_so() {
     assert_eq!((&answer["content"], &answer["trimmed"]), (&"dich".into(), &true.into()));
 }
 
-/// What somebody takes back: `a` is rolled back by `d`, and with it `b`, which it had taken in. `c` waited meanwhile.
+/// Returns a log with a rollback: `d` rolls back `a` and with it `b`, which `a` had absorbed; `c` waited meanwhile.
 fn undone() -> Vec<Arc<Entry>> {
     vec![
         asked("a"),
@@ -232,7 +232,7 @@ fn undone() -> Vec<Arc<Entry>> {
 fn what_was_rolled_back_was_never_said() {
     let whole = ["5 user: c?", "6 user: d?", "11 completed: right", "14 completed: late"];
     assert_eq!(read(&undone(), 15, 50, usize::MAX), (whole.map(str::to_owned).to_vec(), false));
-    // A page that begins before it is known cannot tell, and says of which turns.
+    // A page that starts before the rollback cannot know of it, and lists the turns concerned.
     for (before, unended) in [(7, vec!["a", "b", "c", "d"]), (8, vec!["b", "c", "d"]), (12, vec!["c"])] {
         let mut transcript = Transcript::new(50, usize::MAX);
         for (n, entry) in undone().iter().enumerate().take(before - 1).rev() {

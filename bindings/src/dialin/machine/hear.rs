@@ -1,4 +1,4 @@
-//! What a connection makes of what its agent says.
+//! Handles the messages of the agent.
 use super::super::{Output, Word, render, said};
 use super::{DialIn, Run};
 use crate::channel::hello::Credential;
@@ -16,10 +16,10 @@ use turnway_core::protocol::agent::AgentFailure;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Now;
 
-/// By which an agent says that it does not know of a run that it is to go on with.
+/// The agent's error code for a resumed run that the agent does not know.
 const UNKNOWN_RUN: &str = "unknown_run";
 
-/// What a message is about; the rest of it is read where it is known what it is.
+/// The fields that route a message; the other fields are parsed by the message's handler.
 #[derive(Deserialize)]
 struct Head<'a> {
     #[serde(rename = "type", borrow)]
@@ -41,7 +41,7 @@ struct Head<'a> {
 impl DialIn {
     pub(super) fn handle_text(&mut self, now: Now, text: &str) {
         self.heard = now.mono;
-        // The transport stops reading there; should one not, this does.
+        // The transport enforces the same limit; this check does not rely on it.
         if text.len() > MESSAGE_BYTES_MAX {
             return self.too_large(now);
         }
@@ -66,8 +66,8 @@ impl DialIn {
                 None => self.handle_bad(now, &request_id, Flaw::Missing("token").to_string()),
             },
             "hello" => self.handle_bad(now, &request_id, Flaw::HelloAgain.to_string()),
-            // A newer agent, or one that takes itself for a client: no sign of a broken one. It is alive, and so is the
-            // run that it names.
+            // A newer agent, or one that uses a client's message: not counted as malformed. The message proves that
+            // the agent and the named run are alive.
             _ => {
                 self.alive(&head);
                 let why = "not a message that an agent may send to this release";
@@ -76,7 +76,7 @@ impl DialIn {
         }
     }
 
-    /// Something of a run: it must be one that it was ordered here and has not ended.
+    /// Handles an event of a run, which must have been ordered here and not have ended.
     fn handle_event(&mut self, now: Now, head: &Head<'_>, text: &str) {
         let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok())
         else {
@@ -90,7 +90,7 @@ impl DialIn {
             let why = "no run of this connection: it was never ordered here, or has ended";
             return self.handle_bad(now, &None, why.to_owned());
         };
-        // Of an attempt that has given way to this one.
+        // The event belongs to an earlier attempt that this one has replaced.
         if head.attempt.is_some_and(|attempt| attempt != run.attempt) {
             return;
         }
@@ -109,7 +109,7 @@ impl DialIn {
             rest = before.map(Word::Said);
             Word::Said(understood(said, run.goes_on))
         };
-        // Whatever it says first, it has the input.
+        // Any first message implies that the agent has received the input.
         let is_first = !std::mem::replace(&mut run.acked, true);
         if is_first && word != Word::Acked {
             self.word(&run_id, attempt, Word::Acked);
@@ -120,7 +120,7 @@ impl DialIn {
             Word::Acked | Word::CancelAcked | Word::Said(_) => false,
         };
         if runs_on {
-            // It has failed without knowing it.
+            // The attempt failed at the gateway, and the agent does not know that.
             self.let_go(now, &run_id, attempt, true);
         } else if word.is_last() {
             self.runs.remove(&run_id);
@@ -135,7 +135,7 @@ impl DialIn {
         }
     }
 
-    /// Reports a sign of life of the run that a message names, if that is one of this connection.
+    /// Reports activity of the run that a message names, if it is a run of this connection.
     fn alive(&mut self, head: &Head<'_>) {
         let Some(run_id) = head.run_id.as_deref().and_then(|id| RunId::parse(id).ok()) else { return };
         let fits = |run: &&Run| {
@@ -146,8 +146,8 @@ impl DialIn {
         }
     }
 
-    /// What it wants to be told of, in each run that it has and will have over this connection: whoever owns a run hears of
-    /// that after its first word, which is waited for.
+    /// Sets the types of facts that the agent subscribes to, for present and future runs of this connection. A
+    /// run's owner learns of the subscription after the run's first event, which is awaited.
     fn handle_subscribe(&mut self, now: Now, request_id: &Option<RequestId>, text: &str) {
         let Ok(types) = said::types(text) else {
             let why = format!("types: at most {} patterns of names", limits::SUBSCRIBE_TYPES_MAX);
@@ -160,13 +160,13 @@ impl DialIn {
         self.write(now, render::subscribed(now.store, request_id, &self.types));
     }
 
-    /// Whoever owns the run is to tell of that.
+    /// Tells the run's owner about the subscription.
     fn subscribe(&mut self, run_id: &RunId, attempt: u32) {
         let types = Arc::clone(&self.types);
         self.word(run_id, attempt, Word::Said(said::Said::Subscribe { types }));
     }
 
-    /// That of a run which has just ended crossed its end.
+    /// Handles `cancel_ack`. An acknowledgement for a run that has just ended is ignored: the two crossed.
     fn handle_cancel_ack(&mut self, head: &Head<'_>) {
         let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok())
         else {
@@ -183,8 +183,8 @@ impl DialIn {
         }
     }
 
-    /// Takes the answer to an input that was handed over. The run need not be named where one run alone was handed an input
-    /// of that name: clients choose the names, and those of two sessions may be equal.
+    /// Handles the answer to a steered input. The run may be omitted if only one run received an input with that
+    /// message id: clients choose the ids, and ids of two sessions may be equal.
     fn handle_steer_ack(&mut self, now: Now, head: &Head<'_>, text: &str) {
         let Some(message_id) = head.message_id.as_deref().and_then(|id| MessageId::parse(id).ok()) else {
             return;
@@ -202,7 +202,7 @@ impl DialIn {
             let why = "run_id is missing: several runs were handed an input of this message_id";
             return self.handle_bad(now, &None, why.to_owned());
         }
-        // One that cannot be read has not answered.
+        // An unreadable answer counts as no answer.
         if let Ok(said) = said::read(&head.kind, text, None, &run) {
             self.word(&run.run_id, attempt, Word::Said(said));
         }
@@ -212,7 +212,7 @@ impl DialIn {
         self.outputs.push_back(Output::Word { run_id: run_id.clone(), attempt, word });
     }
 
-    /// Answers what is no message, until there is too much of it.
+    /// Answers a malformed message; closes the connection after too many.
     fn handle_bad(&mut self, now: Now, request_id: &Option<RequestId>, why: String) {
         self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
         self.bad.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
@@ -223,16 +223,17 @@ impl DialIn {
     }
 }
 
-/// Reads what a message is about. Its depth and its values are bounded where they are kept: here none are.
+/// Parses the fields that route a message. Depth and number of values are checked by the handlers that keep values;
+/// none are kept here.
 fn head(text: &str) -> Result<Head<'_>, Flaw> {
-    // A list could stand for the fields in their order.
+    // Serde would also accept a JSON array with the fields in order.
     if !text.trim_ascii_start().starts_with('{') {
         return Err(Flaw::NotAnObject);
     }
     serde_json::from_str(text).map_err(|_| flaw(text).err().unwrap_or(Flaw::NotJson))
 }
 
-/// Names what is wrong with a message whose head cannot be read.
+/// Returns the reason why the routing fields cannot be parsed.
 fn flaw(text: &str) -> Result<(), Flaw> {
     let mut body = strict::object(text)?;
     required(fields::text(&mut body, "type")?, "type")?;
@@ -243,7 +244,7 @@ fn flaw(text: &str) -> Result<(), Flaw> {
     Err(Flaw::Wrong("type"))
 }
 
-/// Of a run that goes on there is one error more: that nobody knows of it.
+/// Maps the error code `unknown_run` of a resumed run to [`AgentFailure::NotKnown`].
 fn understood(said: said::Said, goes_on: bool) -> said::Said {
     let is_unknown =
         matches!(&said, said::Said::Failed(AgentFailure::Reported { code, .. }) if code == UNKNOWN_RUN);

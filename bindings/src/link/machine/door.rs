@@ -1,4 +1,4 @@
-//! What a link makes of what the door says, where it is not a welcome.
+//! Handles results of the authentication other than an admission.
 use super::{Link, Phase};
 use crate::channel::json::render;
 use crate::link::{Expiry, NotServing, Renewal};
@@ -54,7 +54,7 @@ impl Link {
     }
 }
 
-/// Returns what a connection is told that may not serve, and the close code.
+/// Returns the error and the close code for a connection that may not serve.
 fn refused(why: NotServing) -> (Refusal, u16) {
     match why {
         NotServing::Forbidden => {

@@ -1,4 +1,4 @@
-//! What a link makes of the notes it is shown.
+//! Handles notifications from the switchboard: order, rendering, and reports of written weight.
 use super::{Link, Phase};
 use crate::channel::json::render;
 use crate::channel::note::Note;
@@ -45,12 +45,12 @@ impl Link {
         self.order.take_if(|order| order.is_empty());
     }
 
-    /// Writes what the switchboard shows.
+    /// Renders a notification.
     fn show(&mut self, now: Now, note: &Note) {
         match note {
             Note::Delta { session, run_id, attempt, .. } if self.asides => {
                 let (outputs, weight) = (&mut self.outputs, note.weight());
-                // As one message: its weight comes back once.
+                // A delta is rendered as one message, so its weight is reported once.
                 render::render(now.store, self.durability, note, &mut |text| {
                     let (session, run_id, attempt) = (session.clone(), run_id.clone(), *attempt);
                     let aside = Aside { session, run_id, attempt, text, weight };
@@ -75,13 +75,13 @@ impl Link {
             | Note::GoAway { .. } => self.write_among(now, note),
         }
         self.unflushed += note.weight();
-        // A note may be shown as nothing, and no flush will follow it.
+        // A notification may be rendered as no message, and then no flush follows.
         if self.unflushed_since.is_none() {
             self.handle_flushed();
         }
     }
 
-    /// Among the other messages.
+    /// Writes a notification on the main stream.
     fn write_among(&mut self, now: Now, note: &Note) {
         let outputs = &mut self.outputs;
         let before = outputs.len();
@@ -93,7 +93,7 @@ impl Link {
             Note::Fact { session, entry, .. } if entry.fact.is_terminal() => {
                 self.no_more_aside(session, entry.run_id.as_ref());
             }
-            // Text that follows is counted from where this says; it must not overtake it.
+            // Offsets of later text start at this snapshot, so text must not overtake it.
             Note::Subscribed { snapshot, .. } => self.no_more_aside(&snapshot.session, None),
             Note::Fact { .. }
             | Note::Delta { .. }
@@ -118,7 +118,7 @@ impl Link {
         self.report(written);
     }
 
-    /// What goes beside the others has its own way of being written, and of waiting.
+    /// Handles progress of the side streams, which are flushed and stall separately from the main stream.
     pub(super) fn handle_beside(&mut self, now: Now, beside: Beside) {
         self.beside_since = match beside.pace {
             Pace::Flows | Pace::Fills => None,

@@ -1,4 +1,4 @@
-//! Which runner is given what, by the tenants that it serves and the credential that it has.
+//! Assignment of actions by the runners' tenants and credentials.
 use super::*;
 use std::sync::Arc;
 use turnway_core::id::{MessageId, RunId, SessionId, TenantId, UserId};
@@ -30,7 +30,7 @@ fn action(n: u128) -> EventId {
     EventId::new(Millis(1), n << 64)
 }
 
-/// A shop with a clock, and what it has said.
+/// A pool with a clock.
 #[derive(Default)]
 struct Scene {
     shop: Shop,
@@ -69,7 +69,7 @@ impl Scene {
     }
 }
 
-/// The connections that something is sent to.
+/// Returns the connections that receive a message.
 fn told(outputs: &[Output]) -> Vec<Connection> {
     let to = |output: &Output| match output {
         Output::Send { connection, .. } => Some(*connection),
@@ -86,7 +86,7 @@ fn action_goes_to_a_runner_that_serves_its_tenant() {
     assert!(told(&scene.ordered(1, "acme")).is_empty(), "it waits for one of its own");
     assert_eq!(told(&scene.comes(2, "r", identity("acme", "k2"))), [2]);
     assert_eq!(told(&scene.ordered(2, "evil")), [1]);
-    // One that serves everybody is as good as the tenant's own.
+    // A runner for all tenants is as suitable as the tenant's own.
     scene.comes(3, "all", identity("*", "k3"));
     assert_eq!(told(&scene.ordered(3, "acme")), [3], "it has less to do");
     assert_eq!(told(&scene.ordered(4, "other")), [3]);
@@ -103,7 +103,8 @@ fn query_after_a_takeover_asks_the_sessions_tenant_only() {
     assert_eq!(told(&scene.queried(2, "acme", None)), [2, 3]);
     assert_eq!(told(&scene.queried(3, "evil", Some("r"))), [1, 3]);
     assert!(told(&scene.queried(4, "acme", Some("other"))).is_empty());
-    // Who comes later is asked by the same rule: of what it must have, and of what nobody knows who has it.
+    // A runner that connects later is queried by the same rule: about actions assigned to its id, and about actions
+    // with an unknown runner.
     assert!(told(&scene.comes(4, "other", identity("evil", "k4"))).is_empty());
     assert_eq!(told(&scene.comes(5, "other", identity("acme", "k5"))), [5, 5]);
 }
@@ -121,7 +122,7 @@ fn runner_id_is_its_credentials_while_results_are_expected() {
     assert_eq!(told(&scene.ordered(1, "acme")), [1]);
     scene.tell(Input::Left { connection: 1 });
     assert_eq!(scene.shop.admits(&id("r"), &second), Err(NotAdmitted::IdInUse));
-    // Another runner of the tenant is not given what the first one has, whatever it calls itself.
+    // Another runner of the tenant does not receive the action, whatever its id.
     assert!(told(&scene.comes(2, "other", second.clone())).is_empty());
     assert_eq!(told(&scene.comes(3, "r", first)), [3], "it is asked what has become of it");
     let word = FromRunner::Result { action_id: action(1).into(), ok: true, result: None, error: None };

@@ -1,4 +1,4 @@
-//! What other nodes say of calls.
+//! Handles messages of other nodes about calls.
 use super::super::flow::{Inflow, Outflow};
 use super::super::{Call, Output};
 use super::{Begun, TakenOn, Trunk};
@@ -48,7 +48,8 @@ impl Trunk {
         }
     }
 
-    /// What one says to oneself comes by the same way: while it does not, nobody else's silence means anything.
+    /// Handles this node's own message, which takes the same path as others: while it does not return, another
+    /// node's silence means nothing.
     fn heard_itself(&mut self, now: Now) {
         if now.mono - self.echo > limits::TRUNK_COUNT * 3 {
             for peer in self.peers.values_mut() {
@@ -61,14 +62,14 @@ impl Trunk {
     pub(super) fn unheard(&mut self, now: Now, node: NodeId) {
         self.roll.strike(node);
         let Some(peer) = self.peers.get_mut(&node) else { return };
-        // Words of one moment go in several frames: together they are one sign.
+        // Messages of one moment are sent in several frames, which count as one failure.
         if peer.counted.is_none_or(|at| now.mono - at >= limits::TRUNK_COUNT / 2) {
             peer.counted = Some(now.mono);
             peer.unheard += 1;
         }
     }
 
-    // === a call that this node is to take on, or has ===
+    // === accepted calls ===
 
     fn ordered(&mut self, now: Now, call: Call, n: u64, order: &Arc<Order>) {
         if !self.taken_on.contains_key(&call) {
@@ -101,10 +102,10 @@ impl Trunk {
         }
     }
 
-    /// How much another node has of a call that it has begun, and this one has taken on.
+    /// Handles a progress report about a call that the other node started and this node accepted.
     fn counted_begun(&mut self, now: Now, from: NodeId, Count { call, got, taken }: Count) {
         let Some(taken_on) = self.taken_on.get_mut(&(from, call)) else {
-            // One that was never heard of is going to be said again; one that is over is not taken on twice.
+            // An unknown call will be sent again; a call that has ended must not be accepted again.
             if self.peers.get(&from).is_some_and(|peer| peer.is_over(call)) {
                 self.publish(from, TrunkWords::Gone { call });
             }
@@ -123,7 +124,7 @@ impl Trunk {
         }
     }
 
-    // === a call that this node has begun ===
+    // === started calls ===
 
     fn spoken(&mut self, from: NodeId, call: u64, n: u64, spoken: Spoken) {
         let Some(begun) = self.begun.get_mut(&call).filter(|begun| begun.to == from) else {
@@ -147,7 +148,7 @@ impl Trunk {
         self.outputs.push_back(output);
     }
 
-    /// Nothing of it has begun there.
+    /// Handles a refusal: the agent has received nothing.
     fn refused(&mut self, call: u64) {
         if let Some(Begun { to, .. }) = self.begun.remove(&call) {
             self.publish(to, TrunkWords::Hung { call });
@@ -155,7 +156,7 @@ impl Trunk {
         }
     }
 
-    /// How much another node has of a call that it has taken on, and this one has begun.
+    /// Handles a progress report about a call that this node started and the other node accepted.
     fn counted_taken_on(&mut self, from: NodeId, Count { call, got, taken }: Count) {
         let Some(begun) = self.begun.get_mut(&call).filter(|begun| begun.to == from) else {
             return self.publish(from, TrunkWords::Hung { call });

@@ -1,70 +1,61 @@
-//! What an agent is told of actions with an input.
+//! The state of actions that an agent is sent along with an input.
 use super::ToolError;
 use crate::id::{AgentId, EventId, RunId, SaidId, ToolName};
 use crate::protocol::json::Json;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
-/// What an agent is told of actions with an input, as `context.open_actions` and `context.ended_actions`: what the log
-/// says, and nothing else (EV-C6).
+/// Open and ended actions, sent to an agent with an input as `context.open_actions` and `context.ended_actions`.
+/// Derived from the log alone (EV-C6).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionsContext {
-    /// Those that have begun and not ended, of the whole session.
+    /// Open actions of the whole session.
     pub open_actions: Vec<OpenAction>,
-    /// Its own that have ended, and of which it may not know.
+    /// Ended actions of this agent that the agent may not know to have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended_actions: Vec<EndedAction>,
 }
 
-/// One that is under way.
+/// An open action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenAction {
-    /// Its name.
     pub action_id: EventId,
-    /// What its agent calls it.
+    /// The agent's own name for the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<SaidId>,
-    /// Who has asked.
+    /// The agent that requested the action.
     pub agent_id: AgentId,
-    /// In which run.
     pub run_id: RunId,
-    /// Which tool.
     pub tool: ToolName,
-    /// How far it is.
     pub state: OpenState,
-    /// Of a process.
+    /// Set for a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process_id: Option<EventId>,
-    /// When it is over at the latest.
+    /// The time at which the action has ended at the latest.
     pub deadline_ts: Millis,
 }
 
-/// How far an action is that has not ended.
+/// The progress of an open action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OpenState {
-    /// No runner has begun.
+    /// No runner has started it.
     Requested,
-    /// One has.
+    /// A runner has started it.
     Running,
 }
 
-/// One that has ended.
+/// An ended action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedAction {
-    /// Its name.
     pub action_id: EventId,
-    /// What its agent calls it.
+    /// The agent's own name for the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<SaidId>,
-    /// Which tool.
     pub tool: ToolName,
-    /// Whether it worked.
     pub ok: bool,
-    /// What came of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Why it did not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ToolError>,
 }

@@ -1,4 +1,4 @@
-//! What is said about every fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
+//! The metadata of a fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
 use super::{Fact, reading};
 use crate::id::{Epoch, EventId, RunId, Seq, SessionId, SessionKey};
 use crate::protocol::json::json_bytes;
@@ -6,64 +6,59 @@ use crate::time::Millis;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// One fact with what is said about every fact. Its place and epoch are the log's to give.
+/// One fact with its metadata. The log assigns the position and the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// Its name.
     pub id: EventId,
-    /// When it was decided, by the store's clock.
+    /// Time of the decision, by the store's clock.
     #[serde(with = "crate::time::rfc3339")]
     pub time: Millis,
-    /// Who caused it: `user:<id>`, `agent:<id>` or `turnway`.
+    /// The originator: `user:<id>`, `agent:<id>` or `turnway`.
     pub source: Arc<str>,
-    /// The chain it belongs to: its turn's id, or its own.
+    /// The causal chain that the fact belongs to: the id of its turn, or the fact's own id.
     pub correlation_id: Arc<str>,
-    /// The fact it follows from.
+    /// The fact that this one follows from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub causation_id: Option<EventId>,
     /// W3C trace context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Arc<str>>,
-    /// The turn it belongs to.
+    /// The turn that the fact belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// What.
     #[serde(flatten)]
     pub fact: Fact,
 }
 
-/// A fact in its place: the envelope of protocol.md §4, a CloudEvents 1.0 shape.
+/// A fact with its position: the envelope of protocol.md §4, a CloudEvents 1.0 shape.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Envelope<E> {
-    /// `1.0`.
+    /// CloudEvents version, always `1.0`.
     pub specversion: String,
-    /// Whose.
     pub session_id: String,
-    /// Where.
     pub seq: Seq,
-    /// By which ownership.
+    /// The ownership that recorded the fact.
     pub epoch: Epoch,
-    /// What.
     #[serde(flatten)]
     pub entry: E,
 }
 
 impl Entry {
-    /// The fact in its place in a session's log.
+    /// Returns the entry with its position in a session's log.
     pub fn in_place(&self, session: &SessionId, seq: Seq, epoch: Epoch) -> Envelope<&Self> {
         let session_id = session.as_str().to_owned();
         Envelope { specversion: "1.0".to_owned(), session_id, seq, epoch, entry: self }
     }
-    /// The envelope as JSON: what the store keeps and what `events` shows.
+    /// Returns the envelope as JSON, which the store keeps and `events` shows.
     pub fn to_json(&self, key: &SessionKey, seq: Seq, epoch: Epoch) -> String {
         // Facts have string keys and finite numbers only, so they always serialise.
         serde_json::to_string(&self.in_place(&key.session, seq, epoch)).unwrap_or_default()
     }
-    /// Reads an envelope back.
+    /// Parses an envelope.
     pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {
         reading::envelope(json)
     }
-    /// Returns the fact as users, agents and everybody else but operators may see it: without the body of an agent's error.
+    /// Returns the fact as everyone but operators may see it: without the body of an agent's error.
     pub fn for_users(self: &Arc<Self>) -> Arc<Self> {
         if !matches!(&self.fact, Fact::RunFailed { agent_body: Some(_), .. }) {
             return Arc::clone(self);
@@ -74,7 +69,7 @@ impl Entry {
         }
         Arc::new(entry)
     }
-    /// Bytes it takes in a queue, a read or a frame: an estimate that is the same everywhere.
+    /// Returns an estimate, in bytes, of the fact's size in a queue, a read or a frame; the same on every node.
     pub fn weight(&self) -> usize {
         let content = match &self.fact {
             Fact::UserMessage { message, .. } => match &message.content {

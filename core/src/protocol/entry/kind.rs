@@ -1,8 +1,8 @@
-//! What kind of fact a fact is.
+//! Classification of facts by their type.
 use super::{Fact, REPLACED, ROLLED_BACK, Scope};
 
 impl Fact {
-    /// Its `type`.
+    /// Returns the fact's `type` on the wire.
     pub fn name(&self) -> &'static str {
         match self {
             Self::SessionOpened { .. } => "session.opened",
@@ -44,23 +44,23 @@ impl Fact {
             Self::RunCancelled { .. } => "run.cancelled",
         }
     }
-    /// Whether a turn ends with it that is as if it had never been asked.
+    /// Returns whether the fact ends a turn that is to be treated as never asked.
     pub fn takes_back(&self) -> bool {
         matches!(self, Self::RunCancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
     }
-    /// Whether a transaction begins with it: then it gives it its name.
+    /// Returns whether a transaction begins with the fact; the fact's id then names the transaction.
     pub fn begins_change(&self) -> bool {
         matches!(
             self,
             Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_)
         )
     }
-    /// Whether it may wait for the next fact, and be written with it: it tells that an attempt goes well. What is done
-    /// after it, as steering what has begun, shows in the outputs that wait for it.
+    /// Returns whether the fact may wait and be written with the next fact, because it only records that an attempt
+    /// goes well. Effects that depend on such a fact, such as steering a started run, wait for it in the outbox.
     pub fn may_wait(&self) -> bool {
         matches!(self, Self::AgentInvokeStarted { .. } | Self::RunState { scope: Scope::Run, .. })
     }
-    /// Whether a turn ends with it.
+    /// Returns whether the fact ends a turn.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::RunDone { .. } | Self::RunFailed { .. } | Self::RunCancelled { .. })
     }

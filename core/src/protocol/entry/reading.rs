@@ -1,5 +1,5 @@
-//! Reading an envelope without keeping its parts on the way: serde would gather what is flattened, twice, before it
-//! knows what it is, and a node that takes over thousands of sessions reads all of their facts.
+//! Parsing of stored envelopes without intermediate copies: with flattened fields serde would buffer everything
+//! twice, and a node that takes over thousands of sessions reads all of their facts.
 use super::{Entry, Envelope, Fact};
 use crate::id::{Epoch, EventId, RunId, Seq};
 use crate::time::Millis;
@@ -11,7 +11,8 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// All that is said about a fact, side by side, and what it is about as it lies there; its place only in an envelope.
+/// The fields of an envelope and of its entry side by side, with the fact's `data` unparsed; the position is set only
+/// in an envelope.
 #[derive(Deserialize)]
 struct Flat<'a> {
     specversion: Option<String>,
@@ -32,7 +33,7 @@ struct Flat<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// The two fields of a fact, the one that tells what the other is first.
+/// The two fields of a fact, the tag first, as serde's adjacently tagged enum wants them.
 struct Parts<'a> {
     kind: Option<&'a str>,
     data: Option<&'a RawValue>,
@@ -66,7 +67,7 @@ impl<'a> MapAccess<'a> for Parts<'a> {
     }
 }
 
-/// An envelope as the log has it.
+/// Parses an envelope as stored in the log.
 pub(super) fn envelope(json: &str) -> Result<Envelope<Entry>, Error> {
     let mut flat = flat(json)?;
     let place = (flat.specversion.take(), flat.session_id.take(), flat.seq, flat.epoch);
@@ -78,7 +79,7 @@ pub(super) fn envelope(json: &str) -> Result<Envelope<Entry>, Error> {
 
 fn flat(json: &str) -> Result<Flat<'_>, Error> {
     if !json.trim_ascii_start().starts_with('{') {
-        // serde would take its parts in a list, too.
+        // serde would also accept the fields as an array.
         return Err(serde::de::Error::custom("an envelope is an object"));
     }
     serde_json::from_str(json)
@@ -91,11 +92,12 @@ fn entry(flat: Flat<'_>) -> Result<Entry, Error> {
     Ok(Entry { id, time, source, correlation_id, causation_id, traceparent, run_id, fact })
 }
 
-/// Other nodes send facts without their places. Read as JSON text only, for a fact may have numbers of any size.
+/// Reads a fact without a position, as sent by other nodes. It must be read from JSON text, since a fact may have
+/// numbers of any size.
 impl<'de> Deserialize<'de> for Entry {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(from)?;
-        // Without the words of the mistake: they may quote what was said (S-38).
+        // The original error is dropped, because it may quote content (S-38).
         flat(raw.get()).and_then(entry).map_err(|_| serde::de::Error::custom("not a fact"))
     }
 }

@@ -1,4 +1,4 @@
-//! Facts and their envelopes.
+//! Tests of facts and their envelopes.
 use super::*;
 use crate::id::{Epoch, EventId, Seq, SessionId, SessionKey, TenantId};
 
@@ -27,7 +27,7 @@ fn a_fact_keeps_its_envelope_through_json() {
     assert_eq!((back.seq, back.epoch, back.entry), (Seq(9), Epoch(4), entry));
 }
 
-/// An envelope of that type and with that data, and a field that nobody knows.
+/// Returns an envelope of that type, with that data and an unknown field.
 fn envelope(kind: &str, rest: &str) -> String {
     let id = EventId::new(Millis(1), 1);
     format!(
@@ -66,7 +66,7 @@ fn what_is_no_envelope_is_not_read() {
     assert!(Entry::from_json(&listed.replace("ID", &EventId::new(Millis(1), 1).to_string())).is_err());
 }
 
-/// A log of before has neither of the two fields, and nobody but operators is shown the agent's body.
+/// An older log has neither of the two fields, and only operators are shown the agent's error body.
 ///
 /// Covers: ST-1, S-06.
 #[test]
@@ -85,7 +85,7 @@ fn error_body_is_kept_in_the_log_and_left_out_for_users() {
     assert!(std::sync::Arc::ptr_eq(&shown, &shown.for_users()));
 }
 
-/// A log that the release before exact numbers has written, as `GET …/events` showed it then.
+/// A log as `GET …/events` of the release before exact numbers returned it.
 const RECORDED: &str = include_str!("recorded.jsonl");
 
 /// Covers: ST-1, issue 23 A4.
@@ -97,7 +97,7 @@ fn a_recorded_log_reads_and_writes_as_before() {
     for line in RECORDED.lines() {
         let read = Entry::from_json(line).expect("an envelope");
         assert_eq!(read.entry.to_json(&key, read.seq, read.epoch), line);
-        // Another node is sent it without its place.
+        // Another node is sent the fact without its position.
         let sent = serde_json::to_string(&read.entry).expect("JSON");
         assert_eq!(serde_json::from_str::<Entry>(&sent).ok(), Some(read.entry));
     }

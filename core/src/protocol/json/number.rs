@@ -1,5 +1,5 @@
-//! Numbers as somebody wrote them. `serde_json::Value` holds integers of 64 bits and floats; any other literal is held as
-//! an object with one reserved key, which no peer can send, and is written again as the number it stands for.
+//! Numbers exactly as they were written. `serde_json::Value` holds 64-bit integers and floats; any other literal is
+//! held as an object with one reserved key, which no peer can send, and is written as that number again.
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value};
 /// The key of the object that stands for a number.
 const LITERAL: &str = "$serde_json::private::Literal";
 
-/// Returns a number as it was written: one that `serde_json` would write otherwise is held as its text.
+/// Returns a number exactly as written: a literal that `serde_json` would print differently is held as text.
 pub(super) fn exact(literal: &str) -> Value {
     match ordinary(literal) {
         Some(number) if is_written(&number, literal) => Value::Number(number),
@@ -17,13 +17,13 @@ pub(super) fn exact(literal: &str) -> Value {
     }
 }
 
-/// Whether `serde_json` writes a number in this very form.
+/// Returns whether `serde_json` prints a number in exactly this form.
 fn is_written(number: &Number, literal: &str) -> bool {
-    // An integer has one form only, and `-0` is read as a float.
+    // An integer has one form only, and `-0` is parsed as a float.
     !number.is_f64() || number.to_string() == literal
 }
 
-/// Returns the number that `serde_json` reads, if it reads any.
+/// Returns the number that `serde_json` would parse, if any.
 fn ordinary(literal: &str) -> Option<Number> {
     if !literal.contains(['.', 'e', 'E']) && literal != "-0" {
         let integer =
@@ -32,17 +32,18 @@ fn ordinary(literal: &str) -> Option<Number> {
             return Some(integer);
         }
     }
-    // Beyond the largest float this is infinite, which is no JSON.
+    // Beyond the largest float this is infinite, which is not JSON.
     literal.parse::<f64>().ok().and_then(Number::from_f64)
 }
 
-/// Returns the text of a number that is held as its text.
+/// Returns the literal of a number that is held as text.
 pub fn literal(value: &Value) -> Option<&str> {
     let map = value.as_object().filter(|map| map.len() == 1)?;
     map.get(LITERAL)?.as_str().filter(|text| text.starts_with(|c: char| c == '-' || c.is_ascii_digit()))
 }
 
-/// Returns a value with its numbers as earlier releases read them, for the hashes that those have stored: every number that a float can hold is one.
+/// Returns a value with its numbers as earlier releases read them, for the hashes that those releases stored: every
+/// number that fits a float becomes one.
 pub(crate) fn rounded(value: &Value) -> Value {
     if let Some(number) = literal(value) {
         return ordinary(number).map_or_else(|| value.clone(), Value::Number);
@@ -56,7 +57,7 @@ pub(crate) fn rounded(value: &Value) -> Value {
     }
 }
 
-/// A value that is written with each number as it came.
+/// A value that is serialised with each number exactly as it was read.
 pub struct Exact<'a>(pub &'a Value);
 
 impl Serialize for Exact<'_> {

@@ -1,25 +1,25 @@
-//! Reads JSON that others wrote, in one pass and within bounds, without altering a number or failing on a lone surrogate.
-//! `serde_json` cannot: it turns long numbers into floats and refuses `1e400` and `"\ud83d"`.
+//! A JSON reader for untrusted text: one pass, bounded, keeps every number exactly and accepts lone surrogates.
+//! `serde_json` turns long numbers into floats and refuses `1e400` and `"\ud83d"`.
 use super::number;
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX, JSON_NUMBER_BYTES_MAX};
 use serde_json::{Map, Value};
 
-/// A prefix of keys that `serde_json` and this crate give a meaning to; no peer may use such a key.
+/// A prefix of keys that `serde_json` and this crate reserve; no peer may use such a key.
 pub const RESERVED: &str = "$serde_json::private::";
 
-/// Depth that is read back from a store: as deep as `serde_json` reads, and deeper than any peer may nest.
+/// Depth limit for stored JSON: as deep as `serde_json` reads, and deeper than any peer may nest.
 const STORED_DEPTH_MAX: usize = 128;
 
-/// The reason why a text is not read.
+/// The reason why a text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadJson {
     /// The text is not JSON.
     Syntax,
-    /// It nests deeper than it may.
+    /// The nesting is deeper than permitted.
     TooDeep,
-    /// It has more values than it may.
+    /// There are more values than permitted.
     TooManyValues,
-    /// One object has a key twice: readers would disagree about which counts.
+    /// One object has a key twice: readers would disagree about which one counts.
     RepeatedKey,
     /// An object has a key that begins with [`RESERVED`].
     ReservedKey,
@@ -27,31 +27,31 @@ pub enum BadJson {
     LongNumber,
 }
 
-/// The bounds of one text.
+/// The limits for one text.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     depth: usize,
     values: usize,
     number_bytes: usize,
-    /// A repeated key is an error; else its last value counts, as in `serde_json`.
+    /// True if a repeated key is an error; otherwise its last value counts, as in `serde_json`.
     is_strict: bool,
 }
 
-/// Halves of surrogate pairs at the ends of a text: the other half may be in the piece before, or in the one that follows.
+/// Halves of surrogate pairs at the ends of a text: the other half may be in the previous or in the next piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Halves {
-    /// The text begins with this low surrogate, for which it has U+FFFD.
+    /// The low surrogate at the start of the text, replaced by U+FFFD in it.
     pub first: Option<u16>,
-    /// The text ends with this high surrogate, for which it has U+FFFD.
+    /// The high surrogate at the end of the text, replaced by U+FFFD in it.
     pub last: Option<u16>,
 }
 
-/// Reads one value that a peer wrote. A surrogate without its other half becomes U+FFFD.
+/// Reads one value from a peer. A lone surrogate becomes U+FFFD.
 pub fn read(text: &str) -> Result<Value, BadJson> {
     Reader::new(text, Bounds::of_peers()).whole()
 }
 
-/// Reads one value like [`read`], and the halves at the ends of the text that its field `key` is.
+/// Reads one value like [`read`], and returns the surrogate halves at the ends of the text in its field `key`.
 pub fn read_halves(text: &str, key: &str) -> Result<(Value, Halves), BadJson> {
     let mut reader = Reader::new(text, Bounds::of_peers());
     reader.wanted = Some(key);
@@ -69,7 +69,7 @@ struct Reader<'a> {
     at: usize,
     values: usize,
     bounds: Bounds,
-    /// The field of the outermost object whose halves are wanted.
+    /// The field of the outermost object whose surrogate halves are returned.
     wanted: Option<&'a str>,
     halves: Halves,
 }
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Returns the next byte that is no white space, and stays before it.
+    /// Skips white space and returns the next byte without consuming it.
     fn next_token(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
             self.at += 1;
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a value, which is at this depth if it has parts.
+    /// Reads a value; `depth` is its depth if it is a list or an object.
     fn value(&mut self, depth: usize) -> Result<Value, BadJson> {
         self.values += 1;
         if self.values > self.bounds.values {
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
             if key.starts_with(RESERVED) {
                 return Err(BadJson::ReservedKey);
             }
-            // Before its value is read: the repeat itself may be what is large.
+            // Checked before the value is read, since the repeated value itself may be large.
             if self.bounds.is_strict && map.contains_key(&key) {
                 return Err(BadJson::RepeatedKey);
             }
@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
         Ok(number::exact(literal))
     }
 
-    /// Passes at least one digit.
+    /// Consumes at least one digit.
     fn digits(&mut self) -> Result<usize, BadJson> {
         let from = self.at;
         while let Some(b'0'..=b'9') = self.peek() {
@@ -325,7 +325,7 @@ impl<'a> Reader<'a> {
         Ok(unit)
     }
 
-    /// Passes the escape of a low surrogate, if one follows.
+    /// Consumes the escape of a low surrogate, if one follows.
     fn low_half(&mut self) -> Result<Option<u16>, BadJson> {
         let before = self.at;
         if !self.text.as_bytes()[self.at..].starts_with(b"\\u") {
@@ -341,7 +341,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the character that two halves of a surrogate pair are.
+/// Returns the character of a surrogate pair.
 pub fn joined(high: u16, low: u16) -> char {
     let mut units = char::decode_utf16([high, low]);
     units.next().and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER)

@@ -1,4 +1,5 @@
-//! One attempt at an agent that has dialed in, over a connection of this node or of another.
+//! Runs one attempt at an agent that has dialled in, over a connection of this node or of another node. Called by
+//! `execution`.
 use super::desk::{Desk, Letter, Placed};
 use super::lines::{Dialed, Dialing};
 use crate::agent::attempt::Attempt;
@@ -12,32 +13,32 @@ use turnway_core::protocol::action::News;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
-/// One attempt over one connection; when it is dropped, its agent is told to stop unless it has ended it.
+/// One attempt over one connection. Dropping it tells the agent to stop, unless the agent has ended the attempt.
 enum Call {
-    /// Of this node.
+    /// Over a connection of this node.
     Here(Placed),
-    /// Of another one.
+    /// Over a connection of another node.
     There(Dialed),
 }
 
-/// What came of the search for a connection.
+/// The outcome of the search for a connection.
 enum Found {
     Call(Call),
-    /// None has room.
+    /// No connection has room.
     Nobody,
-    /// The node that may have one was lost before it has said so.
+    /// The node that may have a connection was lost before it answered.
     Lost,
 }
 
 // === impl Call ===
 
 impl Call {
-    /// Finds a connection: one of this node that has the fewest attempts, or else of the other node that has the fewest
-    /// for each. Waits a while where there is none with room.
+    /// Finds a connection: the one of this node with the fewest attempts, or else one of the other node with the fewest
+    /// attempts for each connection. Waits up to [`limits::DIALIN_WAIT`] if none has room.
     async fn find(desk: &Desk, invoke: &Invoke) -> Found {
         let found = async {
             loop {
-                // Before the look: whoever comes between it and the wait is noticed.
+                // Registered before the search, so that a connection that arrives between search and wait is noticed.
                 let came = desk.came.notified();
                 if let Some(placed) = desk.place(invoke) {
                     return Found::Call(Self::Here(placed));
@@ -71,7 +72,7 @@ impl Call {
         }
     }
 
-    /// What its agent says next; none: the connection is gone. Safe to drop and to ask again.
+    /// Returns the agent's next message, or `None` if the connection is gone. Cancel-safe.
     async fn word(&mut self) -> Option<Word> {
         match self {
             Self::Here(placed) => placed.words.recv().await,
@@ -79,7 +80,7 @@ impl Call {
         }
     }
 
-    /// Hands over an input that came on the way, if the connection takes such; else what becomes of it.
+    /// Sends a steering input if the connection supports steering; otherwise returns the refusal to report.
     fn steer(&self, steer: Steer) -> Option<AgentEvent> {
         if self.capabilities().steer {
             self.order(Order::Steer(Box::new(steer)));
@@ -89,7 +90,7 @@ impl Call {
     }
 }
 
-/// What makes an attempt over a connection go on.
+/// An event that the loop of an attempt handles.
 enum Event {
     Cancelled,
     Steer(Steer),
@@ -97,7 +98,7 @@ enum Event {
     Word(Option<Word>),
 }
 
-/// Runs one attempt to its end. Dropping it tells its agent to stop.
+/// Runs one attempt to its end. Dropping the future tells the agent to stop.
 pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> AgentEvent {
     let line = attempt.line();
     let found = tokio::select! {
@@ -135,7 +136,7 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
                 let Invoke { key, run_id, attempt, epoch, .. } = &attempt.invoke;
                 let (tenant, run_id) = (key.tenant.clone(), run_id.clone());
                 call.order(Order::Cancel { tenant, run_id, attempt: *attempt, epoch: *epoch });
-                // One that does not say when it has stopped is told, and not waited for.
+                // A connection that does not acknowledge cancels is told, and the attempt ends at once.
                 if !call.capabilities().cancel {
                     return AgentEvent::CancelAcked;
                 }
@@ -155,7 +156,7 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
     }
 }
 
-/// Reports what an agent says; its end is returned.
+/// Reports a message of the agent. Returns the end of the attempt, if this was the last message.
 async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
     match word {
         None => {
@@ -163,7 +164,7 @@ async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
             return Some(AgentEvent::Failed(AgentFailure::Lost(why)));
         }
         Some(Word::Acked) => attempt.report(AgentEvent::Acked).await,
-        // One that was not asked to stop has none to acknowledge; the machine lets none through.
+        // An attempt that was not asked to stop has no cancel to acknowledge; the machine lets no such message through.
         Some(Word::CancelAcked) => return Some(AgentEvent::CancelAcked),
         Some(Word::Said(Said::Delta { kind, text, id })) => attempt.say(kind, text, id).await,
         Some(Word::Said(Said::State { state, detail, id })) => {

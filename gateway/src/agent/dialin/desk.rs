@@ -1,4 +1,5 @@
-//! One agent that dials in, and its connections to this node.
+//! One agent that dials in, and the pool of its connections to this node. Places attempts at connections; called by
+//! `call` and, for attempts of other nodes, by `remote_calls`.
 use super::Lines;
 use crate::bus;
 use crate::config::ServedBy;
@@ -18,24 +19,23 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::{Invoke, Order};
 
-/// One agent that dials in, and its connections.
+/// The connections of one agent that dials in.
 pub struct Desk {
     pub(super) agent: AgentId,
     pub(super) served_by: ServedBy,
-    /// Its events have names, and it can be asked for what follows one.
+    /// True if the agent's events have ids, and the agent can be asked for the events after one.
     pub(super) resumes: bool,
-    /// Where else it may be connected.
+    /// The agent's connections to other nodes.
     pub(super) beyond: Lines,
     lines: Mutex<Vec<Arc<Extension>>>,
-    /// One has come, or has room again, here or elsewhere.
+    /// Notified when a connection arrives or has room again, here or at another node.
     pub(super) came: Notify,
     connected: DialedIn,
 }
 
-/// One connection, as orders reach it.
+/// One connection of an agent, with the commands that wait for its task.
 pub struct Extension {
     pub(super) capabilities: Capabilities,
-    /// Whose runs it may be given.
     reach: Reach,
     post: Mutex<Post>,
     bell: Notify,
@@ -45,32 +45,34 @@ pub struct Extension {
 #[derive(Default)]
 struct Post {
     letters: VecDeque<Letter>,
-    /// Attempts that were placed here and have not been taken away.
+    /// Attempts that were placed at this connection and not taken off again.
     open: usize,
-    /// How many ever were.
+    /// Attempts ever placed at this connection; numbers them.
     placed: u64,
     gone: bool,
 }
 
-/// What the task of a connection has to do.
+/// A command to the task of a connection.
 #[derive(Debug)]
 pub enum Letter {
-    /// Order this, which is the attempt of this number at this connection, and hand on what is said of it.
+    /// Starts an attempt, which gets this number at this connection; its events go to the sender.
     Invoke(Box<Invoke>, u64, Sender<Word>),
-    /// Order this.
+    /// Passes an order on.
     Order(Box<Order>),
-    /// Nobody listens to the attempt of this number any more.
+    /// Ends the attempt of this number: nothing receives its events any more.
     Forget(RunId, u32, u64),
 }
 
-/// A connection's place at its desk. When it is dropped, the attempts that ran over it find out.
+/// The registration of a connection at its pool. Dropping it closes the event queues of the attempts over the
+/// connection.
 #[derive(Debug)]
 pub struct Place {
     desk: Arc<Desk>,
     line: Arc<Extension>,
 }
 
-/// One attempt over one connection of this node; when it is dropped, its agent is told to stop unless it has ended it.
+/// One attempt over one connection of this node. Dropping it tells the agent to stop, unless the agent has ended the
+/// attempt.
 pub(super) struct Placed {
     pub(super) line: Arc<Extension>,
     pub(super) words: Receiver<Word>,
@@ -82,7 +84,7 @@ pub(super) struct Placed {
 // === impl Desk ===
 
 impl Desk {
-    /// A desk without connections.
+    /// Creates a pool without connections.
     pub(in crate::agent) fn new(
         agent: AgentId,
         served_by: ServedBy,
@@ -94,15 +96,16 @@ impl Desk {
         Self { agent, served_by, resumes, beyond, lines, came, connected }
     }
 
-    /// Whether any connection is there that may be given this tenant's runs, at this node, or any at another one: nodes
-    /// do not tell each other for whom they have connections.
+    /// Returns whether there is a connection for this tenant at this node, or any connection at another node: nodes do
+    /// not tell each other for which tenants their connections are.
     pub(in crate::agent) fn is_served(&self, tenant: &TenantId) -> bool {
-        // In a statement of its own: the lines between nodes ask here while they are held, and are not asked from here.
+        // A statement of its own, to release the lock: the remote calls lock this list while their own lock is held, so
+        // their lock must not be taken while the list is locked.
         let is_here = self.lines().iter().any(|line| line.reach.covers(tenant));
         is_here || !self.beyond.elsewhere(&self.agent).is_empty()
     }
 
-    /// The nodes that have any, this one first, and how many.
+    /// Returns the nodes with connections, this node first, and the number at each.
     pub(in crate::agent) fn nodes(&self) -> Vec<(NodeId, usize)> {
         let here = Some((bus::Lines::node(&self.beyond), self.lines().len()))
             .filter(|(_, connections)| *connections > 0);
@@ -111,14 +114,15 @@ impl Desk {
         here.into_iter().chain(elsewhere).collect()
     }
 
-    /// Tells every connection, here and elsewhere: whichever process of the agent knows of the run is to stop it.
+    /// Sends a stop order to every connection, here and at other nodes: the agent's process that knows the run must
+    /// stop it.
     pub(in crate::agent) fn stop(&self, order: &Order) {
         self.halt(order);
         self.beyond.halt(&self.agent, order);
     }
 
-    /// Tells every connection of this node that may know of the run. A node of an earlier release does not say whose
-    /// run it is, and means the default tenant.
+    /// Sends a stop order to every connection of this node that may know the run. A node of an earlier release does not
+    /// name the tenant and means the default tenant.
     pub(super) fn halt(&self, order: &Order) {
         let Order::Stop { tenant, .. } = order else { return };
         let may_know = |line: &&Arc<Extension>| line.reach.covers(tenant);
@@ -127,8 +131,8 @@ impl Desk {
         }
     }
 
-    /// Places an attempt at the connection that has the fewest of those that may be given this tenant's runs, where one
-    /// of this node has room.
+    /// Places an attempt at the connection of this node with the fewest attempts among those for this tenant. Returns
+    /// `None` if that connection has no room.
     pub(super) fn place(&self, invoke: &Invoke) -> Option<Placed> {
         let lines = self.lines();
         let open = |line: &&Arc<Extension>| line.post().open;
@@ -147,7 +151,8 @@ impl Desk {
         Some(Placed { line, words, run_id: invoke.run_id.clone(), attempt: invoke.attempt, number })
     }
 
-    /// One more connection, unless there are so many, or so many that serve the same tenant only; whether it is one.
+    /// Adds a connection, unless the agent has `max` connections, or `of_tenant_max` connections that serve the same
+    /// tenant only. Returns whether it was added.
     pub(super) fn add(&self, line: &Arc<Extension>, max: usize, of_tenant_max: usize) -> bool {
         let mut lines = self.lines();
         let same = lines.iter().filter(|other| other.reach == line.reach).count();
@@ -173,13 +178,13 @@ impl Desk {
         self.changed();
     }
 
-    /// There is more or less of it than before: whoever waits looks again, and other nodes are told.
+    /// Wakes the attempts that wait for a connection, and tells other nodes the new load.
     fn changed(&self) {
         self.came.notify_waiters();
         self.beyond.serve(&self.agent, self.serving());
     }
 
-    /// How much there is of it here.
+    /// Returns the number of connections, the attempts over them, and whether one has room.
     fn serving(&self) -> Serving {
         let lines = self.lines();
         let open: Vec<usize> = lines.iter().map(|line| line.post().open).collect();
@@ -191,7 +196,8 @@ impl Desk {
         }
     }
 
-    /// Nothing in here can panic half-way. Who has it asks nothing of the lines between nodes: those ask here.
+    /// Returns the connections; no code panics while it holds this lock. The holder must not call into the remote
+    /// calls, which take this lock while they hold their own.
     fn lines(&self) -> MutexGuard<'_, Vec<Arc<Extension>>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,16 +212,16 @@ impl fmt::Debug for Desk {
 // === impl Extension ===
 
 impl Extension {
-    /// One that can do so much, for so many tenants.
+    /// Creates a connection with these capabilities, for the tenants of `reach`.
     pub(super) fn new(capabilities: Capabilities, reach: Reach) -> Self {
         let (post, bell, overrun) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
         Self { capabilities, reach, post, bell, overrun }
     }
 
-    /// Gives its task something to do.
+    /// Queues a command for the connection's task.
     pub(super) fn put(&self, letter: Letter) {
         let mut post = self.post();
-        // What is sent to one that is gone is dropped, and with it the queue that its attempt listens to.
+        // A command to a closed connection is dropped, and with it the sender of the attempt's events.
         if post.gone {
             return;
         }
@@ -246,12 +252,13 @@ impl Place {
         Self { desk, line }
     }
 
-    /// Whether its agent's events have names.
+    /// Returns whether the agent's events have ids.
     pub fn is_named(&self) -> bool {
         self.desk.resumes
     }
 
-    /// What is to be done next; none: there was more than it has taken. Safe to drop and to ask again.
+    /// Waits for the next command. Returns `None` if the queue has overflowed, and the connection must be closed.
+    /// Cancel-safe.
     pub async fn letter(&self) -> Option<Letter> {
         loop {
             if self.line.overrun.load(Ordering::Acquire) {
@@ -274,7 +281,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut post = self.line.post();
         post.gone = true;
-        // What was not taken was not ordered; whoever waits for words of it hears that there will be none.
+        // Commands that were not taken were never sent; dropping them closes the event queues of their attempts.
         let letters = std::mem::take(&mut post.letters);
         drop(post);
         drop(letters);

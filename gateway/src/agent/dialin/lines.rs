@@ -1,8 +1,6 @@
-//! The lines between nodes: attempts at agents that are connected to another node, and those of other nodes at agents
-//! that are connected to this one.
-//!
-//! What is said when is decided by a [`Trunk`]; here it is carried: to the bus, to connections, and to attempts. Nothing
-//! here waits while the trunk is held.
+//! Attempts of this node at agents that are connected to another node, and attempts of other nodes at agents connected
+//! to this node. A [`Trunk`] decides what is sent when; this file carries it to the bus, to connections and to
+//! attempts. Nothing here may block while the trunk is locked.
 use super::Exchange;
 use super::desk::{Extension, Letter, Placed};
 use crate::bus::{self, Bus, Mail};
@@ -26,22 +24,22 @@ use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{Invoke, Order};
 
-/// A timer where nothing is waited for.
+/// Length of a timer when no deadline is set.
 const LONG: Duration = Duration::from_secs(3600);
-/// Words of one attempt that wait here: all that the other node says before one of them is passed on, and that it has
-/// been placed.
+/// Messages of one attempt that wait here: all that the other node sends before it gets credit for one, and the notice
+/// that the attempt was placed.
 const WORDS_MAX: usize = limits::TRUNK_UNTAKEN_MAX + 2;
 
-/// All lines of a node. Clones are the same ones.
+/// The remote calls of a node, in both directions. Clones share one state.
 #[derive(Clone)]
 pub struct Lines(Arc<Inner>);
 
 struct Inner {
     room: Mutex<Room>,
-    /// The next time that something is due may have changed, or a call has ended.
+    /// Notified when the next deadline may have changed, or a call has ended.
     bell: Notify,
     quiet: Notify,
-    /// None on a node that shares its store with nobody.
+    /// Unset on a node that shares its store with no other node.
     bus: OnceLock<Arc<dyn Bus>>,
     exchange: OnceLock<Exchange>,
     runtime: Handle,
@@ -58,37 +56,38 @@ struct Room {
     mail: Vec<Mail>,
 }
 
-/// An attempt of this node at another one's agent.
+/// A call of this node: an attempt at an agent of another node.
 struct Begun {
     words: Sender<Word>,
     placed: Option<oneshot::Sender<Option<Capabilities>>>,
 }
 
-/// An attempt of another node at an agent that is connected here.
+/// A call of another node: an attempt at an agent that is connected here.
 struct TakenOn {
     line: Arc<Extension>,
-    /// How many words the other node takes.
+    /// Credit: how many messages the other node takes.
     room: Arc<Semaphore>,
     task: AbortHandle,
 }
 
-/// What came of a call.
+/// The outcome of dialling another node.
 pub(super) enum Dialing {
     Placed(Dialed),
-    /// No connection there has room.
+    /// No connection at that node has room.
     Refused,
-    /// The node may have begun it, and is gone.
+    /// The other node may have started the attempt, and is gone.
     Lost,
 }
 
-/// One attempt over another node's connection; when it is dropped, its agent is told to stop unless it has ended it.
+/// One attempt over a connection of another node. Dropping it tells the agent to stop, unless the agent has ended the
+/// attempt.
 pub(super) struct Dialed {
     pub(super) capabilities: Capabilities,
     words: Receiver<Word>,
     call: Hold,
 }
 
-/// A call, until it is dropped.
+/// A call that is hung up when dropped.
 struct Hold {
     lines: Lines,
     call: u64,
@@ -97,7 +96,7 @@ struct Hold {
 // === impl Lines ===
 
 impl Lines {
-    /// Of this node; they lead nowhere until [`Self::join`] is called.
+    /// Creates the remote calls of this node. They reach no other node until [`Self::join`] is called.
     pub fn new(node: NodeId, runtime: &Handle, clock: Clock, metrics: Arc<Metrics>) -> Self {
         let room = Room {
             trunk: Trunk::new(node),
@@ -119,13 +118,13 @@ impl Lines {
         }))
     }
 
-    /// What is ordered by way of other nodes goes to these agents.
+    /// Sets the registry that serves the orders of other nodes.
     pub(super) fn reach(&self, exchange: Exchange) {
-        // There is one exchange for each node.
+        // Set once: there is one registry for each node.
         _ = self.0.exchange.set(exchange);
     }
 
-    /// There are other nodes, and this is how they are reached.
+    /// Sets the bus by which other nodes are reached, and starts the timer task.
     pub fn join(&self, bus: Arc<dyn Bus>) {
         if self.0.bus.set(bus).is_ok() {
             let this = self.clone();
@@ -133,12 +132,12 @@ impl Lines {
         }
     }
 
-    /// This node leaves: its agents are not counted on any more.
+    /// Tells other nodes that this node leaves and takes no more of their attempts.
     pub fn leave(&self) {
         self.tell(Input::Leaving);
     }
 
-    /// Until no other node has an attempt at an agent of this one.
+    /// Waits until no other node has an attempt at an agent of this node.
     pub async fn quiet(&self) {
         loop {
             let quiet = self.0.quiet.notified();
@@ -149,17 +148,17 @@ impl Lines {
         }
     }
 
-    /// Where their tasks run.
+    /// Returns the runtime of the calls' tasks.
     pub(in crate::agent) fn runtime(&self) -> &Handle {
         &self.0.runtime
     }
 
-    /// The other nodes at which an agent is connected, and how many connections each has.
+    /// Returns the other nodes at which an agent is connected, and the number of its connections at each.
     pub fn elsewhere(&self, agent: &AgentId) -> Vec<(NodeId, u32)> {
         self.room().trunk.elsewhere(self.0.clock.now(), agent)
     }
 
-    /// How many attempts of this node run at agents of others, and how many of others at agents of this one.
+    /// Returns the number of calls of this node to others, and of others to this node.
     pub fn calls(&self) -> (usize, usize) {
         self.room().trunk.calls()
     }
@@ -180,7 +179,7 @@ impl Lines {
         self.tell(Input::Halt(agent.clone(), Box::new(order.clone())));
     }
 
-    /// Asks for an attempt at another node's agent. Dropping this hangs up.
+    /// Asks another node for an attempt at its agent. Dropping the future hangs up.
     pub(super) async fn dial(&self, to: NodeId, invoke: &Invoke) -> Dialing {
         let (placed, answer) = oneshot::channel();
         let (sender, words) = channel(WORDS_MAX);
@@ -200,9 +199,9 @@ impl Lines {
         }
     }
 
-    /// Tells the trunk, and does what it wants.
+    /// Passes an input to the trunk, and carries out the outputs.
     fn tell(&self, input: Input) {
-        // Nobody could hear it.
+        // Without a bus there are no other nodes.
         let Some(bus) = self.0.bus.get() else { return };
         let now = self.0.clock.now();
         let mut room = self.room();
@@ -218,7 +217,7 @@ impl Lines {
         }
     }
 
-    /// Looks at the time.
+    /// Runs the timer of the trunk.
     async fn watch(self) {
         loop {
             let due = self.room().trunk.poll_timeout();
@@ -242,7 +241,7 @@ impl Lines {
         let now = self.0.clock.now();
         let mut answers = VecDeque::new();
         loop {
-            // All of it, before it is told what came of something.
+            // All outputs are drained before the trunk gets the answers to some of them.
             let Some(output) = room.trunk.poll_output() else {
                 let Some(answer) = answers.pop_front() else { return };
                 room.trunk.handle_input(now, answer);
@@ -256,11 +255,11 @@ impl Lines {
                     room.begun.remove(&call);
                 }
                 Output::Word(call, word) => {
-                    // There is room for all that may come before one is passed on.
+                    // The channel has room for all messages that arrive before one is taken.
                     let to = room.begun.get(&call);
                     to.into_iter().for_each(|begun| _ = begun.words.try_send(word.clone()));
                 }
-                // Whoever waits for a word finds out.
+                // Dropping the sender tells the attempt.
                 Output::Lost(call) => _ = room.begun.remove(&call),
                 Output::Ring(call, invoke) => answers.push_back(self.ring(room, call, &invoke)),
                 Output::Order(call, order) => {
@@ -286,7 +285,7 @@ impl Lines {
         }
     }
 
-    /// Finds a connection of this node for another one's attempt.
+    /// Finds a connection of this node for an attempt of another node.
     fn ring(&self, room: &mut Room, call: trunk::Call, invoke: &Invoke) -> Input {
         let desk = self.0.exchange.get().and_then(|exchange| exchange.desk(&invoke.agent_id));
         let Some(placed) = desk.and_then(|desk| desk.place(invoke)) else { return Input::Refuse(call) };
@@ -306,7 +305,7 @@ impl Lines {
         }
     }
 
-    /// Nothing in here can panic half-way.
+    /// Returns the locked state; no code panics while it holds this lock.
     fn room(&self) -> MutexGuard<'_, Room> {
         self.0.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -336,16 +335,16 @@ impl fmt::Debug for Lines {
     }
 }
 
-/// While the trunk is held, so that what is said first goes first: a word that overtakes another is lost.
+/// Publishes while the trunk is locked, to keep the order: a message that overtakes another is dropped by the receiver.
 fn post(bus: &Arc<dyn Bus>, mail: &mut Vec<Mail>) {
     if !mail.is_empty() {
         bus.post(mail);
     }
 }
 
-/// Hands on what an agent of this node says of another node's attempt, as far as that has room.
+/// Forwards the messages of a local agent about another node's attempt, as far as that node has given credit.
 async fn hand_on(lines: Lines, call: trunk::Call, mut placed: Placed, room: Arc<Semaphore>) {
-    // It is never closed.
+    // The semaphore is never closed.
     while let Ok(permit) = room.acquire().await {
         permit.forget();
         let Some(word) = placed.words.recv().await else { return lines.tell(Input::Lose(call)) };
@@ -362,7 +361,7 @@ async fn hand_on(lines: Lines, call: trunk::Call, mut placed: Placed, room: Arc<
 impl Room {
     fn placed(&mut self, call: u64, capabilities: Option<Capabilities>) {
         let placed = self.begun.get_mut(&call).and_then(|begun| begun.placed.take());
-        // Nobody waits for it: it is being hung up.
+        // The receiver is gone only while the call is being hung up.
         placed.into_iter().for_each(|placed| _ = placed.send(capabilities));
     }
 }
@@ -374,7 +373,7 @@ impl Dialed {
         self.call.lines.tell(Input::Order(self.call.call, Box::new(order)));
     }
 
-    /// What its agent says next; none: the connection is gone. Safe to drop and to ask again.
+    /// Returns the agent's next message, or `None` if the connection is gone. Cancel-safe.
     pub(super) async fn word(&mut self) -> Option<Word> {
         let word = self.words.recv().await?;
         self.call.lines.tell(Input::Passed(self.call.call));

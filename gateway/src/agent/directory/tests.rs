@@ -1,4 +1,4 @@
-//! Agents as operators write them, right and wrong.
+//! Valid and invalid agent configurations.
 use super::*;
 use crate::config::AGENT_SETTINGS;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn the_flag_form_sets_what_it_names() {
     assert_eq!(http.health, "http://h:9/base/health");
 }
 
-/// An agent that does not notice when its connection ends is stopped by a request of its own.
+/// An agent that does not notice the end of its connection needs an explicit cancel request.
 #[test]
 fn who_outlives_the_connection_takes_cancels() {
     let spec = parse_agent("a=http://h:9/base/,on_owner_loss=resume").expect("a good agent");

@@ -1,4 +1,4 @@
-//! Values of an agent's keys.
+//! Parsers of the values of an agent's keys. Called by `directory`.
 use super::BadKey;
 use crate::config::amount::parse_wait;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use turnway_core::limits;
 use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::pattern::Pattern;
 
-/// No wait of an agent is longer: a longer one is a slip of the pen.
+/// Maximum of every timeout of an agent; a larger value is taken for a typing error.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// No server keeps an idle connection for longer, and few proxies do.
+/// Maximum keep-alive time: servers do not keep an idle connection for longer, and few proxies do.
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(60 * 60);
 
 pub(super) fn on_owner_loss(value: &str) -> Result<OnOwnerLoss, BadKey> {
@@ -28,7 +28,7 @@ pub(super) fn wait(value: &str) -> Result<Duration, BadKey> {
     wait.ok_or_else(|| wrong(value, "a wait such as 250ms, 15s, 2m, 1h; at most 24h"))
 }
 
-/// Reads how long an idle connection is kept.
+/// Parses how long an idle connection is kept.
 pub(super) fn keep_alive(value: &str) -> Result<Duration, BadKey> {
     let wait = if value == "off" { Some(Duration::ZERO) } else { parse_wait(value) };
     let why = "a wait such as 500ms, 4s, 1m, at most 1h; or off";

@@ -1,4 +1,5 @@
-//! Who may connect at all: by which names, from where, and how many at a time.
+//! Limits for connections: allowed host names and origins, connections for each address, and the budget of open files.
+//! Called by `app::build`.
 use super::office;
 use crate::cli::plan::Plan;
 use crate::config::{Hosts, PerAddress};
@@ -7,32 +8,32 @@ use crate::listen::crowd::{Crowd, Locks};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use turnway_core::limits;
 
-/// Files that are neither connections of clients nor attempts at agents: the store, logs, timers, Redis, keys.
+/// Files reserved for uses other than clients and agents: the store, logs, timers, Redis, keys.
 const FILES_RESERVE: u64 = 256;
 
-/// How many files the process may open, and what for. The parts never exceed the whole.
+/// The number of files that the process may open, divided by use. The parts must not exceed the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::app) struct FileBudget {
-    /// Connections of clients by TCP.
+    /// Client connections over TCP.
     pub(in crate::app) connections: usize,
     /// Attempts at agents, each of which may hold a connection.
     pub(in crate::app) attempts: u64,
 }
 
-/// By which names clients may call, and from which pages.
+/// Returns the host names and origins that clients may use.
 pub(super) fn rules(plan: &Plan) -> Rules {
     let (hosts, origins) = (plan.config.hosts.clone(), plan.config.origins.clone());
     Rules { is_local: plan.config.http.ip().is_loopback(), hosts, origins }
 }
 
-/// How many may be there from one address, and which of them are not heard for a while.
+/// Returns the limit of connections for each address, and the addresses subject to lockout.
 pub(super) fn crowd(plan: &Plan) -> Crowd {
     let (most, counts_local) = match plan.config.per_address {
         PerAddress::Usual => (Some(limits::ADDRESS_CONNECTIONS_MAX), false),
         PerAddress::Most(most) => (Some(most), true),
         PerAddress::Off => (None, false),
     };
-    // Who is called by other names than this machine's has something in front of it here.
+    // A node that is called by other names than this machine's has a proxy in front of it on this machine.
     let is_fronted = plan.config.hosts != Hosts::default() || !plan.config.origins.is_empty();
     let locks = match (plan.config.auth.lockout, counts_local, is_fronted) {
         (false, ..) => Locks::Off,
@@ -43,12 +44,12 @@ pub(super) fn crowd(plan: &Plan) -> Crowd {
     Crowd::new(most, counts_local, locks)
 }
 
-/// Raises the process's limit of open files as far as it may, and divides them. The soft limit of most systems is far
-/// below the hard one, for the sake of programs that use `select`.
+/// Raises the process's limit of open files as far as allowed, and divides it. The soft limit of most systems is far
+/// below the hard one, for programs that use `select`.
 pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
     let had = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: had.maximum, maximum: had.maximum };
-    // A system that does not let us have more leaves us with what there is.
+    // If the limit cannot be raised, the current limit applies.
     let _ = setrlimit(Resource::Nofile, wanted);
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let budget = divide(files, attempts, agents);
@@ -57,13 +58,13 @@ pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
     budget
 }
 
-/// Divides files. Where there are too few for all bounds, attempts get the part that they have of the bounds, so that
-/// neither clients nor agents are starved by the other.
+/// Divides the files. If they are too few for all maxima, attempts get a share in proportion to their maximum, so that
+/// clients and agents cannot starve each other.
 fn divide(files: u64, attempts: u64, agents: usize) -> FileBudget {
     let idle = (agents * limits::AGENT_IDLE_CONNECTIONS_MAX) as u64;
     let fixed = FILES_RESERVE + office::CONNECTIONS_MAX as u64;
     let left = files.saturating_sub(fixed);
-    // Idle connections to agents are given up before anything else is.
+    // Idle connections to agents are given up first.
     let left = left.saturating_sub(idle.min(left / 8));
     let most = limits::CONNECTIONS_MAX as u64;
     let for_attempts = if left >= most + attempts {

@@ -1,4 +1,4 @@
-//! Who may come in: the door, and the keys that open it.
+//! Builds the authentication of a node, and the credentials that it accepts. Called by `app::build`.
 use super::{BuildError, Shared};
 use crate::cli::plan::Plan;
 use crate::config::{AuthMode, StoreConfig};
@@ -16,7 +16,7 @@ use crate::store::registers::Registers;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// The door of a node, and its keys where it can have any.
+/// The authenticator of a node, with its API keys if it can have any.
 pub(super) struct Identity {
     pub(super) door: Door,
     pub(super) keys: Option<Arc<Keys>>,
@@ -24,20 +24,21 @@ pub(super) struct Identity {
     pub(super) upkeep: Upkeep,
 }
 
-/// What credentials are held against, to be kept up to date while the node runs.
+/// The credentials that must be refreshed while the node runs.
 pub(in crate::app) struct Upkeep {
-    /// Where there is a pepper.
+    /// Present if there is a pepper.
     pub(in crate::app) keys: Option<Arc<Keys>>,
-    /// Where tokens are taken.
+    /// Present if tokens of an identity provider are accepted.
     pub(in crate::app) provider: Option<Provider>,
-    /// Whether the store's password lies in a file.
+    /// True if the store's password is read from a file.
     pub(in crate::app) logs_in: bool,
 }
 
 // === impl Shared ===
 
 impl Shared {
-    /// Keys can be made as soon as there is a pepper; they are asked for where the plan says so.
+    /// Builds the authentication. Keys can be created as soon as there is a pepper; they are required only if the plan
+    /// says so.
     pub(super) fn identity(
         &self,
         plan: &Plan,
@@ -67,7 +68,7 @@ impl Shared {
         Ok(Identity { door, keys, call_names, upkeep })
     }
 
-    /// Who tells other nodes of the rates that they have together, where there are both.
+    /// Returns the sender of rates that all nodes share; `None` if no rate or no store is shared.
     fn teller(&self, plan: &Plan, runtime: &Handle) -> Option<Teller> {
         let rates = plan.config.rates;
         let StoreConfig::Redis { url, .. } = &plan.config.store else { return None };

@@ -1,5 +1,5 @@
-//! The operators' listener: served by a thread of its own from the moment in which the node has its ports, so that
-//! `/readyz` says what a start waits for.
+//! The operators' listener, on a thread of its own: serves from the moment at which the node has its ports, so that
+//! `/readyz` says what the start waits for. Called by `app::build`.
 use super::store::Promise;
 use super::{BuildError, Shared};
 use crate::admin::Pages;
@@ -20,12 +20,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// Connections of operators at a time: a scraper, a probe, a few people.
+/// Maximum connections of operators at a time: a scraper, a probe, a few people.
 pub(super) const CONNECTIONS_MAX: usize = 128;
-/// What is being answered while the process leaves may take so long.
+/// Time to finish responses after the process has ended its work.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// The listener, and the pages that come once the node is built.
+/// The listener's address, and the slot for the pages of the complete node.
 pub(super) struct Office {
     pub(super) address: SocketAddr,
     pages: Arc<OnceLock<Pages>>,
@@ -34,7 +34,7 @@ pub(super) struct Office {
 // === impl Office ===
 
 impl Office {
-    /// Begins to serve what can be told before there is a store, to operators and to those who only look.
+    /// Starts serving the pages that work without a store, on the operators' listener and on the health listener.
     pub(super) fn open(
         (listener, looked_at): (Listener, Option<Listener>),
         shared: &Shared,
@@ -51,7 +51,7 @@ impl Office {
             complete.get().unwrap_or(&early).clone().serve(request).boxed()
         });
         let mut served = vec![(listener, operators)];
-        // By whatever name they call it, and by no web page.
+        // Any host name is allowed, but no web page's origin.
         let rules = Rules { hosts: Hosts::Any, ..Rules::default() };
         let lookers =
             house(shared, rules, move |request| ready(looks.health(&request, with_metrics)).boxed());
@@ -60,14 +60,14 @@ impl Office {
         Ok(Self { address, pages })
     }
 
-    /// From now on everything is told.
+    /// Replaces the early pages by those of the complete node.
     pub(super) fn complete(&self, pages: Pages) {
-        // It is done once.
+        // Called once.
         let _ = self.pages.set(pages);
     }
 }
 
-/// A listener's house without anything that clients have.
+/// Builds a listener's context without the parts that only clients need.
 fn house<P>(shared: &Shared, rules: Rules, pages: P) -> House
 where
     P: Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync + 'static,
@@ -79,18 +79,18 @@ where
         crowd: Crowd::default(),
         reception: None,
         tls: None,
-        // To the last: whoever waits for the end is told of it by nobody answering any more.
+        // Serves to the end: a caller that waits for the end sees it by the listener's being gone.
         until: Phase::Left,
         life: shared.life.clone(),
         metrics: Arc::clone(&shared.metrics),
         connections_max: CONNECTIONS_MAX,
-        // Of its own: nobody waits for operators.
+        // A tracker of its own: the shutdown does not wait for operators.
         tasks: TaskTracker::new(),
     }
 }
 
-/// Operators are served by a thread of their own: health is asked for most when everything else is busy. The listeners
-/// stop accepting when the process leaves, but what is being answered is.
+/// Serves operators on a thread of its own: health is asked for most when everything else is busy. At the end of the
+/// process the listeners stop accepting, and responses under way get [`GOODBYE`] to finish.
 fn serve(served: Vec<(Listener, House)>, life: Life) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let accept = |(listener, house): (Listener, House)| async move {

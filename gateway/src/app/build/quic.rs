@@ -1,4 +1,4 @@
-//! The listener for QUIC, and what certificate it shows where none is named.
+//! The QUIC listener, and its certificate if none is configured. Called by `app::build`.
 use super::{BuildError, Shared};
 use crate::config::{Config, StoreConfig};
 use crate::listen::House;
@@ -7,19 +7,19 @@ use crate::tls::{Shown, development};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A listener, and what stands behind it.
+/// A listener with its context.
 pub(in crate::app) type Served = (QuicListener, Arc<QuicHouse>);
 
-/// Of an embedded store's directory: there the certificate is that it makes itself.
+/// Subdirectory of an embedded store's directory, for the self-made certificate.
 const DIR: &str = "quic";
 
-/// Takes a port of UDP.
+/// Binds a UDP port.
 pub(super) fn listen(address: SocketAddr) -> Result<QuicListener, BuildError> {
     QuicListener::bind(address).map_err(|error| BuildError::ListenQuic { address, error })
 }
 
 impl Shared {
-    /// The same links and the same crowd as behind the listener for HTTP.
+    /// Builds the QUIC listener's context, with the links and the address limits of the HTTP listener.
     pub(super) fn quic(
         &self,
         config: &Config,
@@ -43,7 +43,7 @@ impl Shared {
         Ok(Some((listener, Arc::new(house))))
     }
 
-    /// A certificate of its own.
+    /// Creates a self-made certificate.
     fn own(&self, config: &Config) -> Result<Shown, BuildError> {
         let now = self.clock.now().store;
         let pair = match &config.store {

@@ -1,4 +1,4 @@
-//! Opening the store.
+//! Opens the store. Called by `app::build`.
 use super::{BuildError, Shared};
 use crate::config::{Config, Durability, StoreConfig};
 use crate::phase::Reason;
@@ -12,24 +12,23 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// What the store may take to tell the time: it was seen to be there a moment ago.
+/// Timeout of the first request for the store's time, after the store was opened.
 const TIME_WITHIN: Duration = Duration::from_secs(10);
-/// Between two questions for the time.
+/// Pause between two requests for the time.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What an answer promises: `turn_accepted.durability`, and on whose word.
+/// The durability that an acknowledgement promises (`turn_accepted.durability`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Promise {
-    /// The level.
     pub(super) level: &'static str,
-    /// Only the operator vouches for it (`store.attest`).
+    /// The level was not verified, and only the operator vouches for it (`store.attest`).
     pub(super) is_attested: bool,
 }
 
-/// A store that is ready to be asked.
+/// A store that is ready for use.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Store>,
-    /// An embedded one as what it is, to be copied and closed.
+    /// Set for an embedded store, which can be copied and must be closed.
     pub(super) embedded: Option<Arc<Embedded>>,
     pub(super) promise: Promise,
 }
@@ -42,7 +41,7 @@ impl Opened {
 }
 
 impl Shared {
-    /// The one that is configured; of an embedded one also itself.
+    /// Opens the configured store.
     pub(super) fn store(
         &self,
         config: &Config,
@@ -63,8 +62,8 @@ impl Shared {
                 let mut options = self.embedded_options(clock, fatal);
                 options.durability = match durability {
                     Durability::Mem => embedded::Durability::Os,
-                    // What is not synced yet may still be in the process, and would die with it: only a
-                    // synced file keeps the promise of `os`.
+                    // Data that is not synced may still be in the process and be lost with it: only a synced file keeps
+                    // the promise of `os`.
                     Durability::Os | Durability::Fsync | Durability::FsyncReplica => {
                         embedded::Durability::Fsync
                     }
@@ -99,11 +98,12 @@ impl Shared {
         }
     }
 
-    /// Options of an embedded store that tells this node of what becomes of it.
+    /// Builds the options of an embedded store that reports its condition to this node.
     fn embedded_options(&self, clock: embedded::Clock, fatal: &Arc<Notify>) -> embedded::Options {
         let (fatal, life) = (Arc::clone(fatal), self.life.clone());
         let failed = move |fault| match fault {
-            // To leave would lose what the process still knows; a supervisor would start an empty one.
+            // Leaving would lose the data that the process still holds, and a supervisor would start with an empty
+            // file.
             Fault::Gone { .. } => life.store_gone(),
             Fault::Disk(_) | Fault::Damaged { .. } | Fault::Structure(_) | Fault::Panicked | Fault::Dead => {
                 fatal.notify_one()
@@ -119,7 +119,7 @@ impl Shared {
         options
     }
 
-    /// Takes the store's time before anything is recorded, kept or refused by a time: a node of a fleet has no other.
+    /// Takes the store's time before any timestamp is recorded, kept or compared: a node of a fleet has no other time.
     async fn first_time(&self, store: &Redis) -> Result<(), OpenError> {
         let until = self.clock.mono() + TIME_WITHIN;
         loop {

@@ -1,4 +1,5 @@
-//! What was published to this node: from the socket to the driver.
+//! Receives messages published to this node, and passes them from the socket to the driver. Runs as tasks of
+//! `bus::redis`.
 use super::inbox::{Inbox, Next};
 use crate::bus::{Heard, Mouth};
 use crate::metrics::{Direction, Lapse, Loss, Metrics};
@@ -8,10 +9,10 @@ use std::sync::Arc;
 use turnway_bindings::peer::frame::Frame;
 use turnway_core::protocol::codec::CodecError;
 
-/// Takes messages from the socket.
+/// Returns the callback that takes messages from the socket.
 pub(super) fn hears(inbox: Arc<Inbox>) -> Hears {
     Arc::new(move |PushInfo { kind, mut data }| {
-        // What is for everyone is for this node too, so no look at the name is needed.
+        // Both channels are for this node, so the channel name does not matter.
         if kind == PushKind::Message
             && let Some(Value::BulkString(blob)) = data.pop()
         {
@@ -20,7 +21,7 @@ pub(super) fn hears(inbox: Arc<Inbox>) -> Hears {
     })
 }
 
-/// Tells of each subscription but the first that words may have been missed before it.
+/// Reports a gap for every subscription after the first: messages may have been missed before it.
 pub(super) async fn watch(mut line: Line, inbox: Arc<Inbox>) {
     let mut known = 0;
     loop {
@@ -39,7 +40,7 @@ pub(super) async fn watch(mut line: Line, inbox: Arc<Inbox>) {
     }
 }
 
-/// Reads frames and hands them on, as fast as the driver takes them.
+/// Decodes frames and passes them on, as fast as the driver takes them.
 pub(super) async fn read(inbox: Arc<Inbox>, mouth: Mouth, metrics: Arc<Metrics>) {
     loop {
         let heard = match inbox.next().await {

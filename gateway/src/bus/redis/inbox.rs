@@ -1,5 +1,5 @@
-//! What was published to this node and has not been read: bounded, because whoever takes it from the
-//! socket must not wait.
+//! The queue of frames published to this node and not yet decoded: bounded by count and bytes, because the socket's
+//! callback, which fills it, must not block. Emptied by `receive`.
 use super::pulse::Pulse;
 use crate::metrics::{Direction, Lapse, Loss, Metrics};
 use std::collections::VecDeque;
@@ -8,9 +8,9 @@ use tokio::sync::Notify;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::codec::{self, Kind};
 
-/// Frames that wait.
+/// Maximum queued frames.
 const FRAMES_MAX: usize = 4096;
-/// Bytes that wait: as many as the server itself keeps for a subscriber by default.
+/// Maximum queued bytes: as many as the Redis server buffers for a subscriber by default.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A queue between the socket and the reader.
@@ -25,11 +25,11 @@ pub(super) struct Inbox {
 struct Queue {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Something may have been missed since this was last told.
+    /// Why messages may have been missed, until the gap is returned once.
     lapse: Option<Lapse>,
 }
 
-/// What comes next.
+/// The next item for the reader.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Frame(Vec<u8>),
@@ -43,10 +43,10 @@ impl Inbox {
         Self { queue: Mutex::default(), bell: Notify::new(), pulse, metrics }
     }
 
-    /// Takes what the server brings. Never waits.
+    /// Queues a frame, or handles a heartbeat. Never blocks.
     pub(super) fn take(&self, blob: Vec<u8>) {
         if codec::kind(&blob) == Some(Kind::Beat) {
-            // Somebody else's are not known here, and mean nothing.
+            // Heartbeats of other nodes have unknown numbers and are ignored.
             let beat =
                 codec::decode::<u64>(Kind::Beat, &blob).ok().and_then(|number| self.pulse.heard(number));
             beat.into_iter().for_each(|took| self.metrics.bus.beat(took));
@@ -65,14 +65,14 @@ impl Inbox {
         self.bell.notify_one();
     }
 
-    /// Something may have been missed.
+    /// Records that messages may have been missed.
     pub(super) fn lapsed(&self, why: Lapse) {
         self.queue().lapse = Some(why);
         self.bell.notify_one();
     }
 
-    /// Waits for what comes next. A gap is told after what was heard before it: then nothing of that is
-    /// missed again.
+    /// Waits for the next frame or gap. A gap comes after the frames received before it, so that none of their messages
+    /// is read again.
     pub(super) async fn next(&self) -> Next {
         loop {
             if let Some(next) = self.try_next() {
@@ -93,7 +93,7 @@ impl Inbox {
         queue.lapse.take().map(Next::Gap)
     }
 
-    /// Heartbeats are this one's.
+    /// Returns the heartbeat of this node.
     pub(super) fn pulse(&self) -> &Pulse {
         &self.pulse
     }

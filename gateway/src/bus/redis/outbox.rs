@@ -1,24 +1,25 @@
-//! What is to be said and has not been taken for it: bounded, for a server that is slow or away.
+//! The queue of messages that are not published yet: bounded by count and bytes, in case the server is slow or
+//! unreachable. Filled by the driver, emptied by `publish`.
 use crate::bus::Mail;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use turnway_core::planted::{Planted, planted};
 
-/// Words that wait; the switchboard says some hundred at a time.
+/// Maximum queued messages; the switchboard sends some hundred at a time.
 const WORDS_MAX: usize = 65_536;
-/// Bytes that wait: what a busy node says in some tenths of a second.
+/// Maximum queued bytes: what a busy node sends in some tenths of a second.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Bytes that are taken at a time, so that what is published together stays a small part of that.
+/// Bytes taken in one batch, so that a single pipeline stays a small part of the queue.
 const TAKEN_BYTES: usize = 1024 * 1024;
 
-/// A queue between the driver, which never waits, and whoever publishes.
+/// A queue between the driver, which never blocks, and the publishing task.
 #[derive(Default)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
-    /// Rung where there is something.
+    /// Notified when a message is queued.
     filled: Notify,
-    /// Rung where there is nothing more, and nothing under way.
+    /// Notified when the queue is empty and no batch is being published.
     emptied: Notify,
 }
 
@@ -26,14 +27,14 @@ pub(super) struct Outbox {
 struct Queue {
     mail: VecDeque<Mail>,
     bytes: usize,
-    /// Batches that were taken and are not done.
+    /// Batches taken and not reported as done.
     under_way: usize,
 }
 
 // === impl Outbox ===
 
 impl Outbox {
-    /// Takes what there is room for; how many words there was none for.
+    /// Queues the messages that fit; returns the number of messages dropped.
     pub(super) fn put(&self, mail: &mut Vec<Mail>) -> u64 {
         if mail.is_empty() {
             return 0;
@@ -53,8 +54,8 @@ impl Outbox {
         lost
     }
 
-    /// Waits for something to say, and takes it. Safe to drop and to ask again. [`Self::done`] once it
-    /// was said.
+    /// Waits for messages, and takes a batch. The caller reports it with [`Self::done`] once it is published.
+    /// Cancel-safe.
     pub(super) async fn take(&self) -> Vec<Mail> {
         loop {
             let mail = self.try_take();
@@ -79,7 +80,7 @@ impl Outbox {
         taken
     }
 
-    /// What was taken at one time is out of the house.
+    /// Records that one batch was published, or has failed.
     pub(super) fn done(&self) {
         self.queue().under_way -= 1;
         if self.is_empty() {
@@ -87,7 +88,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until nothing is left.
+    /// Waits until the queue is empty and no batch is being published.
     pub(super) async fn empty(&self) {
         loop {
             let emptied = self.emptied.notified();

@@ -1,21 +1,21 @@
-//! A heartbeat through one's own channel. A subscription may be there, as far as both sides know, and
-//! nothing come by it any more: then nodes that are spoken to seem deaf, and nobody is told.
+//! A heartbeat through the node's own channel. A subscription may look intact to both sides while no message arrives
+//! over it; then other nodes think that this node receives, and no error is reported. Used by `publish` and `inbox`.
 use crate::clock::Clock;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use turnway_core::time::Mono;
 
-/// Between two beats.
+/// Pause between two heartbeats.
 pub(super) const BEAT: Duration = Duration::from_millis(500);
-/// Beats that the server took and that were not heard a beat later: so many are no accident.
+/// Heartbeats that the server took and that did not return within a heartbeat's time: this many are no accident.
 const MISSED: usize = 2;
-/// A node that has not heard itself for so long does not hear others either.
+/// A node that has not received its own heartbeat for this long does not receive other nodes either.
 const UNHEARD: Duration = Duration::from_secs(3);
-/// Beats that are remembered: more than are under way while a server answers at all.
+/// Heartbeats remembered: more than are in flight while a server responds at all.
 const KEPT: usize = 16;
 
-/// What was said to oneself and not heard yet.
+/// The heartbeats sent to oneself that have not returned.
 pub(super) struct Pulse {
     clock: Clock,
     began: Mono,
@@ -26,17 +26,17 @@ pub(super) struct Pulse {
 struct Beats {
     number: u64,
     waiting: VecDeque<Beat>,
-    /// When one last came back, and how long it had taken.
+    /// When a heartbeat last returned, and how long it had taken.
     heard: Option<(Mono, Duration)>,
-    /// The subscription was found dead.
+    /// True if the subscription was found dead.
     deaf: bool,
 }
 
 struct Beat {
     number: u64,
     sent: Mono,
-    /// When the server was known to have it. From then on it is about to come: also from far away, where one way may be
-    /// slower than the other.
+    /// When the server was known to have the heartbeat. Its return is due from then on, even from far away, where one
+    /// direction may be slower than the other.
     taken: Option<Mono>,
 }
 
@@ -47,7 +47,7 @@ impl Pulse {
         Self { began: clock.mono(), clock, beats: Mutex::default() }
     }
 
-    /// Another beat: its number.
+    /// Starts a heartbeat; returns its number.
     pub(super) fn begin(&self) -> u64 {
         let (sent, mut beats) = (self.clock.mono(), self.beats());
         beats.number += 1;
@@ -59,7 +59,7 @@ impl Pulse {
         number
     }
 
-    /// The server has taken this one.
+    /// Records that the server has taken a heartbeat.
     pub(super) fn taken(&self, number: u64) {
         let now = self.clock.mono();
         if let Some(beat) = self.beats().waiting.iter_mut().find(|beat| beat.number == number) {
@@ -67,7 +67,7 @@ impl Pulse {
         }
     }
 
-    /// This one came back; after how long. Those before it will not.
+    /// Records that a heartbeat returned, and drops those before it. Returns the time it took.
     pub(super) fn heard(&self, number: u64) -> Option<Duration> {
         let (now, mut beats) = (self.clock.mono(), self.beats());
         let sent = beats.waiting.iter().find(|beat| beat.number == number)?.sent;
@@ -76,7 +76,7 @@ impl Pulse {
         Some(now - sent)
     }
 
-    /// How long the last one took; where the next one is overdue, the time since then.
+    /// Returns the round trip of the last heartbeat, or the time since its return if the next one is overdue.
     pub(super) fn lag(&self) -> Option<Duration> {
         let now = self.clock.mono();
         let (at, took) = self.beats().heard?;
@@ -84,7 +84,7 @@ impl Pulse {
         Some(if silent > BEAT * 2 { silent } else { took })
     }
 
-    /// Whether too many did not come back.
+    /// Returns whether too many heartbeats did not return.
     pub(super) fn is_deaf(&self) -> bool {
         let now = self.clock.mono();
         let beats = self.beats();
@@ -93,22 +93,22 @@ impl Pulse {
         missed.count() >= MISSED
     }
 
-    /// Whether nothing has come back for so long that this node hears nobody.
+    /// Returns whether no heartbeat has returned for so long that this node receives no other node's messages.
     pub(super) fn is_unheard(&self) -> bool {
         let now = self.clock.mono();
         let last = self.beats().heard.map_or(self.began, |(at, _)| at);
         last + UNHEARD <= now
     }
 
-    /// The subscription is given up.
+    /// Records that the subscription is given up as dead.
     pub(super) fn fell_silent(&self) {
         let mut beats = self.beats();
         beats.waiting.clear();
         beats.deaf = true;
     }
 
-    /// What was said until now does not count: the subscription is another. Whether the last one was
-    /// given up.
+    /// Drops the heartbeats in flight, because there is a new subscription. Returns whether the previous one was given
+    /// up as dead.
     pub(super) fn forget(&self) -> bool {
         let mut beats = self.beats();
         beats.waiting.clear();

@@ -1,5 +1,6 @@
-//! Who is there: what each node says of itself in one hash, for people, for a node that leaves and looks for
-//! others, and for the release that will have to know which frames the others can read.
+//! The list of nodes: each node writes a record about itself into one Redis hash, for people, for a draining node that
+//! looks for successors, and for a later release that must know which frames other nodes can read. Runs as a task of
+//! `bus::redis`.
 use super::pulse::Pulse;
 use crate::bus::{Heard, Mouth};
 use crate::clock::Clock;
@@ -17,74 +18,71 @@ use turnway_core::id::NodeId;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::codec::Kind;
 
-/// The hash: a node's id, and its record as JSON.
+/// The Redis hash: node id to record, as JSON.
 const NODES: &str = "nodes";
-/// Between two writes of a node's record: people look at it, and it costs one small command.
+/// Pause between two writes of a node's record: for people this is often enough, and it costs one small command.
 const EVERY: Duration = Duration::from_secs(10);
-/// Every so many of them, and where something changed, it also looks for records of nodes that died.
+/// After this many writes, and after a change, the node also removes the records of dead nodes.
 const LOOKS: u64 = 6;
-/// A record that was not written for so long is of a node that died: it is shown for a while, and then
-/// swept away by whoever looks.
+/// A record not written for this long belongs to a dead node. Such a record is shown until some node removes it.
 const KEPT: Duration = Duration::from_secs(60 * 60);
-/// Before the first record is tried again, and the look of a node that leaves.
+/// Pause before the first write is tried again, and before a draining node looks for successors again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Before a record is tried again that was refused: somebody has to do something.
+/// Pause before a refused write is tried again: an operator has to act first.
 const REFUSED_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a node says of itself.
+/// The record of a node about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// For people.
+    /// A name for people.
     pub name: String,
-    /// Where it serves clients.
+    /// The address at which the node serves clients.
     pub address: String,
-    /// What it does.
     pub state: State,
-    /// The version of the frames it reads and writes.
+    /// Version of the frames that the node reads and writes.
     pub frames: u8,
-    /// Which build it is.
+    /// Version of the build.
     pub release: String,
-    /// When it last said so, by the store's clock.
+    /// Time of the write, in milliseconds by the store's clock.
     pub seen_ms: u64,
-    /// What its acknowledgements survive; earlier builds do not say.
+    /// The durability of the node's acknowledgements; absent from earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<Kept>,
-    /// What it had to do then; earlier builds do not say.
+    /// The node's load at that time; absent from earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
 
-/// What a node's acknowledgements survive.
+/// The durability of a node's acknowledgements.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// The level, as in `store.durability`.
     pub level: String,
-    /// Only the operator vouches for it (`store.attest`).
+    /// The level was not verified, and only the operator vouches for it (`store.attest`).
     #[serde(default)]
     pub attested: bool,
 }
 
-/// A node's record, and whether it lives.
+/// A node's record, and whether the node holds a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What it said of itself.
     pub record: Record,
-    /// It holds a lease. None: it died, sleeps, is cut off from the store, or has just come.
+    /// True if the node holds a lease. Without one it is dead, suspended, cut off from the store, or has just started.
     pub leased: bool,
 }
 
-/// What a node does.
+/// The state of a node, as written to its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It takes on sessions.
+    /// The node accepts sessions.
     Serving,
-    /// It leaves.
+    /// The node drains.
     Draining,
 }
 
-/// One node's line in it.
+/// The task that keeps the record of one node.
 pub(super) struct Roll {
     pub(super) node: NodeId,
     pub(super) name: String,
@@ -101,13 +99,13 @@ pub(super) struct Roll {
 // === impl Roll ===
 
 impl Roll {
-    /// Keeps the record as it should be; tells once it is there.
+    /// Keeps the record up to date; sets `entered` once it is written.
     pub(super) async fn keep(self, entered: watch::Sender<bool>) {
         let mut told = false;
         loop {
             match self.write().await {
                 Ok(()) => break,
-                // Others need not see it in the list: a full server must not keep a node from what it can do.
+                // A full server must not keep the node from serving: other nodes can do without its record.
                 Err(error @ Missed::Refused { .. }) => {
                     if !std::mem::replace(&mut told, true) {
                         tracing::warn!(%error, "Redis does not take this node's record; it is not in the list of nodes");
@@ -126,7 +124,7 @@ impl Roll {
         for round in 0_u64.. {
             let looks = tokio::select! {
                 _ = again.tick() => round.is_multiple_of(LOOKS),
-                // Another connection may be to another server, or to one that has forgotten.
+                // The new connection may be to another server, or to one that has lost its data.
                 _ = line.turned() => true,
                 () = self.life.reached(Phase::Draining), if !draining => {
                     draining = true;
@@ -138,14 +136,14 @@ impl Roll {
                 tracing::warn!(%error, "Redis does not take this node's record");
             }
             if draining && !told {
-                // After its own record, so that two that leave at a time do not choose each other.
+                // After the node's own record says that it drains, so that two draining nodes do not choose each other.
                 told = self.tell_heirs().await.is_ok();
                 again.reset_after(if told { EVERY } else { AGAIN });
             }
         }
     }
 
-    /// Tells this node, which leaves, who can take over.
+    /// Tells the driver of this draining node which nodes can take over.
     async fn tell_heirs(&self) -> Result<(), Missed> {
         let others = seen(&self.line).await?.into_iter().filter(|(node, _)| *node != self.node);
         let heirs = others.filter(|(_, seen)| {
@@ -178,18 +176,18 @@ impl Roll {
             durability: Some(self.durability.clone()),
             load: Some(Load { bus_lag_us: self.pulse.lag().map(micros), ..Load::of(&self.metrics) }),
         };
-        // A struct of texts and numbers always serialises.
+        // A struct of strings and numbers always serialises.
         let json = serde_json::to_string(&record).unwrap_or_default();
         self.line.ask(cmd("HSET").arg(NODES).arg(self.node.to_string()).arg(json)).await.map(drop)
     }
 }
 
-/// Takes a node's record out.
+/// Removes a node's record.
 pub(super) async fn strike(line: &Line, node: NodeId) -> Result<(), Missed> {
     line.ask(cmd("HDEL").arg(NODES).arg(node.to_string())).await.map(drop)
 }
 
-/// Every record that this release can read.
+/// Reads every record that this release can parse.
 pub(super) async fn read(line: &Line) -> Result<BTreeMap<NodeId, Record>, Missed> {
     let answer: Value = line.ask(cmd("HGETALL").arg(NODES)).await?;
     let texts: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
@@ -200,7 +198,8 @@ pub(super) async fn read(line: &Line) -> Result<BTreeMap<NodeId, Record>, Missed
     Ok(texts.into_iter().filter_map(record).collect())
 }
 
-/// The same with who of them lives. A lease is the store's: `node:{N}` is there while there is one.
+/// Reads every record, and whether its node holds a lease. The lease is the store's: the key `node:{N}` exists as long
+/// as the lease.
 pub(super) async fn seen(line: &Line) -> Result<BTreeMap<NodeId, Seen>, Missed> {
     let (mut asked, records) = (pipe(), read(line).await?);
     for node in records.keys() {

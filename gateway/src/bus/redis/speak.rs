@@ -1,4 +1,5 @@
-//! What is to be said: what came together for one node goes as one frame, and frames go as one pipeline.
+//! Publishes messages: those for one node are packed into frames, and the frames of a batch are sent in one pipeline.
+//! Runs as a task of `bus::redis`.
 use super::channel;
 use super::outbox::Outbox;
 use super::pulse::{BEAT, Pulse};
@@ -17,28 +18,28 @@ use turnway_bindings::peer::frame::Packer;
 use turnway_core::id::NodeId;
 use turnway_core::protocol::codec::{self, Kind};
 
-/// Pipelines without an answer yet. While so many are under way, what is said gathers for the next.
+/// Maximum pipelines without a response. At this number further messages wait, and are packed into the next batch.
 const UNDER_WAY_MAX: usize = 8;
 
-/// Publishes.
+/// The task that publishes messages and heartbeats.
 pub(super) struct Speaker {
     pub(super) node: NodeId,
-    /// For what is said.
+    /// The connection for publishing.
     pub(super) line: Line,
-    /// For what is heard.
+    /// The connection with the subscriptions.
     pub(super) own: Line,
     pub(super) outbox: Arc<Outbox>,
     pub(super) pulse: Arc<Pulse>,
     pub(super) mouth: Mouth,
     pub(super) metrics: Arc<Metrics>,
-    /// Told whether this node hears.
+    /// Takes the reason if this node does not receive messages.
     pub(super) life: Life,
 }
 
-/// What goes in one pipeline.
+/// The frames of one pipeline.
 struct Parcel {
     pipeline: Pipeline,
-    /// For each command: to whom, and how many bytes.
+    /// The receiver and the size in bytes of each command.
     frames: Vec<(NodeId, usize)>,
     words: u64,
 }
@@ -52,7 +53,7 @@ impl Speaker {
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // What is under way is looked at first, and so set out in the order in which it was said.
+                // Pipelines in flight are polled first, so that they are sent in the order in which they were built.
                 biased;
                 Some(()) = under_way.next() => {}
                 _ = beat.tick() => {
@@ -90,7 +91,7 @@ impl Speaker {
         let answers = self.line.ask_all(&parcel.pipeline).await;
         match answers {
             Ok(answers) => self.told(&parcel, &answers).await,
-            // Sent or not: whoever waits for it asks again.
+            // Sent or not: a node that waits for an answer asks again.
             Err(Missed::NotSent | Missed::Unanswered | Missed::Refused { .. }) => {
                 self.metrics.bus.lost(Loss::Unsent, parcel.words);
             }
@@ -114,7 +115,7 @@ impl Speaker {
             }
         }
         for to in gone {
-            // Waits where the driver is behind.
+            // Waits while the driver is behind.
             self.mouth.send(Heard::Unheard(to)).await;
         }
     }
@@ -127,7 +128,7 @@ impl Speaker {
         }
     }
 
-    /// Subscribes anew where the subscription seems to be there and nothing comes by it.
+    /// Subscribes again if the subscription looks intact and no heartbeat returns over it.
     fn listen(&self) {
         self.life.report(Reason::BusUnheard, self.pulse.is_unheard());
         if self.own.turn().is_some() && self.pulse.is_deaf() {

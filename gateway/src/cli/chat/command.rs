@@ -1,7 +1,7 @@
-//! What a line means that somebody types in a chat. Pure; called by the chat, which does it.
+//! Parses the lines that a user types in a chat. Pure; the chat executes the commands.
 use crate::config::nearest::nearest;
 
-/// Every command: how it is typed, and what it does.
+/// Every command: its syntax and its description.
 const COMMANDS: [(&str, &str); 10] = [
     ("/agents", "list the agents, and who of them is a member of this session"),
     ("/switch AGENT", "let AGENT answer from now on"),
@@ -15,44 +15,43 @@ const COMMANDS: [(&str, &str); 10] = [
     (",help", "ask the gateway itself what it can do"),
 ];
 
-/// A line that was typed.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Nothing at all.
+    /// An empty line.
     Nothing,
     /// Show the commands.
     Help,
     /// List agents and members.
     Agents,
-    /// Let this agent answer from now on.
+    /// Make this agent the active one.
     Switch(String),
-    /// Say something to the agent that answers.
+    /// Send text to the active agent.
     Say(String),
-    /// Say something to this agent, once.
+    /// Send text to this agent, once.
     SayTo {
-        /// Which.
+        /// Agent id.
         agent: String,
-        /// What.
+        /// Message text.
         text: String,
     },
-    /// Say something to the agent that is answering.
+    /// Send text to the agent whose run is open.
     Steer(String),
-    /// Stop the answer.
+    /// Cancel the answer.
     Cancel,
-    /// Decide on a handover.
+    /// Confirm or reject a handover.
     Decide(bool),
     /// Close the session, and leave.
     Close,
-    /// Leave.
     Quit,
-    /// None of these; with a hint for a person.
+    /// An invalid command, with a hint for the user.
     Wrong(String),
 }
 
 // === impl Command ===
 
 impl Command {
-    /// Reads a line.
+    /// Parses a line.
     pub(super) fn parse(line: &str) -> Self {
         let line = line.trim();
         if let Some((agent, text)) = mention(line) {
@@ -84,7 +83,7 @@ impl Command {
         Self::Wrong(format!("no such command: {name}; {}/help shows all", meant.unwrap_or_default()))
     }
 
-    /// A command of one word.
+    /// Parses a command without arguments.
     fn alone(name: &str) -> Option<Self> {
         Some(match name {
             "/help" => Self::Help,
@@ -107,26 +106,26 @@ impl Command {
         Self::SayTo { agent: agent.to_owned(), text: text.to_owned() }
     }
 
-    /// Whether it is for the answer that runs, so that it does not wait for its end.
+    /// Returns whether the command concerns the open run, so that it must not wait for the run's end.
     pub(super) fn is_urgent(&self) -> bool {
         matches!(self, Self::Cancel | Self::Steer(_))
     }
 }
 
-/// Returns what `/help` shows.
+/// Returns the text that `/help` shows.
 pub(super) fn help() -> String {
     let width = COMMANDS.iter().map(|(form, _)| form.len()).max().unwrap_or_default();
     let line = |(form, what): &(&str, &str)| format!("{form:<width$}  {what}");
     COMMANDS.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the words that an editor completes; one that wants more ends with a space.
+/// Returns the words that the editor completes; a command with an argument ends with a space.
 pub(super) fn words() -> Vec<String> {
     let space = |name: &str| if matches!(name, "/switch" | "/steer") { " " } else { "" };
     names().map(|name| format!("{name}{}", space(name))).collect()
 }
 
-/// Reads an answer to a question: yes, no, or neither.
+/// Parses an answer to a question: yes, no, or neither.
 pub(super) fn yes_or_no(line: &str) -> Option<bool> {
     match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" | "/yes" => Some(true),
@@ -140,14 +139,14 @@ fn names() -> impl Iterator<Item = &'static str> {
     words.filter(|word| word.starts_with('/'))
 }
 
-/// `@AGENT TEXT`, as the gateway reads it: another word after `@` is just text.
+/// Splits `@AGENT TEXT` as the gateway does: an `@` before anything that is not an agent id is plain text.
 fn mention(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix('@')?;
     let (agent, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     is_agent(agent).then_some((agent, text.trim()))
 }
 
-/// Whether it can be the id of an agent.
+/// Returns whether the text is a valid agent id.
 fn is_agent(text: &str) -> bool {
     turnway_core::id::AgentId::parse(text).is_ok()
 }
@@ -194,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Every command that `/help` shows is one, and is completed.
+    /// Every command that `/help` shows can be parsed and is completed.
     #[test]
     fn help_shows_what_there_is() {
         let help = help();

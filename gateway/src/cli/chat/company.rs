@@ -1,19 +1,19 @@
-//! Who is in a session, and who answers what is typed: what a chat knows of it. Pure; called by the chat.
+//! The members of a session and its active agent, as far as the chat knows them. Pure; called by the chat.
 use crate::cli::agents::Agent;
 use crate::cli::table::{Column, Table};
 use serde_json::Value;
 use turnway_client::{Members, Note, Snapshot};
 
-/// Something that is wanted of an agent, which has to be a member for it.
+/// A request that needs an agent to be a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
-    /// To answer from now on.
+    /// Make the agent active.
     Switch(String),
-    /// To answer this, once.
+    /// Send a message to the agent, once.
     Say {
-        /// Which agent.
+        /// Agent id.
         agent: String,
-        /// What.
+        /// Message text.
         text: String,
     },
 }
@@ -21,19 +21,19 @@ pub(super) enum Wish {
 /// The members of a session, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Company {
-    /// None: nobody has told yet.
+    /// `None` until the gateway has sent the members.
     agents: Option<Vec<String>>,
-    /// Who answers where nobody is addressed.
+    /// The session's active agent, which answers messages that address no agent.
     active: Option<String>,
-    /// Who is to answer here although the session's active agent is another one: it was before another agent was
-    /// addressed once, which makes that one active.
+    /// The agent to address explicitly instead of the active one. Addressing another agent once makes that
+    /// agent active; the agent that was active before is kept here.
     addressed: Option<String>,
 }
 
 // === impl Wish ===
 
 impl Wish {
-    /// Of whom.
+    /// Returns the agent that the request needs.
     pub(super) fn agent(&self) -> &str {
         match self {
             Self::Switch(agent) | Self::Say { agent, .. } => agent,
@@ -52,47 +52,47 @@ impl Company {
         self.agents.iter().flatten().any(|member| member == agent)
     }
 
-    /// Whether this agent answers in the session where nobody is addressed.
+    /// Returns whether this agent is the session's active one.
     pub(super) fn is_active(&self, agent: &str) -> bool {
         self.active.as_deref() == Some(agent)
     }
 
-    /// Whom to address with what is for nobody in particular; none: the session's active agent.
+    /// Returns the agent to name in messages without an addressee; `None` means the session's active agent.
     pub(super) fn addressed(&self) -> Option<&str> {
         self.addressed.as_deref()
     }
 
-    /// Who answers what is for nobody in particular.
+    /// Returns the agent that answers messages without an addressee.
     fn answering(&self) -> Option<&str> {
         self.addressed().or(self.active.as_deref())
     }
 
-    /// Takes over a session's state.
+    /// Takes over the members of a snapshot.
     pub(super) fn learn(&mut self, snapshot: &Snapshot) {
         let agents = snapshot.agents.iter().filter_map(Value::as_str).map(str::to_owned);
         self.agents = Some(agents.collect());
         self.active.clone_from(&snapshot.active_agent);
     }
 
-    /// Takes over the answer to a change.
+    /// Takes over the members of the answer to a change.
     pub(super) fn changed(&mut self, members: &Members) {
         self.agents = Some(members.agents.clone());
         self.active.clone_from(&members.active_agent);
     }
 
-    /// Somebody was chosen to answer from now on.
+    /// Records that an agent was made active.
     pub(super) fn chosen(&mut self, agent: &str) {
         self.addressed = None;
         self.active = Some(agent.to_owned());
     }
 
-    /// An agent is addressed once: who has answered before does so again afterwards.
+    /// Records that an agent is addressed once; the agent that answered before answers again afterwards.
     pub(super) fn addressed_once(&mut self, agent: &str) {
         self.addressed = self.answering().map(str::to_owned);
         self.active = Some(agent.to_owned());
     }
 
-    /// Takes in a fact about members. Returns who answers from now on, where somebody has chosen that.
+    /// Applies a fact about members. Returns the new active agent, if somebody has chosen one.
     pub(super) fn note(&mut self, note: &Note) -> Option<String> {
         let word = |body: &serde_json::Map<String, Value>, key: &str| {
             body.get(key).and_then(Value::as_str).map(str::to_owned)
@@ -105,7 +105,7 @@ impl Company {
             "ACTIVE_AGENT_CHANGED" => {
                 let to = word(&note.body, "to")?;
                 self.active = Some(to.clone());
-                // One that is addressed becomes active by that: here, or at another client.
+                // An agent that is addressed becomes active by that, whether by this client or by another.
                 if word(&note.body, "trigger").as_deref() != Some("mention") {
                     self.addressed = None;
                     return Some(to);
@@ -122,7 +122,7 @@ impl Company {
         }
     }
 
-    /// An agent is no member any more, or the gateway has said that it is none.
+    /// Removes an agent: it has left, or the gateway has answered that it is not a member.
     pub(super) fn strike(&mut self, agent: &str) {
         if let Some(agents) = &mut self.agents {
             agents.retain(|member| member != agent);
@@ -130,14 +130,14 @@ impl Company {
         self.addressed = self.addressed.take().filter(|addressed| addressed != agent);
     }
 
-    /// Shows the agents there are, with who of them is a member; without a list the members.
+    /// Formats the agents with their membership; without a list, the members alone.
     pub(super) fn table(&self, listed: Option<&[Agent]>) -> String {
         let mut table =
             Table::new(vec![Column::Left("AGENT"), Column::Left("MEMBER"), Column::Left("HEALTH")]);
         let listed = listed.unwrap_or_default();
         let is_unlisted = |member: &&String| !listed.iter().any(|agent| agent.agent_id == **member);
         let rows = listed.iter().map(|agent| (agent.agent_id.as_str(), agent.health()));
-        // A member that has left the gateway's configuration, or is on no list.
+        // Members that are not listed, such as agents removed from the gateway's configuration.
         let others = self.agents.iter().flatten().filter(is_unlisted).map(|member| (member.as_str(), ""));
         for (agent, health) in rows.chain(others) {
             let member = match (self.has(agent), self.answering() == Some(agent)) {

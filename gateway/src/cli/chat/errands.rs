@@ -1,5 +1,5 @@
-//! What is wanted of agents: to list them, to switch to one, to say something to one; and the offer to invite one that
-//! is no member. Pure: says what is to be done, and is told what came of it. Called by the chat.
+//! Tasks that concern agents: list them, switch to one, send a message to one, and offer to invite one that is
+//! not a member. Pure: returns steps to perform, and is told the results. Called by the chat.
 use super::command::yes_or_no;
 use super::company::{Company, Wish};
 use crate::cli::agents::Agent;
@@ -8,62 +8,62 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use turnway_client::{Failure, MemberChange, Members, Note, Open, Snapshot};
 
-/// Something to be done.
+/// A step that the chat performs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Open the session, to be told who is a member.
+    /// Open the session; the answer has its members.
     Open(Open),
-    /// Ask which agents there are.
+    /// Fetch the gateway's agents.
     List,
-    /// Ask for a change of members.
+    /// Request a change of members.
     Change(MemberChange),
-    /// Say something to a member.
+    /// Send a message to a member.
     Say {
-        /// To which.
+        /// Agent id.
         agent: String,
-        /// What.
+        /// Message text.
         text: String,
     },
-    /// Show lines.
+    /// Print lines.
     Print(String),
-    /// Show a remark.
+    /// Print a remark.
     Remark(String),
-    /// Something that was asked for was not done.
+    /// Record that a request was not performed.
     Fail,
-    /// The chat cannot begin as it was meant to.
+    /// End the chat, because it cannot begin with the agent that was named.
     Leave,
 }
 
-/// What somebody wants.
+/// A task that the user has requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Errand {
-    /// To see the agents, and who of them is a member.
+    /// Show the agents with their membership.
     Show,
-    /// Something of an agent.
+    /// A request to one agent.
     Do(Wish),
 }
 
-/// An errand under way, and what it waits for.
+/// The current task, by the answer it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Task {
-    /// To be told who is a member.
+    /// The session's members, from its opening.
     Opening(Errand),
-    /// To be told which agents there are.
+    /// The list of agents.
     Listing(Errand),
-    /// A yes or no: whether an agent is to be invited.
+    /// The user's yes or no to inviting an agent.
     Asked(Wish),
     /// The answer to a change of members.
     Changing(Wish),
 }
 
-/// The errands of a chat, one at a time, and what they know of the session's members.
+/// The tasks of a chat, one at a time, with the session's members as far as known.
 #[derive(Debug)]
 pub(super) struct Errands {
     company: Company,
     task: Option<Task>,
     /// The session does not exist yet, as far as is known.
     is_new: bool,
-    /// The first errand decides whether the chat begins.
+    /// The current task decides whether the chat begins.
     is_starting: bool,
     steps: VecDeque<Step>,
 }
@@ -76,22 +76,22 @@ impl Errands {
         Self { company, task: None, is_new, is_starting: false, steps }
     }
 
-    /// Drains what is to be done.
+    /// Returns the next step to perform.
     pub(super) fn poll(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
-    /// Whether the next line may be taken: nothing is waited for but a line.
+    /// Returns whether the next line may be taken: no task is open, or the open task waits for a line.
     pub(super) fn is_ready(&self) -> bool {
         self.task.is_none() || self.is_asking()
     }
 
-    /// Whether a question is open.
+    /// Returns whether a question to the user is open.
     pub(super) fn is_asking(&self) -> bool {
         matches!(self.task, Some(Task::Asked(_)))
     }
 
-    /// Whether something is about to be said.
+    /// Returns whether the current task is going to send a message.
     pub(super) fn is_saying(&self) -> bool {
         let wish = match &self.task {
             Some(
@@ -104,24 +104,25 @@ impl Errands {
         matches!(wish, Wish::Say { .. })
     }
 
-    /// Whom to address with what is for nobody in particular; none: the session's active agent.
+    /// Returns the agent to name in messages without an addressee; `None` means the session's active agent.
     pub(super) fn addressed(&self) -> Option<&str> {
         self.company.addressed()
     }
 
-    /// Lets an agent answer from the start on; the chat does not begin if there is no such agent.
+    /// Begins the chat with an agent; the chat ends if there is no such agent.
     pub(super) fn start(&mut self, agent: String) {
         self.is_starting = true;
         self.begin(Errand::Do(Wish::Switch(agent)));
     }
 
-    /// Begins an errand.
+    /// Begins a task.
     pub(super) fn begin(&mut self, errand: Errand) {
         if self.company.is_known() {
             return self.go_on(errand);
         }
         let active_agent = match &errand {
-            // A new session that begins with an agent has it as a member: there is nothing to ask.
+            // A new session that begins with an agent is opened with that agent as a member, so no question is
+            // needed.
             Errand::Do(Wish::Switch(agent)) => {
                 Some(agent).filter(|_| self.is_new && self.is_starting).cloned()
             }
@@ -172,19 +173,19 @@ impl Errands {
         self.steps.push_back(Step::Fail);
     }
 
-    // --- what came of it ---
+    // --- results ---
 
-    /// The session exists: somebody has said something in it.
+    /// Records that the session exists, because a message in it was accepted.
     pub(super) fn exists(&mut self) {
         self.is_new = false;
     }
 
-    /// The session does not exist.
+    /// Records that the session does not exist.
     pub(super) fn is_missing(&mut self) {
         self.is_new = true;
     }
 
-    /// The session's state, as a subscription or an opening has told it.
+    /// Takes over the session's state, from a subscription or an opening.
     pub(super) fn learn(&mut self, snapshot: &Snapshot) {
         self.company.learn(snapshot);
         self.is_new = false;
@@ -193,7 +194,7 @@ impl Errands {
         }
     }
 
-    /// Which agents there are, or why that is not known.
+    /// Takes over the list of agents, or the reason why there is none.
     pub(super) fn listed(&mut self, listed: Result<Vec<Agent>, String>) {
         match self.task.take_if(|task| matches!(task, Task::Listing(_))) {
             Some(Task::Listing(Errand::Show)) => {
@@ -220,7 +221,8 @@ impl Errands {
         self.task = Some(Task::Asked(wish));
     }
 
-    /// Who has named a wrong agent at the start does not get to talk to another one.
+    /// Reports an unknown agent. A chat that was started with an unknown agent ends instead of talking to
+    /// another one.
     fn no_such_agent(&mut self, agent: &str, meant: Option<&str>) {
         let meant = meant.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
         self.fail(format!("there is no agent {agent}; {meant}/agents lists them"));
@@ -246,7 +248,7 @@ impl Errands {
         }
     }
 
-    /// Takes back a question that is not answered; false where there is none.
+    /// Withdraws an open question; false if there is none.
     pub(super) fn drop_question(&mut self) -> bool {
         let asked = self.task.take_if(|task| matches!(task, Task::Asked(_)));
         let Some(Task::Asked(wish)) = asked else { return false };
@@ -259,7 +261,7 @@ impl Errands {
         self.fail(format!("{} is not invited", wish.agent()));
     }
 
-    /// Members have changed, as this chat has asked.
+    /// Handles the answer to this chat's change of members.
     pub(super) fn changed(&mut self, members: &Members) {
         self.company.changed(members);
         let changing = self.task.take_if(|task| matches!(task, Task::Changing(_)));
@@ -273,7 +275,7 @@ impl Errands {
         }
     }
 
-    /// A request of an errand was refused; false where it was none.
+    /// Handles a refusal; false if the refused request does not belong to a task.
     pub(super) fn refused(&mut self, failure: &Failure) -> bool {
         let own = ["session_open", "switch_agent", "invite_agent"].contains(&failure.asked.as_str());
         let waits = |task: &mut Task| matches!(task, Task::Opening(_) | Task::Changing(_));
@@ -281,7 +283,7 @@ impl Errands {
         match (task, failure.asked.as_str(), failure.code.as_str()) {
             (Task::Opening(Errand::Do(wish)), "session_open", "not_found")
             | (Task::Changing(wish), "invite_agent", "not_found") => self.no_such_agent(wish.agent(), None),
-            // It has left meanwhile.
+            // The agent has left the session since its membership was known.
             (Task::Changing(wish), "switch_agent", "agent_not_in_session") => {
                 self.company.strike(wish.agent());
                 self.go_on(Errand::Do(wish));
@@ -296,11 +298,11 @@ impl Errands {
         true
     }
 
-    /// Members have changed, whoever has asked.
+    /// Handles a change of members, whoever has requested it.
     pub(super) fn note(&mut self, note: &Note) {
         let chosen = self.company.note(note);
         let is_own = matches!(self.task, Some(Task::Changing(_)));
-        // What an agent has asked for is told by itself.
+        // A handover is reported by the chat itself.
         let is_told = note.body.get("trigger").and_then(Value::as_str) == Some("handover");
         if let Some(agent) = chosen.filter(|_| !is_own && !is_told) {
             self.remark(format!("{agent} answers from now on"));

@@ -1,4 +1,5 @@
-//! The file of what was typed: where it is, and what goes into it. Called by the terminal; knows nothing of keys.
+//! The history file of typed lines: its path, and the lines that are kept. Called by the terminal; handles no
+//! keys.
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -6,23 +7,23 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use turnway_core::limits::{CHAT_HISTORY_BYTES_MAX, CHAT_HISTORY_LINE_BYTES_MAX};
 
-/// Answers to questions of the chat: nobody looks for them again.
+/// Answers to questions of the chat, which are not worth keeping.
 const ANSWERS: [&str; 6] = ["y", "n", "yes", "no", "/yes", "/no"];
 
-/// Returns where the history is kept: in the user's directory for state, else below the home directory; none where
-/// there is neither.
+/// Returns the path of the history: in the user's state directory, else below the home directory, or `None` if
+/// neither is known.
 pub(super) fn path() -> Option<PathBuf> {
     below(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
 }
 
-/// The XDG base directory specification wants relative paths to be left aside.
+/// Relative paths are ignored, as the XDG base directory specification requires.
 fn below(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute(state).or_else(|| Some(absolute(home)?.join(".local/state")))?;
     Some(state.join("turnway/chat_history"))
 }
 
-/// Makes the directory, for the user alone, and says whether there is a history in it that can be read.
+/// Creates the directory, accessible to the user only, and returns whether it has a readable history.
 pub(super) fn prepare(path: &Path) -> io::Result<bool> {
     if let Some(directory) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -38,7 +39,7 @@ pub(super) fn prepare(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Says whether a line is worth remembering. One that begins with a space never is, as shells have it.
+/// Returns whether a line is kept. As in shells, a line that begins with a space is not.
 pub(super) fn is_kept(line: &str) -> bool {
     let said = line.trim();
     let is_short = line.len() <= CHAT_HISTORY_LINE_BYTES_MAX;

@@ -1,24 +1,24 @@
-//! Where lines come from: a person's terminal or a pipe. Called by the chat; knows nothing of what they say.
+//! Reads lines from a terminal or a pipe. Called by the chat; does not interpret the lines.
 use std::io::BufRead;
 use tokio::sync::mpsc;
 use turnway_core::limits::CHAT_LINES_MAX;
 
-/// Something that a person does, or a pipe has.
+/// An input of the chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Typed {
-    /// A line.
+    /// A complete line.
     Line(String),
-    /// Ctrl-C in the editor, where the terminal sends no signal for it.
+    /// Ctrl-C in the editor, where the terminal sends no signal.
     Interrupt {
-        /// A line was being typed, and is dropped.
+        /// The user was typing a line, which is discarded.
         had_text: bool,
     },
-    /// A remark of the editor, for the person.
+    /// A message of the editor to the user.
     Remark(String),
 }
 
-/// Reads lines of the standard input. A thread of its own: a read that nobody can interrupt must not keep the process
-/// from ending.
+/// Reads lines of the standard input, on a thread of its own: a blocking read that cannot be interrupted must
+/// not keep the process from ending.
 pub(super) fn read_lines() -> mpsc::Receiver<Typed> {
     let (sender, lines) = mpsc::channel(CHAT_LINES_MAX);
     std::thread::spawn(move || {

@@ -1,28 +1,28 @@
-//! Where text ends in a terminal's rows and columns. Pure; writes nothing. Called by the terminal.
+//! Computes the rows and columns that text takes in a terminal. Pure; called by the terminal.
 use rustyline::GraphemeClusterMode;
 
-/// Columns between two stops of a tab.
+/// Columns between two tab stops.
 const TAB: usize = 8;
-/// Columns of a terminal that does not tell its size.
+/// Width assumed for a terminal that does not report its size.
 pub(super) const COLUMNS: usize = 80;
 
-/// The end of what was printed above the line that is edited: the next piece of an unfinished line goes on there.
+/// The end of the text above the edited line; further text of an unfinished line continues there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tail {
-    /// The last line has not ended.
+    /// The last line has no newline yet.
     is_open: bool,
-    /// Columns of its last row that are used.
+    /// Columns used in the last row.
     column: usize,
 }
 
 // === impl Tail ===
 
 impl Tail {
-    /// Makes what is to be written for more text. Before and after it the cursor stands at the start of the row below
-    /// all text.
+    /// Returns the output that appends text. Before and after that output, the cursor is at the start of the
+    /// row below all text.
     pub(super) fn write(&mut self, text: &str, columns: usize) -> String {
         let mut out = String::with_capacity(text.len() + 16);
-        // A row that is full goes on in the next one, where the cursor is.
+        // After a full row the text continues in the next row, where the cursor already is.
         if self.is_open && self.column < columns {
             out.push_str("\x1b[A");
             if self.column > 0 {
@@ -40,13 +40,13 @@ impl Tail {
     }
 }
 
-/// Rows that a line takes below its first one, where the editor has shown it: a full row is followed by another.
+/// Returns the rows below the first that the editor uses for a line; a full row is followed by an empty one.
 pub(super) fn rows_below(line: &str, columns: usize) -> usize {
     let (rows, column) = end(line, 0, columns);
     rows + usize::from(column >= columns)
 }
 
-/// Rows down from the first one, and columns used in the last one.
+/// Returns the rows below the first one, and the columns used in the last row.
 fn end(text: &str, mut column: usize, columns: usize) -> (usize, usize) {
     let (mode, mut rows) = (GraphemeClusterMode::from_env(), 0);
     for c in text.chars() {
@@ -59,7 +59,7 @@ fn end(text: &str, mut column: usize, columns: usize) -> (usize, usize) {
             c => usize::from(mode.width(c.encode_utf8(&mut [0; 4]))),
         };
         if c == '\t' {
-            // A tab stays within its row.
+            // A tab does not leave its row.
             column = (column + width).min(columns.saturating_sub(1).max(column));
         } else if column + width > columns {
             (rows, column) = (rows + 1, width);

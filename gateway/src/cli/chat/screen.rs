@@ -1,4 +1,4 @@
-//! What a chat shows, line by line.
+//! Prints a chat to a terminal, a file or a pipe, and keeps track of the cursor's line.
 use super::input::{Typed, read_lines};
 use super::terminal::{PROMPT, Terminal};
 use crate::cli::table::harmless;
@@ -6,39 +6,39 @@ use crate::cli::{Trouble, complain, say};
 use std::io::{self, IsTerminal};
 use tokio::sync::mpsc;
 
-/// Where the cursor stands.
+/// Position of the cursor: at the start of a line, behind the prompt, or in an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Start,
     Prompt,
     Answer {
-        /// Which.
+        /// Run id.
         run: String,
-        /// It ended with a line so far.
+        /// The text so far ends with a newline.
         is_fresh: bool,
     },
 }
 
-/// A terminal, a file or a pipe.
+/// The output of a chat.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// Somebody looks at it.
+    /// Stdout is a terminal.
     terminal: bool,
-    /// Lines are edited in it, below what is shown.
+    /// The line editor, if stdin and stdout allow one; output appears above the edited line.
     editing: Option<Terminal>,
     line: Line,
-    /// Why nothing can be shown any more.
+    /// The first error of writing; nothing is printed after it.
     over: Option<Trouble>,
 }
 
 impl Screen {
-    /// Takes the terminal, where there is one; these words are completed in it.
+    /// Takes over the terminal, if there is one; the editor completes these words.
     pub(super) fn new(words: Vec<String>) -> Self {
         let (terminal, editing) = (io::stdout().is_terminal(), Terminal::open(words));
         Self { terminal, editing, line: Line::Start, over: None }
     }
 
-    /// Begins to read lines: with an editor, or as they come.
+    /// Starts reading lines, with the editor if there is one.
     pub(super) fn read(&mut self) -> mpsc::Receiver<Typed> {
         let begun = self.editing.as_ref().map(Terminal::begin);
         if let Some(Ok(typed)) = begun {
@@ -51,18 +51,18 @@ impl Screen {
         read_lines()
     }
 
-    /// Gives the terminal back, with everything shown.
+    /// Finishes the last line and restores the terminal.
     pub(super) fn close(&mut self) {
         self.fresh_line();
         self.editing = None;
     }
 
-    /// Whether there is nobody to show anything to any more.
+    /// Returns whether writing has failed, so that the chat should end.
     pub(super) fn is_over(&self) -> bool {
         self.over.is_some()
     }
 
-    /// Why, in the end.
+    /// Returns the first error of writing.
     pub(super) fn ended(&self) -> Result<(), Trouble> {
         self.over.clone().map_or(Ok(()), Err)
     }
@@ -78,7 +78,8 @@ impl Screen {
         }
     }
 
-    /// Somebody has entered a line. One that was edited is shown like all text.
+    /// Records that a line was entered. The editor erases its line, so an edited line is printed like other
+    /// text.
     pub(super) fn entered(&mut self, line: &str) {
         if self.editing.is_some() {
             self.print(&format!("{PROMPT}{line}"));
@@ -86,7 +87,7 @@ impl Screen {
         self.line = Line::Start;
     }
 
-    /// Goes to the start of a line.
+    /// Moves to the start of a line.
     pub(super) fn fresh_line(&mut self) {
         match std::mem::replace(&mut self.line, Line::Start) {
             Line::Start | Line::Answer { is_fresh: true, .. } => {}
@@ -94,7 +95,7 @@ impl Screen {
         }
     }
 
-    /// Invites to type; an editor does so by itself.
+    /// Prints the prompt; the editor prints its own.
     pub(super) fn prompt(&mut self) {
         if self.line == Line::Start && self.editing.is_none() {
             self.say(PROMPT);
@@ -102,7 +103,7 @@ impl Screen {
         }
     }
 
-    /// A line of the conversation.
+    /// Prints a line of the conversation.
     pub(super) fn print(&mut self, text: &str) {
         self.fresh_line();
         let text = self.clean(text);
@@ -110,7 +111,8 @@ impl Screen {
         self.say("\n");
     }
 
-    /// About the conversation, not part of it: in a file or a pipe it breaks no answer in two.
+    /// Prints a remark about the conversation. In a file or a pipe the remark goes to stderr alone and does not
+    /// split an answer.
     pub(super) fn aside(&mut self, text: &str) {
         if self.editing.is_some() && io::stderr().is_terminal() {
             return self.print(&format!("[{text}]"));
@@ -121,7 +123,7 @@ impl Screen {
         complain(&format!("[{}]\n", self.clean(text)));
     }
 
-    /// More of an answer.
+    /// Prints more text of an answer.
     pub(super) fn stream(&mut self, run: &str, agent: &str, text: &str) {
         if !self.is_answer(run) {
             self.fresh_line();
@@ -132,7 +134,7 @@ impl Screen {
         self.line = Line::Answer { run: run.to_owned(), is_fresh: text.ends_with('\n') };
     }
 
-    /// What was shown of this answer does not count.
+    /// Marks the answer's text so far as discarded.
     pub(super) fn void(&mut self, run: &str) {
         if self.is_answer(run) {
             self.say(" [starts again]");
@@ -144,7 +146,7 @@ impl Screen {
         matches!(&self.line, Line::Answer { run: answer, .. } if answer == run)
     }
 
-    /// What others say must not move a person's cursor or rename their window.
+    /// Sanitises text of other people for a terminal, so that it cannot move the cursor or rename the window.
     fn clean(&self, text: &str) -> String {
         if self.terminal { harmless(text) } else { text.to_owned() }
     }

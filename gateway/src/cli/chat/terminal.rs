@@ -1,5 +1,5 @@
-//! A terminal in which a line is edited while text appears above it. Called by the screen; decides nothing about the
-//! conversation.
+//! Edits a line in a terminal while other text is printed above it. Called by the screen; must not decide
+//! anything about the conversation.
 use super::history;
 use super::input::Typed;
 use super::layout::{COLUMNS, Tail, rows_below};
@@ -22,42 +22,43 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use turnway_core::limits::{CHAT_HISTORY_LINES_MAX, CHAT_LINES_MAX, CHAT_UNSHOWN_BYTES_MAX};
 
-/// What stands before a line that is typed.
+/// The prompt of the edited line.
 pub(super) const PROMPT: &str = "> ";
-/// The editor's threads answer in a moment, unless a key holds them (a search in the history): nobody waits longer.
+/// Time that closing waits for the editor's threads; a key can hold them longer, such as a search in the
+/// history.
 const MOMENT: Duration = Duration::from_millis(500);
-/// From a pressed key until a print that has begun must be in the editor's queue.
+/// Time that a pressed key waits for a print in progress to reach the editor's queue.
 const SHORT: Duration = Duration::from_millis(20);
-/// Goes up a row and down again: shows nothing, and is taken by the editor after what was printed before.
+/// Moves the cursor up a row and down again: shows nothing, and the editor takes it only after earlier prints.
 const NOTHING: &str = "\x1b[A\n";
 
-/// What the editor's thread does.
+/// The state of the editor's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It has not begun, or has ended: text is written at once.
+    /// Not started, or ended: text is written directly.
     Away,
     /// A line is about to begin.
     Starting,
-    /// A line is edited: text is printed above it.
+    /// A line is being edited: text is printed above it.
     Editing,
-    /// A line was left, and is erased.
+    /// A line was left and is being erased.
     Leaving,
 }
 
-/// What the chat and the two threads share.
+/// State shared by the chat and the editor's two threads.
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// The chat has ended: no line is begun any more.
+    /// The chat has ended; no further line is begun.
     is_over: bool,
     /// A print is on its way to the editor.
     is_printing: bool,
-    /// The printing thread has seen the end, and everything before it is shown.
+    /// The printing thread has ended, with everything before that shown.
     is_drained: bool,
-    /// Text that is not shown yet.
+    /// Text that has not been shown yet.
     unshown: String,
     tail: Tail,
-    /// The line at which the last key was pressed that leaves the editor.
+    /// Text of the edited line when it was left.
     left_at: String,
 }
 
@@ -67,23 +68,23 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A terminal that a person types at. Dropped, it is as it was before.
+/// A terminal that a user types at. Dropping it restores the terminal's mode.
 ///
-/// The editor reads keys on a thread of its own, and prints above its line what another thread hands to it. Before and
-/// after each print the cursor stands at the start of the row below all text. So a line that is entered is erased by the
-/// editor's thread, and printed by the chat like any other text: a print that crosses a pressed key finds the place that
-/// it was made for.
+/// The editor reads keys on one thread, and prints text that another thread hands over above its line. Before
+/// and after each print, the cursor is at the start of the row below all text. A line that is entered is
+/// therefore erased by the editor's thread, and printed by the chat like other text: a print that crosses a
+/// pressed key finds the cursor where it expects it.
 pub(super) struct Terminal {
     shared: Arc<Shared>,
     before: Termios,
-    /// Words that are completed.
+    /// Words that the editor completes.
     words: Vec<String>,
 }
 
 // === impl Terminal ===
 
 impl Terminal {
-    /// Takes the terminal, where there is one for both ways and it can move its cursor.
+    /// Takes over the terminal, if stdin and stdout are one and it can move its cursor.
     pub(super) fn open(words: Vec<String>) -> Option<Self> {
         let term = std::env::var("TERM").unwrap_or_default();
         let can_edit = !["", "dumb", "cons25", "emacs"].contains(&term.as_str());
@@ -92,13 +93,13 @@ impl Terminal {
         }
         let before = tcgetattr(io::stdin()).ok()?;
         let mut quiet = before.clone();
-        // Between two lines keys are kept, and shown once the next line begins.
+        // Keys typed between two lines are kept without an echo, and shown when the next line begins.
         quiet.local_modes.remove(LocalModes::ECHO);
         tcsetattr(io::stdin(), OptionalActions::Now, &quiet).ok()?;
         Some(Self { shared: Arc::new(Shared::new()), before, words })
     }
 
-    /// Begins to read lines. Without an editor there is nothing to read from.
+    /// Starts reading lines. Fails if no editor can be made, and then no line is read.
     pub(super) fn begin(&self) -> Result<mpsc::Receiver<Typed>, ReadlineError> {
         let (sender, typed) = mpsc::channel(CHAT_LINES_MAX);
         let mut editor = editor(&self.shared, self.words.clone())?;
@@ -109,7 +110,7 @@ impl Terminal {
         Ok(typed)
     }
 
-    /// Shows text above the line that is edited. Waits where too much of it is not shown yet.
+    /// Prints text above the edited line. Blocks while too much text has not been shown.
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
         let mut state = self.shared.lock();
         let is_full = |state: &State| state.unshown.len() > CHAT_UNSHOWN_BYTES_MAX && !state.is_over;
@@ -125,7 +126,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Ends the editing, shows the rest, and gives the terminal back as it was.
+    /// Ends the editing, prints the remaining text, and restores the terminal.
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();
         if std::mem::replace(&mut state.is_over, true) {
@@ -141,14 +142,14 @@ impl Terminal {
         }
         let mut out = String::new();
         if state.phase == Phase::Editing {
-            // The line that nobody is going to enter, and the mode in which a terminal tells of pasting.
+            // Erases the line that is not going to be entered, and turns off bracketed paste.
             out.push_str("\r\x1b[J\x1b[?2004l");
         }
         let rest = std::mem::take(&mut state.unshown);
         if !rest.is_empty() {
             out.push_str(&state.tail.write(&rest, columns()));
         }
-        // Who has left the terminal is shown nothing.
+        // Writing fails if the user has closed the terminal, which is no error here.
         let _ = show(&out);
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
     }
@@ -182,7 +183,7 @@ impl Shared {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// A thread that has panicked leaves nothing half done here: each change is one assignment.
+    /// Ignores poisoning: every change of the state is one assignment, so a panic leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -191,7 +192,7 @@ impl Shared {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a phase; false where the chat has ended meanwhile.
+    /// Enters a phase; false if the chat has ended.
     fn enter(&self, phase: Phase) -> bool {
         let mut state = self.lock();
         state.phase = phase;
@@ -199,11 +200,12 @@ impl Shared {
         !state.is_over
     }
 
-    /// A key was pressed that ends the line: nothing is printed until it has been erased.
+    /// Marks the line as left: nothing is printed until it has been erased.
     fn leave(&self, line: &str) {
         let mut state = self.lock();
         line.clone_into(&mut state.left_at);
-        // A print that waits for room in the editor's queue is shown with the next line, and may be waited for in vain.
+        // A print that waits for room in the editor's queue appears with the next line, so it must not be
+        // waited for without a limit.
         let waited = self.changed.wait_timeout_while(state, SHORT, |state| state.is_printing);
         waited.unwrap_or_else(PoisonError::into_inner).0.phase = Phase::Leaving;
     }
@@ -211,7 +213,7 @@ impl Shared {
 
 // --- the editor's thread ---
 
-/// Reads line after line, until somebody leaves.
+/// Reads line after line, until the user leaves or the receiver is dropped.
 fn edit_all(shared: &Arc<Shared>, mut editor: Editor<Words, FileHistory>, typed: &mpsc::Sender<Typed>) {
     let mut file = history_of(&mut editor, typed);
     let begun = Begun(Arc::clone(shared));
@@ -231,7 +233,7 @@ fn edit_all(shared: &Arc<Shared>, mut editor: Editor<Words, FileHistory>, typed:
                 erase(&left_at);
                 Typed::Interrupt { had_text: !left_at.is_empty() }
             }
-            // Ctrl-D, or a terminal that is gone.
+            // Ctrl-D, or the terminal is gone.
             Err(_) => {
                 erase("");
                 break;
@@ -244,10 +246,10 @@ fn edit_all(shared: &Arc<Shared>, mut editor: Editor<Words, FileHistory>, typed:
     shared.enter(Phase::Away);
 }
 
-/// Takes the line away that was just left: its text is printed as all text is.
+/// Erases the line that was just left; the chat prints its text like other text.
 fn erase(line: &str) {
     let rows = 1 + rows_below(&format!("{PROMPT}{line}"), columns());
-    // A terminal that is gone is noticed by the next read.
+    // If the terminal is gone, the next read fails.
     let _ = show(&format!("\x1b[{rows}A\r\x1b[J"));
 }
 
@@ -273,7 +275,7 @@ fn editor(shared: &Arc<Shared>, words: Vec<String>) -> Result<Editor<Words, File
     Ok(editor)
 }
 
-/// Reads what was typed before, and returns where to add to it; none: nowhere.
+/// Loads the history, and returns the file to append to, or `None` if lines cannot be kept.
 fn history_of(editor: &mut Editor<Words, FileHistory>, typed: &mpsc::Sender<Typed>) -> Option<PathBuf> {
     let path = history::path()?;
     let read = history::prepare(&path).map_err(ReadlineError::from);
@@ -303,7 +305,7 @@ fn unkept(error: &ReadlineError) -> Typed {
 
 // --- the printing thread ---
 
-/// Hands text to the editor, all that there is at a time.
+/// Hands text to the editor, all pending text at a time.
 fn print_all(shared: &Shared, mut printer: impl ExternalPrinter) {
     let mut is_sound = true;
     while is_sound {
@@ -324,16 +326,17 @@ fn print_all(shared: &Shared, mut printer: impl ExternalPrinter) {
         shared.changed.notify_all();
     }
     if shared.lock().phase == Phase::Editing {
-        // The editor's queue has room for one: once it has taken two more, the last text is shown.
+        // The editor's queue has room for one print: once it has taken two more, the last text has been shown.
         let _ = printer.print(NOTHING.to_owned()).and_then(|()| printer.print(NOTHING.to_owned()));
     }
     shared.lock().is_drained = true;
     shared.changed.notify_all();
 }
 
-// --- what the editor asks ---
+// --- callbacks of the editor ---
 
-/// The prompt. The editor looks at it once it reads keys, and prints only from then on.
+/// The prompt. The editor reads it once it handles keys and accepts prints, so that read marks the begin of
+/// editing.
 struct Begun(Arc<Shared>);
 
 impl Prompt for Begun {
@@ -347,7 +350,7 @@ impl Prompt for Begun {
     }
 }
 
-/// Why a line is left.
+/// The reason why a line was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     Entered,
@@ -355,7 +358,7 @@ enum Leaving {
     Ended,
 }
 
-/// A key that leaves the line.
+/// A handler of a key that leaves the line.
 struct Left {
     shared: Arc<Shared>,
     leaving: Leaving,
@@ -376,13 +379,13 @@ impl ConditionalEventHandler for Left {
                 self.shared.leave("");
                 Some(Cmd::EndOfFile)
             }
-            // In a line it deletes a character.
+            // In a line that has text, Ctrl-D deletes a character.
             Leaving::Ended => None,
         }
     }
 }
 
-/// Words that are completed at the start of a line.
+/// A completer of words at the start of a line.
 struct Words(Vec<String>);
 
 impl Helper for Words {}

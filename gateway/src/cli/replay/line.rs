@@ -1,23 +1,23 @@
-//! One fact of a replay, as a line.
+//! Formats one fact of a replay as a line of text or as JSON. Called by the replay.
 use crate::cli::calendar::date;
 use crate::cli::said::{answerer, ending};
 use crate::cli::table::visible;
 use serde_json::{Map, Value, json};
 use turnway_client::{Done, Place};
 
-/// Characters of a fact's data on one line, where nobody says how wide a line is.
+/// Maximum characters of a fact's data on one line, if the output is not a terminal.
 const DATA_CHARS_MAX: usize = 100;
-/// And at the least, however narrow a terminal is.
+/// Minimum characters of a fact's data, however narrow the terminal is.
 const DATA_CHARS_MIN: usize = 20;
-/// What every message has, and what has a column of its own.
+/// Fields that every message has, and fields that have a column of their own; left out of a fact's data.
 const FRAME: [&str; 9] =
     ["type", "ts", "session_id", "seq", "epoch", "request_id", "run_id", "name", "message"];
 
-/// A fact as a client is shown it.
+/// A fact as it is shown to a client.
 pub(super) struct Line<'a> {
     pub(super) place: Place,
     pub(super) body: &'a Map<String, Value>,
-    /// Of a `done`: the whole answer.
+    /// The whole answer of a `done` fact.
     pub(super) done: Option<&'a Done>,
 }
 
@@ -28,7 +28,8 @@ pub(super) fn kind(body: &Map<String, Value>) -> &str {
 // === impl Line ===
 
 impl Line<'_> {
-    /// The fact's own type, from the message it is shown as (the table of docs/protocol.md §4, backwards).
+    /// Returns the fact's type, derived from the message that shows it (the table of docs/protocol.md §4,
+    /// reversed).
     pub(super) fn fact(&self) -> &str {
         let word = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default();
         match (kind(self.body), word("name")) {
@@ -55,7 +56,7 @@ impl Line<'_> {
             ("error", _) => match word("code") {
                 "ADD_AGENT_FAILED" => "agent.add_failed",
                 "REMOVE_AGENT_FAILED" => "agent.remove_failed",
-                // A request that came to nothing.
+                // A request that had no effect.
                 _ => "session.notice",
             },
             ("event", "TURN_ADMITTED") => "turn.admitted",
@@ -65,14 +66,14 @@ impl Line<'_> {
             ("event", "AGENT_STARTED") => "agent.invoke.started",
             ("event", "RUN_SUSPENDED") => "run.suspended",
             ("event", "CANCEL_SENT") => "run.cancelling",
-            // What is shown only on request comes under the fact's own name.
+            // A fact that is shown only on request carries its own type as the event's name.
             ("event", name) if name.contains('.') => name,
             ("event", _) => "session.notice",
             (kind, _) => kind,
         }
     }
 
-    /// For programs.
+    /// Returns the fact for programs, with the whole answer of a `done`.
     pub(super) fn json(&self) -> Value {
         let mut body = self.body.clone();
         if let Some(done) = self.done {
@@ -86,8 +87,8 @@ impl Line<'_> {
         Value::Object(body)
     }
 
-    /// For people: when, which, what. On a terminal the day is left out, and what is not said by anybody is
-    /// cut to its width; elsewhere every line is whole and looks the same.
+    /// Returns the fact for people: time, sequence number, type and data. On a terminal the date is left out,
+    /// and data that is not part of a message is cut to the width; elsewhere lines are whole.
     pub(super) fn text(&self, width: Option<usize>) -> String {
         let name = match kind(self.body) {
             "event" => self.body.get("name").and_then(Value::as_str).unwrap_or("event"),
@@ -128,9 +129,9 @@ fn words(body: &Map<String, Value>) -> String {
     format!("{}: {text}", who.unwrap_or("user"))
 }
 
-/// What else a fact says, as far as it fits on a line.
+/// Formats the remaining fields, cut to `chars_max` characters.
 fn short(body: &Map<String, Value>, chars_max: usize) -> String {
-    // What is shown on request only has its own words in `data`.
+    // A fact that is shown only on request has its fields in `data`.
     let inner = body.get("data").and_then(Value::as_object).unwrap_or(body);
     let fields = inner.iter().filter(|(key, _)| !FRAME.contains(&key.as_str()));
     let words = fields.map(|(key, value)| {

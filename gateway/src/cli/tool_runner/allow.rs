@@ -1,4 +1,4 @@
-//! The list of programs that may be run: TOML, every mistake with its line and column.
+//! Parses the list of programs that may be run: TOML, with every mistake reported by line and column.
 use super::secret;
 use super::users::RunAs;
 use crate::config::amount::parse_wait;
@@ -17,22 +17,22 @@ use turnway_core::limits::{
     ACTION_TIMEOUT_MAX, PROCESS_TIMEOUT, PROGRAM_ARGS_MAX, PROGRAMS_MAX, TOOLBOX_PROCESSES_MAX,
 };
 
-/// How many of one program run at a time where its operator says nothing.
+/// Default limit of simultaneous processes of one program.
 const PARALLEL: usize = 4;
 const PROGRAM_KEYS: [&str; 8] = ["run", "args", "cwd", "env", "pass_env", "time_limit", "parallel", "run_as"];
 const ARG_KEYS: [&str; 4] = ["one_of", "pattern", "default", "dash"];
 
 type Value<'a> = Spanned<DeValue<'a>>;
 
-/// What a list says.
+/// A parsed list.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) allowed: Allowed,
-    /// As whom programs run of which the list says it.
+    /// Users of the programs that have a `run_as`, by program name.
     pub(super) run_as: BTreeMap<String, RunAs>,
 }
 
-/// Reads it, or everything that is wrong with it.
+/// Reads the list, or returns every mistake in it.
 pub(super) fn read(path: &Path) -> Result<Listed, Vec<Mistake>> {
     let whole = Place::File { path: path.to_owned(), line: 1, column: 1 };
     let alone = |what: String| vec![Mistake::new(&whole, what)];
@@ -54,7 +54,7 @@ fn parse(path: &Path, text: &str) -> Result<Listed, Vec<Mistake>> {
     if mistakes.is_empty() { Ok(Listed { allowed, run_as }) } else { Err(mistakes) }
 }
 
-/// A list that is being read.
+/// The state of parsing a list.
 struct List<'a> {
     path: &'a Path,
     text: &'a str,
@@ -224,7 +224,7 @@ impl List<'_> {
         Some(arg)
     }
 
-    /// Every argument has a place, and every place an argument.
+    /// Checks that every argument has a placeholder, and every placeholder an argument.
     fn fit(&mut self, key: &str, at: Range<usize>, words: &[Word], args: &BTreeMap<String, Arg>) {
         let places: BTreeSet<&str> = words.iter().flat_map(Word::args).collect();
         for name in places.iter().filter(|name| !args.contains_key(**name)) {
@@ -294,7 +294,7 @@ impl List<'_> {
         })
     }
 
-    // --- what values are ---
+    // --- types of values ---
 
     fn only(&mut self, table: &DeTable<'_>, known: &[&str], of: &str) {
         for (name, _) in table {
@@ -406,7 +406,8 @@ mod tests {
 
     #[test]
     fn run_as_of_a_program_overrules_that_of_the_list() {
-        // Whoever runs the tests: a runner that is not root may run programs as itself only.
+        // A runner that is not root may run programs only as its own user, so the test uses the user it runs
+        // as.
         let own = format!("{}:{}", rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let program = |name: &str| format!("[programs.{name}]\nrun = [\"/bin/ls\"]\n");
         let text = format!("{}run_as = \"{own}\"\n{}", program("a"), program("b"));

@@ -1,7 +1,6 @@
-//! The journal of a tool runner: a line for each thing it has begun and for what came of it, on the disk before it counts.
-//!
-//! It is only ever added to, and written anew when most of it is about what was forgotten. A line that was torn by a crash
-//! was never acted upon, and is left out.
+//! The journal of a tool runner: a line for each action begun and for each result, synced before it takes
+//! effect. The file is appended to, and rewritten when most lines concern forgotten actions. A line torn by a
+//! crash was never acted upon and is skipped.
 use crate::cli::Trouble;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -11,27 +10,28 @@ use std::sync::Arc;
 use turnway_bindings::toolbox::record::Record;
 
 const NAME: &str = "journal";
-/// Lines beyond twice those that count, past which it is written anew: seldom, and it stays small.
+/// The journal is rewritten when it has this many lines more than twice the live ones: rare, and the file stays
+/// small.
 const SPARE_LINES: usize = 1024;
 
-/// A journal that is open; nobody else has it.
+/// An open journal, locked against other processes.
 pub(super) struct Journal {
     dir: PathBuf,
     file: Arc<File>,
     lines: usize,
-    /// Lines that are not on the disk yet.
+    /// Serialised lines that have not been written yet.
     waits: Vec<u8>,
-    /// Held as long as this is.
+    /// Lock on the directory, held until the journal is dropped.
     _lock: File,
 }
 
 // === impl Journal ===
 
 impl Journal {
-    /// Opens the one of a directory, which is made if it is not there, and reads it.
+    /// Opens the journal of a directory, creates the directory if necessary, and reads all records.
     pub(super) fn open(dir: &Path) -> Result<(Self, Vec<Record>), Trouble> {
         let no = |error: io::Error| Trouble::Unavailable(format!("{}: {error}", dir.display()));
-        // Programs that run as somebody else have no business there.
+        // Programs that run as another user must not read the directory.
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(no)?;
         let lock =
             OpenOptions::new().create(true).truncate(false).write(true).open(dir.join("lock")).map_err(no)?;
@@ -51,18 +51,18 @@ impl Journal {
         Ok((Self { dir, file: Arc::new(file), lines, waits: Vec::new(), _lock: lock }, records))
     }
 
-    /// Adds a line; it counts after [`Self::sync`].
+    /// Appends a record; the record is durable only after [`Self::sync`].
     pub(super) fn add(&mut self, record: &Record) {
         push_line(&mut self.waits, record);
         self.lines += 1;
     }
 
-    /// Whether anything waits to be written.
+    /// Returns whether any record has not been synced.
     pub(super) fn is_dirty(&self) -> bool {
         !self.waits.is_empty()
     }
 
-    /// Sees that all of it is on the disk.
+    /// Writes the pending records to the disk and syncs the file.
     pub(super) async fn sync(&mut self) -> io::Result<()> {
         let (file, waits) = (Arc::clone(&self.file), std::mem::take(&mut self.waits));
         let written = tokio::task::spawn_blocking(move || {
@@ -72,12 +72,12 @@ impl Journal {
         written.await.map_err(io::Error::other)?
     }
 
-    /// Whether it says so much more than these lines that it should be written anew.
+    /// Returns whether a journal with `count` live records should be rewritten.
     pub(super) fn is_long(&self, count: usize) -> bool {
         self.lines > count * 2 + SPARE_LINES
     }
 
-    /// Writes these lines instead of what it has.
+    /// Replaces the journal's content by these records.
     pub(super) async fn replace(&mut self, records: Vec<Record>) -> io::Result<()> {
         let (dir, lines) = (self.dir.clone(), records.len());
         let written = tokio::task::spawn_blocking(move || write_anew(&dir, records.iter()));
@@ -87,7 +87,7 @@ impl Journal {
     }
 }
 
-/// What whole lines say. What is none of ours is left out: whatever it was about is too old to be begun again.
+/// Parses complete lines. A line that is not a record is skipped: its action is too old to be begun again.
 fn records(bytes: &[u8]) -> Vec<Record> {
     let mut records = Vec::new();
     for line in bytes.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")) {
@@ -101,7 +101,7 @@ fn records(bytes: &[u8]) -> Vec<Record> {
     records
 }
 
-/// All or nothing: under another name until it is whole.
+/// Writes a new journal under another name and renames it, so that a crash leaves the old file or the new one.
 fn write_anew<'a>(dir: &Path, records: impl Iterator<Item = &'a Record>) -> io::Result<File> {
     let (path, whole) = (dir.join("journal.new"), dir.join(NAME));
     let mut bytes = Vec::new();
@@ -116,7 +116,7 @@ fn write_anew<'a>(dir: &Path, records: impl Iterator<Item = &'a Record>) -> io::
 }
 
 fn push_line(bytes: &mut Vec<u8>, record: &Record) {
-    // String keys and finite numbers always serialise.
+    // Records have string keys and finite numbers, so serialising cannot fail.
     bytes.extend(serde_json::to_vec(record).unwrap_or_default());
     bytes.push(b'\n');
 }
@@ -135,7 +135,7 @@ mod tests {
 
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("turnway-journal-{name}-{}", std::process::id()));
-        // What an earlier process of this number has left.
+        // Removes the directory of an earlier process with the same id.
         let _ = std::fs::remove_dir_all(&path);
         path
     }

@@ -1,4 +1,5 @@
-//! The connection of a tool runner to its gateway: made again whenever it is lost, until the gateway will not have it.
+//! The connection of a tool runner to a gateway: reconnects whenever the connection is lost, until the gateway
+//! refuses it.
 use serde_json::{Map, Value};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -7,35 +8,36 @@ use turnway_bindings::toolbox::Gate;
 use turnway_bindings::toolbox::words::Told;
 use turnway_client::{Backoff, Lost, Options, Raw};
 
-/// What waits to be written: results, and what processes print. More than that is a gateway that takes nothing.
+/// Capacity of the send queue: results and process output. A gateway that lets this many messages wait takes
+/// nothing.
 pub(super) const OUTGOING: usize = 1024;
-/// Who is back within 5 s has lost nothing: a node waits so long for a runner it has given something.
+/// A node waits 5 s for a runner that has work of that node, so a reconnect within that time loses nothing.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(4) };
 
-/// What becomes of one.
+/// An event of a connection.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// There is one; what it is to carry goes here. When that is dropped, it ends.
+    /// Connected; messages are sent through this channel, and dropping it closes the connection.
     Opened(mpsc::Sender<String>),
-    /// The gateway says this.
+    /// A message from the gateway.
     Told(Told),
-    /// There is none any more.
+    /// The connection has ended.
     Closed,
-    /// There will not be one.
+    /// The gateway refuses this runner for good; there will be no further attempt.
     Refused(String),
 }
 
-/// Where a connection says what becomes of it.
+/// The sender of a connection's events.
 #[derive(Clone, Debug)]
 struct Events {
     gate: Gate,
     to: mpsc::Sender<(Gate, Event)>,
 }
 
-/// Nobody listens any more.
+/// The receiver of events has been dropped.
 struct Unheard;
 
-/// Keeps a connection until nobody listens. `hello`: what it is.
+/// Keeps a connection open until the receiver of events is dropped. `hello` is the body of the first message.
 pub(super) async fn keep(
     gate: Gate,
     options: Options,
@@ -52,7 +54,8 @@ pub(super) async fn keep(
             return;
         }
         let mut random = [0; 8];
-        // Without chance everybody comes back at once; that is no reason not to come back.
+        // Without randomness all runners would reconnect at the same time, which is better than not
+        // reconnecting.
         let _ = getrandom::fill(&mut random);
         let wait = BACKOFF.after(failures, u64::from_ne_bytes(random));
         tracing::warn!(
@@ -69,7 +72,7 @@ pub(super) async fn keep(
     }
 }
 
-/// One connection; how it was lost, or nothing where it was given up.
+/// Runs one connection; returns how the connection was lost, or `None` if the receiver of events was dropped.
 async fn visit(
     options: &Options,
     hello: Map<String, Value>,
@@ -104,7 +107,7 @@ async fn visit(
     ended
 }
 
-/// Both ways, until it is lost or nothing more is to be said.
+/// Relays messages both ways, until the connection is lost or the send channel is dropped.
 async fn carry(mut raw: Raw, mut outgoing: mpsc::Receiver<String>, events: &Events) -> Option<Lost> {
     loop {
         tokio::select! {
@@ -126,7 +129,7 @@ async fn carry(mut raw: Raw, mut outgoing: mpsc::Receiver<String>, events: &Even
     }
 }
 
-/// Whether it would be no other the next time (protocol.md §1.3).
+/// Returns whether another attempt would fail in the same way (protocol.md §1.3).
 fn is_final(lost: &Lost) -> bool {
     lost.refused
         || lost.code.is_some_and(|code| (4400..4500).contains(&code) && ![4408, 4429].contains(&code))

@@ -1,7 +1,6 @@
-//! One process, from its start to its end: a task that reads what it prints and sends it signals.
-//!
-//! It has a process group of its own. Signals go to all of that, and only as long as its first process has not been
-//! waited for: until then nobody else can have its number.
+//! Runs one process: a task that reads its output and sends it signals. Called by the shell. The process has
+//! its own group. Signals go to the whole group, and only until the first process has been waited for: until
+//! then no other process can have its id.
 use super::users::RunAs;
 use super::{remains, users};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -18,30 +17,31 @@ use turnway_bindings::toolbox::process::{How, Signal};
 use turnway_core::id::EventId;
 use turnway_core::protocol::action::Stream;
 
-/// What one read takes.
+/// Size of the buffer for one read.
 const READ_BYTES: usize = 16 * 1024;
-/// What is read of one process in [`PACE`]: forty times what is carried on. One that prints more waits for its reader,
-/// and does not keep a processor busy with what nobody is going to see.
+/// Bytes read of one process in each [`PACE`]: forty times the amount that is forwarded. A process that prints
+/// more is blocked by its full pipe, and does not keep a CPU busy with output that is never shown.
 const PACE_BYTES: usize = 1024 * 1024;
 const PACE: Duration = Duration::from_millis(100);
-/// What it has printed is there when it ends; who else holds the pipe is not waited for any longer.
+/// The process's own output is in the pipe when the process ends; other holders of the pipe are waited for no
+/// longer than this.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Signals that a process has not been sent yet; each counts once at most.
+/// Capacity of the signal queue; a signal that finds the queue full is dropped.
 const SIGNALS: usize = 8;
 
-/// What a process does.
+/// An event of a process.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// It prints.
+    /// The process has printed bytes.
     Printed(EventId, Stream, Vec<u8>),
-    /// It has ended.
+    /// The process has ended.
     Exited(EventId, How),
 }
 
-/// A process that runs. When this is dropped, it is killed.
+/// A running process. The process is killed when this handle is dropped.
 pub(super) struct Running {
     signals: mpsc::Sender<Signal>,
-    /// As the system calls it.
+    /// Process id.
     pub(super) pid: Option<u64>,
 }
 
@@ -54,7 +54,7 @@ struct Task {
     stderr: Option<ChildStderr>,
     signals: mpsc::Receiver<Signal>,
     events: mpsc::Sender<Event>,
-    /// What was read in this stretch of [`PACE`], and when the next one begins.
+    /// Bytes read in the current [`PACE`], and the time at which the next one begins.
     read: usize,
     next: Instant,
 }
@@ -62,7 +62,7 @@ struct Task {
 // === impl Running ===
 
 impl Running {
-    /// Starts one; its end comes as an event.
+    /// Starts a process; its end is reported as an event.
     pub(super) fn start(
         id: EventId,
         command: &Command,
@@ -71,7 +71,7 @@ impl Running {
     ) -> io::Result<Self> {
         let mut new = tokio::process::Command::new(&command.path);
         if let Some(RunAs { uid, gid, .. }) = run_as.filter(|_| users::is_root()) {
-            // A process of root that becomes another user's loses all further groups with it.
+            // A root process that changes its user drops all supplementary groups too.
             new.gid(*gid).uid(*uid);
         }
         let mut child = new
@@ -97,7 +97,7 @@ impl Running {
         Ok(Self { signals: sender, pid: pid.map(u64::from) })
     }
 
-    /// Sends this. One that takes none has been sent enough, or has ended.
+    /// Sends a signal. A signal that cannot be queued is dropped: the queue is full or the process has ended.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = self.signals.try_send(signal);
     }
@@ -127,14 +127,14 @@ impl Task {
                 }
             }
         }
-        // What it leaves behind has nobody who would ever end it.
+        // Kills processes that the ended one has left in its group; no other process would end them.
         self.send(Signal::Kill);
         let id = self.id;
-        // A look that did not come to its end found what it found.
+        // A scan that was interrupted has still ended the processes that it found.
         let _ = tokio::task::spawn_blocking(move || remains::end(&[id])).await;
         let _ = timeout(DRAIN, self.drain(&mut out, &mut err)).await;
         let how = self.child.wait().await.map_or(How::Unknown, how);
-        // Nobody listens any more where the runner ends.
+        // Sending fails only if the runner is ending.
         let _ = self.events.send(Event::Exited(id, how)).await;
     }
 
@@ -177,19 +177,19 @@ impl Task {
             Signal::Usr1 => rustix::process::Signal::USR1,
             Signal::Usr2 => rustix::process::Signal::USR2,
         };
-        // A group that has ended needs none.
+        // Signalling fails only if the group has ended.
         let _ = rustix::process::kill_process_group(self.group, signal);
     }
 }
 
-/// Tells when a process has ended, and leaves it to be waited for. On a thread of its own, which nobody waits for: a
-/// process that cannot be killed must not keep its runner from leaving.
+/// Reports the end of a process without reaping it. A dedicated thread waits, and nothing joins that thread: a
+/// process that cannot be killed must not keep the runner from leaving.
 fn ended(group: Pid) -> io::Result<oneshot::Receiver<()>> {
     let (sender, ended) = oneshot::channel();
     std::thread::Builder::new().name("process".to_owned()).spawn(move || {
         let look = || waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         while look().is_err_and(|error| error == rustix::io::Errno::INTR) {}
-        // Who does not listen any more has let it go.
+        // The receiver is gone if the process was dropped.
         let _ = sender.send(());
     })?;
     Ok(ended)

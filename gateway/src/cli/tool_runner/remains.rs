@@ -1,5 +1,5 @@
-//! What processes leave behind that are gone, or whose runner is: found by the name of their action, which everything that
-//! they start inherits in its environment.
+//! Finds and kills processes that outlived their action or their runner. Every descendant of a program inherits
+//! the action's id in its environment, which identifies the process.
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use turnway_core::id::EventId;
 
-/// The variable that has the action's id.
+/// Environment variable that holds the action's id.
 pub(super) const VARIABLE: &str = "TURNWAY_ACTION_ID";
-/// Looks through the machine's processes at most: what is started while we look is found by the next.
+/// Maximum scans of the process list: a process that is started during one scan is found by the next.
 const LOOKS_MAX: usize = 20;
-/// What was sent KILL ends when the system comes to it. One that hangs in a call of the system, on a disk that does not
-/// answer for example, is not waited for any longer.
+/// Time that killed processes have to end. A process that hangs in a system call, for example on a disk that
+/// does not answer, is waited for no longer.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Ends all that is left of these actions; how many processes that were. Where there is no `/proc` it finds none.
+/// Kills all processes of these actions and returns their number. Finds none on a system without `/proc`.
 pub(super) fn end(of: &[EventId]) -> usize {
     let marks: Vec<Vec<u8>> = of.iter().map(|id| format!("{VARIABLE}={id}").into_bytes()).collect();
     let (mut ended, until) = (BTreeSet::new(), Instant::now() + ENDS_WITHIN);
@@ -43,23 +43,24 @@ fn pids() -> impl Iterator<Item = i32> {
 }
 
 fn is_marked(pid: i32, marks: &[Vec<u8>]) -> bool {
-    // Of somebody else's process, and of one that has ended, nothing can be read.
+    // The environment of another user's process, or of one that has ended, cannot be read.
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|variable| marks.iter().any(|mark| mark == variable))
 }
 
 fn kill(pid: i32, marks: &[Vec<u8>]) -> Option<OwnedFd> {
     let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    // The number may be another process's by now; the handle stays one process's.
+    // The id may belong to another process by now, so the mark is checked again; a pidfd stays with its
+    // process.
     let is_one = is_marked(pid, marks) && pidfd_send_signal(&process, Signal::KILL).is_ok();
     is_one.then_some(process)
 }
 
-/// Until it has ended: then there is something to read of its handle, and nothing of its environment.
+/// Waits until the process has ended: its pidfd becomes readable, and its environment unreadable.
 fn wait(process: &OwnedFd, until: Instant) {
     let left = until.saturating_duration_since(Instant::now());
     if let Ok(left) = Timespec::try_from(left) {
-        // Interrupted: the next look finds it again.
+        // If the wait is interrupted, the next scan finds the process again.
         let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left));
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps the runner's key from the programs that it runs (G24): the key is in no environment, no command line and no
-//! descriptor of the process, whose memory no other process of its user may read.
+//! Keeps the runner's API key from the programs that it runs (G24): the key is in no environment, command line
+//! or file descriptor of this process, and other processes of the same user cannot read its memory.
 use super::ToolRunnerArgs;
 use crate::cli::Trouble;
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
@@ -13,18 +13,18 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The variable that the key may come in.
+/// Environment variable that may hold the key.
 pub(super) const VARIABLE: &str = "TURNWAY_API_KEY";
-/// The flag that the key may come in; whoever uses it shows the key to every user of the machine for a moment.
+/// Flag that may hold the key; every user of the machine can see such a key for a moment.
 const FLAG: &str = "--api-key";
-/// By this the process that was executed anew knows that the key is on its standard input.
+/// Flag that tells the re-executed process to read the key from its standard input.
 pub(super) const ON_STDIN: &str = "api-key-on-stdin";
-/// No key is longer; a pipe takes as much at once.
+/// Maximum size of a key; a pipe takes this many bytes without a reader.
 const BYTES_MAX: u64 = 4096;
 
-/// Takes the key out of everything that others can read. Where it came by the environment or the command line, the process
-/// executes itself anew, with the key in a pipe on its standard input: then this does not return. Must be called before
-/// there are other threads.
+/// Takes the key out of everything that other processes can read. If the key came by the environment or the
+/// command line, the process re-executes itself with the key in a pipe on its standard input, and this function
+/// does not return. Must be called before other threads are started.
 pub(super) fn take(mut args: ToolRunnerArgs) -> Result<ToolRunnerArgs, Trouble> {
     harden().map_err(|error| failed("the key cannot be kept from the programs", &error))?;
     let key = match (args.api_key_on_stdin, &args.api_key_file, &args.gateway.api_key) {
@@ -42,13 +42,14 @@ pub(super) fn take(mut args: ToolRunnerArgs) -> Result<ToolRunnerArgs, Trouble> 
     Ok(args)
 }
 
-/// Other processes of its user cannot read its memory or attach to it, programs inherit no descriptors of whoever started
-/// it, and programs of a runner that is root cannot get the capability to look into other processes after all.
+/// Prevents other processes of the user from reading this one's memory or attaching to it, makes inherited
+/// descriptors close on exec, and, where the runner is root, keeps programs from gaining the capability to
+/// inspect other processes.
 fn harden() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     close_fds::set_fds_cloexec(3, &[]);
     if geteuid().is_root() {
-        // A container may have taken the right to do this away, and with it the capability itself.
+        // A container may have removed the right to do this, and the capability with it.
         let _ = remove_capability_from_bounding_set(CapabilitySet::SYS_PTRACE);
     }
     Ok(())
@@ -57,12 +58,12 @@ fn harden() -> io::Result<()> {
 fn of_stdin() -> io::Result<String> {
     let mut key = String::new();
     io::stdin().lock().take(BYTES_MAX).read_to_string(&mut key)?;
-    // Nothing is left in the pipe; nothing else is expected there.
+    // The pipe has been read to its end, and nothing else is expected on the standard input.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     Ok(key)
 }
 
-/// Reads a key file. One that others may read is refused: the programs run as others.
+/// Reads a key file. A file that other users can read is refused, because programs may run as other users.
 fn of_file(path: &Path) -> Result<String, Trouble> {
     let unread = |error: io::Error| failed(&path.display().to_string(), &error);
     let file = File::open(path).map_err(unread)?;
@@ -76,11 +77,12 @@ fn of_file(path: &Path) -> Result<String, Trouble> {
     Ok(key.trim().to_owned())
 }
 
-/// Executes the same program with the same arguments and environment, but for the key, which waits in its standard input.
+/// Executes this program again with the same arguments and environment, but with the key in a pipe on its
+/// standard input.
 fn execute_anew(key: &str) -> io::Error {
     let handed_over = || {
         let (reader, mut writer) = io::pipe()?;
-        // More than a pipe takes at once would wait for a reader that is not there.
+        // Writing more than the pipe's capacity would block, because there is no reader yet.
         if key.len() as u64 > BYTES_MAX {
             return Err(io::Error::other("no key is so long"));
         }
@@ -98,8 +100,8 @@ fn execute_anew(key: &str) -> io::Error {
     command.env_remove(VARIABLE).stdin(Stdio::from(reader)).exec()
 }
 
-/// Returns where this program is: by its own path, as others see it in a list of processes, or, where that was replaced
-/// meanwhile, as the system knows it.
+/// Returns the path of this program, as shown in a process list, or `/proc/self/exe` if the file has been
+/// replaced since the start.
 fn own_path() -> PathBuf {
     let known = std::env::current_exe().ok().filter(|path| path.is_file());
     known.unwrap_or_else(|| PathBuf::from("/proc/self/exe"))

@@ -1,4 +1,4 @@
-//! What is around a [`Toolbox`]: its journal, its processes, its connection, its signals, and the time.
+//! Drives a [`Toolbox`]: connects the machine to the journal, the processes, the gateways, signals and time.
 use super::journal::Journal;
 use super::process::Running;
 use super::users::RunAs;
@@ -23,26 +23,26 @@ use turnway_core::id::{EventId, RunnerId};
 use turnway_core::limits::TOOLBOX_GRACE;
 use turnway_core::machine::Machine;
 
-/// What processes and the connection have said and was not heard yet. Past it they wait.
+/// Capacity of the channels for events of processes and of connections; a full channel blocks its sender.
 const EVENTS: usize = 64;
-/// After it has left, how long the connection may take to say what is left to say, and processes to be gone.
+/// Time that connections have to send what is queued, and processes to end, after the runner has left.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Where nothing is waited for.
+/// Timeout of the event loop if the machine has no deadline.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What it is, where it connects, and how it ends.
+/// Options of a tool runner.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) id: RunnerId,
-    /// Of each node.
+    /// One entry for each node.
     pub(super) options: Vec<Options>,
-    /// As whom programs run, by their names; others run as the runner itself.
+    /// Users of programs, by program name; other programs run as the runner's own user.
     pub(super) run_as: BTreeMap<String, RunAs>,
     pub(super) wait: Duration,
     pub(super) json: bool,
 }
 
-/// A tool runner.
+/// A running tool runner.
 pub(super) struct Shell {
     plan: Plan,
     toolbox: Toolbox,
@@ -50,17 +50,17 @@ pub(super) struct Shell {
     clock: Clock,
     running: BTreeMap<EventId, Running>,
     processes: (mpsc::Sender<process::Event>, mpsc::Receiver<process::Event>),
-    /// What a connection is to carry, while there is one.
+    /// Senders of the open connections; a connection that is lost has none.
     outgoing: BTreeMap<Gate, mpsc::Sender<String>>,
     link: mpsc::Receiver<(Gate, link::Event)>,
     linked: Vec<JoinHandle<()>>,
     signals: Leave,
-    /// It was asked to leave; when it does at the latest.
+    /// Set once the runner was asked to leave: the time at which it leaves at the latest.
     leaves: Option<Instant>,
     ready: bool,
 }
 
-/// How it goes on.
+/// Whether the event loop continues.
 enum Next {
     On,
     End(Result<Exit, Trouble>),
@@ -69,7 +69,7 @@ enum Next {
 // === impl Shell ===
 
 impl Shell {
-    /// One that connects from now on.
+    /// Creates a runner and starts its connections.
     pub(super) fn new(
         plan: Plan,
         allowed: Allowed,
@@ -105,7 +105,7 @@ impl Shell {
         })
     }
 
-    /// Until it is told to leave, or the gateway will not have it.
+    /// Runs until the process is told to leave or a gateway refuses this runner.
     pub(super) async fn run(mut self) -> Result<Exit, Trouble> {
         let ended = loop {
             match self.perform().await {
@@ -206,9 +206,9 @@ impl Shell {
         self.toolbox.handle_input(self.clock.now(), input);
     }
 
-    // --- what the machine wants ---
+    // --- outputs of the machine ---
 
-    /// All of it, and what comes of that at once.
+    /// Performs all outputs of the machine, including those that follow from its own inputs.
     async fn perform(&mut self) -> Next {
         let mut answers = VecDeque::new();
         loop {
@@ -217,7 +217,7 @@ impl Shell {
                     Ok(true) => {}
                     Ok(false) => return Next::End(Ok(Exit::Fine)),
                     Err(error) => {
-                        // What is not recorded must not be done.
+                        // An action that is not recorded must not be performed.
                         return Next::End(Err(Trouble::Unavailable(format!(
                             "the journal cannot be written: {error}"
                         ))));
@@ -237,7 +237,7 @@ impl Shell {
         }
     }
 
-    /// Whether there is more to come.
+    /// Performs one output; false if the machine is done.
     async fn act(&mut self, output: Output, answers: &mut VecDeque<Input>) -> std::io::Result<bool> {
         if let Output::Record(record) = output {
             self.journal.add(&record);
@@ -266,7 +266,7 @@ impl Shell {
             }
             Output::Say(gate, text) => self.say(gate, text),
             Output::Show(gate, text) => {
-                // Room is kept for what must be said.
+                // `Show` is best effort: half of the queue stays reserved for `Say`.
                 let there = self.outgoing.get(&gate);
                 let room = there.filter(|outgoing| outgoing.capacity() > link::OUTGOING / 2);
                 if let Some(outgoing) = room {
@@ -294,7 +294,8 @@ impl Shell {
         }
     }
 
-    /// A gateway that has not taken a thousand messages is as good as gone; what was said is said again to the next.
+    /// Queues a message. A gateway that has not taken a thousand messages counts as disconnected; the machine
+    /// resends unacknowledged messages on the next connection.
     fn say(&mut self, gate: Gate, text: String) {
         if self.outgoing.get(&gate).is_some_and(|outgoing| outgoing.try_send(text).is_err()) {
             self.outgoing.remove(&gate);
@@ -312,9 +313,10 @@ impl Shell {
         Ok(())
     }
 
-    // --- the end ---
+    // --- shutdown ---
 
-    /// Nothing outlives it: whatever still runs is killed, and what was to be said is on its way.
+    /// Kills all processes that still run, then waits for queued messages to be written. No process outlives
+    /// the runner.
     async fn goodbye(mut self) {
         self.running.values().for_each(|running| running.signal(Signal::Kill));
         let connected = self.outgoing.len();
@@ -324,7 +326,7 @@ impl Shell {
         drop(sender);
         let gone = async { while events.recv().await.is_some() {} };
         let _ = timeout(GOODBYE, gone).await;
-        // Each has written everything when it says that it is closed.
+        // A connection reports its end only after everything queued has been written.
         let closed = async {
             let mut left = connected;
             while left > 0

@@ -1,22 +1,24 @@
-//! `run_as`: the user of the machine that a program runs as. Users are those of `/etc/passwd` and `/etc/group`, or numbers.
+//! Resolves `run_as`, the system user that a program runs as. Users are looked up in `/etc/passwd` and
+//! `/etc/group`, or given as numbers.
 use rustix::process::{getegid, geteuid};
 
-/// A user of the machine, without any group but its own.
+/// A system user with a single group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RunAs {
-    /// As it was named.
+    /// The text that named the user.
     pub(super) name: String,
     pub(super) uid: u32,
     pub(super) gid: u32,
 }
 
-/// The number of `nobody`, where `/etc/passwd` does not say.
+/// Id of `nobody`, if `/etc/passwd` has no such user.
 const NOBODY: u32 = 65_534;
 
 // === impl RunAs ===
 
 impl RunAs {
-    /// Reads `USER`, `USER:GROUP`, or the same as numbers, which need not be in `/etc/passwd` if both are given.
+    /// Parses `USER`, `USER:GROUP`, or the same as numbers; numbers need not be in `/etc/passwd` if both are
+    /// given.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let file = |path| std::fs::read_to_string(path).unwrap_or_default();
         let found = find(text, &file("/etc/passwd"), &file("/etc/group"))?;
@@ -28,7 +30,7 @@ impl RunAs {
         }
     }
 
-    /// Returns the user without any rights.
+    /// Returns the unprivileged user `nobody`.
     pub(super) fn nobody() -> Self {
         let known = Self::parse("nobody").ok();
         known.unwrap_or_else(|| Self { name: "nobody".to_owned(), uid: NOBODY, gid: NOBODY })

@@ -1,4 +1,4 @@
-//! Settings that fit and settings that do not, each mistake with its place.
+//! Tests of valid and invalid settings, each mistake with its place.
 use super::super::{AgentText, Flag, Sources, load};
 use super::*;
 

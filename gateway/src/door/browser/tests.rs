@@ -1,4 +1,4 @@
-//! Spellings of hosts and origins: those that are meant, and those that only look so.
+//! Tests spellings of hosts and origins: those that are meant, and those that only look alike.
 use super::*;
 use http::HeaderValue;
 
@@ -100,7 +100,7 @@ fn a_request_names_one_host() {
     assert_eq!(Rules::local().check(&Uri::from_static("/"), &headers), Err(Unwelcome::Host));
 }
 
-/// A node on the internet: two names, one with its port, and two places whose pages may talk to it.
+/// Returns the rules of a public node: two names, one with its port, and two origins.
 fn public() -> Rules {
     let hosts = Hosts::parse("gw.example.com, 203.0.113.7:8443").expect("names");
     let origins = Origin::parse_list("https://app.example.com,https://example.org:8443").expect("origins");
@@ -148,7 +148,7 @@ fn a_public_node_has_the_names_that_are_listed() {
     ] {
         assert_eq!(at(&public(), bad, None), Err(Unwelcome::Host), "{bad}");
     }
-    // Clients leave out the port that their scheme has anyway.
+    // Clients omit the default port of the scheme.
     let usual = Rules { hosts: Hosts::parse("gw.example.com:443").expect("names"), ..public() };
     assert_eq!(at(&usual, "gw.example.com", None), Ok(()));
     assert_eq!(at(&usual, "gw.example.com:8443", None), Err(Unwelcome::Host));
@@ -205,13 +205,13 @@ fn thirty_ways_to_spell_a_page_that_is_not_listed() {
         let said = String::from_utf8_lossy(bad);
         assert_eq!(at(&public(), "gw.example.com", Some(bad)), Err(Unwelcome::Origin), "{said:?}");
     }
-    // Twice is not once, be it the same.
+    // A repeated header is refused, even with the same value.
     let mut headers = HeaderMap::new();
     headers.insert(header::HOST, HeaderValue::from_static("gw.example.com"));
     for _ in 0..2 {
         headers.append(header::ORIGIN, HeaderValue::from_static("https://app.example.com"));
     }
     assert_eq!(public().check(&Uri::from_static("/"), &headers), Err(Unwelcome::Origin));
-    // Programs send none.
+    // Programs send no origin.
     assert_eq!(at(&public(), "gw.example.com", None), Ok(()));
 }

@@ -1,4 +1,4 @@
-//! What a key looks like, and what is left of it once it is kept.
+//! Tests the format of API keys, and what a stored record reveals and authenticates.
 use super::*;
 
 fn pepper() -> Pepper {
@@ -80,7 +80,7 @@ fn what_is_kept_of_a_key_does_not_hold_it() {
     }
 }
 
-/// A sealed record of a key with every field.
+/// Returns a sealed record of a key with every field.
 fn sealed() -> Record {
     let key = ApiKey::make().expect("chance");
     let record = Record {

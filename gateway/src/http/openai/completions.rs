@@ -1,7 +1,5 @@
-//! `POST /v1/chat/completions`: a turn, answered in OpenAI's words.
-//!
-//! A call that names neither itself nor a session is nobody's but its connection's: when that is gone, so
-//! is the turn. Whoever named one can come back for it, so it goes on.
+//! Serves `POST /v1/chat/completions`: a turn, answered in OpenAI's format. A call that names neither itself nor a
+//! session is cancelled when its connection ends. A call with either name continues, since its client can return to it.
 use crate::answer::{self, Body};
 use crate::door::Admitted;
 use crate::http::guest::{Guest, Parted, Unanswered};
@@ -28,26 +26,26 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::time::Millis;
 
-/// The session to go on in; told in every answer.
+/// Header of the session to continue; also sent with every answer.
 const SESSION: &str = "x-session-id";
-/// The name of a call that may be made again.
+/// Header with the id of a call that may be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// W3C Trace Context.
+/// Header of W3C Trace Context.
 const TRACEPARENT: &str = "traceparent";
-/// By which their clients show an answer to people: the turn's.
+/// Header by which OpenAI clients identify an answer; its value is the run id.
 const REQUEST: HeaderName = HeaderName::from_static("x-request-id");
 
-/// A streamed answer's status waits so long for its first word: what goes wrong before that has a status
-/// of its own. An agent that cannot be had is known to be so at once, and nobody waits long for a head.
+/// Longest wait of a streamed answer for the first text before its status is sent, so that an early failure gets an
+/// error status. An unavailable agent is known at once, and no client waits long for the headers.
 const HEAD_WAIT: Duration = Duration::from_secs(2);
 
-/// What a call wants to know of the answer.
+/// The response options of a call.
 struct Wanted {
     stream: bool,
     include_usage: bool,
     head: Head,
     run_id: RunId,
-    /// It has a name by which it may be asked for again.
+    /// True if the call has an idempotency key and may be repeated.
     named: bool,
 }
 
@@ -70,8 +68,8 @@ pub(super) async fn create(
     let key = header(&headers, IDEMPOTENCY_KEY, MessageId::parse)?;
     let session = header(&headers, SESSION, SessionId::parse)?;
     let named = key.is_some();
-    // Before it is known to be accepted, to ask again is harmless where the call has a name, and where it
-    // ends with its connection.
+    // Until the call is known to be accepted, a repeat is harmless if the call has a name, or if it ends with its
+    // connection.
     let repeatable = named || session.is_none();
     let name = name(&desk, &admitted, session, key, fresh(now)?).await?;
     let wanted = Wanted {
@@ -103,12 +101,12 @@ pub(super) async fn create(
     } else {
         at_once(guest, wanted).await
     };
-    // Of a turn that has failed people want to know which it was, too.
+    // A failed turn is identified too.
     let mut response = answer.unwrap_or_else(Fault::into_response);
     for (header, text) in
         [(HeaderName::from_static(SESSION), name.session.as_str()), (REQUEST, name.run_id.as_str())]
     {
-        // Names are letters and digits.
+        // Session ids and run ids are always valid header values.
         if let Ok(value) = HeaderValue::from_str(text) {
             response.headers_mut().insert(header, value);
         }
@@ -116,7 +114,7 @@ pub(super) async fn create(
     Ok(response)
 }
 
-/// Names a call's session and turn. The secret of names is needed only where the call names no session.
+/// Determines the session and the turn of a call. The naming secret is needed only if the call names no session.
 async fn name(
     desk: &Desk,
     admitted: &Admitted,
@@ -136,7 +134,7 @@ async fn name(
     Ok(Name::alone(principal, call, fresh, |call| key.session_of(principal, call)))
 }
 
-/// Reads a call; a long one only where there is room for it.
+/// Reads a call; one larger than a channel message only while a slot is free.
 async fn read(long_calls: &LongCalls, headers: &HeaderMap, body: Body) -> Result<Call, Fault> {
     let short = body.size_hint().upper().is_some_and(|bytes| bytes <= MESSAGE_BYTES_MAX as u64);
     let room = if short { None } else { Some(long_calls.try_acquire()) };
@@ -152,14 +150,14 @@ async fn read(long_calls: &LongCalls, headers: &HeaderMap, body: Body) -> Result
     Ok(Call::parse(&text.map_err(|problem| Fault::from(problem).unread())?)?)
 }
 
-/// What stands in for a name that a call did not give.
+/// Returns a new id, for a call that did not name itself.
 fn fresh(now: Millis) -> Result<EventId, Fault> {
     let mut chance = [0; 16];
     getrandom::fill(&mut chance).map_err(|_| Trouble::new(Code::InternalError, "no randomness"))?;
     Ok(EventId::new(now, u128::from_be_bytes(chance)))
 }
 
-/// A header that is a name, if it is there.
+/// Parses a header as a name, if present.
 fn header<T, E: std::fmt::Display>(
     headers: &HeaderMap,
     name: &'static str,
@@ -186,7 +184,7 @@ async fn at_once(mut guest: Guest, wanted: Wanted) -> Answer {
                 let heard = tokio::select! {
                     biased;
                     heard = guest.hear() => heard,
-                    // Nobody is there to read this.
+                    // The client has disconnected, so this error is sent to no one.
                     () = hung_up.as_mut() => Err(Parted::Leaving),
                 };
                 whole.show(&heard.map_err(|parted| cut_off(parted, wanted.named))?);
@@ -229,13 +227,13 @@ async fn streamed(mut guest: Guest, admitted: Admitted, wanted: Wanted, accepted
     }
 }
 
-/// The node leaves, or the link is lost, with the turn accepted and not at its end.
+/// Returns the error for a link that ended after the turn was accepted and before its end.
 fn cut_off(parted: Parted, named: bool) -> Fault {
     Fault::unanswered(Unanswered::Parted(parted), named)
 }
 
-/// Which attempt of a turn is the present one, while it is open. Of the earlier ones nothing is sent again:
-/// whoever asks again has thrown away what it had.
+/// Returns the present attempt of an open turn. Text of earlier attempts is not sent again: a client that repeats a
+/// call has discarded what it had.
 async fn present_attempt(
     guest: &Guest,
     admitted: Admitted,

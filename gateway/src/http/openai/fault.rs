@@ -1,4 +1,4 @@
-//! Trouble as an answer: OpenAI's error object, its status, and whether their clients may try again.
+//! Renders errors in OpenAI's format: the error object, its status, and whether the client may retry.
 use crate::answer::{self, Body};
 use crate::http::guest::{Parted, Unanswered};
 use crate::http::problem::Problem;
@@ -7,31 +7,31 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use turnway_bindings::channel::openai::{Call, Trouble};
 use turnway_core::protocol::refusal::Code;
 
-/// Their clients obey it before they look at the status, which says too little: `409` and `5xx` are tried
-/// again by themselves, also where that would be another turn.
+/// OpenAI clients read this header before the status. By the status alone they retry `409` and `5xx`, even where the
+/// retry would be another turn.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-/// More exact than `Retry-After`, and known to their clients too.
+/// More exact than `Retry-After`, and understood by OpenAI clients.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
-/// Why a request is not answered.
+/// The reason why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) trouble: Trouble,
-    /// The request's body was not read, so its connection cannot be used again.
+    /// True if the body was not read, so that the connection cannot be reused.
     closes: bool,
-    /// A credential was shown that nobody has made.
+    /// True if the credential was never issued; counts towards the lockout of the address.
     is_guess: bool,
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// The path is right and the method is not.
+    /// Creates the error for a known path with an unsupported method.
     pub(super) fn not_this_way() -> Self {
         Problem::method_not_allowed().into()
     }
 
-    /// The same where it may have been done all the same: only who cannot be misunderstood tries again.
+    /// Creates the error for a request that may have been performed; retryable only if a repeat is recognised.
     pub(super) fn unanswered(unanswered: Unanswered, repeatable: bool) -> Self {
         match unanswered {
             Unanswered::Refused(refusal) => Trouble::from(&refusal).into(),
@@ -42,7 +42,7 @@ impl Fault {
         }
     }
 
-    /// The same, of a request whose body was not read.
+    /// Marks the error as one of a request whose body was not read.
     pub(super) fn unread(self) -> Self {
         Self { closes: true, ..self }
     }
@@ -98,12 +98,12 @@ mod tests {
     use super::*;
     use crate::http::problem::status_of;
 
-    /// Covers: ST-41: one code has one status, whichever way it is asked for.
+    /// Covers: ST-41: one code has one status in both APIs.
     #[test]
     fn statuses_are_those_of_the_http_api() {
         for code in Code::ALL {
             let wanted = match code == &Code::TooLarge {
-                // Where their clients look for "too much context".
+                // OpenAI clients expect this status for a context that is too long.
                 true => StatusCode::BAD_REQUEST,
                 false => status_of(*code),
             };

@@ -1,4 +1,4 @@
-//! How requests are refused: the statuses that an operation may have beside its own.
+//! Describes error responses in the OpenAPI document: the statuses that an operation may have beside its own.
 use crate::http::openapi::shape;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -7,19 +7,19 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
-/// Of what anybody may ask.
+/// Errors of every operation.
 #[derive(Debug)]
 pub(in crate::http) struct Plain;
 
-/// Of what is about one thing that may not be there.
+/// Errors of an operation on one named resource.
 #[derive(Debug)]
 pub(in crate::http) struct Named;
 
-/// Of what has a body and becomes a turn.
+/// Errors of an operation whose body becomes a turn.
 #[derive(Debug)]
 pub(in crate::http) struct Said;
 
-/// The codes of problems, as a closed set.
+/// The codes of problems, as a closed enumeration.
 #[derive(Debug, Serialize)]
 pub(in crate::http) struct CodeName;
 

@@ -1,5 +1,5 @@
-//! What is rendered in other rooms, as it looks to programs. Nothing here is ever made: a test against
-//! the running server sees that it fits.
+//! Describes values that other modules render, for the OpenAPI document. These types are never instantiated; a test
+//! against the running server checks that they match.
 #![expect(dead_code, reason = "shapes are only told, never made")]
 use crate::http::openapi::refusals::CodeName;
 use serde::Serialize;

@@ -1,9 +1,6 @@
-//! A panic of one connection inside quinn ends that connection (S-19). Its lock is poisoned by it, and what is dropped
-//! on the way out would ask for it again: a second panic during the first, which ends the process. So whatever of a
-//! connection asks for its lock when it is dropped is dropped behind the panic: a stream by [`Kept`], and the last two
-//! handles, which ask for it too, by nobody before whoever drives the connection has ended. For a panic of the whole endpoint that
-//! cannot be done from here: quinn's own future holds what asks for the lock, and drops it while it unwinds. An
-//! endpoint that ends, as it does where its socket fails, is put up again on that socket.
+//! Contains a panic inside quinn: it ends one connection, not the process (S-19). The panic poisons the connection's
+//! lock, and a value that takes the lock when dropped would panic again during the unwind, which aborts the process. So
+//! such values are dropped after the unwind. A failed endpoint is rebuilt on the same socket.
 use super::ration::{Books, Ration};
 use futures_util::FutureExt;
 use quinn::{
@@ -25,76 +22,76 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::Notify;
 
-/// Before it is put up again: whoever can break it shall not keep the node busy with that.
+/// Delay before a failed endpoint is rebuilt, so that a client that can break it cannot keep the node busy with that.
 pub(super) const PAUSE: Duration = Duration::from_millis(250);
 
-/// What quinn runs of its own.
+/// A background task of quinn.
 type Driven = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// An endpoint, and how it is heard of its end.
+/// An endpoint whose failure is reported instead of aborting the process.
 pub(super) struct Fenced {
     endpoint: Kept<Endpoint>,
     ration: Arc<Ration>,
     yard: Arc<Yard>,
 }
 
-/// How an endpoint was attended to.
+/// The way in which an endpoint's accept loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
-    /// Until there was nothing left to do.
+    /// The accept loop finished.
     Over,
-    /// Until it broke, with everything that was connected.
+    /// The endpoint failed, and all of its connections with it.
     Broken,
 }
 
-/// Where quinn runs what it runs.
+/// The runtime that quinn spawns its tasks on.
 #[derive(Debug, Default)]
 struct Yard {
-    /// The endpoint's own is the first.
+    /// The first spawned task is the endpoint's; the later ones are connections'.
     is_driven: AtomicBool,
     broken: Arc<Notify>,
-    /// A connection's, which does not run before its handles are held.
+    /// A connection's task. It must not run before the connection's handles are held.
     next: Mutex<Option<Driver>>,
 }
 
-/// One of those.
+/// A task of quinn whose panic is caught.
 struct Driver {
-    /// Dropped before the rest.
+    /// First field, so that it is dropped before the others.
     future: Kept<Driven>,
     of: Of,
 }
 
-/// What is driven.
+/// The subject of a task.
 #[derive(Debug)]
 enum Of {
-    /// The endpoint: told when it ends, which it never does by itself as long as somebody has the endpoint.
+    /// The endpoint; notified when its task ends, which does not happen by itself while the endpoint is held.
     Endpoint(Arc<Notify>),
     Connection(Arc<Rest>),
-    /// Nothing any more.
+    /// The task has ended.
     Over,
 }
 
-/// Where a connection's handles are when nobody holds them.
+/// Storage for the last handles of a connection, until its task ends.
 #[derive(Debug)]
 struct Rest(Mutex<Resting>);
 
 #[derive(Debug)]
 enum Resting {
-    /// As long as the connection is driven.
+    /// The connection's task runs.
     Driven(Option<Pair>),
     Over,
 }
 
-/// The handles that are last to go. Two, for the last two of all ask for the lock.
+/// The last handles of a connection. Two, because each of the last two takes the lock when dropped.
 type Pair = [Kept<Connection>; 2];
 
-/// A handle of quinn's, whose lock may be poisoned when it is dropped: that is a panic at the most, and it ends here.
+/// A handle of quinn whose drop may panic on a poisoned lock; the panic is caught here.
 #[derive(Debug)]
 pub(super) struct Kept<T>(Option<T>);
 
-/// A connection, to be dropped behind its streams and behind every other handle, and then closed. The last two handles
-/// of all ask for its lock, and a stream, or whoever drives the connection, would do so while its own panic is under
-/// way: so these are two more, and they go when it is no longer driven.
+/// A connection that must outlive its streams and all other handles, and is closed on drop. Each of the last two
+/// handles takes the connection's lock when dropped. A stream or quinn's task could do so while its own panic unwinds,
+/// so these two more handles are kept until the task has ended.
 #[derive(Debug)]
 pub(super) struct Handles {
     held: Option<Pair>,
@@ -104,7 +101,7 @@ pub(super) struct Handles {
 // === impl Fenced ===
 
 impl Fenced {
-    /// Puts one up.
+    /// Creates an endpoint on a socket.
     pub(super) fn new(config: EndpointConfig, terms: ServerConfig, socket: UdpSocket) -> io::Result<Self> {
         let yard = Arc::new(Yard::default());
         let ration = Arc::new(Ration::new(yard.wrap_udp_socket(socket)?));
@@ -121,13 +118,14 @@ impl Fenced {
         &self.ration.books
     }
 
-    /// Lets somebody in: the connection, and what is ready when its handshake is over, in whatever way.
+    /// Accepts a connection. Also returns a future that is ready when the handshake has ended, however it ended.
     pub(super) fn accept(
         &mut self,
         incoming: Incoming,
         terms: Arc<ServerConfig>,
     ) -> Result<(Handles, ZeroRttAccepted), ConnectionError> {
-        // Nothing is sent or read before the handshake is over; but without a handle there is only quinn's.
+        // Nothing is sent or read before the handshake has ended; without 0-RTT there would be no handle of ours until
+        // then.
         let begun = incoming.accept_with(terms)?.into_0rtt();
         let (connection, greeted) = begun.unwrap_or_else(|_| unreachable!("a server's always can"));
         let driver = self.yard.next().take().expect("whatever is accepted is driven");
@@ -136,7 +134,7 @@ impl Fenced {
         Ok((handles, greeted))
     }
 
-    /// Attends to it until that is over, or it breaks.
+    /// Runs the accept loop until it finishes or the endpoint fails.
     pub(super) async fn hold(mut self, attend: impl AsyncFnOnce(&mut Self)) -> Held {
         let broken = Arc::clone(&self.yard.broken);
         let attended = AssertUnwindSafe(attend(&mut self)).catch_unwind();
@@ -145,7 +143,7 @@ impl Fenced {
             () = broken.notified() => Held::Broken,
             attended = attended => if attended.is_ok() { Held::Over } else { Held::Broken },
         };
-        // Last, so that nothing before it was the last to hold the endpoint.
+        // Dropped last, so that no drop before it releases the last handle of the endpoint.
         drop(self.endpoint);
         held
     }
@@ -228,7 +226,7 @@ impl Drop for Handles {
 // === impl Rest ===
 
 impl Rest {
-    /// Keeps them until the connection is no longer driven.
+    /// Keeps the handles until the connection's task has ended.
     fn keep(&self, held: Pair) {
         let mut now = self.lock();
         match &mut *now {
@@ -288,7 +286,7 @@ impl Driver {
         }
     }
 
-    /// It runs no more, by itself or because the process ends.
+    /// Ends the task, because it finished or because the process ends.
     fn end(&mut self) {
         self.future.let_go();
         match std::mem::replace(&mut self.of, Of::Over) {

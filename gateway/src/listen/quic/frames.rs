@@ -1,41 +1,41 @@
-//! Length and JSON: `u32`, the most significant byte first, and so many bytes of text.
+//! Frames messages on the control stream: a big-endian `u32` length, then that many bytes of UTF-8 JSON.
 use std::mem;
 use turnway_core::limits;
 
-/// Bytes of a length.
+/// Bytes of the length prefix.
 pub const LENGTH_BYTES: usize = 4;
-/// A message's room grows in steps of this: what a client only announces costs nothing.
+/// The body buffer grows in steps of this size, so that an announced but unsent message costs no memory.
 const STEP_BYTES: usize = 4 * 1024;
 
-/// Puts messages together from what comes, and takes no byte of the next one before its turn.
+/// A reader that assembles messages from stream bytes, and never reads past the message at hand.
 #[derive(Debug)]
 pub struct Frames {
     length: [u8; LENGTH_BYTES],
-    /// Bytes of it that are there.
+    /// Bytes of the length that have arrived.
     have: u8,
     body: Vec<u8>,
-    /// Bytes of the body that are there.
+    /// Bytes of the body that have arrived.
     read: usize,
-    /// Bytes of the body there will be.
+    /// Bytes of the whole body.
     whole: usize,
-    /// The first message is `hello`, and small.
+    /// Maximum body size. Smaller for the first message, which is `hello`.
     max: usize,
 }
 
-/// What became of some bytes.
+/// The outcome of received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A whole message.
+    /// A complete message.
     Text(String),
-    /// A message is longer than it may be; nothing more is read.
+    /// A message exceeds its maximum size; nothing more may be read.
     TooLarge,
-    /// A message is not UTF-8; nothing more is read.
+    /// A message is not UTF-8; nothing more may be read.
     NotText,
 }
 
-/// Puts a message behind others.
+/// Appends a framed message to a buffer.
 pub fn put(text: &str, into: &mut bytes::BytesMut) {
-    // What we write ends long before.
+    // Our own messages are far shorter.
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     into.extend_from_slice(&length.to_be_bytes());
     into.extend_from_slice(text.as_bytes());
@@ -51,12 +51,12 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Whether everything that came belongs to whole messages.
+    /// Returns true if no incomplete message is pending.
     pub fn is_between(&self) -> bool {
         self.have == 0
     }
 
-    /// Where the next bytes go; never empty.
+    /// Returns the buffer for the next bytes; never empty.
     pub fn room(&mut self) -> &mut [u8] {
         let have = usize::from(self.have);
         if have < LENGTH_BYTES {
@@ -68,7 +68,7 @@ impl Frames {
         &mut self.body[self.read..]
     }
 
-    /// So many bytes were put there.
+    /// Records that `bytes` bytes were written to the buffer. Returns a message or an error once one is determined.
     pub fn filled(&mut self, bytes: usize) -> Option<Frame> {
         if usize::from(self.have) < LENGTH_BYTES {
             self.have += u8::try_from(bytes).unwrap_or(LENGTH_BYTES as u8);
@@ -94,7 +94,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    /// What is made of these bytes, however many come at a time.
+    /// Decodes these bytes, `step` at a time.
     fn read(bytes: &[u8], step: usize) -> (Vec<Frame>, bool) {
         let (mut frames, mut found) = (Frames::default(), Vec::new());
         for mut chunk in bytes.chunks(step) {

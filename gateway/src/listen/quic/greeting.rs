@@ -1,6 +1,6 @@
-//! TLS of a connection: all of it until the handshake is over, and then only what the next keys are made from.
-//! A session of rustls costs 5 KiB and more, and QUIC has nothing to ask of it once the keys are there: there are no
-//! tickets, no certificates of clients, and keys are changed by QUIC itself (RFC 9001 §6).
+//! Runs the TLS session of a QUIC connection and drops it once the handshake is over, keeping only the secrets of the
+//! next keys. A rustls session costs 5 KiB and more, and QUIC needs nothing more of it: no tickets, no client
+//! certificates, and QUIC updates keys itself (RFC 9001 §6).
 use quinn::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
 use quinn::crypto::{
     self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, Session, UnsupportedVersion,
@@ -14,31 +14,31 @@ use std::any::Any;
 use std::io::Cursor;
 use std::sync::Arc;
 
-/// Drafts that are spoken like version 1 but for the salt of the first keys.
+/// Draft versions that differ from version 1 only in the salt of the initial keys.
 const DRAFTS: std::ops::RangeInclusive<u32> = 0xff00_001d..=0xff00_0020;
-/// A message of TLS where there is to be none (RFC 8446 §6).
+/// TLS alert for a message that must not occur here (RFC 8446 §6).
 const UNEXPECTED_MESSAGE: u8 = 10;
 
-/// How new connections are greeted, as long as the certificate stays the same.
+/// The TLS configuration of new connections, for as long as the certificate stays the same.
 pub(super) struct Greeting {
     tls: Arc<ServerConfig>,
-    /// What is no connection's own.
+    /// The parts that all connections share, such as the initial keys.
     first: Arc<QuicServerConfig>,
 }
 
-/// One connection's.
+/// The TLS session of one connection.
 struct Greeted {
     greeting: Arc<Greeting>,
     version: u32,
-    /// None: the handshake is over.
+    /// `None` once the handshake is over.
     tls: Option<Box<ServerConnection>>,
-    /// What the next keys are made from, where there are keys.
+    /// Secrets of the next 1-RTT keys, once there are keys.
     secrets: Option<Secrets>,
-    /// Which of the protocols was agreed on, once the handshake is over: its place among those that are spoken.
+    /// Index of the negotiated protocol in the offered list, kept after the handshake.
     spoken: Option<u8>,
 }
 
-/// The protocol that was agreed on (ALPN, RFC 7301): what a connection says of its handshake.
+/// The negotiated application protocol (ALPN, RFC 7301), as a connection's handshake data.
 pub(super) struct Spoken(pub(super) Vec<u8>);
 
 // === impl Greeting ===
@@ -83,19 +83,19 @@ impl Session for Greeted {
         keys.unwrap_or_else(|UnsupportedVersion| unreachable!("a session begins with a version there is"))
     }
 
-    /// A [`Spoken`], once it was agreed on.
+    /// Returns a [`Spoken`] once a protocol is negotiated.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let under_way = self.tls.as_ref().and_then(|tls| tls.alpn_protocol());
         let known = || self.greeting.tls.alpn_protocols.get(usize::from(self.spoken?)).map(Vec::as_slice);
         under_way.or_else(known).map(|spoken| Box::new(Spoken(spoken.to_vec())) as Box<dyn Any>)
     }
 
-    /// Clients show no certificates.
+    /// Returns `None`: clients show no certificates.
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
         None
     }
 
-    /// Nothing is taken before the handshake is over (S-21).
+    /// Returns `None`: 0-RTT data is not accepted (S-21).
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
         None
     }
@@ -152,12 +152,12 @@ impl Session for Greeted {
         Some(KeyPair { local: Box::new(local), remote: Box::new(remote) })
     }
 
-    /// Only clients are told to come again.
+    /// Returns false: only clients receive a Retry.
     fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
         false
     }
 
-    /// Nobody asks for any, and what it would be made from is gone.
+    /// Fails: nothing exports keying material, and its source was dropped.
     fn export_keying_material(
         &self,
         _: &mut [u8],
@@ -192,7 +192,7 @@ mod tests {
     use rustls::{ClientConfig, RootCertStore};
     use std::path::Path;
 
-    /// Those that everybody has who says nothing else.
+    /// Returns the default transport parameters.
     fn parameters() -> TransportParameters {
         TransportParameters::read(Side::Server, &mut &[][..]).expect("nothing is well-formed")
     }
@@ -210,7 +210,7 @@ mod tests {
         config.start_session(1, "localhost", &parameters()).expect("a good name")
     }
 
-    /// Says everything that is to be said; whether it was understood.
+    /// Passes all handshake messages to the other side. Fails if one is not accepted.
     fn say(from: &mut dyn Session, to: &mut dyn Session) -> Result<(), TransportError> {
         loop {
             let mut bytes = Vec::new();
@@ -250,7 +250,7 @@ mod tests {
             theirs.decrypt(packet, b"head", &mut said).expect("they are the same keys");
             assert_eq!(&said[..], b"a word");
         }
-        // A client that would change its keys by TLS, which QUIC forbids.
+        // A client that attempts a TLS key update, which QUIC forbids.
         let refused = server.read_handshake(&[24, 0, 0, 1, 0]).expect_err("refused");
         assert_eq!(refused.code, TransportErrorCode::crypto(UNEXPECTED_MESSAGE));
     }

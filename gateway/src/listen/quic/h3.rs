@@ -1,9 +1,6 @@
-//! HTTP/3 (RFC 9114) as far as browsers need it for WebTransport (draft-ietf-webtrans-http3): one request, a
-//! `CONNECT`, and the session that it becomes. How fields, settings and capsules are written is
-//! `web-transport-proto`'s; what a stranger may make us keep, and for how long, is decided here.
-//!
-//! - [`frames`]: frames and capsules, read one at a time. [`fault`]: what is no HTTP/3, and what it is called.
-//! - `beside`: the streams that are HTTP/3's own. `session`: a session as a [`super::road::Road`].
+//! Implements the part of HTTP/3 (RFC 9114) that browsers need for WebTransport (draft-ietf-webtrans-http3): one
+//! `CONNECT` request per connection, and the session that it becomes. `web-transport-proto` encodes fields, settings
+//! and capsules; the limits on memory and time of unauthenticated clients are enforced here.
 mod beside;
 pub mod fault;
 pub mod frames;
@@ -27,53 +24,53 @@ use tokio::time::timeout;
 use turnway_core::limits;
 use web_transport_proto::{ConnectRequest, ConnectResponse, Settings};
 
-/// HTTP/3, as TLS names it.
+/// ALPN name of HTTP/3.
 pub(super) const ALPN: &[u8] = b"h3";
-/// `H3_EXCESSIVE_LOAD`: what is said to whoever is one too many.
+/// `H3_EXCESSIVE_LOAD`: sent to a client above a limit.
 pub(super) const EXCESSIVE_LOAD: u32 = fault::EXCESSIVE_LOAD;
-/// What is said to an address that is not heard for a while.
+/// Close reason for an address that is locked out.
 pub(super) const LOCKED: &str = "too many credentials that are not good came from this address";
 
-/// Sessions of one connection.
+/// Maximum WebTransport sessions of one connection.
 const SESSIONS_MAX: u32 = 1;
-/// The request, and the control stream of its session.
+/// Bidirectional streams of a client: the request, and its session's control stream.
 const STREAMS_OF_CLIENTS: u32 = 2;
-/// HTTP/3's own three (RFC 9114 §6.2), and one that is refused.
+/// Unidirectional streams of a client: HTTP/3's own three (RFC 9114 §6.2), and one that is refused.
 const LANES_OF_CLIENTS: u32 = 4;
-/// Header fields of a request (S-10); their size is bounded by [`frames::FIELDS_BYTES_MAX`].
+/// Maximum header fields of a request (S-10); [`frames::FIELDS_BYTES_MAX`] limits their size.
 const HEADERS_MAX: usize = 64;
-/// Until the client has said that it has our last words.
+/// Longest wait for the client to acknowledge the close.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The one subprotocol; a client that offers none is served the same.
+/// The only subprotocol. A client that offers none is served the same.
 const PROTOCOL: &str = "turnway.v1";
 
-/// Whether a client has chosen HTTP/3.
+/// Returns true if the client negotiated HTTP/3.
 pub(super) fn is_spoken(connection: &Connection) -> bool {
     let data = connection.handshake_data().and_then(|data| data.downcast::<Spoken>().ok());
     data.is_some_and(|spoken| spoken.0 == ALPN)
 }
 
-/// HTTP/3 on a connection, and all that it needs to live. Whoever drops it ends the connection first.
+/// An HTTP/3 connection. It must be closed before it is dropped.
 struct Http {
-    /// Our control stream, once it is there.
+    /// Our control stream, once it is open.
     ours: Option<Kept<SendStream>>,
     beside: Beside,
-    /// Behind its streams.
+    /// Last field, so that it is dropped after its streams.
     connection: Handles,
 }
 
-/// A request, and its streams.
+/// A `CONNECT` request with its streams.
 struct Asked {
     request: ConnectRequest,
     to: Kept<SendStream>,
     from: Kept<RecvStream>,
 }
 
-/// Why no session comes of a connection.
+/// The reason why a connection gets no session.
 enum NoSession {
-    /// What is said with a status.
+    /// The request is answered with this status.
     Status(StatusCode, Kept<SendStream>),
-    /// What ends the connection.
+    /// A protocol error that ends the connection.
     Fault(Fault),
     /// The client has left.
     Gone,
@@ -82,7 +79,7 @@ enum NoSession {
 // === impl QuicHouse ===
 
 impl QuicHouse {
-    /// Receives a browser, or whoever speaks as one; until its session begins, or until it has to go.
+    /// Serves a connection that negotiated HTTP/3, until its session begins or it is refused.
     pub(super) async fn browser(self: Arc<Self>, connection: Handles, place: Place) {
         let (mut http, settled) = Http::begin(connection);
         let mut is_page = false;
@@ -99,7 +96,7 @@ impl QuicHouse {
             Ok(Ok(asked)) => {
                 let arrival = Arrival { room: Arc::new(place), is_page };
                 let wire = Box::new(Quic::new(Session::new(http, asked)));
-                // What a handshake needed is not kept.
+                // A new task, so that the memory of the handshake is released.
                 let reception = Arc::clone(&self.reception);
                 self.tasks.spawn(async move { visit::serve(wire, &reception, arrival).await });
             }
@@ -107,7 +104,7 @@ impl QuicHouse {
                 if !matches!(status, StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
                     links.began(Handshake::Malformed);
                 }
-                // It has to hear it; what else it sends is not read.
+                // Waits until the client has the answer; its other bytes are not read.
                 let _ = timeout(FAREWELL, answer(status, to)).await;
                 http.end(fault::NO_ERROR, "nothing but sessions of WebTransport is served here");
             }
@@ -123,8 +120,8 @@ impl QuicHouse {
         }
     }
 
-    /// Whether a request may become a session; else with which status it does not. The same rules as for a request
-    /// that becomes a WebSocket.
+    /// Decides whether a request may become a session, by the same rules as for a WebSocket upgrade. Returns the status
+    /// of the refusal.
     fn judge(&self, request: &ConnectRequest, place: &Place, is_page: bool) -> Result<(), StatusCode> {
         if request.headers.len() > HEADERS_MAX {
             return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
@@ -142,7 +139,7 @@ impl QuicHouse {
     }
 }
 
-/// What a request says of whom it is for, and of whom it is from: as one of HTTP/1.1 would.
+/// Returns the request's target and headers as an HTTP/1.1 request would have them.
 fn named(request: &ConnectRequest) -> Option<(Uri, HeaderMap)> {
     let mut headers = request.headers.clone();
     if !headers.contains_key(header::HOST) {
@@ -154,16 +151,16 @@ fn named(request: &ConnectRequest) -> Option<(Uri, HeaderMap)> {
 // === impl Http ===
 
 impl Http {
-    /// Begins; and what tells when a client's settings have come.
+    /// Starts HTTP/3 on a connection. Also returns a receiver that completes when the client's settings have arrived.
     fn begin(connection: Handles) -> (Self, oneshot::Receiver<()>) {
-        // Before the handshake nobody knew what would be spoken.
+        // Until the end of the handshake it was not known which protocol the connection would use.
         connection.set_max_concurrent_bi_streams(VarInt::from_u32(STREAMS_OF_CLIENTS));
         connection.set_max_concurrent_uni_streams(VarInt::from_u32(LANES_OF_CLIENTS));
         let (beside, settled) = Beside::begin(Connection::clone(&connection));
         (Self { ours: None, beside, connection }, settled)
     }
 
-    /// Shakes hands as HTTP/3 does, reads the one request, and lets it become a session.
+    /// Exchanges settings, reads the one request, and accepts it as a session.
     async fn receive(
         &mut self,
         settled: oneshot::Receiver<()>,
@@ -172,7 +169,7 @@ impl Http {
         self.ours = Some(settings(&self.connection).await.map_err(|_| NoSession::Gone)?);
         let asked = async {
             let asked = ask(&self.connection).await?;
-            // What a client is able to do it says first, and its request may overtake that.
+            // The request may overtake the settings, which say what the client supports.
             _ = settled.await;
             Ok(asked)
         };
@@ -194,7 +191,7 @@ impl Http {
     }
 }
 
-/// Opens our own control stream, and says what we are able to do. It stays open as long as the connection.
+/// Opens our control stream and sends our settings. The stream stays open as long as the connection.
 async fn settings(connection: &Connection) -> Result<Kept<SendStream>, quinn::WriteError> {
     let mut settings = Settings::default();
     settings.enable_webtransport(SESSIONS_MAX);
@@ -205,14 +202,14 @@ async fn settings(connection: &Connection) -> Result<Kept<SendStream>, quinn::Wr
     Ok(ours)
 }
 
-/// Waits for the first stream, which has to be the request.
+/// Waits for the first bidirectional stream, which must carry the request.
 async fn ask(connection: &Connection) -> Result<Asked, NoSession> {
     let (to, from) = connection.accept_bi().await.map_err(|_| NoSession::Gone)?;
     let (to, mut from) = (Kept::new(to), Kept::new(from));
     match frames::request(&mut from).await {
         Ok(request) => Ok(Asked { request, to, from }),
         Err(Refusal::Status(status)) => {
-            // A body may follow.
+            // The client may still be sending a body.
             let _ = from.stop(VarInt::from_u32(fault::NO_ERROR));
             Err(NoSession::Status(status, to))
         }
@@ -223,12 +220,12 @@ async fn ask(connection: &Connection) -> Result<Asked, NoSession> {
 
 async fn say(response: ConnectResponse, to: &mut SendStream) -> Result<(), NoSession> {
     let mut text = Vec::new();
-    // So few fields cannot be too many.
+    // A response with so few fields is never too large.
     response.encode(&mut text).map_err(|_| NoSession::Gone)?;
     to.write_all(&text).await.map_err(|_| NoSession::Gone)
 }
 
-/// Answers a request that does not become a session, and waits until the client has it.
+/// Answers a request that does not become a session, and waits until the client has acknowledged the answer.
 async fn answer(status: StatusCode, mut to: Kept<SendStream>) {
     if say(ConnectResponse::new(status), &mut to).await.is_ok() && to.finish().is_ok() {
         _ = to.stopped().await;

@@ -1,28 +1,28 @@
-//! Names of connections. Each begins with its node's, in the clear, so that what spreads datagrams over nodes can
-//! follow a connection wherever its client moves (S-24).
+//! Generates QUIC connection ids. Each begins with the node's id in the clear, so that a load balancer can route a
+//! connection to its node after the client's address changes (S-24).
 use quinn::crypto::HmacKey;
 use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig};
 use quinn_proto::InvalidCid;
 use std::sync::Arc;
 use turnway_core::id::NodeId;
 
-/// Of a node's name; as many as a configuration of a balancer would hold by hand.
+/// Bytes of the node's id in a connection id; few enough for a load balancer to be configured by hand.
 const SERVER_BYTES: usize = 4;
-/// Chance, so that nobody guesses a name (RFC 9000 §5.1).
+/// Random bytes, so that connection ids cannot be guessed (RFC 9000 §5.1).
 const CHANCE_BYTES: usize = 8;
-/// All of a name.
+/// Bytes of a whole connection id.
 pub(super) const ID_BYTES: usize = 1 + SERVER_BYTES + CHANCE_BYTES;
-/// As draft-ietf-quic-load-balancers has it: configuration 0, and how many bytes follow.
+/// First octet by draft-ietf-quic-load-balancers: configuration 0, and the number of bytes that follow.
 const FIRST: u8 = (ID_BYTES - 1) as u8;
 
-/// Gives names, and knows which are its own.
+/// A generator of this node's connection ids, which also recognises them.
 #[derive(Clone, Copy, Debug)]
 pub struct Ids {
     server: [u8; SERVER_BYTES],
 }
 
-/// A server's end. The key of its stateless resets is this process's own: one that nodes share would let any of
-/// them, and whoever can send to it, end another's connections (S-22).
+/// Returns the configuration of a server endpoint. The key of stateless resets belongs to this process alone: with a
+/// shared key, each node, and everyone who can send to one, could end another node's connections (S-22).
 pub(super) fn endpoint(node: NodeId) -> EndpointConfig {
     let key: Arc<dyn HmacKey> = Arc::new(reset_key());
     let mut config = EndpointConfig::new(key);
@@ -35,7 +35,7 @@ fn reset_key() -> aws_lc_rs::hmac::Key {
     aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &chance::<64>())
 }
 
-/// Where the system has no chance to give, a node was not built.
+/// Returns random bytes. A node cannot be built without a random source, so this does not fail.
 fn chance<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system gives chance: a node is made of it");
@@ -45,7 +45,7 @@ fn chance<const N: usize>() -> [u8; N] {
 // === impl Ids ===
 
 impl Ids {
-    /// Of this node.
+    /// Creates the generator of a node.
     pub fn of(node: NodeId) -> Self {
         let [a, b, c, d, ..] = node.0.to_be_bytes();
         Self { server: [a, b, c, d] }
@@ -61,7 +61,7 @@ impl ConnectionIdGenerator for Ids {
         ConnectionId::new(&id)
     }
 
-    /// What is another node's is not answered, not even by a reset.
+    /// Rejects the ids of other nodes: such packets get no answer, not even a stateless reset.
     fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
         let is_ours = id.first() == Some(&FIRST) && id.get(1..=SERVER_BYTES) == Some(&self.server[..]);
         if is_ours { Ok(()) } else { Err(InvalidCid) }

@@ -1,8 +1,6 @@
-//! Text on streams of its own: one for each attempt, opened by us. Each waits for its own reader and for nobody
-//! else; a session whose text waits in too long a queue is held at its source.
-//!
-//! What waits counts as unwritten, as what waits on a WebSocket does, so that a slow reader slows down all that is shown
-//! to it. What a held session has left behind counts as written instead: nobody else waits for its reader.
+//! Sends the text of each attempt on a stream of its own, so that a slow reader of one does not block the others. A
+//! session with too much queued text is held at its source. Queued text counts as unwritten, so that a slow reader
+//! slows its link down; the rest of a held session counts as written: no other session waits for it.
 use super::fence::Kept;
 use super::frames;
 use bytes::{Buf, BytesMut};
@@ -16,65 +14,65 @@ use turnway_bindings::link::{Aside, Beside, Pace};
 use turnway_core::id::{RunId, SessionId};
 use turnway_core::limits;
 
-/// Streams of one connection. A session has one speaking run; what is over it is a run's last words.
+/// Maximum streams of one connection. A session has one speaking run; further streams finish the text of earlier runs.
 const LANES_MAX: usize = 2 * limits::LINK_SUBSCRIPTIONS_MAX;
 
-/// A link that was full is not any more when so much is unwritten.
+/// A full link is no longer full once its unwritten bytes fall to this.
 const FULL_LEAVES: usize = limits::LINK_UNWRITTEN_BYTES_MAX / 2;
 
-/// A stream on its way.
+/// A stream that is being opened.
 type Opening = Pin<Box<dyn Future<Output = Result<SendStream, ConnectionError>> + Send>>;
 
-/// The lanes of one connection, none while nobody speaks.
+/// The text streams of one connection; empty while no run speaks.
 #[derive(Default)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// A stream is asked for; the client may let us wait.
+    /// A requested stream; the client's stream limit may delay it.
     opening: Option<Opening>,
-    /// Sessions that are held, and how little may wait of each when it is let go.
+    /// Held sessions, each with the number of queued bytes at which it may resume.
     held: Vec<(SessionId, usize)>,
-    /// What is to be told of that.
+    /// Hold changes that were not reported yet.
     news: VecDeque<(SessionId, bool)>,
-    /// Weight that counts as written and was not told.
+    /// Weight that counts as written and was not reported yet.
     written: usize,
-    /// A stream has taken something that was not told.
+    /// A stream has accepted bytes that were not reported yet.
     has_moved: bool,
-    /// What was told last of how much waits.
+    /// The backlog that was last reported.
     told: Load,
 }
 
-/// Too much waits, all in all.
+/// The queued text exceeds its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overfull;
 
-/// How much waits that counts as unwritten.
+/// The amount of queued text that counts as unwritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Load {
     #[default]
     Little,
-    /// With what is written and not reported it may be as much as a full link has to get rid of.
+    /// Together with what is written but unreported, it may keep a full link full.
     Much,
-    /// So much that a client that takes nothing of it is gone for us.
+    /// A client that accepts none of this much is considered gone.
     TooMuch,
 }
 
-/// The text of one attempt.
+/// The stream of one attempt's text.
 struct Lane {
     session: SessionId,
     run_id: RunId,
     attempt: u32,
-    /// None: not opened yet.
+    /// `None` until the stream is opened.
     stream: Option<Kept<SendStream>>,
     waiting: BytesMut,
-    /// Weight of what waits, as far as it counts as unwritten.
+    /// Weight of the queued text, as far as it counts as unwritten.
     owed: usize,
-    /// Nothing more comes.
+    /// No more text comes.
     is_ended: bool,
-    /// The client does not want it.
+    /// The client refused the stream.
     is_stopped: bool,
 }
 
-/// What a lane begins with.
+/// The first message of a text stream.
 #[derive(Serialize)]
 struct Head<'a> {
     #[serde(rename = "type")]
@@ -88,11 +86,11 @@ struct Head<'a> {
 // === impl Lanes ===
 
 impl Lanes {
-    /// Takes a piece of text. `after`: so many messages of the control stream come before it; `prelude`: what a
+    /// Queues a piece of text. `after` is the number of control-stream messages before it; `prelude` is what each new
     /// stream begins with.
     pub(super) fn put(&mut self, aside: Aside, after: u64, prelude: &[u8]) -> Result<(), Overfull> {
         let Aside { session, run_id, attempt, text, weight } = aside;
-        // A later attempt of a run ends the one before.
+        // A later attempt of a run ends the earlier one.
         for lane in &mut self.lanes {
             lane.is_ended |= lane.run_id == run_id && lane.attempt != attempt;
         }
@@ -117,19 +115,19 @@ impl Lanes {
         if waiting > limits::LANES_BYTES_MAX { Err(Overfull) } else { Ok(()) }
     }
 
-    /// Of a run, or of all runs of a session, nothing more comes.
+    /// Ends the streams of a run, or of all runs of a session.
     pub(super) fn end(&mut self, session: &SessionId, run_id: Option<&RunId>) {
         for lane in &mut self.lanes {
             lane.is_ended |= lane.session == *session && run_id.is_none_or(|run_id| lane.run_id == *run_id);
         }
     }
 
-    /// The next session that is to be held, or is not any more.
+    /// Returns the next session that must be held (`true`) or may resume (`false`).
     pub(super) fn news(&mut self) -> Option<(SessionId, bool)> {
         self.news.pop_front()
     }
 
-    /// What is to be told of the streams, if it is worth it.
+    /// Returns the progress of the streams, if it is worth a report.
     pub(super) fn beside(&mut self) -> Option<Beside> {
         if !self.has_beside() {
             return None;
@@ -147,8 +145,8 @@ impl Lanes {
 
     fn has_beside(&self) -> bool {
         let (load, owed) = (self.load(), self.owed());
-        // A link that counts as full must owe too much, or be told of what it does not owe any more: who is full for
-        // others and not slow here would wait for ever, and nobody would let it go.
+        // A full link must either keep too much unwritten here, or be told of what no longer is: a link that is full
+        // for other reasons and not slow here would wait for ever.
         let is_due = self.written > 0 && owed + self.written > FULL_LEAVES;
         self.written >= limits::LANES_REPORT_BYTES
             || is_due
@@ -171,13 +169,13 @@ impl Lanes {
         self.lanes.iter().map(|lane| lane.owed).sum()
     }
 
-    /// Writes what can be written. Ready if there is news.
+    /// Writes as much as possible. Ready if there is something to report.
     pub(super) fn poll(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Poll<()> {
         if !self.lanes.is_empty() {
             self.open(connection, cx);
             for lane in &mut self.lanes {
                 let before = lane.waiting.len();
-                // One that cannot go on waits alone.
+                // A blocked stream must not block the others.
                 let _ = lane.poll(cx);
                 self.has_moved |= lane.waiting.len() < before;
                 self.written += lane.paid();
@@ -188,7 +186,7 @@ impl Lanes {
         if self.news.is_empty() && !self.has_beside() { Poll::Pending } else { Poll::Ready(()) }
     }
 
-    /// One stream at a time, for those who wait in their order.
+    /// Opens one stream at a time, for the waiting texts in their order.
     fn open(&mut self, connection: &Connection, cx: &mut Context<'_>) {
         while let Some(lane) = self.lanes.iter_mut().find(|lane| lane.wants_stream()) {
             let opening = self.opening.get_or_insert_with(|| {
@@ -199,22 +197,22 @@ impl Lanes {
             self.opening = None;
             match opened {
                 Ok(stream) => lane.stream = Some(Kept::new(stream)),
-                // The connection is gone, which its reader finds out.
+                // The connection is gone; its reader will find out.
                 Err(_) => return,
             }
         }
         self.opening = None;
     }
 
-    /// Lets go of the sessions that need not be held any more, holds those that must be, and forgives them what counts as
-    /// unwritten, as long as that is not too much altogether.
+    /// Resumes sessions that need not be held any more, holds those that must be, and stops counting held text as
+    /// unwritten, up to a limit for all sessions.
     fn settle(&mut self) {
         let mut open = self.waiting(|session| !self.is_held(session));
         let mut n = 0;
         while n < self.held.len() {
             let (session, least) = &self.held[n];
             let left = self.waiting(|of| of == session);
-            // One that has been read to the end need not wait for those that nobody reads.
+            // A session that was read to its end need not wait for others that are not read.
             let is_room = left <= *least && open + left <= limits::LANE_BYTES_MAX / 2;
             if left == 0 || is_room {
                 open += left;
@@ -240,12 +238,12 @@ impl Lanes {
         self.held.iter().any(|(held, _)| held == session)
     }
 
-    /// Bytes that wait of these sessions.
+    /// Returns the queued bytes of the sessions that match.
     fn waiting(&self, of: impl Fn(&SessionId) -> bool) -> usize {
         self.lanes.iter().filter(|lane| of(&lane.session)).map(|lane| lane.waiting.len()).sum()
     }
 
-    /// Of the sessions that are not held the one of which most waits, and how much.
+    /// Returns the unheld session with the most queued bytes, and their number.
     fn fullest(&self) -> Option<(SessionId, usize)> {
         let open = self.lanes.iter().filter(|lane| !self.is_held(&lane.session));
         let each = open.map(|lane| (&lane.session, self.waiting(|session| *session == lane.session)));
@@ -267,7 +265,8 @@ impl Lanes {
         }
     }
 
-    /// Somebody who comes and goes does not gather streams.
+    /// Drops the oldest stream at the limit, so that a client that subscribes and unsubscribes cannot accumulate
+    /// streams.
     fn make_room(&mut self) {
         if self.lanes.len() >= LANES_MAX {
             self.written += self.lanes.remove(0).owed;
@@ -281,12 +280,13 @@ impl Lane {
     fn new(session: SessionId, run_id: RunId, attempt: u32, (after, prelude): (u64, &[u8])) -> Self {
         let head = Head { kind: "stream", session_id: &session, run_id: &run_id, attempt, after };
         let mut waiting = BytesMut::from(prelude);
-        // Strings and numbers cannot fail to be written.
+        // Serialising strings and numbers cannot fail.
         frames::put(&serde_json::to_string(&head).unwrap_or_default(), &mut waiting);
         Self { session, run_id, attempt, stream: None, waiting, owed: 0, is_ended: false, is_stopped: false }
     }
 
-    /// What was owed for text that does not wait any more. The rest is never more than what waits, and nothing in the end.
+    /// Returns the weight of text that is no longer queued. What remains unwritten is never more than what is queued,
+    /// and zero in the end.
     fn paid(&mut self) -> usize {
         let left = self.owed.min(self.waiting.len());
         std::mem::replace(&mut self.owed, left) - left
@@ -299,7 +299,7 @@ impl Lane {
     fn is_done(&mut self) -> bool {
         let is_done = self.is_ended && self.waiting.is_empty();
         if let (true, Some(stream)) = (is_done, &mut self.stream) {
-            // One that the client does not want any more has no end to be told.
+            // A stream that the client refused cannot be finished.
             let _ = stream.finish();
         }
         is_done
@@ -321,7 +321,7 @@ impl Lane {
                 }
             }
         }
-        // A buffer that has grown is not kept for the next word.
+        // A grown buffer is not kept for the next text.
         self.waiting = BytesMut::new();
         Poll::Ready(())
     }

@@ -1,24 +1,24 @@
-//! Who has to prove first that its address is its own (S-18). Proving it costs a client one round trip, and
-//! whoever only writes somebody's address on its datagrams everything; so it is asked for where many come.
+//! Decides which clients must prove their address before a handshake (S-18). The proof costs a real client one round
+//! trip, and a client with a forged source address cannot give it; so it is required where many clients arrive.
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::time::Mono;
 
-/// Handshakes under way of which each may be nobody's.
+/// Maximum unfinished handshakes, each of which may have a forged source address.
 const HALF_OPEN_MAX: usize = 1000;
-/// New connections from one prefix within [`WINDOW`].
+/// Maximum new connections from one prefix within [`WINDOW`].
 const PREFIX_MAX: u32 = 50;
-/// What is counted together.
+/// Period over which connections are counted.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Prefixes that are counted; past it everybody has to prove it.
+/// Maximum counted prefixes; above it every new prefix must prove its address.
 const PREFIXES_MAX: usize = 4096;
-/// Bits of a prefix: an office, or a house.
+/// Bits of an IPv4 prefix, about an office or a house.
 const FOUR_BITS: u32 = 24;
 const SIX_BITS: u32 = 56;
 
-/// Counts who comes.
+/// A counter of new connections.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     half_open: Arc<()>,
@@ -26,14 +26,14 @@ pub(super) struct Pace {
     prefixes: BTreeMap<IpAddr, u32>,
 }
 
-/// A handshake that is under way.
+/// An unfinished handshake; counted until dropped.
 #[derive(Debug)]
 pub(super) struct HalfOpen(#[expect(dead_code, reason = "it is counted as long as it lives")] Arc<()>);
 
 // === impl Pace ===
 
 impl Pace {
-    /// One more from this address; whether there are too many.
+    /// Counts a connection from this address; returns true if the client must prove its address.
     pub(super) fn is_crowded(&mut self, from: IpAddr, now: Mono) -> bool {
         if now - self.since >= WINDOW {
             self.since = now;
@@ -48,7 +48,7 @@ impl Pace {
         *count > PREFIX_MAX || Arc::strong_count(&self.half_open) > HALF_OPEN_MAX
     }
 
-    /// One more handshake.
+    /// Counts an unfinished handshake.
     pub(super) fn open(&self) -> HalfOpen {
         HalfOpen(Arc::clone(&self.half_open))
     }

@@ -1,5 +1,6 @@
-//! What is sent to an address before it is proved: three times what came from it (RFC 9000 §8.1), and not a byte more.
-//! quinn begins a datagram as long as one more byte may be sent; what goes over is dropped here, as a network might.
+//! Limits what is sent to an unproved address to three times what came from it (RFC 9000 §8.1), to the byte. quinn
+//! begins a datagram as long as one more byte may be sent; a datagram above the limit is dropped here, as on the
+//! network.
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, ConnectionId, UdpPoller};
 use std::collections::{BTreeMap, VecDeque};
@@ -10,30 +11,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-/// So many times.
+/// Amplification factor of RFC 9000 §8.1.
 const TIMES: u64 = 3;
-/// Handshakes that are counted; past it the oldest is forgotten. As many as may be under way before everybody has to
-/// prove an address first, and as many again.
+/// Maximum counted handshakes; above it the oldest is forgotten. Twice the number of handshakes at which every client
+/// must prove its address first.
 const ACCOUNTS_MAX: usize = 2048;
-/// Of one address that are looked through for a packet that does not say whose it is; who has more is somebody else's
-/// business.
+/// Maximum handshakes of one address that are searched for a short-header packet.
 const ADDRESS_MAX: usize = 64;
-/// The longest id of RFC 9000.
+/// Longest connection id of RFC 9000.
 const ID_BYTES_MAX: usize = 20;
-/// An id of ours, which nobody knows to whom it was not sent.
+/// Bytes of our connection ids; only the client to which one was sent knows it.
 const OURS_BYTES: usize = super::ids::ID_BYTES;
 
-/// A socket that counts.
+/// A UDP socket that enforces the limit.
 #[derive(Debug)]
 pub(super) struct Ration {
     socket: Arc<dyn AsyncUdpSocket>,
     pub(super) books: Books,
 }
 
-/// Handshakes under way.
+/// The unfinished handshakes with their byte counts.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// There are some: else a datagram costs nothing here.
+    /// True while there are unfinished handshakes; otherwise a datagram costs nothing here.
     are_open: AtomicBool,
     accounts: Mutex<Accounts>,
 }
@@ -41,26 +41,26 @@ pub(super) struct Books {
 #[derive(Debug, Default)]
 struct Accounts {
     open: BTreeMap<Whose, Account>,
-    /// Whose each name of ours is, from where it is heard.
+    /// The client's connection id, by address and our connection id.
     named: BTreeMap<Whose, ConnectionId>,
     order: VecDeque<Whose>,
 }
 
-/// A client's address, and what it calls its end.
+/// A client's address and its own connection id.
 type Whose = (SocketAddr, ConnectionId);
 
-/// One handshake.
+/// The byte counts of one handshake.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     came: u64,
     went: u64,
-    /// What the client calls us first.
+    /// The connection id that the client chose for us in its first packet.
     first: ConnectionId,
-    /// What we call ourselves: who says it has heard us.
+    /// The connection id that we chose. A packet to it proves that the client received ours.
     ours: Option<ConnectionId>,
 }
 
-/// Of a packet with a long header.
+/// The connection ids of a long packet header.
 struct Long {
     is_initial: bool,
     to: ConnectionId,
@@ -119,8 +119,8 @@ impl AsyncUdpSocket for Ration {
 // === impl Books ===
 
 impl Books {
-    /// A datagram came. The first of a handshake opens an account; whoever calls us as we have asked it to has heard us,
-    /// where we have said so, and its account is closed.
+    /// Counts a received datagram. A first packet opens an account; a packet to a connection id that we chose proves
+    /// the address and closes the account.
     fn came(&self, from: SocketAddr, datagram: &[u8]) {
         let long = Long::of(datagram);
         let is_first = long.as_ref().is_some_and(|long| long.is_initial);
@@ -138,7 +138,7 @@ impl Books {
         }
     }
 
-    /// Whether a datagram may go there; if so, it is taken to be on its way.
+    /// Returns true if a datagram may be sent, and then counts it as sent.
     fn may_go(&self, to: SocketAddr, datagram: &[u8]) -> bool {
         if !self.are_open.load(Ordering::Relaxed) {
             return true;
@@ -146,7 +146,7 @@ impl Books {
         self.accounts().debit(to, datagram)
     }
 
-    /// Who came with this first name for us has proved its address in another way.
+    /// Records that the client behind this original connection id proved its address in another way.
     pub(super) fn believed(&self, address: SocketAddr, first: ConnectionId) {
         let mut accounts = self.accounts();
         let found = accounts.of(address).find(|(_, account)| account.first == first).map(|(whose, _)| *whose);
@@ -163,7 +163,7 @@ impl Books {
 // === impl Accounts ===
 
 impl Accounts {
-    /// Those of an address.
+    /// Returns the accounts of an address.
     fn of(&self, address: SocketAddr) -> impl Iterator<Item = (&Whose, &Account)> {
         let all = self.open.range((address, ConnectionId::new(&[]))..);
         all.take_while(move |(whose, _)| whose.0 == address)
@@ -233,7 +233,7 @@ impl Accounts {
 // === impl Long ===
 
 impl Long {
-    /// Of version 1 (RFC 9000 §17.2); others carry no name of ours.
+    /// Parses a long header of version 1 (RFC 9000 §17.2); packets of other versions carry no connection id of ours.
     fn of(datagram: &[u8]) -> Option<Self> {
         let (&[first, 0, 0, 0, 1], rest) = datagram.split_first_chunk::<5>()? else { return None };
         let (to, rest) = id(rest)?;
@@ -258,7 +258,7 @@ mod tests {
         SocketAddr::from(([192, 0, 2, 1], port))
     }
 
-    /// A packet with a long header, so many bytes in all.
+    /// Builds a packet of `bytes` bytes with a long header.
     fn long(kind: u8, to: &[u8], from: &[u8], bytes: usize) -> Vec<u8> {
         let ids = [&[to.len() as u8][..], to, &[from.len() as u8], from].concat();
         let mut packet = [&[0xc0 | kind << 4, 0, 0, 0, 1][..], &ids].concat();
@@ -286,7 +286,7 @@ mod tests {
         assert!(!books.may_go(at(1), &short(b"client", 7)));
         assert!(books.may_go(at(2), &short(b"client", 1200)), "another address");
         assert!(books.may_go(at(1), &short(b"other", 1200)), "another connection");
-        // More from there, though nothing is proved by it.
+        // More bytes from the same address, which prove nothing.
         books.came(at(1), &long(0, b"anything", b"client", 100));
         assert!(books.may_go(at(1), &short(b"client", 300)) && !books.may_go(at(1), &short(b"client", 7)));
     }

@@ -1,6 +1,6 @@
-//! What a link's streams run over: a connection of our own protocol, or a session of WebTransport on one of HTTP/3.
-//! Streams are QUIC's in both. The roads differ in how the control stream is found, in what each other one begins
-//! with, and in how an end is told.
+//! Defines the transport below a link's streams: a native connection of our protocol, or a WebTransport session on an
+//! HTTP/3 connection. Both use QUIC streams; the transports differ in how the control stream is found, in how other
+//! streams begin, and in how the close reason is sent.
 use super::fence::{Handles, Kept};
 use crate::listen::end::End;
 use crate::metrics::Transport;
@@ -12,34 +12,35 @@ use std::task::{Context, Poll};
 /// The control stream, to the client and from it.
 pub(super) type Control = (Kept<SendStream>, Kept<RecvStream>);
 
-/// One client's road.
+/// A transport of one client's streams.
 pub(super) trait Road: Send + 'static {
-    /// What it is, for metrics.
+    /// The transport's label in metrics.
     const TRANSPORT: Transport;
 
-    /// What carries it.
+    /// Returns the QUIC connection.
     fn connection(&self) -> &Connection;
 
-    /// What every stream begins with that we open.
+    /// Returns the bytes with which each stream that we open begins.
     fn prelude(&self) -> &[u8];
 
-    /// Waits for the stream that the client opens. Safe to drop and to ask again, until it has come.
+    /// Waits for the control stream, which the client opens. Cancel-safe until it has returned.
     fn accept(&mut self) -> impl Future<Output = Result<Control, End>> + Send;
 
-    /// Whether the client does what it must not. Asked with every message.
+    /// Returns an error if the client violated the protocol. Called for each message.
     fn check(&self) -> Result<(), End>;
 
-    /// Looks after what else runs beside the streams. Ready when that has ended, and the road with it.
+    /// Drives the streams beside the link's. Ready when the transport has ended.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<End>;
 
-    /// The close code that says what a client's code of `CONNECTION_CLOSE` does.
+    /// Returns the close code for the client's error code of `CONNECTION_CLOSE`.
     fn code(of_connection: u64) -> u16;
 
-    /// Tells the client the end, waits a little until it has heard it where that can be told, and hangs up.
+    /// Sends the close reason, waits briefly for the client to receive it where the transport can tell, and closes the
+    /// connection.
     fn hang_up(self, end: &End) -> impl Future<Output = ()> + Send;
 }
 
-/// A connection of our own protocol.
+/// A native connection of our protocol.
 pub(super) struct Bare(Handles);
 
 // === impl Bare ===
@@ -66,7 +67,8 @@ impl Road for Bare {
         Ok((Kept::new(to), Kept::new(from)))
     }
 
-    /// Where HTTP/3 is spoken too the transport lets more streams by than the protocol does.
+    /// Refuses unidirectional streams: where HTTP/3 is served too, the transport parameters allow more than our
+    /// protocol.
     fn check(&self) -> Result<(), End> {
         match self.0.accept_uni().now_or_never() {
             None => Ok(()),
@@ -75,7 +77,7 @@ impl Road for Bare {
         }
     }
 
-    /// There is nothing else.
+    /// Stays pending: no other streams exist.
     fn poll_end(&mut self, _: &mut Context<'_>) -> Poll<End> {
         Poll::Pending
     }

@@ -1,5 +1,5 @@
-//! What a connection is granted. quinn's own defaults are made for few and fast connections; ours are many and
-//! mostly idle, and each must stay small whatever its client does (S-18, S-19).
+//! Builds the server configuration of QUIC connections: windows, stream limits, timeouts. quinn's defaults suit few
+//! fast connections; these suit many idle ones, each of which must stay small whatever its client does (S-18, S-19).
 use super::greeting::Greeting;
 use super::tokens::{self, NodeTime, TokenKeys, UsedTokens};
 use crate::clock::Clock;
@@ -10,31 +10,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::limits;
 
-/// First datagrams that wait for a decision.
+/// Maximum first datagrams that wait for a decision.
 const INCOMING_MAX: usize = 4096;
-/// What is kept of what follows a first datagram meanwhile: a hello may be among it.
+/// Maximum bytes kept of a client that waits for a decision; they may include its `hello`.
 const INCOMING_BYTES_MAX: u64 = 64 * 1024;
-/// The same of all of them.
+/// Maximum bytes kept of all clients that wait for a decision.
 const INCOMING_BYTES_TOTAL: u64 = 16 * 1024 * 1024;
-/// What a client may have under way: one message, and the next one's beginning.
+/// Maximum bytes that a client may have in flight: one message and the beginning of the next.
 const RECEIVE_BYTES_MAX: u32 = 2 * limits::MESSAGE_BYTES_MAX as u32;
-/// What we may have under way to it before it has said that it came.
+/// Maximum unacknowledged bytes in flight to a client.
 const SEND_BYTES_MAX: u64 = 256 * 1024;
-/// The control stream, and no other: what else a client has to say it says there.
+/// Bidirectional streams of a client: the control stream only.
 const STREAMS_OF_CLIENTS: u32 = 1;
-/// Where HTTP/3 is spoken too its clients must be granted so many (RFC 9114 §6.2) before anybody knows which of the two
-/// it will be; Chromium hangs up on a server that grants them later.
+/// Unidirectional streams granted to clients where HTTP/3 is served (RFC 9114 §6.2). Granted before the protocol is
+/// negotiated: Chromium closes the connection if the server grants them later.
 const LANES_OF_HTTP: u32 = 3;
-/// WebTransport has to say that it takes datagrams (RFC 9297 §2.1.1), and nobody here reads them: one is kept, and
-/// the next takes its place.
+/// WebTransport requires that datagrams are accepted (RFC 9297 §2.1.1). None is read here, so only the last one is
+/// kept.
 const DATAGRAM_BYTES_MAX: usize = 1200;
-/// So many beats, so that not all connections of a node beat together: 25 s with a tenth more or less.
+/// Number of keep-alive intervals, 25 s ± 10 %, so that a node's connections do not send at the same time.
 const BEATS: u32 = 16;
 
-/// What new connections are granted, as long as the certificate stays the same.
+/// The configurations of new connections, for as long as the certificate stays the same.
 pub(super) struct Terms {
     configs: Vec<Arc<ServerConfig>>,
-    /// Whose turn it is.
+    /// Index of the configuration for the next connection.
     turn: usize,
     secrets: Vec<[u8; 32]>,
     clock: Clock,
@@ -43,8 +43,7 @@ pub(super) struct Terms {
 // === impl Terms ===
 
 impl Terms {
-    /// Of the certificate that is shown now.
-    /// `also`: what may be spoken beside our own protocol.
+    /// Creates the configurations for the certificate in use. `also` is a further ALPN name to offer.
     pub(super) fn new(
         shown: &Shown,
         clock: &Clock,
@@ -72,7 +71,7 @@ impl Terms {
         Ok(Self { configs, turn: 0, secrets: vec![secret], clock: clock.clone() })
     }
 
-    /// With the proofs of addresses that were given out before.
+    /// Adds the token secret of the configuration before, so that its address tokens stay valid.
     pub(super) fn after(mut self, before: &Self) -> Self {
         self.secrets.extend(before.secrets.first().filter(|before| !self.secrets.contains(before)));
         let keys = Arc::new(TokenKeys::new(&self.secrets, self.clock.clone()));
@@ -82,12 +81,12 @@ impl Terms {
         self
     }
 
-    /// For the endpoint, which looks at what concerns it.
+    /// Returns the configuration of the endpoint, which reads only its own part.
     pub(super) fn first(&self) -> ServerConfig {
         (*self.configs[0]).clone()
     }
 
-    /// For one connection.
+    /// Returns the configuration of the next connection.
     pub(super) fn next(&mut self) -> Arc<ServerConfig> {
         self.turn = (self.turn + 1) % self.configs.len();
         Arc::clone(&self.configs[self.turn])
@@ -109,7 +108,8 @@ fn transport(beat: Duration, is_also_http: bool) -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(RECEIVE_BYTES_MAX))
         .receive_window(VarInt::from_u32(RECEIVE_BYTES_MAX))
         .send_window(SEND_BYTES_MAX)
-        // Each connection would keep room for ten datagrams for ever, 14 KB, to save a busy one some calls.
+        // With offload each connection would keep room for ten datagrams, 14 KB, for ever, to save a busy one some
+        // system calls.
         .enable_segmentation_offload(false)
         .datagram_receive_buffer_size(is_also_http.then_some(DATAGRAM_BYTES_MAX));
     transport

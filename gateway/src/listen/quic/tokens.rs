@@ -1,8 +1,6 @@
-//! Proofs that an address is who came from it (RFC 9000 §8.1): in `Retry`, and for the next connection.
-//!
-//! Nodes that show the same certificate take each other's (S-23): the key is made of the certificate's key and
-//! the day, so it needs no place of its own and changes by itself. Those of today and of yesterday are good; so
-//! are those of the certificate before, as long as the process runs.
+//! Seals and opens address tokens (RFC 9000 §8.1), for `Retry` and for a client's next connection. Nodes with the same
+//! certificate accept each other's tokens (S-23): the key derives from the certificate's key and the day. Keys of today
+//! and yesterday are valid, also those of the previous certificate while the process runs.
 use crate::clock::Clock;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
@@ -11,27 +9,27 @@ use quinn::{BloomTokenLog, TimeSource, TokenLog, TokenReuseError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How long one key seals.
+/// Period for which one key seals.
 pub(super) const PERIOD: Duration = Duration::from_secs(86_400);
 
-/// Seals and opens them.
+/// The keys of address tokens.
 pub struct TokenKeys {
-    /// What keys are made of; the first seals.
+    /// Secrets of the certificates; the first one seals.
     secrets: Vec<hkdf::Prk>,
     clock: Clock,
 }
 
-/// The keys that are good now, for one token.
+/// The keys that are valid now, derived for one token.
 struct Good(Vec<LessSafeKey>);
 
-/// The node's time, for what QUIC dates.
+/// The node's clock as quinn's time source.
 pub(super) struct NodeTime(pub(super) Clock);
 
-/// Proofs that were used, of 20 MiB at the most, for all connections. A log keeps the latest time that it was shown and
-/// takes none that is much older; so where the clock has jumped, another log begins.
+/// A log of used address tokens, of at most 20 MiB, for all connections. A log keeps the latest time it has seen and
+/// rejects tokens that are much older; so a new log begins when the clock steps.
 pub(super) struct UsedTokens {
     clock: Clock,
-    /// With the jumps of the clock before it began.
+    /// The log, with the number of clock steps before it began.
     log: Mutex<(u32, BloomTokenLog)>,
 }
 
@@ -74,8 +72,8 @@ impl TokenLog for UsedTokens {
     }
 }
 
-/// Begins a log. It takes the first proof that it sees for the oldest there is, and none that was made before: so it is
-/// shown one that is over just now.
+/// Creates a log. A log takes its first token for the oldest and rejects tokens issued before it; so it is given an
+/// artificial token that expires just now.
 fn log(clock: &Clock) -> BloomTokenLog {
     let log = BloomTokenLog::default();
     _ = log.check_and_insert(0, NodeTime(clock.clone()).time() - PERIOD, PERIOD);
@@ -85,7 +83,7 @@ fn log(clock: &Clock) -> BloomTokenLog {
 // === impl TokenKeys ===
 
 impl TokenKeys {
-    /// Keys of these secrets, the one in use first.
+    /// Derives the keys from these secrets, the one in use first.
     pub fn new(secrets: &[[u8; 32]], clock: Clock) -> Self {
         let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"turnway address tokens");
         Self { secrets: secrets.iter().map(|secret| salt.extract(secret)).collect(), clock }
@@ -98,7 +96,7 @@ impl TokenKeys {
     }
 }
 
-/// The key of a day. Deriving it cannot fail: it asks for 32 bytes.
+/// Derives the key of a day. This cannot fail, since it expands to 32 bytes.
 fn key(secret: &hkdf::Prk, period: u64, chance: &[u8]) -> Option<LessSafeKey> {
     let (period, mut key) = (period.to_be_bytes(), [0; 32]);
     secret.expand(&[&period, chance], hkdf::HKDF_SHA256).and_then(|okm| okm.fill(&mut key)).ok()?;
@@ -114,7 +112,7 @@ impl HandshakeTokenKey for TokenKeys {
 
 // === impl Good ===
 
-/// Each key seals one token: its chance is the token's own.
+/// Returns a fixed nonce: each key seals one token, because it is derived from the token's own random bytes.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -127,7 +125,7 @@ impl AeadKey for Good {
 
     fn open<'a>(&self, data: &'a mut [u8], also: &[u8]) -> Result<&'a mut [u8], CryptoError> {
         for key in &self.0 {
-            // What a key that does not fit leaves behind is nothing.
+            // Each key is tried on a copy, because a failed attempt overwrites its input.
             let mut tried = data.to_vec();
             if let Ok(opened) = key.open_in_place(nonce(), Aad::from(also), &mut tried) {
                 let opened_bytes = opened.len();
@@ -163,7 +161,7 @@ mod tests {
         let token = sealed(&one, 7);
         assert!(opens(&other, 7, &token) && opens(&other, 8, &token));
         assert!(!opens(&other, 9, &token) && !opens(&other, 6, &token) && !opens(&stranger, 7, &token));
-        // A new certificate, and the one before.
+        // A new certificate and the previous one.
         assert!(opens(&keys(&[[2; 32], [1; 32]]), 7, &token));
         let mut bent = token.clone();
         bent[0] ^= 1;

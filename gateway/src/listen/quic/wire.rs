@@ -1,4 +1,4 @@
-//! A road of QUIC as what carries a link.
+//! Implements the link transport over a QUIC transport: the control stream carries messages, text streams carry text.
 use super::frames::{self, Frame, Frames};
 use super::lanes::{Lanes, Overfull};
 use super::road::{Control, Road};
@@ -15,23 +15,23 @@ use std::time::Duration;
 use turnway_bindings::link::{Aside, Beside};
 use turnway_core::id::{RunId, SessionId};
 
-/// Until the client has said that it has our last words; one that has left need not be waited for.
+/// Longest wait for the client to acknowledge the close: a client that has left must not be waited for.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Messages that come together leave together.
+/// Messages up to this size are written together.
 const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 
-/// A road, and what is under way on it.
+/// A link transport over QUIC streams.
 pub(super) struct Quic<R> {
-    /// None: the client has not opened it yet.
+    /// `None` until the client has opened it.
     control: Option<Control>,
     frames: Frames,
     waiting: BytesMut,
-    /// Messages of the control stream so far.
+    /// Messages written to the control stream so far.
     messages: u64,
-    /// Bytes of the control stream so far.
+    /// Bytes received on the control stream so far.
     received: u64,
     lanes: Lanes,
-    /// Behind its streams.
+    /// Last field, so that it is dropped after its streams.
     road: R,
 }
 
@@ -49,7 +49,7 @@ impl<R: Road> Quic<R> {
         }
         match self.poll_message(cx) {
             Poll::Ready(heard) => Poll::Ready(heard),
-            // What was said before the end is heard before it.
+            // Messages received before the end are delivered before it.
             Poll::Pending => self.road.poll_end(cx).map(Err),
         }
     }
@@ -92,12 +92,12 @@ impl<R: Road> Quic<R> {
                 }
             }
         }
-        // A buffer that has grown is not kept for the next word.
+        // A grown buffer is not kept for the next message.
         self.waiting = BytesMut::new();
         Poll::Ready(Ok(()))
     }
 
-    /// Until the client has said that it has everything.
+    /// Writes all queued messages and waits until the client has acknowledged them.
     async fn take_leave(&mut self) {
         if poll_fn(|cx| self.poll_written(cx)).await.is_err() {
             return;
@@ -135,7 +135,7 @@ impl<R: Road> Wire for Quic<R> {
         Ok(())
     }
 
-    /// The connection keeps itself alive, and ends by itself where it is not.
+    /// Returns at once: QUIC keeps the connection alive, and ends it if the client is gone.
     fn beat(&mut self) -> Result<Beat, End> {
         match self.road.connection().close_reason() {
             None => Ok(Beat::Heard),
@@ -144,7 +144,7 @@ impl<R: Road> Wire for Quic<R> {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        // Text goes on also while the control stream waits; its news are told later.
+        // Text continues while the control stream is blocked; its progress is reported later.
         let _ = self.lanes.poll(self.road.connection(), cx);
         self.poll_written(cx)
     }
@@ -177,7 +177,7 @@ fn undelimited() -> End {
     End::Close(4400, "the control stream ends within a message".into())
 }
 
-/// Why nothing more is read of the control stream.
+/// Returns the close reason that follows from a failed read of the control stream.
 fn broken<R: Road>(error: ReadError) -> End {
     match error {
         ReadError::ConnectionLost(error) => End::of_quic(&error, R::code),

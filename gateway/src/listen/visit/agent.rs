@@ -1,5 +1,5 @@
-//! A connection whose agent has dialed in, from its welcome to its end: a [`DialIn`] machine between a [`Wire`] and the
-//! attempts that run over it.
+//! Serves the connection of an agent that dialed in, from `welcome` to its end: drives the [`DialIn`] machine between a
+//! [`Wire`] and the attempts that run over the connection.
 use super::super::end::End;
 use super::super::wire::{Beat, Heard, Wire};
 use super::runner::Calling;
@@ -23,44 +23,44 @@ use turnway_core::id::{RequestId, RunId};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::Order;
 
-/// An agent that was admitted, and where it has its place.
+/// An admitted agent with its registration.
 pub(super) struct Arrived {
     place: Place,
     config: DialInConfig,
 }
 
-/// Its connection while it lasts.
+/// The running task of an agent's connection.
 struct Duty<'v, 'a, W> {
     visit: &'v mut Visit<'a, W>,
-    /// Dropped with it: what ran over it finds out.
+    /// Dropped with the task; the attempts that ran over the connection then end.
     place: Place,
     machine: DialIn,
-    /// Where what is said of an attempt goes, by run.
+    /// Receivers of attempt events, by run.
     runs: BTreeMap<RunId, Ordered>,
-    /// What there was no room for: nothing more is read until there is.
+    /// An event whose attempt had no capacity. Nothing more is read until it is delivered.
     untaken: Option<(Sender<Word>, Word)>,
-    /// What the machine wanted while the wire was stuck.
+    /// Outputs that the machine produced while the transport was blocked.
     held: VecDeque<Output>,
     unflushed: bool,
-    /// Bytes that had come of it when it was looked at last.
+    /// Bytes received when the transport was last checked.
     received: u64,
-    /// It was told that this node leaves.
+    /// The agent was told that this node drains.
     told: bool,
 }
 
-/// An attempt that was ordered over it.
+/// An attempt that was sent to the agent over this connection.
 struct Ordered {
     attempt: u32,
-    /// Which of this connection's.
+    /// Number of the invoke on this connection.
     number: u64,
     words: Sender<Word>,
 }
 
-/// What woke it.
+/// An event that wakes the task.
 enum Event {
     Heard(Result<Heard, End>),
     Letter(Option<Letter>),
-    /// Room for what is not taken; none: nobody is going to.
+    /// Capacity for the blocked event; `None` if its attempt has ended.
     Room(Option<OwnedPermit<Word>>),
     Leaving,
     Mail(Mail),
@@ -70,7 +70,7 @@ enum Event {
 // === impl Visit ===
 
 impl<W: Wire> Visit<'_, W> {
-    /// Takes in the agent that a connection says it is, if its credential may serve it.
+    /// Registers the agent that the connection claims to be, if its credential may serve that agent.
     pub(super) fn receive_agent(&mut self, hello: &Hello, admitted: Admitted) {
         let exchange = &self.reception.exchange;
         let entered = hello.agent_id.as_ref().ok_or(NotServing::Forbidden).and_then(|agent| {
@@ -109,7 +109,7 @@ impl<W: Wire> Visit<'_, W> {
         }
     }
 
-    /// Serves it until it or we have had enough.
+    /// Serves the agent until either side closes.
     pub(super) async fn serve_agent(&mut self, arrived: Arrived) -> End {
         let Arrived { place, config } = arrived;
         self.now = self.reception.clock.now();
@@ -157,7 +157,7 @@ impl<W: Wire> Duty<'_, '_, W> {
         self.visit.now = self.visit.reception.clock.now();
         match event {
             Event::Mail(Mail::Leave(fate)) => return Err(fate.into()),
-            // The switchboard knows nothing of this connection.
+            // The switchboard does not know this connection.
             Event::Mail(Mail::Notes(_)) => {}
             Event::Letter(None) => return Err(Fate::Slow.into()),
             Event::Letter(Some(letter)) => self.open(letter),
@@ -165,7 +165,7 @@ impl<W: Wire> Duty<'_, '_, W> {
                 if let (Some(room), Some((_, word))) = (room, self.untaken.take()) {
                     room.send(word);
                 }
-                // It was not read meanwhile: that it was not heard says nothing.
+                // Reads were paused, so silence is not a timeout.
                 self.tell(Input::Alive);
             }
             Event::Leaving => {
@@ -180,7 +180,7 @@ impl<W: Wire> Duty<'_, '_, W> {
 
     fn open(&mut self, letter: Letter) {
         match letter {
-            // Whoever waits for its words finds out that there are none.
+            // Dropping the sender tells the attempt that no events will come.
             Letter::Invoke(invoke, ..) if !self.machine.takes(&invoke) => {}
             Letter::Invoke(invoke, number, words) => {
                 let attempt = invoke.attempt;
@@ -190,7 +190,7 @@ impl<W: Wire> Duty<'_, '_, W> {
             }
             Letter::Order(order) => self.tell(Input::Order(order)),
             Letter::Forget(run_id, attempt, number) => {
-                // Another owner may have ordered the same attempt again: that one goes on.
+                // Another owner may have sent the same attempt again; that one continues.
                 if self.runs.get(&run_id).is_some_and(|ordered| ordered.number == number) {
                     self.runs.remove(&run_id);
                     let order = Order::Drop { run_id, attempt };
@@ -214,7 +214,7 @@ impl<W: Wire> Duty<'_, '_, W> {
         }
     }
 
-    /// Everything the machine wants, with one flush at the end.
+    /// Performs all outputs of the machine, with one flush at the end.
     async fn perform(&mut self) -> Result<(), End> {
         loop {
             while let Some(output) = self.held.pop_front().or_else(|| self.machine.poll_output()) {
@@ -248,7 +248,7 @@ impl<W: Wire> Duty<'_, '_, W> {
                     Beat::Heard => self.tell(Input::Alive),
                 }
             }
-            // Where something of it waits to be taken, that tells as much.
+            // If the attempt's queue is full, the queued events already show that the agent is alive.
             Output::Alive { run_id, attempt } => {
                 if let Some(ordered) = self.runs.get(&run_id).filter(|ordered| ordered.attempt == attempt) {
                     _ = ordered.words.try_send(Word::Said(Said::Alive));
@@ -260,7 +260,8 @@ impl<W: Wire> Duty<'_, '_, W> {
         Ok(())
     }
 
-    /// To the attempt's own queue. One message is at most two words: only the second may have to wait for the first.
+    /// Delivers an event to its attempt's queue. One wire message yields at most two of them, so that only the second
+    /// may have to wait for the first.
     async fn hand_on(&mut self, run_id: &RunId, attempt: u32, word: Word) {
         let Some(ordered) = self.runs.get(run_id).filter(|ordered| ordered.attempt == attempt) else {
             return;
@@ -270,7 +271,7 @@ impl<W: Wire> Duty<'_, '_, W> {
             self.runs.remove(run_id);
         }
         if let Some((before, first)) = self.untaken.take() {
-            // An attempt always takes something, or ends.
+            // An attempt always takes messages or ends, so this wait is bounded.
             _ = before.send(first).await;
         }
         if let Err(TrySendError::Full(word)) = to.try_send(word) {
@@ -283,7 +284,7 @@ impl<W: Wire> Duty<'_, '_, W> {
         self.tell(Input::Refreshed { request_id, renewal });
     }
 
-    /// Waits for the wire to take what is written. Nothing is read meanwhile.
+    /// Waits until the transport accepts what is written. Nothing is read meanwhile.
     async fn push(
         &mut self,
         mut poll: impl FnMut(&mut W, &mut Context<'_>) -> Poll<Result<(), End>>,
@@ -341,7 +342,7 @@ impl<W: Wire> Duty<'_, '_, W> {
     }
 }
 
-/// Waits until what is not taken can be handed on. Safe to drop and to ask again.
+/// Waits until the blocked event can be delivered. Cancel-safe.
 async fn room(untaken: Option<&(Sender<Word>, Word)>) -> Option<OwnedPermit<Word>> {
     match untaken {
         Some((to, _)) => to.clone().reserve_owned().await.ok(),

@@ -1,4 +1,4 @@
-//! What a link shows of itself: its `hello`, and later the next token.
+//! Handles the credentials of a link: its `hello`, and later refreshed tokens.
 use super::{Stage, Visit};
 use crate::door::{Admitted, Denied, Proof};
 use crate::links::Pool;
@@ -35,7 +35,7 @@ impl<W: Wire> Visit<'_, W> {
                 self.tell(Input::Admitted { principal, expires });
             }
             Err(denied) => {
-                // Counted by the door; a line for each would be anybody's to write.
+                // The metrics count the denial. At a higher log level any client could fill the log.
                 tracing::debug!(link = self.seat.id().0, ?denied, "denied");
                 self.stage = Stage::Denied;
                 if denied.is_guess() {
@@ -57,13 +57,13 @@ impl<W: Wire> Visit<'_, W> {
         if door.still_admits(&admitted.proof, now) { Ok(admitted) } else { Err(Denied::Ended) }
     }
 
-    /// It shows the next token.
+    /// Handles a refreshed token.
     pub(super) async fn renew(&mut self, request_id: Option<RequestId>, token: Credential) {
         let renewal = self.renewal(token).await;
         self.tell(Input::Refreshed { request_id, renewal });
     }
 
-    /// What the door makes of the next token.
+    /// Returns the authenticator's decision about a refreshed token.
     pub(super) async fn renewal(&mut self, Credential(shown): Credential) -> Renewal {
         match self.admitted.take() {
             None => Renewal::Needless,
@@ -92,14 +92,14 @@ impl<W: Wire> Visit<'_, W> {
         }
     }
 
-    /// Sees that the door can decide about a credential. That may take a while.
+    /// Fetches what is missing to decide about a credential, such as a token's key. May take seconds.
     async fn look(&mut self, shown: &str) {
         self.reception.door.look(shown, self.now).await;
         self.now = self.reception.clock.now();
     }
 }
 
-/// Returns which connections a link of this transport is counted among.
+/// Returns the pool in which a link of this transport counts.
 fn pool(transport: Transport) -> Pool {
     match transport {
         Transport::WebSocket => Pool::Tcp,

@@ -1,5 +1,5 @@
-//! A connection of a tool runner, from its welcome to its end: a [`Line`] machine between a [`Wire`] and the node's
-//! tools.
+//! Serves the connection of a tool runner, from `welcome` to its end: drives the [`Line`] machine between a [`Wire`]
+//! and the node's runner pool.
 use super::super::end::End;
 use super::super::wire::{Beat, Heard, Wire};
 use super::{LONG, Stage, Visit, agent, heartbeat_permille};
@@ -20,33 +20,31 @@ use turnway_bindings::runner::words::ToRunner;
 use turnway_core::id::RequestId;
 use turnway_core::machine::Machine;
 
-/// Who serves the gateway instead of asking it.
+/// A peer that serves the gateway instead of being served by it.
 pub(super) enum Calling {
-    /// An agent that has dialed in.
     Agent(agent::Arrived),
-    /// A tool runner.
     Runner(Arrived),
 }
 
-/// A tool runner that was admitted, and its place.
+/// An admitted tool runner with its registration.
 pub(super) struct Arrived {
     place: Place,
     config: LineConfig,
 }
 
-/// Its connection while it lasts.
+/// The running task of a tool runner's connection.
 struct Duty<'v, 'a, W> {
     visit: &'v mut Visit<'a, W>,
     place: Place,
     machine: Line,
-    /// What the machine wanted while the wire was stuck.
+    /// Outputs that the machine produced while the transport was blocked.
     held: VecDeque<Output>,
     unflushed: bool,
-    /// It was told that this node leaves.
+    /// The runner was told that this node drains.
     told: bool,
 }
 
-/// What woke it.
+/// An event that wakes the task.
 enum Event {
     Heard(Result<Heard, End>),
     Letter(Option<ToRunner>),
@@ -58,7 +56,7 @@ enum Event {
 // === impl Visit ===
 
 impl<W: Wire> Visit<'_, W> {
-    /// Takes in a tool runner, if its credential may serve as one.
+    /// Registers a tool runner, if its credential may serve as this runner.
     pub(super) fn receive_runner(&mut self, hello: &Hello, admitted: Admitted) {
         let tools = &self.reception.tools;
         let entered = hello.runner.as_deref().ok_or(NotServing::Forbidden).and_then(|runner| {
@@ -92,7 +90,7 @@ impl<W: Wire> Visit<'_, W> {
         }
     }
 
-    /// Serves it until it or we have had enough.
+    /// Serves the runner until either side closes.
     pub(super) async fn serve_runner(&mut self, arrived: Arrived) -> End {
         let Arrived { place, config } = arrived;
         self.now = self.reception.clock.now();
@@ -130,7 +128,7 @@ impl<W: Wire> Duty<'_, '_, W> {
         self.visit.now = self.visit.reception.clock.now();
         match event {
             Event::Mail(Mail::Leave(fate)) => return Err(fate.into()),
-            // The switchboard knows nothing of this connection.
+            // The switchboard does not know this connection.
             Event::Mail(Mail::Notes(_)) => {}
             Event::Letter(None) => return Err(Fate::Slow.into()),
             Event::Letter(Some(word)) => self.tell(Input::Tell(Box::new(word))),
@@ -157,7 +155,7 @@ impl<W: Wire> Duty<'_, '_, W> {
         }
     }
 
-    /// Everything the machine wants, with one flush at the end.
+    /// Performs all outputs of the machine, with one flush at the end.
     async fn perform(&mut self) -> Result<(), End> {
         loop {
             while let Some(output) = self.held.pop_front().or_else(|| self.machine.poll_output()) {
@@ -180,7 +178,7 @@ impl<W: Wire> Duty<'_, '_, W> {
                 self.unflushed = true;
                 self.visit.wire.write(text)?;
             }
-            // Nothing more is read of it while the switchboard has enough to do.
+            // Waits while the switchboard is busy; nothing more is read meanwhile.
             Output::Word(word) => self.place.said(*word).await,
             Output::Ping => {
                 self.push(|wire, cx| wire.poll_ready(cx)).await?;
@@ -203,7 +201,7 @@ impl<W: Wire> Duty<'_, '_, W> {
         self.tell(Input::Refreshed { request_id, renewal });
     }
 
-    /// Waits for the wire to take what is written. Nothing is read meanwhile.
+    /// Waits until the transport accepts what is written. Nothing is read meanwhile.
     async fn push(
         &mut self,
         mut poll: impl FnMut(&mut W, &mut Context<'_>) -> Poll<Result<(), End>>,

@@ -1,4 +1,5 @@
-//! What is performed in one transaction.
+//! Performs the ops of one batch in one write transaction, each on its session or on the shared tables. Called by the
+//! engine; does not commit.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::fence::{self, Fence};
 use crate::store::embedded::head::Head;
@@ -17,27 +18,27 @@ use turnway_core::store::quota::Usage;
 use turnway_core::store::{Birth, IdlePlace, Op, Reply};
 use turnway_core::time::{Millis, Now};
 
-/// What a reply rests on.
+/// The earliest moment at which a reply may be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// Only on what is durable, so it may be said at once.
+    /// At once, because the reply rests only on durable data.
     Durable,
-    /// On something in this batch, so it waits for the commit.
+    /// After the commit, because the reply rests on a change in this batch.
     Batch,
 }
 
-/// One transaction under way.
+/// The state of one write transaction.
 pub(super) struct Batch<'e, 'txn> {
     pub(super) heads: &'e mut Heads,
     pub(super) standing: &'e mut Standing,
     pub(super) leases: &'e Leases,
     pub(super) fence: &'e mut Fence,
     pub(super) tables: Tables<'txn>,
-    /// Stored bytes of users, their quotas, and the space that is free above the reserve.
+    /// Stored bytes of users, quotas, and free disk space above the reserve.
     pub(super) meter: &'e mut Meter,
-    /// Names of values that were set.
+    /// Names of the values that this batch changed.
     names: BTreeSet<String>,
-    /// Anything was changed.
+    /// Whether the batch changed anything.
     pub(super) dirty: bool,
 }
 
@@ -89,7 +90,7 @@ impl<'e, 'txn> Batch<'e, 'txn> {
         if changed { Basis::Batch } else { Basis::Durable }
     }
 
-    /// Performs a step on one session, and keeps the index of what a sweep looks at.
+    /// Performs an op on one session and keeps the index of sweepable sessions up to date.
     fn step(&mut self, now: Now, full: bool, key: &SessionKey, op: &Op) -> Result<Reply, Fault> {
         let prefix = tables::prefix(key);
         let head = self.heads.find(key, &self.tables)?;
@@ -152,7 +153,7 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             }
             let (key, _) = item?;
             let spot = Spot { table: "sessions", key: key.value() };
-            // The index is made anew when the store is repaired; nobody's page ends for one line of it.
+            // The index is rebuilt when the store is repaired; a damaged entry must not end a user's page.
             let Some(line) = Line::read(spot.key) else {
                 tracing::error!(fault = %spot.damaged("form"), "a line of the index is passed over");
                 continue;
@@ -221,8 +222,8 @@ impl<'e, 'txn> Batch<'e, 'txn> {
 
     // === values ===
 
-    /// What is stored under a name. A damaged value is forgotten: who set it sets it again, and what nobody vouches for
-    /// opens nothing.
+    /// Returns the version and bytes stored under a name. A damaged value is removed: its owner sets it again, and a
+    /// value without a valid checksum must not be trusted.
     fn stored(&mut self, name: &str) -> Result<Option<(u64, Vec<u8>)>, Fault> {
         let spot = Spot { table: "values", key: name.as_bytes() };
         let read = {
@@ -257,7 +258,7 @@ impl<'e, 'txn> Batch<'e, 'txn> {
                 }
                 None => self.tables.values.remove(key)?,
             };
-            // To remove what is not there changes nothing.
+            // Removing a value that does not exist is no change.
             if was.is_some() || value.is_some() {
                 self.dirty = true;
                 self.names.insert(name.to_owned());
@@ -288,7 +289,7 @@ fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
         Op::Delete { key, principal, .. } => step.delete(key, principal)?,
         Op::Forget { key, before } => step.forget(key, *before)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,
-        // These concern no session and do not come here.
+        // These ops concern no single session and never get here.
         Op::Renew { .. }
         | Op::Retire { .. }
         | Op::Lease { .. }

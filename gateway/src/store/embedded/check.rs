@@ -1,4 +1,5 @@
-//! Whether every record of a database is what was written, and fits the others.
+//! Checks every record of a database: its checksum, its form, and whether it agrees with the session's other records.
+//! Reads only. Used by `turnway store check`, by copies, and by repair.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::index::{self, Line};
@@ -28,8 +29,8 @@ struct Examiner {
     sessions: Open,
 }
 
-/// Sessions that are not whole, by the beginnings of their keys, and how it shows: a record is missing or does not fit
-/// the head, the head is missing, or the session was closed off before.
+/// Returns the damaged sessions by key prefix, each with a reason: a record is missing or contradicts the session
+/// head, the head is missing, or the session was quarantined before.
 pub(super) fn verdicts(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, Fault> {
     let examiner = Examiner::of(txn)?;
     let mut damaged = closed(txn)?;
@@ -69,7 +70,7 @@ pub(super) fn verdicts(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String
     Ok(damaged)
 }
 
-/// Sessions that were closed off, and why.
+/// Returns the quarantined sessions by key prefix, each with the reason.
 pub(super) fn closed(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, Fault> {
     let table = match txn.open_table(CLOSED) {
         Ok(table) => table,
@@ -86,7 +87,7 @@ pub(super) fn closed(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>,
     Ok(closed)
 }
 
-/// Looks at every record: its CRC, its form, and whether it fits its session's head.
+/// Checks every record's CRC, its form, and its agreement with the session head.
 pub(super) fn examine(database: &Database) -> Report {
     let mut report = Report::default();
     if let Err(fault) = Examiner::open(database).and_then(|(txn, it)| it.examine(&txn, &mut report)) {
@@ -169,7 +170,7 @@ impl Examiner {
         Ok(())
     }
 
-    /// Whether all that the head speaks of is there and whole.
+    /// Checks that every record that the session head mentions exists and is intact.
     fn contents(&self, prefix: &[u8], head: &Head) -> Result<(), Fault> {
         self.facts(prefix, head)?;
         self.waiting(prefix, head)?;
@@ -214,7 +215,7 @@ impl Examiner {
     fn ids(&self, prefix: &[u8]) -> Result<u64, Fault> {
         let (runs, end) = (tables::runs(prefix), tables::runs_end(prefix));
         let mut count = 0;
-        // Kinds of ids sort `c`, `r`: all of a session lies between its prefix and the end of runs.
+        // Kinds of ids sort as `c`, `r`: all ids of a session lie between its prefix and the end of the run ids.
         for item in self.ids.range(prefix..&*end)? {
             let (key, value) = item?;
             let spot = Spot { table: "ids", key: key.value() };
@@ -242,7 +243,7 @@ impl Examiner {
         }
     }
 
-    /// Every line of the index is of a session, and its user's has the tenant's beside it.
+    /// Checks that every index entry belongs to a session, and that a user's entry has its tenant's counterpart.
     fn index(&self, report: &mut Report) -> Result<(), Fault> {
         for item in self.sessions.iter()? {
             let (key, _) = item?;
@@ -266,7 +267,7 @@ impl Examiner {
         Ok(())
     }
 
-    /// Records that belong to no session, or to no head's knowledge.
+    /// Compares table sizes with the counted records, to find records that belong to no session.
     fn orphans(&self, working: u64, owned: u64, report: &mut Report) -> Result<(), Fault> {
         let counts = [
             ("log", self.log.len()?, report.facts),
@@ -276,7 +277,7 @@ impl Examiner {
             ("work", self.work.len()?, working),
             ("sessions", self.sessions.len()?, 2 * owned),
         ];
-        // Where something is damaged, its neighbours were not counted.
+        // If anything is damaged, the counts are incomplete.
         if report.damages == 0 {
             for (table, there, known) in counts {
                 if there != known {

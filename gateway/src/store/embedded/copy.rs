@@ -1,4 +1,5 @@
-//! Copies of a store: whole, looked at, on the disk, and of a new era.
+//! Copies and repairs of a store. Every copy is checked before it counts, is flushed to disk, and gets a new era. The
+//! original is never changed. Called by the CLI and the admin endpoint.
 use crate::store::embedded::Options;
 use crate::store::embedded::check::verdicts;
 use crate::store::embedded::directory::{self, Directory};
@@ -19,9 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Copies a data directory that no process has open into a new or empty one, and reads the copy before
-/// it counts. Damaged sessions are left out, and the report names them. The original is not touched. The copy is of a new era, so that whoever knew the original
-/// notices that it may have forgotten.
+/// Copies a data directory that no process has open into a new or empty one, and checks the copy before it counts.
+/// Damaged sessions are left out and named in the report. The original is not touched. The copy gets a new era, so
+/// that a node that knew the original notices that data may be missing.
 pub fn copy(dir: &Path, to: &Path, options: &Options) -> Result<Report, OpenError> {
     let from = Directory::enter(dir)?;
     let found = look(&from.file(), options)?;
@@ -32,21 +33,21 @@ pub fn copy(dir: &Path, to: &Path, options: &Options) -> Result<Report, OpenErro
     ready(&database, 0, options.two_phase)?;
     let copied = Target::take(to)?.fill(&database, options, &AtomicBool::new(false))?;
     if copied.counts() != found.counts() {
-        // Nobody else has either of them: this cannot be.
+        // No other process has either directory open, so the counts cannot differ.
         return Err(OpenError::Damaged { path: to.to_owned(), report: Box::new(copied) });
     }
     Ok(copied)
 }
 
-/// Saves all that is whole of a data directory that no process has open into a new or empty one. The original is not
+/// Saves the intact data of a directory that no process has open into a new or empty directory. The original is not
 /// touched.
 pub fn rescue(dir: &Path, to: &Path, options: &Options) -> Result<Report, OpenError> {
     let from = Directory::enter(dir)?;
     salvage_into(Target::take(to)?, &from, options)
 }
 
-/// Makes a data directory that no process has open whole: what is damaged is dropped, what is derived is made anew,
-/// and the file as it was is kept beside. Nothing is done where nothing is damaged.
+/// Repairs a data directory that no process has open: damaged data is dropped, derived data is rebuilt, and the
+/// original file is kept beside the new one. Does nothing if nothing is damaged.
 pub fn repair(dir: &Path, options: &Options) -> Result<Report, OpenError> {
     let directory = Directory::enter(dir)?;
     let found = look(&directory.file(), options)?;
@@ -66,7 +67,7 @@ fn salvage_into(target: Target, from: &Directory, options: &Options) -> Result<R
     Ok(report)
 }
 
-/// Writes what is whole into a fresh file, and reads that before it counts.
+/// Writes the intact data into a fresh file and checks that file before it counts.
 fn save(from: &Directory, fresh: &Path, options: &Options) -> Result<Report, OpenError> {
     let saved = salvage(&from.file(), fresh, Remains::Drop, options).and_then(|saved| {
         let whole = look(fresh, options)?;
@@ -77,13 +78,13 @@ fn save(from: &Directory, fresh: &Path, options: &Options) -> Result<Report, Ope
         Ok(Report { left_out, complaints, ..whole })
     });
     if saved.is_err() {
-        // What went wrong is worse than what may go wrong here.
+        // The error that led here matters more than an error of the removal.
         let _ = fs::remove_file(fresh);
     }
     saved
 }
 
-/// Copies a store while its process runs.
+/// A handle that copies a store while its process runs.
 #[derive(Clone)]
 pub struct Copier {
     database: Weak<Database>,
@@ -91,16 +92,16 @@ pub struct Copier {
     copies: Arc<Copies>,
 }
 
-/// The copies that are being made.
+/// The copies in progress.
 #[derive(Default)]
 pub(super) struct Copies {
-    /// The store is being closed.
+    /// Set when the store closes.
     stop: AtomicBool,
     count: Mutex<usize>,
     ended: Condvar,
 }
 
-/// One copy that is being made.
+/// A guard that counts one copy as in progress until it is dropped.
 struct Copying<'a>(&'a Copies);
 
 // === impl Copies ===
@@ -115,7 +116,7 @@ impl Copies {
         Copying(self)
     }
 
-    /// Breaks copies off, and waits until none holds the database any more; for so long at most.
+    /// Cancels the copies and waits until none holds the database, for at most `patience`.
     pub(super) fn end(&self, patience: Duration) {
         self.stop.store(true, Ordering::Relaxed);
         let waited = self.ended.wait_timeout_while(self.count(), patience, |count| *count > 0);
@@ -130,7 +131,7 @@ impl Drop for Copying<'_> {
     }
 }
 
-/// A directory that becomes a copy.
+/// An empty directory that receives a copy.
 struct Target {
     directory: Directory,
 }
@@ -142,11 +143,10 @@ impl Copier {
         Self { database: Arc::downgrade(database), options, copies }
     }
 
-    /// Copies the store as it is now into a new or empty directory; see [`copy`]. What is accepted
-    /// meanwhile is not in it, and needs more room on the disk until the copy is made. Takes as long as
-    /// the disk does.
+    /// Copies the store as of now into a new or empty directory; see [`copy`]. Inputs accepted meanwhile are not in
+    /// the copy and take extra disk space until the copy ends. Blocks for as long as the disk needs.
     pub fn copy(&self, to: &Path) -> Result<Report, OpenError> {
-        // Ends after the database was let go of.
+        // Declared before the database handle, so that the guard is dropped after it.
         let _copying = self.copies.begin();
         let database = self.database.upgrade().ok_or(Fault::Dead)?;
         Target::take(to)?.fill(&database, &self.options, &self.copies.stop)
@@ -164,7 +164,7 @@ impl Target {
         Ok(Self { directory })
     }
 
-    /// Makes it a copy, or leaves it empty.
+    /// Fills the directory with a copy, or leaves the directory empty on failure.
     fn fill(self, database: &Database, options: &Options, stop: &AtomicBool) -> Result<Report, OpenError> {
         let fresh = self.directory.fresh()?;
         let made = catch_unwind(AssertUnwindSafe(|| transcribe(database, &fresh, options, stop)));
@@ -179,15 +179,15 @@ impl Target {
             Ok(report)
         });
         if made.is_err() {
-            // What went wrong is worse than what may go wrong here.
+            // The error that led here matters more than an error of the removal.
             let _ = fs::remove_file(&fresh);
         }
         made
     }
 }
 
-/// Writes every table anew, without sessions that are damaged: those are returned. All of it is of one moment, and on
-/// the disk when this returns.
+/// Writes every table to a new file, without the damaged sessions, which it returns. The copy is a snapshot of one
+/// moment and is on the disk when this function returns.
 fn transcribe(
     database: &Database,
     to: &Path,
@@ -219,7 +219,7 @@ fn transcribe(
             }
         }
     }
-    // Later than the original's, whatever the clock says.
+    // The new era must be later than the original's, whatever the clock says.
     let before = meta(database, "era")?.unwrap_or_default();
     write_meta(&target, "era", (options.clock)().store.0.max(before + 1))?;
     target.commit()?;

@@ -1,5 +1,5 @@
-//! The data file as the engine sees it. Nothing is written to a file before its opening is known to be good, and no
-//! commit counts once the file is not where the next start will look for it.
+//! The data file as redb's storage backend. Writes nothing to a file until its opening has succeeded, and fails a
+//! commit once the file is no longer where the next start looks for it. Used by `opening` and the engine.
 use crate::store::embedded::pages::Header;
 use crate::store::embedded::shadow::Shadow;
 use redb::StorageBackend;
@@ -10,33 +10,33 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The first bytes of the file, which every commit changes.
+/// Length of the file header in bytes; every commit changes the header.
 const HEAD_BYTES: usize = 320;
 
-/// A data file that the engine has open.
+/// An open data file, as redb's storage backend.
 #[derive(Debug)]
 pub(super) struct DataFile(Arc<Watched>);
 
-/// The same file, for whoever looks after it.
+/// A view of the same file that checks whether the file is still in place.
 #[derive(Debug)]
 pub(super) struct Watched {
     path: PathBuf,
     file: File,
-    /// Device and number: a file of the same name may be another one.
+    /// Device and inode: another file may have the same name.
     identity: (u64, u64),
-    /// Its length as the engine last set it.
+    /// Length of the file in bytes, as the engine last set it.
     length: AtomicU64,
-    /// Its first bytes as the engine last wrote them.
+    /// The first bytes of the file as the engine last wrote them.
     head: Mutex<Vec<u8>>,
     is_held: AtomicBool,
-    /// What the engine has written while nothing may be.
+    /// The engine's writes while nothing may be written to the file.
     held: Mutex<Option<Shadow>>,
 }
 
 // === impl DataFile ===
 
 impl DataFile {
-    /// Opens a file that is there; what is written stays in memory until [`Watched::release`].
+    /// Opens an existing file. Writes stay in memory until [`Watched::release`].
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let about = file.metadata()?;
@@ -53,7 +53,7 @@ impl DataFile {
         })))
     }
 
-    /// The file, to look after.
+    /// Returns the view that monitors the file.
     pub(super) fn watched(&self) -> Arc<Watched> {
         Arc::clone(&self.0)
     }
@@ -85,7 +85,7 @@ impl StorageBackend for DataFile {
             return Ok(());
         }
         self.0.file.sync_data()?;
-        // What is durable in a file that nobody will find again is lost.
+        // Data that is durable in a file that the next start cannot find is lost.
         self.0.missing().map_or(Ok(()), |what| Err(io::Error::other(what)))
     }
 
@@ -93,7 +93,7 @@ impl StorageBackend for DataFile {
         match self.0.while_held(|held| held.write(offset, data)) {
             Some(written) => written?,
             None => {
-                // A commit ends with its header: what somebody else has written is not to be hidden by ours.
+                // A commit ends with the header. Foreign bytes in it must not be hidden by the engine's own write.
                 if offset < HEAD_BYTES as u64
                     && let Some(what) = self.0.overwritten()
                 {
@@ -121,7 +121,7 @@ impl Watched {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(act)
     }
 
-    /// Keeps the first bytes as they are written.
+    /// Records the header bytes as they are written.
     fn note(&self, offset: u64, data: &[u8]) {
         let Ok(offset) = usize::try_from(offset) else { return };
         if offset < HEAD_BYTES {
@@ -134,12 +134,12 @@ impl Watched {
         }
     }
 
-    /// Its header, as the engine has it.
+    /// Returns the file header as the engine last wrote it.
     pub(super) fn header(&self) -> Option<Header> {
         Header::read(&self.head())
     }
 
-    /// Writes what was held back, and holds nothing back from here on.
+    /// Writes the staged data to the file; later writes go directly to the file.
     pub(super) fn release(&self) -> io::Result<()> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shadow) = held.take() {
@@ -149,7 +149,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Returns what has become of the file, if it is not what the next start will find.
+    /// Returns the reason why the next start would not find this file's data, if there is one.
     pub(super) fn missing(&self) -> Option<&'static str> {
         let Ok(there) = fs::metadata(&self.path) else {
             return Some("the data file was removed, or its directory was renamed");
@@ -163,7 +163,7 @@ impl Watched {
         self.overwritten()
     }
 
-    /// Returns what is wrong with the first bytes, if they are not what the engine wrote.
+    /// Returns the reason why the first bytes are not those that the engine wrote, if they differ.
     fn overwritten(&self) -> Option<&'static str> {
         let head = self.head();
         let mut found = vec![0; head.len()];
@@ -174,7 +174,7 @@ impl Watched {
         }
     }
 
-    /// Where it lies.
+    /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

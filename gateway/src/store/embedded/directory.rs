@@ -1,4 +1,5 @@
-//! The data directory: whose it is, what it lies on, and how much room it has.
+//! The data directory: its lock, its file names, the check for a network file system, and the free disk space. Used
+//! by opening, copies, and repair.
 use crate::store::embedded::fault::OpenError;
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,27 +8,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::time::Mono;
 
-/// The database within its directory.
+/// File name of the database.
 const DATABASE: &str = "turnway.redb";
-/// A database in the making.
+/// File name of a database that is being written.
 const FRESH: &str = "turnway.redb.new";
-/// A database that was replaced because it was damaged; the time follows, in milliseconds.
+/// Prefix of a damaged database that was replaced; the time in milliseconds follows.
 const DAMAGED: &str = "turnway.redb.damaged-";
-/// Of these as many are kept: the first damage and its repair are what anybody looks into.
+/// Maximum replaced files that are kept; the oldest are removed first. A few suffice to investigate damage and
+/// repair.
 const DAMAGED_MAX: usize = 3;
-/// Held as long as the directory is in use.
+/// File name of the lock that is held while the directory is in use.
 const LOCK: &str = "turnway.lock";
-/// Between two looks at the room left.
+/// Interval between two checks of the free space.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A data directory that this process, and no other, has open.
+/// A data directory locked by this process.
 pub(super) struct Directory {
     path: PathBuf,
     _lock: File,
 }
 
 impl Directory {
-    /// Makes the directory if it is not there, and takes it.
+    /// Opens and locks the directory, and creates it if missing.
     pub(super) fn prepare(path: &Path) -> Result<Self, OpenError> {
         let fail = |error| OpenError::Directory { path: path.to_owned(), error };
         if !path.is_dir() {
@@ -40,8 +42,8 @@ impl Directory {
         Self::lock(path, lock.map_err(fail)?)
     }
 
-    /// Takes a directory that must be there, with a database in it. Nothing but the lock is written, and
-    /// where not even that can be, nobody else can write either.
+    /// Opens and locks an existing directory that contains a database. Writes nothing but the lock file; if not even
+    /// the lock file can be written, no other process can write either.
     pub(super) fn enter(path: &Path) -> Result<Self, OpenError> {
         let fail = |error| OpenError::Directory { path: path.to_owned(), error };
         if !path.join(DATABASE).is_file() {
@@ -63,12 +65,12 @@ impl Directory {
         }
     }
 
-    /// Whether nothing of anybody's lies in it.
+    /// Returns whether the directory contains no foreign files.
     pub(super) fn is_empty(&self) -> Result<bool, OpenError> {
         let fail = |error| OpenError::Directory { path: self.path.clone(), error };
         for entry in fs::read_dir(&self.path).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
-            // What an earlier try left there, and what file systems keep in their roots.
+            // Leftovers of an earlier attempt, and what file systems keep in their roots.
             if name != LOCK && name != FRESH && name != "lost+found" {
                 return Ok(false);
             }
@@ -76,15 +78,15 @@ impl Directory {
         Ok(true)
     }
 
-    /// Where the database lies.
+    /// Returns the path of the database.
     pub(super) fn file(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
-    /// Whether it has a database.
+    /// Returns whether the directory contains a database.
     pub(super) fn exists(&self) -> bool {
         self.file().exists()
     }
-    /// An empty file to make a new one in; what an earlier try left there is gone.
+    /// Creates an empty file for a new database and removes the leftovers of an earlier attempt.
     pub(super) fn fresh(&self) -> Result<PathBuf, OpenError> {
         let fresh = self.path.join(FRESH);
         match empty(&fresh) {
@@ -92,7 +94,7 @@ impl Directory {
             Err(error) => Err(OpenError::Directory { path: fresh, error }),
         }
     }
-    /// Makes a new database, complete and closed, the database.
+    /// Renames a new database, complete and closed, to the database's name.
     pub(super) fn adopt(&self, fresh: &Path) -> Result<(), OpenError> {
         let adopted = fs::rename(fresh, self.file()).and_then(|()| sync(&self.path));
         adopted.map_err(|error| OpenError::Directory { path: self.path.clone(), error })
@@ -100,8 +102,8 @@ impl Directory {
 }
 
 impl Directory {
-    /// Makes a new database the database, and keeps the old one under another name: for whoever can read more of it.
-    /// A crash at any moment leaves one or the other under the database's name. Returns the other name.
+    /// Replaces the database with a new one and keeps the old one under another name, for later recovery. A crash at
+    /// any moment leaves either database under the database's name. Returns the other name.
     pub(super) fn replace(&self, fresh: &Path, at: u64) -> Result<PathBuf, OpenError> {
         let old = self.path.join(format!("{DAMAGED}{at}"));
         let kept = fs::hard_link(self.file(), &old).or_else(|_| fs::copy(self.file(), &old).map(|_| ()));
@@ -111,7 +113,7 @@ impl Directory {
         Ok(old)
     }
 
-    /// Removes the oldest of the files that were replaced, where there are too many: each may be as large as the store.
+    /// Removes the oldest replaced files above the maximum: each may be as large as the store.
     fn forget_old(&self) -> Result<(), OpenError> {
         let fail = |error| OpenError::Directory { path: self.path.clone(), error };
         let mut old = Vec::new();
@@ -130,7 +132,7 @@ impl Directory {
     }
 }
 
-/// Whether a place is there and may not be written to.
+/// Returns whether the error says that the path exists but is not writable.
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
@@ -138,7 +140,7 @@ fn is_closed(error: &io::Error) -> bool {
 fn make(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
-    // What people say lies here.
+    // The store contains what users wrote.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path)?;
@@ -153,18 +155,18 @@ fn empty(path: &Path) -> io::Result<()> {
     }
     let mut file = File::options();
     file.write(true).create_new(true);
-    // Whoever made the directory may have left it open to others.
+    // The directory may have been created by an operator and be open to other users.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut file, 0o600);
     file.open(path).map(drop)
 }
 
-/// A name in a directory is durable only with the directory.
+/// Flushes a directory: a new name in it is durable only afterwards.
 pub(super) fn sync(directory: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(directory)?.sync_all() } else { Ok(()) }
 }
 
-/// Which network file system a path lies on, if on one.
+/// Returns the name of the network file system that a path lies on, if it lies on one.
 #[cfg(target_os = "linux")]
 fn network(path: &Path) -> io::Result<Option<&'static str>> {
     let kind = rustix::fs::statfs(path)?.f_type;
@@ -188,16 +190,16 @@ fn network(_: &Path) -> io::Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// How much room is left, looked at now and then.
+/// The free disk space, checked at most once a second.
 pub(super) struct Room {
-    /// None: a disk of somebody's own making, which has room.
+    /// None for a storage backend of the caller, which has no disk to check.
     path: Option<PathBuf>,
     reserve: u64,
     looked: Option<Mono>,
     full: bool,
-    /// Space above the reserve, where that can be known.
+    /// Free bytes above the reserve, if known.
     spare: Option<u64>,
-    /// Told when `full` changes.
+    /// Called when `full` changes.
     tell: Arc<dyn Fn(bool) + Send + Sync>,
 }
 
@@ -211,7 +213,7 @@ impl Room {
         Self { path, reserve, looked: None, full: false, spare: None, tell }
     }
 
-    /// Whether inputs are to be refused, so that the engine itself never finds the disk full.
+    /// Returns whether inputs have to be refused, so that the engine itself never finds the disk full.
     pub(super) fn is_full(&mut self, now: Mono) -> bool {
         if let Some(path) = &self.path
             && self.looked.is_none_or(|looked| now - looked >= LOOK)
@@ -227,13 +229,13 @@ impl Room {
         self.full
     }
 
-    /// Returns the space above the reserve when it was last looked at.
+    /// Returns the free space above the reserve as of the last check.
     pub(super) fn spare(&self) -> Option<u64> {
         self.spare
     }
 }
 
-/// Bytes this process may still write, where that can be known.
+/// Returns the bytes that this process may still write, if known.
 #[cfg(unix)]
 fn free(path: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(path).ok()?;

@@ -1,4 +1,5 @@
-//! What the writer does: batches in, answers out.
+//! The engine of the embedded store: performs batches of ops in transactions and answers them. Called by the writer
+//! thread, and directly by tests and tools that need no thread.
 use crate::store::Filled;
 use crate::store::embedded::batch::{Basis, Batch};
 use crate::store::embedded::check;
@@ -26,22 +27,22 @@ use std::time::Duration;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
-/// What this release writes.
+/// Version of the format that this release writes.
 pub(super) const FORMAT: u64 = 1;
-/// The first releases kept no index of sessions.
+/// Meta entry set once the index of sessions exists; the first releases kept none.
 pub(super) const INDEXED: &str = "indexed";
-/// Releases before this one did not count stored bytes.
+/// Meta entry set once stored bytes are counted; earlier releases did not count them.
 const METERED: &str = "metered";
-/// At [`Durability::Os`]: between two commits that reach the disk.
+/// Interval between two commits that reach the disk, at [`Durability::Os`].
 const FLUSH: Duration = Duration::from_millis(100);
-/// Between two looks whether the file is there: whoever is told within a second has time to be told.
+/// Interval between two checks that the file is in place: short enough to report a removed file within a second.
 const LOOK: Duration = Duration::from_millis(400);
-/// For a copy to notice that it is broken off.
+/// Time for running copies to notice that they are cancelled.
 const CLOSE: Duration = Duration::from_secs(2);
 
-/// The embedded store without its thread: one caller, and answers before `perform` returns.
+/// The embedded store without its thread: one caller, and all replies are given before `perform` returns.
 pub struct Engine {
-    /// Of the engine; a copy that is being made holds it, too.
+    /// Shared with copies in progress.
     database: Arc<Database>,
     heads: Heads,
     standing: Standing,
@@ -50,13 +51,13 @@ pub struct Engine {
     fence: Fence,
     room: Room,
     meter: Meter,
-    /// The file, where it is one, and when it was last looked for.
+    /// The monitored data file, if there is one; `looked` is the time of its last check.
     watched: Option<Arc<Watched>>,
     looked: Mono,
     copies: Arc<Copies>,
     durability: Durability,
     two_phase: bool,
-    /// The last commit that reached the disk, if a later one has not.
+    /// Time of the last commit that reached the disk; `soft` tells whether a later one has not.
     flushed: Mono,
     soft: bool,
     dead: bool,
@@ -66,23 +67,23 @@ pub struct Engine {
     _directory: Option<Directory>,
 }
 
-/// A batch and what has become of it, kept outside of what may fail.
+/// A batch and its progress, kept outside the code that may fail.
 struct Work {
-    /// Ops in all.
+    /// Number of ops in the batch, answered or not.
     count: usize,
     left: VecDeque<Op>,
     late: Vec<(Op, Reply)>,
-    /// From here on a fault is not one op's any more.
+    /// True once a fault can no longer be attributed to a single op.
     is_writing: bool,
 }
 
 type Answer<'a> = &'a mut dyn FnMut(Op, Result<Reply, StoreError>);
 
 impl Engine {
-    /// Opens the database of a directory, or makes it there. What is damaged is closed off first.
+    /// Opens the database of a directory and creates it if missing. Damaged sessions are quarantined first.
     pub(super) fn open(directory: Directory, options: &Options) -> Result<Self, OpenError> {
         if !directory.exists() {
-            // Made beside and then moved: a crash in between must not leave half a file behind.
+            // The file is created under another name and then renamed, so that a crash leaves no half-written file.
             let fresh = directory.fresh()?;
             let database = builder(options).create(&fresh).map_err(Fault::from)?;
             Self::start(database, None, None, options)?.close()?;
@@ -92,7 +93,7 @@ impl Engine {
         Self::start(database, Some(directory), Some(watched), options)
     }
 
-    /// Opens the database on a disk of the caller's own making.
+    /// Opens the database on a storage backend that the caller provides.
     pub fn with_backend(backend: impl StorageBackend, options: &Options) -> Result<Self, OpenError> {
         let database = builder(options).create_with_backend(backend).map_err(Fault::from)?;
         Self::start(database, None, None, options)
@@ -148,8 +149,8 @@ impl Engine {
         Arc::clone(&self.wall)
     }
 
-    /// Performs a batch in one transaction, and answers all of it. After an error the engine is dead:
-    /// what was not answered yet is `Unknown`, and whatever comes is `Unavailable`.
+    /// Performs a batch in one transaction and answers every op. After an error the engine has failed: the unanswered
+    /// ops get `Unknown`, and later ops get `Unavailable`.
     pub fn perform(
         &mut self,
         ops: Vec<Op>,
@@ -169,7 +170,7 @@ impl Engine {
         done
     }
 
-    /// Performs what is left, and again without what is damaged: nothing of a transaction that met damage counts.
+    /// Performs the remaining ops, and repeats without a damaged session: a transaction that met damage is discarded.
     fn run(&mut self, work: &mut Work, answer: Answer<'_>) -> Result<(), Fault> {
         loop {
             let tried = catch_unwind(AssertUnwindSafe(|| self.attempt(work, answer)));
@@ -181,8 +182,8 @@ impl Engine {
         }
     }
 
-    /// Takes a transaction back that met damage, and closes off the session it was met in. Each call leaves one op, or
-    /// one session, less to try.
+    /// Discards a transaction that met damage and quarantines the session in which the damage was found. Each call
+    /// leaves one op or one session less to try.
     fn take_back(&mut self, work: &mut Work, answer: Answer<'_>, fault: Fault) -> Result<(), Fault> {
         let Some(op) = work.left.pop_front() else { return Err(fault) };
         match op.key() {
@@ -239,7 +240,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Says of a fault whether the file itself is gone.
+    /// Replaces a fault by the loss of the data file, if the file is lost.
     fn explain(&self, fault: Fault) -> Fault {
         self.gone().unwrap_or(fault)
     }
@@ -250,7 +251,7 @@ impl Engine {
         Some(Fault::Gone { path: watched.path().to_owned(), what })
     }
 
-    /// Looks whether the file is still where the next start will look for it; twice a second at most.
+    /// Checks that the file is still where the next start looks for it, at most every 400 ms.
     pub(super) fn look(&mut self) -> Result<(), Fault> {
         let now = self.wall.now().mono;
         if self.dead || now - self.looked < LOOK {
@@ -274,12 +275,12 @@ impl Engine {
         Ok(())
     }
 
-    /// When [`Self::flush`] or [`Self::look`] is due at the latest, if nothing else is asked.
+    /// Returns the time after which [`Self::flush`] or [`Self::look`] is due if no op arrives.
     pub(super) fn flush_within(&self) -> Option<Duration> {
         if self.soft { Some(FLUSH) } else { self.watched.as_ref().map(|_| LOOK) }
     }
 
-    /// Brings to the disk what was committed to memory only.
+    /// Flushes to disk the commits that are only in memory.
     pub fn flush(&mut self) -> Result<(), Fault> {
         if self.dead || !self.soft {
             return Ok(());
@@ -291,13 +292,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads everything and tells what does not fit together.
+    /// Reads every record and reports what does not fit together.
     pub fn check(&self) -> Report {
         check::examine(&self.database)
     }
 
-    /// Closes the database in an orderly way; without it the next to open has to look at all of it. A copy that is
-    /// being made is broken off.
+    /// Closes the database cleanly; without it the next opening has to read the whole file. Cancels copies in
+    /// progress.
     pub fn close(mut self) -> Result<(), Fault> {
         if self.dead {
             return Ok(());
@@ -331,7 +332,7 @@ fn begin(database: &Database, two_phase: bool, soft: bool) -> Result<WriteTransa
     Ok(txn)
 }
 
-/// Makes what is not there yet, so that the database is as this release writes it; its era.
+/// Creates missing tables and derived data, so that the database is as this release writes it. Returns the era.
 pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u64, OpenError> {
     if meta(database, "format")?.is_none() {
         let txn = begin(database, two_phase, false)?;
@@ -365,7 +366,7 @@ pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u6
     Ok(meta(database, "era")?.unwrap_or_default())
 }
 
-/// Who holds what. Sessions whose record is damaged are closed off.
+/// Loads the index of owned and waiting sessions. Sessions whose head is damaged are quarantined.
 fn standing(database: &Database, fence: &mut Fence) -> Result<Standing, Fault> {
     let txn = database.begin_read()?;
     let (work, heads) = (txn.open_table(WORK)?, txn.open_table(HEADS)?);

@@ -1,45 +1,45 @@
-//! What can go wrong with a disk.
+//! The errors of the embedded store: faults of a running store, and reasons why a store cannot be opened.
 use crate::store::embedded::report::Report;
 use std::path::PathBuf;
 
-/// Why nothing more can be promised. Not repaired by asking again: the process ends, and its
-/// successor reads what is really there.
+/// A reason why the store can guarantee nothing any more. A retry does not help: the process ends, and the next
+/// process reads what is really on the disk.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The engine or the disk below it failed.
+    /// redb or the disk below it failed.
     #[error("the disk failed: {0}")]
     Disk(#[from] redb::Error),
     /// A record is not what was written.
     #[error("damaged record in `{table}` at {key}: {what}")]
     Damaged {
-        /// In which table.
+        /// Name of the table.
         table: &'static str,
-        /// Under which key, readable.
+        /// Key of the record, with unprintable bytes escaped.
         key: String,
-        /// How it shows.
+        /// The check that failed.
         what: &'static str,
     },
     /// Pages of the file contradict each other.
     #[error("the file's structure is damaged: {0}")]
     Structure(&'static str),
-    /// The file is not where the next start will look for it.
+    /// The file is no longer where the next start looks for it.
     #[error("{what}: {path}")]
     Gone {
-        /// Where it was.
+        /// Former path of the file.
         path: PathBuf,
-        /// What became of it.
+        /// The change that was found.
         what: &'static str,
     },
-    /// A bug: a step panicked half-way.
+    /// A bug: an op panicked half-way.
     #[error("the store's writer panicked")]
     Panicked,
-    /// It failed before.
+    /// The store has failed before.
     #[error("the store has failed before")]
     Dead,
 }
 
 impl Fault {
-    /// Whether what is on the disk is not what was written: another try finds the same.
+    /// Returns whether the data on the disk is not what was written, so that another attempt would find the same.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Structure(_) | Self::Panicked => true,
@@ -60,63 +60,63 @@ macro_rules! define_from_redb {
 }
 define_from_redb!(StorageError, TableError, TransactionError, CommitError, DatabaseError, SetDurabilityError);
 
-/// Why a store could not be opened.
+/// The reason why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The directory cannot be used.
     #[error("{path}: {error}")]
     Directory {
-        /// Which one.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// There is no store to look at.
+    /// The directory contains no store.
     #[error("{path}: there is no store here")]
     Missing {
-        /// Which one.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// Something lies where a copy was to be made; nothing is ever overwritten.
+    /// The target of a copy is not empty; nothing is ever overwritten.
     #[error("{path}: this directory is not empty, and nothing is overwritten")]
     Occupied {
-        /// Which one.
+        /// Path of the target.
         path: PathBuf,
     },
-    /// What was read does not fit together.
+    /// Records or pages are damaged or contradict each other.
     #[error("{path}: damaged ({} complaints); {}", report.damages, report.complaints.first().map_or("", String::as_str))]
     Damaged {
-        /// Which one.
+        /// Path of the store.
         path: PathBuf,
-        /// All of it.
+        /// All findings.
         report: Box<Report>,
     },
-    /// Another process has it.
+    /// Another process has the directory open.
     #[error("{path}: another process has this data directory open")]
     InUse {
-        /// Which one.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// Locks and fsync of network file systems do not hold what is promised here.
+    /// The directory is on a network file system, whose locks and fsync do not keep the store's guarantees.
     #[error("{path}: this is a network file system ({kind}); use a local disk, or Redis as the store")]
     Network {
-        /// Which one.
+        /// Path of the directory.
         path: PathBuf,
-        /// NFS, SMB or the like.
+        /// Name of the file system, such as NFS or SMB.
         kind: &'static str,
     },
-    /// Written by a later release.
+    /// The data was written by a later release.
     #[error("the data is of format {found}, this release reads {known}")]
     Format {
-        /// What the data says.
+        /// Format version of the data.
         found: u64,
-        /// What is known here.
+        /// Format version that this release reads.
         known: u64,
     },
-    /// The writer's thread could not be started.
+    /// The writer thread could not be started.
     #[error("no thread for the store: {0}")]
     Thread(#[from] std::io::Error),
-    /// What is there cannot be read.
+    /// The store failed while it was opened.
     #[error(transparent)]
     Fault(#[from] Fault),
 }

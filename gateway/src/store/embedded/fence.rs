@@ -1,5 +1,5 @@
-//! Sessions that are closed off because a record of theirs is damaged: each op on one is answered, and none reaches
-//! the tables.
+//! Quarantine of sessions with a damaged record: every op on such a session is answered here and never reaches the
+//! tables. Used by the engine and its batches.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::tables;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,10 +8,10 @@ use turnway_core::id::SessionKey;
 use turnway_core::limits;
 use turnway_core::store::{Op, Refused, Reply};
 
-/// The sessions that are closed off.
+/// The quarantined sessions.
 pub(super) struct Fence {
     closed: BTreeSet<SessionKey>,
-    /// Told how many they are.
+    /// Called with their number whenever it grows.
     told: Arc<dyn Fn(usize) + Send + Sync>,
 }
 
@@ -22,7 +22,7 @@ impl Fence {
         Self { closed: BTreeSet::new(), told }
     }
 
-    /// Takes over those that were closed off before this start.
+    /// Restores the sessions that were quarantined before this start.
     pub(super) fn take_over(&mut self, closed: &BTreeMap<Vec<u8>, String>) {
         self.closed.extend(closed.keys().filter_map(|prefix| Some(tables::split(prefix)?.0)));
         if !self.closed.is_empty() {
@@ -38,7 +38,7 @@ impl Fence {
         !self.closed.is_empty() && self.closed.contains(key)
     }
 
-    /// Closes a session off. Fails where so many are closed off that the store itself is to be doubted.
+    /// Quarantines a session. Fails once so many sessions are quarantined that the whole store is suspect.
     pub(super) fn close(&mut self, key: &SessionKey, fault: &Fault) -> Result<(), Fault> {
         if self.closed.len() >= limits::STORE_DAMAGED_SESSIONS_MAX {
             return Err(Fault::Structure("too many sessions are damaged"));
@@ -52,7 +52,7 @@ impl Fence {
     }
 }
 
-/// The answer to an op on a session that is closed off. An owner's ownership is over; leaving is always done.
+/// Returns the reply to an op on a quarantined session: owners are fenced, unsubscribing succeeds.
 pub(super) fn closed_off(op: &Op) -> Reply {
     match op {
         Op::Append(_) | Op::Keep(_) | Op::Release { .. } | Op::Transfer { .. } | Op::Trim { .. } => {

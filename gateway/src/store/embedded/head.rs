@@ -1,4 +1,5 @@
-//! What decides about a session, in one record.
+//! The head of a session: one record that holds all that decides about the session's ops. Read and changed by the ops
+//! on one session.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::record::{Eye, Pen, Spot, TakenInput};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,77 +12,75 @@ use turnway_core::time::Millis;
 
 const FORM: u8 = 1;
 
-/// All of a session but its contents: small and bounded, so that a step reads and writes little.
+/// A session without its contents: small and bounded, so that an op reads and writes little.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The fence.
+    /// Epoch and nonce of the current ownership; writes of any other owner are fenced.
     pub(super) token: Token,
-    /// The owner.
+    /// The owner, if there is one.
     pub(super) holder: Option<Holder>,
-    /// Whose it is.
+    /// The user who created the session.
     pub(super) user: Option<UserId>,
-    /// Whether it is closed.
     pub(super) closed: bool,
-    /// Whether it was deleted.
     pub(super) deleted: bool,
-    /// Where the log ends.
+    /// Last position of the log.
     pub(super) end: Cursor,
-    /// Facts up to this are forgotten.
+    /// Sequence number up to which facts are trimmed.
     pub(super) floor: Seq,
-    /// What lies in the inbox.
+    /// Inputs that have not ended, by position in the inbox.
     pub(super) inbox: BTreeMap<Place, Waiting>,
-    /// The last place of the inbox ever given.
+    /// Last inbox position ever assigned.
     pub(super) tail: Place,
-    /// What lies in the control lane.
+    /// Control entries that have not been answered, by position in the control lane.
     pub(super) control: BTreeSet<Place>,
-    /// The last place of the control lane ever given.
+    /// Last position of the control lane ever assigned.
     pub(super) control_tail: Place,
-    /// Nodes that listen.
+    /// Subscriber nodes, each with the stamp of its subscription.
     pub(super) listeners: BTreeMap<NodeId, Stamp>,
-    /// Of that set.
+    /// Number of changes to the subscriber nodes.
     pub(super) version: Version,
-    /// The last fact in the kept state, if one is kept.
+    /// Position of the last fact in the stored snapshot, if one is stored.
     pub(super) snapshot: Option<Cursor>,
-    /// Changed since the last commit; not written down.
+    /// Whether the head changed since the last commit; not stored.
     pub(super) dirty: bool,
 }
 
-/// An input that is not ended. What is remembered of its id moves to the table of ids as it leaves:
-/// so a turn touches that table, where every session has pages of its own, once and not twice.
+/// An input that has not ended. The record of its id stays here and moves to the table of ids only when the input
+/// ends: a turn then touches that table, in which every session has its own pages, once instead of twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// Bytes it counts for.
+    /// Bytes that the input counts for in the inbox limit.
     pub(super) weight: u64,
-    /// The turn it opens.
+    /// Run that the input starts.
     pub(super) run_id: RunId,
-    /// What is remembered of its id, unless it has expired already.
+    /// Record of the input's id, unless it has expired.
     pub(super) taken: Option<TakenInput>,
 }
 
 impl Head {
-    /// What is remembered of an input that still waits.
+    /// Returns the record of an input that still waits.
     pub(super) fn taken(&mut self, run_id: &RunId) -> Option<&mut TakenInput> {
         let mut waiting = self.inbox.values_mut().filter(|waiting| waiting.run_id == *run_id);
         waiting.find_map(|waiting| waiting.taken.as_mut())
     }
-    /// What is to be seen of its ownership.
+    /// Returns the owner and the epoch as other nodes see them.
     pub(super) fn seen(&self) -> Seen {
         Seen { holder: self.holder, epoch: self.token.epoch }
     }
-    /// Whether nobody owns the session, nothing waits in it, and nothing was put into it, nor was it owned by whoever
-    /// wrote last, since a time.
+    /// Returns whether the session is in use, has no owner and nothing waiting, and since a time neither received an
+    /// entry nor was claimed by its last writer.
     pub(super) fn is_idle(&self, before: Millis) -> bool {
         let is_used = self.user.is_some() && !self.deleted;
         let is_quiet = self.holder.is_none() && self.inbox.is_empty() && self.control.is_empty();
         let last = self.tail.0.max(self.control_tail.0).max(self.end.epoch.0);
         is_used && is_quiet && last < before.0
     }
-    /// How a sweep sees it: held, or free with something waiting; else not at all.
+    /// Returns the ownership as a sweep sees it: of a session that is owned or has something waiting, otherwise none.
     pub(super) fn standing(&self) -> Option<Seen> {
         let waits = !self.inbox.is_empty() || !self.control.is_empty();
         (self.holder.is_some() || waits).then(|| self.seen())
     }
-    /// As a list of sessions shows it; nobody's session is in none.
+    /// Returns the entry for a list of sessions; none for a session that is unused or deleted.
     pub(super) fn summary(&self, birth: Birth) -> Option<Summary> {
         if self.deleted {
             return None;
@@ -96,7 +95,7 @@ impl Head {
     pub(super) fn fenced(&self, token: Token) -> bool {
         token != self.token || self.holder.is_none()
     }
-    /// The last fact in the kept state; 0 if none is kept.
+    /// Returns the sequence number of the last fact in the stored snapshot; 0 if none is stored.
     pub(super) fn kept(&self) -> Seq {
         self.snapshot.map_or(Seq(0), |at| at.seq)
     }

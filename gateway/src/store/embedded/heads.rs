@@ -1,4 +1,5 @@
-//! The heads of sessions that were asked about lately.
+//! A cache of session heads that were used recently, and the set of changed heads that the next commit writes. Used
+//! by the writer thread alone.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::record::Spot;
@@ -6,12 +7,11 @@ use crate::store::embedded::tables::{self, Tables};
 use std::collections::HashMap;
 use turnway_core::id::SessionKey;
 
-/// Heads that are kept at least; twice as many at most, about 1.5 MiB.
+/// Heads that are cached at least; at most twice as many, about 1.5 MiB.
 const KEPT: usize = 1_024;
 
-/// Heads in memory, in two generations: what is not asked for while one fills is forgotten. The
-/// writer alone changes heads, so what is here is always at least as new as the table. Where a
-/// batch is taken back, all of them are forgotten.
+/// Session heads in two generations: a head that is not used while one generation fills is evicted. Only the writer
+/// changes heads, so a cached head is never older than the table. All heads are dropped when a batch is rolled back.
 #[derive(Default)]
 pub(super) struct Heads {
     young: HashMap<SessionKey, Head>,
@@ -20,7 +20,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// The head of a session; of one that was never heard of, an empty one.
+    /// Returns the head of a session; an empty head for an unknown session.
     pub(super) fn find(&mut self, key: &SessionKey, tables: &Tables<'_>) -> Result<&mut Head, Fault> {
         if !self.young.contains_key(key) {
             let head = match self.old.remove(key) {
@@ -29,11 +29,11 @@ impl Heads {
             };
             self.young.insert(key.clone(), head);
         }
-        // It was put there above.
+        // The head was inserted above.
         Ok(self.young.entry(key.clone()).or_default())
     }
 
-    /// Notes that a head differs from the table's.
+    /// Marks a head as different from the table's.
     pub(super) fn change(&mut self, key: &SessionKey) {
         if let Some(head) = self.young.get_mut(key)
             && !head.dirty
@@ -43,17 +43,17 @@ impl Heads {
         }
     }
 
-    /// Forgets all of them, with what was changed and not committed.
+    /// Drops all cached heads, including uncommitted changes.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether anything of the session waits for the commit.
+    /// Returns whether the session has changes that wait for the commit.
     pub(super) fn is_dirty(&self, key: &SessionKey) -> bool {
         self.young.get(key).is_some_and(|head| head.dirty)
     }
 
-    /// Writes every changed head once, however many steps changed it.
+    /// Writes every changed head once, however many ops changed it.
     pub(super) fn write(&mut self, tables: &mut Tables<'_>) -> Result<(), Fault> {
         for key in self.dirty.drain(..) {
             if let Some(head) = self.young.get_mut(&key) {
@@ -62,7 +62,7 @@ impl Heads {
                 tables.heads.insert(&*prefix, &*head.seal(&prefix))?;
             }
         }
-        // Nothing is dirty now, so a generation can go.
+        // No head is dirty now, so a generation can be dropped.
         if self.young.len() > KEPT {
             self.old = std::mem::take(&mut self.young);
         }

@@ -1,6 +1,6 @@
-//! Sessions in the order they were made: keys without values, one of the tenant and one of the user.
-//!
-//! A key is `tenant NUL user NUL time session`; where it is the tenant's, there is no user in it.
+//! The index of sessions in order of creation: keys without values, one under the tenant and one under the user. A
+//! key is `tenant NUL user NUL time session`; in a tenant's key the user is empty. Used by batches, check, and
+//! repair.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::reading::Written;
@@ -13,14 +13,14 @@ use turnway_core::time::Millis;
 
 type Open<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
 
-/// What is in no time and in no name, so that it ends every range.
+/// Bytes that no time and no name contains, so that they sort after every key of a range.
 const END: [u8; 9] = [0xff; 9];
 
-/// One key, read.
+/// One parsed key of the index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) tenant: TenantId,
-    /// None: the tenant's.
+    /// None in a tenant's key.
     pub(super) user: Option<UserId>,
     pub(super) birth: Birth,
 }
@@ -46,7 +46,7 @@ impl Line {
     }
 }
 
-/// What the keys of a tenant, or of one of its users, begin with.
+/// Returns the common prefix of the keys of a tenant or of one of its users.
 fn prefix(tenant: &TenantId, user: Option<&UserId>) -> Vec<u8> {
     let user = user.map_or("", UserId::as_str).as_bytes();
     [tenant.as_str().as_bytes(), &[0], user, &[0]].concat()
@@ -57,29 +57,29 @@ pub(super) fn key(tenant: &TenantId, user: Option<&UserId>, birth: &Birth) -> Ve
     [&prefix(tenant, user), &at[..], session].concat()
 }
 
-/// Where those made before a certain one, or all of them, begin and end.
+/// Returns the range of the sessions created before a certain one, or of all sessions.
 pub(super) fn range(tenant: &TenantId, user: Option<&UserId>, before: Option<&Birth>) -> (Vec<u8>, Vec<u8>) {
     let first = prefix(tenant, user);
     let end = before.map_or_else(|| [&*first, &END].concat(), |birth| key(tenant, user, birth));
     (first, end)
 }
 
-/// Where a walk through the sessions of all tenants goes on, with the lines of users between them.
+/// Returns the key at which a walk through the sessions of all tenants resumes; users' entries lie in between.
 pub(super) fn after(place: Option<&IdlePlace>) -> Vec<u8> {
     let Some(IdlePlace { tenant, after }) = place else { return Vec::new() };
     match after {
         None => prefix(tenant, None),
-        // No key is between one and the same with a NUL behind it.
+        // No key lies between a key and the same key with a NUL appended.
         Some(birth) => [&*key(tenant, None, birth), &[0]].concat(),
     }
 }
 
-/// Where the lines of the tenants after this one begin: past those of its users.
+/// Returns the key after all entries of a tenant and its users.
 pub(super) fn next_tenant(tenant: &TenantId) -> Vec<u8> {
     [tenant.as_str().as_bytes(), &[0], &END].concat()
 }
 
-/// Puts a session in.
+/// Adds a session to the index.
 pub(super) fn enter(
     sessions: &mut Open<'_>,
     of: &SessionKey,
@@ -93,7 +93,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Takes a session out. When it was made stands in the index alone, so its user's lines are looked through.
+/// Removes a session. Only the index has the creation time, so the user's entries are searched for the session.
 pub(super) fn leave(sessions: &mut Open<'_>, of: &SessionKey, user: &UserId) -> Result<(), Fault> {
     let (first, end) = range(&of.tenant, Some(user), None);
     let mut found = None;
@@ -111,8 +111,8 @@ pub(super) fn leave(sessions: &mut Open<'_>, of: &SessionKey, user: &UserId) -> 
     Ok(())
 }
 
-/// Makes the index of a store that was written before there was one. When its sessions were made is
-/// not recorded: the first fact that is kept of each stands for it.
+/// Builds the index of a store that was written before the index existed. The creation times were not recorded, so
+/// the time of the first stored fact is used.
 pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
     let (heads, log, mut sessions) =
         (txn.open_table(HEADS)?, txn.open_table(LOG)?, txn.open_table(SESSIONS)?);
@@ -128,7 +128,7 @@ pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The time of the first fact that is kept of a session; 0 where none is.
+/// Returns the time of the first stored fact of a session; 0 if no fact is stored.
 pub(super) fn first_time(log: &Open<'_>, prefix: &[u8]) -> Result<Millis, Fault> {
     let (first, last) = (tables::fact(prefix, Seq(0)), tables::fact(prefix, Seq(u64::MAX)));
     let Some(item) = log.range(&*first..=&*last)?.next() else { return Ok(Millis(0)) };

@@ -1,4 +1,4 @@
-//! Which nodes live.
+//! The leases of nodes, which decide which nodes are alive. Used by the store's callers' threads and by the writer.
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use turnway_core::id::{Holder, NodeId};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
 
-/// The leases, in memory only: every start of the process is a new node, so after a restart no old
-/// lease runs, and a sweep finds what the last process left.
+/// Leases in memory only: every start of the process is a new node, so no old lease is valid after a restart, and a
+/// sweep finds the sessions that the last process owned.
 pub(super) struct Leases {
     until: Mutex<BTreeMap<Holder, Mono>>,
     era: u64,
@@ -22,7 +22,7 @@ impl Leases {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers what is asked about leases; `None` if something else is asked.
+    /// Answers an op on leases; returns `None` for any other op.
     #[expect(clippy::wildcard_enum_match_arm, reason = "every other op is the engine's")]
     pub(super) fn serve(&self, now: Now, op: &Op) -> Option<Reply> {
         match op {
@@ -50,12 +50,12 @@ impl Leases {
         Reply::Renewed { era: self.era, clock: now.store }
     }
 
-    /// Whether any lease of a node runs.
+    /// Returns whether a node has a valid lease.
     pub(super) fn lives(&self, now: Mono, node: NodeId) -> bool {
         self.lock().iter().any(|(holder, until)| holder.node == node && *until > now)
     }
 
-    /// Whether a holder's lease runs.
+    /// Returns whether a holder has a valid lease.
     pub(super) fn leased(&self, now: Mono, holder: Holder) -> bool {
         self.lock().get(&holder).is_some_and(|until| *until > now)
     }

@@ -1,4 +1,5 @@
-//! Looking at a store that no process has open: all of it is read, and nothing written.
+//! The offline check of a store that no process has open: reads all of it and writes nothing. Called by `turnway
+//! store check`, by copies, and by repair.
 use crate::store::embedded::Options;
 use crate::store::embedded::check::examine;
 use crate::store::embedded::directory::Directory;
@@ -13,13 +14,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Reads all of a data directory that no process has open, and tells what does not fit together.
+/// Reads a whole data directory that no process has open and reports what does not fit together.
 pub fn check(dir: &Path, options: &Options) -> Result<Report, OpenError> {
     let directory = Directory::enter(dir)?;
     look(&directory.file(), options)
 }
 
-/// Reads all of a database file: its pages, then every record.
+/// Reads a whole database file: its pages, then every record.
 pub(super) fn look(file: &Path, options: &Options) -> Result<Report, OpenError> {
     let shadow = shadow(file)?;
     let bytes = redb::StorageBackend::len(&shadow).map_err(|error| unreadable(file, error))?;
@@ -34,7 +35,7 @@ pub(super) fn look(file: &Path, options: &Options) -> Result<Report, OpenError> 
         }
     }));
     let mut report = looked.unwrap_or_else(|_| {
-        // What a damaged page says may lead the engine anywhere; it is no bug of whoever looks.
+        // A damaged page may lead redb anywhere, so a panic here is not a bug of this check.
         let mut report = Report::default();
         report.object("the file cannot be read to its end: its pages contradict each other".to_owned());
         Ok(report)
@@ -43,7 +44,7 @@ pub(super) fn look(file: &Path, options: &Options) -> Result<Report, OpenError> 
     Ok(report)
 }
 
-/// A file as a database that can be opened without changing it.
+/// Returns an overlay of a file, which redb can open without changing the file.
 pub(super) fn shadow(file: &Path) -> Result<Shadow, OpenError> {
     Shadow::of(file).map_err(|error| unreadable(file, error))
 }
@@ -52,7 +53,7 @@ fn inspect(mut database: Database, options: &Options) -> Result<Report, OpenErro
     match database.check_integrity() {
         Ok(true) => {}
         Ok(false) => {
-            // What is left after a repair need not be all there was.
+            // After a repair by redb, data may be missing.
             let mut report = Report::default();
             report.object("pages of the file do not have the checksums they were written with".to_owned());
             return Ok(report);

@@ -1,4 +1,5 @@
-//! Stored bytes of each user: kept in memory, written with every batch, and held against quotas at each new input.
+//! Stored bytes of each user: kept in memory, written with every batch, and compared with the quotas at each new
+//! input. Used by the engine and its batches.
 use crate::store::Filled;
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
@@ -12,22 +13,22 @@ use turnway_core::share::Account;
 use turnway_core::store::Op;
 use turnway_core::store::quota::{Quotas, Usage};
 
-/// Names of the values that hold the bytes of users begin with this; names of others have no NUL.
+/// Name prefix of the values that hold the users' bytes; no other value's name contains a NUL.
 const PREFIX: &str = "usage\0";
 
-/// Stored bytes of users, and their bounds.
+/// Stored bytes of users, and their quotas.
 #[derive(Debug)]
 pub(super) struct Meter {
     pub(super) usage: Usage,
     quotas: Quotas,
-    /// Space above the reserve when it was last looked at.
+    /// Free bytes above the reserve as of the last check.
     pub(super) free: Option<u64>,
 }
 
 // === impl Meter ===
 
 impl Meter {
-    /// Reads what was written down.
+    /// Loads the stored byte counts.
     pub(super) fn open(database: &Database, quotas: Quotas) -> Result<Self, Fault> {
         let mut usage = Usage::default();
         let values = database.begin_read()?.open_table(VALUES)?;
@@ -52,13 +53,13 @@ impl Meter {
         self.usage.over(self.quotas, &account, weight.cast_signed(), self.free).is_some()
     }
 
-    /// Tells how much is stored, and how much could be.
+    /// Reports how many bytes are stored and how many could be.
     pub(super) fn tell(&self, filled: &Filled) {
         let bytes = self.usage.total();
         filled(bytes, self.free.map(|free| free.saturating_add(bytes)));
     }
 
-    /// Writes down what has changed.
+    /// Writes the byte counts that have changed.
     pub(super) fn write(&mut self, tables: &mut Tables<'_>) -> Result<(), Fault> {
         for (account, bytes) in self.usage.take_changed() {
             let name = name(&account);
@@ -72,7 +73,7 @@ impl Meter {
     }
 }
 
-/// Counts everything in a store that was written before bytes were counted.
+/// Counts the bytes in a store that was written before bytes were counted.
 pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
     let mut bytes: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
     for definition in [LOG, LANES, SNAPSHOTS] {
@@ -100,7 +101,7 @@ pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Returns whether a value is the bytes of a user, which nobody has put there by name.
+/// Returns whether a value is the byte count of a user, and not one that was put by name.
 pub(super) fn is_usage(name: &[u8]) -> bool {
     name.starts_with(PREFIX.as_bytes())
 }
@@ -115,7 +116,7 @@ fn account(name: &[u8]) -> Option<Account> {
     Some(Account { tenant: TenantId::parse(tenant).ok()?, user: UserId::parse(user).ok()? })
 }
 
-/// A value has its version before it; this one is always the first.
+/// Encodes a byte count as a value. Values begin with a version, which is always 1 here.
 fn record(name: &[u8], bytes: u64) -> Vec<u8> {
     Pen::new(16).u64(1).u64(bytes).seal(name)
 }

@@ -1,5 +1,5 @@
-//! Opening a data file that may be damaged: what is whole of it is saved, the rest is closed off, and the file as it
-//! was is kept beside.
+//! Opening of a data file that may be damaged: intact data is saved into a new file, damaged sessions are
+//! quarantined, and the damaged file is kept beside. Called by the engine.
 use crate::store::embedded::Options;
 use crate::store::embedded::datafile::{DataFile, Watched};
 use crate::store::embedded::directory::Directory;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use turnway_core::limits;
 
-/// Opens the database of a directory; where it is damaged, a new one is made of what is whole.
+/// Opens the database of a directory; replaces a damaged database with a new one made of its intact data.
 pub(super) fn open(directory: &Directory, options: &Options) -> Result<(Database, Arc<Watched>), OpenError> {
     let fault = match try_open(&directory.file(), options) {
         Err(OpenError::Fault(fault)) if fault.is_damage() => fault,
@@ -37,7 +37,7 @@ pub(super) fn open(directory: &Directory, options: &Options) -> Result<(Database
     try_open(&directory.file(), options)
 }
 
-/// Opens a file if every page of it is what was written; it is not changed otherwise.
+/// Opens a file if its pages are intact; the file is changed only then.
 fn try_open(path: &Path, options: &Options) -> Result<(Database, Arc<Watched>), OpenError> {
     let fail = |error| OpenError::Directory { path: path.to_owned(), error };
     let file = DataFile::open(path).map_err(fail)?;
@@ -63,7 +63,7 @@ fn try_open(path: &Path, options: &Options) -> Result<(Database, Arc<Watched>), 
     Ok((database, watched))
 }
 
-/// Tells a disk that fails from a file whose bytes are wrong: the latter need not be asked for again.
+/// Distinguishes a failing disk from wrong bytes in the file. Wrong bytes would only be read again on a retry.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the engine may have further errors")]
 fn what_kind(error: DatabaseError) -> Fault {
     let is_damage = match &error {
@@ -76,8 +76,8 @@ fn what_kind(error: DatabaseError) -> Fault {
     if is_damage { Fault::Structure("its pages are not what was written") } else { error.into() }
 }
 
-/// Whether the engine went back behind the last commit of a file, and not because a crash had left it half written:
-/// then its pages are others, while damage is a byte or two.
+/// Returns whether redb went back behind the last commit although that commit had been complete. A commit half
+/// written in a crash differs in whole pages, damage in a byte or two.
 fn is_rolled_back(path: &Path, before: &Header, watched: &Watched) -> std::io::Result<bool> {
     let after = watched.header();
     let (Some(last), Some(now)) = (before.newest(), after.as_ref().and_then(Header::newest)) else {

@@ -1,10 +1,6 @@
-//! The pages of a damaged file, read without the engine: its pages may contradict each other, and the engine
-//! panics or gives up on the first one that does.
-//!
-//! The format is that of redb (version 3, described in its source). Each pointer to a page has the page's
-//! XXH3 checksum beside it. So a page whose pointer is wrong is found by its checksum, and one wrong byte in the
-//! part of a page that says where things lie is put right. Values are never put right: each record has a checksum of
-//! its own, and who reads the record decides.
+//! A reader of damaged redb files (format 3, described in redb's source), on which redb itself panics or fails. The
+//! XXH3 checksum beside each page pointer finds misplaced pages and corrects one wrong byte in a page's structure,
+//! never in values: records have checksums of their own. Used by `opening` and `salvage`.
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
@@ -14,50 +10,49 @@ use xxhash_rust::xxh3::xxh3_128;
 
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 const PAGE: usize = 4096;
-/// Pages of a region, where the header does not say: the engine's default, 4 GiB.
+/// Pages of a region if the header does not say: redb's default, 4 GiB.
 const REGION_PAGES: u64 = 1 << 20;
 const GOD_BYTE: usize = 9;
 const UNCLEAN: u8 = 2;
 const SLOTS: [usize; 2] = [64, 192];
 const SLOT: usize = 128;
 const HEADER: usize = 320;
-/// A pointer is page number, checksum, length.
+/// Bytes of a pointer: page number, checksum, length.
 const POINTER: usize = 32;
 const USER_ROOT: usize = 8;
 const TRANSACTION: usize = 104;
 const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
-/// Deeper than any tree of a file that fits a disk.
+/// Maximum depth; no tree of a file that fits on a disk is deeper.
 const DEPTH_MAX: usize = 64;
-/// Bytes of a page in which one wrong byte is looked for; what lies behind them is values.
+/// Bytes of a page in which a wrong byte is searched for; the bytes behind them are values.
 const HEAL_MAX: usize = 4 * PAGE;
-/// Pages in which a wrong bit is looked for at most, and of these in which any wrong byte is: the latter costs up to a
-/// second, and a start has to end.
+/// Maximum pages in which a wrong bit, and in which any wrong byte, is searched for: the latter costs up to a second,
+/// and a start has to end.
 const BITS_TRIED_MAX: usize = 64;
 const BYTES_TRIED_MAX: usize = 8;
 
-/// A pointer to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pointer {
     number: u64,
     checksum: u128,
 }
 
-/// One commit, as a slot of the header tells of it.
+/// One commit, as described by a slot of the file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     transaction: u64,
     root: Option<Pointer>,
 }
 
-/// The header of a file: which commits there are.
+/// The file header, which lists the commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The process that wrote it closed it.
+    /// Whether the process that wrote the file closed it.
     pub(super) is_closed: bool,
-    /// The newest commit first; those whose checksum is good.
+    /// Commits with a valid checksum, the newest first.
     pub(super) slots: Vec<Slot>,
-    /// The byte that says which commit counts names an older one.
+    /// Whether the byte that selects the current commit names an older one.
     pub(super) is_behind: bool,
     region_pages: u64,
     region_header_pages: u64,
@@ -68,27 +63,27 @@ pub(super) struct Pages {
     file: File,
     len: u64,
     pub(super) header: Header,
-    /// Where pages lie, by their checksums; made when the first is missed.
+    /// Offset and length of pages by checksum; built when a page is first missing.
     by_checksum: Option<HashMap<u128, (u64, usize)>>,
     tried: usize,
-    /// Pages that are not what their pointers say; what could be read of them was.
+    /// Pages that differ from their pointers but could be read.
     pub(super) damaged: u64,
-    /// Of these, such as one byte does not explain.
+    /// Damaged pages that one wrong byte does not explain.
     pub(super) unhealed: u64,
-    /// Pages that cannot be read at all, with everything below them.
+    /// Pages that cannot be read at all; everything below them is lost as well.
     pub(super) lost: u64,
 }
 
-/// A page that was read.
+/// The bytes of one page.
 struct Page {
     bytes: Vec<u8>,
 }
 
-/// Takes a record of a table: key and value.
+/// A callback that receives key and value of each record of a table.
 pub(super) type Take<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
 impl Header {
-    /// Reads the header; `None` where no commit can be read from it.
+    /// Reads the header; `None` if no commit can be read from it.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER] = bytes.first_chunk()?;
         let is_known = bytes[..MAGIC.len()] == MAGIC;
@@ -110,7 +105,7 @@ impl Header {
         (!slots.is_empty()).then_some(Self { is_closed, slots, is_behind, region_pages, region_header_pages })
     }
 
-    /// The newest commit.
+    /// Returns the newest commit.
     pub(super) fn newest(&self) -> Option<&Slot> {
         self.slots.first()
     }
@@ -129,7 +124,7 @@ impl Slot {
         Some(Self { transaction: u64_at(&body, TRANSACTION)?, root })
     }
 
-    /// Whether two commits have the same tables.
+    /// Returns whether two commits have the same tables.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.root == other.root
     }
@@ -146,7 +141,7 @@ impl Page {
         self.bytes.get(2..4).map_or(0, |two| usize::from(u16::from_le_bytes([two[0], two[1]])))
     }
 
-    /// Where the part ends that says where things lie, keys included.
+    /// Returns the end of the page's offset table and keys, the part that locates the values.
     fn table_end(&self) -> Option<usize> {
         let count = self.count();
         match *self.bytes.first()? {
@@ -156,12 +151,12 @@ impl Page {
         }
     }
 
-    /// Where its checksum ends.
+    /// Returns the end of the bytes that the page's checksum covers.
     fn end(&self) -> Option<usize> {
         end_of(&self.bytes)
     }
 
-    /// The records of a leaf that can be told apart.
+    /// Returns the records of a leaf whose bounds are valid.
     fn records(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let count = self.count();
         let start = 4 + 8 * count;
@@ -174,7 +169,7 @@ impl Page {
         })
     }
 
-    /// The pages below a branch.
+    /// Returns pointers to the pages below a branch.
     fn children(&self) -> Vec<Pointer> {
         let count = self.count() + 1;
         let child = |n: usize| {
@@ -186,7 +181,7 @@ impl Page {
 }
 
 impl Pages {
-    /// Opens a file; `None` where its root is gone.
+    /// Opens a file; `None` if its header has no readable commit.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
         let len = file.metadata()?.len();
@@ -199,7 +194,8 @@ impl Pages {
         Ok(Some(Self { file, len, header, by_checksum: None, tried: 0, damaged: 0, unhealed: 0, lost: 0 }))
     }
 
-    /// The records of a table as of a commit, in the order of the tree; false if there is no such table.
+    /// Passes the records of a table as of a commit to `take`, in the tree's order. Returns false if there is no such
+    /// table.
     pub(super) fn table(&mut self, slot: &Slot, name: &str, take: Take<'_>) -> io::Result<bool> {
         let Some(root) = slot.root else { return Ok(false) };
         let mut found = None;
@@ -208,7 +204,7 @@ impl Pages {
                 found = Some(value.to_vec());
             }
         })?;
-        // Kind of table, number of records, whether it has any; then the root.
+        // A table definition holds the kind of table, the number of records, and a flag for a root; then the root.
         let Some(definition) = found else { return Ok(false) };
         let root = definition.get(10..10 + POINTER).and_then(Pointer::read);
         if let (Some(1..), Some(root)) = (definition.get(9), root) {
@@ -217,7 +213,7 @@ impl Pages {
         Ok(true)
     }
 
-    /// Whether every page of a commit is what its pointer says, or was before one byte of it changed.
+    /// Returns whether every page of a commit matches its pointer, or did before one byte changed.
     pub(super) fn is_readable(&mut self, slot: &Slot, names: &[&str]) -> io::Result<bool> {
         for name in names {
             self.table(slot, name, &mut |_, _| {})?;
@@ -245,8 +241,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Reads a page: where its pointer says, or where its checksum is found; put right where that can be done;
-    /// else as it is, if it is a page at all.
+    /// Reads the page at its pointer's place or wherever its checksum is found, corrected if possible; otherwise as
+    /// it is, if it has the form of a page.
     fn page(&mut self, pointer: Pointer, structure: bool) -> io::Result<Option<Page>> {
         let there = self.at(pointer)?;
         if let Some(page) = &there
@@ -298,7 +294,7 @@ impl Pages {
         found.map(|(offset, count)| Ok(Page { bytes: self.read(offset, count)? })).transpose()
     }
 
-    /// Every page of the file by its checksum.
+    /// Returns every page of the file by its checksum.
     fn survey(&self) -> io::Result<HashMap<u128, (u64, usize)>> {
         let mut known = HashMap::new();
         let mut offset = PAGE as u64;
@@ -321,16 +317,16 @@ impl Page {
         self.end().is_some_and(|end| xxh3_128(&self.bytes[..end]) == checksum)
     }
 
-    /// Puts one wrong byte right, if that is all: anywhere in a page of the structure, and in a leaf of records only
-    /// before its values.
+    /// Corrects one wrong byte if that restores the checksum: anywhere in a page of the structure, but only before
+    /// the values in a leaf of records.
     fn heal(&mut self, checksum: u128, structure: bool, bytes: bool) {
         let fits = |bytes: &[u8]| end_of(bytes).is_some_and(|end| xxh3_128(&bytes[..end]) == checksum);
-        // First what the rest is read by: kind and number of entries.
+        // Kind and number of entries come first, because the rest is read by them.
         if heal_byte(&mut self.bytes, 4, fits) {
             return;
         }
         let end = if structure { self.end() } else { self.table_end() };
-        // A table of offsets that is wrong itself may end anywhere.
+        // A damaged offset table may give any end.
         let end = end.filter(|end| *end <= self.bytes.len()).unwrap_or(PAGE).min(HEAL_MAX);
         if !heal_bit(&mut self.bytes, end, fits) && bytes {
             heal_byte(&mut self.bytes, end, fits);
@@ -338,7 +334,7 @@ impl Page {
     }
 }
 
-/// Turns each bit of the first bytes, until it fits.
+/// Flips each bit of the first `end` bytes until `fits` accepts the page.
 fn heal_bit(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool {
     for at in 0..end.min(bytes.len()) {
         for bit in 0..8 {
@@ -352,7 +348,7 @@ fn heal_bit(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool 
     false
 }
 
-/// Tries every other value of each of the first bytes, until it fits.
+/// Tries every other value of each of the first `end` bytes until `fits` accepts the page.
 fn heal_byte(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool {
     for at in 0..end.min(bytes.len()) {
         let was = bytes[at];
@@ -367,7 +363,7 @@ fn heal_byte(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool
     false
 }
 
-/// Where the checksum of a page ends, if it is one and has that many bytes.
+/// Returns the end of the bytes that the checksum covers, if the bytes are a page and long enough.
 fn end_of(bytes: &[u8]) -> Option<usize> {
     end_of_any(bytes).filter(|end| *end <= bytes.len())
 }

@@ -1,10 +1,10 @@
-//! What waits for the writer.
+//! The queue of ops that wait for the writer thread. Filled by the store's callers.
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use turnway_core::store::Op;
 
-/// A bounded queue that is emptied in batches and grows only as it is used.
+/// A bounded queue that is emptied in batches and allocates only as it fills.
 pub(super) struct Queue {
     state: Mutex<State>,
     bell: Condvar,
@@ -16,13 +16,13 @@ struct State {
     open: bool,
 }
 
-/// What the writer finds.
+/// The result of taking a batch from the queue.
 pub(super) enum Taken {
-    /// These; at least one.
+    /// At least one op.
     Ops(Vec<Op>),
-    /// Nothing came in time.
+    /// No op arrived in time.
     Idle,
-    /// Nothing is left, and nothing will come.
+    /// The queue is closed and empty.
     Closed,
 }
 
@@ -39,7 +39,7 @@ impl Queue {
         self.lock().open
     }
 
-    /// Puts one in; gives it back where there is no room or no writer.
+    /// Adds an op; returns the op if the queue is full or closed.
     pub(super) fn push(&self, op: Op) -> Option<Op> {
         let mut state = self.lock();
         if !state.open || state.ops.len() >= self.max {
@@ -51,7 +51,7 @@ impl Queue {
         None
     }
 
-    /// Takes what is there, at most `max`; waits where nothing is, for ever or for `wait`.
+    /// Takes the queued ops, at most `max`. Waits while the queue is empty, for `wait` or without limit.
     pub(super) fn take(&self, max: usize, wait: Option<Duration>) -> Taken {
         let state = self.lock();
         let empty = |state: &mut State| state.ops.is_empty() && state.open;
@@ -69,7 +69,7 @@ impl Queue {
         Taken::Ops(state.ops.drain(..count).collect())
     }
 
-    /// Nothing more is taken in; what is in may still be taken out.
+    /// Closes the queue for new ops; queued ops can still be taken.
     pub(super) fn close(&self) {
         self.lock().open = false;
         self.bell.notify_all();

@@ -1,4 +1,5 @@
-//! What a session shows.
+//! Reads of one session: its view, log, snapshot, and waiting inputs. Changes nothing. Used by the ops on one
+//! session.
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::head::Head;
 use crate::store::embedded::record::{Eye, Spot};
@@ -12,7 +13,7 @@ use turnway_core::protocol::entry::Entry;
 use turnway_core::store::{Heard, Inputs, Reply, Snapshot, View};
 use turnway_core::time::Millis;
 
-/// A fact as it lies in the log.
+/// A record of the log: the writer's nonce and the fact's JSON.
 pub(super) struct Written<'a> {
     pub(super) nonce: Nonce,
     pub(super) json: &'a str,
@@ -26,7 +27,7 @@ impl<'a> Written<'a> {
         Ok(Self { nonce: Nonce(nonce), json })
     }
 
-    /// The fact itself; it must say of itself that it lies where it was found.
+    /// Parses the fact and checks that its sequence number matches the position at which it was found.
     pub(super) fn entry(&self, spot: Spot<'_>, seq: Seq) -> Result<(Epoch, Arc<Entry>), Fault> {
         let envelope = Entry::from_json(self.json).map_err(|_| spot.damaged("not a fact"))?;
         if envelope.seq != seq {
@@ -36,7 +37,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// A session, to be looked at.
+/// A reader of one session.
 pub(super) struct Reading<'a, 'txn> {
     pub(super) prefix: &'a [u8],
     pub(super) head: &'a Head,
@@ -44,7 +45,7 @@ pub(super) struct Reading<'a, 'txn> {
 }
 
 impl Reading<'_, '_> {
-    /// Returns the time of the last fact that is kept; 0 where none is.
+    /// Returns the time of the last stored fact; 0 if no fact is stored.
     pub(super) fn last_time(&self) -> Result<Millis, Fault> {
         let seq = self.head.end.seq;
         if seq <= self.head.floor {
@@ -56,8 +57,7 @@ impl Reading<'_, '_> {
         Ok(Written::unseal(spot, value.value())?.entry(spot, seq)?.1.time)
     }
 
-    /// Hands out the facts after a place in order, as long as `each` wants more. A place of the log
-    /// that is empty shows here.
+    /// Passes the facts after `after` to `each` in order, until `each` returns false. Fails on a gap in the log.
     fn facts(&self, after: Seq, mut each: impl FnMut(Epoch, Arc<Entry>) -> bool) -> Result<(), Fault> {
         let mut expected = after.max(self.head.floor).0.saturating_add(1);
         if expected > self.head.end.seq.0 {

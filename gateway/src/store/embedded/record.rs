@@ -1,7 +1,5 @@
-//! How things lie in the tables: CRC32C, then the body.
-//!
-//! Facts, inputs and control entries are JSON, because they outlive releases; what only the store
-//! itself reads is fixed binary, little-endian.
+//! The encoding of records: a CRC32C, then the body. Facts, inputs and control entries are JSON because they outlive
+//! releases; data that only the store itself reads is fixed binary, little-endian.
 use crate::store::embedded::fault::Fault;
 use turnway_core::id::{Cursor, Epoch, Place, Seq};
 use turnway_core::protocol::input::BodyHash;
@@ -9,7 +7,7 @@ use turnway_core::time::Millis;
 
 const CRC_BYTES: usize = 4;
 
-/// A record in the making.
+/// A writer for the bytes of one record.
 pub(super) struct Pen(Vec<u8>);
 
 impl Pen {
@@ -40,7 +38,7 @@ impl Pen {
     pub(super) fn cursor(self, at: Cursor) -> Self {
         self.u64(at.seq.0).u64(at.epoch.0)
     }
-    /// Puts the CRC before it. The key is in it, so that a record in the wrong place is damage too.
+    /// Prepends the CRC. It covers the key, so that a record under a wrong key counts as damaged.
     pub(super) fn seal(mut self, key: &[u8]) -> Vec<u8> {
         let crc = crc32c::crc32c_append(crc32c::crc32c(key), &self.0[CRC_BYTES..]);
         self.0[..CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
@@ -48,7 +46,7 @@ impl Pen {
     }
 }
 
-/// Where a record lies, for complaints.
+/// Table and key of a record, for error reports.
 #[derive(Clone, Copy)]
 pub(super) struct Spot<'a> {
     pub(super) table: &'static str,
@@ -59,7 +57,7 @@ impl Spot<'_> {
     pub(super) fn damaged(&self, what: &'static str) -> Fault {
         Fault::Damaged { table: self.table, key: self.key.escape_ascii().to_string(), what }
     }
-    /// The body of a sealed record.
+    /// Checks the CRC and returns the body of a record.
     pub(super) fn unseal<'v>(&self, value: &'v [u8]) -> Result<&'v [u8], Fault> {
         let (crc, body) = value.split_first_chunk().ok_or_else(|| self.damaged("too short"))?;
         let found = crc32c::crc32c_append(crc32c::crc32c(self.key), body);
@@ -67,7 +65,7 @@ impl Spot<'_> {
     }
 }
 
-/// A body being read; every step is `None` past the end.
+/// A reader of a record's body; every method returns `None` past the end.
 pub(super) struct Eye<'a>(pub(super) &'a [u8]);
 
 impl<'a> Eye<'a> {
@@ -100,13 +98,13 @@ impl<'a> Eye<'a> {
     pub(super) fn cursor(&mut self) -> Option<Cursor> {
         Some(Cursor { seq: Seq(self.u64()?), epoch: Epoch(self.u64()?) })
     }
-    /// What was read, if nothing is left over.
+    /// Returns `read` if no bytes are left over.
     pub(super) fn end<T>(&self, read: T) -> Option<T> {
         self.0.is_empty().then_some(read)
     }
 }
 
-/// A message that was taken.
+/// The record of an accepted input: its position in the inbox, its body's hash, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TakenInput {
     pub(super) place: Place,
@@ -144,6 +142,6 @@ impl TakenInput {
         let taken = Self::read(&mut eye).and_then(|taken| eye.end(taken));
         taken.ok_or_else(|| spot.damaged("form"))
     }
-    /// At most.
+    /// Maximum encoded size in bytes.
     pub(super) const BYTES: usize = 88;
 }

@@ -1,36 +1,37 @@
-//! What is found in a store that is looked at.
+//! The report of a store check. Serialised for the CLI and the admin endpoint.
 use crate::store::embedded::fault::Fault;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Complaints that are listed; all are counted.
+/// Maximum complaints that are listed; all are counted.
 const LISTED: usize = 100;
 
-/// What was found.
+/// The findings of a store check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// The process that wrote it did not close it: it was read as its next start would mend it.
+    /// Whether the last process did not close the file: the check then reads the file as the next start would repair
+    /// it.
     pub unclosed: bool,
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: u64,
-    /// Facts in their logs.
+    /// Number of facts in the logs.
     pub facts: u64,
-    /// Inputs and control entries that wait.
+    /// Number of inputs and control entries that wait.
     pub waiting: u64,
-    /// Message and control ids that are remembered.
+    /// Number of message and control ids that are remembered.
     pub ids: u64,
-    /// Kept states.
+    /// Number of stored snapshots.
     pub snapshots: u64,
-    /// Values under names.
+    /// Number of named values.
     pub values: u64,
-    /// Sessions that were left out of a copy, because they are damaged.
+    /// Number of damaged sessions that a copy left out.
     #[serde(default)]
     pub left_out: u64,
-    /// What does not fit together.
+    /// Number of findings.
     pub damages: u64,
-    /// The first of those, in words.
+    /// Descriptions of the first findings.
     pub complaints: Vec<String>,
 }
 
@@ -48,7 +49,7 @@ impl Report {
         }
     }
 
-    /// Names sessions that a copy goes without.
+    /// Records the sessions that a copy leaves out.
     pub(super) fn leave_out(&mut self, damaged: &BTreeMap<Vec<u8>, String>) {
         self.left_out = damaged.len() as u64;
         for (prefix, why) in damaged {
@@ -65,7 +66,7 @@ impl Report {
         })
     }
 
-    /// Whether it holds as much as another, whatever bytes that takes.
+    /// Returns the numbers of records, which are equal in a copy, unlike the bytes.
     pub(super) fn counts(&self) -> [u64; 6] {
         [self.sessions, self.facts, self.waiting, self.ids, self.snapshots, self.values]
     }

@@ -1,5 +1,5 @@
-//! Saving what is whole of a damaged store into a new one. A record is whole if it has the checksum that it was
-//! written with; a session is whole if all of its records are there and fit each other.
+//! Salvage of a damaged store into a new one. A record is intact if its checksum matches; a session is intact if all
+//! of its records exist and fit each other. Reads the damaged file only. Called by `opening` and `copy`.
 use crate::store::embedded::Options;
 use crate::store::embedded::check;
 use crate::store::embedded::engine::{FORMAT, INDEXED, builder, write_meta};
@@ -16,19 +16,19 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableHandle, WriteTransact
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What is done with the records of a session that is not whole.
+/// The treatment of the records of damaged sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remains {
-    /// They stay, and nobody is shown them: the session is closed off.
+    /// The records are kept, and the session is quarantined.
     Keep,
-    /// They are left out: the session is forgotten.
+    /// The records are dropped, and the session is forgotten.
     Drop,
 }
 
-/// Sessions that are not whole, by the beginnings of their keys, and how it shows.
+/// The damaged sessions by key prefix, each with a reason.
 type Damaged = BTreeMap<Vec<u8>, String>;
 
-/// Writes what is whole of a file into a new database at `to`, and closes it. The file is only read.
+/// Writes the intact data of a file into a new database at `to` and closes that database. The file is only read.
 pub(super) fn salvage(
     file: &Path,
     to: &Path,
@@ -60,7 +60,7 @@ pub(super) fn salvage(
     Ok(report)
 }
 
-/// The newest commit all of whose pages can be read; without any, the newest whose roots can.
+/// Returns the newest commit whose pages can all be read; without one, the newest whose roots can be read.
 fn choose(pages: &mut Pages) -> std::io::Result<Option<Slot>> {
     let slots = pages.header.slots.clone();
     let names: Vec<&str> = ALL.iter().map(TableHandle::name).collect();
@@ -78,7 +78,7 @@ fn choose(pages: &mut Pages) -> std::io::Result<Option<Slot>> {
     Ok(usable)
 }
 
-/// Why records could not be brought over.
+/// The reason why records could not be copied.
 enum Gathering {
     Reading(std::io::Error),
     Writing(Fault),
@@ -90,7 +90,7 @@ impl<E: Into<Fault>> From<E> for Gathering {
     }
 }
 
-/// Brings over every record that is whole. Of the others it is told which sessions they belong to.
+/// Copies every intact record. Notes the sessions of all other records as damaged.
 fn gather(
     pages: &mut Pages,
     slot: &Slot,
@@ -108,7 +108,7 @@ fn gather(
                 let is_index = name == SESSIONS.name();
                 let whole = if is_index { Line::read(key).is_some() } else { spot.unseal(value).is_ok() };
                 if name == WORK.name() {
-                    // It is made anew.
+                    // The table is rebuilt.
                 } else if whole {
                     failed = failed.take().or(table.insert(key, value).err());
                 } else {
@@ -129,7 +129,7 @@ fn gather(
     Ok(())
 }
 
-/// Says what it is. It is of a new era, so that whoever knew the original notices that it may have forgotten.
+/// Writes the format and a new era, so that a node that knew the original notices that data may be missing.
 fn describe(target: &Database, options: &Options) -> Result<(), Fault> {
     let txn = target.begin_write()?;
     let before = {
@@ -144,7 +144,7 @@ fn describe(target: &Database, options: &Options) -> Result<(), Fault> {
     Ok(txn.commit()?)
 }
 
-/// Closes damaged sessions off, or drops them, and makes what is derived from the others anew.
+/// Quarantines or drops the damaged sessions, and rebuilds the derived tables of the others.
 fn settle(target: &Database, damaged: &Damaged, remains: Remains) -> Result<(), Fault> {
     let txn = target.begin_write()?;
     mark(&txn, damaged, remains)?;
@@ -191,7 +191,7 @@ fn mark(txn: &WriteTransaction, damaged: &Damaged, remains: Remains) -> Result<(
     Ok(())
 }
 
-/// Keeps of the index what fits a session that is whole, and adds what is missing.
+/// Keeps the index entries that fit an intact session, and adds missing ones.
 fn reindex(
     txn: &WriteTransaction,
     births: Vec<(turnway_core::id::SessionKey, turnway_core::id::UserId)>,
@@ -207,7 +207,7 @@ fn reindex(
     let log = txn.open_table(LOG)?;
     for (of, user) in births {
         let known = lines.remove(&of).unwrap_or_default();
-        // Both lines of a session have its time; one of them alone may be the damaged one.
+        // Both entries of a session hold its time; a single one may be the damaged one.
         let agreed = known.iter().find(|line| {
             line.user.as_ref().is_none_or(|of| *of == user)
                 && known.iter().any(|other| other.birth == line.birth && other.user != line.user)
@@ -221,7 +221,7 @@ fn reindex(
     Ok(())
 }
 
-/// The beginning of a key that names its session.
+/// Returns the part of a key that names its session.
 pub(super) fn prefix_of(key: &[u8]) -> Option<&[u8]> {
     let (_, rest) = tables::split(key)?;
     key.get(..key.len() - rest.len())

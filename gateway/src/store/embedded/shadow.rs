@@ -1,4 +1,4 @@
-//! A file that is looked at and never written: what is written stays in memory.
+//! An overlay of a file: writes stay in memory, and the file itself stays unchanged. Used by checks and by opening.
 use redb::StorageBackend;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,20 +7,20 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are kept together in memory.
+/// Size in bytes of the blocks that are kept in memory.
 const BLOCK: u64 = 4096;
 
-/// A file as a database sees it. Opening one that was not closed in order writes what mends it, and
-/// whoever only looks must not touch what may be the last trace of something.
+/// A storage backend over an unchanged file. redb repairs a file that was not closed cleanly when it opens the file,
+/// and a check must not overwrite what may be the last trace of lost data.
 #[derive(Debug)]
 pub(super) struct Shadow(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     file: File,
-    /// How long it seems to be.
+    /// Length of the file as the reader sees it.
     length: u64,
-    /// What still counts of the file itself: it was cut here at the shortest.
+    /// Length up to which the file's own bytes are valid: the shortest length that was set.
     whole: u64,
     written: BTreeMap<u64, Box<[u8]>>,
 }
@@ -34,12 +34,12 @@ impl Shadow {
         Ok(Self(Mutex::new(State { file, length, whole: length, written: BTreeMap::new() })))
     }
 
-    /// Writes what was kept in memory into the file itself, and brings it to the disk.
+    /// Writes the overlay into the file itself and flushes the file to disk.
     pub(super) fn pour(self, file: &File) -> io::Result<()> {
         let State { length, whole, written, .. } =
             self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         if file.metadata()?.len() != length || whole < length {
-            // What lies behind the shortest cut reads as zeros.
+            // Bytes behind the shortest length read as zeros.
             file.set_len(whole)?;
             file.set_len(length)?;
         }
@@ -107,7 +107,7 @@ impl StorageBackend for Shadow {
 // === impl State ===
 
 impl State {
-    /// Reads what the file says, and zeros where it says nothing.
+    /// Reads from the file, and zeros behind its valid bytes.
     fn look_up(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = self.whole.saturating_sub(offset).min(out.len() as u64) as usize;
         let (head, rest) = out.split_at_mut(there);
@@ -119,19 +119,19 @@ impl State {
         Ok(())
     }
 
-    /// A block in memory, from the file if it is new there.
+    /// Returns a block of the overlay, copied from the file on first use.
     fn block(&mut self, block: u64) -> io::Result<&mut [u8]> {
         if !self.written.contains_key(&block) {
             let mut bytes = vec![0; BLOCK as usize].into_boxed_slice();
             self.look_up(block * BLOCK, &mut bytes)?;
             self.written.insert(block, bytes);
         }
-        // It was put there above.
+        // The block was inserted above.
         Ok(self.written.entry(block).or_default())
     }
 }
 
-/// The blocks a stretch lies in: which, where within it, and which part of the stretch.
+/// Returns the blocks of a byte range: block number, offset in the block, and part of the range.
 fn blocks(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use turnway_core::rng::Rng;
 
-    /// Against a plain vector, with a file that must stay as it is.
+    /// Compares the overlay with a plain vector; the file must stay unchanged.
     #[test]
     fn it_reads_what_was_written_and_the_file_stays() {
         let path = std::env::temp_dir().join(format!("turnway-shadow-{}", std::process::id()));

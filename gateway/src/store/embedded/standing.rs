@@ -1,18 +1,19 @@
-//! What a sweep looks at: who holds what, and what lies where nobody is.
+//! The index of sessions that a sweep may find: owned sessions, and unowned sessions with waiting inputs. Kept by
+//! batches.
 use crate::store::embedded::leases::Leases;
 use std::collections::BTreeMap;
 use turnway_core::id::{Epoch, Holder, Seen, SessionKey};
 use turnway_core::time::Mono;
 
-/// Every session that is held, or is free with something in inbox or control lane, by its holder.
-/// The table `work` has the same keys; a sweep costs what is due, not what there is.
+/// Sessions by holder: every session that is owned, or is unowned with something in its inbox or control lane. The
+/// table `work` has the same keys. The cost of a sweep depends on the sessions due, not on all sessions.
 #[derive(Default)]
 pub(super) struct Standing {
     held: BTreeMap<Option<Holder>, BTreeMap<SessionKey, Epoch>>,
 }
 
 impl Standing {
-    /// Notes a change.
+    /// Records a change of a session's ownership.
     pub(super) fn turn(&mut self, key: &SessionKey, was: Option<Seen>, is: Option<Seen>) {
         if let Some(seen) = was
             && let Some(sessions) = self.held.get_mut(&seen.holder)
@@ -27,7 +28,7 @@ impl Standing {
         }
     }
 
-    /// Forgets a session, whoever holds it.
+    /// Removes a session, whoever owns it.
     pub(super) fn forget(&mut self, key: &SessionKey) {
         self.held.retain(|_, sessions| {
             sessions.remove(key);
@@ -35,7 +36,7 @@ impl Standing {
         });
     }
 
-    /// Those of nobody and of holders without a lease, in order of their keys.
+    /// Returns the sessions without an owner and those whose holder has no lease, ordered by key.
     pub(super) fn due(&self, leases: &Leases, now: Mono, limit: usize) -> Vec<(SessionKey, Seen)> {
         let dead = self.held.iter().filter(|(holder, _)| holder.is_none_or(|h| !leases.leased(now, h)));
         let mut due: Vec<_> = dead

@@ -1,4 +1,4 @@
-//! The atomic steps on one session, as [`turnway_core::store::Slot`] takes them.
+//! The atomic ops on one session, with the same results as those of [`turnway_core::store::Slot`]. Called by batches.
 mod ids;
 
 use crate::store::embedded::fault::Fault;
@@ -20,16 +20,16 @@ use turnway_core::shrink::Shrink;
 use turnway_core::store::{Accepted, Append, Claimed, Keep, Refused, Reply};
 use turnway_core::time::Millis;
 
-/// One step: what it may change, and whether it did.
+/// One op on a session, with the state that it may change.
 pub(super) struct Step<'a, 'txn> {
     pub(super) now: Millis,
-    /// Which nodes live.
+    /// Whether a node has a valid lease.
     pub(super) lives: &'a dyn Fn(NodeId) -> bool,
-    /// Whether the disk has no room for more inputs.
+    /// Whether the disk has no space for more inputs.
     pub(super) full: bool,
-    /// Whether who pays for the session has used up a quota of stored bytes; asked for new inputs only.
+    /// Whether the user who pays for the session has used up a quota of stored bytes; called for new inputs only.
     pub(super) is_over: &'a dyn Fn(&Head, u64) -> bool,
-    /// Bytes of records that were added, less those that were removed.
+    /// Bytes of added records minus those of removed ones.
     pub(super) grown: i64,
     pub(super) prefix: &'a [u8],
     pub(super) head: &'a mut Head,
@@ -37,24 +37,24 @@ pub(super) struct Step<'a, 'txn> {
     pub(super) changed: bool,
 }
 
-/// Returns a size as a difference of sizes; records are far smaller than half the address space.
+/// Converts a size to a signed difference; records are far smaller than half the address space.
 fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 impl<'txn> Step<'_, 'txn> {
-    // === reading on the way ===
+    // === reads and helpers ===
 
     pub(super) fn reading(&self) -> Reading<'_, 'txn> {
         Reading { prefix: self.prefix, head: &*self.head, tables: &*self.tables }
     }
 
-    /// Whether exactly this is in the log at a place.
+    /// Returns whether the log has exactly this fact at a position.
     fn is_written(&self, seq: Seq, token: Token, json: &str) -> Result<bool, Fault> {
         let key = tables::fact(self.prefix, seq);
         let Some(value) = self.tables.log.get(&*key)? else { return Ok(false) };
         let there = Written::unseal(Spot { table: "log", key: &key }, value.value())?;
-        // The epoch stands in the JSON.
+        // The epoch is part of the JSON.
         Ok(there.nonce == token.nonce && there.json == json)
     }
 
@@ -246,7 +246,7 @@ impl<'txn> Step<'_, 'txn> {
         Ok(Reply::Appended { tail: head.end.seq, inbox_tail, control_tail, version, listeners })
     }
 
-    /// Whether the log has exactly these lines already. One that goes on at the log's end needs no look.
+    /// Returns whether the log already has exactly these facts. Facts after the log's end need no read.
     fn is_repeat(&self, after: Seq, token: Token, lines: &[(Seq, String)]) -> Result<bool, Fault> {
         let past = lines.last().is_none_or(|(last, _)| *last > self.head.end.seq);
         if past || after < self.head.floor {
@@ -272,7 +272,7 @@ impl<'txn> Step<'_, 'txn> {
         Ok(())
     }
 
-    /// Takes away what ends with the facts.
+    /// Removes the inputs and control entries that end with the appended facts.
     fn end(&mut self, append: &Append) -> Result<(), Fault> {
         for (place, run_id) in &append.ends {
             self.mark_ended(run_id)?;
@@ -351,7 +351,7 @@ impl<'txn> Step<'_, 'txn> {
         let floor = self.head.floor;
         let expired =
             |taken: &TakenInput| taken.accepted < before && taken.ended.is_some_and(|ended| ended <= floor);
-        // One that is said to have ended may still wait, if its place was never named.
+        // An input whose end is recorded may still be in the inbox, if no append named its position.
         for waiting in self.head.inbox.values_mut() {
             self.changed |= waiting.taken.take_if(|taken| expired(taken)).is_some();
         }
@@ -370,7 +370,7 @@ impl<'txn> Step<'_, 'txn> {
         Ok(Reply::Done)
     }
 
-    /// Removes every record of a closed session; its head stays as a mark that its name is used.
+    /// Deletes all records of a closed session; its head remains to mark the name as used.
     pub(super) fn delete(&mut self, key: &SessionKey, principal: &Principal) -> Result<Reply, Fault> {
         let Some(user) = self.head.user.clone().filter(|_| !self.head.foreign(principal)) else {
             return Ok(Reply::Refused(Refused::NotFound));
@@ -385,7 +385,7 @@ impl<'txn> Step<'_, 'txn> {
         Ok(Reply::Done)
     }
 
-    /// Does the same with a session that nobody has used since a time, closed or not.
+    /// Deletes a session that nobody has used since a time, closed or not.
     pub(super) fn forget(&mut self, key: &SessionKey, before: Millis) -> Result<Reply, Fault> {
         let Some(user) = self.head.user.clone().filter(|_| !self.head.deleted) else {
             return Ok(Reply::Refused(Refused::NotFound));
@@ -398,7 +398,7 @@ impl<'txn> Step<'_, 'txn> {
     }
 
     fn clear(&mut self, key: &SessionKey, user: UserId) -> Result<(), Fault> {
-        // Keys of a session begin with its prefix, and nothing else does.
+        // All keys of a session begin with its prefix, and no other keys do.
         let (first, end) = (self.prefix.to_vec(), tables::end(self.prefix));
         let mut freed = 0;
         for table in [&mut self.tables.log, &mut self.tables.lanes] {
@@ -434,7 +434,7 @@ impl<'txn> Step<'_, 'txn> {
         let listeners: &mut BTreeMap<_, _> = &mut self.head.listeners;
         let known = listeners.get(&node).copied();
         if known.is_none() && listeners.len() >= limits::LISTENERS_MAX {
-            // The dead did not take their leave.
+            // A node that died has not unsubscribed.
             let lives = self.lives;
             listeners.retain(|node, _| lives(*node));
         }

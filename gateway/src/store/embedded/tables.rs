@@ -1,39 +1,37 @@
-//! The tables, and how their keys are made.
-//!
-//! Every key of a session begins `tenant NUL session NUL`, so keys sort as sessions do and all of a
-//! session lies together. Numbers in keys are big-endian.
+//! The tables of the database and the encoding of their keys. The keys of a session begin with `tenant NUL session
+//! NUL`, so keys sort by session and all records of a session are adjacent. Numbers are big-endian.
 use crate::store::embedded::fault::Fault;
 use redb::{Table, TableDefinition, WriteTransaction};
 use turnway_core::id::{ControlId, Place, RunId, Seq, SessionId, SessionKey, TenantId};
 
-/// Bytes to bytes.
+/// A table definition from bytes to bytes.
 pub(super) type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 type Open<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
 
-/// Session: its head.
+/// Session head by session.
 pub(super) const HEADS: Definition = TableDefinition::new("heads");
-/// Session, seq: nonce and fact.
+/// Nonce and fact by session and sequence number.
 pub(super) const LOG: Definition = TableDefinition::new("log");
-/// Session, lane, place: input or control entry.
+/// Input or control entry by session, lane, and position.
 pub(super) const LANES: Definition = TableDefinition::new("lanes");
-/// Session, kind, id: what was taken under it.
+/// Record of an accepted input or control entry by session, kind, and id.
 pub(super) const IDS: Definition = TableDefinition::new("ids");
-/// Session: cursor and state.
+/// Cursor and state by session.
 pub(super) const SNAPSHOTS: Definition = TableDefinition::new("snapshots");
-/// Session: nothing; those a sweep may find.
+/// Empty value by session, for the sessions that a sweep may find.
 pub(super) const WORK: Definition = TableDefinition::new("work");
-/// Tenant, user or none, time, session: nothing; see [`super::index`].
+/// Empty value by tenant, user or none, time, and session; see [`super::index`].
 pub(super) const SESSIONS: Definition = TableDefinition::new("sessions");
-/// Name: version and value.
+/// Version and value by name.
 pub(super) const VALUES: Definition = TableDefinition::new("values");
-/// What is true of the whole.
+/// Properties of the whole store.
 pub(super) const META: Definition = TableDefinition::new("meta");
-/// Session: why it is closed off. Only a store in which something was damaged has this table.
+/// Reason by quarantined session. Only a store in which damage was found has this table.
 pub(super) const CLOSED: Definition = TableDefinition::new("closed");
-/// All that every store has.
+/// The tables that every store has.
 pub(super) const ALL: [Definition; 9] = [HEADS, LOG, LANES, IDS, SNAPSHOTS, WORK, SESSIONS, VALUES, META];
 
-/// The tables of one transaction.
+/// The open tables of one transaction.
 pub(super) struct Tables<'txn> {
     pub(super) heads: Open<'txn>,
     pub(super) log: Open<'txn>,
@@ -60,17 +58,15 @@ impl<'txn> Tables<'txn> {
     }
 }
 
-/// Which lane of a session.
+/// A lane of waiting entries of a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Lane {
-    /// Control entries.
     Control = b'c',
-    /// Inputs.
     Inbox = b'i',
 }
 
-/// What the keys of a session begin with.
+/// Returns the prefix of all keys of a session.
 pub(super) fn prefix(key: &SessionKey) -> Vec<u8> {
     let (tenant, session) = (key.tenant.as_str().as_bytes(), key.session.as_str().as_bytes());
     let mut bytes = Vec::with_capacity(tenant.len() + session.len() + 2);
@@ -81,7 +77,7 @@ pub(super) fn prefix(key: &SessionKey) -> Vec<u8> {
     bytes
 }
 
-/// The session a key begins with, and what follows.
+/// Splits a key into its session and the rest.
 pub(super) fn split(key: &[u8]) -> Option<(SessionKey, &[u8])> {
     let mut parts = key.splitn(3, |byte| *byte == 0);
     let mut name = || std::str::from_utf8(parts.next()?).ok();
@@ -89,9 +85,9 @@ pub(super) fn split(key: &[u8]) -> Option<(SessionKey, &[u8])> {
     Some((SessionKey { tenant, session }, parts.next()?))
 }
 
-/// What is after every key that begins so, and before every other.
+/// Returns the end of the range of keys that begin with a session's prefix.
 pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
-    // A prefix ends with NUL, and so there is a next byte.
+    // A prefix ends with NUL, so incrementing the last byte gives the next prefix.
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
         *last = 1;
@@ -99,10 +95,10 @@ pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
     end
 }
 
-/// Behind every key that begins with the prefix of a session.
+/// Returns the end of the range of keys that begin with a session's prefix.
 pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
-    // It ends with a NUL.
+    // A prefix ends with NUL.
     if let Some(last) = end.last_mut() {
         *last += 1;
     }
@@ -121,7 +117,7 @@ pub(super) fn waiting(prefix: &[u8], lane: Lane, place: Place) -> Vec<u8> {
     join(prefix, [&[lane as u8], &place.0.to_be_bytes()])
 }
 
-/// Run ids, and only they, lie between this and [`runs_end`].
+/// Returns the key of a run id; all run ids of a session lie between [`runs`] and [`runs_end`].
 pub(super) fn run(prefix: &[u8], run_id: &RunId) -> Vec<u8> {
     join(prefix, [b"r", run_id.as_str().as_bytes()])
 }

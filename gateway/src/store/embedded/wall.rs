@@ -1,5 +1,5 @@
-//! The store's clock: the one that it is given, which follows the rules of `turnway_core::clock`. It keeps nothing of
-//! what that clock once told, so a clock that was wrong leaves no trace.
+//! The clock of a store on one machine. It keeps no state of the clock it wraps, which follows the rules of
+//! `turnway_core::clock`, so that a wrong reading leaves no trace.
 use crate::store::embedded::Clock;
 use turnway_core::time::Now;
 
@@ -11,7 +11,7 @@ impl Wall {
         Self(clock)
     }
 
-    /// Returns the time.
+    /// Returns the current time.
     pub(in crate::store) fn now(&self) -> Now {
         (self.0)()
     }

@@ -1,4 +1,5 @@
-//! Sessions at rest: found in a walk through the lists of all tenants, and deleted one by one.
+//! Ops on idle sessions: the walk through the session lists of all tenants, and the deletion of one idle session.
+//! Called by the executor.
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;
@@ -8,7 +9,8 @@ use turnway_core::store::{Birth, IdlePlace, Refused, Reply};
 use turnway_core::time::Millis;
 
 impl Desk {
-    /// Looks at the next sessions. A tenant counts as one more, so that very many of them are walked through in steps, too.
+    /// Checks the next sessions. Each tenant counts as one session, so that very many tenants are walked through in
+    /// steps.
     pub(super) async fn idle(&self, from: Option<&IdlePlace>, before: Millis, limit: u32) -> Done<Reply> {
         let (mut sessions, mut left) = (Vec::new(), limit as usize);
         let mut place = from.cloned();
@@ -70,7 +72,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Deletes a session that is at rest, and takes it out of the lists.
+    /// Deletes an idle session and removes it from the lists.
     pub(super) async fn forget(&self, session: &SessionKey, before: Millis) -> Done<Reply> {
         let call = Call::to("forget", key::all(session)).number(before.0);
         let mut answer = self.call(call).await?;
@@ -86,7 +88,8 @@ impl Desk {
         }
     }
 
-    /// A line that stays is found stale by the next list.
+    /// Removes a session from the lists of its tenant and its user. If that fails, the next listing finds the entry
+    /// stale.
     async fn strike_out(&self, session: &SessionKey, user: &str, born: u64) {
         let line = listing::line(&Birth { at: Millis(born), session: session.session.clone() });
         let user = UserId::parse(user).ok();

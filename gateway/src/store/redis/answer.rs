@@ -1,4 +1,4 @@
-//! Reading what functions answer: arrays of strings, some of them arrays again.
+//! Parsing of the functions' answers: arrays of strings and nested arrays. Used by all ops of the Redis store.
 use crate::store::redis::call::Trouble;
 use ::redis::Value;
 use serde::de::DeserializeOwned;
@@ -8,11 +8,11 @@ use turnway_core::id::{Cursor, Epoch, Holder, Life, NodeId, Place, Seen, Seq, St
 use turnway_core::protocol::entry::Entry;
 use turnway_core::store::{Snapshot, View};
 
-/// An array that is being read from its beginning.
+/// A reader of an array from its beginning.
 #[derive(Debug)]
 pub(super) struct Answer(std::vec::IntoIter<Value>);
 
-/// What is no answer of ours: the library is not what it should be, or the data is not.
+/// Logs an answer that no version of the functions gives and returns the error: the library or the data is not ours.
 fn strange(what: &'static str) -> Trouble {
     tracing::error!(what, "an answer of Redis is not understood");
     Trouble::Doubt
@@ -62,7 +62,8 @@ impl Answer {
         Ok(Cursor { seq: Seq(self.number()?), epoch: Epoch(self.number()?) })
     }
 
-    /// How many heard a bell; nothing where it was not rung, or the functions are older and ring none.
+    /// Reads the number of nodes that received the offer; `None` if no offer was published or the functions are too
+    /// old to publish any.
     pub(super) fn rung(&mut self) -> Result<Option<u32>, Trouble> {
         if self.is_over() {
             return Ok(None);
@@ -82,7 +83,7 @@ impl Answer {
         u128::from_str_radix(&text, 16).map(Some).map_err(|_| strange("not a name"))
     }
 
-    /// Node and incarnation; both empty: nobody.
+    /// Reads node and incarnation; both are empty if there is no holder.
     pub(super) fn holder(&mut self) -> Result<Option<Holder>, Trouble> {
         let (node, life) = (self.name()?, self.name()?);
         Ok(node.zip(life).map(|(node, life)| Holder { node: NodeId(node), life: Life(life) }))
@@ -92,7 +93,7 @@ impl Answer {
         Ok(Seen { holder: self.holder()?, epoch: Epoch(self.number()?) })
     }
 
-    /// Node, incarnation and epoch as they lie in a session's hash, where what was never written is not there.
+    /// Reads node, incarnation and epoch as stored in a session's hash, where fields never written are absent.
     pub(super) fn owner(mut self) -> Result<Seen, Trouble> {
         for (field, absent) in self.0.as_mut_slice().iter_mut().zip(["", "", "0"]) {
             if *field == Value::Nil {
@@ -102,12 +103,12 @@ impl Answer {
         self.seen()
     }
 
-    /// What `TIME` says, in milliseconds.
+    /// Reads the answer to `TIME`, in milliseconds.
     pub(super) fn time(mut self) -> Result<u64, Trouble> {
         Ok(self.number()? * 1000 + self.number()? / 1000)
     }
 
-    /// Node and stamp, one after the other.
+    /// Reads alternating nodes and stamps.
     pub(super) fn listeners(mut self) -> Result<BTreeMap<NodeId, Stamp>, Trouble> {
         let mut listeners = BTreeMap::new();
         while !self.is_over() {
@@ -117,7 +118,7 @@ impl Answer {
         Ok(listeners)
     }
 
-    /// Place and JSON, one after the other.
+    /// Reads alternating positions and JSON bodies.
     pub(super) fn waiting<T: DeserializeOwned>(mut self) -> Result<Vec<(Place, Arc<T>)>, Trouble> {
         let mut waiting = Vec::with_capacity(self.0.len() / 2);
         while !self.is_over() {
@@ -129,7 +130,7 @@ impl Answer {
         Ok(waiting)
     }
 
-    /// A session's present state, whose owner is known.
+    /// Reads a session's current state; the owner was read before.
     pub(super) fn view(mut self, owner: Seen) -> Result<View, Trouble> {
         let mut user = self.list()?;
         let user = if user.is_over() { None } else { Some(user.text()?) };
@@ -146,7 +147,7 @@ impl Answer {
         Ok(View { owner, user, closed, snapshot, facts, tail, floor })
     }
 
-    /// Facts that follow each other after a place; each must say of itself that it lies there.
+    /// Reads consecutive facts after a position, and checks that each fact names its own position.
     pub(super) fn facts(mut self, after: Seq) -> Result<Vec<(Epoch, Arc<Entry>)>, Trouble> {
         let mut facts = Vec::with_capacity(self.0.len());
         while !self.is_over() {

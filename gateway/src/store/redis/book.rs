@@ -1,7 +1,6 @@
-//! What this process has written into indexes, so that it need not do it again.
-//!
-//! Forgetting any of it costs a repeated call; believing in what is no longer there is found out by the
-//! functions, which look at the age of a registration.
+//! A cache of what this process has written to the sweep indexes, so that writes are not repeated. A forgotten entry
+//! costs a repeated call; an entry that Redis has lost is detected by the functions, which check a registration's
+//! age. Used by claims, inputs, releases and sweeps.
 use crate::store::redis::key::NOBODY;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,91 +9,94 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
-/// Registrations remembered: one for each session this node owns or has just accepted for. One that is
-/// not remembered is made again.
+/// Maximum cached registrations: one for each session that this node owns or has just accepted an input for. A
+/// registration that is not cached is made again.
 const REGISTERED_MAX: usize = 65_536;
-/// Incarnations remembered: this node's own, and a few that sessions were handed to.
+/// Maximum cached incarnations: this node's own, and a few to which sessions were transferred.
 const ENROLLED_MAX: usize = 64;
-/// Fewer registrations than this are not worth passing over.
+/// Minimum number of registrations for which a sweep skips a prefix of them.
 const SETTLED_MIN: usize = 64;
-/// Sweeps in a row that do not look again at what was settled: where there is something to do …
+/// Consecutive sweeps that skip the settled registrations while sweeps find sessions that are due.
 const SETTLED_SWEEPS: u32 = 32;
-/// … and where there is nothing, a few seconds' worth: a node that took over many sessions a moment ago would look at
-/// all of them each time, until their old registrations are cleared away.
+/// Consecutive sweeps that skip them while sweeps find nothing, a few seconds' worth: a node that took over many
+/// sessions a moment ago would otherwise check all of them each time, until their old registrations are removed.
 const SETTLED_IDLE_SWEEPS: u32 = 4;
-/// What is claimed meanwhile: as much as these find.
+/// Maximum claims remembered between full sweeps: as many as those sweeps find.
 const CLAIMED_MAX: usize = SETTLED_SWEEPS as usize * limits::SWEEP_SESSIONS_MAX as usize;
-/// Registrations of what was released are cleared away when nothing that is on its way can lean on them any more: a
-/// minute after they were made, and a little.
+/// Age at which registrations of released sessions are removed: no call in flight relies on a registration that is
+/// older than a minute, with a small margin.
 const LEFT_FOR: Duration = Duration::from_secs(61);
-/// Tenants remembered.
+/// Maximum cached tenants.
 const TENANTS_MAX: usize = 16_384;
 
-/// A session under an incarnation's name.
+/// The registration of a session under an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) stamp: u64,
-    /// Through which connection, in which era: what was written before either changed may be lost.
+    /// Number of the connection and era at the time of writing: a write before either changed may be lost.
     written: u64,
-    /// Whether the session is known to be held by that incarnation.
+    /// Whether the session is known to be owned by that incarnation.
     held: bool,
 }
 
-/// What was released: when, by this process's clock, whose registration is left of it, and when that was made.
+/// A released session: time of release by this process's clock, holder and session of the remaining registration, and
+/// the registration's stamp.
 pub(super) type Left = (Mono, Holder, SessionKey, u64);
 
-/// See the module.
+/// The cached registrations and the state of this node's sweeps.
 #[derive(Debug)]
 pub(super) struct Book {
-    /// Under which name this node registers what it accepts for.
+    /// The holder under which this node registers the sessions that it accepts inputs for.
     me: Holder,
     era: Option<u64>,
     turn: Option<u64>,
-    /// Counts eras and connections.
+    /// Number of changes of era and connection so far.
     written: u64,
     lines: BTreeMap<(SessionKey, Holder), Line>,
-    /// What this node is claiming at the moment, and from whom: a sweep leaves it alone until that has an answer. One for each such op
-    /// under way, of which the store takes no more than [`limits::STORE_QUEUE_MAX`].
+    /// The claims in flight, with the previous holder: a sweep skips these sessions until the claim is answered. One
+    /// for each claim op in flight, of which the store takes no more than [`limits::STORE_QUEUE_MAX`].
     claiming: BTreeSet<(SessionKey, Holder)>,
     enrolled: BTreeSet<Holder>,
     tenants: BTreeSet<TenantId>,
-    /// What was released, and when, by this process's clock; the first first. What finds no room stays until this
-    /// incarnation is dead, and is cleared away then.
+    /// The released sessions, the earliest first. A release that finds no room keeps its registration until this
+    /// incarnation is dead, and is removed then.
     left: VecDeque<Left>,
     walk: Walk,
     settled: Settled,
 }
 
-/// The oldest registrations of dead incarnations that need nobody, as sweeps that follow each other find
-/// them: without this, whoever takes over many sessions looks at those it has already again each time.
+/// The oldest registrations of dead incarnations that need no new owner, as found by consecutive sweeps. Without this
+/// state a node that takes over many sessions would check those that it already has in every sweep.
 #[derive(Clone, Debug, Default)]
 struct Settled {
     upto: BTreeMap<Holder, Upto>,
     sweeps: u32,
-    /// Of these, those in a row that found nothing due.
+    /// Consecutive sweeps that found nothing due.
     idle: u32,
-    /// How often it turned out that there may be something to do after all.
+    /// Number of resets, each because a settled registration may need a new owner after all.
     doubts: u64,
-    /// What claims were answered meanwhile: sessions, and which incarnation held them before, for it never holds them again.
-    /// What nobody held is not among them, for that may be so again.
+    /// The claims answered since the last full sweep: sessions and the incarnation that held them before, which never
+    /// holds them again. Claims of sessions without a holder are left out, because a session can lose its holder
+    /// again.
     claimed: BTreeSet<(SessionKey, Holder)>,
 }
 
-/// So many registrations of a moment, and all that are older.
+/// A position in an incarnation's registrations: the stamp, and the number of registrations with that stamp up to
+/// here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Upto {
     pub(super) stamp: u64,
     pub(super) count: usize,
-    /// All of them.
+    /// Number of registrations up to here.
     total: usize,
 }
 
-/// How far the slow walk through all sessions has come.
+/// The position of the slow walk through all sessions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Walk {
-    /// Those still to come; the last is the one being walked through.
+    /// Tenants still to walk through; the last one is the current one.
     pub(super) tenants: Vec<TenantId>,
-    /// The line it came to, if it is on its way.
+    /// The last list entry seen of the current tenant, if its walk has begun.
     pub(super) line: Option<String>,
 }
 
@@ -117,14 +119,14 @@ impl Default for Book {
 }
 
 impl Settled {
-    /// The last sweep found something to do.
+    /// Returns whether the last sweep found sessions that are due.
     fn is_busy(&self) -> bool {
         self.sweeps > 0 && self.idle == 0
     }
 }
 
 impl Upto {
-    /// One more, made at this moment.
+    /// Returns the position after one more registration with this stamp.
     pub(super) fn and(self, stamp: u64) -> Self {
         let count = if stamp == self.stamp { self.count + 1 } else { 1 };
         Self { stamp, count, total: self.total + 1 }
@@ -136,7 +138,8 @@ impl Book {
         self.me
     }
 
-    /// The connection is this one now. A server that was restarted may have lost its last writes.
+    /// Sets the current connection. A restarted server may have lost its last writes, so a new connection invalidates
+    /// the cache.
     pub(super) fn turn(&mut self, turn: Option<u64>) {
         if turn.is_some() && self.turn != turn && !planted(Planted::RedisTrustsNewServer) {
             self.turn = turn;
@@ -144,7 +147,7 @@ impl Book {
         }
     }
 
-    /// This node lives under this name, in this era of the store.
+    /// Sets the holder under which this node has a lease, and the store's era. A new era invalidates the cache.
     pub(super) fn live(&mut self, me: Holder, era: u64) {
         self.me = me;
         if self.era != Some(era) {
@@ -153,7 +156,7 @@ impl Book {
         }
     }
 
-    /// What was written may not be there any more. What was not owned is looked after all the same.
+    /// Marks all earlier writes as possibly lost. Registrations of sessions that are not owned are still checked.
     fn doubt(&mut self) {
         self.written += 1;
         self.unsettle();
@@ -161,7 +164,7 @@ impl Book {
         self.tenants.clear();
     }
 
-    /// That life is over. What it registered is swept by whoever finds it dead.
+    /// Removes the registrations of an incarnation whose lease ended. Other nodes sweep them once they find it dead.
     pub(super) fn die(&mut self, me: Holder) {
         if self.me == me {
             self.me = NOBODY;
@@ -171,7 +174,7 @@ impl Book {
 
     // === sessions ===
 
-    /// When a session was registered under a name, if that is remembered and not in doubt.
+    /// Returns the stamp of a registration, if it is cached and its write is not in doubt.
     pub(super) fn stamp(&self, session: &SessionKey, holder: Holder) -> Option<u64> {
         let line = self.lines.get(&(session.clone(), holder))?;
         (line.written == self.written).then_some(line.stamp)
@@ -188,31 +191,32 @@ impl Book {
         }
     }
 
-    /// This node sets out to claim a session from whoever holds it.
+    /// Records that this node claims a session from its holder.
     pub(super) fn claim(&mut self, session: &SessionKey, from: Holder) {
         self.claiming.insert((session.clone(), from));
     }
 
-    /// It knows that this is somebody else's now, or it does not: then sweeps look at all again.
+    /// Records the answer to a claim. If the new owner is not known, the next sweep checks all registrations again.
     pub(super) fn claimed(&mut self, session: &SessionKey, from: Holder, is_known: bool) {
         let claim = (session.clone(), from);
         self.claiming.remove(&claim);
         if !is_known {
             self.unsettle();
         } else if self.is_dead(from) && self.settled.is_busy() && self.settled.claimed.len() < CLAIMED_MAX {
-            // Whoever wants it under that name again has to register it anew.
+            // A node that needs the session under the old holder again has to register it anew.
             self.lines.remove(&claim);
             self.settled.claimed.insert(claim);
         }
     }
 
-    /// What lives under this name here registers under it, and may have what it registered to look after.
+    /// Returns whether a holder is neither this node, which looks after its own registrations, nor the placeholder
+    /// for unowned sessions.
     fn is_dead(&self, from: Holder) -> bool {
         from != NOBODY && from != self.me
     }
 
-    /// Whether a sweep need not look at a session where this incarnation registered it: it is being claimed from that, or
-    /// was since all was looked at last.
+    /// Returns whether a sweep can skip a session registered by this incarnation: a claim from it is in flight, or
+    /// was answered since the last full sweep.
     pub(super) fn is_claimed(&self, session: &SessionKey, from: Holder) -> bool {
         if self.claiming.is_empty() && self.settled.claimed.is_empty() {
             return false;
@@ -221,14 +225,14 @@ impl Book {
         self.claiming.contains(&claim) || self.settled.claimed.contains(&claim)
     }
 
-    /// The session is held by that incarnation.
+    /// Marks a registration as owned by its incarnation.
     pub(super) fn hold(&mut self, session: &SessionKey, holder: Holder) {
         if let Some(line) = self.lines.get_mut(&(session.clone(), holder)) {
             line.held = true;
         }
     }
 
-    /// Takes out all that is remembered of a session.
+    /// Removes and returns all registrations of a session.
     pub(super) fn take(&mut self, session: &SessionKey) -> Vec<(Holder, Line)> {
         let first = (session.clone(), Holder::default());
         let of = |key: &(SessionKey, Holder)| key.0 == *session;
@@ -236,8 +240,8 @@ impl Book {
         keys.into_iter().filter_map(|key| self.lines.remove(&key).map(|line| (key.1, line))).collect()
     }
 
-    /// Puts back what was taken out for a release that did not happen, for a sweep to look at: nobody else looks after
-    /// what lives here registered. What was registered anew meanwhile stays.
+    /// Restores registrations that were removed for a release that did not happen, so that a sweep checks them: only
+    /// this process looks after its own registrations. Registrations made meanwhile stay.
     pub(super) fn put_back(&mut self, session: &SessionKey, lines: Vec<(Holder, Line)>) {
         if planted(Planted::RedisFencedReleaseForgets) {
             return;
@@ -250,26 +254,26 @@ impl Book {
         }
     }
 
-    /// A session was released, and nothing was left in it.
+    /// Records that a session was released with nothing waiting in it.
     pub(super) fn leave(&mut self, now: Mono, session: &SessionKey, holder: Holder, stamp: u64) {
         if self.left.len() < REGISTERED_MAX {
             self.left.push_back((now, holder, session.clone(), stamp));
         }
     }
 
-    /// Takes out what was released long enough ago.
+    /// Removes and returns the sessions that were released long enough ago.
     pub(super) fn left(&mut self, now: Mono, max: usize) -> Vec<Left> {
         let old = |at: Mono| now - at >= LEFT_FOR && !planted(Planted::RedisLeftNeverCleared);
         let count = self.left.iter().take(max).take_while(|(at, ..)| old(*at)).count();
         self.left.drain(..count).collect()
     }
 
-    /// Puts it back: it could not be looked at.
+    /// Restores released sessions that could not be checked.
     pub(super) fn leave_again(&mut self, left: Vec<Left>) {
         left.into_iter().rev().for_each(|left| self.left.push_front(left));
     }
 
-    /// Takes out one registration, unless it was made anew.
+    /// Removes a registration, unless it was made anew.
     pub(super) fn strike(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
         let key = (session.clone(), holder);
         if self.lines.get(&key).is_some_and(|line| line.stamp == stamp) {
@@ -277,16 +281,16 @@ impl Book {
         }
     }
 
-    /// What was registered and is not known to be held by who registered it.
+    /// Returns registrations whose session is not known to be owned by the registering incarnation.
     pub(super) fn unheld(&self, max: usize) -> Vec<(Holder, SessionKey, u64)> {
         let unheld = self.lines.iter().filter(|(_, line)| !line.held);
         unheld.take(max).map(|((key, holder), line)| (*holder, key.clone(), line.stamp)).collect()
     }
 
-    // === the rest ===
+    // === tenants, incarnations, and sweeps ===
 
     pub(super) fn is_enrolled(&self, holder: Holder) -> bool {
-        // Nobody is looked at anyway.
+        // Sweeps always check the registrations without a holder.
         holder == NOBODY || self.enrolled.contains(&holder)
     }
 
@@ -312,8 +316,8 @@ impl Book {
         &mut self.walk
     }
 
-    /// After what a look at an incarnation's registrations begins. A few are looked at again rather than
-    /// passed over.
+    /// Returns the position at which a check of an incarnation's registrations begins. A few settled registrations
+    /// are checked again rather than skipped.
     pub(super) fn settled(&self, holder: Holder) -> Upto {
         let upto = self.settled.upto.get(&holder).copied();
         upto.filter(|upto| upto.total >= SETTLED_MIN).unwrap_or_default()
@@ -327,15 +331,15 @@ impl Book {
         self.settled.doubts
     }
 
-    /// What needs nobody of what it registered, unless that was doubted meanwhile.
+    /// Records how far an incarnation's registrations are settled, unless the state was reset meanwhile.
     pub(super) fn settle_upto(&mut self, holder: Holder, upto: Upto, doubts: u64) {
         if self.settled.doubts == doubts {
             self.settled.upto.insert(holder, upto);
         }
     }
 
-    /// A sweep is over. All is looked at again now and then, and sooner where nothing is due any more: a call that was
-    /// long on its way may still change what was settled.
+    /// Records the end of a sweep. Now and then all registrations are checked again, and sooner when nothing is due:
+    /// a call that was in flight for long may still change a settled registration.
     pub(super) fn swept(&mut self, due: bool) {
         let settled = &mut self.settled;
         settled.sweeps += 1;

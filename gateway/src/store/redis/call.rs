@@ -1,44 +1,44 @@
-//! One call of one function, and what became of it.
+//! One call of one function, and the errors it can end with. Used by all ops of the Redis store.
 use crate::redis::Missed;
 use crate::redis::refusal::{Complaint, complaint};
 use crate::store::redis::key;
 use ::redis::{Cmd, RedisWrite, ToRedisArgs};
 use turnway_core::store::StoreError;
 
-/// No number of ours is greater: the functions count in doubles.
+/// Largest number that is passed: the functions count in doubles.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
-/// Room for the arguments of a usual call, and for their bytes: it is made once.
+/// Arguments of a usual call, and their bytes, so that the buffers are allocated once.
 const ARGS: usize = 24;
 const ARGS_BYTES: usize = 1024;
 
-/// A function, the keys it touches, and what it is told: written down at once, as it will be sent.
+/// A function call with its keys and arguments, encoded at once as it will be sent.
 #[derive(Clone, Debug)]
 pub(super) struct Call(Cmd);
 
-/// Why an op has no answer.
+/// The reason why an op has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It did not happen.
+    /// The call was not performed.
     NotDone,
-    /// It may have happened.
+    /// The call may have been performed.
     Doubt,
-    /// It did not happen: the server has no room.
+    /// The call was not performed: the server has no memory left.
     Full,
-    /// It did not happen: the server takes no writes.
+    /// The call was not performed: the server accepts no writes.
     ReadOnly,
-    /// It did not happen: the server does not allow it to this user.
+    /// The call was not performed: the user lacks the right.
     Forbidden,
 }
 
 // === impl Call ===
 
 impl Call {
-    /// One that may change something.
+    /// Creates a call of a function that may write.
     pub(super) fn to<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
         Self::of("FCALL", function, &keys)
     }
 
-    /// One that only looks.
+    /// Creates a call of a function that only reads.
     pub(super) fn look<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
         Self::of("FCALL_RO", function, &keys)
     }
@@ -67,7 +67,7 @@ impl Call {
     pub(super) fn flag(self, flag: bool) -> Self {
         self.text(if flag { "1" } else { "0" })
     }
-    /// 128 random bits.
+    /// Appends 128 random bits, in hexadecimal.
     pub(super) fn name(mut self, name: u128) -> Self {
         self.0.write_arg_fmt(format_args!("{name:032x}"));
         self
@@ -82,7 +82,7 @@ impl Call {
     }
 }
 
-/// Whether all these keys are in one slot.
+/// Returns whether all keys are in one slot.
 fn lie_together<K: ToRedisArgs>(keys: &[K]) -> bool {
     let names = keys.to_redis_args();
     let mut slots = names.iter().map(|name| key::slot(&String::from_utf8_lossy(name)));
@@ -111,8 +111,8 @@ impl From<Trouble> for StoreError {
     }
 }
 
-/// What a server refuses before it begins did not happen. A function that failed on its way may have
-/// done a part.
+/// Returns the meaning of a server's refusal. A call that is refused before it begins was not performed; a function
+/// that failed midway may have performed a part.
 fn refusal(code: &str, detail: &str) -> Trouble {
     match code {
         "NOPERM" if is_before_first_write(detail) => Trouble::Forbidden,
@@ -128,8 +128,8 @@ fn refusal(code: &str, detail: &str) -> Trouble {
     }
 }
 
-/// Whether a function that takes something in was refused a command before it had written anything: clients that cannot
-/// say the same again would wait for as long as the right is missing.
+/// Returns whether a function that accepts an input was refused a command before its first write. Clients that cannot
+/// resend such an input would otherwise wait for as long as the right is missing.
 fn is_before_first_write(detail: &str) -> bool {
     let takes = ["script: turnway1_accept", "script: turnway1_control"];
     let commands = ["'hmget'", "'hget'", "'hexists'", "'xlen'", "'xrange'", "'time'", "'xadd'"];
@@ -137,7 +137,8 @@ fn is_before_first_write(detail: &str) -> bool {
     has(&takes) && has(&commands)
 }
 
-/// Functions are part of the data: a wiped or exchanged server has none.
+/// Returns whether the server lacks the function. Functions are part of the data: a wiped or exchanged server has
+/// none.
 pub(super) fn is_unknown_function(code: &str, detail: &str) -> bool {
     code == "ERR" && detail.starts_with("Function not found")
 }

@@ -1,4 +1,5 @@
-//! Where ops become calls: what all of them share.
+//! The execution of ops on Redis: sends an op's calls and maps their answers to a reply. The ops themselves are in
+//! sibling modules. Called by the store.
 use crate::redis::refusal::Complaint;
 use crate::redis::{Line, Missed};
 use crate::store::embedded::Clock;
@@ -19,34 +20,34 @@ use tokio::time::Instant;
 use turnway_core::store::{Op, Refused, Reply};
 use turnway_core::time::Mono;
 
-/// What an op comes to.
+/// The result of an op or of a part of it.
 pub(super) type Done<T> = Result<T, Trouble>;
 
-/// Times an op registers and is told to register again. Once is usual; twice, if the server's clock was
-/// set forward in between.
+/// Maximum attempts of an op that the functions ask to register the session again. Once is usual; twice if the
+/// server's clock was set forward in between.
 pub(super) const REGISTERS_MAX: usize = 3;
 
-/// What all ops share.
+/// The state that all ops share.
 pub(super) struct Desk {
     pub(super) commands: Line,
-    /// Of their own, so that nothing big stands before a renewal.
+    /// A separate connection, so that no large command delays a renewal.
     pub(super) leases: Line,
     pub(super) library: Library,
-    /// Whether what is written is kept.
+    /// Monitors whether the server keeps the required durability.
     pub(super) guard: Guard,
-    /// Where an answer has to wait for them.
+    /// Present if replies have to wait for replicas.
     pub(super) replicas: Option<Replicas>,
-    /// A test's time instead of the server's.
+    /// A test's clock, used instead of the server's.
     pub(super) clock: Option<Clock>,
     pub(super) began: Instant,
     pub(super) book: Mutex<Book>,
-    /// What is to be registered and waits for what else is.
+    /// Combines registrations that are made at the same time into one call.
     pub(super) registrar: Registrar,
-    /// Whether the last call was answered: each kind of trouble is told once.
+    /// Whether the last call was answered, so that only the first of consecutive failures is logged.
     pub(super) well: AtomicBool,
-    /// What the server says against being used.
+    /// Problems that the server reported.
     pub(super) health: Arc<Health>,
-    /// How many bytes tenants and users may keep.
+    /// Quotas on the bytes stored for tenants and users.
     pub(super) quotas: Arc<Bounds>,
 }
 
@@ -57,17 +58,17 @@ impl Desk {
         book
     }
 
-    /// A test's time, or 0: the server's.
+    /// Returns a test's time, or 0 for the server's own time.
     pub(super) fn now(&self) -> u64 {
         self.clock.as_ref().map_or(0, |clock| clock().store.0)
     }
 
-    /// A test's time, or since this process began to use the store.
+    /// Returns a test's monotonic time, or the time since this process opened the store.
     pub(super) fn mono(&self) -> Mono {
         self.clock.as_ref().map_or_else(|| Mono(self.began.elapsed()), |clock| clock().mono)
     }
 
-    /// Whether all that an op needs is there.
+    /// Returns whether the connections and guarantees that an op needs are available.
     pub(super) fn is_connected(&self, op: &Op) -> bool {
         if is_about_leases(op) {
             return self.leases.turn().is_some();
@@ -88,7 +89,7 @@ impl Desk {
         if let Err(Missed::Refused { code, detail }) = &result
             && is_unknown_function(code, detail)
         {
-            // In a box: it hardly ever happens, and every call would have its size.
+            // Boxed, because the case is rare and would enlarge the future of every call.
             result = Box::pin(self.bring_and_ask(line, command, result)).await;
         }
         self.heard(result)
@@ -103,7 +104,7 @@ impl Desk {
         if self.library.bring().await { line.ask(command).await } else { refused }
     }
 
-    /// Several calls in one go.
+    /// Performs several calls in one round trip.
     pub(super) async fn calls(&self, calls: Vec<Call>) -> Done<Vec<Answer>> {
         self.calls_on(&self.commands, calls).await
     }
@@ -117,8 +118,8 @@ impl Desk {
         values.into_iter().map(|value| self.heard(value)).collect()
     }
 
-    /// What Redis says to commands of its own, one after the other: for what needs no rule of ours. A key of another kind
-    /// than ours is no reason to give up the others: none for those.
+    /// Performs plain Redis commands in one round trip. The value is `None` for a key of a foreign type, which must
+    /// not fail the other commands.
     pub(super) async fn values(&self, commands: &Pipeline) -> Done<Vec<Option<Value>>> {
         let values = self.values_on(&self.commands, commands).await?;
         let there = |value| match value {
@@ -156,7 +157,7 @@ impl Desk {
         missed.into()
     }
 
-    /// Waits until what was answered lies where it was promised to.
+    /// Waits until the answered writes are replicated, if the store requires that.
     pub(super) async fn kept(&self) -> Done<()> {
         match &self.replicas {
             Some(replicas) => replicas.have_it().await,
@@ -166,9 +167,11 @@ impl Desk {
 
     // === performing ===
 
-    /// Each in a box of its own: without, every op would have the size of all of them, and thousands may be under way.
+    /// Performs an op. Each branch is boxed: otherwise every op's future would be as large as the largest, and
+    /// thousands may be in flight.
     pub(super) async fn perform(&self, op: &Op) -> Done<Reply> {
-        // What would fail in the middle of a function, nobody knows how far. Whoever asks now is better told at once.
+        // A right that is known to be missing would fail the function midway with an unknown outcome, so the op is
+        // refused early.
         if matches!(op, Op::Accept { .. } | Op::Control { .. }) && self.health.has(Complaint::Forbidden) {
             return Ok(Reply::Refused(Refused::Forbidden));
         }
@@ -212,7 +215,7 @@ impl Desk {
             Op::Expire { key, before_ms } => self.expire(key, *before_ms).boxed().await,
         };
         match reply {
-            // Somebody asks for these, and is told why they are refused.
+            // A client waits for these ops, so a refusal with its reason is the reply.
             Err(trouble) if matches!(op, Op::Accept { .. } | Op::Control { .. }) => match trouble {
                 Trouble::Full => Ok(Reply::Refused(Refused::Full)),
                 Trouble::ReadOnly => Ok(Reply::Refused(Refused::ReadOnly)),
@@ -224,7 +227,7 @@ impl Desk {
     }
 }
 
-/// Ops whose answer says that something is as durable as was promised.
+/// Returns whether a reply to the op promises durability.
 fn is_kept(op: &Op) -> bool {
     matches!(
         op,
@@ -237,7 +240,7 @@ fn is_kept(op: &Op) -> bool {
     )
 }
 
-/// Ops that go over the leases' line.
+/// Returns whether the op uses the connection for leases.
 fn is_about_leases(op: &Op) -> bool {
     matches!(op, Op::Renew { .. } | Op::Retire { .. })
 }

@@ -1,9 +1,6 @@
-//! Whether the server at the other end keeps what is promised, and does what it is asked: it need not be the one of the
-//! start, nor set as it was then. A fail-over may lead to one that keeps nothing; somebody may take rights away; memory
-//! runs out.
-//!
-//! Until a new connection's server was looked at, and while it promises less than was asked for, nothing
-//! is answered as being durable: inputs are refused and nothing is appended. Everything else goes on.
+//! Monitors whether the connected server still keeps the required durability, rights and memory: a fail-over or an
+//! operator may change them. Until a new connection's server is checked, and while it guarantees too little, no op is
+//! answered as durable: inputs are refused and nothing is appended; other ops continue. Started by the store.
 use crate::config::Durability;
 use crate::config::redis::RedisUrl;
 use crate::redis::refusal::Complaint;
@@ -21,38 +18,37 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Before another look at a server that was not good enough, or could not be looked at; twice as long
-/// before each later one …
+/// First delay before a repeated check of a server that was insufficient or could not be checked; doubled each time …
 const AGAIN: Duration = Duration::from_millis(100);
-/// … but never longer than this.
+/// … up to this maximum.
 const AGAIN_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at the settings of a good one, and at the rights of the user: somebody may change them.
+/// Interval between two checks of a good server's settings and the user's rights, since an operator may change them.
 const WATCH: Duration = Duration::from_secs(30);
-/// Between two tries to write: nobody else writes while a node is not ready. One small command.
+/// Interval between two test writes, one small command each: no other write is sent while a node is not ready.
 const TRY: Duration = Duration::from_secs(1);
-/// What a look at the rights may take to connect.
+/// Connection timeout of a check of the rights.
 const CONNECT_WITHIN: Duration = Duration::from_secs(4);
 
-/// What is looked at, and as whom.
+/// The server to monitor, the logins for it, and the receivers of the results.
 pub(super) struct Watched {
-    /// The node's own user.
+    /// Login of the node's own user.
     pub(super) url: RedisUrl,
-    /// Who may see settings.
+    /// Login that may read settings.
     pub(super) deployer: RedisUrl,
-    /// What is promised.
+    /// Durability that is promised.
     pub(super) wanted: Durability,
-    /// What the operator vouches for.
+    /// Durability that the operator attests.
     pub(super) attest: Option<Durability>,
-    /// Who is told.
+    /// Receives problems of the server.
     pub(super) health: Arc<Health>,
-    /// What is told how much memory the server has.
+    /// Receives the server's memory bounds.
     pub(super) quotas: Arc<Bounds>,
 }
 
-/// Who looks. It ends when dropped.
+/// A handle of the monitoring task, which ends when the handle is dropped.
 pub(super) struct Guard {
     line: Line,
-    /// The connection whose server was found good, if it is good.
+    /// Number of the connection whose server was found sufficient, if it was.
     good: watch::Receiver<Option<u64>>,
     task: AbortHandle,
 }
@@ -64,7 +60,7 @@ impl Drop for Guard {
 }
 
 impl Guard {
-    /// One who looks at whatever a line is connected to, as a user who may.
+    /// Starts monitoring the server that `line` is connected to.
     pub(super) fn new(line: Line, watched: Watched, runtime: &Handle) -> Self {
         let (shown, good) = watch::channel(None);
         let look = look(line.clone(), watched, shown);
@@ -72,15 +68,15 @@ impl Guard {
         Self { line, good, task }
     }
 
-    /// Whether the server of today keeps what is promised.
+    /// Returns whether the currently connected server keeps the required durability.
     pub(super) fn is_good(&self) -> bool {
         let turn = self.line.turn();
         turn.is_some() && *self.good.borrow() == turn
     }
 
-    /// Waits until it does.
+    /// Waits until the connected server keeps the required durability.
     pub(super) async fn ready(&self) {
-        // The task lives as long as this.
+        // The task lives as long as this handle.
         let _ = self.good.clone().wait_for(|good| good.is_some() && *good == self.line.turn()).await;
     }
 }
@@ -102,7 +98,7 @@ async fn look(mut line: Line, watched: Watched, shown: watch::Sender<Option<u64>
                 watched.watch(&mut line, turn).await;
             }
             Err(error) => {
-                // Whoever could not be asked is as good as before.
+                // A server that could not be asked keeps its last result.
                 let asked = !matches!(error, OpenError::Unreached(_) | OpenError::Asked { .. });
                 if asked {
                     if *shown.borrow() == Some(turn) || shown.borrow().is_none() && again == AGAIN {
@@ -121,14 +117,14 @@ async fn look(mut line: Line, watched: Watched, shown: watch::Sender<Option<u64>
 // === impl Watched ===
 
 impl Watched {
-    /// Tells what the server said when it did not let the node in.
+    /// Reports the error with which the server refused the connection.
     fn tell_closed(&self, line: &Line) {
         if let Some((code, detail)) = line.refusal() {
             self.health.refused(&code, &detail);
         }
     }
 
-    /// Tries to write now and then, until the settings are to be looked at again or the connection is another.
+    /// Sends test writes until the settings have to be checked again or the connection changes.
     async fn watch(&self, line: &mut Line, turn: u64) {
         let began = Instant::now();
         self.look_at_rights().await;
@@ -141,7 +137,8 @@ impl Watched {
         }
     }
 
-    /// Sets what is not there, on the condition that it is: nothing is changed, and a server that takes no writes says so.
+    /// Sets a missing key on the condition that it exists: this changes nothing, but a server that accepts no writes
+    /// refuses.
     async fn try_to_write(&self, line: &Line) {
         match line.ask(cmd("SET").arg("mark:{turnway/probe}").arg("1").arg("XX")).await {
             Ok(_) => {
@@ -158,7 +155,7 @@ impl Watched {
         match rights::check(&self.url, with_wait, CONNECT_WITHIN).await {
             Ok(()) => self.health.over(Complaint::Forbidden),
             Err(OpenError::Rights(missing)) => self.health.refused("NOPERM", &missing.to_string()),
-            // Whoever could not be asked may what it might before, unless it was not let in.
+            // If the server could not be asked, its last result stays, unless it refused the login.
             Err(error) => {
                 if let OpenError::Unreached(unreached) = error
                     && let Some((code, detail)) = unreached.said()

@@ -1,5 +1,5 @@
-//! What Redis says against being used, told once in the log with what to do about it, and as a reason why the node is
-//! not ready. Calls report what they are refused; `guard` finds out when it is over.
+//! Problems that Redis reports: each kind is logged once with advice, and reported as a reason why the node is not
+//! ready. Calls report refusals; the monitor finds out when a problem is resolved.
 use crate::phase::{Life, Reason};
 use crate::redis::refusal::{Complaint, advice, complaint};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,26 +7,26 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use turnway_core::limits;
 
-/// A renewal that takes so long is told of: half of what is possible.
+/// Renewal time from which a warning is logged: half of what still allows a node to hold a lease.
 const FAR: Duration = Duration::from_secs(1);
 
-/// What holds now. Shared by everything that asks the store something.
+/// The current problems, shared by everything that sends commands to the store.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     life: Life,
-    /// What was told in the log of each kind, and is not over.
+    /// Problems that were logged and are not resolved.
     told: Mutex<Vec<(Complaint, String)>>,
-    /// The server was found to be far away.
+    /// Whether the server was found to be slow to reach.
     far: AtomicBool,
 }
 
 impl Health {
-    /// The health of a store, reported to this process.
+    /// Creates the state; problems are reported to `life`.
     pub(super) fn new(life: Life) -> Self {
         Self { life, told: Mutex::default(), far: AtomicBool::default() }
     }
 
-    /// Notes a refusal. Only one that an operator can do something about is reported.
+    /// Records a refusal. Only a refusal that an operator can remedy is reported.
     pub(super) fn refused(&self, code: &str, detail: &str) {
         let Some(kind) = complaint(code, detail) else { return };
         let said = format!("{code} {detail}");
@@ -36,7 +36,7 @@ impl Health {
         self.life.report(reason(kind), true);
     }
 
-    /// Notes that nothing of this kind is refused any more.
+    /// Records that refusals of this kind are resolved.
     pub(super) fn over(&self, kind: Complaint) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = told.len();
@@ -47,12 +47,12 @@ impl Health {
         }
     }
 
-    /// Whether something of this kind was refused and is not known to be over.
+    /// Returns whether a refusal of this kind is unresolved.
     pub(super) fn has(&self, kind: Complaint) -> bool {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(of, _)| *of == kind)
     }
 
-    /// Notes how long a renewal of the lease took: from so far away that it may be lost, it is told.
+    /// Records the duration of a lease renewal and warns if it is so long that the lease may be lost.
     pub(super) fn renewal_took(&self, took: Duration) {
         if took >= FAR && !self.far.swap(true, Ordering::Relaxed) {
             let (lease, most) = (limits::LEASE, limits::LEASE - limits::LEASE_MARGIN - limits::LEASE_RENEW);
@@ -62,12 +62,12 @@ impl Health {
         }
     }
 
-    /// Reports whether the server gives less than is promised.
+    /// Reports whether the server guarantees less than is required.
     pub(super) fn unfit(&self, is_unfit: bool) {
         self.life.report(Reason::StoreUnfit, is_unfit);
     }
 
-    /// Adds what was said; whether that is news.
+    /// Adds a problem; returns whether it is new.
     fn add(&self, kind: Complaint, said: &str) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.iter().any(|(of, _)| *of == kind) {

@@ -1,8 +1,6 @@
-//! What people ask: into the inbox and the control lane, and what became of it.
-//!
-//! A free session is registered before anything is put into it, so that a sweep finds it should this
-//! node die before anybody claims it; a new one is also entered into the lists of sessions. The function
-//! asks for either where it is missing and stores nothing until then.
+//! Ops that accept and look up inputs and control entries. A session without an owner is registered before anything
+//! is stored in it, so that a sweep finds it if this node dies first; a new session is also entered in the lists. The
+//! function asks for either when it is missing and stores nothing until then.
 use crate::store::redis::answer::Answer;
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done, REGISTERS_MAX};
@@ -15,17 +13,17 @@ use turnway_core::limits;
 use turnway_core::protocol::input::{Ask, BodyHash, Control, Input, Strategy};
 use turnway_core::store::{Accepted, Found, Refused, Reply};
 
-/// Ids looked at in one call: some 5 ms.
+/// Ids checked in one call, which takes about 5 ms.
 const EXPIRE_IDS: u64 = 1000;
 
-/// When a session was registered and entered; 0: not yet.
+/// Stamps of a session's registration and list entry; 0 if not made yet.
 #[derive(Clone, Copy, Default)]
 struct Stamps {
     registered: u64,
     born: u64,
 }
 
-/// A frame of the bus that a function finishes and publishes.
+/// The beginning of a bus frame that the function completes and publishes as an offer.
 struct Bell {
     me: NodeId,
     begun: Vec<u8>,
@@ -39,7 +37,7 @@ impl Desk {
         input: &Input,
         hash: BodyHash,
     ) -> Done<Reply> {
-        // Inputs have string keys and finite numbers only, so they always serialise.
+        // Inputs have string keys and finite numbers only, so serialisation cannot fail.
         let json = serde_json::to_vec(input).unwrap_or_default();
         let bell = self.bell(session, json.len());
         let call = Call::to("accept", [key::own(session), key::inbox(session), key::taken(session)])
@@ -88,8 +86,8 @@ impl Desk {
         self.take_in(session, &principal.user, call, bell).await
     }
 
-    /// By which the function rings the owner where that is another node. A node without a lease has no name
-    /// here, and rings by itself.
+    /// Returns the frame with which the function notifies an owner on another node. A node without a lease has no
+    /// holder here and notifies the owner itself.
     fn bell(&self, session: &SessionKey, json: usize) -> Bell {
         let me = self.book().me();
         let begun = (me != key::NOBODY).then(|| frame::bell_begins(me.node, session, json)).flatten();
@@ -111,7 +109,7 @@ impl Desk {
                 return self.taken_in(&word, answer).await;
             }
             let exists = answer.flag()?;
-            // Seldom: a box, so that the others need no room for it.
+            // Boxed, because the case is rare and would enlarge the future of every op.
             let prepared = Box::pin(self.prepare(session, user, exists)).await;
             stamps = prepared.map_err(|_| Trouble::NotDone)?;
         }
@@ -169,8 +167,8 @@ impl Desk {
         })
     }
 
-    /// In parts, so that a session with very many ids does not make everybody wait. Each id is forgotten
-    /// or not by itself.
+    /// Removes expired ids in steps, so that a session with very many ids does not block the server. Each id is
+    /// independent of the others.
     pub(super) async fn expire(&self, session: &SessionKey, before_ms: u64) -> Done<Reply> {
         let mut cursor = "0".to_owned();
         loop {

@@ -1,5 +1,5 @@
-//! How keys are called. What belongs to one session, one node or one tenant has one hash tag, so that all
-//! of it lies in one slot of a cluster.
+//! The names of all Redis keys. The keys of one session, one node or one tenant share a hash tag, so that they lie in
+//! one slot of a cluster.
 use ::redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,25 +7,25 @@ use std::fmt;
 use turnway_core::id::{Holder, Life, NodeId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::planted::{Planted, planted};
 
-/// Who holds what nobody alive holds: what is registered under this name is looked at by every sweep.
-/// No node ever takes out a lease under it, as names are 128 random bits.
+/// The placeholder holder of unowned sessions: every sweep checks the registrations under this holder. No node ever
+/// has a lease under it, because node ids are 128 random bits.
 pub(super) const NOBODY: Holder = Holder { node: NodeId(u128::MAX), life: Life(u128::MAX) };
 
-/// Every incarnation that may have registered something, with the time it was enrolled.
+/// Key of all incarnations that may have registered sessions, with the time of their enrolment.
 pub(super) const LIVES: &str = "lives";
-/// Every tenant that has a session.
+/// Key of all tenants that have a session.
 pub(super) const TENANTS: &str = "tenants";
-/// Which data this is.
+/// Key of the random id of this data set.
 pub(super) const REALM: &str = "realm";
-/// Which library was loaded, for those who load one at the same time.
+/// Key that is watched while the library is loaded, because several nodes may load it at once.
 pub(super) const LIBRARY: &str = "library:turnway1";
 
-/// Text of anybody, in letters that are safe in a key.
+/// Encodes arbitrary text in letters that are safe in a key.
 fn safe(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(text)
 }
 
-/// A key of a session, which is written where it is asked for.
+/// A key of a session, formatted only when it is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key<'a> {
     kind: &'static str,
@@ -58,11 +58,11 @@ pub(super) fn control(session: &SessionKey) -> Key<'_> {
 pub(super) fn log(session: &SessionKey) -> Key<'_> {
     Key { kind: "log", session }
 }
-/// Messages that were taken, by run.
+/// Returns the key of the accepted inputs, by run.
 pub(super) fn taken(session: &SessionKey) -> Key<'_> {
     Key { kind: "dd", session }
 }
-/// Control entries that were taken, by their id.
+/// Returns the key of the accepted control entries, by id.
 pub(super) fn heard(session: &SessionKey) -> Key<'_> {
     Key { kind: "ap", session }
 }
@@ -72,37 +72,37 @@ pub(super) fn listeners(session: &SessionKey) -> Key<'_> {
 pub(super) fn snapshot(session: &SessionKey) -> Key<'_> {
     Key { kind: "snap", session }
 }
-/// Everything of a session that is deleted with it, after its head.
+/// Returns the keys that are deleted with a session, the head's key first.
 pub(super) fn all(session: &SessionKey) -> [Key<'_>; 7] {
     [own, inbox, control, heard, taken, snapshot, log].map(|key| key(session))
 }
-/// A node's leases.
+/// Returns the key of a node's leases.
 pub(super) fn node(node: NodeId) -> String {
     format!("node:{{{node}}}")
 }
-/// What an incarnation registered.
+/// Returns the key of the sessions that an incarnation registered.
 pub(super) fn registered(holder: Holder) -> String {
     format!("nidx:{{{}}}:{:032x}", holder.node, holder.life.0)
 }
-/// How an incarnation is called among others.
+/// Returns the name of an incarnation in the set of incarnations.
 pub(super) fn life(holder: Holder) -> String {
     format!("{}:{:032x}", holder.node, holder.life.0)
 }
 
-/// Reads it back.
+/// Parses the name of an incarnation.
 pub(super) fn read_life(text: &str) -> Option<Holder> {
     let (node, life) = text.split_once(':')?;
     let number = |text| u128::from_str_radix(text, 16).ok();
     Some(Holder { node: NodeId(number(node)?), life: Life(number(life)?) })
 }
 
-/// Reads the session that was registered.
+/// Parses a registered session.
 pub(super) fn read_session(text: &str) -> Option<SessionKey> {
     let (tenant, session) = text.split_once('/')?;
     Some(SessionKey { tenant: TenantId::parse(tenant).ok()?, session: SessionId::parse(session).ok()? })
 }
 
-/// The sessions of a tenant by their age, or of one of its users.
+/// Returns the key of the sessions of a tenant, or of one of its users, by age.
 pub(super) fn index(tenant: &TenantId, user: Option<&UserId>) -> String {
     match user {
         None => format!("ix:{{{tenant}}}"),
@@ -112,18 +112,18 @@ pub(super) fn index(tenant: &TenantId, user: Option<&UserId>) -> String {
 pub(super) fn value(name: &str) -> String {
     format!("val:{}", safe(name))
 }
-/// What a node writes to wait for.
+/// Returns the key that a node writes in order to wait for replicas.
 pub(super) fn mark(node: &str) -> String {
     format!("mark:{node}")
 }
 
-/// When a bucket is full again that nodes share.
+/// Returns the key that holds when a shared rate bucket is full again.
 pub(super) fn rate(name: &str, lane: &str) -> String {
     let lane = if planted(Planted::RedisRateOneLane) { "work" } else { lane };
     format!("rate:{{{}}}:{lane}", safe(name))
 }
 
-/// The slot of a key: CRC-16/XMODEM of its hash tag, or of all of it (the cluster specification).
+/// Returns the slot of a key: CRC-16/XMODEM of its hash tag or of the whole key (Redis cluster specification).
 pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_specification() {
-        // `CLUSTER KEYSLOT` says the same.
+        // `CLUSTER KEYSLOT` gives the same numbers.
         for (key, expected) in
             [("123456789", 12739), ("foo", 12182), ("{foo}bar", 12182), ("foo{}{bar}", 8363)]
         {

@@ -1,4 +1,4 @@
-//! Leases: which incarnations of which nodes live, by the server's clock.
+//! Ops on leases, which decide by the server's clock which incarnations of nodes are alive. Called by the executor.
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;
@@ -10,7 +10,7 @@ use turnway_core::time::Millis;
 
 impl Desk {
     pub(super) async fn renew(&self, holder: Holder, ttl: Duration, fresh: bool) -> Done<Reply> {
-        // Known to sweeps before it can own anything.
+        // An incarnation is enrolled for sweeps before it can own anything.
         let enrolled = match fresh {
             true => self.enroll(&self.leases, holder).await.map_err(|_| Trouble::NotDone)?,
             false => 0,
@@ -21,7 +21,7 @@ impl Desk {
             .number(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
             .flag(fresh)
             .number(enrolled);
-        // Another each time: data that was wiped must not get the name it had.
+        // A new number each time: a wiped data set must not get its former id.
         let mut chance = [0; 16];
         getrandom::fill(&mut chance).map_err(|_| Trouble::NotDone)?;
         let realm = Call::to("realm", [key::REALM]).name(u128::from_be_bytes(chance));
@@ -61,8 +61,8 @@ impl Desk {
     }
 }
 
-/// Both are random, so that another of either is another era: data that was lost or exchanged, or a
-/// process that may have lost its last writes.
+/// Combines two random numbers into an era. Either changes when data was lost or exchanged, or when the server
+/// process restarted and may have lost its last writes.
 fn era(realm: &str, run: &str) -> u64 {
     let half = |text: &str| u64::from_str_radix(text.get(..16).unwrap_or(text), 16).unwrap_or_default();
     half(realm) ^ half(run)

@@ -1,4 +1,5 @@
-//! The library of functions: brought to a server that has none, or an older one of the same major.
+//! The library of functions: loads it into a server that has none or an older one of the same major version. Called
+//! at start, and when the functions are missing.
 use crate::config::redis::RedisUrl;
 use crate::redis::reach::{self, Unreached};
 use crate::redis::refusal::{Complaint, complaint};
@@ -10,52 +11,52 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The functions of this release.
+/// The source of this release's functions.
 pub(super) const SOURCE: &str = include_str!("turnway.lua");
-/// `VERSION` of [`SOURCE`]: within a major it only grows.
+/// `VERSION` of [`SOURCE`]; it only grows within a major version.
 pub(super) const VERSION: u64 = 8;
-/// How long one command of a loading may take: compiling the library takes some milliseconds, and the way to a server
-/// that a node can use up to two seconds.
+/// Timeout of one command while loading: compiling the library takes some milliseconds, and a round trip to a usable
+/// server up to two seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-/// Between two tries of a node whose functions went missing and could not be brought back.
+/// Delay before another attempt when missing functions could not be loaded.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Others may load at the same time, each of them once.
+/// Maximum attempts: other nodes may load at the same time, each of them once.
 const TRIES: usize = 5;
 
-/// Why the functions cannot be had.
+/// The reason why the functions are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
-    /// No connection.
+    /// No connection could be established.
     #[error(transparent)]
     Unreached(#[from] Unreached),
-    /// The server does not let us.
+    /// The user may not load functions.
     #[error(
         "the functions of Turnway are not there, and this user may not load them: {0}; name in store.deployer a user \
          who may, such as that of deploy/redis-users.acl: it is needed once for each release"
     )]
     Forbidden(RedisError),
-    /// Something else.
+    /// Any other error of the server.
     #[error("the functions of Turnway cannot be loaded: {0}")]
     Failed(#[from] RedisError),
-    /// Everybody loads and nobody is done.
+    /// Other nodes keep loading the functions concurrently.
     #[error("the functions of Turnway are being loaded by others, again and again")]
     Busy,
 }
 
-/// Who brings the functions, one at a time.
+/// The loader of the functions, which runs one load at a time.
 pub(super) struct Library {
     url: RedisUrl,
     turn: Arc<Mutex<()>>,
 }
 
 impl Library {
-    /// One who logs in as `url` says.
+    /// Creates a loader that logs in as `url` says.
     pub(super) fn new(url: RedisUrl) -> Self {
         Self { url, turn: Arc::default() }
     }
 
-    /// Sees to it that the server has the functions; whether they are there now. Only one looks: the
-    /// others are better told at once that nothing was done.
+    /// Loads the functions if they are missing; returns whether they are available. Only one caller loads: the others
+    /// fail at once, since nothing of their op was done.
     pub(super) async fn bring(&self) -> bool {
         let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return false };
         match ensure(&self.url, ANSWER_WITHIN).await {
@@ -77,7 +78,7 @@ impl Library {
     }
 }
 
-/// Loads the library where it is missing or older than this release's; whether it did.
+/// Loads the library if it is missing or older than this release's; returns whether it was loaded.
 pub(super) async fn ensure(url: &RedisUrl, within: Duration) -> Result<bool, LibraryError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
     let mut connection = reach::connect_within(url, config, within).await?;
@@ -92,7 +93,7 @@ pub(super) async fn ensure(url: &RedisUrl, within: Duration) -> Result<bool, Lib
     Err(LibraryError::Busy)
 }
 
-/// What is there.
+/// Returns the version of the library on the server.
 pub(super) async fn version(connection: &mut MultiplexedConnection) -> Result<Option<u64>, RedisError> {
     let answer = cmd("FCALL_RO").arg("turnway1_version").arg(0).query_async::<Vec<u64>>(connection).await;
     match answer {
@@ -106,20 +107,19 @@ pub(super) async fn version(connection: &mut MultiplexedConnection) -> Result<Op
     }
 }
 
-/// The text that is brought to a server.
+/// Returns the source to load.
 #[cfg(not(feature = "planted"))]
 fn source() -> &'static str {
     SOURCE
 }
 
-/// The text that is brought to a server, with the bug that is planted.
+/// Returns the source to load, with the planted bug.
 #[cfg(feature = "planted")]
 fn source() -> String {
     super::planted::changed(SOURCE)
 }
 
-/// Loads it, unless somebody else loaded one since it was looked: an older release must not take the
-/// place of a newer one.
+/// Loads the library unless another node loaded one since the check: an older release must not replace a newer one.
 async fn load(connection: &mut MultiplexedConnection) -> Result<bool, LibraryError> {
     let forbidden = |error: RedisError| match error.code() {
         Some(code) if complaint(code, error.detail().unwrap_or_default()) == Some(Complaint::Forbidden) => {

@@ -1,4 +1,4 @@
-//! Which nodes listen to a session; and small values.
+//! Ops on a session's subscriber nodes, and on small named values. Called by the executor.
 use crate::store::redis::answer::Answer;
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done};
@@ -9,8 +9,8 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::store::{Refused, Reply};
 
 impl Desk {
-    /// Nodes that died without taking their leave are looked for only where there is no room. Their
-    /// leases lie in other slots, so each goes only if it still has the stamp it was seen with.
+    /// Subscribes a node. Dead subscribers are searched for only when there is no room. Their leases lie in other
+    /// slots, so each is removed only if it still has the stamp it was seen with.
     pub(super) async fn listen(&self, session: &SessionKey, node: NodeId, stamp: Stamp) -> Done<Reply> {
         let call = Call::to("listen", [key::own(session), key::listeners(session)])
             .name(node.0)

@@ -1,5 +1,5 @@
-//! Which sessions there are. A line is written before its session is made, so a line whose session never
-//! came about, or was made by somebody else in the same moment, is not one.
+//! Lists of sessions. An entry is written before its session is created, so an entry whose session was never created,
+//! or was created by another node at the same moment, does not count. Called by the executor.
 use crate::store::redis::call::Call;
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;
@@ -7,19 +7,20 @@ use turnway_core::id::{Seq, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::store::{Birth, Reply, Summary};
 use turnway_core::time::Millis;
 
-/// Lines in one page; each costs the server a look at its session.
+/// Entries in one page; for each entry the server reads the session.
 const PAGE_LINES: usize = 256;
-/// A session is made within this of its line, or gets another: what is older and has none never will.
+/// Milliseconds within which a session is created after its entry, or gets a new entry; an older entry without a
+/// session will never get one.
 pub(super) const FRESH_MS: u64 = 60_000;
 
-/// A page of an index, the last made first.
+/// A page of a list, newest sessions first.
 pub(super) struct Page {
-    /// The server's clock.
+    /// The server's time in milliseconds.
     pub(super) now: u64,
     pub(super) lines: Vec<String>,
 }
 
-/// What a session says of itself.
+/// The listed properties of a session.
 struct Head {
     user: UserId,
     born: u64,
@@ -29,7 +30,7 @@ struct Head {
 }
 
 impl Desk {
-    /// Tenants that have, or had, sessions, in no order.
+    /// Returns the tenants that have or had sessions, in no particular order.
     pub(super) async fn tenants(&self) -> Done<Vec<TenantId>> {
         let mut answer = self.call(Call::look("tenants", [key::TENANTS])).await?;
         let mut tenants = Vec::new();
@@ -112,7 +113,7 @@ impl Desk {
             }
         }
         let erase = |line: String| Call::to("erase", [index]).text(&line);
-        // What stays is found stale again.
+        // A stale entry that remains is found again by the next listing.
         let _ = self.calls(stale.into_iter().map(erase).collect()).await;
         Ok(())
     }
@@ -137,12 +138,12 @@ impl Desk {
     }
 }
 
-/// Sorts as births do: 16 digits, and the name.
+/// Formats a list entry so that entries sort by creation: 16 digits, then the session id.
 pub(super) fn line(birth: &Birth) -> String {
     format!("{:016}{}", birth.at.0, birth.session)
 }
 
-/// Reads it back.
+/// Parses a list entry.
 pub(super) fn read(line: &str) -> Option<Birth> {
     let (at, session) = line.split_at_checked(16)?;
     Some(Birth { at: Millis(at.parse().ok()?), session: SessionId::parse(session).ok()? })

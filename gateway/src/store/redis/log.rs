@@ -1,4 +1,4 @@
-//! Facts: written by the owner, read by everybody.
+//! Ops on a session's log: appends by the owner, reads by any node. Called by the executor.
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;

@@ -1,16 +1,17 @@
-//! Who owns a session. An owner is in the index of its incarnation before it owns.
+//! Ops on a session's ownership. An owner registers the session under its incarnation before it owns the session, so
+//! that sweeps find it. Called by the executor.
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done, REGISTERS_MAX};
 use crate::store::redis::key::{self, NOBODY};
 use turnway_core::id::{Epoch, Holder, Nonce, Seen, Seq, SessionKey, Token, Version};
 use turnway_core::store::{Claimed, Inputs, Reply};
 
-/// A claim under way, until this is dropped.
+/// A guard that marks a claim as in flight until it is dropped.
 struct Claiming<'a> {
     desk: &'a Desk,
     session: &'a SessionKey,
     from: Holder,
-    /// It is known to be somebody else's now.
+    /// Whether the session is known to have another holder now.
     is_known: bool,
 }
 
@@ -94,12 +95,13 @@ impl Desk {
         tail: Seq,
         drain: bool,
     ) -> Done<Reply> {
-        // What is left is nobody's, and nobody else may be told of it for as long as this node lives.
+        // A drained session has no owner, and no other node may learn of it while this node lives, unless it is
+        // registered.
         let stamp = match drain {
             true => self.register(session, NOBODY).await.map_err(|_| Trouble::NotDone)?,
             false => 0,
         };
-        // From here on whoever wants the session here again has to register it anew.
+        // From here on, an op of this node that needs the session has to register it anew.
         let lines = self.book().take(session);
         let call = Call::to("release", [key::own(session), key::inbox(session), key::control(session)])
             .number(token.epoch.0)
@@ -128,7 +130,7 @@ impl Desk {
         let (holder, left) = (answer.holder()?, answer.flag()?);
         let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
         if let Some((holder, line)) = line.filter(|_| !left) {
-            // What set out before, and comes late, may lean on it yet.
+            // A call that was sent earlier and arrives late may still rely on the registration.
             self.book().leave(self.mono(), session, holder, line.stamp);
         }
         Ok(Reply::Released)
@@ -143,7 +145,7 @@ impl Desk {
         nonce: Nonce,
     ) -> Done<Reply> {
         let stamp = self.register(session, to).await.map_err(|_| Trouble::NotDone)?;
-        // It is that incarnation's line from now on.
+        // The registration belongs to the other incarnation from now on.
         self.book().strike(session, to, stamp);
         let call = Call::to("transfer", [key::own(session)])
             .number(self.now())

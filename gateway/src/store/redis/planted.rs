@@ -1,7 +1,7 @@
-//! Planted bugs of the functions in Redis: each is a change of their text, which a node brings to its server in their place.
+//! Planted bugs of the Lua functions: text replacements in the library that a node loads into its test server.
 use turnway_core::planted::Planted;
 
-/// What stands in the library, and what stands there instead.
+/// The bug, the text of the library, and its replacement.
 const CHANGES: [(Planted, &str, &str); 20] = [
     (Planted::LuaInboxBytesKept, "      set('ib', str(bytes))\n", ""),
     (Planted::LuaInboxBytesUncounted, ", 'ib', str(bytes), 'ub'", ", 'ub'"),
@@ -45,7 +45,7 @@ const CHANGES: [(Planted, &str, &str); 20] = [
     (Planted::LuaQuotaSeesSumsOnly, "num(h.ub) + weight, args[15]", "weight, args[15]"),
 ];
 
-/// The library with the bug that is planted in this process, if it is one of these.
+/// Returns the library with the bug that is planted in this process, if it is one of these.
 #[cfg(feature = "planted")]
 pub(super) fn changed(source: &str) -> String {
     let bug = CHANGES.iter().find(|(bug, ..)| turnway_core::planted::planted(*bug));
@@ -63,7 +63,7 @@ mod tests {
     use super::CHANGES;
     use crate::store::redis::library::SOURCE;
 
-    /// A bug that cannot be planted would count as caught by whatever fails then.
+    /// A bug that cannot be planted would be counted as caught by whatever fails instead.
     #[test]
     fn each_bug_changes_what_stands_in_the_library_once() {
         for (bug, from, to) in CHANGES {

@@ -1,6 +1,6 @@
-//! What a server is, and what it promises as it is set: looked at before
-//! anybody is served (S-42), and by `guard` ever after. Managed servers show no settings (`CONFIG`), and some show
-//! little by `INFO`: what cannot be seen the operator may vouch for (`store.attest`).
+//! Checks of a server and its settings before any op is served (S-42), and repeatedly by the monitor. Managed servers
+//! hide their settings (`CONFIG`) and some hide `INFO`; the operator may attest the hidden guarantees
+//! (`store.attest`).
 use crate::config::Durability;
 use crate::config::redis::RedisUrl;
 use crate::redis::reach;
@@ -11,52 +11,52 @@ use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, cmd};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The first with functions.
+/// First version with functions.
 const OLDEST: (u32, u32) = (7, 0);
 type Version = (u32, u32, u32);
 
-/// From the first of each up to the second, functions or blocking commands could be made to do what nobody
-/// may (S-41). Of 7.0.15 a distribution may have a version of its own, which cannot be seen.
+/// Ranges of versions, the end excluded, in which functions or blocking commands allow what must not be possible
+/// (S-41). Distributions may patch 7.0.15 without a visible sign.
 const UNSOUND: [(Version, Version); 3] =
     [((7, 0, 0), (7, 0, 15)), ((7, 2, 0), (7, 4, 3)), ((8, 0, 0), (8, 6, 3))];
-/// Longer than the round trip at which a node can hold a lease.
+/// Timeout of a command: longer than the longest round trip at which a node can hold a lease.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-/// The settings that are looked at.
+/// The settings that are read.
 const NAMES: [&str; 6] =
     ["maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "protected-mode"];
 
-/// What was found.
+/// The properties of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
-    /// Empty: it cannot be seen.
+    /// Empty if hidden.
     version: String,
-    /// Why the settings cannot be seen, in the server's words; none: they can.
+    /// The server's error if the settings are hidden; none if they are visible.
     unseen: Option<String>,
-    /// Valkey calls itself a Redis of the version it began with.
+    /// Valkey reports the Redis version that it was forked from.
     valkey: bool,
     settings: BTreeMap<String, String>,
-    /// None: it cannot be seen.
+    /// None if hidden.
     replicas: Option<u32>,
-    /// Nobody had to say who asked.
+    /// Whether the connection needed no credentials.
     anonymous: bool,
     cluster: bool,
-    /// Bytes of memory in use; none: it cannot be seen.
+    /// Memory in use, in bytes; none if hidden.
     used: Option<u64>,
 }
 
-/// What a server gives, as far as it can be told.
+/// The guarantees of a server, as far as they can be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
-    /// What an answer survives.
+    /// Durability of a reply.
     pub(super) level: Durability,
-    /// Only the operator's word says so.
+    /// Whether the durability is only attested by the operator.
     pub(super) attested: bool,
-    /// What it says of its memory.
+    /// The server's memory usage and bound.
     pub(super) memory: Memory,
 }
 
-/// Refuses a server that would not keep the promise, and warns of what is unwise. Where its settings cannot be seen
-/// the level is what can be shown or is attested, up to the one that is wanted.
+/// Rejects a server that cannot keep the required durability, and logs warnings. If the settings are hidden, the
+/// level is the visible or attested one, up to the required one.
 pub(super) async fn probe(
     url: &RedisUrl,
     wanted: Durability,
@@ -71,7 +71,8 @@ pub(super) async fn probe(
     Ok(given)
 }
 
-/// Returns how much memory a server has, if it still keeps the promise by itself. Of its replicas each answer is witness.
+/// Returns the server's memory if the server by itself still keeps the required durability. Replication is confirmed
+/// by each answer to `WAIT`.
 pub(super) async fn keeps(
     url: &RedisUrl,
     wanted: Durability,
@@ -97,8 +98,8 @@ async fn find(url: &RedisUrl, within: Duration) -> Result<Found, OpenError> {
     Ok(Found { anonymous, ..found })
 }
 
-/// Asks for what is refused to this user, or by this server: what it says then is that it cannot be seen. A server that
-/// has no answer for now is another matter.
+/// Runs a command that may be forbidden or unsupported; the inner error then says that the value is hidden. Temporary
+/// errors of the server are returned as errors.
 async fn shown<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
     command: &Cmd,
@@ -124,7 +125,7 @@ async fn look(connection: &mut MultiplexedConnection) -> Result<Found, RedisErro
 }
 
 impl Found {
-    /// Puts together what `INFO` and `CONFIG` said. A server may hide single settings too.
+    /// Combines the answers to `INFO` and `CONFIG`. A server may also hide single settings.
     fn read(info: &str, settings: Result<BTreeMap<String, String>, String>) -> Self {
         let line = |name: &str| {
             let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -167,7 +168,7 @@ impl Found {
         (next(), next(), next())
     }
 
-    /// What an answer of this server survives.
+    /// Returns the durability that the visible settings give.
     fn gives(&self) -> Durability {
         match (self.is("appendonly", "yes"), self.is("appendfsync", "always")) {
             (false, _) => Durability::Mem,
@@ -177,7 +178,7 @@ impl Found {
         }
     }
 
-    /// What it gives of what is wanted, and what is unwise; or why it cannot be used at all.
+    /// Returns the guarantees up to those required, with warnings; fails if the server cannot be used.
     fn give(
         &self,
         wanted: Durability,
@@ -214,13 +215,13 @@ impl Found {
         Ok((Given { level, attested, memory: self.memory() }, warnings))
     }
 
-    /// Returns what it says of its memory; a bound of 0 is none.
+    /// Returns the memory usage and bound; a bound of 0 means that there is none.
     fn memory(&self) -> Memory {
         let most = self.settings.get("maxmemory").and_then(|bytes| bytes.parse().ok());
         Memory { used: self.used, most: most.filter(|bytes| *bytes > 0) }
     }
 
-    /// What to do for a level that is not given.
+    /// Returns the changes that the required durability needs.
     fn missing(&self, wanted: Durability) -> Vec<&'static str> {
         let mut missing = Vec::new();
         if wanted > Durability::Mem && !self.is("appendonly", "yes") {
@@ -235,7 +236,7 @@ impl Found {
         missing
     }
 
-    /// What is unwise, or why it cannot be used at all.
+    /// Returns warnings; fails if the server cannot be used.
     fn check(&self, wanted: Durability) -> Result<Vec<String>, OpenError> {
         let (major, minor, _) = self.version();
         if !self.version.is_empty() && (major, minor) < OLDEST {

@@ -1,30 +1,30 @@
-//! Quotas of stored bytes as the functions are told them: parts are of the server's `maxmemory`.
+//! Quotas of stored bytes as arguments of the functions; fractions refer to the server's `maxmemory`.
 use crate::store::Filled;
 use crate::store::redis::call::Call;
 use std::sync::atomic::{AtomicU64, Ordering};
 use turnway_core::store::quota::{Quota, Quotas};
 
-/// The quotas of a node, and what they are parts of.
+/// The quotas of a node and the memory that fractions refer to.
 pub(super) struct Bounds {
     quotas: Quotas,
-    /// `maxmemory` of the server; 0: it has none, or it cannot be seen.
+    /// The server's `maxmemory` in bytes; 0 if unlimited or hidden.
     memory: AtomicU64,
     filled: Filled,
 }
 
-/// What a server says of its memory, in bytes.
+/// A server's memory usage and bound, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// In use, if it is shown.
+    /// Memory in use, if visible.
     pub(super) used: Option<u64>,
-    /// The most that may be, if it has a bound and shows it.
+    /// Memory bound, if the server has one and shows it.
     pub(super) most: Option<u64>,
 }
 
 // === impl Bounds ===
 
 impl Bounds {
-    /// Creates the bounds at a server with so much memory.
+    /// Creates the bounds for a server with this memory.
     pub(super) fn new(quotas: Quotas, filled: Filled, memory: Memory) -> Self {
         let bounds = Self { quotas, memory: AtomicU64::default(), filled };
         if quotas.has_parts() && memory.most.is_none() {
@@ -36,13 +36,13 @@ impl Bounds {
         bounds
     }
 
-    /// Takes note of the server's memory, which an operator may change.
+    /// Updates the server's memory bound, which an operator may change, and reports the usage.
     pub(super) fn learn(&self, memory: Memory) {
         self.memory.store(memory.most.unwrap_or(0), Ordering::Relaxed);
         (self.filled)(memory.used.unwrap_or(0), memory.most);
     }
 
-    /// Adds the bounds of user and tenant to a call; an empty text where there is none.
+    /// Appends the quotas of user and tenant to a call; an empty argument means no quota.
     pub(super) fn add_to(&self, call: Call) -> Call {
         let whole = Some(self.memory.load(Ordering::Relaxed)).filter(|memory| *memory > 0);
         let add = |call: Call, quota: Quota| match quota.bytes(whole) {

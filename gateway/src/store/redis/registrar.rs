@@ -1,5 +1,5 @@
-//! Writing sessions into the indexes that sweeps look at, before anything that a sweep has to find. What is registered
-//! in the same moment goes in one call: a node that takes over what another one had registers hundreds at once.
+//! Writes sessions into the indexes that sweeps read, before anything that a sweep has to find. Registrations made at
+//! the same time share one call, because a node that takes over another node's sessions registers hundreds at once.
 use crate::redis::Line;
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::{Desk, Done};
@@ -10,19 +10,19 @@ use tokio::sync::oneshot;
 use turnway_core::id::{Holder, SessionKey};
 use turnway_core::limits;
 
-/// Sessions in one call: some 2 us each, and nobody else is served meanwhile.
+/// Maximum sessions in one call: each takes about 2 us, during which the server answers no other call.
 const TOGETHER_MAX: usize = limits::SWEEP_SESSIONS_MAX as usize;
 
-/// A session, and who waits for its stamp.
+/// A session and the channel for its registration's stamp.
 type Wish = (SessionKey, oneshot::Sender<Done<u64>>);
 
-/// What is to be registered, by incarnation. Not bounded by a number of its own: each is a part of one op, and the store
-/// takes no more than [`limits::STORE_QUEUE_MAX`] of them.
+/// Pending registrations by incarnation. Their number has no bound of its own: each belongs to one op, and the store
+/// takes no more than [`limits::STORE_QUEUE_MAX`] ops.
 #[derive(Debug, Default)]
 pub(super) struct Registrar(Mutex<BTreeMap<Holder, Vec<Wish>>>);
 
-/// Who has wished first sees to all that gathers. Whoever gives up before that takes what has gathered with him: it was not
-/// done, and the next to wish is the first again.
+/// The duty of the first request to send all requests that accumulate. If it is dropped before, the accumulated
+/// requests fail as not performed, and the next request is the first again.
 struct Turn<'a> {
     registrar: &'a Registrar,
     holder: Holder,
@@ -32,7 +32,7 @@ struct Turn<'a> {
 // === impl Registrar ===
 
 impl Registrar {
-    /// Adds a wish; a turn, where it is the first.
+    /// Adds a request; returns the duty to send if the request is the first.
     fn add(&self, holder: Holder, wish: Wish) -> Option<Turn<'_>> {
         let mut wishes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wishes = wishes.entry(holder).or_default();
@@ -65,16 +65,16 @@ impl Drop for Turn<'_> {
 // === impl Desk ===
 
 impl Desk {
-    /// Writes a session into an incarnation's index, and returns when that was. Nothing that a sweep has to
-    /// find may go out before this is answered.
+    /// Registers a session under an incarnation and returns the registration's stamp. Nothing that a sweep has to
+    /// find may be sent before the registration is answered.
     pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> Done<u64> {
         let (tell, told) = oneshot::channel();
         if let Some(turn) = self.registrar.add(holder, (session.clone(), tell)) {
-            // Ops that set out in the same moment are on their way here.
+            // Lets ops that start at the same moment add their requests.
             tokio::task::yield_now().await;
             self.register_all(holder, turn.take()).await;
         }
-        // Whoever saw to it has given up.
+        // The request that had the duty to send was dropped.
         told.await.unwrap_or(Err(Trouble::NotDone))
     }
 
@@ -88,7 +88,7 @@ impl Desk {
                     Ok(stamps) => stamps.get(n).copied().ok_or(Trouble::Doubt),
                     Err(trouble) => Err(*trouble),
                 };
-                // Nobody waits for it any more.
+                // The receiver may have been dropped.
                 let _ = tell.send(stamp);
             }
             wishes = rest;

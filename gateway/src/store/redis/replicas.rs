@@ -1,8 +1,6 @@
-//! Waiting until a replica has what was answered.
-//!
-//! `WAIT` counts what its own connection wrote, and keeps that connection from doing anything else. So it
-//! has one of its own, which writes a mark: whoever has the mark has everything that was written before
-//! it. One mark serves all that wait for the next.
+//! Waits until a replica has the answered writes. `WAIT` counts only its own connection's writes and blocks that
+//! connection, so a separate connection writes a mark: a replica that has the mark has every earlier write. One mark
+//! serves all callers that wait for the next.
 use crate::redis::Line;
 use crate::store::redis::call::{Call, Trouble};
 use crate::store::redis::desk::Done;
@@ -14,21 +12,21 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use turnway_core::limits;
 
-/// How long replicas are waited for. Longer makes a client wait for what it will be told is unknown.
+/// Timeout of `WAIT`. A longer one would only delay a client whose answer is going to be `Unknown`.
 const WITHIN: Duration = Duration::from_secs(1);
-/// Replicas that must have it.
+/// Replicas that must have the write.
 const COUNT: u64 = 1;
 
 type Waiter = oneshot::Sender<bool>;
 
-/// Who is asked.
+/// A handle of the task that waits for replicas.
 pub(super) struct Replicas {
     line: Line,
     asked: mpsc::Sender<Waiter>,
 }
 
 impl Replicas {
-    /// One that writes a mark of this name.
+    /// Starts the task; it writes a mark of this name.
     pub(super) fn new(line: Line, name: &str, runtime: &Handle) -> Self {
         let (asked, receiver) = mpsc::channel(limits::STORE_QUEUE_MAX);
         let mark = Call::to("mark", [key::mark(name)]).text("1");
@@ -36,16 +34,16 @@ impl Replicas {
         Self { line, asked }
     }
 
-    /// The connection it waits on: without it nothing need be written.
+    /// Returns the connection of the task: without this connection a durable write cannot be confirmed.
     pub(super) fn line(&self) -> &Line {
         &self.line
     }
 
-    /// Returns when a replica has everything that was written before this was asked.
+    /// Waits until a replica has everything that was written before this call.
     pub(super) async fn have_it(&self) -> Done<()> {
         let (sender, answer) = oneshot::channel();
         let sent = self.asked.send(sender).await.is_ok();
-        // The primary has it; whether anybody else does is not known.
+        // The primary has the write; whether a replica has it is unknown.
         if sent && answer.await.unwrap_or(false) { Ok(()) } else { Err(Trouble::Doubt) }
     }
 }
@@ -65,7 +63,7 @@ async fn wait(line: Line, mark: Call, mut asked: mpsc::Receiver<Waiter>) {
             _ => false,
         };
         for waiter in waiters.drain(..) {
-            // Whoever asked may have left.
+            // The caller may have been dropped.
             let _ = waiter.send(enough);
         }
     }

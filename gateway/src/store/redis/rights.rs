@@ -1,5 +1,5 @@
-//! Whether the user of `store.url` may do everything that a node does: each command, and each pattern of keys and
-//! channels, tried in a form that changes nothing, before anybody is served and again while one is refused.
+//! Checks that the user of `store.url` has every right that a node needs: each command and each pattern of keys and
+//! channels is tried in a form that changes nothing. Called at start and by the monitor.
 use crate::config::redis::RedisUrl;
 use crate::redis::reach;
 use crate::redis::refusal::{Complaint, complaint};
@@ -8,13 +8,13 @@ use ::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, ServerError, Val
 use std::fmt;
 use std::time::Duration;
 
-/// Longer than the round trip at which a node can hold a lease.
+/// Timeout of a command: longer than the longest round trip at which a node can hold a lease.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-/// Missing rights that are named; more say the same.
+/// Maximum missing rights that are named in an error.
 const NAMED_MAX: usize = 6;
 
-/// Every pattern of keys that a node touches, and a key that fits it: where others may have that key, a hash's field
-/// or a wrong type sees to it that nothing is changed.
+/// Every pattern of keys that a node uses, and a key that matches the pattern. Commands on these keys change nothing
+/// even if a key exists: they use a hash field that is never set, or fail on a key of another type.
 pub(super) const KEYS: [(&str, &str); 18] = [
     ("own:*", "own:{turnway/probe}"),
     ("in:*", "in:{turnway/probe}"),
@@ -36,9 +36,9 @@ pub(super) const KEYS: [(&str, &str); 18] = [
     ("nodes", "nodes"),
 ];
 
-/// Every command that a node or one of its functions uses, in a form that changes nothing: on a key that is not there,
-/// under a condition that is not met, or with an argument that is looked at after the user's rights. The mark is a
-/// text, so that nothing can be added to it as to a set, and is taken away again.
+/// Every command that a node or one of its functions uses, in a form that changes nothing: on a missing key, under an
+/// unmet condition, or with an argument that is checked after the rights. The mark is a string, so that SADD to it
+/// fails; it is deleted at the end.
 pub(super) const COMMANDS: [&str; 32] = [
     "FCALL turnway1_mark 1 mark:{turnway/probe} 1",
     "FCALL_RO turnway1_version 0",
@@ -73,23 +73,23 @@ pub(super) const COMMANDS: [&str; 32] = [
     "DEL mark:{turnway/probe}",
     "WAIT 0 1",
 ];
-/// Needed only where replicas are waited for.
+/// Needed only if replies wait for replicas.
 const WAIT: &str = "WAIT";
-/// The channel of a node that nobody is.
+/// The channel of a node id that no node has.
 const CHANNEL: &str = "inbox:{turnway/probe}";
 
-/// A right that is missing: the rule that would give it, and what the server said.
+/// A missing right: the ACL rule that would grant it, and the server's error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     rule: String,
     said: String,
 }
 
-/// Rights that are missing.
+/// The rights that are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights(Vec<Missing>);
 
-/// Looks whether this user may do all that a node does. Fails where the server could not be asked.
+/// Checks that the user has every right that a node needs. Fails if the server could not be asked.
 pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> Result<(), OpenError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
     let mut connection = reach::connect_within(url, config, within).await?;
@@ -117,7 +117,7 @@ pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> 
     if let Err(error) = connection.subscribe(CHANNEL).await {
         missing.extend(Missing::of_channel(&error));
     }
-    // The keys are told by the rule of the keys, and each rule once.
+    // Missing rights on keys are reported by the rule for keys, and each rule once.
     missing.dedup_by(|later, first| later.rule == first.rule);
     if missing.is_empty() { Ok(()) } else { Err(OpenError::Rights(Rights(missing))) }
 }
@@ -131,7 +131,7 @@ fn parse(words: &str) -> Cmd {
     command
 }
 
-/// The rule of an ACL that allows a command.
+/// Returns the ACL rule that allows a command.
 fn rule_of(words: &str) -> String {
     format!("+{}", words.split(' ').next().unwrap_or_default().to_ascii_lowercase())
 }
@@ -144,7 +144,7 @@ impl Missing {
         if complaint(error.code(), detail) != Some(Complaint::Forbidden) {
             return None;
         }
-        // Of a command that is allowed only its keys may be missing; those are tried by themselves.
+        // For an allowed command only its keys may be forbidden; keys are tried separately.
         let is_about_keys =
             error.code() == "NOPERM" && (detail.contains("key") || detail.contains("channel"));
         if is_about_keys && rule.starts_with('+') && rule != "+publish" {
@@ -182,7 +182,7 @@ mod tests {
     use crate::store::redis::library::SOURCE;
     use std::collections::BTreeSet;
 
-    /// Commands that the library names, in lower case.
+    /// Returns the commands that the library calls, in lower case.
     fn called() -> BTreeSet<String> {
         let calls = SOURCE.split("redis.call('").skip(1).chain(SOURCE.split("redis.pcall('").skip(1));
         calls.filter_map(|rest| rest.split('\'').next()).map(str::to_ascii_lowercase).collect()
@@ -193,7 +193,7 @@ mod tests {
     fn every_command_of_the_functions_is_tried() {
         let tried: BTreeSet<String> = COMMANDS.iter().map(|words| rule_of(words)[1..].to_owned()).collect();
         let missing: Vec<String> = called().difference(&tried).cloned().collect();
-        // The function does without what INFO would say.
+        // The function that calls INFO works without its answer.
         assert_eq!(missing, ["info"]);
     }
 

@@ -1,24 +1,23 @@
-//! Looking at many sessions, who may be anybody's, without asking for anything.
-//!
-//! No function of ours is needed for it, and Redis's own commands take a sixth of the time. What is seen of one session need
-//! not be of one moment, as whoever is to have it claims it, and that finds out. But the clock is read first: a registration
-//! that was old by then is one that nothing leans on any more when its session is looked at.
+//! Reads the ownership of many sessions with plain Redis commands, in a sixth of the functions' time. The parts read
+//! of one session need not be of one moment, because a claim detects that. The clock is read first, so that no call
+//! still relies on a registration that was old by then.
 use crate::store::redis::answer::Answer;
 use crate::store::redis::desk::{Desk, Done};
 use crate::store::redis::key;
 use ::redis::{Pipeline, Value};
 use turnway_core::id::{Seen, SessionKey};
 
-/// What was seen of a session, and when, by the store's clock.
+/// The ownership of a session, and the store's time at which it was read.
 pub(super) struct Sight {
     pub(super) by: Seen,
-    /// Nobody holds it, and something lies in it.
+    /// Whether the session has no owner but waiting inputs.
     pub(super) is_left: bool,
     pub(super) now: u64,
 }
 
 impl Desk {
-    /// None: what is there cannot be read. It is nobody's to take on, and holds up nothing else.
+    /// Reads the ownership of these sessions; `None` for a session whose data cannot be read, which is then skipped
+    /// and must not block the others.
     pub(super) async fn see(&self, sessions: &[&SessionKey]) -> Done<Vec<Option<Sight>>> {
         if sessions.is_empty() {
             return Ok(Vec::new());
@@ -40,7 +39,7 @@ impl Desk {
         Ok(seen)
     }
 
-    /// Whether something lies in those that nobody holds.
+    /// Reads whether the sessions without an owner have waiting inputs.
     async fn see_what_is_left(&self, sessions: &[&SessionKey], seen: &mut [Option<Sight>]) -> Done<()> {
         let free = |seen: &Option<Sight>| seen.as_ref().is_some_and(|seen| seen.by.holder.is_none());
         let mut asked = Pipeline::new();

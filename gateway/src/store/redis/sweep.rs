@@ -1,8 +1,6 @@
-//! What nobody owns that lives.
-//!
-//! Three nets, one below the other: what dead incarnations registered (and what is registered under
-//! nobody's name); what this node registered and did not come to own, or has released; and a slow walk through all
-//! sessions, which finds what the indexes have lost.
+//! The sweep, which finds sessions that need a new owner, in three ways: registrations of dead incarnations and those
+//! without a holder; this node's own registrations that it does not own or has released; and a slow walk through all
+//! sessions, which finds those that the indexes have lost. Called by the executor.
 use crate::store::redis::book::Upto;
 use crate::store::redis::call::Call;
 use crate::store::redis::desk::{Desk, Done};
@@ -12,59 +10,59 @@ use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{Holder, Seen, SessionKey};
 use turnway_core::store::Reply;
 
-/// Registrations looked at in one go: as many as are asked for, within these.
+/// Bounds on the registrations read in one call; in between, as many as the caller asks for.
 const PAGE_MIN: usize = 64;
 const PAGE_MAX: usize = 512;
-/// Of this node's own registrations without ownership, so many are looked at in one sweep.
+/// Maximum own registrations without ownership that one sweep checks.
 const UNHELD_MAX: usize = 256;
-/// Of what it released a minute ago, so many: as many as a node releases between two sweeps on its best day.
+/// Maximum released sessions that one sweep checks: as many as a busy node releases between two sweeps.
 const LEFT_MAX: usize = 2048;
-/// Sessions that one sweep walks past: 100,000 take a node less than two hours.
+/// Sessions that the slow walk passes in one sweep: 100,000 sessions take a node less than two hours.
 const WALK: usize = 24;
 
-/// What one sweep has found out.
+/// The results of one sweep.
 #[derive(Default)]
 struct Round {
     leased: BTreeMap<Holder, bool>,
     due: BTreeMap<SessionKey, Seen>,
-    /// How often what is settled had been doubted when it began.
+    /// Number of resets of the settled positions when the sweep began.
     doubts: u64,
 }
 
-/// A part of what an incarnation registered: from a time on, and further by a count.
+/// A range of an incarnation's registrations: from a stamp on, at an offset.
 struct Page {
     by: Holder,
     from: u64,
     offset: usize,
     count: usize,
-    /// What needs nobody, as long as nothing due has come up.
+    /// Registrations that need no new owner, as long as none before them is due.
     settled: Option<Upto>,
 }
 
-/// What became of some registrations.
+/// The result of checking some registrations.
 #[derive(Default)]
 struct Examined {
     cleared: usize,
-    /// When those were made that come before anything due, and stay.
+    /// Stamps of the settled registrations before the first that is due.
     settled: Vec<u64>,
-    /// Whether none is due.
+    /// Whether no registration is due.
     all_settled: bool,
-    /// What is due and was kept, and had not been found before.
+    /// Due sessions that were kept and not found before.
     due: Vec<SessionKey>,
 }
 
-/// How a part of the registrations is looked at.
+/// The amount of registrations to check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// Until so many are due: those that come first, however they are called, so that none is passed over again and again.
-    /// What this node has claimed from whoever registered it, or is claiming, needs no look: it is somebody's, or all is
-    /// looked at again ([`Book::claimed`](crate::store::redis::book::Book::claimed)).
+    /// The first ones, until so many are due: in index order, so that none is skipped forever. Sessions that this
+    /// node has claimed or is claiming from the registering incarnation are skipped: they have an owner, or all
+    /// registrations are checked again ([`Book::claimed`](crate::store::redis::book::Book::claimed)).
     Until(usize),
-    /// Each of them.
+    /// Every registration.
     AtAll,
 }
 
-/// A registration: by whom, of what, and when.
+/// A registration: holder, session, and stamp.
 struct Line {
     by: Holder,
     session: SessionKey,
@@ -74,7 +72,7 @@ struct Line {
 impl Desk {
     pub(super) async fn sweep(&self, limit: u32) -> Done<Reply> {
         let limit = limit as usize;
-        // Of a few, those that come first by name, as any store answers.
+        // A few due sessions are sorted by name, so that all stores give the same answer.
         let most = limit.max(PAGE_MIN);
         let mut round = Round { doubts: self.book().doubts(), ..Round::default() };
         let mut lives = vec![(NOBODY, u64::MAX)];
@@ -96,7 +94,7 @@ impl Desk {
             }
             self.look_through(page, lines, most, &mut round).await?;
         }
-        // Where very much is due already, that comes first.
+        // If very many sessions are due already, those come first.
         if round.due.len() < most {
             self.look_at_own(&mut round).await?;
         }
@@ -107,7 +105,7 @@ impl Desk {
         Ok(Reply::Work { sessions: round.due.into_iter().take(limit).collect() })
     }
 
-    /// What this node registered and does not hold, or has released.
+    /// Checks the sessions that this node registered and does not own, or has released.
     async fn look_at_own(&self, round: &mut Round) -> Done<()> {
         let line = |(by, session, stamp)| Line { by, session, stamp };
         let unheld = self.book().unheld(UNHELD_MAX).into_iter().map(line).collect();
@@ -121,15 +119,15 @@ impl Desk {
         looked
     }
 
-    /// Looks at what the next sweep does not come by. Whoever claims looks twice: what is due is registered under nobody's
-    /// name, so that from now on every sweep finds it.
+    /// Checks sessions that the next sweep may not visit. Claiming needs two visits, so each due session is
+    /// registered without a holder, where every sweep finds it.
     async fn look_in_passing(&self, lines: Vec<Line>, round: &mut Round) -> Done<()> {
         let due = self.examine(lines, Look::AtAll, round).await?.due;
         let registers = due.iter().map(|session| self.register(session, NOBODY));
         futures_util::future::try_join_all(registers).await.map(drop)
     }
 
-    /// What incarnations registered, a page of each; none of one that lives.
+    /// Returns a page of each incarnation's registrations; none of an incarnation that is alive.
     async fn orphans(&self, pages: &[Page], round: &mut Round) -> Done<Vec<Option<Vec<Line>>>> {
         let call = |page: &Page| {
             Call::look("orphans", [key::node(page.by.node), key::registered(page.by)])
@@ -154,8 +152,8 @@ impl Desk {
         Ok(found)
     }
 
-    /// The rest of a dead incarnation's registrations, until there is enough to do. What is done there is
-    /// cleared away or passed over, so the next sweep begins with what is left.
+    /// Checks the rest of a dead incarnation's registrations, until enough sessions are due. Checked registrations
+    /// are removed or settled, so the next sweep begins with the remaining ones.
     async fn look_through(
         &self,
         mut page: Page,
@@ -182,8 +180,8 @@ impl Desk {
         }
     }
 
-    /// Looks at sessions, keeps those that are due, and clears registrations away that nobody needs: old
-    /// ones of what is neither held by whoever registered it nor left lying.
+    /// Checks sessions, keeps those that are due, and removes registrations that are no longer needed: old ones of a
+    /// session that neither is held by the registering incarnation nor has waiting inputs without an owner.
     async fn examine(&self, lines: Vec<Line>, how: Look, round: &mut Round) -> Done<Examined> {
         let needed: Vec<bool> = {
             let book = self.book();
@@ -195,7 +193,7 @@ impl Desk {
         let mut seen = seen.into_iter();
         let (mut idle, mut examined) = (Vec::new(), Examined { all_settled: true, ..Examined::default() });
         for (line, needed) in lines.into_iter().zip(needed) {
-            // Neither what needs no look, nor what cannot be read.
+            // The session is skipped, or its data cannot be read.
             let Some(seen) = needed.then(|| seen.next()).flatten().flatten() else {
                 if examined.all_settled {
                     examined.settled.push(line.stamp);
@@ -227,7 +225,7 @@ impl Desk {
         Ok(examined)
     }
 
-    /// Which of these live, as far as it is not known yet.
+    /// Reads which of these holders have a lease, unless already known.
     async fn learn(&self, holders: BTreeSet<Holder>, round: &mut Round) -> Done<()> {
         let unknown: Vec<Holder> = holders.into_iter().filter(|h| !round.leased.contains_key(h)).collect();
         let call = |holder: &Holder| {
@@ -245,13 +243,13 @@ impl Desk {
             let call = Call::to("unregister", [key::registered(line.by)]);
             call.text(&line.session.to_string()).number(line.stamp)
         };
-        // What stays is found again.
+        // A registration that remains is found again.
         let _ = self.calls(lines.iter().map(call).collect()).await;
         let mut book = self.book();
         lines.iter().for_each(|line| book.strike(&line.session, line.by, line.stamp));
     }
 
-    /// Forgets a dead incarnation that has nothing left, unless it is a young one.
+    /// Removes a dead incarnation without registrations, unless it was enrolled recently.
     async fn strike(&self, holder: Holder, enrolled: u64) -> Done<()> {
         let call = Call::to("strike", [key::LIVES]).number(self.now());
         self.call(call.text(&key::life(holder)).number(enrolled)).await.map(drop)
@@ -277,7 +275,7 @@ impl Desk {
             Line { by: NOBODY, session, stamp: u64::MAX }
         });
         self.look_in_passing(lines.collect(), round).await?;
-        // What could not be looked at is come by again.
+        // On an error above, the walk stays where it was.
         *self.book().walk() = walk;
         Ok(())
     }

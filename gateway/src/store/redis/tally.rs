@@ -1,5 +1,5 @@
-//! Telling the other nodes of a fleet what this one let through of the rates they share, by way of Redis
-//! ([`turnway_core::rate::share`]). Nobody waits for it.
+//! Reports what this node took from shared rates to the other nodes through Redis ([`turnway_core::rate::share`]). No
+//! request waits for a report. Opened by `app::build`.
 use crate::clock::Clock;
 use crate::config::redis::RedisUrl;
 use crate::metrics::{Metrics, Told};
@@ -16,20 +16,20 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use turnway_core::limits;
 
-/// How long an answer may take: as long as a store may be away at all, or rates would never be shared with one that is
-/// far. What is taken meanwhile is told with the next.
+/// Timeout of an answer: as long as a usable store's round trip may be, or rates would never be shared with a distant
+/// one. Amounts taken meanwhile are reported next.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
-/// Tells of what is put into the one end, for as long as that is there.
+/// The task that sends the reports until their channel closes.
 struct Tally {
     line: Line,
     clock: Clock,
     metrics: Arc<Metrics>,
-    /// Whether the last was answered: trouble is told once.
+    /// Whether the last report was answered, so that only the first of consecutive failures is logged.
     was_well: bool,
 }
 
-/// Begins to tell this server, over a connection of its own.
+/// Starts reporting to this server over a separate connection.
 pub fn open(url: RedisUrl, clock: Clock, metrics: Arc<Metrics>, runtime: &Handle) -> Teller {
     let (teller, dues) = mpsc::channel(limits::RATE_TELLS_MAX);
     let settings =
@@ -46,7 +46,7 @@ impl Tally {
     async fn run(mut self, mut dues: mpsc::Receiver<Due>) {
         let (mut more, mut again) = (Vec::new(), Vec::new());
         loop {
-            // What was taken while the last answer was on its way is told with the next.
+            // Amounts taken while the last answer was in flight are reported now.
             more.append(&mut again);
             let room = limits::RATE_TELLS_AT_ONCE.saturating_sub(more.len());
             let waits = more.is_empty();
@@ -96,7 +96,7 @@ impl Tally {
     }
 }
 
-/// None too few.
+/// Converts a duration to microseconds, rounded up.
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
 }

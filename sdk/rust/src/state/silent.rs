@@ -1,4 +1,4 @@
-//! What the client does about a gateway that says nothing.
+//! Reactions of the state machine to a silent gateway: pings, the second connection, and giving up.
 use super::{ClientState, Phase};
 use crate::conversation::Conversation;
 use crate::event::Event;
@@ -9,8 +9,8 @@ use serde_json::json;
 use std::time::Duration;
 
 impl ClientState {
-    /// The connection that was tried beside a silent one has said its first words. Whether it is the one from now
-    /// on, and the one before is of no use any more; else it is the other way round.
+    /// Handles the first message on the second connection. Returns true if the second connection replaces the first
+    /// one; otherwise the second one is to be dropped.
     pub fn handle_spare(&mut self, now: Duration, text: &str) -> bool {
         let is_welcome = Frame::parse(text).is_some_and(|frame| frame.kind() == "welcome");
         if !is_welcome || !self.silence.is_spared() || !matches!(self.phase, Phase::Ready { .. }) {
@@ -36,7 +36,7 @@ impl ClientState {
         self.pump();
     }
 
-    /// Whether the gateway owes anybody anything.
+    /// Returns whether any session awaits an answer of the gateway.
     pub(super) fn is_waiting(&self) -> bool {
         self.conversations.values().any(Conversation::is_waiting)
     }

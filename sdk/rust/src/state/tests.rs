@@ -1,4 +1,4 @@
-//! The brain by scripts: what comes in, what goes out.
+//! Scripted tests of the state machine: inputs and expected outputs.
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at some events only")]
 use super::*;
 use crate::event::{Cursor, Status};
@@ -11,18 +11,18 @@ mod reconnect;
 mod requests;
 mod silent;
 
-/// A client whose outputs are read as short lines.
+/// A client whose outputs are converted to short lines.
 pub(super) struct Rig {
     pub(super) state: ClientState,
     pub(super) now: Duration,
-    /// What was told, in full.
+    /// All delivered events.
     pub(super) events: Vec<Event>,
-    /// What was sent since the last look.
+    /// Messages sent since the last clearing.
     pub(super) sent: Vec<Value>,
 }
 
 impl Rig {
-    /// Connected, nothing asked.
+    /// Creates a connected client without requests.
     pub(super) fn new() -> Self {
         let mut rig = Self::offline();
         rig.connect();
@@ -70,13 +70,13 @@ impl Rig {
         self.state.handle_lost(self.now, Lost { reason: "cut".to_owned(), ..Lost::default() });
         self.drain()
     }
-    /// Loses the connection and has the next one.
+    /// Loses the connection and opens the next one.
     pub(super) fn reconnect(&mut self) -> Vec<String> {
         self.lose();
         self.wait(Duration::from_secs(60));
         self.connect()
     }
-    /// Lets time pass, deadline by deadline.
+    /// Advances time from deadline to deadline.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<String> {
         let (end, mut lines) = (self.now + time, Vec::new());
         while let Some(at) = self.state.poll_timeout().filter(|at| *at <= end) {
@@ -93,7 +93,7 @@ impl Rig {
         self.state.handle_text(self.now, &message.to_string());
         self.drain()
     }
-    /// Hears a message of session `s`.
+    /// Receives a message of session `s`.
     pub(super) fn s(&mut self, mut message: Value) -> Vec<String> {
         message["session_id"] = "s".into();
         self.hear(message)
@@ -107,7 +107,7 @@ impl Rig {
         self.state.subscribe(self.now, "s", Subscribe::from(start)).expect("taken");
         self.drain();
     }
-    /// Answers the last `subscribe`, in `hello` or alone.
+    /// Answers the last `subscribe`, standalone or in `hello`.
     pub(super) fn subscribed(&mut self, seq: u64, more: Value) -> Vec<String> {
         let id = self.last_subscribe()["request_id"].clone();
         let mut answer = json!({"type": "subscribed", "request_id": id, "seq": seq, "epoch": 1,
@@ -123,7 +123,7 @@ impl Rig {
         let found = self.sent.iter().rev().find_map(|message| alone(message).or_else(|| resumed(message)));
         found.expect("a subscribe")
     }
-    /// All text told of a run since its last restart.
+    /// Returns the text delivered for a run since its last restart.
     pub(super) fn text(&self, id: &str) -> String {
         let mut whole = String::new();
         for event in &self.events {
@@ -211,7 +211,7 @@ pub(super) fn done(seq: u64, bytes: usize) -> Value {
         "attempt": 1, "text_bytes": bytes, "seq": seq, "epoch": 1})
 }
 
-/// A turn from the first word to the last.
+/// A complete turn.
 #[test]
 fn a_turn() {
     let mut rig = Rig::new();
@@ -222,7 +222,7 @@ fn a_turn() {
         "message_id": "m", "run_id": "s.r", "seq": 2, "epoch": 1});
     assert_eq!(rig.s(said), ["message hi"]);
     assert_eq!(rig.s(started(3)), ["started s.r@1"]);
-    // Text comes with its run's name only, and so it is found.
+    // A text message has only the run id, which names the session.
     assert_eq!(rig.hear(delta(0, "hé")), ["text hé"]);
     assert_eq!(rig.s(accepted), Vec::<String>::new(), "told once");
     assert_eq!(
@@ -237,11 +237,11 @@ fn a_turn() {
     let Some(Event::Done(last)) = rig.events.last() else { panic!("done") };
     assert_eq!((last.message_id.as_deref(), last.agent.as_deref()), (Some("m"), Some("echo")));
     assert_eq!(rig.hear(delta(6, "late")), Vec::<String>::new());
-    // Nothing is open, so nothing is said again; the cursor is where the log was.
+    // Nothing is open, so nothing is repeated; the cursor is at the end of the log.
     assert_eq!(rig.reconnect(), ["> hello [subscribe after 9.1]", "connected"]);
 }
 
-/// Whatever the client had when the connection broke, and from wherever the gateway goes on.
+/// For every amount of text received before the loss, and every position from which the gateway continues.
 #[test]
 fn text_is_resumed_at_every_byte() {
     let whole = "aé日🙂 z\u{301}ß";
@@ -345,8 +345,8 @@ fn another_attempt_voids_the_text() {
     assert_eq!(rig.s(end), ["done completed 2nd"]);
 }
 
-/// An end is told in several messages of which only the last has a place: cut between them, all of
-/// them come again.
+/// A run's end consists of several messages of which only the last has a position: if the connection is lost in
+/// between, all of them are repeated.
 #[test]
 fn the_messages_of_one_end_are_told_together() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! EV-C3, EV-E5, EV-N5: actions as the log tells them, and what each next step must be: asked for once, begun, ended once.
+//! Checks EV-C3, EV-E5 and EV-N5: in the log, each action is requested once, then begun, and ends once.
 use super::ledger::Ledger;
 use crate::sim::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,27 +6,27 @@ use turnway_core::id::{EventId, RunId, SaidId};
 use turnway_core::protocol::action::{Doing, Execute};
 use turnway_core::protocol::entry::{Entry, Fact};
 
-/// One session's actions so far.
+/// Actions of one session so far.
 #[derive(Debug, Default)]
 pub(crate) struct Acted {
     open: BTreeMap<EventId, Step>,
     ended: BTreeSet<EventId>,
-    /// What runs have asked for by a name of their own.
+    /// Actions that runs have requested under their own names.
     names: BTreeSet<(RunId, SaidId)>,
 }
 
-/// How far one is.
+/// Progress of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Asked,
     Begun,
     Spawned,
-    /// Its process is over.
+    /// The action's process has ended.
     Exited,
 }
 
 impl Acted {
-    /// One that has not ended.
+    /// Returns an action that has not ended.
     pub(super) fn open(&self) -> Option<EventId> {
         self.open.keys().next().copied()
     }
@@ -77,7 +77,7 @@ impl Acted {
 }
 
 impl Ledger {
-    /// A session wants this done.
+    /// Checks a tool call that leaves the session.
     pub(crate) fn wanted(&self, execute: &Execute) {
         let log = self.chronicles.get(&execute.key).map_or(&[][..], |chronicle| &chronicle.log);
         let asked = log.iter().any(|(_, entry)| {
@@ -86,7 +86,7 @@ impl Ledger {
         assert!(asked || self.rewinds, "G4: no runner hears of what is not durable: {}", execute.action_id);
     }
 
-    /// A runner is given this.
+    /// Checks a tool call that a runner gets.
     pub(crate) fn given(&mut self, execute: &Execute) {
         let first = self.executed.insert(execute.action_id);
         assert!(first || self.rewinds, "EV-N5: an action is given to a runner once: {}", execute.action_id);
@@ -94,7 +94,7 @@ impl Ledger {
 }
 
 impl World {
-    /// What the log says of actions is what the runner has done.
+    /// Checks that action results in the log agree with the runner's executions.
     pub(super) fn check_actions(&self) {
         let logs = self.ledger.chronicles.values().flat_map(|chronicle| &chronicle.log);
         for (_, entry) in logs {

@@ -1,34 +1,34 @@
-//! G3, SR-T11: who belongs to a session as the log tells it, and what each next change of that must be.
+//! Checks G3 and SR-T11: in the log, each next change of a session's members must be valid.
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{AgentId, EventId};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::time::Millis;
 
-/// The changes of one session's members so far.
+/// Member changes of one session so far.
 #[derive(Debug, Default)]
 pub(crate) struct Company {
-    /// Begun and not ended: whom it is about, and whether it comes.
+    /// Open changes: the agent, and whether it joins.
     open: BTreeMap<EventId, (AgentId, bool)>,
-    /// When each has failed.
+    /// Time by which each change must be done.
     deadlines: BTreeMap<EventId, Millis>,
     ended: BTreeSet<EventId>,
-    /// The time of the last fact.
+    /// Time of the last fact.
     last: Millis,
 }
 
 impl Company {
-    /// A change that is still open, if there is one.
+    /// Returns a change that is still open, if any.
     pub(super) fn unsettled(&self) -> Option<&AgentId> {
         self.open.values().map(|(agent, _)| agent).next()
     }
 
-    /// Nobody who is to leave is asked anything new.
+    /// Checks that an agent which is being removed gets no new run.
     pub(super) fn asks(&self, agent: &AgentId) {
         let leaves = self.open.values().any(|(who, comes)| who == agent && !comes);
         assert!(!leaves, "SR-D5: who is to leave is asked nothing new: {agent}");
     }
 
-    /// Takes the next fact. `speaks`: whose turn has begun and not ended.
+    /// Checks the next fact. `speaks`: agent of the open run.
     pub(super) fn take(&mut self, entry: &Entry, speaks: Option<&AgentId>) {
         #[expect(clippy::wildcard_enum_match_arm, reason = "everything else is no change of members")]
         match &entry.fact {
@@ -71,7 +71,8 @@ impl Company {
     }
 
     fn in_time(&self, tx_id: EventId, at: Millis) {
-        // A fact has the time of the one before it where its writer's clock is behind that: then it does not tell.
+        // The time of a fact is raised to that of the previous fact if the writer's clock is behind; then the time
+        // proves nothing.
         let late = at > self.last && self.deadlines.get(&tx_id).is_some_and(|deadline| *deadline <= at);
         assert!(!late, "SR-D8: what is not done in time has failed");
     }

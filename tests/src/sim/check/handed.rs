@@ -1,5 +1,5 @@
-//! SR-T12, SR-F3: handovers as the log tells them, and what each next step must be: asked, decided once, switched,
-//! and told.
+//! Checks SR-T12 and SR-F3: in the log, a handover is requested, decided once, followed by the switch, and passed
+//! to the agent.
 use super::ledger::Ledger;
 use std::collections::BTreeSet;
 use turnway_core::id::{AgentId, EventId, RunId};
@@ -7,29 +7,28 @@ use turnway_core::protocol::agent::Invoke;
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::time::Millis;
 
-/// One session's handovers so far.
+/// Handovers of one session so far.
 #[derive(Debug, Default)]
 pub(crate) struct Handed {
-    /// Asked for and not decided: which, from whom, to whom, until when.
+    /// Handover without a decision: id, from, to, deadline.
     open: Option<(EventId, AgentId, AgentId, Millis)>,
     ended: BTreeSet<EventId>,
-    /// Those to which a person has agreed, by what the store took.
+    /// Handovers confirmed by a user, by the control entries that the store accepted.
     agreed: BTreeSet<EventId>,
-    /// Confirmed, and the switch is to follow.
+    /// Confirmed handover whose switch must follow.
     due: Option<(EventId, AgentId)>,
-    /// Confirmed, and whom to tell; with the turn by which they are told.
+    /// Confirmed handover that the agent must still be told of; with the run that tells it.
     given: Option<(EventId, AgentId, Option<RunId>)>,
-    /// Who answers.
     active: Option<AgentId>,
 }
 
 impl Handed {
-    /// One that nobody has decided on.
+    /// Returns a handover that is not decided yet.
     pub(super) fn undecided(&self) -> Option<EventId> {
         self.open.as_ref().map(|(id, ..)| *id)
     }
 
-    /// A person agrees.
+    /// Records a user's confirmation.
     pub(super) fn agree(&mut self, id: EventId) {
         self.agreed.insert(id);
     }
@@ -102,7 +101,7 @@ impl Handed {
 }
 
 impl Ledger {
-    /// An agent is told what it was handed, and only then. (SR-F6)
+    /// Checks that an agent is told of its handover, and of no other. (SR-F6)
     pub(crate) fn told(&self, invoke: &Invoke) {
         let Some(chronicle) = self.chronicles.get(&invoke.key) else { return };
         let open = chronicle.stories.get(&invoke.run_id).is_some_and(|story| story.ended.is_none());

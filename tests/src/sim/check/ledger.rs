@@ -1,4 +1,4 @@
-//! G1, G2, G3: what the store took, kept apart from the store, and checked with every write.
+//! Checks G1, G2 and G3: records what the store accepted, apart from the store, and checks every write.
 use super::acted::Acted;
 use super::company::Company;
 use super::handed::Handed;
@@ -15,36 +15,33 @@ use turnway_core::protocol::input::{Ask, Control};
 use turnway_core::session::State;
 use turnway_core::store::{Append, Keep, Op, Reply, Shelf, Slot};
 
-/// One session's log as it was written, and what follows from it.
+/// One session's log as it was written, and the state that follows from it.
 #[derive(Debug, Default)]
 pub(crate) struct Chronicle {
     /// Every fact, with its token.
     pub(crate) log: Vec<(Token, Arc<Entry>)>,
-    /// Every turn the log tells of.
+    /// Every turn of the log.
     pub(crate) stories: BTreeMap<RunId, Story>,
-    /// The turn that has begun and not ended.
+    /// Run that has begun and not ended.
     pub(crate) active: Option<RunId>,
-    /// Closing has begun.
+    /// True once closing has begun.
     pub(crate) closing: bool,
-    /// Who belongs to it.
     pub(super) company: Company,
-    /// Who hands it over to whom.
     pub(super) handed: Handed,
-    /// What agents have had done.
     pub(super) acted: Acted,
-    /// What was handed to agents on the way.
+    /// Steering messages that agents have accepted.
     pub(super) steered: super::steered::Taken,
-    /// The store may forget, so owners may for a moment remember more than it.
+    /// True if the store may lose writes, so that owners may know more than the store for a moment.
     pub(super) rewinds: bool,
 }
 
 impl Chronicle {
-    /// A fact and its epoch.
+    /// Returns a fact and its epoch.
     pub(crate) fn fact(&self, seq: Seq) -> Option<(Epoch, &Arc<Entry>)> {
         let at = usize::try_from(seq.0.checked_sub(1)?).ok()?;
         self.log.get(at).map(|(token, entry)| (token.epoch, entry))
     }
-    /// The state these facts make.
+    /// Returns the state that results from these facts.
     pub(crate) fn state(&self, upto: Seq) -> State {
         let upto = usize::try_from(upto.0).unwrap_or(usize::MAX);
         State::replay(self.log.iter().take(upto).map(|(token, entry)| (token.epoch, &**entry)))
@@ -54,39 +51,38 @@ impl Chronicle {
 /// An attempt that a node has ordered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ordered {
-    /// The fact by which it was begun, or goes on.
+    /// Fact by which the attempt was begun or resumed.
     pub(super) begun: Seq,
-    /// Up to where its agent was told of what it has subscribed to.
+    /// Last fact that the agent was told of.
     pub(super) told: Seq,
 }
 
-/// What the world remembers of the store's answers.
+/// Record of the store's answers.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// By session.
     pub(crate) chronicles: BTreeMap<SessionKey, Chronicle>,
-    /// Where the log ended when a turn's input was first accepted.
+    /// End of the log when a turn's input was first accepted.
     pub(crate) tails: BTreeMap<RunId, Cursor>,
-    /// What each attempt at each message says.
+    /// Text of each attempt at each message.
     answers: BTreeMap<(u64, u32), Arc<str>>,
-    /// Actions that were given to a runner.
+    /// Actions given to a runner.
     pub(super) executed: BTreeSet<EventId>,
     pub(super) directory: Arc<Directory>,
-    /// Attempts that were ordered, by the fact that began them or let them go on.
+    /// Attempts that were ordered, by the fact that began or resumed them.
     pub(super) ordered: BTreeSet<(RunId, Seq)>,
-    /// How a node has ordered an attempt last.
+    /// Last order of an attempt by each node.
     pub(super) orders: BTreeMap<(NodeId, RunId, u32), Ordered>,
-    /// Runs whose agents have asked for facts of more types.
+    /// Runs whose agents have subscribed to further fact types.
     pub(crate) subscribed: BTreeSet<RunId>,
     pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
-    /// Inputs that were handed to an attempt, by node, ownership, and the fact by which it was ordered.
+    /// Steering messages passed to an attempt, by node, epoch, and the fact by which the attempt was ordered.
     pub(super) handed: BTreeSet<(NodeId, Epoch, Option<Seq>, RunId, RunId, u32)>,
     controls: BTreeMap<(SessionKey, Place), Arc<Control>>,
     /// Control entries that were answered.
     effective: BTreeSet<(SessionKey, Place)>,
     authors: BTreeMap<Nonce, NodeId>,
     claims: BTreeMap<(SessionKey, Epoch), Nonce>,
-    /// Turns that ended.
+    /// Number of turns that ended.
     pub(crate) ended: u64,
     pub(super) rewinds: bool,
 }
@@ -113,13 +109,13 @@ impl Ledger {
         }
     }
 
-    /// What an agent says in one attempt at a message.
+    /// Returns the text that an agent sends in one attempt at a message; creates it at first use.
     pub(crate) fn answer(&mut self, n: u64, attempt: u32, manner: crate::sim::answer::Manner) -> Arc<str> {
         let text = || pieces(n, attempt, manner).concat().into();
         Arc::clone(self.answers.entry((n, attempt)).or_insert_with(text))
     }
 
-    /// An agent says that it does not know of an attempt.
+    /// Records that an agent does not know an attempt.
     pub(crate) fn forgot(&mut self, key: &SessionKey, run_id: &RunId, attempt: u32) {
         let story = self.chronicles.get_mut(key).and_then(|chronicle| chronicle.stories.get_mut(run_id));
         if let Some(story) = story {
@@ -127,18 +123,18 @@ impl Ledger {
         }
     }
 
-    /// What was said so far, without making it up.
+    /// Returns the text of an attempt, without creating it.
     pub(crate) fn known_answer(&self, n: u64, attempt: u32) -> Option<&Arc<str>> {
         self.answers.get(&(n, attempt))
     }
 
-    /// The latest ownership of a session that was given.
+    /// Returns the latest epoch granted for a session.
     pub(super) fn latest_claim(&self, key: &SessionKey) -> Option<Epoch> {
         let range = (key.clone(), Epoch(0))..=(key.clone(), Epoch(u64::MAX));
         self.claims.range(range).next_back().map(|((_, epoch), _)| *epoch)
     }
 
-    /// The store answered an operation.
+    /// Checks an answer of the store.
     pub(crate) fn replied(&mut self, boot: NodeId, op: &Op, reply: &Reply, shelf: &Shelf, ghost: bool) {
         let rewinds = self.rewinds;
         match (op, reply) {
@@ -201,7 +197,7 @@ impl Ledger {
         self.answered(append, &first, slot, was_active.as_ref());
     }
 
-    /// Takes the next fact of a log.
+    /// Adds the next fact of a log.
     fn learn(&mut self, key: &SessionKey, token: Token, entry: Arc<Entry>, slot: Option<&Slot>) {
         let answer = entry.run_id.as_ref().and_then(|_| self.text_of(key, &entry));
         let directory = Arc::clone(&self.directory);
@@ -217,7 +213,7 @@ impl Ledger {
         self.ended += u64::from(entry.fact.is_terminal());
     }
 
-    /// What the agent of this turn says in the attempt that the fact is about.
+    /// Returns the agent's text in the attempt that the fact is about.
     fn text_of(&mut self, key: &SessionKey, entry: &Entry) -> Option<Arc<str>> {
         use turnway_core::protocol::entry::Fact;
         let run_id = entry.run_id.as_ref()?;
@@ -235,7 +231,7 @@ impl Ledger {
         self.known_answer(n, *attempt).cloned()
     }
 
-    /// Control entries that were answered have had their effect. (ST-14)
+    /// Checks that answered control entries have had their effect. (ST-14)
     fn answered(&self, append: &Append, answers: &[Place], slot: &Slot, was_active: Option<&RunId>) {
         let Some(chronicle) = self.chronicles.get(&append.key) else { return };
         let stopped = |run: &RunId| {
@@ -264,7 +260,7 @@ impl Ledger {
         }
     }
 
-    /// A kept state is the one that its facts make. (RX-3)
+    /// Checks that a stored snapshot equals the state of its facts. (RX-3)
     fn kept(&self, keep: &Keep) {
         let rewinds = self.rewinds;
         let Some(chronicle) = self.chronicles.get(&keep.key) else { return };
@@ -279,7 +275,7 @@ impl Ledger {
         assert_eq!(kept, state, "G6: the state kept at {:?} is the one its facts make", keep.at);
     }
 
-    /// The store forgot: so must we, or we would hold it to what is gone.
+    /// Rebuilds the record after the store has lost writes, because the lost writes no longer bind the store.
     pub(crate) fn rewound(&mut self, shelf: &Shelf) {
         self.chronicles.clear();
         self.tails.clear();

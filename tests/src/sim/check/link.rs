@@ -1,4 +1,4 @@
-//! G5, G6: what one link is shown of one session: facts in order, once, without gaps; text likewise.
+//! Checks G5 and G6 for one link and one session: facts arrive in order, once and without gaps, and text likewise.
 use super::ledger::{Chronicle, Ledger};
 use crate::sim::cast::Saying;
 use crate::sim::world::LineId;
@@ -11,13 +11,13 @@ use turnway_core::protocol::agent::{OnOwnerLoss, TextKind};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::store::Shelf;
 
-/// What is needed to judge a note.
+/// Context for checking a message to a link.
 pub(crate) struct View<'a> {
     pub(crate) line: LineId,
     pub(crate) key: &'a SessionKey,
-    /// Requests of the link without an answer.
+    /// Unanswered requests of the link.
     pub(crate) asks: &'a BTreeMap<RequestId, Command>,
-    /// Of these, those its node knows of.
+    /// Those of `asks` that the node has received.
     pub(crate) noticed: &'a BTreeSet<RequestId>,
     pub(crate) ledger: &'a Ledger,
     pub(crate) shelf: &'a Shelf,
@@ -30,7 +30,8 @@ impl View<'_> {
         self.ledger.chronicles.get(self.key)
     }
 
-    /// Turns this link asked for and has no answer about; a twisted repeat is not among them.
+    /// Returns the runs that this link has requested and not got an answer for, without repeats that have another
+    /// body.
     fn asked_runs(&self) -> impl Iterator<Item = RunId> + '_ {
         self.asks.iter().filter(|(id, _)| self.noticed.contains(*id)).filter_map(|(_, ask)| {
             let Command::Invoke(invoke) = ask else { return None };
@@ -42,34 +43,34 @@ impl View<'_> {
     }
 }
 
-/// How far a link has one attempt's text.
+/// Progress of a link in one attempt's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Heard {
     attempt: u32,
     upto: u64,
-    /// It said itself that it has less than what its cursor stands for.
+    /// True if the link's own cursor named less text than the log has recorded.
     lacking: bool,
     ended: bool,
 }
 
-/// What one link was shown of one session.
+/// Facts and text that one link was sent of one session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follow {
-    /// The next fact it must be shown; none: it follows nothing yet.
+    /// Next fact that the link must be sent; `None` before the first.
     next: Option<Seq>,
-    /// It is shown every fact, those too that are usually passed over in silence.
+    /// True if the link has subscribed to all fact types, including those that are usually not sent.
     asked_all: bool,
     heard: BTreeMap<RunId, Heard>,
     accepted: BTreeSet<RunId>,
 }
 
 impl Follow {
-    /// The last fact it was shown.
+    /// Returns the last fact that the link was sent.
     pub(crate) fn upto(&self) -> Option<Seq> {
         self.next.map(|next| Seq(next.0 - 1))
     }
 
-    /// Judges the next note.
+    /// Checks the next message.
     pub(crate) fn shown(&mut self, note: &Note, view: &View<'_>) {
         match note {
             Note::Fact { seq, epoch, entry, .. } => self.fact(*seq, *epoch, entry, view),
@@ -117,7 +118,7 @@ impl Follow {
             return;
         }
         if let Some(reset) = reset {
-            // It may have been found out before that part of the log was trimmed.
+            // The reset may have been decided before that part of the log was trimmed.
             let liar = ask.is_some_and(|ask| untrue(ask, view));
             assert!(
                 liar || view.rewinds || is_trimmed(reset, ask, view),
@@ -152,8 +153,8 @@ impl Follow {
         self.joins_in(snapshot, after, view);
     }
 
-    /// Turns that had begun where the link stands: it has of their text what it said, or nothing. Of one that
-    /// has ended since, what was recorded before that is not looked for again.
+    /// Sets the text cursors of runs that had begun at the link's position: the cursor that the link named, or
+    /// zero. For a run that has ended since, text recorded before is not sent again.
     fn joins_in(&mut self, snapshot: &SnapshotNote, after: Seq, view: &View<'_>) {
         let state = view.chronicle().map(|chronicle| chronicle.state(after)).unwrap_or_default();
         for (run_id, run) in state.runs.iter().filter(|(_, run)| run.attempt > 0) {
@@ -204,7 +205,7 @@ impl Follow {
         }
     }
 
-    /// The next fact, or the next that is shown at all.
+    /// Checks that this is the next fact, or the next one that is sent at all.
     fn follows(&self, next: Seq, seq: Seq, view: &View<'_>) {
         assert!(
             seq >= next || view.rewinds,
@@ -225,7 +226,7 @@ impl Follow {
         );
     }
 
-    /// A link that did not subscribe begins directly before a turn that it asked for.
+    /// Checks that a link without a subscription begins directly before a turn that it requested.
     fn begins(&self, entry: &Entry, view: &View<'_>) {
         let first = matches!(entry.fact, Fact::UserMessage { .. });
         let asked = entry.run_id.as_ref().is_some_and(|run_id| self.accepted.contains(run_id));
@@ -238,7 +239,7 @@ impl Follow {
         );
     }
 
-    /// It may be shown the text of what spoke when it came in, from the beginning.
+    /// Allows the text of the open run from its beginning.
     fn overhears(&mut self, seq: Seq, view: &View<'_>) {
         let state = view.chronicle().map(|chronicle| chronicle.state(seq)).unwrap_or_default();
         for (run_id, run) in state.runs.iter().filter(|(_, run)| run.attempt > 0) {
@@ -267,13 +268,13 @@ impl Follow {
                 "G5: text follows the beginning of its attempt: {run_id}.{attempt} on {:?}",
                 view.line
             );
-            // Where the store has forgotten an input that its log tells of, who says it again comes in late.
+            // After the store has lost an input that is in its log, a client that resends the input joins late.
             let upto = offset + text.len() as u64;
             self.heard.insert(run_id.clone(), Heard { attempt, upto, lacking: true, ended: false });
             return;
         };
         assert!(!heard.ended, "G5: no text follows the end of a turn: {run_id} on {:?}", view.line);
-        // A link that named a place inside a code point is shown the whole of it again.
+        // A link whose cursor lies inside a code point gets the whole code point again.
         let answer = view.chronicle().and_then(|chronicle| chronicle.stories.get(run_id));
         let answer = answer.and_then(|story| view.ledger.known_answer(story.n, attempt));
         let place =
@@ -303,7 +304,7 @@ impl Follow {
         assert!(careful || view.rewinds, "G3: text that forbids another attempt is recorded first: {run_id}");
     }
 
-    /// All of the text that counts was shown before its turn's end is.
+    /// Checks that the whole text was sent before the end of its turn.
     fn ends(&mut self, run_id: &RunId, attempt: u32, text_bytes: u64, done: bool, view: &View<'_>) {
         let Some(heard) = self.heard.get_mut(run_id).filter(|heard| heard.attempt == attempt) else { return };
         let all = if done { heard.upto == text_bytes } else { heard.upto >= text_bytes };
@@ -317,14 +318,14 @@ impl Follow {
     }
 }
 
-/// Whether what it asks for, or the turn it was told of, is not kept any more.
+/// Returns whether the requested position, or the turn that the link was told of, is trimmed.
 fn is_trimmed(reset: Reset, ask: Option<&Subscribe>, view: &View<'_>) -> bool {
     let Reset::Trimmed { floor } = reset else { return false };
     let kept = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
     floor > Seq(0) && floor <= kept && ask.and_then(|ask| ask.after_seq).is_none_or(|after| after < floor)
 }
 
-/// Whether the link has asked again since: that request has moved it.
+/// Returns whether the link has sent a later subscribe, which replaces this one.
 fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
     let number = |id: &Option<RequestId>| {
         id.as_ref().and_then(|id| id.as_str().strip_prefix('r')?.parse::<u64>().ok())
@@ -337,13 +338,13 @@ fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
     })
 }
 
-/// Whether the log does not hold what this cursor names, as far as the log is kept.
+/// Returns whether the kept log does not contain the fact that this cursor names.
 fn bogus(ask: &Subscribe, view: &View<'_>) -> bool {
     let floor = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
     ask.after_seq.is_some_and(|after| after > floor) && untrue(ask, view)
 }
 
-/// Whether the log never held what this cursor names.
+/// Returns whether the log never contained the fact that this cursor names.
 fn untrue(ask: &Subscribe, view: &View<'_>) -> bool {
     let Some(after) = ask.after_seq.filter(|after| after.0 > 0) else { return false };
     let there = view.chronicle().and_then(|chronicle| chronicle.fact(after));
@@ -354,7 +355,7 @@ fn untrue(ask: &Subscribe, view: &View<'_>) -> bool {
     }
 }
 
-/// A snapshot shows what the facts make, up to the one it names.
+/// Checks that a snapshot shows the state of the facts up to the one that it names.
 fn portrait(snapshot: &SnapshotNote, view: &View<'_>) {
     if view.rewinds || snapshot.seq == Seq(0) {
         return;

@@ -1,15 +1,15 @@
-//! G4, EV-G1: what an agent is told while it runs is in the log, comes in the log's order, and leaves out nothing that it
-//! has subscribed to.
+//! Checks G4 and EV-G1: facts sent to a running agent are in the log, come in its order, and include every type
+//! that the agent has subscribed to.
 use super::ledger::Ledger;
 use std::sync::Arc;
 use turnway_core::id::{NodeId, Seq};
 use turnway_core::protocol::action::News;
 
-/// Facts of these an agent is told of its own actions, whatever it has subscribed to.
+/// Prefixes of the facts that an agent gets about its own actions, without a subscription.
 const OF_ACTIONS: [&str; 4] = ["agent.action", "tool.", "process.", "system."];
 
 impl Ledger {
-    /// An agent is told of a fact.
+    /// Checks a fact that is sent to an agent.
     pub(super) fn told_of(&mut self, node: NodeId, news: &News) {
         let News { key, run_id, attempt, agent_id, seq, epoch: _, entry } = news;
         let name = entry.fact.name();

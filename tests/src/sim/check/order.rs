@@ -1,4 +1,4 @@
-//! G4: no order leaves a node before the fact that justifies it is durable.
+//! Checks G4: no order leaves a node before the fact that justifies it is durable.
 use super::ledger::{Ledger, Ordered};
 use turnway_core::id::{AgentId, NodeId, RunId, Seq};
 use turnway_core::protocol::agent::{AgentPolicy, Invoke, Order};
@@ -7,12 +7,12 @@ use turnway_core::store::{Op, Reply, Shelf};
 use turnway_core::time::{Mono, Now};
 
 impl Ledger {
-    /// What is known of an agent.
+    /// Returns the policy of an agent.
     pub(crate) fn policy(&self, agent: &AgentId) -> AgentPolicy {
         self.directory.policy(agent)
     }
 
-    /// An order left a node.
+    /// Checks an order that leaves a node.
     pub(crate) fn ordered(
         &mut self,
         node: NodeId,
@@ -29,12 +29,12 @@ impl Ledger {
                 let begun = self.invoked(invoke);
                 let name = (node, invoke.run_id.clone(), invoke.attempt);
                 self.orders.insert(name.clone(), Ordered { begun, told: begun });
-                // An attempt that comes back is asked for anew.
+                // A resumed attempt may be ordered again.
                 let dropped = self.dropped.contains(&name) && invoke.resume.is_none();
                 assert!(!dropped, "G4: what was dropped is not ordered any more: {}", invoke.run_id);
                 let lease = shelf.apply(Now { mono: now, ..Now::default() }, &Op::Lease { node, sent: now });
                 let leased = matches!(lease, Reply::Leased { left: Some(_) });
-                // One that was lost with the store's memory is still good by its node's own clock.
+                // A lease that was lost with the store's memory is still valid by its node's own clock.
                 assert!(leased || restarted, "G4: no order from a node without a lease: {}", invoke.run_id);
             }
             Order::Cancel { run_id, .. } => {
@@ -56,7 +56,7 @@ impl Ledger {
         }
     }
 
-    /// Where the fact is by which it was begun.
+    /// Returns the position of the fact by which the attempt was begun.
     fn invoked(&mut self, invoke: &Invoke) -> Seq {
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
         let goes_on = invoke.resume.is_some();
@@ -71,13 +71,14 @@ impl Ledger {
             begun == Some(attempt) && id == Some(run_id)
         };
         let log = self.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
-        // One that has slept may order what another owner has gone on with meanwhile; the agent knows that one's epoch.
+        // A node that was paused may order an attempt that another owner has resumed meanwhile; the agent knows
+        // that owner's epoch.
         let fact = log
             .iter()
             .rposition(|(token, entry)| token.epoch == *epoch && begun(&entry.fact, entry.run_id.as_ref()));
         assert!(fact.is_some(), "G4: no order before its fact is durable: {run_id}.{attempt}");
         let seq = Seq(fact.map_or(0, |at| at as u64 + 1));
-        // One owner may go on with an attempt more than once, where its agent's connection is lost.
+        // One owner may resume an attempt more than once, if the connection to its agent is lost.
         let first = self.ordered.insert((run_id.clone(), seq));
         assert!(first, "G4: an attempt is ordered once by each fact that begins it: {run_id}.{attempt}");
         seq

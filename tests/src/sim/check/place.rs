@@ -1,4 +1,5 @@
-//! I6: turns begin in the order of their inputs, and what stands in for another has its place.
+//! Checks I6: turns begin in the order of their inputs, and a replacement takes the position of the input that it
+//! replaces.
 use super::ledger::Chronicle;
 use super::story::Story;
 use turnway_core::id::{Place, RunId};
@@ -6,7 +7,7 @@ use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::store::Slot;
 
 impl Chronicle {
-    /// Takes a fact that may put an input into the place of another.
+    /// Applies a fact that may move an input to the position of another.
     pub(super) fn take_of_place(&mut self, run_id: &RunId, entry: &Entry, slot: Option<&Slot>) {
         let Fact::TurnAdmitted { replaces: Some(old), .. } = &entry.fact else { return };
         let place = self.replaced(run_id, old, slot);
@@ -15,7 +16,7 @@ impl Chronicle {
         }
     }
 
-    /// The place of what an input stands in for: that has ended by then, and no agent has heard of it.
+    /// Returns the position of the replaced input, which must have ended, and which no agent may have received.
     fn replaced(&self, run_id: &RunId, old: &RunId, slot: Option<&Slot>) -> Option<Place> {
         let Some(story) = self.stories.get(old) else {
             assert!(self.rewinds, "ST-6: what is replaced has been said: {old} by {run_id}");
@@ -27,8 +28,8 @@ impl Chronicle {
         story.place.or_else(|| slot?.taken.get(old).map(|taken| taken.place))
     }
 
-    /// Turns begin in the order of their inputs, except that an interrupt begins next, and after it what a run did
-    /// not take. (I6)
+    /// Checks that turns begin in the order of their inputs, except that an interrupt begins next, and after it a
+    /// steering message that a run did not accept. (I6)
     pub(super) fn begins_in_order(&self, run_id: &RunId, slot: Option<&Slot>) {
         assert!(self.active.is_none(), "G3: one turn at a time: {run_id} beside {:?}", self.active);
         let Some(slot) = slot.filter(|_| !self.rewinds) else { return };

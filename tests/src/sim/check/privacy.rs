@@ -1,11 +1,11 @@
-//! G7: a session's facts reach only those who may see it, and nobody learns that it exists.
+//! Checks G7: a session's facts reach only principals that may read it, and others do not learn that it exists.
 use turnway_bindings::channel::command::{Command, Target};
 use turnway_bindings::channel::note::Note;
 use turnway_core::id::{Principal, SessionId, SessionKey};
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::store::Shelf;
 
-/// A note about this session goes to this principal.
+/// Checks that a principal may get a message about this session.
 pub(crate) fn privacy(principal: &Principal, key: &SessionKey, shelf: &Shelf, rewinds: bool) {
     let owner = shelf.session(key).and_then(|slot| slot.user.as_ref());
     let entitled = principal.operator || owner == Some(&principal.user);
@@ -30,7 +30,7 @@ fn session_of(command: &Command) -> Option<SessionId> {
     }
 }
 
-/// A refusal is one that may be given here, and tells a stranger nothing.
+/// Checks that a refusal is allowed here, and that it reveals nothing to a stranger.
 pub(crate) fn refused(
     principal: &Principal,
     ask: Option<&Command>,
@@ -51,7 +51,7 @@ pub(crate) fn refused(
     let key = SessionKey { tenant: principal.tenant.clone(), session: named };
     let owner = shelf.session(&key).and_then(|slot| slot.user.as_ref());
     let stranger = !principal.operator && owner.is_none_or(|owner| *owner != principal.user);
-    // It was somebody's when the refusal set out, and the store has forgotten whose.
+    // The session had an owner when the refusal was sent, and the store has lost the owner since.
     let forgotten = rewinds && owner.is_none();
     if stranger && !passing && !forgotten {
         assert_eq!(*refusal, Refusal::not_found(), "G7: a stranger learns nothing: {ask:?}");

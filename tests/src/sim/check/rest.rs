@@ -1,4 +1,4 @@
-//! G8, G9: what must be true of a world that has come to rest.
+//! Checks G8 and G9 once the world has settled.
 use super::story::Story;
 use crate::sim::world::{Node, World};
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use turnway_core::id::{RunId, Seq, SessionKey};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::store::Slot;
 
-/// Store operations of one scenario: about four times what the busiest needs.
+/// Limit of store operations in one scenario: about four times the number of the busiest.
 const OPS_MAX: u64 = 60_000;
-/// Who has slept finds out within this what it has missed.
+/// Time within which a resumed node finds out what it has missed.
 const AWAKE: Duration = Duration::from_secs(5);
-/// Words of one scenario.
+/// Limit of peer messages in one scenario.
 const WORDS_MAX: u64 = 60_000;
 
 impl World {
-    /// Why the world has not come to rest, if it has not.
+    /// Returns the reason why the world has not settled; `None` if it has.
     pub(crate) fn unrest(&self) -> Option<String> {
         let sleeps = |node: &Node| node.paused_until + AWAKE > self.now;
         if let Some(node) = self.nodes.iter().find(|node| sleeps(node)) {
@@ -51,7 +51,8 @@ impl World {
         (0..self.clients.len()).find_map(|client| self.unserved(client))
     }
 
-    /// The store forgot an accept whose turn had begun: only its client, saying it again, can help.
+    /// Returns whether the store has lost an accept whose turn had begun: only a resend by the client can help
+    /// then.
     fn bereft(&self, key: &SessionKey) -> bool {
         let (Some(slot), Some(chronicle)) = (self.shelf.session(key), self.ledger.chronicles.get(key)) else {
             return false;
@@ -91,7 +92,7 @@ impl World {
             .then(|| format!("G9: a link sees the whole log: c{id} saw {upto:?} of {end} of {}", client.key))
     }
 
-    /// The world has come to rest: everything that must hold then.
+    /// Checks everything that must hold once the world has settled.
     pub(crate) fn check_rest(&self) {
         if let Some(why) = self.unrest() {
             panic!("{why}");
@@ -157,7 +158,7 @@ impl World {
     }
 }
 
-/// Requests whose answer is a note of their own.
+/// Returns whether a request must get an answer of its own.
 fn must_be_answered(ask: &turnway_bindings::channel::command::Command) -> bool {
     use turnway_bindings::channel::command::Command;
     match ask {

@@ -1,30 +1,31 @@
-//! ST-9: what is said while an agent answers is taken by exactly one attempt that counts, or is a turn of its own.
+//! Checks ST-9: a steering message is accepted by exactly one attempt that counts, or becomes a turn of its own.
 use super::ledger::{Chronicle, Ledger};
 use std::collections::BTreeSet;
 use turnway_core::id::{NodeId, RunId, SessionKey};
 use turnway_core::protocol::entry::{Admission, Entry, Fact};
 use turnway_core::protocol::steer::Steer;
 
-/// What agents have taken, by their own account: input, run and attempt.
+/// Steering messages that agents have accepted by their own account: input, run and attempt.
 pub(super) type Taken = BTreeSet<(RunId, RunId, u32)>;
 
-/// What the log tells of an input that was handed to a run.
+/// State of an input in the log, if it was passed to a run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guest {
-    /// The run that has it; none: it is a turn of its own.
+    /// Run that holds the input; `None` for a turn of its own.
     pub(super) host: Option<RunId>,
-    /// The run that it has come back from.
+    /// Run that has returned the input.
     pub(super) returned: Option<RunId>,
 }
 
 impl Ledger {
-    /// An agent has taken something.
+    /// Records that an agent has accepted a steering message.
     pub(crate) fn took(&mut self, key: &SessionKey, taken: (RunId, RunId, u32)) {
         self.chronicles.entry(key.clone()).or_default().steered.insert(taken);
     }
 
-    /// An input was handed to an attempt: the log knows of it, and it is handed over once by each owner. One that has
-    /// slept may do so when the next owner has long taken it back; the agent knows that owner's epoch. (G4)
+    /// Checks a steering message to an attempt: the log knows of it, and each owner passes it on once. An owner
+    /// that was paused may do so after the next owner has taken the input back; the agent knows that owner's epoch.
+    /// (G4)
     pub(super) fn handed(&mut self, node: NodeId, steer: &Steer) {
         let Steer { key, run_id, attempt, epoch, turn_id, .. } = steer;
         let stories = self.chronicles.get(key).map(|chronicle| &chronicle.stories);
@@ -33,7 +34,7 @@ impl Ledger {
         let had = guest.and_then(|guest| guest.returned.as_ref()).filter(|_| is_outdone);
         let host = guest.and_then(|guest| guest.host.as_ref()).or(had);
         assert_eq!(host, Some(run_id), "G4: nothing is handed over before its fact is durable: {turn_id}");
-        // An attempt that goes on over another connection may not know what the last one was handed.
+        // An attempt that resumes over another connection may not know the steering messages of the previous one.
         let order = self.orders.get(&(node, run_id.clone(), *attempt)).map(|order| order.begun);
         let name = (node, *epoch, order, turn_id.clone(), run_id.clone(), *attempt);
         assert!(
@@ -44,14 +45,14 @@ impl Ledger {
 }
 
 impl Chronicle {
-    /// A turn that has ended completely has taken this in the attempt that counts.
+    /// Returns whether a completed turn has accepted this input in the attempt that counts.
     fn has_taken(&self, host: &RunId, guest: &RunId, done: bool) -> bool {
         let end = self.stories.get(host).and_then(|story| story.ended.as_ref());
         let end = end.filter(|end| end.done || !done);
         end.is_some_and(|end| self.steered.contains(&(guest.clone(), host.clone(), end.attempt)))
     }
 
-    /// Takes a fact about an input that is, or was, in another turn's hands.
+    /// Applies a fact about an input that a run holds or has held.
     pub(super) fn take_of_guest(&mut self, run_id: &RunId, entry: &Entry) {
         let Some(guest) = self.stories.get(run_id).map(|story| story.guest.clone()) else { return };
         let mut next = guest.clone();

@@ -1,4 +1,4 @@
-//! G3, G6, I6: one turn as the log tells it, and what each next fact of it must be.
+//! Checks G3, G6 and I6: each next fact of a turn must be valid.
 use super::ledger::Chronicle;
 use super::steered::Guest;
 use crate::sim::answer::STATES;
@@ -9,42 +9,39 @@ use turnway_core::protocol::agent::{Directory, OnOwnerLoss};
 use turnway_core::protocol::entry::{Admission, Entry, Fact, Scope};
 use turnway_core::store::Slot;
 
-/// How a turn ended.
+/// Final state of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
-    /// The last attempt.
+    /// Number of the last attempt.
     pub(crate) attempt: u32,
     /// Bytes of text that count.
     pub(crate) text_bytes: u64,
-    /// It was completed.
+    /// True if the turn was completed.
     pub(crate) done: bool,
 }
 
 /// One turn so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Story {
-    /// The number of its message.
+    /// Number of the message.
     pub(crate) n: u64,
-    /// Who answers.
     pub(crate) agent: Option<AgentId>,
     admitted: Option<Admission>,
-    /// The place of what it stands in for, if it does.
+    /// Position of the input that this one replaces, if any.
     pub(super) place: Option<Place>,
-    /// Whether it is, or was, in another turn's hands.
     pub(super) guest: Guest,
-    /// Attempts begun.
+    /// Number of attempts begun.
     pub(crate) attempt: u32,
     suspended: u32,
     resumed: u32,
-    /// Attempts that its agent said it does not know of.
+    /// Attempts that the agent did not know.
     pub(super) forgotten: BTreeSet<u32>,
-    /// States of the agent in the attempt under way.
+    /// Agent states reported in the open attempt.
     states: usize,
     /// Bytes of each attempt's text in the log.
     pub(crate) saved: BTreeMap<u32, u64>,
-    /// CANCEL was recorded.
+    /// True once a cancel is recorded.
     pub(crate) cancelling: bool,
-    /// Its terminal fact.
     pub(crate) ended: Option<End>,
 }
 
@@ -67,7 +64,7 @@ impl Story {
         }
     }
 
-    /// Its place among those that wait: interrupts, what came back, the rest.
+    /// Returns the rank among waiting inputs: interrupts, then returned steering messages, then the others.
     pub(super) fn rank(&self) -> u8 {
         match self.admitted {
             Some(Admission::Interrupts) if self.attempt == 0 => 0,
@@ -76,7 +73,7 @@ impl Story {
         }
     }
 
-    /// An agent knows of it, whatever came of that.
+    /// Returns whether an agent has received the input as a steering message.
     pub(super) fn was_handed(&self) -> bool {
         self.guest.host.is_some() || self.guest.returned.is_some()
     }
@@ -108,7 +105,7 @@ impl Story {
         assert!(counted <= limits::TURN_ATTEMPTS_MAX, "G8: attempts are bounded: {run_id}");
     }
 
-    /// The attempt under way goes on under another owner.
+    /// Records that another owner resumes the open attempt.
     fn goes_on(&mut self, run_id: &RunId, attempt: u32, directory: &Directory) {
         assert_eq!(self.attempt, attempt, "G3: what goes on is the attempt under way: {run_id}");
         assert_eq!(
@@ -120,7 +117,7 @@ impl Story {
         self.counts(run_id);
     }
 
-    /// Its agent's states come in its order, each once.
+    /// Checks that agent states come in order, each once.
     fn state(&mut self, run_id: &RunId, state: &str) {
         let next = STATES.get(self.states);
         assert_eq!(next, Some(&state), "G6: a recorded state is the next of the agent's: {run_id}");
@@ -148,7 +145,7 @@ impl Story {
 }
 
 impl Chronicle {
-    /// Takes the next fact. `answer`: the whole text of the attempt it is about.
+    /// Applies the next fact. `answer`: the whole text of the attempt that the fact is about.
     pub(super) fn take(
         &mut self,
         entry: &Entry,
@@ -233,7 +230,7 @@ impl Chronicle {
         match &entry.fact {
             Fact::TurnAdmitted { agent_id, strategy, .. } => {
                 story.agent = Some(agent_id.clone());
-                // Said again where another is to answer, which changes nothing else.
+                // Admitted again if another agent is to answer, which changes nothing else.
                 story.admitted.get_or_insert(*strategy);
             }
             Fact::RunStarted { attempt, agent_id, .. } => {
@@ -273,7 +270,7 @@ impl Chronicle {
             Fact::AgentInvokeStarted { attempt, .. } | Fact::AgentInvokeDone { attempt, .. } => {
                 assert_eq!(*attempt, story.attempt, "G3: an agent is heard in its attempt: {run_id}");
             }
-            // The message itself, and facts of no turn, which are told apart before.
+            // The user message, and facts of no turn, which are handled before.
             _ => {}
         }
         if entry.fact.is_terminal() {
@@ -288,7 +285,7 @@ impl Chronicle {
     }
 }
 
-/// The text of a completed turn is all that the agent said, and its hash is right. (G6)
+/// Checks that the text of a completed turn is all that the agent sent, and that its hash is right. (G6)
 fn whole(run_id: &RunId, text_bytes: u64, sha256: &str, answer: Option<&str>) {
     use sha2::{Digest, Sha256};
     let answer = answer.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! An agent in this process: it says what a load wants said, in the answers it has been asked for.
+//! An agent in this process that sends the messages of a load as pieces of the answers it was asked for.
 use crate::mode::compare::peer::Line;
 use crate::trouble::{Lost, PATIENCE, Trouble};
 use bytes::Bytes;
@@ -20,9 +20,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-/// More than a gateway passes on.
+/// Maximum size of a request, more than a gateway passes on.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
-/// Pieces that are said and not yet written: beyond it a load waits, as an agent would.
+/// Capacity of an answer's queue; a load that is ahead waits, as an agent would.
 const UNWRITTEN_MAX: usize = 64;
 const DONE: &str = "event: done\ndata: {}\n\n";
 
@@ -32,12 +32,12 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 #[derive(Default)]
 pub struct Agent {
     serves: Cell<Option<SocketAddr>>,
-    /// Answers it was asked for and nobody has taken, by what was asked.
+    /// Requested answers that were not taken yet, by input text.
     asked: RefCell<BTreeMap<String, mpsc::Sender<Bytes>>>,
     more: Notify,
 }
 
-/// An answer under way.
+/// An answer in progress.
 pub struct Answer {
     pieces: mpsc::Sender<Bytes>,
     said: usize,
@@ -56,7 +56,7 @@ struct Input {
 // === impl Agent ===
 
 impl Agent {
-    /// Where it serves; the first time it begins to.
+    /// Returns the server's address, and starts the server on the first call.
     pub async fn serve(self: &Rc<Self>) -> Result<SocketAddr, Trouble> {
         if let Some(address) = self.serves.get() {
             return Ok(address);
@@ -71,7 +71,7 @@ impl Agent {
                 let agent = Rc::clone(&agent);
                 let _ = stream.set_nodelay(true);
                 let service = service_fn(move |request| Rc::clone(&agent).answer(request));
-                // A node that hangs up cancels; that is all there is to it.
+                // A node cancels by closing the connection, which needs no handling.
                 let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
                 tokio::task::spawn_local(async move { connection.await.ok() });
             }
@@ -102,7 +102,7 @@ impl Agent {
         Ok(response)
     }
 
-    /// The answer that was asked for with these words; waits until it is.
+    /// Waits for the request with this input, and returns its answer.
     pub async fn asked(&self, what: &str) -> Result<Answer, Lost> {
         let waiting = async {
             loop {
@@ -126,12 +126,12 @@ fn bare(status: StatusCode) -> Response<Body> {
 // === impl Answer ===
 
 impl Answer {
-    /// Bytes of text so far.
+    /// Returns the bytes of text so far.
     pub fn said(&self) -> usize {
         self.said
     }
 
-    /// Says these, each in an event of its own.
+    /// Sends each message as an event of its own.
     pub async fn say(&mut self, lines: &[Line]) -> Result<(), Lost> {
         let mut events = String::with_capacity(lines.len() * 180);
         for line in lines {
@@ -141,7 +141,7 @@ impl Answer {
         self.write(events.into()).await
     }
 
-    /// There is no more.
+    /// Ends the answer.
     pub async fn end(&mut self) -> Result<(), Lost> {
         self.write(Bytes::from_static(DONE.as_bytes())).await
     }

@@ -1,4 +1,4 @@
-//! Messages of clients, well and badly formed.
+//! Parsing of well-formed and malformed client messages.
 use super::*;
 use std::sync::Arc;
 use turnway_core::id::{EventId, SessionKey, TenantId};
@@ -57,7 +57,7 @@ fn the_messages_of_the_first_form_are_read_unchanged() {
     assert_eq!(cancel, Command::Cancel { request_id: None, target, receipt: false });
 }
 
-/// Covers: MP-C4, MP-C5, MP-A6: known, and answered honestly.
+/// Covers: MP-C4, MP-C5, MP-A6: a known but unsupported type is reported as such.
 #[test]
 fn what_later_releases_do_is_known_by_name() {
     let texts = [
@@ -282,7 +282,7 @@ fn a_wrong_field_is_named_and_never_quoted() {
     assert_eq!(flaw(&format!(r#"{{"type":"ping","request_id":"{long}"}}"#)), Flaw::Wrong("request_id"));
 }
 
-/// Covers: RX-10, S-13: what is let in at the very bounds is still read back from the log.
+/// Covers: RX-10, S-13: input at the exact limits can be read back from the log.
 #[test]
 fn what_is_let_in_can_be_stored_and_read_back() {
     let deep = format!("{}1{}", "[".repeat(62), "]".repeat(62));
@@ -314,7 +314,7 @@ fn what_is_let_in_can_be_stored_and_read_back() {
     }
 }
 
-/// Covers: S-13, S-38. Well-formed messages cut, spliced and flipped: an answer, never a panic.
+/// Covers: S-13, S-38. Well-formed messages that were cut, spliced and flipped get an answer, never a panic.
 #[test]
 fn nothing_that_arrives_makes_it_panic() {
     let seeds = [

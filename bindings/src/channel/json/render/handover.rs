@@ -1,4 +1,4 @@
-//! Handovers, as a link is told of them (scenario F).
+//! Rendering of handovers (scenario F).
 use super::{Teller, answer};
 use crate::channel::json::frame::{Event, Frame, HandoverPrompt, HandoverState};
 use crate::channel::note::Decided;
@@ -6,7 +6,7 @@ use turnway_core::protocol::entry::Fact;
 use turnway_core::session::Standing;
 use turnway_core::time::Millis;
 
-/// The answer to who has decided, also to who decides again.
+/// Renders the answer to a handover decision, also to a repeated decision.
 pub(super) fn told(ts: Millis, decided: &Decided) -> String {
     let (state, reason) = match decided.standing {
         Standing::Open => ("pending", None),
@@ -18,7 +18,7 @@ pub(super) fn told(ts: Millis, decided: &Decided) -> String {
     Frame { session_id, ..answer(ts, "handover", &decided.request_id, body) }.text(256)
 }
 
-/// An agent asks, and what comes of it.
+/// Writes a requested handover or its outcome.
 pub(super) fn fact<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     if let Fact::HandoverRequested(asked) = fact {
         let (handover_id, from, to) = (asked.handover_id, &asked.from, &asked.to);

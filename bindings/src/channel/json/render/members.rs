@@ -1,4 +1,4 @@
-//! Members that come, go and take over, as a link is told of them (scenarios B, D and E).
+//! Rendering of member changes: joining, leaving and switching (scenarios B, D and E).
 use super::{Teller, answer};
 use crate::channel::json::frame::{Detail, Event, Frame, Membership, Trouble};
 use crate::channel::note::Members;
@@ -7,14 +7,14 @@ use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
-/// The answer to who asked for a change, once it is done or undone.
+/// Renders the answer to a member request, once the change is done or undone.
 pub(super) fn told(ts: Millis, members: &Members) -> String {
     let body = Membership { agents: &members.agents, active_agent: members.active_agent.as_ref() };
     let session_id = Some(&members.session);
     Frame { session_id, ..answer(ts, "members", &members.request_id, body) }.text(256)
 }
 
-/// Something that changed nothing; where its name is a code, somebody's request came to nothing.
+/// Writes a notice, which changed no state. A notice named after an error code reports a failed request.
 pub(super) fn notice<'a>(tell: &mut Teller<'a, '_>, name: &'a str, request_id: &'a Option<RequestId>) {
     match Code::ALL.iter().find(|code| code.as_str() == name) {
         Some(code) => failed(tell, *code, "the session did not do it", None, request_id),
@@ -22,7 +22,7 @@ pub(super) fn notice<'a>(tell: &mut Teller<'a, '_>, name: &'a str, request_id: &
     }
 }
 
-/// A request that came to nothing, told to everyone who follows the session.
+/// Writes a failed request to every subscriber of the session.
 fn failed<'a>(
     tell: &mut Teller<'a, '_>,
     code: Code,
@@ -35,7 +35,7 @@ fn failed<'a>(
     tell.last("error", request_id, 320, body);
 }
 
-/// Members come, go and take over.
+/// Writes a member change: joining, leaving or switching.
 pub(super) fn fact<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     if let Fact::AgentSwitched { from, to, reason, trigger, request_id } = fact {
         let (from, to, reason, trigger) = (Some(from), Some(to), Some(&**reason), Some(&**trigger));

@@ -1,4 +1,4 @@
-//! What processes print, for links that ask for it.
+//! Rendering of process output, for links that subscribe to it.
 use super::answer;
 use crate::channel::json::frame::{Frame, Raw};
 use crate::channel::note::OUTPUT;
@@ -7,7 +7,7 @@ use turnway_core::id::{EventId, RunId, SessionId};
 use turnway_core::protocol::action::{Encoding, Printed, Stream};
 use turnway_core::time::Millis;
 
-/// `data` of the event.
+/// The field `data` of the event.
 #[derive(Serialize)]
 struct Output<'a> {
     action_id: EventId,
@@ -19,7 +19,7 @@ struct Output<'a> {
     truncated: bool,
 }
 
-/// A piece of it. It has no place in the log.
+/// Renders a piece of process output, which has no position in the log.
 pub(super) fn told(ts: Millis, session: &SessionId, run_id: &RunId, printed: &Printed) -> String {
     let Printed { action_id, stream, offset, data, encoding, truncated } = printed;
     let (action_id, stream, offset) = (*action_id, *stream, *offset);

@@ -1,4 +1,4 @@
-//! What a link is shown, note by note.
+//! Rendering of notifications, one kind at a time.
 use super::*;
 use crate::channel::note::{Decided, Reset, RunNote};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn only(note: &Note) -> Value {
     texts[0].clone()
 }
 
-/// The frame every message of a run's fact has, around `body`.
+/// Returns the frame that every message of a run's fact has, around `body`.
 fn framed(kind: &str, body: Value) -> Value {
     let mut message = json!({"type": kind, "ts": 5, "session_id": "s1", "run_id": RUN});
     for (key, value) in body.as_object().expect("an object") {
@@ -48,14 +48,14 @@ fn framed(kind: &str, body: Value) -> Value {
     message
 }
 
-/// The same, for the last or only message.
+/// Returns the frame of the last or only message, with its log position.
 fn placed(kind: &str, body: Value) -> Value {
     let mut message = framed(kind, body);
     (message["seq"], message["epoch"]) = (json!(9), json!(4));
     message
 }
 
-/// The same, for a fact of no run.
+/// Returns the frame of a fact that belongs to no run.
 fn of_session(kind: &str, body: Value) -> Value {
     let mut message = placed(kind, body);
     message.as_object_mut().expect("an object").remove("run_id");
@@ -147,7 +147,7 @@ fn answers_echo_their_request() {
     let note = Note::Opened { request_id: request(), snapshot: snapshot(Some(agent("a"))) };
     let body = json!({"request_id": "r1", "agents": ["a"], "active_agent": "a", "snapshot": view});
     let mut opened = of_session("session_opened", body);
-    // It may be ahead of what the link has been shown, so it has no place in the log of its own.
+    // The snapshot may be ahead of what the link has been shown, so the message has no log position of its own.
     opened.as_object_mut().expect("an object").retain(|key, _| key != "seq" && key != "epoch");
     assert_eq!(only(&note), opened);
     let note = Note::Closed { request_id: request(), session: session() };

@@ -1,4 +1,4 @@
-//! Bodies as clients write them, and as they should not.
+//! Parsing of request bodies, well and badly formed.
 use super::*;
 use crate::channel::openai::Name;
 use serde_json::json;
@@ -15,7 +15,7 @@ fn name(session: Option<&str>) -> Name {
     }
 }
 
-/// The usual body, with some fields more or others.
+/// Returns the usual body with `fields` added or replaced.
 fn body(fields: Value) -> String {
     let mut body = json!({ "model": "agent/echo", "messages": [{ "role": "user", "content": "hi" }], "temperature": 0.5 });
     let (Value::Object(all), Value::Object(fields)) = (&mut body, fields) else { panic!("objects") };
@@ -50,7 +50,7 @@ fn the_last_message_is_said_and_the_earlier_ones_were_said_before() {
     let invoke = call.clone().invoke(&kept, None).expect("an input");
     assert_eq!(invoke.history.as_ref().map(History::reveal), Some(&*earlier.to_string()));
     assert_eq!(invoke.message.content, Content::Parts(vec![json!({ "type": "text", "text": "@bob hi" })]));
-    // The model says who answers; a mention in the text says nothing here.
+    // The model name decides the agent; a mention in the text has no effect.
     assert_eq!(invoke.agent_id.map(|agent| agent.to_string()), Some("echo".to_owned()));
     assert_eq!(
         (invoke.session, invoke.message_id),
@@ -101,7 +101,7 @@ fn what_cannot_be_answered_is_refused_by_its_field() {
     }
 }
 
-/// Covers: ST-41: an answer is of the shape that was asked for, or there is none.
+/// Covers: ST-41: an answer has the requested shape, or the request is refused.
 #[test]
 fn another_shape_of_answer_is_refused_and_tuning_is_not_looked_at() {
     let tool = json!([{ "type": "function", "function": { "name": "f" } }]);
@@ -152,6 +152,6 @@ fn what_is_too_long_is_too_much_context() {
         |bytes: usize, session| Call::parse(&earlier(bytes)).expect("a call").invoke(&name(session), None);
     assert!(told(HISTORY_BYTES_MAX - 64, None).is_ok());
     assert!(too_long(told(HISTORY_BYTES_MAX, None).expect_err("too long")));
-    // Where the conversation is the gateway's, what does not count is not too much.
+    // If the gateway keeps the conversation, ignored messages do not count towards the limit.
     assert!(told(HISTORY_BYTES_MAX, Some("s1")).is_ok());
 }

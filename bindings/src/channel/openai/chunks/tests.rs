@@ -1,4 +1,4 @@
-//! Notes in, events out.
+//! Streaming of answers: notifications in, events out.
 use super::*;
 use crate::channel::note::{Reset, RunNote, SnapshotNote};
 use crate::channel::openai::whole::Whole;
@@ -91,7 +91,7 @@ pub(crate) fn reset(runs: Vec<RunNote>) -> Note {
     }
 }
 
-/// Short words for what was written, after the head was checked.
+/// Returns a short form of the written events, after checking their heads.
 fn words(text: &str) -> Vec<String> {
     text.split_terminator("\n\n")
         .map(|event| event.strip_prefix("data: ").expect("an event"))
@@ -139,7 +139,7 @@ fn an_answer_is_a_row_of_chunks_and_done() {
                 other(),
                 Fact::RunCancelled { attempt: 1, reason: "x".into(), forced: false, text_bytes: 0 },
             ),
-            // What came again, and the rest of it.
+            // A repeated piece, and a piece that overlaps it.
             delta(1, 0, "he"),
             delta(1, 1, "ello"),
             done(1, 5, Some(json!({ "prompt_tokens": 1, "completion_tokens": 2 }))),
@@ -209,17 +209,17 @@ fn a_turn_that_begins_again_ends_an_answer_that_has_begun() {
     );
     assert_eq!(told, [OPEN, r#"{"content":"he"} null"#, "error owner_lost"]);
     assert!(begun.is_over());
-    // Of what was not said nothing has to be unsaid.
+    // No output was sent yet, so a restart needs no error.
     let mut silent = chunks();
     let told =
         tell(&mut silent, &[started(1), thought("hm"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
     assert_eq!(told[2..], [r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"]);
-    // A piece of the next attempt says the same as its fact.
+    // A delta of the next attempt has the same effect as the fact that starts the attempt.
     let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(2, 0, "hello")]);
     assert_eq!(told[2..], ["error owner_lost"]);
 }
 
-/// Covers: ST-35: whoever asks again is answered from the present attempt on.
+/// Covers: ST-35: a repeated call is answered from the present attempt on.
 #[test]
 fn an_answer_asked_for_again_begins_with_the_present_attempt() {
     let all = [started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)];
@@ -284,7 +284,7 @@ fn trouble_before_the_first_word_has_a_status_and_later_it_comes_in_the_stream()
     assert_eq!(words(&text), [OPEN, "error draining"]);
 }
 
-/// Covers: ST-41: an answer with a hole is not called whole.
+/// Covers: ST-41: an answer with a gap is never reported as complete.
 #[test]
 fn a_missing_piece_is_trouble() {
     let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(1, 4, "o"), done(1, 5, None)]);

@@ -1,4 +1,4 @@
-//! Notes in, one answer out.
+//! Collection of answers: notifications in, one answer out.
 use super::*;
 use crate::channel::openai::chunks::tests::{delta, done, fact, head, run, started, thought};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! One turn for one reader: from its first message, or from any place in it, to its end.
+//! One turn for one reader: from its first message, or from any position, to its end.
 use super::*;
 use crate::channel::note::{Reset, RunNote, SnapshotNote};
 use serde_json::Value;
@@ -59,7 +59,7 @@ fn delta(run_id: &RunId, attempt: u32, offset: u64, text: &str) -> Note {
     Note::Delta { session, run_id, attempt, offset, kind: TextKind::Text, text }
 }
 
-/// Events as (id, message).
+/// Parses events as (id, message).
 fn events(text: &str) -> Vec<(Option<String>, Value)> {
     let read = |event: &str| {
         let id = event.lines().find_map(|line| line.strip_prefix("id: "));
@@ -83,7 +83,7 @@ fn begin(run_id: &RunId, resume: Option<&str>) -> (Turn, String) {
     (Turn::begin(Millis(5), "fsync", accepted, resume, &mut text), text)
 }
 
-/// A session in which two turns and a restart happen.
+/// Returns the notifications of a session with two turns and a restart.
 fn story() -> Vec<Note> {
     let (mine, other) = (run("a"), run("b"));
     let restarted =
@@ -102,7 +102,7 @@ fn story() -> Vec<Note> {
     ]
 }
 
-/// What a reader has after these events: the text of the last attempt.
+/// Returns the text that a reader has after these events: that of the last attempt.
 fn text_of(events: &[(Option<String>, Value)]) -> String {
     let (mut text, mut attempt) = (String::new(), Value::Null);
     for (_, message) in events {
@@ -152,7 +152,7 @@ fn whoever_comes_back_gets_the_rest_and_the_end() {
         story().iter().for_each(|note| turn.show(Millis(5), note, &mut text));
         let rest = events(&text);
         assert_eq!(rest[0].1["type"], "turn_accepted");
-        // What came after is the same; after the end only the end comes again.
+        // The events after the position are the same; after the end, only the end is repeated.
         let after = if n + 1 < whole.len() { &whole[n + 1..] } else { &whole[n..] };
         assert_eq!(&rest[1..], after, "after event {n}");
     }
@@ -167,11 +167,12 @@ fn text_is_cut_at_the_byte_and_between_code_points() {
         let events = events(&text);
         assert_eq!((&events[1].1["text"], &events[1].1["offset"]), (&rest.into(), &offset.into()));
     }
-    // No reader of ours is in the middle of a code point; one that says so gets it whole.
+    // A correct reader is never in the middle of a code point; a reader that claims so receives the code point
+    // whole.
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-3-aaaaaaaa"));
     turn.show(Millis(5), &delta(&run("a"), 2, 0, "grüß"), &mut text);
     assert_eq!(events(&text)[1].1["text"], "üß");
-    // An attempt that is over by now, and text beyond what there is.
+    // Positions in an attempt that has ended, and beyond the available text.
     for (cursor, shown) in [("6-2-3-0-aaaaaaaa", 1), ("6-2-2-99-aaaaaaaa", 1), ("6-2-1-99-aaaaaaaa", 2)] {
         let (mut turn, mut text) = begin(&run("a"), Some(cursor));
         turn.show(Millis(5), &delta(&run("a"), 2, 0, "grüß"), &mut text);
@@ -186,7 +187,7 @@ fn a_place_in_another_turn_counts_as_none() {
     assert_eq!(events(&text).len(), 7);
 }
 
-/// A store that forgot: what is written anew has a later epoch than anything its reader saw.
+/// After the store lost facts, rewritten facts have a later epoch than any that the reader saw.
 #[test]
 fn facts_that_were_written_anew_are_shown() {
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-5-aaaaaaaa"));

@@ -1,4 +1,4 @@
-//! What is read of JSON that others wrote.
+//! Tests of reading untrusted JSON.
 use super::*;
 use crate::protocol::json::{Json, literal};
 use serde_json::json;
@@ -46,7 +46,7 @@ fn exact(text: &str) -> Value {
     read(text).expect("a number")
 }
 
-/// What is read as a number of this node's own fields must be one that `serde_json` holds.
+/// A number of this node's own fields must be one that `serde_json` can hold.
 ///
 /// Covers: S-13.
 #[test]
@@ -100,12 +100,12 @@ fn halves_at_the_ends_of_a_field_are_told() {
     assert_eq!(halves(r#""a\ude00b""#), Halves::default());
     assert_eq!(halves(r#""\ud83d\ude00""#), Halves::default());
     assert_eq!(halves("7"), Halves::default());
-    // Of another object's field of that name nothing is told.
+    // No surrogate halves are returned for a field of that name in another object.
     let inner = read_halves(r#"{"a":{"text":"\ud83d"},"text":"b"}"#, "text").expect("JSON");
     assert_eq!(inner.1, Halves::default());
 }
 
-/// Two readers agree on everything that both can hold, and on what is not JSON.
+/// Both readers agree on every value that both can hold, and on what is not JSON.
 ///
 /// Covers: S-13.
 #[test]

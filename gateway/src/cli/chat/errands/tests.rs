@@ -1,4 +1,4 @@
-//! Errands by scripts: what is wanted and answered, and what is to be done.
+//! Scripted tests of the chat's agent tasks: inputs, and the steps that follow.
 use super::*;
 use serde_json::json;
 
@@ -114,7 +114,7 @@ fn an_unknown_agent_gets_a_hint() {
     errands.listed(list(&["echo", "counter"]));
     let hint = remark("there is no agent conter; did you mean counter? /agents lists them");
     assert_eq!(steps(&mut errands), [Step::List, hint, Step::Fail]);
-    // Where the list cannot be had the gateway says so.
+    // Without a list the agent's name cannot be checked here; the gateway refuses it.
     errands.begin(switch("nobody"));
     errands.listed(Err("by QUIC".to_owned()));
     errands.answer("y");

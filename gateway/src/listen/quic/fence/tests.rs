@@ -1,4 +1,4 @@
-//! Real endpoints that are broken within their locks, as a bug of quinn's would.
+//! Breaks real endpoints inside their locks, as a bug of quinn would.
 use super::*;
 use crate::listen::quic::ids;
 use quinn::congestion::{Controller, ControllerFactory};
@@ -15,28 +15,28 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use turnway_core::id::NodeId;
 
-/// How long a test waits for what must happen.
+/// Longest wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connections that break one after the other: whoever drives one and whoever uses it end at the same time, and who is
-/// first is a matter of chance.
+/// Number of connections broken one after the other. The task that drives one and the code that uses it end at the same
+/// time, in an order that varies.
 const BROKEN: usize = 10;
 
-/// Where the next panic is.
+/// The place of the next panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
     None,
-    /// Of the connection with this number, which has its own lock.
+    /// A panic of the connection with this number, which has its own lock.
     Connection(usize),
 }
 
-/// What is wrong with it now.
+/// A congestion controller that panics on demand.
 #[derive(Clone, Debug)]
 struct Flaw {
     bug: Arc<Mutex<Bug>>,
-    /// Connections so far.
+    /// Connections built so far.
     built: Arc<AtomicUsize>,
-    /// Whose this is.
+    /// Number of the connection that this controller belongs to.
     number: usize,
     struck: Arc<Notify>,
 }
@@ -46,7 +46,7 @@ impl Flaw {
         *self.bug.lock().expect("sound") = bug;
     }
 
-    /// Once.
+    /// Panics once, if this bug is set.
     fn strike(&self, bug: Bug) {
         let mut now = self.bug.lock().expect("sound");
         let is_here = *now == bug;
@@ -91,7 +91,7 @@ impl Controller for Flaw {
     }
 }
 
-/// A listener as it is, whose quinn has a flaw.
+/// A listener as in the product, whose quinn has a flaw.
 struct World {
     flaw: Flaw,
     at: SocketAddr,
@@ -129,7 +129,7 @@ impl World {
         let crypto = QuicClientConfig::try_from(tls).expect("TLS 1.3");
         let mut client = ClientConfig::new(Arc::new(crypto));
         let mut transport = TransportConfig::default();
-        // It asks again and again, so it hears soon that nobody knows it any more.
+        // Sends often, so that the client learns soon that its connection is gone.
         transport.keep_alive_interval(Some(Duration::from_millis(100)));
         transport.max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(30_000))));
         client.transport_config(Arc::new(transport));
@@ -142,7 +142,7 @@ impl World {
     }
 }
 
-/// Says back what each connection's stream says, as a node's own loop would.
+/// Echoes each connection's stream, in a loop like a node's own.
 async fn serve(socket: UdpSocket, terms: ServerConfig, broke: watch::Sender<usize>) {
     let config = ids::endpoint(NodeId(7 << 96));
     loop {
@@ -166,7 +166,7 @@ async fn serve(socket: UdpSocket, terms: ServerConfig, broke: watch::Sender<usiz
     }
 }
 
-/// Looks after its connection now and then, as a link does.
+/// Checks its connection now and then, as a link does.
 async fn echo(connection: Handles) {
     let Ok((to, from)) = connection.accept_bi().await else { return };
     let (mut to, mut from) = (Kept::new(to), Kept::new(from));
@@ -196,7 +196,7 @@ fn end() -> Endpoint {
     Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).expect("a port")
 }
 
-/// Whoever drives the endpoint has ended, as where the socket fails; connections that end are none of it.
+/// The task that drives the endpoint ends, as it does when the socket fails; connections that end do not count.
 ///
 /// Covers: S-19.
 #[tokio::test]
@@ -224,14 +224,14 @@ async fn an_endpoint_that_ends_is_told_of() {
     }
 }
 
-/// How something that quinn drives is over.
+/// The way in which a task of quinn ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Quiet,
     Panic,
 }
 
-/// A connection that breaks takes no other one with it.
+/// A connection that panics does not end another one.
 ///
 /// Covers: S-19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -245,13 +245,13 @@ async fn a_connection_that_panics_ends_alone() {
         to.write_all(b"before").await.expect("sent");
         from.read_exact(&mut [0; 6]).await.expect("said back");
         world.flaw.set(Bug::Connection(world.flaw.built.load(Ordering::Relaxed)));
-        // With what it has acknowledged next.
+        // Panics when it handles the next acknowledgement.
         to.write_all(b"break").await.expect("sent");
         let gone = timeout(PATIENCE, connection.closed()).await.expect("it is told");
         assert!(matches!(gone, ConnectionError::Reset), "{gone:?}");
         timeout(PATIENCE, world.flaw.struck.notified()).await.expect("it has broken");
     }
-    // Which nobody will hear of: neither side can say it yet.
+    // Panics during the handshake: neither side can send a close yet.
     world.flaw.set(Bug::Connection(world.flaw.built.load(Ordering::Relaxed) + 1));
     let early = bad.connect_with(world.client.clone(), world.at, "localhost").expect("an address");
     timeout(PATIENCE, world.flaw.struck.notified()).await.expect("it breaks");

@@ -1,5 +1,5 @@
-//! The streams that HTTP/3 has for itself: settings, and the tables of its compression (RFC 9114 §6.2). Nothing in them
-//! concerns us but that they are there and well-formed; what else a client opens is not wanted.
+//! Reads HTTP/3's own unidirectional streams: settings and the QPACK tables (RFC 9114 §6.2). They only have to be
+//! present and well-formed; every other unidirectional stream of a client is refused.
 use super::fault::{self, Fault};
 use super::frames;
 use crate::listen::quic::fence::Kept;
@@ -13,21 +13,21 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 use web_transport_proto::StreamUni;
 
-/// Streams of one connection that were not wanted; each is told so.
+/// Maximum refused streams of one connection; each is answered with an error code.
 const UNWANTED_MAX: u32 = 16;
 
-/// All of them, as one future: what a client does wrong there, for which the connection has been ended. A client may
-/// be told that we want none of these streams any more only when all is over, so they are kept until then.
+/// All unidirectional streams as one future, which yields the protocol error for which the connection was closed. The
+/// streams are kept until then: dropping one tells the client that it is not wanted.
 pub(super) struct Beside {
     streams: BoxFuture<'static, Fault>,
     is_over: bool,
 }
 
-/// What became of a stream.
+/// The outcome of a step on a stream.
 enum Step {
-    /// It says what it is.
+    /// The stream has announced its type.
     Begun(Kind, Kept<RecvStream>),
-    /// It ended before it had said so.
+    /// The stream ended before it announced its type.
     Nothing,
     Fault(Fault),
 }
@@ -37,7 +37,7 @@ enum Kind {
     Control,
     Compressor,
     Decompressor,
-    /// Which only servers open.
+    /// Only servers may open it.
     Push,
     Other,
 }
@@ -45,7 +45,7 @@ enum Kind {
 // === impl Beside ===
 
 impl Beside {
-    /// Begins; and what tells when a client's settings have come.
+    /// Starts reading. Also returns a receiver that completes when the client's settings have arrived.
     pub(super) fn begin(connection: Connection) -> (Self, oneshot::Receiver<()>) {
         let (settled, is_settled) = oneshot::channel();
         (Self { streams: tend(connection, settled).boxed(), is_over: false }, is_settled)
@@ -75,7 +75,7 @@ async fn tend(connection: Connection, settled: oneshot::Sender<()>) -> Fault {
                     steps.push(begin(Kept::new(stream)).boxed());
                     continue;
                 }
-                // Others find out how the connection has ended.
+                // The code that reads the request reports the connection's end.
                 Err(_) => return pending().await,
             },
             Some(step) = steps.next() => step,
@@ -107,7 +107,7 @@ async fn tend(connection: Connection, settled: oneshot::Sender<()>) -> Fault {
 }
 
 fn refuse(mut stream: Kept<RecvStream>) {
-    // One that has ended already needs no word.
+    // Fails only if the stream has already ended.
     let _ = stream.stop(VarInt::from_u32(fault::STREAM_CREATION_ERROR));
 }
 
@@ -133,7 +133,7 @@ async fn control(
         return Step::Fault(ended(&connection, code, why));
     }
     if let Some(settled) = settled {
-        // Whoever waited may have left.
+        // Fails only if the waiting side was dropped.
         let _ = settled.send(());
     }
     let Fault { code, why } = frames::control(&mut stream).await;
@@ -150,7 +150,7 @@ async fn decompressor(mut stream: Kept<RecvStream>, connection: Connection) -> S
     Step::Fault(ended(&connection, code, why))
 }
 
-/// Ends the connection, before the streams are let go of.
+/// Closes the connection before the streams are dropped.
 fn ended(connection: &Connection, code: u32, why: &'static str) -> Fault {
     let fault = Fault { code, why };
     fault.end(connection);

@@ -1,60 +1,60 @@
-//! What is no HTTP/3, and what the RFC calls it.
+//! Maps HTTP/3 and QPACK violations to the error codes of RFC 9114 §8.1 and RFC 9204 §6.
 use crate::listen::end::End;
 use http::StatusCode;
 use quinn::{Connection, VarInt};
 use web_transport_proto::ConnectError;
 
-/// `H3_NO_ERROR`: nothing is wrong, and it is over.
+/// `H3_NO_ERROR`: a close without an error.
 pub const NO_ERROR: u32 = 0x100;
-/// `H3_STREAM_CREATION_ERROR`: a stream that must not be.
+/// `H3_STREAM_CREATION_ERROR`: a stream that must not exist.
 pub const STREAM_CREATION_ERROR: u32 = 0x103;
-/// `H3_CLOSED_CRITICAL_STREAM`: a stream has ended that must not.
+/// `H3_CLOSED_CRITICAL_STREAM`: a stream ended that must stay open.
 pub const CLOSED_CRITICAL_STREAM: u32 = 0x104;
-/// `H3_FRAME_UNEXPECTED`: a frame that has no place where it is.
+/// `H3_FRAME_UNEXPECTED`: a frame in a place where it is not allowed.
 pub const FRAME_UNEXPECTED: u32 = 0x105;
-/// `H3_FRAME_ERROR`: a frame that is not whole, or not what it says.
+/// `H3_FRAME_ERROR`: a frame that is incomplete or malformed.
 pub const FRAME_ERROR: u32 = 0x106;
-/// `H3_EXCESSIVE_LOAD`: too much of something.
+/// `H3_EXCESSIVE_LOAD`: a limit was exceeded.
 pub const EXCESSIVE_LOAD: u32 = 0x107;
-/// `H3_ID_ERROR`: an id that is nobody's.
+/// `H3_ID_ERROR`: an id that was never used.
 pub const ID_ERROR: u32 = 0x108;
-/// `H3_SETTINGS_ERROR`: settings that are none.
+/// `H3_SETTINGS_ERROR`: a setting that is not allowed.
 pub const SETTINGS_ERROR: u32 = 0x109;
-/// `H3_MISSING_SETTINGS`: something came before them.
+/// `H3_MISSING_SETTINGS`: another frame came before the settings.
 pub const MISSING_SETTINGS: u32 = 0x10a;
-/// `H3_REQUEST_INCOMPLETE`: a request ends before it has begun.
+/// `H3_REQUEST_INCOMPLETE`: a request ended before its headers.
 pub const REQUEST_INCOMPLETE: u32 = 0x10d;
-/// `H3_MESSAGE_ERROR`: what a stream carries is none of its messages.
+/// `H3_MESSAGE_ERROR`: a malformed message.
 pub const MESSAGE_ERROR: u32 = 0x10e;
-/// `QPACK_DECOMPRESSION_FAILED`: fields that nobody can read.
+/// `QPACK_DECOMPRESSION_FAILED`: header fields that cannot be decoded.
 pub const QPACK_FAILED: u32 = 0x200;
-/// `QPACK_ENCODER_STREAM_ERROR`: something is put into a table that has no room.
+/// `QPACK_ENCODER_STREAM_ERROR`: an insertion into a table without capacity.
 pub const QPACK_ENCODER_ERROR: u32 = 0x201;
 
-/// What ends a connection.
+/// A protocol error that ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// As HTTP/3 says it (RFC 9114 §8.1, RFC 9204 §6).
+    /// An HTTP/3 or QPACK error code (RFC 9114 §8.1, RFC 9204 §6).
     pub code: u32,
-    /// For a person.
+    /// Explanation for a person.
     pub why: &'static str,
 }
 
-/// Why a request is not one that could become a session.
+/// The reason why a request cannot become a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is answered with this.
+    /// The request is answered with this status.
     Status(StatusCode),
-    /// It is no HTTP/3.
+    /// The client violated HTTP/3.
     Fault(Fault),
-    /// Its stream, or its connection, is gone.
+    /// The stream or the connection is gone.
     Gone,
 }
 
 // === impl Fault ===
 
 impl Fault {
-    /// Ends it.
+    /// Closes the connection with this error.
     pub(super) fn end(self, connection: &Connection) {
         connection.close(VarInt::from_u32(self.code), self.why.as_bytes());
     }
@@ -83,7 +83,7 @@ impl From<ConnectError> for Refusal {
             }
             ConnectError::FieldSectionTooLarge => Self::Status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
             ConnectError::WrongMethod(_) => Self::Status(StatusCode::METHOD_NOT_ALLOWED),
-            // RFC 9220 §3: for a protocol that is not known.
+            // RFC 9220 §3: the status for an unknown protocol.
             ConnectError::WrongProtocol(Some(_)) => Self::Status(StatusCode::NOT_IMPLEMENTED),
             ConnectError::InvalidMethod
             | ConnectError::InvalidUrl(_)

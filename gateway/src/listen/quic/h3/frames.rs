@@ -1,23 +1,23 @@
-//! HTTP/3's frames (RFC 9114 §7) and the capsules in them (RFC 9297 §3), read one at a time. Room for one grows with
-//! what comes of it: what is only announced costs nothing.
+//! Reads HTTP/3 frames (RFC 9114 §7) and the capsules in them (RFC 9297 §3), one at a time. Buffers grow with the bytes
+//! that arrive, so that an announced but unsent frame costs no memory.
 use super::fault::{self, Fault, Refusal};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use web_transport_proto::{Capsule, ConnectRequest, Frame, Setting, Settings, StreamUni, VarInt};
 
-/// A request's fields, as they come and as they are counted (S-10; RFC 9114 §4.2.2).
+/// Maximum bytes of a request's fields, both encoded and as counted by RFC 9114 §4.2.2 (S-10).
 pub const FIELDS_BYTES_MAX: u64 = 16 * 1024;
-/// Settings are a few numbers.
+/// Maximum bytes of settings, which are a few numbers.
 const SETTINGS_BYTES_MAX: u64 = 1024;
-/// The capsule that ends a session: its code, and a reason of this size at most (draft-ietf-webtrans-http3 §5).
+/// Maximum bytes of the capsule that closes a session: its code and a reason (draft-ietf-webtrans-http3 §5).
 const LAST_WORDS_BYTES_MAX: u64 = 4 + 1024;
-/// The capsule that ends a session.
+/// Type of the capsule that closes a session.
 const CLOSE_SESSION: u64 = 0x2843;
-/// What is not wanted is read in steps of this.
+/// Skipped bytes are read in steps of this size.
 const STEP_BYTES: usize = 64;
-/// Frames of HTTP/2 that HTTP/3 has no place for (RFC 9114 §7.2.8), and a promise, which only servers make.
+/// Frame types of HTTP/2 that HTTP/3 forbids (RFC 9114 §7.2.8), and `PUSH_PROMISE`, which only servers send.
 const NEVER: [u64; 5] = [0x02, 0x05, 0x06, 0x08, 0x09];
-/// Settings of HTTP/2 (RFC 9114 §7.2.4.1).
+/// Settings of HTTP/2 that HTTP/3 forbids (RFC 9114 §7.2.4.1).
 const NEVER_SET: [u32; 4] = [0x02, 0x03, 0x04, 0x05];
 const CANCEL_PUSH: u64 = 0x03;
 const GOAWAY: u64 = 0x07;
@@ -25,31 +25,31 @@ const MAX_PUSH_ID: u64 = 0x0d;
 const DATA: u64 = Frame::DATA.0.into_inner();
 const HEADERS: u64 = Frame::HEADERS.0.into_inner();
 const SETTINGS: u64 = Frame::SETTINGS.0.into_inner();
-/// What a stream of a session begins with where a request would have a frame.
+/// A stream of a session begins with this number, in the place of a request's first frame type.
 const OF_SESSION: u64 = Frame::WEBTRANSPORT.0.into_inner();
 
-/// Why nothing more is read of a stream.
+/// The reason why nothing more is read of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// It ends within something.
+    /// The stream ended within a frame or capsule.
     Short,
-    /// It was reset, or the connection is gone.
+    /// The stream was reset, or the connection is gone.
     Reset,
 }
 
-/// How a frame, or a capsule, begins.
+/// The header of a frame or capsule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     kind: u64,
     length: u64,
 }
 
-/// How a client ends its session.
+/// The way in which a client ends its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// With this code.
+    /// Closed with this code.
     Code(u32),
-    /// Without a word.
+    /// The stream or connection ended without a close.
     Lost,
 }
 
@@ -70,7 +70,7 @@ impl Cut {
     }
 }
 
-/// The next number; none where the stream ends before it.
+/// Reads a variable-length integer, or `None` where the stream ends before it.
 pub async fn number<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Option<u64>, Cut> {
     let mut bytes = [0; VarInt::MAX_SIZE];
     if stream.read(&mut bytes[..1]).await? == 0 {
@@ -88,7 +88,7 @@ async fn head<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Option<Head>, Cut>
     Ok(Some(Head { kind, length }))
 }
 
-/// All of it, as it came; `before` stands before it.
+/// Reads a whole frame as encoded; `before` is put in front of it.
 async fn whole<S: AsyncRead + Unpin>(stream: &mut S, head: Head, before: &[u8]) -> Result<Vec<u8>, Cut> {
     let mut bytes = before.to_vec();
     for number in [head.kind, head.length] {
@@ -98,7 +98,7 @@ async fn whole<S: AsyncRead + Unpin>(stream: &mut S, head: Head, before: &[u8]) 
     if read as u64 == head.length { Ok(bytes) } else { Err(Cut::Short) }
 }
 
-/// Reads what is not wanted.
+/// Reads and discards bytes.
 async fn skip<S: AsyncRead + Unpin>(stream: &mut S, mut length: u64) -> Result<(), Cut> {
     let mut bytes = [0; STEP_BYTES];
     while length > 0 {
@@ -139,7 +139,7 @@ fn misplaced() -> Fault {
     Fault { code: fault::FRAME_UNEXPECTED, why: "a frame that has no place there" }
 }
 
-/// Reads the beginning of a control stream: settings, and nothing else before them.
+/// Reads the beginning of a control stream, which must be the settings.
 pub async fn settings<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(), Fault> {
     let closed = |_| Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "the control stream ends" };
     let head = head(stream).await.map_err(closed)?.ok_or(Cut::Short).map_err(closed)?;
@@ -159,7 +159,7 @@ pub async fn settings<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(), Fault>
     if NEVER_SET.into_iter().any(is_never_set) { Err(no_settings) } else { Ok(()) }
 }
 
-/// Reads the rest of a control stream, of which nothing concerns us, until it is a fault.
+/// Reads the rest of a control stream, whose frames are ignored, until it is a protocol error.
 pub async fn control<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
     let closed = Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "the control stream ends" };
     loop {
@@ -177,7 +177,7 @@ pub async fn control<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
     }
 }
 
-/// Reads what a client's compressor would put into our table, which has no room: its size may be set to nothing.
+/// Reads the client's QPACK encoder stream. Our table has no capacity, so only setting its capacity to 0 is allowed.
 pub async fn compressor<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
     const SET_TO_NOTHING: u8 = 0b0010_0000;
     loop {
@@ -189,13 +189,13 @@ pub async fn compressor<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
     }
 }
 
-/// Reads what a client's decompressor says of a table that is not used.
+/// Reads and discards the client's QPACK decoder stream, since we use no table.
 pub async fn decompressor<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
     while skip(stream, u64::MAX).await.is_ok() {}
     Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "a stream of QPACK ends" }
 }
 
-/// Reads what follows a request on its stream, until its session ends.
+/// Reads the capsules behind a request, until its session ends.
 pub async fn capsules<S: AsyncRead + Unpin>(stream: S) -> Result<Leave, Fault> {
     let mut data = Data { stream, left: 0, fault: None };
     match data.leave().await {
@@ -208,10 +208,10 @@ pub async fn capsules<S: AsyncRead + Unpin>(stream: S) -> Result<Leave, Fault> {
     }
 }
 
-/// What is in the data of a request, whatever frames it comes in.
+/// A reader of the `DATA` frames of a request, regardless of how its bytes are split into frames.
 struct Data<S> {
     stream: S,
-    /// Of the frame at hand.
+    /// Bytes that are missing of the frame at hand.
     left: u64,
     fault: Option<Fault>,
 }
@@ -219,7 +219,7 @@ struct Data<S> {
 // === impl Data ===
 
 impl<S: AsyncRead + Unpin> Data<S> {
-    /// How the session ends. What other capsules say concerns nobody here.
+    /// Reads until the session is closed, and ignores other capsules.
     async fn leave(&mut self) -> Result<Leave, Cut> {
         while let Some(first) = self.byte().await? {
             let head = Head {
@@ -244,7 +244,7 @@ impl<S: AsyncRead + Unpin> Data<S> {
                 return self.code(&bytes);
             }
         }
-        // Without a capsule it is one without a code (draft-ietf-webtrans-http3 §5).
+        // A stream that ends without a close capsule closes with code 0 (draft-ietf-webtrans-http3 §5).
         Ok(Leave::Code(0))
     }
 
@@ -276,7 +276,7 @@ impl<S: AsyncRead + Unpin> Data<S> {
         VarInt::decode(&mut &bytes[..size]).map(VarInt::into_inner).map_err(|_| Cut::Short)
     }
 
-    /// The next byte of data; none where the stream ends between two frames.
+    /// Reads the next byte of data, or `None` where the stream ends between two frames.
     async fn byte(&mut self) -> Result<Option<u8>, Cut> {
         while self.left == 0 {
             let Some(head) = head(&mut self.stream).await? else { return Ok(None) };
@@ -313,7 +313,7 @@ mod tests {
     fn last_words_come_in_whatever_pieces() {
         let words = [&[0x68, 0x43, 7][..], &4401_u32.to_be_bytes(), b"bye"].concat();
         for step in 1..=words.len() {
-            // One capsule of no concern, frames of no concern, and the last words in pieces.
+            // An irrelevant capsule, irrelevant frames, and the close capsule in pieces.
             let mut stream = frame(0, &[0x17, 2, b'?', b'?']);
             for piece in words.chunks(step) {
                 stream.extend(frame(0x21, b"of no concern"));
@@ -344,7 +344,7 @@ mod tests {
     /// Covers: S-04, S-10.
     #[test]
     fn what_is_only_announced_is_refused_or_costs_nothing() {
-        // 16,385 bytes of fields, of which none has come.
+        // Announces 16,385 bytes of fields and sends none.
         let announced = [0x01, 0x80, 0x00, 0x40, 0x01];
         let refused = request(&mut &announced[..]).now_or_never().expect("all is there").map(|_| ());
         assert_eq!(refused, Err(Refusal::Status(http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)));

@@ -1,4 +1,4 @@
-//! A session of WebTransport as what streams run over.
+//! Implements the QUIC transport over a WebTransport session.
 use super::fault::{self, Fault};
 use super::frames::{self, Leave};
 use super::{Asked, FAREWELL, Http};
@@ -14,27 +14,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use web_transport_proto::{Capsule, Frame, StreamUni, VarInt as Number};
 
-/// Until a client that has the last words ends its side. Not every client does (aioquic 1.3 leaves it to its
-/// application), and a node that leaves has to say by itself, within what it takes for all goodbyes, that it is gone.
+/// Longest wait for a client that has received the close to end its side. Not every client does (aioquic 1.3 leaves
+/// that to its application), and a draining node must close all connections within its time limit.
 const UNDERSTANDING: Duration = Duration::from_millis(500);
 
-/// A session, which is all that its connection is for.
+/// A WebTransport session, the only one of its connection.
 pub(in crate::listen::quic) struct Session {
-    /// The request's stream, where a session is ended.
+    /// The request's stream, on which the session is closed.
     request: Kept<SendStream>,
     prelude: Vec<u8>,
-    /// Until the client has opened it.
+    /// Present until the client has opened the control stream.
     arriving: Option<BoxFuture<'static, Result<Control, End>>>,
-    /// How the client ends it.
+    /// The way in which the client closes the session.
     left: Fuse<BoxFuture<'static, Result<Leave, Fault>>>,
-    /// Behind its streams.
+    /// Last field, so that it is dropped after its streams.
     http: Http,
 }
 
 // === impl Session ===
 
 impl Session {
-    /// Of a request that was answered well.
+    /// Creates the session of an accepted request.
     pub(super) fn new(http: Http, Asked { to: request, from, .. }: Asked) -> Self {
         let id = VarInt::from(request.id()).into_inner();
         let mut prelude = Vec::new();
@@ -45,9 +45,9 @@ impl Session {
         Self { request, prelude, arriving, left, http }
     }
 
-    /// Tells the code and the reason, and waits until the client has understood: it ends its side of the request then
-    /// (draft-ietf-webtrans-http3, section 6), if it does as the draft says. That it has the bytes does not say so:
-    /// Chromium, told at once that the connection is over, says "Connection lost" and not why.
+    /// Sends close code and reason, and waits until the client ends its side of the request, as
+    /// draft-ietf-webtrans-http3, section 6, says. An acknowledgement of the bytes is not enough: if the connection is
+    /// closed at once, Chromium reports "Connection lost" instead of the reason.
     async fn tell(&mut self, code: u16, reason: &str) {
         let (mut capsule, mut text) = (Vec::new(), Vec::new());
         Capsule::CloseWebTransportSession { code: code.into(), reason: reason.to_owned() }
@@ -87,7 +87,7 @@ impl Road for Session {
         control
     }
 
-    /// Its streams are all looked after beside.
+    /// Returns `Ok`: the future of the HTTP/3 streams checks them all.
     fn check(&self) -> Result<(), End> {
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Road for Session {
             return Poll::Ready(fault.into());
         }
         self.left.poll_unpin(cx).map(|left| match left {
-            // Nobody has said why: a page that leaves in order.
+            // No code was given: a page that left regularly.
             Ok(Leave::Code(0)) => End::Closed(1000),
             Ok(Leave::Code(code)) => End::Closed(u16::try_from(code).unwrap_or(u16::MAX)),
             Ok(Leave::Lost) => End::Lost,
@@ -118,7 +118,7 @@ impl Road for Session {
 }
 
 fn put(number: u64, into: &mut Vec<u8>) {
-    // An id of a stream, and the length of a few words, are numbers of QUIC.
+    // A stream id or the length of a short text always fits a variable-length integer.
     if let Ok(number) = Number::from_u64(number) {
         number.encode(into);
     }
@@ -141,7 +141,7 @@ async fn arrive(connection: Connection, session: u64) -> Result<Control, End> {
     }
 }
 
-/// Ends the connection as HTTP/3 would have it.
+/// Closes the connection with an HTTP/3 error.
 fn ended(connection: &Connection, fault: Fault) -> End {
     fault.end(connection);
     fault.into()

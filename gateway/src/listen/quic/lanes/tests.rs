@@ -1,8 +1,8 @@
-//! Lanes between a switchboard that shows as much as it may and streams that take as little as they like.
+//! Tests text streams between a switchboard that sends as much as it may and readers that read as little as they like.
 use super::*;
 use turnway_core::rng::Rng;
 
-/// A switchboard that shows text as fast as it may, and streams that take so much of it each time.
+/// A switchboard that sends text as fast as it may, and streams that accept a given amount at a time.
 struct Stage {
     lanes: Lanes,
     held: Vec<SessionId>,
@@ -14,7 +14,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// One piece for each session that may have one; how many there were.
+    /// Sends one piece for each session that may have one; returns the number of pieces.
     fn show(&mut self, sessions: usize, bytes: usize) -> usize {
         let mut shown = 0;
         for n in 0..sessions {
@@ -33,7 +33,7 @@ impl Stage {
         shown
     }
 
-    /// As a link does, and its switchboard.
+    /// Applies the reports as a link and its switchboard do.
     fn learn(&mut self) {
         let waiting = self.lanes.lanes.iter().map(|lane| lane.waiting.len()).sum();
         self.most = self.most.max(waiting);
@@ -52,7 +52,7 @@ impl Stage {
         }
     }
 
-    /// A stream has taken so much of what waits for it.
+    /// Lets a session's stream accept up to `bytes` bytes of its queue.
     fn take(&mut self, session: usize, bytes: usize) {
         let name = SessionId::parse(&format!("s{session}")).expect("a name");
         if let Some(lane) = self.lanes.lanes.iter_mut().find(|lane| lane.session == name) {
@@ -82,7 +82,7 @@ fn nobody_reads_and_all_of_it_comes_to_a_stand_within_bounds() {
     }
 }
 
-/// Covers: G8, MP-A1: whoever reads one stream has it to the end, whatever else is not read.
+/// Covers: G8, MP-A1: a client that reads one stream gets it to the end, whatever else is not read.
 #[test]
 fn one_that_is_read_goes_on_beside_those_that_are_not() {
     for (sessions, bytes) in [(2, 4096), (5, 14_000), (16, 4096), (64, 300)] {
@@ -112,7 +112,7 @@ fn all_that_are_read_a_little_go_on() {
     assert_eq!(left, 0, "all of it counts as written in the end");
 }
 
-/// Whoever stops reading at any time is shown something more in the end, or is known to be slow.
+/// A client that stops reading at any time is either sent more in the end or reported as slow.
 ///
 /// Covers: G8, S-15.
 #[test]

@@ -1,4 +1,4 @@
-//! What a session remembers of ids: which messages and control entries it has taken.
+//! The ids that a session remembers: accepted messages and control entries, for deduplication.
 use super::Step;
 use crate::store::embedded::fault::Fault;
 use crate::store::embedded::record::{Eye, Spot, TakenInput};
@@ -8,7 +8,7 @@ use turnway_core::id::{ControlId, Place, Principal, RunId};
 use turnway_core::store::{Found, Refused, Reply};
 
 impl Step<'_, '_> {
-    /// Where a run's facts lie, for whoever may see them.
+    /// Returns the position of a run's facts to a principal who may see them.
     pub(in super::super) fn find(&mut self, principal: &Principal, run_id: &RunId) -> Result<Reply, Fault> {
         let taken = if self.head.foreign(principal) { None } else { self.taken(run_id)? };
         Ok(match taken {
@@ -17,7 +17,7 @@ impl Step<'_, '_> {
         })
     }
 
-    /// What is remembered of a message: in the head while it waits, in the table afterwards.
+    /// Returns the record of an input: from the head while it waits, from the table afterwards.
     pub(super) fn taken(&mut self, run_id: &RunId) -> Result<Option<TakenInput>, Fault> {
         if let Some(taken) = self.head.taken(run_id) {
             return Ok(Some(taken.clone()));

@@ -1,4 +1,4 @@
-//! What a book remembers, and for how long.
+//! Tests of the registration cache: its contents and their lifetime.
 use super::*;
 use turnway_core::id::{Life, NodeId, SessionId};
 

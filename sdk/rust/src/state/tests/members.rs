@@ -1,4 +1,4 @@
-//! Changes of members: asked, answered, refused, and asked again.
+//! Tests of member changes: requests, answers, refusals, and repeats.
 use super::*;
 use crate::members::MemberChange;
 
@@ -58,7 +58,7 @@ fn a_change_that_is_refused_is_an_error() {
     assert_eq!(rig.reconnect(), ["> hello []", "connected"], "not said again");
 }
 
-/// A change that came to nothing is a fact, told before the answer: one's own is an error, and moves the cursor.
+/// A failed change is a fact that precedes the answer: the client's own is an error and moves the cursor.
 #[test]
 fn a_failed_change_is_told_once_and_counts_as_a_fact() {
     let mut rig = Rig::new();

@@ -1,12 +1,12 @@
-//! Against a small model of a gateway that loses connections anywhere and goes on from anywhere
-//! the protocol allows: what the application is told is always the same.
+//! A randomised test against a small model of a gateway that loses connections at any point and continues from any
+//! position that the protocol allows: the application always receives the same events.
 use super::*;
 use crate::backoff::Chance;
 
-/// A log of facts with text between them, as a gateway has it.
+/// A gateway's log of facts with text between them.
 struct Model {
     chance: Chance,
-    /// The text of each run.
+    /// Text of each run.
     texts: Vec<String>,
 }
 
@@ -21,7 +21,7 @@ impl Model {
         Self { chance, texts }
     }
 
-    /// Everything after a cursor: three facts a run, its text in random pieces before the last.
+    /// Returns the messages after a cursor: three facts a run, with its text in random pieces before the last one.
     fn after(&mut self, seq: u64, have: &Value) -> Vec<Value> {
         let mut messages = Vec::new();
         for (n, text) in self.texts.clone().iter().enumerate() {
@@ -46,7 +46,7 @@ impl Model {
         messages
     }
 
-    /// Pieces that overlap at random, as live text and recorded text may.
+    /// Adds pieces that overlap at random, as live and recorded text may.
     fn stream(&mut self, id: &str, text: &str, mut from: usize, to: &mut Vec<Value>) {
         let bounds: Vec<usize> = (0..=text.len()).filter(|n| text.is_char_boundary(*n)).collect();
         while from < text.len() {
@@ -64,7 +64,7 @@ fn pick(chance: &mut Chance, below: u64) -> usize {
     usize::try_from(chance.below(Duration::from_micros(below)).as_micros()).unwrap_or(0)
 }
 
-/// Facts once and in order, text once and whole, every input ended, at the end of any history of cuts.
+/// After any sequence of losses: facts once and in order, text once and complete, every input ended.
 #[test]
 fn any_history_of_cuts_tells_the_same_story() {
     for seed in 0..300 {

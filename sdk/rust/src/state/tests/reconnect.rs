@@ -1,4 +1,4 @@
-//! What happens to the connection, and what is said on the next one.
+//! Tests of lost connections and of the messages sent on the next one.
 use super::*;
 
 fn accepted(id: &str, run: &str) -> Value {
@@ -11,7 +11,7 @@ fn unfinished_inputs_are_said_again_in_order() {
     assert_eq!(rig.invoke("a"), ["> invoke a"]);
     assert_eq!(rig.invoke("b"), Vec::<String>::new(), "not before a is accepted");
     assert_eq!(rig.s(accepted("a", "s.r")), ["accepted a", "> invoke b"]);
-    // Nothing seen yet, so nothing to resume from: the repeat of `a` subscribes from before its turn.
+    // Nothing was seen, so there is no cursor to resume from: the repeat of `a` subscribes from before its turn.
     assert_eq!(rig.reconnect(), ["> hello []", "connected", "> invoke a", "> invoke b"]);
     assert_eq!(rig.s(accepted("a", "s.r")), Vec::<String>::new(), "told before");
     rig.s(started(1));
@@ -23,7 +23,7 @@ fn unfinished_inputs_are_said_again_in_order() {
     assert_eq!(rig.subscribed(2, json!({})), ["subscribed", "caught up 2", "> invoke b"]);
 }
 
-/// The answer was lost, and the turn ended before the next connection.
+/// The answer is lost, and the turn ends before the next connection.
 #[test]
 fn an_input_whose_end_is_resumed_is_not_waited_for() {
     let mut rig = Rig::new();
@@ -57,7 +57,7 @@ fn a_reset_starts_from_the_snapshot() {
     assert_eq!(rig.reconnect()[0], "> hello [subscribe after 4.1]");
 }
 
-/// An unfinished turn may lie before the snapshot: so let go, and let the repeat subscribe.
+/// An unfinished turn may lie before the snapshot, so the client unsubscribes and lets the repeated input subscribe.
 #[test]
 fn a_reset_with_unfinished_inputs_looks_back() {
     let mut rig = Rig::new();
@@ -69,14 +69,14 @@ fn a_reset_with_unfinished_inputs_looks_back() {
     let lines = rig.subscribed(3, json!({"reset": true, "reason": "trimmed"}));
     assert_eq!(lines, ["> unsubscribe", "reset trimmed", "> invoke a"]);
     assert_eq!(rig.s(started(8)), Vec::<String>::new(), "of the old subscription");
-    // Lost once more: still no cursor to trust.
+    // After another loss there is still no valid cursor.
     assert_eq!(rig.reconnect(), ["> hello []", "connected", "> invoke a"]);
     assert_eq!(rig.s(accepted("a", "s.r")), ["accepted a"]);
     assert_eq!(rig.s(started(2)), ["started s.r@1"]);
     assert_eq!(rig.s(done(3, 0)), ["done completed "]);
 }
 
-/// The store can lose facts under a subscription that stands.
+/// The store can lose facts under an active subscription.
 #[test]
 fn a_reset_may_come_unasked() {
     let mut rig = Rig::new();
@@ -152,7 +152,7 @@ fn a_token_is_refreshed_on_this_connection_and_on_those_that_follow() {
     rig.wait(Duration::from_secs(60));
     rig.state.handle_open(rig.now);
     assert_eq!((rig.drain(), shown(&rig)), (vec!["> hello []".to_owned()], json!("canary-3")));
-    // `hello` has shown another, and nothing comes between it and `welcome`.
+    // `hello` was sent with the previous token, and nothing may be sent before `welcome`.
     assert_eq!(refresh(&mut rig, "canary-4"), Vec::<String>::new());
     let lines = rig.hear(json!({"type": "welcome", "connection_id": "c", "node_id": "n"}));
     assert_eq!(
@@ -202,7 +202,7 @@ fn go_away_is_obeyed_within_its_time() {
     assert_eq!(rig.connect()[0], "> hello [subscribe after 2.1 s.r@1+0]");
 }
 
-/// All who were at a node do not come to the next in the same moment.
+/// The clients of a draining node do not reconnect at the same moment.
 #[test]
 fn leaving_is_spread_over_the_time_there_is() {
     let mut rig = Rig::new();
@@ -220,7 +220,7 @@ fn leaving_is_spread_over_the_time_there_is() {
     assert!(waits[15] - waits[0] > Duration::from_secs(1), "{waits:?}");
 }
 
-/// The gateway reads no long `hello` of a stranger.
+/// The gateway accepts no long `hello` before authentication.
 #[test]
 fn what_does_not_fit_into_hello_is_subscribed_to_afterwards() {
     let mut rig = Rig::new();

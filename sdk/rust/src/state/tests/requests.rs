@@ -1,4 +1,4 @@
-//! What is asked, refused and asked again.
+//! Tests of requests, their refusals, and their repeats.
 use super::*;
 
 fn refused(id: &Value, code: &str, more: Value) -> Value {
@@ -92,7 +92,7 @@ fn a_subscription_is_asked_again_or_told() {
     assert_eq!(rig.wait(Duration::from_millis(700)), ["> subscribe after 0.null"]);
     let id = rig.last_subscribe()["request_id"].clone();
     assert_eq!(rig.hear(refused(&id, "not_found", json!({}))), ["error subscribe not_found"]);
-    // Nothing to see; the first input makes it and subscribes.
+    // There is no session yet; the first input creates it and subscribes.
     assert_eq!(rig.invoke("a"), ["> invoke a"]);
     rig.s(json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "a"}));
     assert_eq!(rig.s(started(3)), ["started s.r@1"]);
@@ -183,7 +183,7 @@ fn a_session_left_is_forgotten() {
     assert_eq!(rig.reconnect(), ["> hello []", "connected"]);
 }
 
-/// The ends of so many runs are known that nothing late is told twice, and of no more.
+/// Enough ends of runs are remembered that no late message is delivered twice, and no more.
 #[test]
 fn ends_of_runs_are_known_for_a_while() {
     let mut rig = Rig::new();
@@ -198,7 +198,7 @@ fn ends_of_runs_are_known_for_a_while() {
     assert_eq!(known, limits::ENDED_RUNS_MAX);
 }
 
-/// An error that is a fact is nobody's answer, and counts like any other.
+/// An error that is a fact answers no request and moves the cursor like any other fact.
 #[test]
 fn a_request_of_somebody_else_that_came_to_nothing_is_a_note() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! A gateway that says nothing.
+//! Tests of a silent gateway.
 use super::*;
 
 #[test]
@@ -15,7 +15,7 @@ fn silence_is_questioned_and_then_final() {
     assert_eq!(rig.wait(limits::WELCOME_TIMEOUT), ["hangup", "disconnected 0 retry"], "no welcome");
 }
 
-/// Who waits for an answer finds out soon that nobody is there any more.
+/// A client that awaits an answer detects a dead gateway sooner.
 #[test]
 fn silence_within_an_answer_is_questioned_sooner() {
     let mut rig = Rig::new();
@@ -29,7 +29,7 @@ fn silence_within_an_answer_is_questioned_sooner() {
     assert_eq!(lines, ["hangup", "disconnected 0 retry"]);
 }
 
-/// What was not awaited for long has not been too late for as long.
+/// Time in which nothing was awaited does not count as a late answer.
 #[test]
 fn a_question_after_a_long_rest_has_its_time() {
     let mut rig = Rig::new();
@@ -41,7 +41,7 @@ fn a_question_after_a_long_rest_has_its_time() {
     assert_eq!(rig.wait(limits::WAITING_TIMEOUT - Duration::from_secs(1)), ["> ping"]);
 }
 
-/// In mid-answer over QUIC.
+/// Returns a client in the middle of an answer over QUIC.
 fn listening() -> Rig {
     let mut rig = Rig::to("quic://test");
     rig.connect();
@@ -63,14 +63,14 @@ fn over_quic_another_connection_is_tried_beside_a_silent_one() {
     assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"]);
     let lines = rig.wait(limits::QUIC_SPARE_AFTER);
     assert!(is_spare(&lines), "{lines:?}");
-    // The one that is silent stays the one that is asked.
+    // Requests still go over the silent connection.
     assert_eq!(rig.invoke("m"), ["> invoke m"]);
     assert!(rig.state.handle_spare(rig.now, &json!({"type": "welcome", "node_id": "other"}).to_string()));
     let told = rig.drain();
     assert_eq!(told, ["disconnected 0 retry", "connected", "> subscribe after 2.1 s.r@1+2"]);
     assert_eq!(rig.subscribed(2, json!({})), ["subscribed", "caught up 2", "> invoke m"]);
     assert_eq!(rig.hear(delta(2, "cd")), ["text cd"]);
-    // It is a connection as any other.
+    // The second connection is an ordinary one.
     assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"]);
 }
 
@@ -83,7 +83,7 @@ fn whichever_speaks_first_stays() {
     let welcome = json!({"type": "welcome", "node_id": "other"}).to_string();
     assert!(!rig.state.handle_spare(rig.now, &welcome), "too late");
     rig.wait(limits::QUIC_PING_AFTER);
-    // It took that long to answer, and is given twice as long now.
+    // The last pong took that long, so the next one is given twice that time.
     let lines = rig.wait(2 * limits::QUIC_SPARE_AFTER);
     assert!(is_spare(&lines), "the next silence gets another: {lines:?}");
 }
@@ -100,7 +100,7 @@ fn one_that_is_not_welcome_changes_nothing() {
     assert_eq!(rig.wait(Duration::from_secs(1)), ["dial"]);
 }
 
-/// A network that takes 600 ms there and back: the question is answered late each time, and that is all.
+/// A network with a round trip of 600 ms: each pong is late, without further consequences.
 #[test]
 fn a_slow_network_gets_no_second_connection() {
     let mut rig = listening();
@@ -111,12 +111,12 @@ fn a_slow_network_gets_no_second_connection() {
         assert_eq!(rig.wait(round), Vec::<String>::new(), "{n}");
         assert_eq!(rig.hear(json!({"type": "pong"})), Vec::<String>::new(), "{n}");
     }
-    // Once it knows how slow it is, one answer may be lost and come again.
+    // Once the round trip is known, one pong may be lost and repeated.
     rig.wait(limits::QUIC_PING_AFTER_MAX);
     assert_eq!(rig.wait(Duration::from_millis(1100)), Vec::<String>::new());
 }
 
-/// An agent that thinks: few questions, and never so few that a silence lasts for 2 s.
+/// While an agent thinks the pings become rarer, but a silence never lasts for 2 s.
 #[test]
 fn questions_become_rarer_while_nothing_else_comes() {
     let mut rig = listening();
@@ -134,7 +134,7 @@ fn questions_become_rarer_while_nothing_else_comes() {
     assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"], "in mid-answer at once");
 }
 
-/// The one that is tried was shown the token before, and is shown the next when it is welcome.
+/// The second connection was sent the previous token and gets the new one when it is welcomed.
 #[test]
 fn a_token_that_is_exchanged_meanwhile_is_shown_again() {
     let mut rig = Rig::to("quic://test");

@@ -1,4 +1,4 @@
-//! Facts, one by one.
+//! Rendering of every fact.
 use super::*;
 mod actions;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn cancelled(forced: bool) -> Fact {
     Fact::RunCancelled { attempt: 2, reason: "user".to_owned(), forced, text_bytes: 3 }
 }
 
-/// Facts of a session, with the messages they are shown as.
+/// Returns facts of a session with their expected messages.
 fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
     let why = || "why".to_owned();
     vec![
@@ -102,10 +102,10 @@ fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// The name of a change of members.
+/// The transaction id of a member change.
 pub(super) const TX: &str = "00000000-0000-7000-8000-000000000001";
 
-/// Facts of members that come and go.
+/// Returns facts of joining and leaving members.
 fn of_members() -> Vec<(Fact, Vec<Value>)> {
     let tx_id = EventId(TX.parse().expect("a UUID"));
     let asked = ChangeAsked {
@@ -164,7 +164,7 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// Facts of a handover.
+/// Returns facts of a handover.
 fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
     let (handover_id, from, to) = (EventId(TX.parse().expect("a UUID")), agent("a"), agent("b"));
     let told = |mut body: Value| {
@@ -197,7 +197,7 @@ fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// Covers: SR-M6: a notice that is named like a code is an error, told to all.
+/// Covers: SR-M6: a notice named after an error code is rendered as an error to every subscriber.
 #[test]
 fn a_request_that_came_to_nothing_is_an_error() {
     let notice = Fact::SessionNotice { name: "agent_not_in_session".to_owned(), request_id: request() };
@@ -206,7 +206,7 @@ fn a_request_that_came_to_nothing_is_an_error() {
     assert_eq!((&told["request_id"], told["seq"].is_u64()), (&"r1".into(), true));
 }
 
-/// Facts on the way through a turn.
+/// Returns facts on the way through a turn.
 fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
     vec![
         (
@@ -268,7 +268,7 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// Facts of an input that is handed to a run.
+/// Returns facts of an input that is handed to a running run.
 fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
     let (host, agent_id) = (run(), agent("a"));
     let strategy = Admission::Steered;
@@ -312,7 +312,7 @@ fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// Facts of an attempt whose owner is lost.
+/// Returns facts of an attempt whose owner node was lost.
 fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
     let why = || "why".to_owned();
     let (restarted, resumed) = ("RUN_RESTARTED", "RUN_RESUMED");
@@ -331,7 +331,7 @@ fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// Facts that end a turn.
+/// Returns facts that end a turn.
 fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
     let done = |status, stop| {
         placed("done", json!({"status": status, "stop_reason": stop, "text_bytes": 3, "attempt": 2}))
@@ -378,7 +378,7 @@ fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
     ]
 }
 
-/// One fact of each kind, in the order of the table.
+/// Returns one fact of each kind, in the order of the table.
 fn samples() -> Vec<(Fact, Vec<Value>)> {
     let mut samples = [
         of_the_session(),
@@ -404,7 +404,7 @@ fn each_fact_is_shown_as_documented() {
     }
 }
 
-/// The table others print is the one that holds.
+/// The published table equals the rendered messages.
 #[test]
 fn the_table_names_every_fact_and_its_messages() {
     let samples = samples();
@@ -426,7 +426,7 @@ fn the_table_names_every_fact_and_its_messages() {
     }
 }
 
-/// Covers: ST-39, EV-R1, LN-EV3: what is shown as nothing comes as an event to whoever asks.
+/// Covers: ST-39, EV-R1, LN-EV3: a fact without messages is sent as an event to a link that requests its type.
 #[test]
 fn silent_facts_are_shown_to_who_asks() {
     let delta =
@@ -436,7 +436,7 @@ fn silent_facts_are_shown_to_who_asks() {
     let over = Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 };
     let data = json!({"agent_id": "a", "attempt": 1});
     assert_eq!(shown(over, true), [placed("event", json!({"name": "agent.invoke.done", "data": data}))]);
-    // Being asked for changes nothing for what has a message of its own.
+    // A request changes nothing for a fact that has a message of its own.
     for (fact, expected) in samples().into_iter().filter(|(_, messages)| !messages.is_empty()) {
         assert_eq!(shown(fact, true), expected);
     }
@@ -460,7 +460,7 @@ fn ends_say_why() {
     assert_eq!((messages.len(), &messages[0]["name"]), (2, &json!("CANCELED")));
 }
 
-/// Covers: ST-37: content parts come back as they came.
+/// Covers: ST-37: content parts are returned unchanged.
 #[test]
 fn content_parts_are_shown_unchanged() {
     let parts = vec![json!({"type": "text", "text": "hi", "x": 1.5})];
@@ -468,7 +468,7 @@ fn content_parts_are_shown_unchanged() {
     assert_eq!((&message["content"], &message["message"]["content"]), (&json!(parts), &json!(parts)));
 }
 
-/// Covers: MP-C1, MP-T10: history keeps its times, whenever it is shown.
+/// Covers: MP-C1, MP-T10: a fact keeps its time, whenever it is shown.
 #[test]
 fn a_facts_time_is_its_own() {
     let mut shown = Vec::new();

@@ -1,4 +1,4 @@
-//! Facts about what agents have had done.
+//! Rendering of facts about actions, tools and processes.
 use super::*;
 use turnway_core::id::{RunnerId, SaidId, SystemName, ToolName};
 use turnway_core::protocol::action::{
