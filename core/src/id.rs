@@ -321,7 +321,7 @@ mod tests {
 
     /// Covers: SR-A4, RX-1, EV-N4, EV-E2, EV-T3, MP-C1.
     #[test]
-    fn a_run_is_named_after_its_message() {
+    fn run_id_is_derived_from_its_message() {
         let (ann, bob) = (UserId::parse("ann").expect("a name"), UserId::parse("bob").expect("a name"));
         let message = MessageId::parse("m1").expect("a name");
         let run = RunId::derive(&key(), &ann, &message);
@@ -333,7 +333,7 @@ mod tests {
 
     /// Covers: S-44.
     #[test]
-    fn names_that_could_break_a_key_are_refused() {
+    fn names_with_key_separators_are_refused() {
         for bad in ["", "a:b", "{x}", "a b", "a\n", "é", &"x".repeat(65)] {
             assert!(SessionId::parse(bad).is_err(), "{bad:?}");
         }

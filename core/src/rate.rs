@@ -69,7 +69,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn two_seconds_worth_come_at_once_and_the_rest_evenly() {
+    fn burst_is_two_seconds_then_requests_are_evenly_spaced() {
         let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
         let (mut full, mut now) = (Mono::default(), at(5_000));
         for _ in 0..20 {
@@ -98,7 +98,7 @@ mod tests {
     ///
     /// Covers: S-17.
     #[test]
-    fn no_window_holds_more_than_its_rate() {
+    fn no_window_exceeds_rate_plus_burst() {
         let mut rng = Rng::from_number(1);
         for count in 1..60_u32 {
             let rate = Rate::new(count, Duration::from_secs(1)).expect("a rate");

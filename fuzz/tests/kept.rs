@@ -18,7 +18,7 @@ fn root() -> PathBuf {
 
 /// Covers: G-18, S-13, S-14.
 #[test]
-fn nothing_kept_breaks_anything() {
+fn corpus_and_crash_inputs_cause_no_panic() {
     for target in TARGETS {
         let corpus = files(&root().join("corpus").join(target.name));
         assert!(!corpus.is_empty(), "{} has nothing to begin with", target.name);
@@ -32,7 +32,7 @@ fn nothing_kept_breaks_anything() {
 
 /// Each corpus file must be accepted: a target that refuses everything would never crash.
 #[test]
-fn what_the_fuzzer_begins_with_makes_sense() {
+fn corpus_inputs_are_accepted_by_their_target() {
     for target in TARGETS {
         let corpus = files(&root().join("corpus").join(target.name));
         let makes_sense = |path: &PathBuf| (target.read)(&std::fs::read(path).expect("a file")) > 0;
@@ -42,7 +42,7 @@ fn what_the_fuzzer_begins_with_makes_sense() {
 }
 
 #[test]
-fn whatever_is_kept_is_of_a_target() {
+fn kept_directories_belong_to_a_target() {
     for dir in ["corpus", "crashes"].map(|dir| files(&root().join(dir))).concat() {
         let name = dir.file_name().and_then(|name| name.to_str()).expect("a name");
         assert!(target(name).is_some(), "{} is of no target", dir.display());

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_is_ready_while_it_serves() {
+    async fn node_is_ready_only_while_serving() {
         let registry = Registry::new();
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let backup = Backup::new(None);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn system_step_changes_nothing_until_it_lasts() {
+    fn system_clock_step_is_ignored_until_it_lasts() {
         let clock = Clock::start();
         let before = clock.now().store;
         let step = ahead(&clock, 1, HOUR);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn fleet_clock_takes_the_first_time_of_the_store_at_once() {
+    fn fleet_clock_adopts_the_first_store_time_at_once() {
         for (forwards, back) in [(HOUR, Duration::ZERO), (Duration::ZERO, HOUR)] {
             let clock = Clock::of_a_fleet();
             let own = clock.now();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn fleet_clock_ignores_a_step_of_its_system() {
+    fn fleet_clock_ignores_a_system_clock_step() {
         let clock = Clock::of_a_fleet();
         let own = clock.now();
         clock.told(own.store, own.mono, own.mono);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn store_step_is_believed_once_it_lasts() {
+    fn store_clock_step_is_accepted_once_it_lasts() {
         let clock = Clock::of_a_fleet();
         let own = clock.now();
         clock.told(own.store, own.mono, own.mono);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn lone_clock_ignores_the_store() {
+    fn single_node_clock_ignores_the_store() {
         let clock = Clock::start();
         let own = clock.now();
         clock.told(own.store.after(HOUR), own.mono, own.mono);

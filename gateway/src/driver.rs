@@ -237,7 +237,7 @@ mod tests {
 
     /// Covers: S-52.
     #[test]
-    fn one_broken_rule_is_survived_and_three_in_a_minute_are_not() {
+    fn third_panic_within_a_minute_is_fatal() {
         let mut panics = Panics::default();
         let broken: Vec<bool> =
             [0, 50, 70, 100, 105].map(|at| panics.add(Mono(Duration::from_secs(at)))).to_vec();

@@ -446,7 +446,7 @@ mod tests {
 
     /// Covers: S-16.
     #[test]
-    fn links_over_a_users_share_are_refused_until_one_leaves() {
+    fn links_over_the_user_share_are_refused_until_one_closes() {
         let links = Arc::new(Links::new(Some(Shares::default()), 16, 16));
         let principal = |tenant: &str, user: &str| Principal {
             tenant: TenantId::parse(tenant).expect("a name"),
@@ -472,7 +472,7 @@ mod tests {
 
     /// Covers: S-16.
     #[test]
-    fn reads_over_a_users_share_are_refused_until_one_is_over() {
+    fn reads_over_the_user_share_are_refused_until_one_ends() {
         let links = Arc::new(Links::new(Some(Shares::default()), 16, 16));
         let principal = |tenant: &str| Principal {
             tenant: TenantId::parse(tenant).expect("a name"),
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn mail_keeps_its_order_and_the_end_comes_last() {
+    async fn mailbox_keeps_order_and_delivers_the_end_last() {
         let links = Arc::new(Links::new(None, 100, 100));
         let seat = links.open();
         links.send(seat.id(), note());
@@ -513,7 +513,7 @@ mod tests {
 
     /// Covers: G8.
     #[tokio::test]
-    async fn mail_that_was_read_leaves_room_for_as_much() {
+    async fn reading_mail_frees_its_bytes() {
         let links = Arc::new(Links::new(None, 100, 100));
         let seat = links.open();
         for n in 0..=2 * MAILBOX_BYTES_MAX / note().weight() {
@@ -524,7 +524,7 @@ mod tests {
 
     /// Covers: G8.
     #[tokio::test]
-    async fn a_full_mailbox_is_emptied_and_closed() {
+    async fn full_mailbox_is_cleared_and_closed() {
         let links = Arc::new(Links::new(None, 100, 100));
         let seat = links.open();
         for _ in 0..=MAILBOX_BYTES_MAX / note().weight() {
@@ -537,7 +537,7 @@ mod tests {
 
     /// Covers: S-01.
     #[tokio::test]
-    async fn a_link_whose_credential_is_taken_back_is_shown_nothing_more() {
+    async fn link_with_a_revoked_credential_gets_no_more_messages() {
         let links = Arc::new(Links::new(None, 100, 100));
         let (ann, bob, nobody) = (links.open(), links.open(), links.open());
         ann.mark("a");

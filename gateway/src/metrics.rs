@@ -108,7 +108,7 @@ mod tests {
     use prometheus::{Encoder, TextEncoder};
 
     #[test]
-    fn every_family_is_named_after_its_area_and_carries_no_id() {
+    fn metric_names_have_an_area_prefix_and_no_id_labels() {
         let registry = Registry::new();
         let metrics = Metrics::register(&registry).expect("each family once");
         metrics.links.closed(Transport::WebSocket, 4508);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_life_never_goes_back() {
+    async fn phase_never_goes_back() {
         let life = Life::default();
         assert_eq!(life.reasons(), [Reason::Starting]);
         assert!(life.advance(Phase::Serving) && !life.advance(Phase::Starting));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn store_that_says_why_is_not_called_away() {
+    fn store_with_a_specific_reason_is_not_reported_away() {
         let life = Life::default();
         life.advance(Phase::Serving);
         life.report(Reason::StoreFull, true);

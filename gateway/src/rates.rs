@@ -189,7 +189,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn what_is_asked_too_often_is_told_when_to_ask_again_and_starves_no_cancel() {
+    fn rate_limited_request_gets_retry_after_and_cancel_passes() {
         let meters = meters(Rates { connection: rate(10), ..Rates::default() });
         let (pass, other) = (enter(&meters), enter(&meters));
         assert_eq!(taken(&pass, &look(), 30), 20);
@@ -205,7 +205,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn small_talk_has_a_bucket_of_its_own_on_each_connection() {
+    fn small_messages_have_a_bucket_per_connection() {
         let meters = meters(Rates { connection: rate(10), key: rate(5), ..Rates::default() });
         let pass = || meters.pass(&TenantId::default_tenant(), Some("a"), NOW);
         let (one, two) = (pass(), pass());
@@ -217,7 +217,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn connections_of_one_tenant_share_what_it_may() {
+    fn tenant_rate_is_shared_by_its_connections() {
         let meters = meters(Rates { connection: rate(10), tenant: rate(15), ..Rates::default() });
         let (one, two) = (enter(&meters), enter(&meters));
         assert_eq!(taken(&one, &look(), 30), 20);
@@ -229,7 +229,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn a_credential_has_its_rate_wherever_it_is_used() {
+    fn credential_rate_applies_across_connections() {
         let meters = meters(Rates { key: rate(10), ..Rates::default() });
         let with = |name| meters.pass(&TenantId::default_tenant(), Some(name), NOW);
         let (one, two, other) = (with("a"), with("a"), with("b"));
@@ -241,7 +241,7 @@ mod tests {
     ///
     /// Covers: S-17.
     #[test]
-    fn nodes_that_are_told_of_each_other_share_a_credential() {
+    fn credential_usage_is_shared_between_nodes() {
         let (teller, mut dues) = tokio::sync::mpsc::channel(16);
         let rates = Rates { connection: rate(1000), key: rate(10), ..Rates::default() };
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("metrics"));
@@ -273,7 +273,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn who_comes_back_when_it_was_told_is_served() {
+    fn request_after_the_retry_time_is_served() {
         let meters = meters(Rates { connection: rate(7), ..Rates::default() });
         let pass = enter(&meters);
         assert_eq!(taken(&pass, &look(), 30), 14);
@@ -284,7 +284,7 @@ mod tests {
 
     /// Covers: S-17, G8.
     #[test]
-    fn credentials_that_are_not_in_use_are_forgotten_for_others() {
+    fn unused_credentials_are_evicted_first() {
         let meters = meters(Rates { key: rate(10), ..Rates::default() });
         let pass = |name: &str| meters.pass(&TenantId::default_tenant(), Some(name), NOW);
         let (in_use, owing) = (pass("in use"), pass("owing"));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rates_nothing_is_counted() {
+    fn no_rates_means_no_counting() {
         let pass = enter(&meters(Rates::default()));
         assert!(pass.0.is_none() && taken(&pass, &look(), 1000) == 1000);
     }

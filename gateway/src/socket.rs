@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_go_both_ways_and_the_end_too() {
+    async fn bytes_and_eof_pass_in_both_directions() {
         let (mut socket, mut peer) = pair().await;
         peer.write_all(b"question").await.expect("written");
         let mut read = [0; 8];
@@ -174,7 +174,7 @@ mod tests {
 
     /// Covers: S-10.
     #[tokio::test]
-    async fn half_closed_client_has_not_hung_up() {
+    async fn half_closed_client_counts_as_connected() {
         let (socket, mut peer) = pair().await;
         let watch = socket.watch();
         peer.shutdown().await.expect("shut");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn end_is_seen_behind_unread_bytes() {
+    async fn peer_close_is_seen_behind_unread_bytes() {
         let (mut socket, mut peer) = pair().await;
         let watch = socket.watch();
         assert!(timeout(Duration::from_millis(20), watch.finished()).await.is_err(), "nothing has ended");

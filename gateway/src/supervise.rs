@@ -107,7 +107,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
-    async fn a_task_that_panics_is_begun_again() {
+    async fn panicking_task_is_restarted() {
         let begun = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&begun);
         let task = move || {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_needed_task_that_panics_ends_the_node() {
+    async fn panicking_essential_task_ends_the_node() {
         let runtime = Handle::current();
         need(&runtime, "test_well", async {}).await.expect("it ends");
         assert!(failed().now_or_never().is_none(), "to return is no panic");
@@ -133,7 +133,7 @@ mod tests {
 
     /// The socket outlives the task: a client that connects in between waits, and is served.
     #[tokio::test]
-    async fn a_listener_survives_a_panic_of_its_acceptor() {
+    async fn listener_survives_a_panic_of_its_acceptor() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         socket.set_nonblocking(true).expect("set");
         let address = socket.local_addr().expect("bound");

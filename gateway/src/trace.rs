@@ -84,13 +84,13 @@ mod tests {
 
     /// Covers: S-39.
     #[test]
-    fn a_field_cannot_forge_a_line() {
+    fn log_field_cannot_forge_a_line() {
         assert_eq!(visible(&format_args!("a\n\u{1b}[31mERROR\u{85}")), "a\\n\\u{1b}[31mERROR\\u{85}");
     }
 
     /// Covers: S-38.
     #[test]
-    fn only_our_own_panics_are_quoted() {
+    fn only_panics_of_own_code_are_quoted() {
         assert_eq!(invariant(&"invariant: the log never shrinks"), "invariant: the log never shrinks");
         assert!(!invariant(&"byte index 1 is inside 'é' of `canary`".to_owned()).contains("canary"));
     }

@@ -105,7 +105,7 @@ def the_async_client(base_url: str) -> None:
     asyncio.run(all_at_once())
 
 
-def reasoning_is_beside_the_text(client: openai.OpenAI) -> None:
+def reasoning_is_delivered_but_not_recorded(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model="agent/a", messages=user("think first"))
     message = answer.choices[0].message
     assert (message.content, message.reasoning_content) == ("so", "hm, "), message
@@ -215,7 +215,7 @@ def a_call_made_again_is_the_same(client: openai.OpenAI) -> None:
 
 SCENARIOS = [
     an_answer_at_once, an_answer_piece_by_piece, the_wire_is_openais, the_clients_own_helper,
-    reasoning_is_beside_the_text, earlier_messages_go_along, a_session_goes_on, models_are_agents,
+    reasoning_is_delivered_but_not_recorded, earlier_messages_go_along, a_session_goes_on, models_are_agents,
     a_bad_request_is_refused, an_agents_failure_is_told_once, a_call_made_again_is_the_same,
 ]
 

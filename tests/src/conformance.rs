@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_told_from_other_words() {
+    fn requirement_ids_are_distinguished_from_other_words() {
         for id in ["SR-K1", "LN-SR2", "ST-12", "S-06", "G-11", "G3", "RX-23", "EV-N4", "MP-D14"] {
             assert!(is_id(id), "{id}");
         }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_as_it_is_written() {
+    fn row_round_trips() {
         for line in [
             "| G1 | one log | `a::b`, `c` |",
             "| SR-S5 | control | `a::b`; later: members, handover |",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_listed() {
+    fn waiting_scopes_are_listed() {
         let document =
             format!("{WAITING}\n\n- `tools`: both kinds\n- `quic`: the transport\n\n## Rest\n- `no`: x\n");
         assert_eq!(waiting(&document), ["tools", "quic"]);

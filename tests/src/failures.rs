@@ -116,7 +116,7 @@ mod tests {
         the node's log: target/test-logs/nodes/a-12.log\n";
 
     #[test]
-    fn a_failure_has_name_message_logs_and_command() {
+    fn failure_shows_name_message_logs_and_command() {
         let dir = tempfile::tempdir().expect("a directory");
         let run = [Ran::named("turnway-core", "fine"), failed("turnway-tests::serve", "lists::a", PANICKED)];
         let told = tell(&run, dir.path(), "./test only").expect("written");
@@ -133,19 +133,19 @@ mod tests {
     }
 
     #[test]
-    fn a_test_of_a_crate_is_found_by_the_id_of_its_binary() {
+    fn unit_test_is_filtered_by_its_binary_id() {
         let ran = failed("turnway-core", "session::tests::a", "Error: \"no\"\n");
         assert_eq!(filter(&ran), "binary_id(=turnway-core) & test(=session::tests::a)");
         assert_eq!(message(&ran), ["Error: \"no\""]);
     }
 
     #[test]
-    fn a_test_without_a_message_is_told_by_its_end() {
+    fn test_without_a_message_shows_the_failure_type() {
         assert_eq!(message(&failed("t", "a", "nothing\n")), ["test failure with exit code 101"]);
     }
 
     #[test]
-    fn many_failures_stay_few_lines() {
+    fn many_failures_get_one_line_each() {
         let dir = tempfile::tempdir().expect("a directory");
         let run: Vec<Ran> = (0..40).map(|n| failed("t", &format!("n{n}"), PANICKED)).collect();
         let told = tell(&run, dir.path(), "./test only").expect("written");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_in_what_tests_print() {
+    fn figures_are_extracted_from_test_output() {
         let run =
             [failed("t", "a", "x\nFIGURE kills: 3\n"), failed("t", "b", " FIGURE kills: 3\nFIGURE b: 1")];
         assert_eq!(figures(&run), ["FIGURE kills: 3", "FIGURE b: 1"]);

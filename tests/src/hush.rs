@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caught_panic_is_returned_and_quiet_ends_with_it() {
+    fn caught_panic_is_returned_and_silencing_ends() {
         let inner = || catch(|| panic!("inner")).map_err(|why| why.downcast_ref::<&str>().copied());
         let outer = catch(|| (inner(), IS_QUIET.get()));
         assert_eq!(outer.expect("no panic of its own"), (Err::<(), _>(Some("inner")), true));

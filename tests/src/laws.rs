@@ -223,37 +223,37 @@ mod tests {
     }
 
     #[test]
-    fn a_lawful_machine_passes() {
+    fn machine_that_keeps_the_laws_passes() {
         assert_eq!(judge(Fault::None).len(), 3 + 6);
     }
 
     #[test]
     #[should_panic(expected = "drain:")]
-    fn an_endless_answer_is_caught() {
+    fn endless_output_is_detected() {
         judge(Fault::Endless);
     }
 
     #[test]
     #[should_panic(expected = "progress:")]
-    fn a_deadline_that_does_not_move_is_caught() {
+    fn stuck_deadline_is_detected() {
         judge(Fault::Stuck);
     }
 
     #[test]
     #[should_panic(expected = "spurious wake-up had")]
-    fn a_wake_up_that_costs_is_caught() {
+    fn costly_spurious_wake_up_is_detected() {
         judge(Fault::Restless);
     }
 
     #[test]
     #[should_panic(expected = "silence:")]
-    fn an_output_out_of_nothing_is_caught() {
+    fn output_without_input_is_detected() {
         judge(Fault::Chatty);
     }
 
     #[test]
     #[should_panic(expected = "replay:")]
-    fn a_life_that_differs_is_caught() {
+    fn nondeterministic_replay_is_detected() {
         judge(Fault::Forgetful);
     }
 }

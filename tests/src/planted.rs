@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bug_names_a_test_there_is() {
+    fn each_planted_bug_names_an_existing_test() {
         for Row { bug, watch } in rows() {
             let (Watch::Node(suite, test) | Watch::Process(suite, test)) = watch else { continue };
             let name = format!("fn {}(", test.rsplit("::").next().unwrap_or_default());
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_the_bugs_there_are() {
+    fn table_lists_exactly_the_defined_bugs() {
         let named: BTreeSet<&str> = rows().iter().map(|row| row.bug).collect();
         assert_eq!(named.len(), rows().len(), "one stands twice");
         let texts = ["core/src/planted.rs", "sdk/rust/src/planted.rs"];

@@ -10,7 +10,7 @@ use turnway_tests::real::wire::{Wire, invoke};
 
 /// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13, RX-11.
 #[tokio::test]
-async fn foreign_and_unknown_get_the_same_answer() {
+async fn foreign_and_unknown_sessions_get_the_same_answer() {
     let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("held")]).await;
@@ -64,7 +64,7 @@ async fn foreign_and_unknown_get_the_same_answer() {
 
 /// Covers: S-07.
 #[tokio::test]
-async fn a_message_cannot_say_who_one_is() {
+async fn identity_claims_in_messages_are_ignored() {
     let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.done().await })).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("quick")]).await;

@@ -106,7 +106,7 @@ fn bad_messages() -> Vec<(&'static str, String, &'static str)> {
 
 /// Covers: S-13, MP-C1.
 #[tokio::test]
-async fn a_bad_message_is_answered_and_the_connection_stays() {
+async fn bad_message_gets_its_error_and_connection_stays_open() {
     let mut bench = Bench::set_up().await;
     for (what, text, code) in bad_messages() {
         let mut clumsy = bench.client().await;
@@ -174,7 +174,7 @@ async fn a_fatal_frame_closes_with_its_code() {
 
 /// Covers: S-13.
 #[tokio::test]
-async fn ten_bad_messages_are_enough() {
+async fn ten_bad_messages_close_the_connection() {
     let mut bench = Bench::set_up().await;
     let mut clumsy = bench.client().await;
     let mut answered = 0;
@@ -193,7 +193,7 @@ async fn ten_bad_messages_are_enough() {
 
 /// Covers: S-04.
 #[tokio::test]
-async fn who_says_no_hello_is_let_go() {
+async fn connection_without_hello_times_out() {
     let mut bench = Bench::set_up().await;
     let mut silent = Wire::open(bench.node.http).await.expect("it connects");
     let end = loop {
@@ -281,7 +281,7 @@ async fn speak(agent: &str, text: &str, voice: Voice) -> Result<(), HungUp> {
 
 /// Covers: RX-15, SR-A10, SR-G7, ST-12, S-48.
 #[tokio::test]
-async fn a_bad_agent_ends_its_own_turn_and_no_other() {
+async fn faulty_agent_ends_only_its_own_turn() {
     let mut bench = Bench::set_up().await;
     for (agent, status, code) in BAD_AGENTS.into_iter().chain([("nowhere", "failed", "agent_unavailable")]) {
         let (mut client, session) = (bench.client().await, format!("with-{agent}"));

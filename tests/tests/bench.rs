@@ -32,7 +32,7 @@ const KEYS: [&str; 15] = [
 ];
 
 #[tokio::test]
-async fn turns_agree_with_what_the_node_counted() {
+async fn turn_counts_match_the_node_metrics() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http).watching(node.pid());
@@ -75,7 +75,7 @@ async fn turns_agree_with_what_the_node_counted() {
 }
 
 #[tokio::test]
-async fn an_open_loop_asks_what_its_schedule_says() {
+async fn open_loop_sends_at_the_scheduled_rate() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
@@ -104,7 +104,7 @@ async fn streams_arrive_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_weighed() {
+async fn idle_connection_memory_is_measured() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http).watching(node.pid());
@@ -119,7 +119,7 @@ async fn idle_connections_are_weighed() {
 
 /// Covers: G-12, G5.
 #[tokio::test]
-async fn reconnecting_clients_miss_nothing() {
+async fn reconnecting_clients_have_no_gaps() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
@@ -136,7 +136,7 @@ async fn reconnecting_clients_miss_nothing() {
 
 /// Covers: LN-MP3.
 #[tokio::test]
-async fn every_listener_hears_the_same() {
+async fn fanout_delivers_every_byte_to_every_listener() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
@@ -151,7 +151,7 @@ async fn every_listener_hears_the_same() {
 }
 
 #[tokio::test]
-async fn what_a_turn_is_compared_with_is_measured_too() {
+async fn baseline_echo_and_commit_are_measured() {
     let dir = tempfile::tempdir().expect("a directory");
     let echo = Served::start(dir.path(), &["echo-server"]).await;
     let bench = Bench::new(dir.path(), echo.address).watching(echo.pid());
@@ -168,7 +168,7 @@ async fn what_a_turn_is_compared_with_is_measured_too() {
 }
 
 #[tokio::test]
-async fn the_first_text_is_compared_with_a_direct_request() {
+async fn first_delta_is_compared_with_a_direct_request() {
     let dir = tempfile::tempdir().expect("a directory");
     let agent = Served::start(dir.path(), &["agent"]).await;
     let direct = format!("http://{}", agent.address);
@@ -182,7 +182,7 @@ async fn the_first_text_is_compared_with_a_direct_request() {
 }
 
 #[tokio::test]
-async fn a_session_with_a_history_is_taken_up() {
+async fn takeover_of_a_session_with_history_is_measured() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
@@ -195,7 +195,7 @@ async fn a_session_with_a_history_is_taken_up() {
 }
 
 #[tokio::test]
-async fn a_node_that_dies_ends_the_load() {
+async fn load_ends_when_the_node_dies() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
@@ -209,7 +209,7 @@ async fn a_node_that_dies_ends_the_load() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_said_with_its_exit_code() {
+async fn errors_have_their_exit_codes_and_messages() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let bench = Bench::new(dir.path(), node.http);
@@ -238,7 +238,7 @@ async fn what_cannot_be_done_is_said_with_its_exit_code() {
 }
 
 #[tokio::test]
-async fn the_page_about_figures_names_every_key() {
+async fn benchmarks_page_names_every_key() {
     let dir = tempfile::tempdir().expect("a directory");
     let here = dir.path().display().to_string();
     let told = Bench::new(dir.path(), ([127, 0, 0, 1], 1).into());

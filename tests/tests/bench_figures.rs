@@ -27,21 +27,21 @@ async fn figure_with(name: &str, more: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn connections_by_quic_are_counted_weighed_and_spoken_to() {
+async fn quic_connections_are_counted_measured_and_answered() {
     let told = figure("quic").await;
     assert!(told.contains("**200** of 200 connections by QUIC") && told.contains("200 answer"), "{told}");
     assert!(told.contains("SSL_CERT_FILE=DIR/data/quic/cert.pem"), "the command can be repeated: {told}");
 }
 
 #[tokio::test]
-async fn a_fleet_has_as_many_as_were_to_be_there() {
+async fn fleet_holds_all_requested_connections() {
     let told = figure("many").await;
     assert!(told.contains("**200** WebSockets at the same time over 4 nodes"), "{told}");
     assert!(told.contains("200 answered in the end: met"), "{told}");
 }
 
 #[tokio::test]
-async fn a_node_at_rest_stands_beside_a_bare_server() {
+async fn idle_node_is_compared_with_a_bare_server() {
     let told = figure("idle-cpu").await;
     for road in ["| WebSocket | 1 |", "| QUIC | 1 |", "echo-server --beat 25s", "--bare"] {
         assert!(told.contains(road), "{road}: {told}");
@@ -49,7 +49,7 @@ async fn a_node_at_rest_stands_beside_a_bare_server() {
 }
 
 #[tokio::test]
-async fn turnway_stands_beside_others_in_one_table_with_its_conditions() {
+async fn comparison_table_states_its_conditions() {
     let told = figure_with("compare", &["--compare", "--peers turnway --rows latency,drop"]).await;
     for part in
         ["| one node: publish to receive at 1,000/s (p50 µs / p99 µs) | **", "| **0** |", "nothing pinned"]
@@ -63,7 +63,7 @@ async fn turnway_stands_beside_others_in_one_table_with_its_conditions() {
 }
 
 #[tokio::test]
-async fn a_build_beside_itself_costs_what_it_costs_in_every_figure() {
+async fn comparison_of_a_build_with_itself_has_every_figure() {
     let before = binary();
     let before = before.parent().expect("a directory").display().to_string();
     let told = figure_with("builds", &["--before", &before, "--before-name", "the build of yesterday"]).await;
@@ -87,7 +87,7 @@ fn servers(under: &Path) -> Vec<String> {
 
 /// Checks that SIGTERM to the script also stops all servers that the script or its children started.
 #[tokio::test]
-async fn who_is_told_to_stop_leaves_no_server_behind() {
+async fn sigterm_stops_all_started_servers() {
     for words in [&["durable"][..], &["compare", "--compare", "--peers turnway --rows max"]] {
         let scratch = tempfile::tempdir().expect("a directory");
         let here = scratch.path().display().to_string();

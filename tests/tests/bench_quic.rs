@@ -19,7 +19,7 @@ fn directory() -> TempDir {
 }
 
 #[tokio::test]
-async fn turns_and_long_answers_come_whole_and_in_order() {
+async fn quic_turns_and_streams_arrive_complete_and_in_order() {
     let dir = directory();
     let agent = Served::start(dir.path(), &["agent", "--stamps"]).await;
     let (mut node, bench) = node(&dir, &["--agent", &format!("bench=http://{}", agent.address)]).await;
@@ -39,7 +39,7 @@ async fn turns_and_long_answers_come_whole_and_in_order() {
 }
 
 #[tokio::test]
-async fn idle_connections_share_sockets() {
+async fn idle_quic_connections_share_sockets() {
     let dir = directory();
     let (node, bench) = node(&dir, &[]).await;
     // Two sockets carry all 300 connections, so the process needs fewer files than connections.
@@ -51,7 +51,7 @@ async fn idle_connections_share_sockets() {
 
 /// Covers: G-12, G5.
 #[tokio::test]
-async fn clients_that_come_back_miss_nothing() {
+async fn reconnecting_quic_clients_have_no_gaps() {
     let dir = directory();
     let (_node, bench) = node(&dir, &[]).await;
     let args = ["reconnect", "--connections", "20", "--rounds", "2", "--tokens", "30", "--pace", "5ms"];
@@ -63,7 +63,7 @@ async fn clients_that_come_back_miss_nothing() {
 
 /// Covers: LN-MP3.
 #[tokio::test]
-async fn every_listener_hears_the_same() {
+async fn quic_fanout_delivers_every_byte_to_every_listener() {
     let dir = directory();
     let (_node, bench) = node(&dir, &[]).await;
     let args = ["fanout", "--connections", "10", "--duration", "1s", "--tokens", "20", "--pace", "5ms"];
@@ -75,7 +75,7 @@ async fn every_listener_hears_the_same() {
 }
 
 #[tokio::test]
-async fn the_first_text_and_histories_are_measured_too() {
+async fn first_delta_and_takeover_are_measured_over_quic() {
     let dir = directory();
     let agent = Served::start(dir.path(), &["agent"]).await;
     let direct = format!("http://{}", agent.address);
@@ -91,7 +91,7 @@ async fn the_first_text_and_histories_are_measured_too() {
 
 /// Covers: S-16.
 #[tokio::test]
-async fn a_node_takes_as_many_as_it_was_told() {
+async fn connections_over_the_configured_limit_are_refused() {
     let dir = directory();
     let (_node, bench) = node(&dir, &["--quic-connections", "4"]).await;
     bench.figures(&["turns", "--connections", "4", "--duration", "500ms"]).await;
@@ -100,7 +100,7 @@ async fn a_node_takes_as_many_as_it_was_told() {
 }
 
 #[tokio::test]
-async fn whom_nobody_vouches_for_is_not_loaded() {
+async fn untrusted_certificate_or_bad_url_is_refused() {
     let dir = directory();
     let (node, _) = node(&dir, &[]).await;
     let stranger = Bench::by_quic(dir.path(), node.quic.expect("QUIC"), Path::new("/dev/null"));

@@ -75,7 +75,7 @@ async fn messages(node: &Node, session: &str) -> (u16, String) {
 
 /// Covers: G-19.
 #[tokio::test]
-async fn a_damaged_session_costs_nobody_else_anything() {
+async fn damaged_session_does_not_affect_other_sessions() {
     for is_killed in [false, true] {
         let dir = directory();
         let data = damaged(dir.path(), is_killed).await;
@@ -123,7 +123,7 @@ async fn a_damaged_session_costs_nobody_else_anything() {
 
 /// Closes the store on an orderly stop although detached tasks hold it.
 #[tokio::test]
-async fn an_orderly_stop_closes_the_store() {
+async fn orderly_stop_closes_the_store() {
     let dir = directory();
     let mut node = guarded(&dir, &["--demo"]).await;
     let key = Key::make(&node, &["--user", "ann"]).await;
@@ -138,7 +138,7 @@ async fn an_orderly_stop_closes_the_store() {
 
 /// Covers: G-19.
 #[tokio::test]
-async fn a_removed_data_file_makes_a_node_unready() {
+async fn removed_data_file_makes_the_node_unready() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -169,7 +169,7 @@ async fn a_removed_data_file_makes_a_node_unready() {
 ///
 /// Covers: S-45.
 #[tokio::test]
-async fn no_page_changes_anything_at_the_operators_listener() {
+async fn cross_origin_requests_to_admin_are_rejected() {
     let dir = directory();
     let mut node = guarded(&dir, &["--demo"]).await;
     let key = Key::make(&node, &["--user", "ann"]).await;
@@ -210,7 +210,7 @@ async fn no_page_changes_anything_at_the_operators_listener() {
 }
 
 #[tokio::test]
-async fn a_probe_tells_by_its_exit_code() {
+async fn probe_reports_readiness_by_exit_code() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let admin = format!("http://{}", node.admin);
@@ -234,7 +234,7 @@ async fn a_probe_tells_by_its_exit_code() {
 }
 
 #[tokio::test]
-async fn a_drain_is_waited_for() {
+async fn drain_wait_returns_after_the_node_has_left() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let admin = format!("http://{}", node.admin);
@@ -254,7 +254,7 @@ async fn a_drain_is_waited_for() {
 
 /// Keeps a node draining with a turn that does not end.
 #[tokio::test]
-async fn a_drain_that_takes_too_long_is_told() {
+async fn drain_wait_reports_a_timeout() {
     let dir = directory();
     let agents = turnway_tests::real::agent::Agents::start(|_| {
         turnway_tests::real::agent::Reply::speak(|voice| async move { voice.hung_up().await })

@@ -25,7 +25,7 @@ async fn visit(dir: &Path, from: &str, by: &str) -> (Value, String) {
 
 /// Covers: G-22, MP-A0.
 #[tokio::test]
-async fn a_page_talks_and_leaves_in_order() {
+async fn page_completes_a_turn_and_close_codes_match() {
     let dir = tempfile::tempdir().expect("a directory");
     let (saw, counted) = visit(dir.path(), "127.0.0.1", "127.0.0.1").await;
     let told = |code: u16, reason: &str| json!({"code": code, "reason": reason, "wasClean": true});
@@ -52,7 +52,7 @@ async fn a_page_talks_and_leaves_in_order() {
 ///
 /// Covers: S-09.
 #[tokio::test]
-async fn a_page_from_elsewhere_stays_outside() {
+async fn page_of_another_origin_is_refused() {
     for (from, by) in [(ELSEWHERE, "127.0.0.1"), (ELSEWHERE, ELSEWHERE), ("127.0.0.1", ELSEWHERE)] {
         let dir = tempfile::tempdir().expect("a directory");
         let (saw, counted) = visit(dir.path(), from, by).await;

@@ -64,7 +64,7 @@ fn answer() -> String {
 
 /// Covers: G-22, MP-A1, RX-21.
 #[tokio::test]
-async fn a_page_changes_roads_within_an_answer() {
+async fn page_switches_transports_within_an_answer() {
     let dir = tempfile::tempdir().expect("a directory");
     let (saw, counted) = visit(dir.path(), "127.0.0.1", "13", &closed("4401", 1)).await;
     let whole = |lanes: u32| json!({"text": answer(), "status": "completed", "lanes": lanes});
@@ -86,7 +86,7 @@ async fn a_page_changes_roads_within_an_answer() {
 ///
 /// Covers: S-09.
 #[tokio::test]
-async fn a_page_from_elsewhere_stays_outside() {
+async fn page_of_another_origin_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let refused = "turnway_link_handshakes_total{outcome=\"unwelcome\"} 1\n";
     let (saw, _) = visit(dir.path(), APART, "13", refused).await;
@@ -96,7 +96,7 @@ async fn a_page_from_elsewhere_stays_outside() {
 /// Fails the TLS handshake for a certificate valid longer than two weeks: browsers accept no hash of such a
 /// one.
 #[tokio::test]
-async fn a_certificate_for_browsers_is_a_short_one() {
+async fn certificate_of_14_days_is_refused_by_the_browser() {
     let dir = tempfile::tempdir().expect("a directory");
     let failed = "turnway_tls_handshakes_total{outcome=\"failed\"} 1\n";
     let (saw, _) = visit(dir.path(), "127.0.0.1", "14", failed).await;

@@ -112,7 +112,7 @@ fn piece(offset: u64, text: &str) -> Words {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_said_in_one_round_arrives_in_one_frame_and_in_order() {
+async fn messages_of_one_round_arrive_in_one_frame_in_order() {
     let (_dir, _redis, a, mut b) = two().await;
     let words: Vec<Words> = (0..100).map(|n| piece(n, "word ")).collect();
     a.say(words.iter().map(|words| (B, words.clone())));
@@ -139,7 +139,7 @@ async fn what_is_said_in_one_round_arrives_in_one_frame_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_there_is_told_of() {
+async fn message_to_an_absent_node_is_reported_as_undelivered() {
     let (_dir, _redis, mut a, mut b) = two().await;
     a.say([(NodeId(7), Words::Knock), (B, Words::Knock), (NodeId(7), Words::Knock)]);
     assert_eq!(a.hears().await, Heard::Unheard(NodeId(7)));
@@ -148,7 +148,7 @@ async fn who_is_not_there_is_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_know_of_each_other_until_they_leave() {
+async fn nodes_are_listed_until_they_leave() {
     let (_dir, redis, a, b) = two().await;
     let old = r#"{"name":"x","address":"y","state":"serving","frames":1,"release":"0","seen_ms":1}"#;
     let _: u64 = redis.command(&["HSET", "nodes", &NodeId(9).to_string(), old]);
@@ -176,7 +176,7 @@ async fn nodes_know_of_each_other_until_they_leave() {
 
 /// Covers: S-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_of_others_are_counted_and_nothing_else() {
+async fn unreadable_frames_are_counted_and_dropped() {
     let (_dir, redis, a, mut b) = two().await;
     let publish = |blob: &[u8]| {
         let mut command = redis::cmd("PUBLISH");
@@ -219,7 +219,7 @@ async fn until_gap(b: &mut Node) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_that_is_cut_heals_by_a_gap() {
+async fn cut_subscription_recovers_with_a_gap() {
     let (_dir, redis, mut a, mut b) = two().await;
     for times in 1..=3 {
         let cut: u64 = redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
@@ -233,7 +233,7 @@ async fn a_subscription_that_is_cut_heals_by_a_gap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_dies_and_comes_back_is_a_gap() {
+async fn redis_restart_is_reported_as_a_gap() {
     let (_dir, mut redis, a, mut b) = two().await;
     redis.kill();
     a.say([(B, Words::Knock)]);
@@ -278,7 +278,7 @@ async fn between(to: u16, swaps: Arc<AtomicBool>) -> u16 {
 /// Covers a subscription that exists for both sides on a live connection, but delivers nothing: only the
 /// node's heartbeat to itself can detect this.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscription_that_is_dead_is_noticed_by_its_heartbeat() {
+async fn dead_subscription_is_detected_by_heartbeat() {
     let (_dir, redis, mut a, _b) = two().await;
     let (node, swaps) = (NodeId(0xc), Arc::new(AtomicBool::new(true)));
     let port = between(redis.port, Arc::clone(&swaps)).await;
@@ -304,7 +304,7 @@ async fn a_subscription_that_is_dead_is_noticed_by_its_heartbeat() {
 ///
 /// Covers: LN-SR8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_cannot_keep_up_is_told_what_it_missed() {
+async fn inbox_overflow_drops_messages_and_reports_a_gap() {
     let (_dir, _redis, a, mut b) = two().await;
     let text = "x".repeat(60_000);
     let mut said = 0;
@@ -325,7 +325,7 @@ async fn a_node_that_cannot_keep_up_is_told_what_it_missed() {
 /// Measures the time from the end of a round at one node to the receiver of another, compared with bare
 /// commands, and the throughput.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_hop_costs() {
+async fn bus_hop_latency_and_throughput_are_measured() {
     let (_dir, redis, a, mut b) = two().await;
     let text = "a piece of an answer, as long as most of them are ".repeat(3);
     let mut hops = Vec::new();
@@ -389,7 +389,7 @@ fn listed(redis: &Redis, like: NodeId, node: NodeId, more: &Value) {
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_leaves_chooses_among_those_that_live() {
+async fn leaving_node_gets_only_live_successors() {
     let (_dir, redis, mut a, b) = two().await;
     let dead = NodeId(0xd);
     listed(&redis, B, dead, &json!({}));
@@ -404,7 +404,7 @@ async fn a_node_that_leaves_chooses_among_those_that_live() {
 
 /// Covers: G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_never_came_back_are_taken_out_of_the_list() {
+async fn stale_nodes_are_removed_from_the_list() {
     let dir = tempdir().expect("a directory");
     let redis = Redis::start(dir.path(), &[]);
     let a = Node::join(&redis, A).await;

@@ -308,7 +308,7 @@ async fn heard(stage: &Stage, more: u64) {
 
 /// Covers: MP-B12, EV-R4, EV-A2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_accepted_turn_is_lost_or_ended_twice() {
+async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
     let agents = Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await;
     let dir = tempfile::tempdir().expect("a directory");
     let flag = agents.flag("steady") + ",on_owner_loss=retry";

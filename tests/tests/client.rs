@@ -175,7 +175,7 @@ async fn story(client: &mut Client) -> Vec<String> {
 
 /// Drops the connection without a close frame after each character; the text stays complete.
 #[tokio::test]
-async fn text_survives_connections_that_drop() {
+async fn text_is_complete_across_dropped_connections() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     let whole = "Grüße 日本 🙂!";
@@ -214,7 +214,7 @@ async fn text_survives_connections_that_drop() {
 
 /// Restarts an answer at another node while late text of the first attempt still arrives.
 #[tokio::test]
-async fn an_answer_starts_again_on_another_connection() {
+async fn restarted_answer_discards_text_of_the_first_attempt() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
@@ -232,7 +232,7 @@ async fn an_answer_starts_again_on_another_connection() {
 
 /// Reconnects after 4508 (slow consumer) without loss, and stops after the final code 4409.
 #[tokio::test]
-async fn codes_that_invite_are_followed_and_others_are_final() {
+async fn retryable_close_codes_reconnect_and_others_are_final() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
@@ -259,7 +259,7 @@ async fn codes_that_invite_are_followed_and_others_are_final() {
 
 /// Leaves a draining node within the time that `go_away` gives, without an error.
 #[tokio::test]
-async fn go_away_moves_the_client() {
+async fn go_away_reconnects_the_client() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
@@ -274,7 +274,7 @@ async fn go_away_moves_the_client() {
 
 /// Requests missing text when the end arrives first, and reports the end after the text.
 #[tokio::test]
-async fn an_end_waits_for_its_text() {
+async fn end_is_reported_after_the_missing_text() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
@@ -290,7 +290,7 @@ async fn an_end_waits_for_its_text() {
 
 /// Resends the unfinished input after the store lost facts that it had acknowledged.
 #[tokio::test]
-async fn a_store_that_forgot_is_told_again() {
+async fn input_is_resent_after_the_store_regressed() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
@@ -306,7 +306,7 @@ async fn a_store_that_forgot_is_told_again() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_passes_is_not_told() {
+async fn retryable_refusal_is_retried_without_an_error() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
@@ -320,7 +320,7 @@ async fn a_refusal_that_passes_is_not_told() {
 }
 
 #[tokio::test]
-async fn who_is_not_welcome_hears_why() {
+async fn refused_connect_reports_the_reason() {
     let gateway = Gateway::start().await;
     let refuse = async {
         let mut link = gateway.accept().await;
@@ -338,7 +338,7 @@ async fn who_is_not_welcome_hears_why() {
 
 /// Resumes in a second client from the bookmark of the first.
 #[tokio::test]
-async fn a_bookmark_moves_a_conversation() {
+async fn bookmark_resumes_in_another_client() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     let session = client.session("s");
@@ -364,7 +364,7 @@ async fn a_bookmark_moves_a_conversation() {
 
 /// Stops reading the socket while the application takes no events, and loses or reorders none.
 #[tokio::test]
-async fn events_nobody_takes_wait_in_the_socket() {
+async fn unread_events_backpressure_the_socket() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     let session = client.session("s");

@@ -8,7 +8,7 @@ use turnway_core::protocol::codec::{Kind, decode, encode};
 const HEADER: usize = 8;
 
 #[test]
-fn another_library_writes_the_same_bytes() {
+fn wincode_writes_the_same_bytes() {
     let value = (7u8, u64::MAX, "höh 語".to_owned(), vec![1u32, 2, 3], Some(5u16), None::<u16>);
     let ours = encode(Kind::Frame, &value).expect("encodes");
     let theirs = wincode::serialize(&value).expect("encodes");

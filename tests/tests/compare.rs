@@ -18,7 +18,7 @@ async fn compare(dir: &Path, args: &[&str]) -> (Ended, String) {
 }
 
 #[tokio::test]
-async fn every_row_is_measured_of_turnway_and_nothing_is_lost() {
+async fn comparison_measures_every_row_without_loss() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ended, page) = compare(dir.path(), &["--peers", "turnway"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -37,7 +37,7 @@ async fn every_row_is_measured_of_turnway_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn who_is_not_installed_is_left_out_and_has_no_figure() {
+async fn product_not_installed_is_left_out_of_the_comparison() {
     let dir = tempfile::tempdir().expect("a directory");
     let (ended, page) = compare(dir.path(), &["--peers", "nats,nchan,sockudo,socketio"]).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");

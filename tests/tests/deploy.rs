@@ -19,7 +19,7 @@ fn command_lines() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_example_configuration_is_accepted() {
+fn example_configuration_is_accepted() {
     let file = deploy("turnway.toml");
     let check = Command::new(binary()).arg("check-config").arg("--config").arg(&file).output();
     let check = check.expect("the node's binary starts");
@@ -39,7 +39,7 @@ fn the_example_configuration_is_accepted() {
 /// Starts the fleet without containers and their host names: Redis has another address, and ports are free
 /// ones.
 #[tokio::test]
-async fn the_command_lines_of_the_compose_file_make_a_fleet() {
+async fn compose_command_lines_start_a_fleet() {
     let (lines, dir) = (command_lines(), tempfile::tempdir().expect("a directory"));
     let [redis, nodes @ ..] = lines.as_slice() else { panic!("no command lines") };
     assert_eq!((redis[0].as_str(), nodes.len()), ("redis-server", 3));
@@ -74,7 +74,7 @@ async fn the_command_lines_of_the_compose_file_make_a_fleet() {
 
 /// Compares HAProxy's default addresses with those of the compose file's nodes.
 #[test]
-fn the_front_of_the_compose_file_knows_its_nodes() {
+fn haproxy_defaults_match_the_compose_nodes() {
     let front = std::fs::read_to_string(deploy("haproxy.cfg")).expect("the file");
     for (place, line) in command_lines()[1..].iter().enumerate() {
         let n = place + 1;

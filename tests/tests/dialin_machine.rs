@@ -35,7 +35,7 @@ fn key() -> SessionKey {
 /// Rejects an order of an earlier owner, in whichever order two owners send theirs.
 /// Covers: G1: of two owners the later one is obeyed, in whichever order they give theirs.
 #[test]
-fn an_order_of_an_earlier_owner_is_not_taken() {
+fn order_of_an_earlier_epoch_is_rejected() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
     let mut agent = DialIn::new(now, config(true));
     let under = |name: &str, epoch| match invoke(name, 1, None) {
@@ -231,7 +231,7 @@ fn check(script: &str, expected: &str) {
 
 /// Covers: SR-K1, SR-K2, MP-G4, MP-G5, MP-G6, MP-G7.
 #[test]
-fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
+fn events_of_own_runs_are_reported_and_of_others_rejected() {
     check("INVOKE m; input_ack m; delta m; state m; done m", "INVOKE; acked/1; delta/1; state/1; done/1");
     check("INVOKE m; delta m; input_ack m; error m", "INVOKE; acked/1; delta/1; acked/1; error/1");
     check("INVOKE m; handover_request m; done m", "INVOKE; acked/1; handover/1; done/1");
@@ -258,7 +258,7 @@ fn what_it_says_of_its_runs_is_told_and_of_others_is_not() {
 /// Counts bytes of an incomplete message as a sign of life of the connection and of its acknowledged runs
 /// that have no cancel.
 #[test]
-fn bytes_of_an_unfinished_message_are_a_sign_of_life() {
+fn bytes_of_an_incomplete_message_are_a_sign_of_life() {
     check("PART", "");
     check("INVOKE m; PART", "INVOKE");
     check("INVOKE m; input_ack m; PART; done m; PART", "INVOKE; acked/1; lives/1; done/1");
@@ -271,7 +271,7 @@ fn bytes_of_an_unfinished_message_are_a_sign_of_life() {
 /// Asks for a timeout every second while an attempt runs, so that the driver reports such bytes, and
 /// otherwise only for heartbeats.
 #[test]
-fn a_connection_with_an_attempt_is_looked_at_every_second() {
+fn connection_with_an_attempt_wakes_every_second() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
     let mut agent = DialIn::new(now, config(false));
     agent.handle_input(now, Input::Flushed);
@@ -288,7 +288,7 @@ fn a_connection_with_an_attempt_is_looked_at_every_second() {
 /// Accepts a run of tenant `acme` in plain and qualified form, and rejects it under the name of another
 /// tenant.
 #[test]
-fn a_run_is_named_with_its_tenant_and_checked() {
+fn qualified_run_name_of_another_tenant_is_rejected() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
     let key = SessionKey { tenant: TenantId::parse("acme").expect("a name"), ..key() };
     let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
@@ -336,7 +336,7 @@ fn a_run_is_named_with_its_tenant_and_checked() {
 
 /// Covers: ST-8, LN-TP6.
 #[test]
-fn inputs_on_the_way_are_answered_by_their_names() {
+fn steer_ack_is_matched_by_message_id() {
     check("INVOKE m; STEER m x; steer_ack x", "INVOKE; STEER; steered/1");
     check("INVOKE m; steer_ack x; STEER n x; done m; steer_ack x", "INVOKE; acked/1; done/1");
     // Two sessions, for example of two tenants, may have inputs with equal names.
@@ -347,7 +347,7 @@ fn inputs_on_the_way_are_answered_by_their_names() {
 }
 
 #[test]
-fn who_goes_on_may_not_know_of_it() {
+fn resume_may_be_answered_with_unknown_run() {
     check("RESUME m; unknown m", "INVOKE; acked/1; not-known/1");
     check("INVOKE m; unknown m", "INVOKE; acked/1; error/1");
     // Events of a resumable agent must have ids.
@@ -356,7 +356,7 @@ fn who_goes_on_may_not_know_of_it() {
 
 /// Covers: S-11, S-13, S-48.
 #[test]
-fn what_is_no_message_is_answered_until_there_is_too_much_of_it() {
+fn malformed_messages_get_errors_until_the_limit() {
     for wrong in ["raw x", "raw []", "raw {}", "raw {\"type\":1}", "hello", "raw {\"type\":\"refresh\"}"] {
         check(wrong, "ERROR invalid_message");
     }
@@ -372,7 +372,7 @@ fn what_is_no_message_is_answered_until_there_is_too_much_of_it() {
 
 /// Covers: S-03.
 #[test]
-fn its_clocks() {
+fn heartbeat_write_and_expiry_timeouts_close() {
     check("+24999; +1; +25000; +10000", "PING; PING; CLOSE 1001");
     check("+50000; ALIVE; +50000", "PING; PING; PING; PING");
     check("INVOKE m; +29999; FLUSH; +10000", "INVOKE; PING");
@@ -383,7 +383,7 @@ fn its_clocks() {
 }
 
 #[test]
-fn the_five_laws_hold() {
+fn dial_in_machine_obeys_the_machine_laws() {
     let words = "INVOKE m; input_ack m; delta m; STEER m x; steer_ack x; CANCEL m; cancel_ack m; raw x; FLUSH; \
                  INVOKE n; AGAIN n; delta n; DROP n; ping; LEAVE; FLUSH; refresh; UNTIL 90000; done m; hello";
     let step = |(n, words): (usize, &str)| {
@@ -397,7 +397,7 @@ fn the_five_laws_hold() {
 
 /// Covers: S-38.
 #[test]
-fn what_it_prints_holds_no_content() {
+fn debug_output_contains_no_content() {
     let mut machine = DialIn::new(Now::default(), config(false));
     let mut printed = String::new();
     for words in ["INVOKE m", "delta m", "STEER m x", "refresh", "raw canary"] {

@@ -69,7 +69,7 @@ const FORGOTTEN: &str = "forgotten";
 
 /// Covers: MP-B12.
 #[test]
-fn the_embedded_store_answers_like_its_model() {
+fn embedded_store_answers_like_the_model() {
     let (first, sequences) = (number("DIFFERENTIAL_SEED", 1), number("DIFFERENTIAL_SEQUENCES", 300));
     let mut given = BTreeMap::new();
     for seed in first..first + sequences {
@@ -97,7 +97,7 @@ fn tell(given: &BTreeMap<&'static str, u64>, first: u64, sequences: u64) {
 }
 
 #[test]
-fn the_store_in_memory_answers_like_its_model() {
+fn memory_store_answers_like_the_model() {
     for seed in 1..20 {
         let quotas = quotas(seed);
         let counted = (Measure::Weight, quotas);
@@ -152,14 +152,14 @@ fn compare_all_redis(args: &[&str], prepare: impl Fn(&Redis), sequences: u64) {
 }
 
 #[test]
-fn redis_answers_like_its_model() {
+fn redis_store_answers_like_the_model() {
     compare_all_redis(&[], |_| {}, number("DIFFERENTIAL_SEQUENCES", 120));
 }
 
 /// Runs on a cluster, which rejects functions whose keys lie in two slots or that access undeclared keys,
 /// except the declared functions that count a session's bytes for its tenant.
 #[test]
-fn every_function_stays_in_one_slot() {
+fn redis_functions_run_on_a_cluster() {
     let whole = |server: &Redis| {
         let _: String = server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
         while !server.command::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok") {}

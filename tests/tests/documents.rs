@@ -21,7 +21,7 @@ fn table(document: &str, header: &str) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn every_fact_is_shown_as_the_reference_says() {
+fn documented_display_of_facts_matches_the_code() {
     let written = table(&document("protocol.md"), "| fact | shown on a link as |");
     let shown = SHOWN.iter().map(|(fact, shown)| {
         let shown = if shown.is_empty() { "nothing" } else { shown };
@@ -35,7 +35,7 @@ fn every_fact_is_shown_as_the_reference_says() {
 }
 
 #[test]
-fn every_code_stands_in_the_reference() {
+fn documented_error_codes_match_the_code() {
     let written = table(&document("protocol.md"), "| code | retryable |");
     let codes = Code::ALL.iter().map(|code| {
         let retryable = if code.retryable() { "yes" } else { "no" };
@@ -46,7 +46,7 @@ fn every_code_stands_in_the_reference() {
 
 /// Covers: ST-41.
 #[test]
-fn every_code_has_its_status_for_openai_clients() {
+fn documented_openai_statuses_match_the_code() {
     let document = document("openai.md");
     let (_, rows) = document.split_once("| status | type | codes |").expect("the table");
     let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));

@@ -75,7 +75,7 @@ fn renew(fresh: bool) -> Op {
 }
 
 #[test]
-fn a_disk_that_fails_once_is_never_trusted_again() {
+fn store_stays_unavailable_after_a_disk_fault() {
     let disk = Disk::new(0);
     let rig = Rig::on(&disk);
     assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
@@ -90,7 +90,7 @@ fn a_disk_that_fails_once_is_never_trusted_again() {
 }
 
 #[test]
-fn what_writes_nothing_needs_no_sync() {
+fn operation_without_a_write_needs_no_sync() {
     let disk = Disk::new(0);
     let rig = Rig::on(&disk);
     assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
@@ -123,7 +123,7 @@ fn what_writes_nothing_needs_no_sync() {
 }
 
 #[test]
-fn a_full_disk_refuses_inputs_and_nothing_else() {
+fn full_disk_refuses_only_inputs() {
     let dir = tempfile::tempdir().expect("a directory");
     let full = || {
         Rig::open(|mut options, answers| {
@@ -144,7 +144,7 @@ fn a_full_disk_refuses_inputs_and_nothing_else() {
 /// Lets a message id expire though its input still waits, because the owner ended the run without naming the
 /// input's position. The model allows this, so the store must too.
 #[test]
-fn an_id_may_expire_while_its_input_still_waits() {
+fn message_id_may_expire_while_its_input_waits() {
     let rig = Rig::on(&Disk::new(0));
     let mut shelf = Shelf::new(false);
     let mut same = |op: Op| {
@@ -198,7 +198,7 @@ fn an_id_may_expire_while_its_input_still_waits() {
 }
 
 #[test]
-fn a_data_directory_has_one_owner() {
+fn data_directory_in_use_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::at(dir.path());
     let second = Embedded::open(dir.path(), options(), Arc::new(|_, _| {}));
@@ -208,7 +208,7 @@ fn a_data_directory_has_one_owner() {
 }
 
 #[test]
-fn a_database_half_made_is_made_again() {
+fn partial_database_is_created_again() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("turnway.redb.new"), [0; 5000]).expect("written");
     assert!(matches!(Rig::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
@@ -216,7 +216,7 @@ fn a_database_half_made_is_made_again() {
 
 /// Covers: LN-TP25.
 #[test]
-fn a_damaged_record_is_an_error_and_never_an_answer() {
+fn damaged_record_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     assert!(matches!(Rig::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
     let heads: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("heads");
@@ -253,7 +253,7 @@ fn a_damaged_record_is_an_error_and_never_an_answer() {
 }
 
 #[test]
-fn a_backup_is_whole_and_of_a_new_era() {
+fn backup_is_complete_and_has_a_new_era() {
     let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     {
         let rig = Rig::at(dir.path());
@@ -276,7 +276,7 @@ fn a_backup_is_whole_and_of_a_new_era() {
 
 /// Lists all sessions of a store that was written before the index of sessions existed.
 #[test]
-fn an_older_store_gets_its_index_when_it_is_opened() {
+fn older_store_gets_its_session_index_on_open() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut script = Script::new(3, false);
     {
@@ -344,7 +344,7 @@ fn said(message: &str) -> Op {
 ///
 /// Covers: S-48.
 #[test]
-fn snapshots_count_once_for_their_users_quota() {
+fn snapshots_count_once_for_the_user_quota() {
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(64 * 1024) };
     let rig = Rig::open(|options, answers| {
         Embedded::with_backend(Disk::new(0), Options { quotas, ..options }, answers)

@@ -162,7 +162,7 @@ fn read(frames: &[Vec<u8>]) -> Vec<Words> {
 }
 
 #[test]
-fn words_come_out_as_they_went_in_and_those_of_one_round_in_one_frame() {
+fn messages_round_trip_in_one_frame_per_round() {
     let frames = pack(all());
     assert_eq!((frames.len(), read(&frames)), (1, all()));
     assert!(pack([]).is_empty());
@@ -170,7 +170,7 @@ fn words_come_out_as_they_went_in_and_those_of_one_round_in_one_frame() {
 
 /// Keeps the bytes on the wire stable: an intended change must also change the version.
 #[test]
-fn golden_bytes() {
+fn frame_bytes_match_the_golden_values() {
     let hex = |blob: &[u8]| blob.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let knock = hex(&pack([Words::Knock])[0]);
     assert_eq!(knock, "545746011c000000efcdab8967452301efcdab896745230101000000000000000b000000");
@@ -196,7 +196,7 @@ fn golden_bytes() {
 ///
 /// Covers: G-18.
 #[test]
-fn the_fuzzer_begins_with_each_of_the_words() {
+fn fuzz_corpus_has_a_frame_of_each_message() {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/node_frame");
     for (number, words) in all().into_iter().enumerate() {
         let (path, frame) = (corpus.join(format!("words-{number:02}")), pack([words]).remove(0));
@@ -209,7 +209,7 @@ fn the_fuzzer_begins_with_each_of_the_words() {
 }
 
 #[test]
-fn another_library_writes_the_same_frame() {
+fn wincode_writes_the_same_frame() {
     let words: Vec<Mirror> = all().iter().map(mirror).collect();
     let theirs = wincode::serialize(&(FROM.0, words)).expect("encodes");
     assert_eq!(pack(all())[0][HEADER..], theirs[..]);
@@ -217,7 +217,7 @@ fn another_library_writes_the_same_frame() {
 
 /// Completes an offer frame outside the codec, as the store does, and compares the bytes with an encoded one.
 #[test]
-fn a_bell_is_finished_by_who_knows_its_place() {
+fn offer_frame_completed_by_the_store_is_valid() {
     let (session, owner, place, prev) = (key("s1"), seen(), Place(0x0102_0304), Place(7));
     let said = input("what was said", None);
     let items = [
@@ -241,7 +241,7 @@ fn a_bell_is_finished_by_who_knows_its_place() {
 
 /// Splits messages that exceed a frame into several with the same meaning.
 #[test]
-fn what_is_too_large_is_said_in_parts() {
+fn oversized_message_is_split_over_frames() {
     let text = "\u{1}".repeat(50_000);
     let facts: Vec<_> = (0..64).map(|n| (Epoch(n / 8), fact(&text))).collect();
     let frames = pack([Words::Knock, Words::Facts { key: key("s1"), owner: seen(), after: at(5), facts }]);
@@ -271,7 +271,7 @@ fn what_is_too_large_is_said_in_parts() {
 /// Fits the largest accepted input into one frame, whatever it contains; a message that does not fit is
 /// dropped alone.
 #[test]
-fn the_largest_input_fits() {
+fn largest_input_fits_one_frame() {
     let long = "\u{1}".repeat(MESSAGE_BYTES_MAX);
     let history = History::of(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
     let (place, prev) = (Place(9), Place(8));
@@ -289,7 +289,7 @@ fn the_largest_input_fits() {
 }
 
 #[test]
-fn what_is_not_a_frame_of_ours_is_refused() {
+fn malformed_frame_is_rejected() {
     let good = pack(all()).remove(0);
     for cut in 0..good.len() {
         assert!(Frame::read(&good[..cut]).is_err());
@@ -318,7 +318,7 @@ fn peak_kib() -> u64 {
 ///
 /// Covers: S-14, G8.
 #[test]
-fn bytes_of_others_do_no_harm() {
+fn mutated_frames_never_panic_or_exhaust_memory() {
     let (mut rng, good) = (Rng::from_number(size("FRAME_SEED", 1) as u64), pack(all()).remove(0));
     let large = pack((0..FRAME_WORDS_MAX).map(|_| chunk(TextKind::Text, &"x".repeat(800)))).remove(0);
     let before = peak_kib();

@@ -74,7 +74,7 @@ async fn told_upto(wire: &mut Wire, name: &str) -> (Vec<String>, Value) {
 /// Covers: SR-F1, SR-F2, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-T9, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5,
 /// LN-SR13, LN-SR15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_handed_a_session_answers_and_is_told() {
+async fn confirmed_handover_switches_the_agent_with_its_context() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents, "10m").await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -112,7 +112,7 @@ async fn who_is_handed_a_session_answers_and_is_told() {
 
 /// Covers: SR-F3, SR-F9, LN-SR13, LN-SR21, SR-K7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_consent_nothing_changes() {
+async fn unconfirmed_handover_keeps_the_active_agent() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents, "400ms").await;
     for (to, why) in [("bob", "refused"), ("bob", "expired"), ("nobody", "unavailable")] {
@@ -148,7 +148,7 @@ async fn without_consent_nothing_changes() {
 ///
 /// Covers: SR-T12, SR-T14, SR-F5, SR-F6, SR-E5, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handover_outlives_its_node() {
+async fn handover_survives_a_node_restart() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents, "10m").await;
@@ -181,7 +181,7 @@ async fn a_handover_outlives_its_node() {
 ///
 /// Covers: SR-T14, SR-K7, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deadline_outlives_its_owner() {
+async fn handover_deadline_survives_its_owner() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
     let mut nodes = Vec::new();

@@ -12,7 +12,7 @@ fn free_port() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn health_is_shown_on_any_address_and_nothing_else() {
+async fn health_listener_serves_only_health_paths() {
     for with_metrics in [false, true] {
         let (dir, at) = (tempfile::tempdir().expect("a directory"), free_port());
         let health = format!("0.0.0.0:{}", at.port());

@@ -71,7 +71,7 @@ async fn half_closed_requests_get_their_answers() {
 
 /// Covers: ST-18, ST-41.
 #[tokio::test]
-async fn hang_up_is_seen_whatever_follows_the_body() {
+async fn disconnect_is_detected_with_any_trailing_bytes() {
     let (told, mut events) = mpsc::unbounded_channel();
     let agents = Agents::start(move |_| {
         let told = told.clone();
@@ -101,7 +101,7 @@ async fn hang_up_is_seen_whatever_follows_the_body() {
 
 /// Covers: S-09.
 #[tokio::test]
-async fn listed_pages_may_read_answers_and_nobody_else() {
+async fn only_listed_origins_may_read_answers() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--origins", PAGE]).await;
     let web = Web::new(node.http, Some("ann"));
@@ -149,7 +149,7 @@ async fn listed_pages_may_read_answers_and_nobody_else() {
 
 /// Covers: LN-SR2.
 #[tokio::test]
-async fn last_event_id_of_another_stream_counts_as_none() {
+async fn last_event_id_of_another_stream_is_ignored() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let web = Web::new(node.http, Some("ann"));
@@ -188,7 +188,7 @@ fn said(events: &[turnway_tests::real::web::Event]) -> String {
 ///
 /// Covers: S-11.
 #[tokio::test]
-async fn a_body_is_refused_at_the_byte_that_is_too_many() {
+async fn oversized_body_is_refused_before_its_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let head = format!(
@@ -205,7 +205,7 @@ async fn a_body_is_refused_at_the_byte_that_is_too_many() {
 ///
 /// Covers: G-14, ST-18.
 #[tokio::test]
-async fn turn_whose_body_comes_to_a_leaving_node_is_refused() {
+async fn turn_with_a_body_arriving_during_drain_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let body = json!({"agent_id": "echo", "message": {"content": "x"}}).to_string();

@@ -57,7 +57,7 @@ fn asked(words: &[String]) -> Asked {
 
 /// Runs every example and checks its status and, for streams, its first event.
 #[tokio::test]
-async fn every_example_of_the_reference_is_answered() {
+async fn every_example_of_the_reference_succeeds() {
     let document = include_str!("../../docs/http.md");
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;

@@ -34,7 +34,7 @@ async fn everything(web: &Web, session: &str, run_id: &str, streams: bool) -> Ve
 
 /// Covers: S-06, RX-23, S-56.
 #[tokio::test]
-async fn what_is_somebody_elses_is_answered_as_what_is_not_there() {
+async fn foreign_session_is_answered_as_not_found() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let (ann, bob) = (Web::new(node.http, Some("ann")), Web::new(node.http, Some("bob")));
@@ -61,7 +61,7 @@ async fn what_is_somebody_elses_is_answered_as_what_is_not_there() {
 
 /// Covers: LN-MP7, S-11, S-13.
 #[tokio::test]
-async fn every_mistake_is_a_problem_with_a_code() {
+async fn every_invalid_request_gets_a_problem_with_a_code() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -128,7 +128,7 @@ async fn every_mistake_is_a_problem_with_a_code() {
 
 /// Covers: S-09.
 #[tokio::test]
-async fn a_page_from_elsewhere_reads_nothing() {
+async fn page_of_another_origin_is_refused() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -140,7 +140,7 @@ async fn a_page_from_elsewhere_reads_nothing() {
 
 /// Answers `HEAD` with the headers of `GET` and no body.
 #[tokio::test]
-async fn a_head_has_no_body() {
+async fn head_request_has_no_body() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));

@@ -23,7 +23,7 @@ fn list<'a>(page: &'a Value, name: &str, field: &str) -> Vec<&'a str> {
 
 /// Covers: S-06, RX-23.
 #[tokio::test]
-async fn sessions_are_ones_own_and_an_operator_sees_all() {
+async fn users_list_own_sessions_and_operators_all() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let (ann, bob, operator) =
@@ -73,7 +73,7 @@ async fn sessions_are_ones_own_and_an_operator_sees_all() {
 
 /// Covers: MP-H13.
 #[tokio::test]
-async fn messages_are_read_backwards_in_pages() {
+async fn messages_are_paged_backwards() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -103,7 +103,7 @@ async fn messages_are_read_backwards_in_pages() {
 
 /// Covers: MP-T9, LN-EV1, LN-EV3, LN-EV5, LN-EV18, MP-T10.
 #[tokio::test]
-async fn facts_come_in_pages_and_as_they_happen() {
+async fn facts_are_paged_and_streamed() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -163,7 +163,7 @@ async fn facts_come_in_pages_and_as_they_happen() {
 
 /// Covers: RX-6, ST-11, ST-14, ST-12.
 #[tokio::test]
-async fn a_run_is_looked_at_and_cancelled() {
+async fn run_is_read_and_cancelled() {
     let dir = directory();
     let agents = Agents::start(|_| {
         Reply::speak(async |voice| {
@@ -215,7 +215,7 @@ async fn a_run_is_looked_at_and_cancelled() {
 
 /// Covers: ST-6, LN-TP23.
 #[tokio::test]
-async fn what_is_rolled_back_was_never_said() {
+async fn rolled_back_turns_are_not_listed_as_messages() {
     let dir = directory();
     let agents = Agents::start(|invoke| {
         let waits = invoke.text == "wrong";
@@ -255,7 +255,7 @@ async fn what_is_rolled_back_was_never_said() {
 
 /// Covers: MP-H11.
 #[tokio::test]
-async fn agents_are_listed_and_their_addresses_only_to_operators() {
+async fn agent_endpoints_are_listed_only_for_operators() {
     let dir = directory();
     let agents = Agents::start(|_| Reply::Status(200)).await;
     let flag = format!("{},cancel=true", agents.flag("a"));
@@ -277,7 +277,7 @@ async fn agents_are_listed_and_their_addresses_only_to_operators() {
 
 /// Covers: ST-3.
 #[tokio::test]
-async fn a_history_that_was_forgotten_is_said_to_be() {
+async fn trimmed_history_is_reported() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo", "--retention", "facts=8"]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -309,7 +309,7 @@ async fn a_history_that_was_forgotten_is_said_to_be() {
 ///
 /// Covers: S-06.
 #[tokio::test]
-async fn error_body_of_an_agent_is_for_operators_only() {
+async fn agent_error_body_is_visible_only_to_operators() {
     const BODY: &str = "Traceback: no route to db-7.internal";
     let agents = Agents::start(|_| Reply::Error { status: 503, retry_after: "7", body: BODY }).await;
     let dir = directory();
@@ -346,7 +346,7 @@ async fn error_body_of_an_agent_is_for_operators_only() {
 ///
 /// Covers: MP-H13, G8.
 #[tokio::test]
-async fn a_page_of_facts_has_a_size() {
+async fn page_of_facts_is_bounded_in_bytes() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -372,7 +372,7 @@ async fn a_page_of_facts_has_a_size() {
 ///
 /// Covers: ST-3, I7.
 #[tokio::test]
-async fn a_place_of_another_log_is_told_apart() {
+async fn cursor_of_another_log_gets_a_reset() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));

@@ -39,7 +39,7 @@ fn kinds(events: &[Event]) -> Vec<&str> {
 
 /// Covers: MP-C14, MP-F1, ST-35.
 #[tokio::test]
-async fn a_turn_is_said_once_and_shown_to_its_end() {
+async fn repeated_turn_request_returns_the_same_turn() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -70,7 +70,7 @@ async fn a_turn_is_said_once_and_shown_to_its_end() {
 
 /// Covers: ST-2, RX-21, RX-2.
 #[tokio::test]
-async fn whoever_comes_back_in_the_middle_gets_the_rest_at_the_byte() {
+async fn resumed_stream_continues_at_the_byte() {
     let (dir, (agents, go)) = (directory(), slow(20, 40).await);
     let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -110,7 +110,7 @@ async fn whoever_comes_back_in_the_middle_gets_the_rest_at_the_byte() {
 
 /// Covers: G-04, ST-2.
 #[tokio::test]
-async fn a_turn_goes_on_where_it_was_after_a_crash() {
+async fn turn_is_retried_and_resumable_after_a_crash() {
     let (dir, (agents, go)) = (directory(), slow(20, 40).await);
     let flag = format!("{},on_owner_loss=retry", agents.flag("slow"));
     let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
@@ -135,7 +135,7 @@ async fn a_turn_goes_on_where_it_was_after_a_crash() {
 
 /// Covers: G8, LN-MP4.
 #[tokio::test]
-async fn a_client_that_does_not_read_costs_no_memory_and_holds_up_nobody() {
+async fn client_that_does_not_read_uses_bounded_memory() {
     let (dir, piece) = (directory(), "x".repeat(32 * 1024));
     let agents = Agents::start(move |_| {
         let piece = piece.clone();
@@ -174,7 +174,7 @@ async fn a_client_that_does_not_read_costs_no_memory_and_holds_up_nobody() {
 
 /// Covers: ST-20.
 #[tokio::test]
-async fn hanging_up_cancels_nothing() {
+async fn disconnect_does_not_cancel_the_turn() {
     let (dir, (agents, go)) = (directory(), slow(1, 2).await);
     let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -193,7 +193,7 @@ async fn hanging_up_cancels_nothing() {
 
 /// Covers: ST-6, ST-10, LN-TP1.
 #[tokio::test]
-async fn what_is_not_accepted_is_a_problem_and_what_waits_is_shown() {
+async fn refused_turns_are_problems_and_queued_turns_stream() {
     let (dir, (agents, go)) = (directory(), slow(0, 1).await);
     let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -222,7 +222,7 @@ async fn what_is_not_accepted_is_a_problem_and_what_waits_is_shown() {
 
 /// Sends comments during a silent answer, because a proxy would take the connection for dead.
 #[tokio::test]
-async fn a_silent_agent_is_bridged_with_comments() {
+async fn silent_answer_is_kept_alive_with_comments() {
     let (dir, (agents, go)) = (directory(), slow(0, 1).await);
     let node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let ann = Web::new(node.http, Some("ann"));
@@ -235,7 +235,7 @@ async fn a_silent_agent_is_bridged_with_comments() {
 
 /// Covers: G-14.
 #[tokio::test]
-async fn a_node_that_leaves_says_so_and_lets_turns_end() {
+async fn draining_node_sends_go_away_and_lets_turns_end() {
     let (dir, (agents, go)) = (directory(), slow(1, 2).await);
     let mut node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let ann = Web::new(node.http, Some("ann"));

@@ -36,7 +36,7 @@ async fn in_pieces(wire: &mut Wire, text: &str, pieces: usize) -> Result<(), Gon
 ///
 /// Covers: G-15.
 #[tokio::test]
-async fn what_comes_with_a_large_message_is_answered_too() {
+async fn messages_around_large_ones_are_answered_in_order() {
     let (node, _dir) = node().await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     let mut asked = 0;
@@ -58,7 +58,7 @@ async fn what_comes_with_a_large_message_is_answered_too() {
 
 /// Covers: S-11.
 #[tokio::test]
-async fn a_message_in_too_many_pieces_ends_its_connection() {
+async fn message_in_too_many_fragments_closes_the_connection() {
     let (node, _dir) = node().await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
     in_pieces(&mut wire, &ping("r1", 3_200), 32).await.expect("sent");
@@ -70,7 +70,7 @@ async fn a_message_in_too_many_pieces_ends_its_connection() {
 
 /// Covers: G-15.
 #[tokio::test]
-async fn a_link_gives_back_what_a_large_message_took() {
+async fn memory_of_a_large_message_is_released() {
     let (node, _dir) = node().await;
     let mut wires = Vec::new();
     for _ in 0..200 {

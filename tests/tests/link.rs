@@ -16,7 +16,7 @@ use words::{Stage, admitted, check, check_open, config, hello, text_note};
 
 /// Covers: S-04, MP-C2.
 #[test]
-fn hello_must_come_in_time() {
+fn missing_hello_times_out() {
     check("+4999", "");
     check("+5000", "CLOSE 4408");
     check("alive; +3000; alive; +2000; hello", "CLOSE 4408");
@@ -27,7 +27,7 @@ fn hello_must_come_in_time() {
 
 /// Covers: S-04, LN-MP2.
 #[test]
-fn nothing_comes_before_hello() {
+fn message_before_hello_closes_the_link() {
     for first in ["ping", "invoke", "type tool_result", "type launch", "say hi", "say {}", "say "] {
         let mut stage = Stage::new();
         stage.play(first);
@@ -43,7 +43,7 @@ fn nothing_comes_before_hello() {
 
 /// Covers: S-04, LN-MP2, S-07.
 #[test]
-fn the_door_decides() {
+fn authentication_decides_on_admission() {
     check("hello; deny; ping; +600000", "asks the door; error unauthorized; CLOSE 4401");
     check("hello; admit; admit; deny", "asks the door; welcome");
     check("hello-as adapter; admit", "error forbidden; CLOSE 4403");
@@ -56,7 +56,7 @@ fn the_door_decides() {
 
 /// Keeps messages that arrive before `welcome`, within limits.
 #[test]
-fn what_is_sent_meanwhile_is_done_after_welcome() {
+fn messages_before_welcome_are_handled_after_it() {
     check("hello; invoke; ping; say x", "asks the door");
     check(
         "hello-resuming 2; invoke; ping; say x; admit",
@@ -70,7 +70,7 @@ fn what_is_sent_meanwhile_is_done_after_welcome() {
 
 /// Covers: LN-MP2, MP-C4, MP-C5, S-13.
 #[test]
-fn a_bad_message_is_answered_and_ten_are_too_many() {
+fn bad_message_gets_an_error_and_ten_close_the_link() {
     check_open("say nonsense; invoke", "error invalid_message; invoke");
     check_open("hello; invoke", "error invalid_message; invoke");
     check_open("type session_close", "error invalid_message r1");
@@ -95,7 +95,7 @@ fn a_bad_message_is_answered_and_ten_are_too_many() {
 
 /// Covers: S-11.
 #[test]
-fn what_is_too_large_or_binary_ends_the_link() {
+fn oversized_or_binary_message_closes_the_link() {
     check_open("too-large; invoke", "error too_large; CLOSE 4413");
     check_open("padded 65510", "pong");
     check_open("padded 65536; invoke", "error too_large; CLOSE 4413");
@@ -104,7 +104,7 @@ fn what_is_too_large_or_binary_ends_the_link() {
 
 /// Covers: S-03.
 #[test]
-fn a_token_that_ends_is_refreshed_or_ends_its_link() {
+fn expired_token_closes_the_link_unless_refreshed() {
     check("hello; admit-for 10000; flush; +24999", "asks the door; welcome");
     check(
         "hello; admit-for 10000; flush; +35000; +600000",
@@ -130,7 +130,7 @@ fn a_token_that_ends_is_refreshed_or_ends_its_link() {
 
 /// Covers: LN-MP5, ST-40.
 #[test]
-fn it_pings_and_hangs_up_on_the_dead() {
+fn silent_peer_is_pinged_then_closed() {
     check_open("+24999", "");
     check_open("+59999", "PING; PING");
     check_open("+60000; +600000", "PING; PING; CLOSE 1001");
@@ -142,7 +142,7 @@ fn it_pings_and_hangs_up_on_the_dead() {
 
 /// Covers: LN-MP4, S-15.
 #[test]
-fn a_peer_that_does_not_read_is_let_go() {
+fn peer_that_does_not_read_is_closed() {
     check_open("refused; +20000; alive; +9999", "error not_found r1; PING");
     check_open("refused; +20000; alive; +10000", "error not_found r1; PING; CLOSE 4508");
     // Further messages do not extend the deadline; a flush does.
@@ -159,7 +159,7 @@ fn a_peer_that_does_not_read_is_let_go() {
 
 /// Covers: G8: the sender learns what arrived, and never waits for what shows as nothing.
 #[test]
-fn what_is_written_is_reported_in_sums() {
+fn written_bytes_are_reported_in_batches() {
     check_open("text 1000; flush", "delta");
     check_open("text 65279; flush", "delta");
     check_open("text 65280; flush; flush", "delta; written 65536");
@@ -172,7 +172,7 @@ fn what_is_written_is_reported_in_sums() {
 
 /// Covers: G8, S-15: text beside the others waits for its streams, and counts once they have it.
 #[test]
-fn what_goes_beside_has_its_own_way_of_being_written() {
+fn side_stream_bytes_are_counted_when_written() {
     check_open("flows 40000; flows 30000; flows 10", "written 70000");
     check_open("text 40000; flush; creeps 30000", "delta; written 70256");
     // While much text waits in the streams, all written bytes are reported at once.
@@ -201,14 +201,14 @@ fn what_goes_beside_has_its_own_way_of_being_written() {
 }
 
 #[test]
-fn a_node_that_leaves_says_so_first() {
+fn go_away_precedes_the_close() {
     check_open("go-away; flush; +9999; invoke", "go_away; invoke");
     check_open("go-away; flush; +5000; go-away; flush; +5000; invoke", "go_away; go_away; CLOSE 4503");
 }
 
 /// Covers: S-38.
 #[test]
-fn what_it_prints_holds_no_content() {
+fn debug_output_contains_no_content() {
     let mut link = Link::new(Now::default(), config());
     let first = hello(json!({}));
     let mut printed = format!("{first:?}");

@@ -67,7 +67,7 @@ fn named(name: &'static str) -> impl Fn(&Value) -> bool {
 /// Covers: SR-B6, SR-B7, SR-D1, SR-D4, SR-D9, SR-E1, SR-E5, SR-E6, SR-E7, SR-E3, SR-K3, SR-K4, SR-S11, SR-S12,
 /// SR-S14, SR-T13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_come_go_and_are_known_again() {
+async fn members_are_added_removed_and_restored() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents).await;
@@ -117,7 +117,7 @@ async fn agents_come_go_and_are_known_again() {
 
 /// Covers: SR-M8, SR-D2, SR-D3, SR-D6, SR-D7, SR-T11, SR-P4, LN-SR16, LN-SR18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_speaks_is_stopped_and_then_removed() {
+async fn removal_of_the_running_agent_cancels_its_run_first() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -152,7 +152,7 @@ async fn who_speaks_is_stopped_and_then_removed() {
 
 /// Covers: SR-E8, SR-D10, SR-M6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_is_an_error_and_changes_nothing() {
+async fn invalid_member_change_is_an_error_without_effect() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -182,7 +182,7 @@ async fn what_cannot_be_is_an_error_and_changes_nothing() {
 ///
 /// Covers: SR-D12, SR-T11, SR-T14, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_outlives_its_owner() {
+async fn member_removal_survives_its_owner() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
     let mut nodes = Vec::new();

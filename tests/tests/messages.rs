@@ -172,7 +172,7 @@ fn named<'a>(cell: &'a str, phrase: &str) -> Vec<&'a str> {
 /// Covers: SR-M1, SR-M2, SR-M3, SR-M4, SR-M5, SR-M6, SR-M7, SR-M8, SR-M9, SR-M10, SR-M11, SR-S5, SR-S7, LN-SR5,
 /// RX-22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_message_of_the_table_is_where_it_says() {
+async fn every_documented_message_occurs_where_documented() {
     let (dir, seen) = (tempdir().expect("a directory"), Seen::default());
     let flags = ["--agent", "ada=dial-in:", "--agent", "bob=dial-in:,input_ack=300ms"];
     let node = Node::start(dir.path(), &flags).await;

@@ -60,7 +60,7 @@ fn obey(asked: Invocation) -> Reply {
 
 /// Covers: MP-G3, MP-C3, ST-19, ST-23, ST-35, S-11, S-56.
 #[tokio::test]
-async fn the_official_client_finds_what_it_knows() {
+async fn official_client_passes_all_its_checks() {
     let agents = Agents::start(obey).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("a"), "--agent", "echo=builtin:echo"]).await;
@@ -127,7 +127,7 @@ impl Slow {
 /// Covers: ST-18, ST-41, ST-35: an abort stops the work of a call that nobody can come back for, and of no
 /// other.
 #[tokio::test]
-async fn hanging_up_ends_what_nobody_can_come_back_for() {
+async fn abort_cancels_only_calls_that_cannot_be_resumed() {
     let mut slow = Slow::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &slow.agents.flag("a")]).await;
@@ -171,7 +171,7 @@ async fn send(node: &Node, headers: &str, body: &str) -> TcpStream {
 
 /// Covers: ST-41, SR-C4: whoever else follows the session may cancel; what is left is not called whole.
 #[tokio::test]
-async fn an_answer_that_somebody_else_cancels_is_an_error() {
+async fn completion_cancelled_by_another_client_is_an_error() {
     let mut slow = Slow::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &slow.agents.flag("a")]).await;
@@ -199,7 +199,7 @@ async fn an_answer_that_somebody_else_cancels_is_an_error() {
 
 /// Runs the examples of `docs/openai.md` as printed.
 #[tokio::test]
-async fn the_documents_examples_work_as_printed() {
+async fn documented_examples_work_as_printed() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/openai.md");
     let document = std::fs::read_to_string(path).expect("the document");
     let dir = tempfile::tempdir().expect("a directory");
@@ -216,7 +216,7 @@ async fn the_documents_examples_work_as_printed() {
 
 /// Covers: ST-41, G-04.
 #[tokio::test]
-async fn a_killed_node_is_an_error_and_no_end() {
+async fn node_killed_during_a_stream_is_reported_as_an_error() {
     let mut slow = Slow::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--agent", &slow.agents.flag("a")]).await;
@@ -230,7 +230,7 @@ async fn a_killed_node_is_an_error_and_no_end() {
 /// Covers: MP-G3, ST-35, G2, G3: the agent is asked again with the same messages, and the client that tries
 /// again by itself gets the answer.
 #[tokio::test]
-async fn a_client_that_tries_again_outlives_its_node() {
+async fn retrying_client_gets_the_answer_after_a_node_crash() {
     let mut slow = Slow::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let flag = format!("{},on_owner_loss=retry", slow.agents.flag("a"));
@@ -252,7 +252,7 @@ async fn a_client_that_tries_again_outlives_its_node() {
 
 /// Covers: ST-41: a node that leaves lets answers end, and takes on no more.
 #[tokio::test]
-async fn a_node_that_leaves_lets_answers_end() {
+async fn draining_node_finishes_open_answers() {
     let mut slow = Slow::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--agent", &slow.agents.flag("a")]).await;
@@ -266,7 +266,7 @@ async fn a_node_that_leaves_lets_answers_end() {
 
 /// Covers: ST-41: what may not be asked twice is an error object, with a status where nothing was sent.
 #[tokio::test]
-async fn a_lost_turn_is_owner_lost() {
+async fn turn_without_retry_ends_as_owner_lost_after_a_crash() {
     let mut slow = Slow::start().await;
     let dir = tempfile::tempdir().expect("a directory");
     let flag = format!("{},on_owner_loss=fail", slow.agents.flag("a"));
@@ -281,7 +281,7 @@ async fn a_lost_turn_is_owner_lost() {
 
 /// Covers: G8, LN-MP4: a client that does not read holds up itself only.
 #[tokio::test]
-async fn a_client_that_does_not_read_is_waited_for() {
+async fn slow_reader_does_not_delay_other_calls() {
     const PIECE: usize = 16 * 1024;
     const PIECES: usize = 200;
     let agents = Agents::start(|asked| {
@@ -315,7 +315,7 @@ async fn a_client_that_does_not_read_is_waited_for() {
 ///
 /// Covers: S-11, G8.
 #[tokio::test]
-async fn long_requests_leave_room_for_others() {
+async fn long_requests_release_their_read_capacity() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let web = Web::new(node.http, Some("ann"));

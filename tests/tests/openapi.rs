@@ -32,7 +32,7 @@ async fn examine(node: &Node, dir: &Path, config: &str, more: &[&str]) -> String
 
 /// Covers: MP-C14, LN-MP7.
 #[tokio::test]
-async fn the_server_does_what_its_document_says() {
+async fn server_conforms_to_its_openapi_document() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));

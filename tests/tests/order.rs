@@ -95,7 +95,7 @@ async fn pipelined_requests_in_a_fleet_are_answered_in_order() {
 
 /// A cancel does not wait for the run that it ends, and requests for other sessions do not wait for this session.
 #[tokio::test]
-async fn a_cancel_and_other_sessions_overtake() {
+async fn cancel_and_other_sessions_overtake_a_waiting_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--default-agent", "counter"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");

@@ -57,7 +57,7 @@ const LARGE: [(&str, Clock, u8, Harm); 8] = [
 
 /// Every property holds in every history, whether or not the store's clock has fallen back.
 #[test]
-fn the_design_holds() {
+fn ownership_properties_hold_in_all_histories() {
     let large = size("MODEL_LARGE", 0) > 0;
     let (mut seen, mut states) = (Vec::new(), 0);
     for (what, clock, turns, harm) in VISITS.into_iter().chain(LARGE.into_iter().filter(|_| large)) {
@@ -120,7 +120,7 @@ fn twins() -> Vec<(&'static str, Rules, Harm, &'static str)> {
 
 /// A rule whose removal breaks no property would be useless, and so would a property that cannot fail.
 #[test]
-fn every_twin_fails() {
+fn each_broken_ownership_rule_violates_its_property() {
     let mut spared = Vec::new();
     for (what, rules, harm, property) in twins() {
         let visited = Protocol { rules, turns: 1, harm }.hunt(cores(), property);

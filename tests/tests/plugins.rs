@@ -63,7 +63,7 @@ async fn begin(wire: &mut Wire, id: &str, text: &str) -> String {
 
 /// Covers: TP-G1, TP-G2, TP-G3, TP-B2, TP-N4, TP-N7, TP-S2, TP-O1, LN-TP34.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_passes_the_plugins_of_its_node() {
+async fn turn_is_filtered_by_the_plugins_of_its_node() {
     let dir = TempDir::new().expect("a directory");
     let (node, agents, _) = plugged(dir.path()).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -96,7 +96,7 @@ async fn a_turn_passes_the_plugins_of_its_node() {
 
 /// Covers: TP-S1, TP-S5, TP-E2, RX-13, SR-K2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
+async fn refused_input_is_blocked_and_cancel_saves_state_once() {
     let dir = TempDir::new().expect("a directory");
     let (node, agents, gates) = plugged(dir.path()).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -137,7 +137,7 @@ async fn a_refusal_is_blocked_and_a_cancel_saves_state_once() {
 ///
 /// Covers: TP-M12, G5, ST-18, SR-S10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
+async fn filtered_answer_survives_node_and_connection_loss() {
     let dir = TempDir::new().expect("a directory");
     let (mut node, agents, gates) = plugged(dir.path()).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -190,7 +190,7 @@ async fn an_answer_behind_plugins_outlives_its_node_and_its_connections() {
 ///
 /// Covers: TP-N1, TP-N4, ST-7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_node_answers_commands() {
+async fn node_without_plugins_answers_commands() {
     let dir = TempDir::new().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");

@@ -24,7 +24,7 @@ async fn listening(id: &str, command: Command) -> (Running, String) {
 
 /// Covers: MP-A0, MP-M0, MP-F4, MP-F5, MP-A3, MP-C1, MP-F1, MP-G1, MP-G2.
 #[tokio::test]
-async fn the_smallest_client_talks_to_the_smallest_agent() {
+async fn minimal_client_completes_a_turn_with_a_minimal_agent() {
     let (_agent, flag) = agent("agentA", "1").await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &flag]).await;
@@ -36,7 +36,7 @@ async fn the_smallest_client_talks_to_the_smallest_agent() {
 
 /// Covers: MP-A0, ST-2, ST-12, ST-35, SR-C4, SR-C10, SR-H1, SR-H2, EV-N4.
 #[tokio::test]
-async fn a_whole_client_from_the_reference_alone() {
+async fn client_written_from_the_reference_passes_its_checks() {
     let (_agent, flag) = agent("agentA", "4").await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &flag]).await;
@@ -50,7 +50,7 @@ async fn a_whole_client_from_the_reference_alone() {
 ///
 /// Covers: G3, G6.
 #[tokio::test]
-async fn an_answer_outlives_its_node() {
+async fn answer_resumes_after_its_node_is_killed_twice() {
     let (mut agent, flag) = listening("lasting", script("agent_lasting.py", &["5"])).await;
     let flag = flag.replace("on_owner_loss=retry", "on_owner_loss=resume");
     let dir = tempfile::tempdir().expect("a directory");
@@ -120,7 +120,7 @@ fn instead(text: &str, of: &str, this: &str) -> String {
 
 /// Covers: MP-A1, MP-A3, MP-B13.
 #[tokio::test]
-async fn the_readmes_client_and_agent_work_as_printed() {
+async fn readme_client_and_agent_work_as_printed() {
     let [client, agent] = readme("python").try_into().expect("a client and an agent");
     let serve = r#"ThreadingHTTPServer(("127.0.0.1", 9000), Agent).serve_forever()"#;
     let tell = r#"at = ThreadingHTTPServer(("127.0.0.1", 0), Agent); print("listening", at.server_port, flush=True); at.serve_forever()"#;

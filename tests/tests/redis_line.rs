@@ -25,7 +25,7 @@ async fn until_turn(line: &mut Line, wanted: Option<u64>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_is_known_at_once_and_comes_back() {
+async fn lost_connection_is_reported_at_once_and_reconnects() {
     let dir = tempdir().expect("a directory");
     let mut redis = Redis::start(dir.path(), &[]);
     let mut line = open(&redis, settings());
@@ -43,7 +43,7 @@ async fn a_lost_connection_is_known_at_once_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_hangs_is_left() {
+async fn hanging_server_is_disconnected() {
     let dir = tempdir().expect("a directory");
     let redis = Redis::start(dir.path(), &[]);
     let mut line = open(&redis, settings());
@@ -57,7 +57,7 @@ async fn a_server_that_hangs_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn channels_are_subscribed_to_on_each_connection() {
+async fn channels_are_subscribed_again_on_each_connection() {
     let dir = tempdir().expect("a directory");
     let mut redis = Redis::start(dir.path(), &[]);
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -86,7 +86,7 @@ async fn channels_are_subscribed_to_on_each_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_is_no_place_to_write() {
+async fn replica_is_not_accepted_as_a_server() {
     let dir = tempdir().expect("a directory");
     let primary = Redis::start(&dir.path().join("a"), &[]);
     let of = format!("127.0.0.1 {}", primary.port);

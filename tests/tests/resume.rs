@@ -164,7 +164,7 @@ async fn view(node: SocketAddr, session: &str, user: &str) -> Vec<(u64, u64, Str
 
 /// Covers: SR-G8, EV-A3, ST-18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_disconnect_is_made_good() {
+async fn resume_after_random_disconnects_loses_nothing() {
     let answers = size("RESUME_DISCONNECTS", 100).div_ceil(CUTS);
     let gates: Gates = Arc::new((0..answers).map(|n| (n.to_string(), Semaphore::new(0))).collect());
     let held = Arc::clone(&gates);
@@ -210,7 +210,7 @@ const SLOW_PACE: Duration = Duration::from_millis(3);
 
 /// Covers: G5, RX-2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_takes_its_time_is_whole() {
+async fn slow_answer_arrives_whole() {
     let agents = Agents::start(|asked| {
         Reply::speak(|voice| async move {
             let run: usize = asked.text.parse().expect("the answer's number");
@@ -245,7 +245,7 @@ async fn an_answer_that_takes_its_time_is_whole() {
 ///
 /// Covers: G5, RX-21.
 #[tokio::test]
-async fn a_cursor_of_an_attempt_that_never_was_counts_as_nothing() {
+async fn cursor_of_an_unknown_attempt_gets_the_whole_text() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");

@@ -14,7 +14,7 @@ use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{Wire, invoke};
 
 #[tokio::test]
-async fn a_trimmed_history_answers_with_a_reset() {
+async fn resume_before_trimmed_history_gets_a_reset() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo", "--retention", "facts=10"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
@@ -59,7 +59,7 @@ async fn a_trimmed_history_answers_with_a_reset() {
 ///
 /// Covers: ST-3, I7.
 #[tokio::test]
-async fn an_open_turn_is_kept_from_its_first_fact() {
+async fn open_turn_is_never_trimmed() {
     let agents = Agents::start(|_| {
         Reply::speak(async |voice| {
             for n in 0..100 {
@@ -117,7 +117,7 @@ async fn gone(web: &Web, session: &str) {
 
 /// Covers: S-48.
 #[tokio::test]
-async fn sessions_older_than_max_age_are_deleted_once_by_a_fleet() {
+async fn sessions_older_than_max_age_are_deleted_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;

@@ -96,7 +96,7 @@ fn frame(first: u8, length: u64, body: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_node_says_where_it_is_and_that_it_is_ready() {
+async fn node_prints_its_addresses_and_is_ready() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     assert_eq!(get(node.admin, "/livez").await.0, 200);
@@ -113,7 +113,7 @@ async fn a_node_says_where_it_is_and_that_it_is_ready() {
 }
 
 #[tokio::test]
-async fn what_passes_is_counted_and_content_is_not_logged() {
+async fn traffic_is_counted_and_content_is_not_logged() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "canary-user-81c2", vec![]).await.expect("welcome");
@@ -146,7 +146,7 @@ async fn what_passes_is_counted_and_content_is_not_logged() {
 
 /// Requests are counted by route, and connections while they are open.
 #[tokio::test]
-async fn requests_and_open_connections_are_counted_as_they_are() {
+async fn requests_and_open_connections_are_counted() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     Web::new(node.http, Some("ann")).turn("s1", "echo", "m1", "hi", None).await.rest().await;
@@ -170,7 +170,7 @@ async fn until_open(node: &Node, count: usize) {
 }
 
 #[tokio::test]
-async fn a_bad_configuration_is_told_in_whole() {
+async fn invalid_configuration_reports_all_errors() {
     let dir = directory();
     std::fs::write(dir.path().join("turnway.toml"), "[listen]\nhttp = \"x\"\nport = 1\n").expect("a file");
     let args = ["--store", "redis://u:canary@h:x", "--quic", "somewhere", "--agent", "a"];
@@ -198,7 +198,7 @@ async fn a_bad_configuration_is_told_in_whole() {
 }
 
 #[tokio::test]
-async fn a_data_directory_has_one_node() {
+async fn second_node_on_a_data_directory_is_refused() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     let store = format!("embedded:{}", dir.path().join("data").display());
@@ -214,7 +214,7 @@ async fn a_data_directory_has_one_node() {
 
 /// Covers: LN-TP8.
 #[tokio::test]
-async fn a_node_that_is_asked_to_leave_lets_turns_end() {
+async fn sigterm_drains_and_finishes_open_turns() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -235,7 +235,7 @@ async fn a_node_that_is_asked_to_leave_lets_turns_end() {
 
 /// Covers: LN-TP8.
 #[tokio::test]
-async fn an_operator_may_ask_as_well_and_twice_means_at_once() {
+async fn drain_request_stops_the_node_and_second_signal_is_immediate() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     node.signal("-HUP").await;
@@ -255,7 +255,7 @@ async fn an_operator_may_ask_as_well_and_twice_means_at_once() {
 
 /// Covers: S-09, S-45.
 #[tokio::test]
-async fn only_this_machine_is_listened_to() {
+async fn foreign_hosts_and_origins_are_refused() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     for to in [node.http, node.admin] {
@@ -276,7 +276,7 @@ async fn only_this_machine_is_listened_to() {
 
 /// Covers: S-10.
 #[tokio::test]
-async fn headers_have_a_size_a_number_and_a_time() {
+async fn request_headers_are_limited_in_size_number_and_time() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     let host = format!("host: {}\r\n", node.http);
@@ -296,7 +296,7 @@ async fn headers_have_a_size_a_number_and_a_time() {
 
 /// Covers: S-11.
 #[tokio::test]
-async fn frames_that_break_the_rules_close_the_connection() {
+async fn invalid_frames_close_the_connection() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &[]).await;
     let hello = json!({"type": "hello", "user_id": "ann"}).to_string();
@@ -326,7 +326,7 @@ async fn frames_that_break_the_rules_close_the_connection() {
 }
 
 #[tokio::test]
-async fn a_subprotocol_is_echoed_where_it_is_ours() {
+async fn known_subprotocol_is_echoed() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     let leave = frame(0x88, 0, &[]);
@@ -342,7 +342,7 @@ async fn a_subprotocol_is_echoed_where_it_is_ours() {
 }
 
 #[tokio::test]
-async fn no_hello_no_link() {
+async fn connection_without_hello_times_out() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     let mut wire = Wire::open(node.http).await.expect("open");
@@ -358,7 +358,7 @@ async fn no_hello_no_link() {
 
 /// Covers: S-16.
 #[tokio::test]
-async fn a_full_node_says_so() {
+async fn full_node_answers_503_until_a_connection_closes() {
     let dir = directory();
     // Of the 11 file descriptors beside those of the store and of operators, attempts at agents get three.
     let script = "ulimit -n 395; exec \"$0\" serve --store memory: --listen 127.0.0.1:0 --admin 127.0.0.1:0 --quic off";
@@ -395,7 +395,7 @@ async fn a_full_node_says_so() {
 ///
 /// Covers: G-12.
 #[tokio::test]
-async fn a_burst_of_connections_waits_to_be_accepted() {
+async fn connection_burst_waits_in_the_listen_queue() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &[]).await;
     node.signal("-STOP").await;

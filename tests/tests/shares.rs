@@ -45,7 +45,7 @@ async fn accepted(web: &Web, session: &str, agent: &str) -> turnway_tests::real:
 
 /// Covers: S-17.
 #[tokio::test]
-async fn a_key_with_many_slow_turns_leaves_places_for_others() {
+async fn user_with_many_slow_turns_leaves_slots_for_others() {
     let dir = tempdir().expect("a directory");
     let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
     let good = Agents::start(|_| {
@@ -70,7 +70,7 @@ async fn a_key_with_many_slow_turns_leaves_places_for_others() {
 
 /// Covers: S-48.
 #[tokio::test]
-async fn over_a_quota_inputs_are_refused_until_sessions_are_deleted() {
+async fn full_quota_refuses_inputs_until_sessions_are_deleted() {
     let dir = tempdir().expect("a directory");
     let (mut node, eves, anns) = shared(&dir, "[quota]\nuser = \"64KiB\"", &[]).await;
     let (eve, ann) = (web(&node, &eves), web(&node, &anns));
@@ -115,7 +115,7 @@ async fn until_held(node: &Node, resource: &str, amount: u64) {
 
 /// Covers: S-17, G8.
 #[tokio::test]
-async fn what_users_held_is_given_back() {
+async fn share_amounts_are_released() {
     let dir = tempdir().expect("a directory");
     let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
     let (node, eve, _) = shared(&dir, "", &["--agent", &slow.flag("slow")]).await;
@@ -138,7 +138,7 @@ async fn what_users_held_is_given_back() {
 
 /// Covers: S-17, G8.
 #[tokio::test]
-async fn places_for_attempts_come_back() {
+async fn attempt_slots_are_released() {
     let dir = tempdir().expect("a directory");
     let good = Agents::start(|_| Reply::speak(async |voice| voice.done().await)).await;
     // Besides this slot there are 256 for attempts that are being ended.
@@ -156,7 +156,7 @@ async fn places_for_attempts_come_back() {
 ///
 /// Covers: S-17.
 #[tokio::test]
-async fn answered_requests_leave_room_for_more() {
+async fn answered_requests_free_their_slots() {
     let dir = tempdir().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -169,7 +169,7 @@ async fn answered_requests_leave_room_for_more() {
 ///
 /// Covers: S-17.
 #[tokio::test]
-async fn streams_count_for_their_users_share() {
+async fn http_streams_count_towards_the_users_share() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -196,7 +196,7 @@ async fn streams_count_for_their_users_share() {
 ///
 /// Covers: S-48.
 #[tokio::test]
-async fn a_quota_is_that_of_the_sessions_user() {
+async fn quota_of_the_session_owner_applies() {
     let dir = tempdir().expect("a directory");
     let (node, eve, _) = shared(&dir, "[quota]\nuser = \"64KiB\"", &[]).await;
     let boss = ["--tenant", "evil", "--user", "boss", "--scopes", "read,write,operator"];
@@ -212,7 +212,7 @@ async fn a_quota_is_that_of_the_sessions_user() {
 
 /// Covers: S-48.
 #[tokio::test]
-async fn quotas_hold_with_redis_and_in_memory() {
+async fn quotas_apply_on_redis_and_memory_stores() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     for (name, store) in [("redis", server.url()), ("memory", "memory:".to_owned())] {
@@ -249,7 +249,7 @@ async fn quotas_hold_with_redis_and_in_memory() {
 }
 
 #[tokio::test]
-async fn a_deleted_session_is_gone_for_good() {
+async fn deleted_session_cannot_be_used_again() {
     let dir = tempdir().expect("a directory");
     for store in ["embedded", "memory"] {
         let dir = dir.path().join(store);

@@ -24,7 +24,7 @@ use turnway_tests::sim::{cases, clocks, mutants};
 ///
 /// Covers: SR-S2, SR-G9, EV-N7.
 #[test]
-fn holds_under_faults() {
+fn every_guarantee_holds_under_random_faults() {
     let day = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let from = env("SIM_FROM", day * 1000);
     let (seeds, seconds) = (env("SIM_SEEDS", u64::MAX), env("SIM_SECONDS", 10));
@@ -61,13 +61,13 @@ fn holds_under_faults() {
 
 /// A node's time follows its clock smoothly, and follows a step of the clock only once the step has lasted.
 #[test]
-fn time_holds_its_laws_when_a_clock_is_wrong() {
+fn node_time_stays_monotonic_with_a_wrong_clock() {
     (0..400).for_each(clocks::glitches);
 }
 
 /// The simulator is deterministic: the seed alone decides the history.
 #[test]
-fn same_seed_same_history() {
+fn same_seed_gives_the_same_history() {
     for seed in 0..6 {
         let digest = || {
             let mut world = World::new(seed, 5, Faults::swarm(seed));
@@ -81,7 +81,7 @@ fn same_seed_same_history() {
 
 /// Idle sessions cause no store operations, regardless of their number and of their subscribers.
 #[test]
-fn idle_costs_nothing() {
+fn idle_sessions_cause_no_store_operations() {
     let count = env("SIM_IDLE_SESSIONS", 500);
     let (few, many) = (cases::idle_minute(10), cases::idle_minute(count));
     eprintln!("store operations and words per idle minute: 10 sessions {few:?}, {count} sessions {many:?}");
@@ -91,7 +91,7 @@ fn idle_costs_nothing() {
 /// The owner fails in the middle of a turn that is followed at another node; measures the time until the turn
 /// continues.
 #[test]
-fn failover_is_quick() {
+fn failover_completes_within_its_time_limits() {
     for (blow, half_max, max) in [(Blow::Crash, 700, 1200), (Blow::Sleep, 3600, 4000)] {
         let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::failover_ms(seed, blow)).collect();
         waits.sort_unstable();
@@ -108,7 +108,7 @@ fn failover_is_quick() {
 ///
 /// Covers: G3, G6, G9, G-14.
 #[test]
-fn what_outlives_its_owner_goes_on() {
+fn resumable_run_continues_after_its_owner_is_lost() {
     for (how, half_max, max) in [(Parting::Crash, 700, 1200), (Parting::Leave, 300, 600)] {
         let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::goes_on_ms(seed, how, 8)).collect();
         waits.sort_unstable();
@@ -122,7 +122,7 @@ fn what_outlives_its_owner_goes_on() {
 ///
 /// Covers: G9.
 #[test]
-fn owner_dies_in_a_young_fleet_and_is_replaced_as_fast() {
+fn failover_in_a_young_fleet_is_as_fast_as_later() {
     for age_s in [0, 1] {
         let cases = (0..60).filter_map(|seed| cases::goes_on_ms(seed, Parting::Crash, age_s));
         let mut waits: Vec<u64> = cases.collect();
@@ -135,7 +135,7 @@ fn owner_dies_in_a_young_fleet_and_is_replaced_as_fast() {
 
 /// Covers: G9.
 #[test]
-fn turns_end_at_a_store_beyond_a_renewal_away() {
+fn turns_complete_with_store_latency_over_a_renewal_period() {
     for seed in 0..20 {
         cases::far_store(seed);
     }
@@ -143,7 +143,7 @@ fn turns_end_at_a_store_beyond_a_renewal_away() {
 
 /// Covers: G3, G8.
 #[test]
-fn busy_agents_are_asked_again_when_they_have_said() {
+fn busy_agent_is_retried_after_its_requested_delay() {
     for seed in 0..20 {
         cases::busy_agent(seed);
     }
@@ -151,7 +151,7 @@ fn busy_agents_are_asked_again_when_they_have_said() {
 
 /// Covers: ST-14.
 #[test]
-fn a_turn_that_waits_can_be_cancelled() {
+fn waiting_turn_can_be_cancelled() {
     for seed in 0..20 {
         cases::cancel_while_waiting(seed);
     }
@@ -161,7 +161,7 @@ fn a_turn_that_waits_can_be_cancelled() {
 ///
 /// Covers: SR-H4.
 #[test]
-fn a_long_session_is_taken_over_from_its_snapshot() {
+fn long_session_is_taken_over_from_its_snapshot() {
     for seed in 0..3 {
         cases::long_session(seed);
     }
@@ -170,7 +170,7 @@ fn a_long_session_is_taken_over_from_its_snapshot() {
 /// A planted bug that survives shows a missing checker. `SIM_ONLY` selects one bug, `SIM_MUTANT_SECONDS` is the
 /// time for each.
 #[test]
-fn every_planted_bug_is_caught() {
+fn each_planted_bug_is_detected() {
     let only = std::env::var("SIM_ONLY").unwrap_or_default();
     let time = Duration::from_secs(env("SIM_MUTANT_SECONDS", 90));
     let chosen = |mutant: &&Mutant| format!("{mutant:?}").contains(&only);
@@ -200,7 +200,7 @@ fn every_planted_bug_is_caught() {
 /// Seeds that failed once, in files named after the failure: `seed=`; `forgetful=` if the store lost data although
 /// the seed alone does not say so; `lasting=` if some turns have an agent that can resume.
 #[test]
-fn saved_scenarios_hold() {
+fn saved_seeds_pass() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let mut wrong = Vec::new();
     for entry in fs::read_dir(dir).expect("the folder of scenarios") {
@@ -233,7 +233,7 @@ fn saved_scenarios_hold() {
 ///
 /// Covers: SR-I6, LN-SR8.
 #[test]
-fn machines_keep_their_laws() {
+fn machines_satisfy_their_laws() {
     for seed in 0..env("SIM_LAWS", 40) {
         let mut rng = Rng::from_number(seed);
         let mut script = || -> Vec<Step<Move>> {
@@ -250,7 +250,7 @@ fn machines_keep_their_laws() {
 
 /// The message of a failed checker is reported unchanged.
 #[test]
-fn a_breach_is_reported_in_its_own_words() {
+fn checker_failure_message_is_reported_unchanged() {
     let said = judge(Mutant::None, || -> u64 { panic!("G0: this and that") });
     assert_eq!(said.err().as_deref(), Some("G0: this and that"));
 }

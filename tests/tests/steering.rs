@@ -60,7 +60,7 @@ fn of<'a>(run: &'a str, kind: &'a str) -> impl Fn(&Value) -> bool + 'a {
 
 /// Covers: ST-6, ST-7, ST-8, ST-9, RX-4, EV-T6, EV-T15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_takes_what_is_said_while_it_answers_or_is_asked_it_next() {
+async fn message_during_a_run_steers_it_or_becomes_the_next_turn() {
     let ((agents, steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -95,7 +95,7 @@ async fn an_agent_takes_what_is_said_while_it_answers_or_is_asked_it_next() {
 
 /// Covers: ST-6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_can_be_said_otherwise_and_what_was_begun_cannot() {
+async fn waiting_turn_can_be_replaced_and_a_running_one_cannot() {
     let ((agents, _steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -146,7 +146,7 @@ async fn what_waits_can_be_said_otherwise_and_what_was_begun_cannot() {
 ///
 /// Covers: ST-9, G3, EV-A2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interjection_outlives_the_owner_that_handed_it_over() {
+async fn steering_message_survives_the_loss_of_its_owner() {
     let ((agents, steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents).await;
@@ -172,7 +172,7 @@ async fn an_interjection_outlives_the_owner_that_handed_it_over() {
 
 /// Covers: EV-T9, EV-T15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_messages_in_a_row_change_one_long_task() {
+async fn three_steering_messages_change_one_run() {
     let dir = TempDir::new().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -201,7 +201,7 @@ fn p99(mut waits: Vec<Duration>) -> Duration {
 /// Measures the time until a message is accepted and until its agent has acknowledged it. The goal is 5 ms between
 /// the two; the limit here leaves room for tests that run in parallel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receipt_comes_soon_after_the_acceptance() {
+async fn steering_receipt_follows_acceptance_quickly() {
     let ((agents, _steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
     let (mut accepts, mut receipts) = (Vec::new(), Vec::new());

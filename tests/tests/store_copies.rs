@@ -42,7 +42,7 @@ fn read(dir: &Path) -> Vec<u8> {
 /// Flips single bits of the file. Not every flipped bit must be found, because some bytes are unused; but if no
 /// damage is reported, no data is missing.
 #[test]
-fn a_turned_bit_is_found_or_harmless() {
+fn flipped_bit_is_reported_or_harmless() {
     let dir = tempfile::tempdir().expect("a directory");
     let whole = fill(dir.path(), 400);
     let before = read(dir.path());
@@ -71,7 +71,7 @@ fn a_turned_bit_is_found_or_harmless() {
 
 /// A flipped bit of a fact is always found.
 #[test]
-fn a_turned_bit_of_a_fact_is_found_and_not_copied() {
+fn fact_with_a_flipped_bit_is_reported_and_not_copied() {
     let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     fill(dir.path(), 200);
     let mut bytes = read(dir.path());
@@ -87,7 +87,7 @@ fn a_turned_bit_of_a_fact_is_found_and_not_copied() {
 }
 
 #[test]
-fn what_is_no_store_is_told_apart() {
+fn missing_or_invalid_store_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let missing = check(&dir.path().join("nowhere"), &options());
     assert!(matches!(missing, Err(OpenError::Missing { .. })), "{missing:?}");
@@ -101,7 +101,7 @@ fn what_is_no_store_is_told_apart() {
 }
 
 #[test]
-fn a_copy_is_the_same_and_nothing_is_overwritten() {
+fn copy_equals_the_original_and_overwrites_nothing() {
     let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let whole = fill(dir.path(), 300);
     let before = read(dir.path());
@@ -124,7 +124,7 @@ fn a_copy_is_the_same_and_nothing_is_overwritten() {
 
 /// A copy contains everything answered before the copy began, and is consistent while writes continue.
 #[test]
-fn a_store_in_use_is_copied_as_it_was_at_one_moment() {
+fn copy_of_a_store_in_use_is_consistent() {
     let dir = tempfile::tempdir().expect("a directory");
     let answered = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&answered);

@@ -109,7 +109,7 @@ fn with(bytes: &[u8]) -> tempfile::TempDir {
 
 /// Flips bits and changes bytes at random places, in closed and in unclosed stores.
 #[test]
-fn damage_anywhere_leaves_other_sessions_readable() {
+fn damaged_byte_blocks_at_most_one_session() {
     let dir = tempfile::tempdir().expect("a directory");
     fill(dir.path());
     let whole = std::fs::read(dir.path().join(FILE)).expect("read");
@@ -152,7 +152,7 @@ fn damage_anywhere_leaves_other_sessions_readable() {
 
 /// Requests for the damaged session are refused, requests for other sessions in the same batch are not.
 #[test]
-fn a_damaged_session_is_closed_off_alone() {
+fn damaged_session_is_blocked_alone() {
     let dir = tempfile::tempdir().expect("a directory");
     fill(dir.path());
     let mut bytes = std::fs::read(dir.path().join(FILE)).expect("read");
@@ -212,7 +212,7 @@ fn a_damaged_session_is_closed_off_alone() {
 
 /// Closing the store marks its file as closed even while the store handle exists; a copy under way is aborted.
 #[test]
-fn a_closed_store_needs_no_repair() {
+fn closed_store_needs_no_repair() {
     let dir = tempfile::tempdir().expect("a directory");
     fill(dir.path());
     let rig = Rig::at(dir.path());
@@ -227,7 +227,7 @@ fn a_closed_store_needs_no_repair() {
 
 /// Covers: G-19.
 #[test]
-fn a_file_that_is_gone_is_noticed_and_nothing_counts() {
+fn missing_data_file_is_noticed_and_writes_fail() {
     type Harm = fn(&Path);
     let harms: [(&str, Harm); 5] = [
         ("removed", |dir| std::fs::remove_file(dir.join(FILE)).expect("removed")),

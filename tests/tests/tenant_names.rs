@@ -259,7 +259,7 @@ impl World {
 
 /// Covers: LN-EV9.
 #[test]
-fn sessions_of_equal_ids_share_no_process() {
+fn tenants_with_equal_ids_share_no_process() {
     let mut kills = 0;
     for seed in 0..SEEDS {
         let mut world = World::new(seed);
@@ -274,7 +274,7 @@ fn sessions_of_equal_ids_share_no_process() {
 /// The journal of an earlier release has bare session ids: its record of an action is still reported, for any
 /// tenant.
 #[test]
-fn a_journal_of_an_earlier_release_is_read() {
+fn journal_of_an_earlier_release_is_read() {
     let mut world = World::new(1);
     let line = |id: EventId| {
         format!(

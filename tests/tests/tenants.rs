@@ -272,7 +272,7 @@ impl Client {
 
 /// Covers: S-04, S-07, LN-EV9.
 #[tokio::test]
-async fn equal_ids_of_tenants_never_meet() {
+async fn tenants_with_equal_ids_are_isolated() {
     for seed in 0..SEEDS {
         let mut world = World::new(seed).await;
         for _ in 0..STEPS {
@@ -291,7 +291,7 @@ async fn equal_ids_of_tenants_never_meet() {
 ///
 /// Covers: ST-35.
 #[tokio::test]
-async fn a_named_call_keeps_a_session_that_nobody_can_guess() {
+async fn idempotent_call_gets_an_unguessable_stable_session() {
     let mut names = Vec::new();
     for _ in 0..2 {
         let dir = tempfile::tempdir().expect("a directory");

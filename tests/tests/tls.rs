@@ -42,7 +42,7 @@ async fn until(node: &Node, name: &str, value: f64) {
 
 /// Covers: S-25.
 #[tokio::test]
-async fn clients_of_other_makers_speak_it() {
+async fn other_tls_clients_can_connect() {
     let dir = tempdir().expect("a directory");
     let (mut node, pair) = node(&dir).await;
     let (port, env) = (node.http.port().to_string(), [("SSL_CERT_FILE", pair.ca())]);
@@ -59,7 +59,7 @@ async fn clients_of_other_makers_speak_it() {
 
 /// The `turnway` commands over TLS, and their errors with an untrusted certificate.
 #[tokio::test]
-async fn the_commands_speak_it() {
+async fn commands_work_over_tls() {
     let dir = tempdir().expect("a directory");
     let (node, pair) = node(&dir).await;
     let (ws, https) = (format!("wss://{}", node.http), format!("https://{}", node.http));
@@ -82,7 +82,7 @@ async fn the_commands_speak_it() {
 }
 
 #[tokio::test]
-async fn what_is_no_pair_is_told_before_anything_begins() {
+async fn invalid_certificate_pair_is_reported_at_startup() {
     let dir = tempdir().expect("a directory");
     let (one, other) = (Pair::make(dir.path(), "one").await, Pair::make(dir.path(), "other").await);
     let mixed = Pair { cert: one.cert.clone(), key: other.key };
@@ -115,7 +115,7 @@ async fn what_is_no_pair_is_told_before_anything_begins() {
 ///
 /// Covers: S-25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
+async fn certificate_reload_keeps_open_connections() {
     let count = size("TLS_CONNECTIONS", 1000);
     let dir = tempdir().expect("a directory");
     let (mut node, pair) = node(&dir).await;
@@ -163,7 +163,7 @@ async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
 
 /// Covers: S-25.
 #[tokio::test]
-async fn a_broken_certificate_changes_nothing_and_is_told() {
+async fn invalid_new_certificate_is_reported_and_not_used() {
     let dir = tempdir().expect("a directory");
     let (node, pair) = node(&dir).await;
     let trust = Trust::of([&pair]);
@@ -196,7 +196,7 @@ async fn a_broken_certificate_changes_nothing_and_is_told() {
 
 /// Covers: S-15.
 #[tokio::test]
-async fn a_handshake_has_its_time() {
+async fn slow_handshake_times_out() {
     let dir = tempdir().expect("a directory");
     let (node, pair) = node(&dir).await;
     let began = Instant::now();
@@ -232,7 +232,7 @@ async fn a_handshake_has_its_time() {
 
 /// Size limits of messages are the same over TLS.
 #[tokio::test]
-async fn large_messages_pass_and_larger_ones_do_not() {
+async fn message_size_limit_applies_over_tls() {
     let dir = tempdir().expect("a directory");
     let (node, pair) = node(&dir).await;
     let mut wire = Trust::of([&pair]).hello(node.http, "ann").await.expect("welcome");
@@ -247,7 +247,7 @@ async fn large_messages_pass_and_larger_ones_do_not() {
 ///
 /// Covers: G-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_connection_is_small() {
+async fn idle_tls_connection_stays_within_its_memory_limit() {
     const BYTES_MAX: u64 = 18 * 1024;
     let count = size("TLS_IDLE", 1000);
     let dir = tempdir().expect("a directory");
@@ -279,7 +279,7 @@ async fn an_idle_connection_is_small() {
 
 /// Covers: S-19, S-20, S-26.
 #[test]
-fn what_it_is_made_of_has_no_known_holes() {
+fn tls_and_quic_libraries_have_no_known_vulnerabilities() {
     let lock = include_str!("../../Cargo.lock");
     let number = |text: &str| -> Vec<u32> { text.split('.').map(|part| part.parse().unwrap_or(0)).collect() };
     let version = |name: &str| {

@@ -201,7 +201,7 @@ fn check(script: &str, expected: &str) {
 
 /// Covers: EV-N5, EV-N6, EV-R3, EV-T5.
 #[test]
-fn an_action_is_recorded_then_done_once() {
+fn action_is_recorded_before_it_runs_once() {
     check(
         "OPEN; spawn 1; UP 1; spawn 1; query 1; EXIT 1 0; spawn 1",
         "+1; SPAWN 1 all; invoked; invoked; invoked; -1; 1 exited; ping; 1 exited",
@@ -219,7 +219,7 @@ fn an_action_is_recorded_then_done_once() {
 
 /// Covers: EV-N2, EV-T12.
 #[test]
-fn what_is_not_allowed_is_refused_and_no_process_is_started() {
+fn disallowed_action_is_refused_without_a_process() {
     check("OPEN; spawn 1 A", "-1; 1 forbidden; ping");
     check("OPEN; run 1 rm", "-1; 1 forbidden; ping");
     check("OPEN; tool 1 process.exec", "-1; 1 unknown_tool; ping");
@@ -233,7 +233,7 @@ fn what_is_not_allowed_is_refused_and_no_process_is_started() {
 
 /// Covers: EV-T11, EV-T14, LN-EV9, LN-EV10.
 #[test]
-fn a_process_is_looked_at_and_stopped_by_its_own_session() {
+fn process_is_controlled_by_its_own_session_only() {
     check(
         "OPEN; spawn 1; UP 1; status 2 1; pong; EXIT 1 0; pong; status 3 1",
         "+1; SPAWN 1 all; invoked; 2 running; ping; -1; 1 exited; ping; 3 exited; ping",
@@ -263,7 +263,7 @@ fn a_process_is_looked_at_and_stopped_by_its_own_session() {
 
 /// Covers: LN-EV10, LN-EV16.
 #[test]
-fn what_takes_too_long_or_is_not_wanted_any_more_is_stopped() {
+fn timed_out_or_cancelled_process_is_stopped() {
     check(
         "OPEN; spawn 1 for 2000; UP 1; +1999; +1; +5000; DIE 1",
         "+1; SPAWN 1 all; invoked; TERM 1; KILL 1; -1; 1 tool_timeout; ping",
@@ -278,7 +278,7 @@ fn what_takes_too_long_or_is_not_wanted_any_more_is_stopped() {
 
 /// Covers: LN-EV7, LN-EV8.
 #[test]
-fn what_is_printed_is_shown_while_somebody_is_there() {
+fn output_is_sent_while_a_node_is_connected() {
     check(
         "OPEN; spawn 1; PRINT 1 ab; PRINT 1 c; +50; PRINT 1 d; EXIT 1 0",
         "+1; SPAWN 1 all; 3@0; 1@3; -1; 1 exited; ping",
@@ -297,7 +297,7 @@ fn what_is_printed_is_shown_while_somebody_is_there() {
 
 /// Covers: EV-E5, G8, LN-EV17.
 #[test]
-fn a_result_is_said_until_it_was_read() {
+fn result_is_resent_until_acknowledged() {
     check(
         "spawn 1; EXIT 1 0; OPEN; CLOSE; OPEN; pong; CLOSE; OPEN",
         "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping",
@@ -318,7 +318,7 @@ fn a_result_is_said_until_it_was_read() {
 ///
 /// Covers: EV-A2, EV-E5, EV-N5.
 #[test]
-fn who_asks_last_is_told() {
+fn reports_go_to_the_node_that_asked_last() {
     check(
         "OPEN; 1:OPEN; spawn 1; UP 1; PRINT 1 ab; +50; 1:query 1; PRINT 1 c; +50; EXIT 1 0; 1:pong",
         "+1; SPAWN 1 all; invoked; 2@0; 1:invoked; 1:1@2; -1; 1:1 exited; 1:ping",
@@ -342,7 +342,7 @@ fn who_asks_last_is_told() {
 
 /// Covers: EV-N5, EV-A2, LN-EV12.
 #[test]
-fn who_comes_after_it_knows_what_it_has_begun() {
+fn restarted_runner_knows_actions_from_its_journal() {
     let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
     let script = "OPEN; spawn 1; UP 1; spawn 2; EXIT 2 0; tool 3 a; list 4";
     let (_, records) = play(script);
@@ -363,7 +363,7 @@ fn who_comes_after_it_knows_what_it_has_begun() {
 
 /// Covers: G8: what ended long ago makes room, and nothing that could still be begun does.
 #[test]
-fn what_it_knows_is_bounded() {
+fn known_actions_are_bounded() {
     let now = Now { mono: Now::default().mono, store: Millis(1) };
     let session = QualifiedSession::parse("s1").expect("a name");
     let mut machine = Toolbox::new(allowed(), Vec::new());
@@ -385,7 +385,7 @@ fn what_it_knows_is_bounded() {
 }
 
 #[test]
-fn who_leaves_begins_nothing_and_stops_what_runs() {
+fn stopping_runner_starts_nothing_and_stops_processes() {
     check("OPEN; LEAVE 0", "LEFT");
     check(
         "OPEN; spawn 1; LEAVE 1000; spawn 2; pong; EXIT 1 0; pong",
@@ -400,7 +400,7 @@ fn who_leaves_begins_nothing_and_stops_what_runs() {
 }
 
 #[test]
-fn it_keeps_the_laws_of_machines() {
+fn tool_runner_machine_satisfies_the_machine_laws() {
     let script = "OPEN; spawn 1; UP 1; PRINT 1 ab; +10; spawn 2 for 700; UP 2; FLOOD 2; +100; status 3 1; pong; +800; \
                   kill 4 1; CLOSE; +2000; DIE 2; OPEN; pong; +4000; DIE 1; LEAVE 500; pong; pong; +9000";
     let mut steps = Vec::new();

@@ -38,7 +38,7 @@ fn histories(first: u64, count: u64) -> (Tally, Vec<(u64, Violation)>) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_power_cuts() {
+fn acknowledged_writes_survive_power_cuts() {
     let default = if cfg!(debug_assertions) { 100 } else { 1000 };
     let (first, count) = (number("TORN_SEED", 1), number("TORN_HISTORIES", default));
     let start = Instant::now();
@@ -54,7 +54,7 @@ fn what_was_acknowledged_survives_power_cuts() {
 
 /// The disk ignores all syncs, so that hardly any file can be opened again, or only some.
 #[test]
-fn a_disk_that_lies_about_syncs_is_found_out() {
+fn ignored_syncs_are_detected() {
     for lies in [100, 20, 5, 1] {
         let mut tally = Tally::default();
         let caught = (1..=LIES).find_map(|seed| Some((seed, torn::run(seed, lies, &mut tally).err()?)));

@@ -286,7 +286,7 @@ fn whole(words: u64) -> String {
 
 /// Covers: MP-F1, G3: whatever a bus does to words, each arrives once and in its order.
 #[test]
-fn words_survive_a_bus_that_loses_doubles_and_delays() {
+fn messages_survive_loss_duplication_and_delay() {
     for seed in 0..300 {
         let bus = Bus { lost: 150, doubled: 100, late: seed % 3 };
         let mut world = World::new(seed, bus);
@@ -308,7 +308,7 @@ fn words_survive_a_bus_that_loses_doubles_and_delays() {
 
 /// Covers: MP-F1: a cancel is an order like any other; nothing is placed twice.
 #[test]
-fn orders_survive_it_too() {
+fn orders_survive_loss_duplication_and_delay() {
     for seed in 0..300 {
         let mut world = World::new(seed, Bus { lost: 300, doubled: 200, late: 2 });
         world.begin(1);
@@ -321,7 +321,7 @@ fn orders_survive_it_too() {
 
 /// Covers: MP-F1, G9: while Redis is away nobody is given up, and what was said meanwhile is said again.
 #[test]
-fn a_call_outlives_an_outage_of_a_minute() {
+fn call_survives_an_outage_of_a_minute() {
     let mut world = World::new(1, GOOD);
     world.begin(1);
     (0..10).for_each(|_| world.pass());
@@ -346,7 +346,7 @@ fn a_call_outlives_an_outage_of_a_minute() {
 
 /// Covers: G3: of a node that is gone the other one hears within two seconds, whichever it is.
 #[test]
-fn whoever_is_gone_is_given_up() {
+fn call_to_a_node_that_is_gone_is_lost() {
     for gone in [OWNER, HOME] {
         let mut world = World::new(1, GOOD);
         world.begin(1);
@@ -365,7 +365,7 @@ fn whoever_is_gone_is_given_up() {
 
 /// Covers: G3: a node that sleeps is given up after a while, and what it then still says is not listened to.
 #[test]
-fn whoever_sleeps_is_given_up() {
+fn call_to_a_silent_node_is_lost() {
     let mut world = World::new(1, GOOD);
     world.begin(1);
     (0..10).for_each(|_| world.pass());
@@ -388,7 +388,7 @@ fn whoever_sleeps_is_given_up() {
 
 /// Covers: S-48, G8: what is not passed on stops what is said.
 #[test]
-fn who_takes_nothing_is_told_no_more_than_a_window() {
+fn unread_messages_are_limited_to_the_window() {
     let mut world = World::new(1, GOOD);
     world.begin(1);
     (0..10).for_each(|_| world.pass());
@@ -412,7 +412,7 @@ fn who_takes_nothing_is_told_no_more_than_a_window() {
 
 /// Covers: MP-F1: one without room refuses, one that nobody has is asked for, one that leaves is not counted on.
 #[test]
-fn nodes_say_which_agents_they_have() {
+fn nodes_announce_the_agents_they_serve() {
     let mut world = World::new(1, GOOD);
     let best = |world: &World| world.nodes[&OWNER].best(world.time(), &agent(), &BTreeSet::new());
     world.tell(OWNER, Input::Wanted);
@@ -437,7 +437,7 @@ fn nodes_say_which_agents_they_have() {
 
 /// The laws of a machine, over a call of each kind.
 #[test]
-fn it_keeps_the_laws() {
+fn remote_attempts_satisfy_the_machine_laws() {
     let peer = |words| Input::Peer(HOME, words);
     let order = |n, order: Order| peer(TrunkWords::Order { call: 5, n, order: std::sync::Arc::new(order) });
     let script = [
@@ -467,7 +467,7 @@ fn it_keeps_the_laws() {
 ///
 /// Covers: S-14, issue 23 E17.
 #[test]
-fn an_order_too_large_for_a_frame_ends_its_call() {
+fn order_too_large_for_a_frame_ends_its_call() {
     let mut trunk = Trunk::new(OWNER);
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
     let mut large = invoke(1);
@@ -497,7 +497,7 @@ fn an_order_too_large_for_a_frame_ends_its_call() {
 
 /// Message text must not appear in debug output (S-38).
 #[test]
-fn no_text_is_printed() {
+fn debug_output_contains_no_message_text() {
     let mut trunk = Trunk::new(OWNER);
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
     let said = TrunkWords::Spoken {

@@ -78,7 +78,7 @@ async fn turns(
 
 /// Covers: G-14.
 #[tokio::test]
-async fn a_drain_fails_no_turn() {
+async fn drain_completes_all_open_turns() {
     let (agents, dir) = (slow_agent().await, tempfile::tempdir().expect("a directory"));
     let mut node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let count = size("DRAIN_TURNS", 50);
@@ -102,7 +102,7 @@ async fn a_drain_fails_no_turn() {
 
 /// Covers: G-17.
 #[tokio::test]
-async fn a_cancel_reaches_the_agent_at_once() {
+async fn cancel_closes_the_agent_request_quickly() {
     let (gone, mut hung_up) = mpsc::channel(1);
     let agents = Agents::start(move |_| {
         let gone = gone.clone();
@@ -163,7 +163,7 @@ async fn interject(wire: &mut Wire, session: &str, round: usize) -> Vec<(Duratio
 
 /// Covers: ST-7, EV-T6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receipt_comes_five_milliseconds_after_the_acceptance() {
+async fn steering_receipt_follows_acceptance_within_5_ms() {
     /// Allowed difference between the 99th percentiles of receipts and of acceptances.
     const LATER: Duration = Duration::from_millis(5);
     let steers = Arc::new(Steers::default());
@@ -226,7 +226,7 @@ async fn reader(to: SocketAddr, session: String, bytes: usize) {
 
 /// Covers: G-16.
 #[tokio::test]
-async fn who_does_not_read_costs_little_and_slows_nobody() {
+async fn stalled_clients_cost_little_and_delay_nobody() {
     /// Memory for each stalled client.
     const EACH_KIB: u64 = 64;
     /// Memory for the answers themselves while they are produced.

@@ -18,7 +18,7 @@ fn library() -> PathBuf {
 
 /// Covers: G-22, MP-A0.
 #[tokio::test]
-async fn a_client_on_ws_talks_and_leaves_in_order() {
+async fn ws_client_completes_a_turn_and_closes_cleanly() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     let url = format!("ws://{}/v1/connect", node.http);

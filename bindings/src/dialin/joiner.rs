@@ -129,7 +129,7 @@ mod tests {
 
     /// Covers: issue 23 A4.
     #[test]
-    fn a_pair_cut_between_two_pieces_is_joined() {
+    fn surrogate_pair_cut_between_pieces_is_joined() {
         assert_eq!(play(&[HIGH, LOW, DONE]), ["a@-", "\u{1F600}b@1", "done"]);
         assert_eq!(play(&[HIGH, ("delta", r#"{"text":""}"#), LOW]), ["a@-", "@-", "\u{1F600}b@2"]);
         // An event without text may stand between the two halves.
@@ -147,7 +147,7 @@ mod tests {
     ///
     /// Covers: issue 23 A4.
     #[test]
-    fn a_half_alone_becomes_a_replacement_character() {
+    fn lone_surrogate_becomes_a_replacement_character() {
         assert_eq!(play(&[LOW, DONE]), ["\u{FFFD}b@0", "done"]);
         assert_eq!(play(&[HIGH, DONE]), ["a@-", "\u{FFFD}@0", "done"]);
         assert_eq!(play(&[HIGH]), ["a@-", "\u{FFFD}@0"]);

@@ -258,7 +258,7 @@ mod tests {
 
     /// Covers: MP-G4, MP-G5, MP-G6, MP-G7, MP-G9, ST-19, ST-23.
     #[test]
-    fn each_event_is_read() {
+    fn each_agent_event_is_parsed() {
         check("delta", r#"{"text":"a\n\u00e9"}"#, r#"Delta { kind: Text, text: "a\né", id: None }"#);
         check("delta", r#"{"text":"a","run_id":"$RUN"}"#, r#"text: "a""#);
         check("delta", r#"{"text":"a","kind":"reasoning","more":1}"#, "kind: Reasoning");
@@ -293,7 +293,7 @@ mod tests {
 
     /// Covers: ST-8, ST-9.
     #[test]
-    fn steer_ack_that_is_not_understood_is_refused() {
+    fn invalid_steer_ack_counts_as_refused() {
         for (outcome, expected) in [
             (r#","outcome":"accepted""#, "Accepted"),
             (r#","outcome":"pending""#, "Pending"),
@@ -312,7 +312,7 @@ mod tests {
 
     /// Covers: S-13, S-48.
     #[test]
-    fn what_is_not_the_protocol_is_told_without_content() {
+    fn malformed_event_is_reported_without_content() {
         check("delta", r#"{"text":"canary"#, "malformed delta event");
         check("delta", r#"{"text":3}"#, "malformed delta event: field of wrong type or form: text");
         check("delta", "{}", "malformed delta event: field missing: text");

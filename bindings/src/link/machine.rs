@@ -397,7 +397,7 @@ mod tests {
 
     /// Most links of a node are idle.
     #[test]
-    fn an_idle_link_is_small() {
+    fn idle_link_size_is_bounded() {
         assert!(size_of::<Link>() <= 200, "{}", size_of::<Link>());
     }
 }

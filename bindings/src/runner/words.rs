@@ -279,7 +279,7 @@ mod tests {
 
     /// Covers: EV-E4, EV-E5.
     #[test]
-    fn a_runner_is_told_in_the_words_of_the_protocol() {
+    fn runner_messages_have_the_documented_form() {
         let key = key("default");
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
         let action_id = EventId::parse(ID).expect("an id");
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_is_told_the_tenant_in_every_name() {
+    fn runner_messages_qualify_every_id_by_tenant() {
         let key = key("acme");
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
         let action_id = EventId::parse(ID).expect("an id");
@@ -341,7 +341,7 @@ mod tests {
 
     /// Covers: EV-E4, EV-E5, S-13, S-48, LN-TP29.
     #[test]
-    fn what_a_runner_says_is_read_within_limits() {
+    fn runner_messages_are_parsed_within_limits() {
         check("invoked", json!({}), "pid: None");
         check("invoked", json!({"pid": 7}), "pid: Some(7)");
         check("progress", json!({"data": {"n": 1}}), "data: <object>");

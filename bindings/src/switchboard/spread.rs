@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_duration_is_in_the_first_bucket_that_holds_it() {
+    fn duration_is_counted_in_its_first_matching_bucket() {
         let mut spread = Spread::default();
         let took = [0, 500, 501, 1_000, 1_800_000_000, 1_800_000_001].map(Duration::from_micros);
         took.into_iter().for_each(|took| spread.add(took));

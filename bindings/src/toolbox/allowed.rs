@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_line_is_what_the_operator_and_the_agent_have_decided_each_for_its_part() {
+    fn command_line_combines_template_and_checked_arguments() {
         check(json!({"format": "short"}), Ok(&["log", "--format=short", "main", "{}", "--"]));
         check(json!({"format": "-", "branch": "ab"}), Ok(&["log", "--format=-", "ab", "{}", "--"]));
         check(json!({"format": "short", "branch": "-p"}), Err("forbidden: \"branch\" begins with"));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_about_the_whole_text() {
+    fn argument_pattern_matches_the_whole_text() {
         let all = [
             ("a|b", "a", true),
             ("a|b", "ab", false),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_are_arguments_only_around_a_name() {
+    fn braces_are_placeholders_only_around_a_name() {
         for (text, args) in [
             ("{a}{b_1}", vec!["a", "b_1"]),
             ("x{A}", vec![]),

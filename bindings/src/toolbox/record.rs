@@ -87,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn lines_are_read_as_they_were_written() {
+    fn record_lines_round_trip() {
         let (id, session) = (EventId::default(), QualifiedSession::parse("acme~s1").expect("a name"));
         let begun = Record::Begun { id, session: session.clone(), program: "make".to_owned() };
         let fine = Record::Ended {

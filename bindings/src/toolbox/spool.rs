@@ -170,7 +170,7 @@ mod tests {
 
     /// Covers: LN-EV7.
     #[test]
-    fn little_waits_a_moment_and_much_leaves_in_pieces() {
+    fn small_output_is_batched_and_large_output_split() {
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         spool.print(at(0), b"a", &mut pace, &mut told);
         spool.print(at(10), b"b", &mut pace, &mut told);
@@ -188,7 +188,7 @@ mod tests {
 
     /// Covers: LN-EV8.
     #[test]
-    fn what_is_more_than_is_carried_is_left_out_and_said_to_be() {
+    fn output_over_the_limit_is_dropped_and_marked() {
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         for ms in 0..2000 {
             spool.print(at(ms), &[b'x'; 4096], &mut pace, &mut told);
@@ -208,7 +208,7 @@ mod tests {
 
     /// Covers: LN-EV7.
     #[test]
-    fn letters_stay_whole_and_other_bytes_are_encoded() {
+    fn characters_stay_whole_and_other_bytes_are_encoded() {
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         let letters = "ä".repeat(10_000);
         spool.print(at(0), b"x", &mut pace, &mut told);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_kept_and_fits_a_result() {
+    fn output_tail_is_kept_and_fits_a_result() {
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         spool.print(at(0), &[b'a'; 10_000], &mut pace, &mut told);
         spool.print(at(0), b"the end", &mut pace, &mut told);
@@ -242,7 +242,7 @@ mod tests {
 
     /// Covers: EV-E4, issue 23 A4.
     #[test]
-    fn the_end_that_is_kept_begins_with_a_whole_letter() {
+    fn output_tail_starts_at_a_character_boundary() {
         for letter in ["é", "世", "\u{1F600}"] {
             for before in 0..letter.len() {
                 let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
@@ -268,7 +268,7 @@ mod tests {
     ///
     /// Covers: LN-EV7, issue 23 A4.
     #[test]
-    fn a_piece_of_bytes_ends_with_a_whole_letter() {
+    fn output_piece_ends_at_a_character_boundary() {
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         let mut bytes = vec![0xff];
         bytes.extend_from_slice("世".repeat(20_000).as_bytes());
@@ -282,7 +282,7 @@ mod tests {
 
     /// Covers: LN-EV7, issue 23 E17.
     #[test]
-    fn a_piece_of_control_characters_fits_a_message() {
+    fn escaped_control_characters_fit_a_message() {
         let (mut spool, mut pace, mut told) = (Spool::default(), Pace::default(), Vec::new());
         spool.print(at(0), &[0; 40_000], &mut pace, &mut told);
         spool.end(at(1), &mut pace, &mut told);

@@ -170,7 +170,7 @@ mod tests {
 
     /// Covers: S-13.
     #[test]
-    fn what_a_gateway_says_is_read() {
+    fn gateway_messages_are_parsed() {
         let execute = json!({"type": "execute", "ts": 5, "action_id": ID, "run_id": "r", "session_id": "s1", "tool": "t",
             "args": {"x": 1}, "deadline_ts": 9});
         let Ok(Told::Execute(asked)) = Told::read(&execute.to_string()) else { panic!("an execute") };
@@ -201,7 +201,7 @@ mod tests {
 
     /// Covers: LN-EV7: a gateway parses what the executor renders.
     #[test]
-    fn what_it_says_a_gateway_understands() {
+    fn executor_messages_are_parsed_by_the_gateway() {
         let read = |text: &str| {
             let body: Value = serde_json::from_str(text).expect("JSON");
             let kind = body["type"].as_str().expect("a type").to_owned();

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_after_two_counts_is_said_again_in_order() {
+    fn messages_missing_after_two_reports_are_resent_in_order() {
         let mut out = Outflow::default();
         assert_eq!([out.say('a'), out.say('b'), out.say('c')], [0, 1, 2]);
         out.count();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_next_one_is_taken() {
+    fn only_the_next_sequence_number_is_accepted() {
         let mut flow = Inflow::default();
         let taken: Vec<bool> = [0, 0, 2, 1, 3, 2].map(|n| flow.take(n)).to_vec();
         assert_eq!(taken, [true, false, false, true, false, true]);

@@ -92,7 +92,7 @@ mod tests {
 
     /// Covers: MP-F1.
     #[test]
-    fn the_least_busy_node_is_taken_while_it_says_so() {
+    fn least_busy_node_is_chosen_while_announced() {
         let (a, mut roll, nobody) = (AgentId::parse("a").expect("a name"), Roll::default(), BTreeSet::new());
         let serving = |connections, open| Serving { connections, open, has_room: true };
         roll.say(at(0), NodeId(2), vec![(a.clone(), serving(1, 3))]);

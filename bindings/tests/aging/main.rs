@@ -114,7 +114,7 @@ impl Fleet {
 }
 
 #[test]
-fn each_old_session_is_deleted_once_by_a_fleet() {
+fn expired_session_is_deleted_once_by_a_fleet() {
     let mut fleet = Fleet::new(3);
     for n in 0..SESSIONS {
         fleet.open(n);

@@ -120,7 +120,7 @@ fn lasting(way: fn(Mono, &mut Rng) -> Duration) -> Duration {
 
 /// Covers: G9.
 #[test]
-fn lease_is_held_at_any_round_trip_below_its_life() {
+fn lease_is_held_at_any_round_trip_below_its_ttl() {
     let ways: [fn(Mono, &mut Rng) -> Duration; 5] = [
         |_, _| Duration::from_millis(5),
         |_, _| Duration::from_millis(160),
@@ -143,7 +143,7 @@ fn lease_is_held_while_round_trips_vary_and_grow() {
 
 /// Covers: G1.
 #[test]
-fn lease_is_not_believed_where_its_answer_comes_after_its_life() {
+fn lease_is_invalid_if_its_answer_comes_after_its_ttl() {
     let mut far = Far::new(|_, _| Duration::from_secs(2));
     let without = far.pass(Duration::from_secs(60));
     assert_eq!(without, Duration::from_secs(60));

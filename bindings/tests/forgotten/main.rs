@@ -92,7 +92,7 @@ impl Pair {
 ///
 /// Covers: ST-14, G3.
 #[test]
-fn what_the_store_forgot_is_not_over() {
+fn entries_lost_by_the_store_are_not_taken_for_ended() {
     let mut pair = Pair::new();
     let (first, later) = (input(&key(), "m1"), input(&key(), "m2"));
     pair.apply(&accept(&key(), &first));

@@ -198,7 +198,7 @@ impl Fleet {
 
 /// Covers: G9.
 #[test]
-fn what_is_told_while_the_state_is_read_is_made_up_for_at_once() {
+fn events_during_the_state_read_are_recovered_at_once() {
     let mut fleet = Fleet::new();
     fleet.is_slow = true;
     fleet.watch();
@@ -214,7 +214,7 @@ fn what_is_told_while_the_state_is_read_is_made_up_for_at_once() {
 
 /// Covers: G9.
 #[test]
-fn text_that_was_lost_is_asked_for_with_the_next_word() {
+fn lost_chunk_is_requested_with_the_next_one() {
     let mut fleet = Fleet::new();
     fleet.watch();
     let turn = input(&key("s"), "m2");
@@ -232,7 +232,7 @@ fn text_that_was_lost_is_asked_for_with_the_next_word() {
 ///
 /// Covers: G9.
 #[test]
-fn who_has_seen_more_than_its_node_is_let_in_when_the_node_is_told_before_its_page() {
+fn resubscribe_ahead_of_a_stale_node_succeeds() {
     let mut fleet = Fleet::new();
     fleet.watch();
     fleet.is_far = true;

@@ -34,7 +34,7 @@ fn interrupt(message: &str) -> Command {
 }
 
 #[test]
-fn a_turn_is_timed_from_its_coming_to_its_end() {
+fn turn_is_timed_from_arrival_to_end() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -61,7 +61,7 @@ fn a_turn_is_timed_from_its_coming_to_its_end() {
 
 /// Covers: MP-M6.
 #[test]
-fn turns_are_told_apart_by_outcome_strategy_and_code() {
+fn turns_are_counted_by_outcome_strategy_and_code() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     for message in ["m1", "m2", "m3"] {
@@ -87,7 +87,7 @@ fn turns_are_told_apart_by_outcome_strategy_and_code() {
 }
 
 #[test]
-fn where_a_subscription_begins_is_counted() {
+fn subscriptions_are_counted_by_start() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -112,7 +112,7 @@ fn where_a_subscription_begins_is_counted() {
 
 /// Measures the acceptance as the link waits for it, however often the store is retried.
 #[test]
-fn an_acceptance_is_timed_at_the_edge() {
+fn acceptance_is_timed_at_the_edge() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -129,7 +129,7 @@ fn an_acceptance_is_timed_at_the_edge() {
 
 /// Counts a takeover when a process claims what another one left.
 #[test]
-fn a_takeover_is_a_claim_over_a_holder_that_is_gone() {
+fn claim_over_a_dead_holder_counts_as_takeover() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });

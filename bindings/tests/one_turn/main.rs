@@ -17,7 +17,7 @@ use turnway_core::store::StoreError;
 /// Covers: SR-S1, SR-S14, MP-B10, EV-A3, ST-4, ST-5, MP-A4, MP-A11, MP-B2, MP-B11, MP-F2, SR-S3, SR-A1, SR-A5,
 /// SR-A6, SR-A11, SR-G4, SR-G7, MP-F1, MP-F3, LN-EV15, LN-EV19, RX-22.
 #[test]
-fn a_turn_goes_there_and_back() {
+fn turn_is_accepted_answered_and_released() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -58,7 +58,7 @@ fn a_turn_goes_there_and_back() {
 
 /// Covers: S-48, LN-EV19.
 #[test]
-fn what_no_fact_could_hold_is_not_accepted() {
+fn input_too_large_for_a_fact_is_refused() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     // Names take the remaining bytes.
@@ -76,7 +76,7 @@ fn what_no_fact_could_hold_is_not_accepted() {
 
 /// Covers: SR-S5, MP-B10, SR-T4, SR-C1, SR-C4, SR-C9, ST-12, RX-6, ST-14.
 #[test]
-fn what_runs_and_what_waits_can_be_cancelled() {
+fn cancel_stops_the_running_turn_and_starts_the_next() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "one") });
@@ -103,7 +103,7 @@ fn what_runs_and_what_waits_can_be_cancelled() {
 
 /// Covers: SR-S5, SR-S13, SR-S14, SR-K6, SR-K7, SR-H1, SR-H2, SR-H6, LN-SR2.
 #[test]
-fn a_session_closes_after_what_speaks_was_stopped() {
+fn close_cancels_the_running_turn_first() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     let open = Command::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
@@ -129,7 +129,7 @@ fn a_session_closes_after_what_speaks_was_stopped() {
 
 /// Covers: G8 (a slow link's cursor stands still, and nothing is missing afterwards).
 #[test]
-fn a_slow_link_gets_everything_later() {
+fn slow_link_receives_everything_later() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -157,7 +157,7 @@ fn a_slow_link_gets_everything_later() {
 
 /// Covers: G8 (who does not take one session's text has the others, and misses nothing of that one).
 #[test]
-fn a_session_that_is_held_waits_alone() {
+fn held_session_does_not_block_other_links() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     connected(&mut bench, 2, "ann");
@@ -186,7 +186,7 @@ fn a_session_that_is_held_waits_alone() {
 
 /// Covers: S-17: who has asked for more than may wait can stop all of it.
 #[test]
-fn a_cancel_is_not_among_what_may_wait() {
+fn cancel_is_not_limited_with_pending_requests() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.waits = true;
@@ -206,7 +206,7 @@ fn a_cancel_is_not_among_what_may_wait() {
 /// Covers: SR-K7, SR-K6, SR-H5, SR-H6, SR-S13, RX-25: a session that cannot be opened is an answer like any
 /// other.
 #[test]
-fn a_session_nobody_could_answer_in_is_not_opened() {
+fn open_without_agents_is_refused() {
     let mut bench = Bench::without_agents();
     connected(&mut bench, 1, "ann");
     let open = Command::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
@@ -218,7 +218,7 @@ fn a_session_nobody_could_answer_in_is_not_opened() {
 }
 
 #[test]
-fn a_node_that_leaves_lets_running_turns_end() {
+fn draining_node_lets_running_turns_end() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -230,7 +230,7 @@ fn a_node_that_leaves_lets_running_turns_end() {
 
 /// Covers: S-06, G8: a stranger who asks again and again delays nobody and piles up nothing.
 #[test]
-fn a_strangers_questions_do_not_starve_the_owners() {
+fn foreign_requests_do_not_delay_the_owners() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -256,7 +256,7 @@ fn a_strangers_questions_do_not_starve_the_owners() {
 
 /// Covers: SR-C1, G9: whoever presses stop and leaves at once has still pressed stop.
 #[test]
-fn a_cancel_outlives_its_link() {
+fn cancel_survives_its_link() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     connected(&mut bench, 2, "ann");
@@ -280,7 +280,7 @@ fn a_cancel_outlives_its_link() {
 
 /// Covers: SR-S13, SR-K6, SR-H6: who closes what is closed already is answered too.
 #[test]
-fn every_close_is_answered() {
+fn repeated_close_is_answered() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.give(Input::Say { link: LinkId(1), command: say("m1", "hi") });
@@ -295,7 +295,7 @@ fn every_close_is_answered() {
 
 /// Covers: S-06: a foreign cancel of the same run does not spoil its owner's.
 #[test]
-fn a_strangers_cancel_is_its_own() {
+fn foreign_cancel_does_not_affect_the_owners() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     connected(&mut bench, 3, "bob");
@@ -325,7 +325,7 @@ fn a_strangers_cancel_is_its_own() {
 
 /// Covers: MP-D12, S-06, RX-23: looking, listing and finding leave nothing behind, and strangers learn nothing.
 #[test]
-fn questions_leave_no_trace() {
+fn reads_leave_no_state_behind() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     connected(&mut bench, 3, "bob");
@@ -379,7 +379,7 @@ fn questions_leave_no_trace() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_a_question_is_not_asked_again() {
+fn failed_read_is_not_retried() {
     let mut bench = Bench::new();
     connected(&mut bench, 1, "ann");
     bench.board.handle_input(

@@ -156,7 +156,7 @@ fn attempts(attempts: u64) -> Capacity {
 
 /// Covers: S-17.
 #[test]
-fn turns_over_a_users_share_wait_and_others_begin() {
+fn turns_over_a_users_share_wait_while_others_start() {
     let mut bench = Bench::new(attempts(16));
     for n in 0..20 {
         bench.say(EVE, &format!("e{n}"), "m", "hi", None);
@@ -176,7 +176,7 @@ fn turns_over_a_users_share_wait_and_others_begin() {
 
 /// Covers: S-17.
 #[test]
-fn places_go_to_waiting_tenants_by_turns() {
+fn permits_alternate_between_waiting_tenants() {
     let mut bench = Bench::new(attempts(1));
     bench.say(EVE, "e0", "m", "hi", None);
     for n in 1..4 {
@@ -192,7 +192,7 @@ fn places_go_to_waiting_tenants_by_turns() {
 }
 
 #[test]
-fn a_session_with_a_queue_does_not_pass_over_others() {
+fn session_with_a_queue_does_not_overtake_others() {
     let mut bench = Bench::new(attempts(1));
     for n in 0..3 {
         bench.say(EVE, "e", &format!("m{n}"), "hi", None);
@@ -203,7 +203,7 @@ fn a_session_with_a_queue_does_not_pass_over_others() {
 }
 
 #[test]
-fn agents_of_this_process_need_no_place() {
+fn local_agents_need_no_permit() {
     let mut bench = Bench::new(attempts(1));
     bench.say(EVE, "e0", "m", "hi", None);
     bench.say(EVE, "e1", "m", "hi", Some("echo"));
@@ -212,7 +212,7 @@ fn agents_of_this_process_need_no_place() {
 
 /// Covers: S-48.
 #[test]
-fn content_of_waiting_inputs_is_read_when_its_turn_comes() {
+fn content_of_waiting_inputs_is_read_when_they_start() {
     let mut bench = Bench::new(Capacity::default());
     let text = |n: usize| format!("{n}").repeat(20_000);
     for n in 0..5 {
@@ -241,7 +241,7 @@ fn small_waiting_inputs_need_no_second_read() {
 }
 
 #[test]
-fn running_inputs_share_the_memory_of_a_node() {
+fn running_inputs_share_the_content_memory() {
     let content_bytes = 160 * 1024;
     let mut bench = Bench::new(Capacity { content_bytes, ..Capacity::default() });
     for n in 0..8 {
@@ -258,7 +258,7 @@ fn running_inputs_share_the_memory_of_a_node() {
 
 /// Covers: S-17.
 #[test]
-fn a_session_over_the_share_is_refused_early() {
+fn session_over_the_share_is_refused() {
     let mut bench = Bench::new(Capacity { sessions: 16, ..Capacity::default() });
     for n in 0..10 {
         bench.say(EVE, &format!("e{n}"), "m", "hi", None);
@@ -304,7 +304,7 @@ fn subscriptions_over_the_share_are_refused() {
 
 /// Runs random inputs, answers, cancels and closes on a node with few permits, and then lets everything end.
 #[test]
-fn random_loads_return_to_zero() {
+fn random_loads_release_all_shares() {
     for number in 0..40 {
         let mut rng = Rng::from_number(number);
         let capacity = Capacity { attempts: 3, content_bytes: 100_000, ..Capacity::default() };

@@ -172,7 +172,7 @@ fn is_receipt(fact: &Fact) -> bool {
 
 /// Covers: SR-A11.
 #[test]
-fn a_receipt_is_written_with_the_end_of_a_short_turn() {
+fn acknowledgement_is_written_with_the_end_of_a_short_turn() {
     let mut owner = Owner::with_a_turn();
     owner.report(vec![AgentEvent::Acked]);
     assert!(owner.appends.is_empty(), "{:?}", owner.appends);
@@ -185,7 +185,7 @@ fn a_receipt_is_written_with_the_end_of_a_short_turn() {
 
 /// Covers: SR-A11.
 #[test]
-fn a_receipt_waits_no_longer_than_a_moment() {
+fn acknowledgement_is_written_after_the_maximum_wait() {
     let mut owner = Owner::with_a_turn();
     owner.report(vec![AgentEvent::Acked]);
     owner.wait(limits::FACT_WAIT - Duration::from_millis(1));
@@ -199,7 +199,7 @@ fn a_receipt_waits_no_longer_than_a_moment() {
 
 /// Covers: SR-A11.
 #[test]
-fn a_receipt_of_a_turn_that_nobody_follows_waits_as_long_as_text() {
+fn acknowledgement_without_subscribers_waits_longer() {
     let mut owner = Owner::unfollowed();
     owner.report(vec![AgentEvent::Acked]);
     owner.wait(limits::FACT_WAIT_UNFOLLOWED - Duration::from_millis(1));
@@ -214,7 +214,7 @@ fn a_receipt_of_a_turn_that_nobody_follows_waits_as_long_as_text() {
 ///
 /// Covers: SR-A11, ST-7.
 #[test]
-fn a_receipt_that_something_waits_for_is_written_soon() {
+fn acknowledgement_that_a_steer_needs_is_written_soon() {
     let mut owner = Owner::new(AgentPolicy { steer: true, ..AgentPolicy::default() });
     owner.take(Seen::default());
     let more = Said { strategy: Strategy::Steer, ..(*input(&key(), "m2")).clone() };
@@ -230,7 +230,7 @@ fn a_receipt_that_something_waits_for_is_written_soon() {
 ///
 /// Covers: SR-A11.
 #[test]
-fn a_receipt_does_not_hurry_for_the_node_that_had_the_session() {
+fn acknowledgement_does_not_hurry_for_the_previous_owner() {
     let mut owner = Owner::heir();
     owner.report(vec![AgentEvent::Acked]);
     owner.wait(limits::FACT_WAIT_UNFOLLOWED - Duration::from_millis(1));
@@ -243,7 +243,7 @@ fn a_receipt_does_not_hurry_for_the_node_that_had_the_session() {
 
 /// Covers: SR-A11.
 #[test]
-fn a_receipt_is_written_soon_for_who_comes_later() {
+fn acknowledgement_is_written_soon_for_a_new_subscriber() {
     let mut owner = Owner::unfollowed();
     owner.report(vec![AgentEvent::Acked]);
     owner.wait(limits::FACT_WAIT_UNFOLLOWED / 2);
@@ -255,7 +255,7 @@ fn a_receipt_is_written_soon_for_who_comes_later() {
 
 /// Covers: SR-A11, G-14.
 #[test]
-fn a_node_that_leaves_writes_at_once_what_could_wait() {
+fn draining_node_writes_pending_facts_at_once() {
     let mut owner = Owner::unfollowed();
     owner.report(vec![AgentEvent::Acked]);
     owner.give(Input::Drain);
@@ -265,7 +265,7 @@ fn a_node_that_leaves_writes_at_once_what_could_wait() {
 
 /// Covers: G9.
 #[test]
-fn a_turn_that_begins_at_once_needs_no_other_word_that_it_is_taken() {
+fn turn_that_starts_at_once_needs_no_taken_message() {
     let mut owner = Owner::with_a_turn();
     owner.done();
     let (next, later) = (input(&key(), "m2"), input(&key(), "m3"));

@@ -185,7 +185,7 @@ impl Fleet {
 
 /// Covers: G9.
 #[test]
-fn ten_thousand_sessions_of_a_dead_node_are_taken_on_page_after_page() {
+fn sessions_of_a_dead_node_are_claimed_page_by_page() {
     let mut fleet = Fleet::new(1);
     fleet.doomed(SESSIONS);
     let died = fleet.now.mono;
@@ -203,7 +203,7 @@ fn ten_thousand_sessions_of_a_dead_node_are_taken_on_page_after_page() {
 
 /// Covers: G9.
 #[test]
-fn nodes_that_are_at_it_at_the_same_time_share() {
+fn concurrent_takeovers_share_the_sessions() {
     let mut fleet = Fleet::new(3);
     // Slow enough that the other nodes start before the first is done.
     fleet.way = 10 * MILLI;
@@ -221,7 +221,7 @@ fn nodes_that_are_at_it_at_the_same_time_share() {
 
 /// Covers: G9.
 #[test]
-fn lost_answers_and_a_death_among_those_at_it_hold_nothing_up() {
+fn takeover_tolerates_lost_answers_and_another_death() {
     let mut fleet = Fleet::new(3);
     fleet.lossy = true;
     fleet.doomed(SESSIONS);
@@ -240,7 +240,7 @@ fn lost_answers_and_a_death_among_those_at_it_hold_nothing_up() {
 
 /// Sweeps at a fixed interval without deaths, whatever the number of sessions.
 #[test]
-fn where_nothing_is_lost_a_sweep_is_one_look_now_and_then() {
+fn sweeps_run_at_a_fixed_interval_without_deaths() {
     let mut counts = Vec::new();
     for sessions in [0, 2000] {
         let mut fleet = Fleet::new(2);

@@ -168,7 +168,7 @@ impl Two {
 ///
 /// Covers: G9, I9.
 #[test]
-fn what_is_left_to_do_is_handed_to_another_node() {
+fn queued_work_is_transferred_to_another_node() {
     let mut two = Two::with_two_turns(Lost::Nothing);
     assert_eq!(two.owner(), Some(node(LEAVES)), "its turn still runs");
     let before = two.shelf.session(&key()).expect("a session").token.epoch;
@@ -182,7 +182,7 @@ fn what_is_left_to_do_is_handed_to_another_node() {
 ///
 /// Covers: G9, I9.
 #[test]
-fn a_session_that_nobody_reserves_is_released() {
+fn session_without_a_reservation_is_released() {
     for lost in [Lost::Question, Lost::Answer] {
         let mut two = Two::with_two_turns(lost);
         let before = two.shelf.session(&key()).expect("a session").token.epoch;
@@ -199,7 +199,7 @@ fn a_session_that_nobody_reserves_is_released() {
 ///
 /// Covers: G9, I9.
 #[test]
-fn who_has_reserved_a_session_finds_out_that_it_owns_it() {
+fn reserving_node_discovers_its_ownership_without_notice() {
     let mut two = Two::with_two_turns(Lost::Word);
     let before = two.shelf.session(&key()).expect("a session").token.epoch;
     two.end_turn();
@@ -212,7 +212,7 @@ fn who_has_reserved_a_session_finds_out_that_it_owns_it() {
 ///
 /// Covers: G1, I1.
 #[test]
-fn a_late_answer_changes_nothing() {
+fn late_or_foreign_reservation_changes_nothing() {
     let mut two = Two::with_two_turns(Lost::Question);
     two.end_turn();
     let slot = two.shelf.session(&key()).expect("a session");

@@ -40,7 +40,7 @@ fn step_of_two_seconds_duration_changes_nothing() {
 }
 
 #[test]
-fn step_is_believed_after_thirty_seconds_of_agreement() {
+fn clock_step_is_adopted_after_30_s_of_agreement() {
     for by in [DAY, -DAY, 61_000, -61_000] {
         let mut clock = WallClock::anchored(reads(0, 0));
         assert_eq!(watch(&mut clock, 1000, 30_000, by), Some(Change::Doubted(by)));
@@ -51,7 +51,7 @@ fn step_is_believed_after_thirty_seconds_of_agreement() {
 }
 
 #[test]
-fn step_that_comes_and_goes_is_never_believed() {
+fn intermittent_clock_step_is_never_adopted() {
     let mut clock = WallClock::anchored(reads(0, 0));
     for round in 0..20 {
         let at = round * 40_000;
@@ -67,7 +67,7 @@ fn step_that_comes_and_goes_is_never_believed() {
 }
 
 #[test]
-fn silence_is_no_agreement() {
+fn missing_readings_do_not_confirm_a_step() {
     let mut clock = WallClock::anchored(reads(0, 0));
     for at in (1000..400_000).step_by(11_000) {
         clock.observe(reads(at, DAY));
@@ -129,7 +129,7 @@ fn extreme_readings_do_not_overflow() {
 /// than a step from the last accepted time, and converges to the true time once the clock has been right for long
 /// enough.
 #[test]
-fn time_holds_its_laws_by_chance() {
+fn random_readings_keep_the_clock_invariants() {
     for number in 0..300 {
         let mut rng = Rng::from_number(number);
         let (mut clock, mut at, mut by) = (WallClock::anchored(reads(0, 0)), 0, 0_i64);

@@ -236,7 +236,7 @@ mod tests {
 
     /// A bare id cannot contain the separator, so no session of one tenant can pass for a session of another.
     #[test]
-    fn names_that_could_be_confused_are_refused() {
+    fn ambiguous_qualified_names_are_refused() {
         for bad in ["", "~s1", "acme~", "default~s1", "a~b~c", "a b~s1", "acme~s.1"] {
             assert!(QualifiedSession::parse(bad).is_err(), "{bad:?}");
         }

@@ -363,7 +363,7 @@ mod tests {
 
     /// Covers: EV-E3, EV-E5.
     #[test]
-    fn what_is_asked_for_is_kept_as_the_protocol_writes_it() {
+    fn requested_action_serialises_in_protocol_form() {
         let asked = ActionAsked {
             action_id: EventId::new(Millis(1), 1),
             name: Some(SaidId::parse("a1").expect("a name")),

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn company_is_the_answering_agent_and_those_that_join() {
+    fn default_members_are_the_active_agent_and_joining_ones() {
         let joins = |joins| AgentPolicy { joins, ..AgentPolicy::default() };
         let agents = [("a", false), ("echo", true), ("counter", true)];
         let agents = agents.map(|(name, does)| (agent(name), joins(does))).into();

@@ -178,7 +178,7 @@ mod tests {
 
     /// Covers: S-14.
     #[test]
-    fn hostile_lengths_allocate_nothing() {
+    fn oversized_lengths_allocate_nothing() {
         let good = encode(Kind::Frame, &("hello".to_owned(), 7u64)).expect("encodes");
         assert_eq!(decode::<(String, u64)>(Kind::Frame, &good), Ok(("hello".to_owned(), 7)));
         assert_eq!(decode::<(String, u64)>(Kind::Snapshot, &good), Err(CodecError::Framing));
@@ -198,7 +198,7 @@ mod tests {
 
     /// Covers: S-14.
     #[test]
-    fn a_batch_is_a_list_that_was_written_piece_by_piece() {
+    fn batch_encodes_like_a_list() {
         let mut batch = Batch::new(Kind::Frame, &7u64).expect("encodes");
         let words = ["a", "bc", ""].map(str::to_owned);
         words.iter().for_each(|word| batch.push(word).expect("there is room"));
@@ -211,7 +211,7 @@ mod tests {
 
     /// The bytes on the wire must not change by accident. Covers: S-14.
     #[test]
-    fn golden_bytes() {
+    fn encoded_bytes_match_the_golden_values() {
         let blob = encode(Kind::Snapshot, &(1u8, "ab".to_owned(), Some(2u32))).expect("encodes");
         let hex: String = blob.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "545753081000000001020000000000000061620102000000");

@@ -117,7 +117,7 @@ mod tests {
 
     /// Covers: LN-SR13.
     #[test]
-    fn a_reason_is_kept_as_it_is_written() {
+    fn rejection_serialises_as_its_name() {
         use Rejection::{AgentLeft, Expired, Refused, SessionClosed, Unavailable};
         for why in [Refused, Expired, Unavailable, AgentLeft, SessionClosed] {
             assert_eq!(serde_json::to_value(why).ok(), Some(why.as_str().into()));

@@ -60,7 +60,7 @@ mod tests {
 
     /// Covers: MP-G3, S-38, S-48.
     #[test]
-    fn a_history_is_bounded_private_and_one_text() {
+    fn history_is_bounded_and_hidden_from_debug() {
         let read = |text: &str| serde_json::from_str::<Vec<Value>>(text).expect("a list");
         let messages = read(r#"[{"role":"user","content":"canary"}]"#);
         let history = History::of(&messages).expect("short");

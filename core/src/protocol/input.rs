@@ -265,7 +265,7 @@ mod tests {
 
     /// Covers: ST-35, MP-G3, S-48.
     #[test]
-    fn what_was_said_before_is_part_of_the_body() {
+    fn body_hash_includes_the_history() {
         let plain = input("hi", None);
         for other in [input("ho", None), input("hi", Some("a")), input("hi", Some("b"))] {
             assert_ne!(plain.body_hash(), other.body_hash());
@@ -287,7 +287,7 @@ mod tests {
     ///
     /// Covers: ST-35, issue 23 A4.
     #[test]
-    fn a_hash_of_an_earlier_release_is_kept() {
+    fn body_hash_matches_the_earlier_release() {
         let read = |text: &str| crate::protocol::json::read(text).expect("JSON");
         let with = |number: &str| {
             let part = format!(r#"{{"type":"x","n":{number},"a":["\u00e9",null,true]}}"#);

@@ -111,7 +111,7 @@ mod tests {
 
     /// A number stays the same however often it is written and read.
     #[test]
-    fn a_number_stays_what_it_was() {
+    fn json_number_round_trips_unchanged() {
         for text in [
             "17153553733333553733333363333793333333",
             "1.0715086071862673e301",
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_as_they_would_be_written() {
+    fn json_size_matches_the_serialised_length() {
         let every: String = (0..=0x2030u32).filter_map(char::from_u32).collect();
         let texts = ["", "a\"b\\c\nd\u{1}\u{7f}é🦀", every.as_str()];
         for text in texts {

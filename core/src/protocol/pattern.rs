@@ -64,7 +64,7 @@ mod tests {
 
     /// Covers: ST-39, LN-EV3.
     #[test]
-    fn star_is_one_segment_and_angle_the_rest() {
+    fn star_matches_one_segment_and_angle_the_rest() {
         let cases = [
             ("run.done", "run.done", true),
             ("run.*", "run.done", true),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_facts_are_qualified_and_values_pass() {
+    fn ids_in_facts_are_qualified_and_values_unchanged() {
         check(
             event,
             r#"{"session_id":"s1","seq":1e400,"id":"$ID","correlation_id":"$RUN","run_id":"$RUN","type":"tool.result","data":{"action_id":"$ID","tool":"search","result":{"process_id":"$ID","n":12345678901234567890123}}}"#,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_contexts_are_qualified() {
+    fn ids_in_contexts_are_qualified() {
         check(
             context,
             r#"{"user_id":"$RUN","handover":{"handover_id":"$ID","run_id":"$RUN"},"open_actions":[{"action_id":"$ID","run_id":"$RUN","tool":"t","process_id":"$ID"}],"ended_actions":[{"action_id":"$ID","tool":"process.kill","result":{"process_id":"$ID"}}]}"#,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_named_as_their_side_names_them() {
+    fn process_ids_convert_between_plain_and_qualified() {
         let out = |key: &SessionKey, json| processes(key, "process.kill", json);
         let back = |key: &SessionKey, json| bare_processes(key, "process.kill", json);
         check(out, r#"{"process_id":"$ID"}"#, r#"{"process_id":"@ID"}"#);

@@ -69,7 +69,7 @@ mod tests {
 
     /// Covers: ST-8.
     #[test]
-    fn an_outcome_is_read_as_it_is_written() {
+    fn steer_outcome_round_trips() {
         for outcome in [SteerOutcome::Accepted, SteerOutcome::Pending, SteerOutcome::Refused] {
             assert_eq!(SteerOutcome::parse(outcome.as_str()), Some(outcome));
             assert_eq!(outcome.is_final(), outcome != SteerOutcome::Pending);

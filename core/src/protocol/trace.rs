@@ -18,7 +18,7 @@ mod tests {
 
     /// Covers: MP-G1, ST-42.
     #[test]
-    fn a_traceparent_has_one_form() {
+    fn only_valid_traceparents_are_accepted() {
         assert!(is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
         for bad in [
             "",

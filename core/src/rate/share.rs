@@ -154,7 +154,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn one_node_alone_has_the_rate_as_without_others() {
+    fn single_node_gets_the_unshared_rate() {
         let (rate, mut alone) = (rate(10), Mono::default());
         let (mut fleet, mut shared, mut own) = (Fleet::new(rate, 1), 0_i32, 0_i32);
         for now in 5_000..15_000 {
@@ -170,7 +170,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn a_node_learns_what_others_took_and_waits_for_it() {
+    fn node_waits_for_the_usage_of_other_nodes() {
         let mut fleet = Fleet::new(rate(10), 2);
         for node in [0, 1] {
             assert_eq!((0..30).filter(|_| fleet.take(node, 1_000, 0)).count(), 20, "as far as it knows");
@@ -189,7 +189,7 @@ mod tests {
     ///
     /// Covers: S-17.
     #[test]
-    fn a_fleet_lets_through_its_rate_and_the_promised_excess() {
+    fn fleet_admits_its_rate_and_the_documented_excess() {
         for number in 0..60 {
             let mut rng = Rng::from_number(number);
             let count = 1 + u32::try_from(rng.below(400)).expect("small");
@@ -222,7 +222,7 @@ mod tests {
     ///
     /// Covers: S-17.
     #[test]
-    fn without_a_store_each_node_goes_on_by_itself() {
+    fn nodes_limit_alone_without_a_store() {
         let mut fleet = Fleet::new(rate(100), 3);
         let mut taken = [0_u64; 3];
         let mut flood = |fleet: &mut Fleet, from: u64, to: u64, way: Option<u64>| {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_will_never_be() {
+    fn debt_in_the_far_future_is_capped() {
         let (rate, now) = (rate(10), at(5_000));
         let set_back = owed(at(9_000_000), rate.cost(1), rate.debt_max(), now);
         assert_eq!(set_back - now, rate.debt_max());

@@ -84,7 +84,7 @@ mod tests {
 
     /// Covers: G6.
     #[test]
-    fn it_is_sha256_however_it_is_cut_and_wherever_it_is_kept() {
+    fn digest_is_sha256_across_chunks_and_snapshots() {
         let text: Vec<u8> = (0..1000u32).map(|n| (n * 7 % 251) as u8).collect();
         for length in (0..200).chain([255, 256, 257, 511, 512, 1000]) {
             let text = &text[..length];
@@ -103,7 +103,7 @@ mod tests {
 
     /// Covers: S-38.
     #[test]
-    fn it_prints_no_text() {
+    fn debug_output_contains_no_text() {
         let mut hash = TextHash::default();
         hash.update(b"canary");
         assert_eq!(format!("{hash:?}"), "TextHash(6 bytes)");

@@ -279,7 +279,7 @@ mod tests {
 
     /// Covers: SR-T9.
     #[test]
-    fn of_a_long_answer_the_end_is_kept_in_whole_letters() {
+    fn long_answer_keeps_its_end_at_a_character_boundary() {
         let mut said = Said::default();
         said.push(&"a".repeat(limits::HANDOVER_TEXT_BYTES_MAX));
         assert!(!said.is_cut && said.text.reveal().len() == limits::HANDOVER_TEXT_BYTES_MAX);

@@ -117,7 +117,7 @@ mod tests {
 
     /// Covers: SR-H4.
     #[test]
-    fn what_the_release_before_kept_is_read() {
+    fn snapshot_of_the_previous_release_is_read() {
         let agent = AgentId::parse("a").expect("a name");
         let key = SessionKey {
             tenant: TenantId::default_tenant(),
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(State::from_snapshot(&blob), Err(CodecError::Version(5)), "two versions back, no more");
     }
     #[test]
-    fn snapshot_without_the_last_time_is_read() {
+    fn snapshot_without_a_last_time_is_read() {
         let state = State { agents: vec![AgentId::parse("a").expect("a name")], ..State::default() };
         let mut blob = encode(Kind::Snapshot, &state).expect("it is small");
         blob[3] = BEFORE_TIME;

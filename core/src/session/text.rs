@@ -141,7 +141,7 @@ mod tests {
     use crate::time::Millis;
 
     #[test]
-    fn only_text_that_waits_has_a_time() {
+    fn only_pending_text_has_a_deadline() {
         let at = |ms| Now { mono: Mono(std::time::Duration::from_millis(ms)), store: Millis(1) };
         let mut text = Text::default();
         assert!(text.push(at(1), "one "));
@@ -155,7 +155,7 @@ mod tests {
 
     /// Covers: G5, RX-2.
     #[test]
-    fn text_that_was_recorded_before_it_was_shown_moves_nothing() {
+    fn text_recorded_before_delivery_keeps_its_offset() {
         let now = Now { mono: Mono::default(), store: Millis(1) };
         let mut text = Text::default();
         assert!(text.push(now, "one "));

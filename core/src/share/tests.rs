@@ -12,7 +12,7 @@ fn fill(ledger: &mut Ledger, who: &Account) -> u64 {
 }
 
 #[test]
-fn one_user_alone_gets_its_share_of_its_tenants_share() {
+fn single_user_gets_its_share_of_the_tenants_share() {
     let mut ledger = Ledger::new(1600, Some(Shares::default()));
     assert_eq!(fill(&mut ledger, &account("evil", "eve")), 900);
     assert_eq!(ledger.over(&account("evil", "eve"), 1), Some(Over::User));
@@ -28,7 +28,7 @@ fn one_tenant_of_many_users_leaves_a_quarter_of_the_node() {
 }
 
 #[test]
-fn tenants_that_take_all_they_can_leave_room_for_another() {
+fn greedy_tenants_leave_capacity_for_another() {
     // Each tenant gets three quarters of what the others have left.
     let mut ledger = Ledger::new(100_000, Some(Shares::default()));
     for n in 0..7 {
@@ -93,7 +93,7 @@ fn random_sequences_keep_the_bounds_and_return_to_zero() {
 }
 
 #[test]
-fn a_queue_serves_tenants_and_users_by_turns() {
+fn fair_queue_alternates_between_tenants_and_users() {
     let mut queue = FairQueue::default();
     for (tenant, user, item) in
         [("a", "ann", 1), ("a", "ann", 2), ("a", "ann", 3), ("a", "bob", 4), ("b", "eve", 5), ("b", "eve", 6)]
@@ -106,7 +106,7 @@ fn a_queue_serves_tenants_and_users_by_turns() {
 }
 
 #[test]
-fn a_queue_passes_over_holders_that_may_not_have_more() {
+fn fair_queue_skips_accounts_over_their_share() {
     let mut queue = FairQueue::default();
     queue.push(&account("a", "ann"), 1);
     queue.push(&account("b", "bob"), 2);

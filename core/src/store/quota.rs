@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_counts_what_is_stored_and_what_is_free() {
+    fn relative_quota_counts_used_and_free_space() {
         let (mut usage, quotas) = (Usage::default(), parts(500, 250));
         usage.add(&account("evil", "eve"), 200);
         assert_eq!(usage.over(quotas, &account("evil", "eve"), 50, Some(800)), None);

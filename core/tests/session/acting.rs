@@ -111,7 +111,7 @@ fn runs(script: &str, expected: &str) {
 ///
 /// Covers: EV-G3, EV-L4.
 #[test]
-fn what_a_process_prints_is_shown_and_not_recorded() {
+fn process_output_is_delivered_but_not_recorded() {
     runs("act process.spawn; tool begun; tool prints", &format!("{SPAWNED} PRINTED(out)"));
     runs("hold; act process.spawn; tool begun; tool prints", "agent.action tool.invoke process.spawned");
     runs("act t; tool begun; tool ok; tool prints", &format!("{ASKED} {INVOKED} {RESULT}"));
@@ -119,7 +119,7 @@ fn what_a_process_prints_is_shown_and_not_recorded() {
 
 /// Covers: EV-R2, EV-R3, EV-R6, EV-E3, EV-E4, EV-E5, EV-C3, EV-T2, EV-T4, EV-L3, LN-EV15.
 #[test]
-fn what_an_agent_wants_done_is_recorded_then_done_and_told() {
+fn action_is_recorded_executed_and_reported() {
     runs(
         "act t; tool begun; tool ok; done",
         &format!("{ASKED} {INVOKED} {RESULT} agent.invoke.done done(0)"),
@@ -133,7 +133,7 @@ fn what_an_agent_wants_done_is_recorded_then_done_and_told() {
 
 /// Covers: EV-N5, EV-N6.
 #[test]
-fn what_is_asked_for_again_is_not_done_again() {
+fn repeated_action_is_deduplicated_by_name() {
     runs("act t x; act t x; tool begun; act t x", &format!("{ASKED} {INVOKED}"));
     runs("act t x; tool ok; act t x; tool ok", &format!("{ASKED} {RESULT}"));
     // An action without a name, or with another one, is a new action.
@@ -145,7 +145,7 @@ fn what_is_asked_for_again_is_not_done_again() {
 
 /// Covers: EV-E7.
 #[test]
-fn the_machine_of_an_action_is_heard_of_while_it_runs_there() {
+fn system_events_are_recorded_while_the_action_runs() {
     let heard = "system.event NEWS(system.event)";
     runs(
         "act t; tool begun; tool system; tool ok; tool system",
@@ -160,7 +160,7 @@ fn the_machine_of_an_action_is_heard_of_while_it_runs_there() {
 
 /// Covers: EV-E6, EV-E8, EV-T5, EV-T8, EV-C6.
 #[test]
-fn a_process_is_an_action_that_is_open_until_it_ends() {
+fn process_action_stays_open_until_its_process_ends() {
     let told = "process.progress NEWS(process.progress)";
     runs(
         "act process.spawn; tool begun; tool told; tool ok",
@@ -181,7 +181,7 @@ fn a_process_is_an_action_that_is_open_until_it_ends() {
 
 /// Covers: EV-T11, EV-T14, EV-N2, EV-N3.
 #[test]
-fn an_agent_stops_what_it_has_begun() {
+fn agent_can_kill_its_process() {
     let kill = "agent.action NEWS(agent.action) EXECUTE(process.kill,r1)";
     let ended = "process.canceled result(boom) NEWS(process.canceled) NEWS(tool.result)";
     runs(
@@ -192,7 +192,7 @@ fn an_agent_stops_what_it_has_begun() {
 
 /// Covers: EV-A2, RX-3.
 #[test]
-fn who_takes_over_asks_and_has_nothing_done_again() {
+fn new_owner_queries_actions_without_repeating_them() {
     let again = "run.restarted INVOKE(a,2,1+0)";
     runs(
         "act t; tool begun; crash; ack; tool begun; tool ok",
@@ -220,7 +220,7 @@ fn who_takes_over_asks_and_has_nothing_done_again() {
 
 /// Covers: EV-N5, LN-EV13, LN-EV16: the first end is the only one.
 #[test]
-fn every_action_ends_once() {
+fn action_ends_once() {
     runs("act t; tool ok; tool bad; tool lost; tool begun", &format!("{ASKED} {RESULT}"));
     runs("act t; tool nobody; tool ok", &format!("{ASKED} result(no_runner) NEWS(tool.result)"));
     let late = "result(tool_timeout) NEWS(tool.result) SIGNAL(KILL)";
@@ -245,7 +245,7 @@ fn every_action_ends_once() {
 ///
 /// Covers: issue 23 A2.
 #[test]
-fn an_open_action_stops_the_silence_clock() {
+fn open_action_stops_the_silence_clock() {
     let result = "process.exited result(ok) NEWS(process.exited) NEWS(tool.result)";
     runs("act process.spawn; tool begun; wait 600000; tool ok; wait 119999", &format!("{SPAWNED} {result}"));
     runs(
@@ -268,7 +268,7 @@ fn an_open_action_stops_the_silence_clock() {
 
 /// Covers: LN-EV11.
 #[test]
-fn who_was_told_to_stop_begins_nothing_more() {
+fn cancelled_run_starts_no_more_actions() {
     let stops = "run.cancelling CANCEL answered cancelled(user) DROP";
     runs("cancel; act t; cancel-ack; act t", stops);
     // Actions that began before the cancel are stopped with the run.
@@ -280,7 +280,7 @@ fn who_was_told_to_stop_begins_nothing_more() {
 
 /// Covers: LN-EV14.
 #[test]
-fn what_is_said_while_a_tool_works_is_seen_at_once() {
+fn input_during_an_action_is_steered_at_once() {
     runs(
         "act t; tool begun; steer m2; takes m2; tool ok; done",
         &format!(
@@ -312,7 +312,7 @@ fn actions_are_bounded() {
 
 /// Covers: EV-C1, EV-C4, EV-C5, EV-L2, EV-G4, EV-N8, S-38.
 #[test]
-fn what_becomes_of_an_action_names_it_and_its_cause() {
+fn facts_of_an_action_name_their_cause_and_source() {
     let mut world = Script::new(OnOwnerLoss::Retry);
     for step in ["say m1", "ack", "act process.spawn canary", "tool begun", "tool told", "tool ok"] {
         world.step(step);

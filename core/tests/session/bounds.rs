@@ -14,7 +14,7 @@ fn data_bytes(entry: &Entry) -> usize {
 
 /// Covers: S-48. Control characters take six times their bytes where they are written down.
 #[test]
-fn no_stretch_of_text_outgrows_a_fact() {
+fn text_checkpoints_fit_a_fact() {
     let mut world = Script::new(OnOwnerLoss::Retry);
     for step in ["say m1", "ack", "murmur 40000", "text x", "done"] {
         world.step(step);
@@ -32,7 +32,7 @@ fn no_stretch_of_text_outgrows_a_fact() {
 
 /// Covers: S-48. An agent that says more at once than a fact may hold has failed; what it said before stays.
 #[test]
-fn what_an_agent_says_at_once_fits_a_fact() {
+fn oversized_agent_event_fails_the_run() {
     for step in ["state 65536", "done 65536"] {
         check(
             &format!("say m1; ack; text hi; {step}; done"),
@@ -49,7 +49,7 @@ fn what_an_agent_says_at_once_fits_a_fact() {
 
 /// Compares the state after one turn and after five hundred: ended turns leave nothing in it.
 #[test]
-fn ended_turns_leave_no_trace_in_the_state() {
+fn ended_turns_leave_nothing_in_the_state() {
     let mut world = Script::new(OnOwnerLoss::Retry);
     let mut turns = |count: u32, from: u32| {
         for n in from..from + count {

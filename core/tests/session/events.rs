@@ -10,7 +10,7 @@ fn runs(script: &str, expected: &str) {
 
 /// Covers: EV-G1.
 #[test]
-fn an_agent_is_told_of_what_it_has_subscribed_to_while_it_answers() {
+fn agent_receives_subscribed_facts_during_its_run() {
     runs("say m2 to w", "user.message admitted(w,Queued,1) NEWS(user.message)");
     // The end of its own run, and facts before the run, are not sent.
     runs(
@@ -25,7 +25,7 @@ fn an_agent_is_told_of_what_it_has_subscribed_to_while_it_answers() {
 ///
 /// Covers: EV-G1, EV-L3.
 #[test]
-fn what_is_its_own_is_told_once() {
+fn facts_of_own_actions_are_sent_once() {
     runs(
         "act t; tool begun; tool ok",
         "agent.action NEWS(agent.action) EXECUTE(t) tool.invoke NEWS(tool.invoke) result(ok) NEWS(tool.result)",
@@ -42,7 +42,7 @@ fn what_is_its_own_is_told_once() {
 
 /// Covers: G4, SR-K2.
 #[test]
-fn nobody_is_told_of_what_is_not_durable_or_while_being_cancelled() {
+fn facts_are_not_sent_before_durable_or_during_cancel() {
     runs("hold; say m2 to w", "user.message admitted(w,Queued,1)");
     runs("hold; say m2 to w; settle", "user.message admitted(w,Queued,1) NEWS(user.message)");
     runs("cancel; say m2 to w", "run.cancelling CANCEL answered user.message admitted(w,Queued,1)");
@@ -52,7 +52,7 @@ fn nobody_is_told_of_what_is_not_durable_or_while_being_cancelled() {
 ///
 /// Covers: EV-G1.
 #[test]
-fn another_attempt_is_told_of_what_follows_it() {
+fn next_attempt_receives_facts_after_its_start() {
     runs(
         "crash; say m2 to w; ack",
         "| run.restarted INVOKE(w,2) user.message admitted(w,Queued,1) NEWS(user.message) agent.invoke.started",

@@ -16,7 +16,7 @@ fn runs(script: &str, expected: &str) {
 /// Covers: SR-F1, SR-F3, SR-F4, SR-F5, SR-F6, SR-F7, SR-F8, SR-T12, SR-P4, SR-M7, SR-S5, SR-S7, SR-K5, LN-SR13,
 /// RX-26, LN-TP21.
 #[test]
-fn who_is_handed_a_session_answers_from_then_on_and_is_told() {
+fn confirmed_handover_switches_the_agent_from_next_turn() {
     let next = "user.message admitted(b,Run) run.started INVOKE(b,1";
     runs(
         "asks b; yes; done; say m2; ack; done; say m3",
@@ -34,7 +34,7 @@ fn who_is_handed_a_session_answers_from_then_on_and_is_told() {
 
 /// Covers: SR-F3, SR-F9, SR-K5, LN-SR13, LN-SR21.
 #[test]
-fn without_consent_nothing_changes() {
+fn unconfirmed_handover_changes_nothing() {
     let next = "user.message admitted(a,Run) run.started INVOKE(a,1)";
     runs("asks b; no; done; say m2", &format!("asked(b) rejected(refused) answered {ENDED} {next}"));
     // The first decision is final.
@@ -46,14 +46,14 @@ fn without_consent_nothing_changes() {
 
 /// Covers: SR-K7, SR-F9, SR-T10.
 #[test]
-fn nobody_decides_and_it_is_rejected() {
+fn undecided_handover_expires() {
     runs("asks b; done; wait 599999", &format!("asked(b) {ENDED}"));
     runs("asks b; done; wait 600000; yes", &format!("asked(b) {ENDED} rejected(expired) consume answered"));
 }
 
 /// Covers: issue 23 A2.
 #[test]
-fn an_open_handover_stops_the_silence_clock() {
+fn open_handover_stops_the_silence_clock() {
     runs("asks b; wait 599999", "asked(b)");
     runs("asks b; wait 719999", "asked(b) rejected(expired)");
     runs("asks b; wait 720000", "asked(b) rejected(expired) failed(agent_timeout) DROP");
@@ -61,7 +61,7 @@ fn an_open_handover_stops_the_silence_clock() {
 
 /// Covers: SR-F9, LN-SR21, SR-H2, SR-S7.
 #[test]
-fn what_cannot_be_is_rejected() {
+fn impossible_handover_is_rejected() {
     runs("asks nobody; done", &format!("asked(nobody) rejected(unavailable) {ENDED}"));
     runs(
         "asks b; close; cancel-ack",
@@ -80,7 +80,7 @@ fn what_cannot_be_is_rejected() {
 
 /// Covers: SR-F1, SR-T12, SR-T14.
 #[test]
-fn an_agent_may_not_ask_for_everything() {
+fn invalid_handover_requests_are_ignored() {
     // A handover to itself, a second one, and one after the end of the run.
     runs("asks a; done", ENDED);
     runs("asks b; asks c; no; asks c", "asked(b) rejected(refused) answered asked(c)");
@@ -95,7 +95,7 @@ fn an_agent_may_not_ask_for_everything() {
 
 /// Covers: SR-F5, SR-E4, SR-E8, SR-T13.
 #[test]
-fn a_stranger_becomes_a_member_first() {
+fn handover_to_a_non_member_adds_it_first() {
     let asked = "asked(c) adding(c) REQUEST_ADD(c)";
     runs(
         "asks c; yes; no; errand-done; done; say m2",
@@ -116,7 +116,7 @@ fn a_stranger_becomes_a_member_first() {
 
 /// Covers: SR-T12, SR-T14, SR-K7, SR-F8, G3: at whatever place its owner is lost.
 #[test]
-fn a_handover_survives_its_owner() {
+fn handover_survives_a_change_of_owner() {
     let lost = format!("asked(b) {ENDED} |");
     let next = "user.message admitted(b,Run) run.started INVOKE(b,1,from a)";
     runs("asks b; done; crash; yes; say m2", &format!("{lost} {SWITCHED} {next}"));
@@ -145,7 +145,7 @@ fn a_handover_survives_its_owner() {
 ///
 /// Covers: SR-F1, G3.
 #[test]
-fn it_is_not_asked_for_again_by_an_attempt_that_goes_on() {
+fn resumed_attempt_does_not_repeat_the_handover() {
     check_with(
         OnOwnerLoss::Resume,
         "open a b; say m1; ack; text so e1; asks b e2; crash; no; done",
@@ -161,7 +161,7 @@ fn it_is_not_asked_for_again_by_an_attempt_that_goes_on() {
 ///
 /// Covers: SR-T9, LN-SR15.
 #[test]
-fn who_is_handed_a_session_is_told_what_was_said() {
+fn handover_includes_the_previous_agents_text() {
     let next = "user.message admitted(b,Run) run.started INVOKE(b,1,from a:";
     runs(
         "text one; asks b; text two; yes; done; say m2",

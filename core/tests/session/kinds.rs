@@ -14,7 +14,7 @@ fn after(world: &mut Script, steps: &str) -> State {
 ///
 /// Covers: SR-P2, SR-T3, SR-T4, SR-T14.
 #[test]
-fn the_kinds_of_state_are_kept_apart() {
+fn members_runs_and_phase_change_independently() {
     let (mut world, m1) = (Script::new(OnOwnerLoss::Retry), run("m1"));
     let idle = after(&mut world, "open a b");
     let members = (vec![agent("a"), agent("b")], Some(agent("a")));
@@ -44,7 +44,7 @@ fn the_kinds_of_state_are_kept_apart() {
 
 /// Covers: EV-C4, EV-C5, EV-T1, EV-T3, LN-EV2, SR-T13.
 #[test]
-fn facts_name_their_chain_and_their_direct_cause() {
+fn facts_have_correlation_and_causation_ids() {
     let mut world = Script::new(OnOwnerLoss::Retry);
     after(&mut world, "say m1; ack; text hi; crash; ack; cancel m1; cancel-ack; close");
     let entries: Vec<&Entry> = world.log.iter().map(|(_, entry)| &**entry).collect();

@@ -20,7 +20,7 @@ const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INV
 /// EV-C2, EV-T1, ST-20, MP-B1, SR-A2, SR-A3, SR-A5, SR-A7, SR-A9, SR-A11, SR-A12, SR-G4, SR-G6, SR-G7, SR-K1,
 /// MP-E3, MP-T2, MP-T3, MP-T4, LN-SR6, LN-TP21.
 #[test]
-fn a_plain_input_is_routed_acked_streamed_and_done() {
+fn input_is_admitted_streamed_and_completed() {
     check(
         "say m1; ack; text he; text llo; done",
         &format!("{BEGUN} agent.invoke.started 0'he' 2'llo' stretch(0+5) agent.invoke.done done(5)"),
@@ -29,14 +29,14 @@ fn a_plain_input_is_routed_acked_streamed_and_done() {
 
 /// Covers: G4, RX-7.
 #[test]
-fn no_order_before_its_fact_is_durable() {
+fn order_waits_for_its_durable_fact() {
     check("hold; say m1", "session.opened user.message admitted(a,Run) run.started");
     check("hold; say m1; settle", BEGUN);
 }
 
 /// Covers: SR-K7, SR-A13, SR-T10, SR-M11, SR-A10, LN-SR1, LN-SR22.
 #[test]
-fn an_agent_that_never_acks_is_a_route_timeout() {
+fn missing_acknowledgement_is_a_route_timeout() {
     check("say m1; wait 14999", BEGUN);
     check("say m1; wait 15000", &format!("{BEGUN} failed(ROUTE_TIMEOUT) DROP"));
     check("say m1; wait 14999; ack; wait 2", &format!("{BEGUN} agent.invoke.started"));
@@ -52,13 +52,13 @@ fn text_before_the_ack_implies_the_start() {
 }
 
 #[test]
-fn an_agent_that_falls_silent_is_given_up() {
+fn silent_agent_times_out() {
     check("say m1; ack; wait 120000", &format!("{BEGUN} agent.invoke.started failed(agent_timeout) DROP"));
 }
 
 /// Covers: issue 23 A2.
 #[test]
-fn a_sign_of_life_restarts_the_silence_clock() {
+fn sign_of_life_restarts_the_silence_clock() {
     let lives = format!("{BEGUN} agent.invoke.started");
     check("say m1; ack; wait 119999; alive; wait 119999", &lives);
     check("say m1; ack; wait 119999; alive; wait 120000", &format!("{lives} failed(agent_timeout) DROP"));
@@ -79,7 +79,7 @@ fn a_sign_of_life_restarts_the_silence_clock() {
 ///
 /// Covers: issue 23 A2.
 #[test]
-fn text_that_is_not_durable_stops_the_silence_clock() {
+fn undurable_text_stops_the_silence_clock() {
     let said = format!("{BEGUN} agent.invoke.started 0'hi' stretch(0+2)");
     check("say m1; ack; hold; text hi; wait 600000", &said);
     check("say m1; ack; hold; text hi; wait 600000; settle; wait 119999", &format!("{said} CREDIT(2)"));
@@ -89,7 +89,7 @@ fn text_that_is_not_durable_stops_the_silence_clock() {
 
 /// Covers: SR-G10, SR-S9, MP-G7, LN-MP25 (one terminal, one error), LN-SR7.
 #[test]
-fn an_agents_failures_have_their_codes() {
+fn agent_failures_have_their_codes() {
     check("say m1; fail; done; text x", &format!("{BEGUN} failed(agent_error) DROP"));
     check("say m1; refuse; done; text x", &format!("{BEGUN} failed(blocked) DROP"));
     check("say m1; gone", &format!("{BEGUN} failed(agent_unavailable) DROP"));
@@ -109,7 +109,7 @@ fn an_agents_failures_have_their_codes() {
 
 /// Covers: G3, G8.
 #[test]
-fn a_busy_agent_is_asked_again_when_it_has_said() {
+fn busy_agent_is_retried_after_its_retry_after() {
     let second = format!("{BEGUN} run.restarted INVOKE(a,2)");
     check("say m1; 503; wait 6999", BEGUN);
     check("say m1; 503; wait 7000", &second);
@@ -126,7 +126,7 @@ fn a_busy_agent_is_asked_again_when_it_has_said() {
 
 /// Covers: G3, G8.
 #[test]
-fn a_busy_agent_is_not_waited_for_past_the_end_of_its_run() {
+fn busy_agent_is_not_awaited_past_the_run_limit() {
     let minutes = "; alive; wait 60000".repeat(29);
     let busy = "failed(agent_unavailable,7000,busy) DROP";
     let lives = format!("{BEGUN} agent.invoke.started");
@@ -136,7 +136,7 @@ fn a_busy_agent_is_not_waited_for_past_the_end_of_its_run() {
 
 /// Covers: G3, G8.
 #[test]
-fn a_turn_that_waits_for_a_busy_agent_can_be_cancelled() {
+fn turn_waiting_for_a_busy_agent_can_be_cancelled() {
     let stopped = format!("{BEGUN} cancelled(user) answered");
     check("say m1; 503; wait 3000; cancel; wait 60000", &stopped);
 }
@@ -144,7 +144,7 @@ fn a_turn_that_waits_for_a_busy_agent_can_be_cancelled() {
 /// Covers: SR-P4, SR-S5, SR-S7, SR-K7, SR-M4, SR-M5, SR-G3, SR-C3, SR-C4, SR-C5, SR-C6, SR-C7, SR-C8,
 /// SR-C9, SR-K2, RX-5, RX-8, ST-12, LN-SR12, LN-SR19, LN-MP24.
 #[test]
-fn a_cancel_waits_for_its_ack_and_is_sticky() {
+fn cancel_waits_for_its_acknowledgement() {
     let cancelling = format!("{BEGUN} agent.invoke.started 0'so' run.cancelling CANCEL answered");
     check("say m1; ack; text so; cancel m1", &cancelling);
     check(
@@ -159,7 +159,7 @@ fn a_cancel_waits_for_its_ack_and_is_sticky() {
 
 /// Covers: SR-K7, LN-SR2, SR-C7 (the wait has an end), ST-17 (partial text stays).
 #[test]
-fn a_cancel_without_ack_is_forced() {
+fn cancel_without_acknowledgement_is_forced() {
     check(
         "say m1; ack; text so; cancel; wait 2000",
         &format!(
@@ -170,7 +170,7 @@ fn a_cancel_without_ack_is_forced() {
 
 /// Covers: SR-C2, RX-6, ST-11, ST-13.
 #[test]
-fn a_cancel_that_comes_too_late_hits_nothing() {
+fn late_cancel_has_no_effect() {
     let done = format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)");
     check("say m1; ack; done; cancel", &format!("{done} NO_ACTIVE_SPEAKING answered"));
     check("say m1; ack; done; cancel m1; caught-up", &format!("{done} catch_up consume answered"));
@@ -184,14 +184,14 @@ fn a_cancel_that_comes_too_late_hits_nothing() {
 
 /// Covers: ST-14, LN-SR20: a cancel may overtake the input that it names.
 #[test]
-fn a_cancel_that_comes_first_still_hits() {
+fn cancel_before_its_input_still_applies() {
     check("cancel m1; say m1", "catch_up session.opened user.message cancelled(user) answered");
 }
 
 /// Covers: SR-S5, EV-T6, EV-N1, RX-4, ST-6, I6, LN-SR8, LN-TP1, LN-TP32: inputs begin in order, an interrupt begins
 /// next.
 #[test]
-fn a_second_input_waits_or_interrupts() {
+fn second_input_queues_or_interrupts() {
     check(
         "say m1; say m2; done; done",
         &format!(
@@ -218,7 +218,7 @@ fn a_second_input_waits_or_interrupts() {
 /// Covers: SR-S4, SR-B3, SR-B9, SR-B5, SR-B7, SR-B10, SR-W1, SR-W2, SR-W3, SR-T2, LN-SR14, SR-B4, SR-B6, SR-B8,
 /// LN-SR11, EV-E1.
 #[test]
-fn an_addressed_member_answers_and_a_stranger_does_not() {
+fn addressed_member_answers_and_a_non_member_fails() {
     check(
         "open a b; say m1 to b; done; say m2",
         "session.opened answered user.message switched(b,mention) admitted(b,Run) run.started INVOKE(b,1) \
@@ -229,7 +229,7 @@ fn an_addressed_member_answers_and_a_stranger_does_not() {
 
 /// Covers: SR-S5, SR-H4, SR-H3, SR-H1, SR-H2, SR-H5, SR-H6, G3, LN-SR8, LN-TP7.
 #[test]
-fn a_close_stops_what_speaks_and_ends_what_waits() {
+fn close_cancels_running_and_fails_queued_turns() {
     check(
         "say m1; say m2; close; say m3; cancel-ack; say m4; open; say m5",
         &format!(
@@ -246,7 +246,7 @@ fn a_close_stops_what_speaks_and_ends_what_waits() {
 
 /// Covers: SR-H4, EV-R4, EV-A2, SR-I4, RX-3, MP-D6, SR-H2 across a change of owner.
 #[test]
-fn a_close_survives_its_owner() {
+fn close_survives_a_change_of_owner() {
     check(
         "say m1; close; crash",
         &format!(
@@ -257,7 +257,7 @@ fn a_close_survives_its_owner() {
 
 /// Covers: G2, G3: attempts are counted, the third after a while, and then no more.
 #[test]
-fn a_turn_that_kills_its_owners_is_poison() {
+fn turn_that_loses_three_owners_is_poison() {
     check(
         "say m1; crash; crash; wait 999; wait 1; crash",
         &format!("{BEGUN} | run.restarted INVOKE(a,2) | run.restarted INVOKE(a,3) | failed(poison_turn)"),
@@ -265,7 +265,7 @@ fn a_turn_that_kills_its_owners_is_poison() {
 }
 
 #[test]
-fn a_turn_of_a_lost_owner_goes_by_its_agents_policy() {
+fn lost_owner_applies_the_agents_policy() {
     check_with(OnOwnerLoss::Fail, "say m1; crash", &format!("{BEGUN} | failed(owner_lost)"));
     check_with(
         OnOwnerLoss::RetryIfSilent,
@@ -287,7 +287,7 @@ fn a_turn_of_a_lost_owner_goes_by_its_agents_policy() {
 
 /// Covers: MP-G3, G3: what was said before lies in the inbox with its input, and nowhere else.
 #[test]
-fn every_attempt_is_told_what_was_said_before() {
+fn every_attempt_gets_the_input_history() {
     let invoke = |attempt: u32| format!("INVOKE(a,{attempt},[\"canary\"])");
     let mut world = Script::new(OnOwnerLoss::Retry);
     for step in ["say m1 after canary", "ack", "crash", "crash", "wait 1000"] {
@@ -307,7 +307,7 @@ fn every_attempt_is_told_what_was_said_before() {
 
 /// Does not count an attempt that a draining node suspends (ownership: drains do not count).
 #[test]
-fn a_suspended_attempt_does_not_count() {
+fn suspended_attempt_is_not_counted() {
     let again = "| run.restarted INVOKE(a,2) | run.restarted INVOKE(a,3) | run.restarted INVOKE(a,4)";
     let script = "say m1; ack; text hi; suspend; crash; crash; crash; wait 1000";
     check(
@@ -339,7 +339,7 @@ fn text_is_recorded_in_bounded_stretches() {
 
 /// Covers: ST-23, EV-E9: reasoning is shown and neither recorded nor counted.
 #[test]
-fn reasoning_is_beside_the_text() {
+fn reasoning_is_delivered_but_not_recorded() {
     check(
         "say m1; ack; think hm; text hi; done",
         &format!("{BEGUN} agent.invoke.started 0'hm' 0'hi' stretch(0+2) agent.invoke.done done(2)"),
@@ -350,7 +350,7 @@ fn reasoning_is_beside_the_text() {
 ///
 /// Covers: SR-G11.
 #[test]
-fn deltas_are_gathered() {
+fn deltas_are_batched() {
     check(
         "say m1; ack; text a; text b; text c; wait 20; text d; wait 40; text e",
         &format!("{BEGUN} agent.invoke.started 0'a' 1'bc' 3'd' 4'e'"),
@@ -359,7 +359,7 @@ fn deltas_are_gathered() {
 
 /// Covers: S-38: what people say is not printed by `Debug`.
 #[test]
-fn no_content_in_debug_output() {
+fn debug_output_contains_no_content() {
     let mut world = Script::new(OnOwnerLoss::Retry);
     for step in ["say canary", "ack", "text canary-text"] {
         world.step(step);
@@ -370,7 +370,7 @@ fn no_content_in_debug_output() {
 
 /// Admits a message whose owner was lost before its admission (G3, G9).
 #[test]
-fn a_message_that_was_not_admitted_yet_is_admitted_by_the_next_owner() {
+fn unadmitted_message_is_admitted_by_the_next_owner() {
     let mut world = Script::new(OnOwnerLoss::Retry);
     world.durable = false;
     world.step("say m1");

@@ -7,7 +7,7 @@ const TOLD: &str =
 
 /// Covers: SR-S5, SR-B6, SR-B7, SR-W4.
 #[test]
-fn another_member_answers_from_the_switch_on() {
+fn switch_changes_the_agent_of_later_turns() {
     check(
         "open a b; switch b; say m1",
         &format!(
@@ -31,7 +31,7 @@ fn another_member_answers_from_the_switch_on() {
 
 /// Covers: SR-E1, SR-E2, SR-E4, SR-E5, SR-E7, SR-S11, SR-K3, SR-T13.
 #[test]
-fn an_agent_is_a_member_once_its_errand_is_done() {
+fn invited_agent_is_a_member_after_its_task_succeeds() {
     check(
         "open a; invite b; say m1 to b; errand-done; say m2 to b",
         &format!(
@@ -43,7 +43,7 @@ fn an_agent_is_a_member_once_its_errand_is_done() {
 
 /// Covers: SR-E6.
 #[test]
-fn who_is_invited_may_be_made_active_at_once() {
+fn invite_can_activate_the_agent() {
     check(
         "open a; invite b active; errand-done; say m1",
         &format!(
@@ -54,7 +54,7 @@ fn who_is_invited_may_be_made_active_at_once() {
 
 /// Covers: SR-E8, SR-K3, SR-K7.
 #[test]
-fn an_invitation_that_fails_leaves_everything_as_it_was() {
+fn failed_invitation_changes_nothing() {
     let asked = format!("{OPEN} adding(b) REQUEST_ADD(b)");
     check(
         "open a; invite b; errand-failed; say m1 to b",
@@ -71,7 +71,7 @@ fn an_invitation_that_fails_leaves_everything_as_it_was() {
 /// Covers: SR-D1, SR-D2, SR-D3, SR-D5, SR-D6, SR-D8, SR-D9, SR-D12, SR-T11, SR-S12, SR-K4, SR-P4, LN-SR16, LN-SR17,
 /// LN-SR18.
 #[test]
-fn who_speaks_is_stopped_before_it_is_removed() {
+fn running_agent_is_cancelled_before_its_removal() {
     let stopping = format!("{TOLD} 0'so' removing(a) switched(b,remove_agent) run.cancelling CANCEL");
     check("open a b; say m1; ack; text so; remove a", &stopping);
     let stopped = format!("{stopping} stretch(0+2) cancelled(agent_removed) DROP REQUEST_REMOVE(a)");
@@ -89,7 +89,7 @@ fn who_speaks_is_stopped_before_it_is_removed() {
 
 /// Covers: SR-D10, SR-D11, SR-K4, SR-K7, RX-9.
 #[test]
-fn a_removal_that_fails_is_taken_back() {
+fn failed_removal_is_rolled_back() {
     let asked = format!("{OPEN} removing(a) switched(b,remove_agent) REQUEST_REMOVE(a)");
     check(
         "open a b; remove a; errand-failed; say m1",
@@ -116,7 +116,7 @@ fn a_removal_that_fails_is_taken_back() {
 
 /// Covers: SR-D4, SR-E5.
 #[test]
-fn what_is_known_of_an_agent_is_known_again_when_it_returns() {
+fn returning_agent_has_its_state_restored() {
     check(
         "open a b; remove b; errand-done; invite b; errand-done",
         &format!(
@@ -130,7 +130,7 @@ fn what_is_known_of_an_agent_is_known_again_when_it_returns() {
 ///
 /// Covers: SR-D5, G3.
 #[test]
-fn turns_that_wait_for_the_removed_go_to_another_or_end() {
+fn queued_turns_of_a_removed_agent_move_or_fail() {
     let both = format!(
         "{OPEN} user.message admitted(b,Run) run.started INVOKE(b,1) user.message admitted(a,Queued,1)"
     )
@@ -161,7 +161,7 @@ fn turns_that_wait_for_the_removed_go_to_another_or_end() {
 
 /// Covers: SR-D12, SR-T11, SR-T14, G3: a change outlives its owner, at whatever place that is lost.
 #[test]
-fn a_change_survives_its_owner() {
+fn member_change_survives_a_change_of_owner() {
     check(
         "open a; invite b; crash; errand-done",
         &format!("{OPEN} adding(b) REQUEST_ADD(b) | REQUEST_ADD(b) added(b) answered"),
@@ -189,7 +189,7 @@ fn a_change_survives_its_owner() {
 
 /// Covers: SR-H2, SR-D12: a session closes once its members are settled.
 #[test]
-fn a_close_waits_for_a_change_of_members() {
+fn close_waits_for_a_pending_member_change() {
     check(
         "open a; invite b; close; errand-done; open; say m1 to b",
         &format!(

@@ -12,7 +12,7 @@ fn waits(script: &str, expected: &str) {
 
 /// Covers: ST-6.
 #[test]
-fn it_has_the_place_of_what_it_replaces() {
+fn replacement_takes_the_position_of_the_original() {
     let (done, next) = ("agent.invoke.done done(0)", "run.started INVOKE(a,1)");
     let ends = "user.message cancelled(replaced) admitted(a,Queued,1,instead)";
     waits("say m4 for m2; done; done; done", &format!("{ends} {done} {next} {done} {next} {done}"));
@@ -25,7 +25,7 @@ fn it_has_the_place_of_what_it_replaces() {
 
 /// Covers: ST-6, RX-4.
 #[test]
-fn what_was_begun_has_ended_or_is_anothers_is_not_replaced() {
+fn running_ended_or_foreign_input_is_not_replaced() {
     let queued = "user.message admitted(a,Queued,3)";
     for script in ["say m4 for m1", "another m4 for m2", "say m4 for m9"] {
         waits(script, queued);
@@ -40,7 +40,7 @@ fn what_was_begun_has_ended_or_is_anothers_is_not_replaced() {
 
 /// Covers: ST-6, SR-B5.
 #[test]
-fn who_is_asked_is_who_was_asked() {
+fn replacement_keeps_the_addressed_agent() {
     check(
         "open a c; say m1; ack; say m2 to c; say m3 for m2; done; done",
         "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started user.message \

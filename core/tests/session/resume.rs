@@ -18,7 +18,7 @@ fn said() -> String {
 
 /// Covers: G3, G6, RX-2: the same attempt, its text from where it is recorded, its hash that of the whole.
 #[test]
-fn an_attempt_goes_on_after_the_last_event_that_is_recorded() {
+fn attempt_resumes_after_the_last_recorded_event() {
     check(
         "say m1; ack; text he e1; text llo e2; wait 2100; crash; text ! e3; done",
         &format!(
@@ -42,7 +42,7 @@ fn an_attempt_goes_on_after_the_last_event_that_is_recorded() {
 ///
 /// Covers: G3, G6, RX-2.
 #[test]
-fn an_attempt_goes_on_at_another_connection() {
+fn attempt_resumes_at_another_connection() {
     check(
         "say m1; ack; text he e1; text llo e2; disconnect; text ! e3; done",
         &format!(
@@ -56,7 +56,7 @@ fn an_attempt_goes_on_at_another_connection() {
 ///
 /// Covers: G3.
 #[test]
-fn a_turn_loses_three_connections() {
+fn turn_fails_after_three_lost_connections() {
     check_with(
         OnOwnerLoss::Retry,
         "say m1; ack; text he; disconnect; ack; disconnect; wait 1000; disconnect",
@@ -69,7 +69,7 @@ fn a_turn_loses_three_connections() {
 
 /// Covers: G3.
 #[test]
-fn a_turn_that_was_heard_is_not_repeated() {
+fn turn_with_delivered_text_is_not_retried() {
     check_with(
         OnOwnerLoss::RetryIfSilent,
         "say m1; ack; disconnect; text he; disconnect",
@@ -82,13 +82,13 @@ fn a_turn_that_was_heard_is_not_repeated() {
 
 /// Covers: G3.
 #[test]
-fn a_turn_that_may_not_be_repeated_ends_with_its_connection() {
+fn turn_without_retry_fails_with_its_connection() {
     check_with(OnOwnerLoss::Fail, "say m1; disconnect", &format!("{BEGUN} failed(agent_unavailable)"));
 }
 
 /// Covers: G3.
 #[test]
-fn a_node_that_leaves_leaves_it_to_the_next() {
+fn draining_node_leaves_the_retry_to_the_next_owner() {
     check_with(
         OnOwnerLoss::Retry,
         "say m1; ack; drain; disconnect; crash",
@@ -98,7 +98,7 @@ fn a_node_that_leaves_leaves_it_to_the_next() {
 
 /// Covers: G3, SR-C7.
 #[test]
-fn a_turn_that_is_cancelled_ends_with_its_connection() {
+fn cancelled_turn_ends_with_its_connection() {
     check_with(
         OnOwnerLoss::Retry,
         "say m1; ack; cancel m1; disconnect",
@@ -112,7 +112,7 @@ fn a_turn_that_is_cancelled_ends_with_its_connection() {
 /// Delivers text again that was delivered but not recorded; clients recognise it by its offset (protocol.md
 /// §1.4).
 #[test]
-fn text_that_was_only_shown_is_said_again() {
+fn unrecorded_text_is_delivered_again() {
     check(
         "say m1; ack; text he e1; wait 20; text llo e2; crash; text llo e2; done",
         &format!(
@@ -124,7 +124,7 @@ fn text_that_was_only_shown_is_said_again() {
 
 /// Skips the recorded part of a repeated event, however the agent cuts the event then.
 #[test]
-fn a_part_of_an_event_is_not_taken_twice() {
+fn recorded_part_of_an_event_is_skipped() {
     let crash = format!(
         "{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e1:2) CREDIT(5) | \
          run.resumed RESUME(a,1 after e1:2 of 5)"
@@ -148,7 +148,7 @@ fn a_part_of_an_event_is_not_taken_twice() {
 
 /// Records states in order with the text, and therefore once.
 #[test]
-fn a_state_is_recorded_once() {
+fn state_is_recorded_once() {
     check(
         "say m1; ack; text he e1; text llo e2; state busy e3; wait 20; text ! e4; crash; text ! e4; done",
         &format!(
@@ -162,7 +162,7 @@ fn a_state_is_recorded_once() {
 /// Covers: G3: an agent that was asked and may not have heard is asked for the rest first; what it does not
 /// know begins again, as long as nobody saw anything of it.
 #[test]
-fn what_its_agent_does_not_know_goes_the_way_of_the_silent() {
+fn unknown_run_restarts_only_without_delivered_text() {
     let lost = format!("{BEGUN} | run.resumed RESUME(a,1 after -:0 of 0)");
     check("say m1; crash; not-known", &format!("{lost} run.restarted INVOKE(a,2)"));
     check(
@@ -180,7 +180,7 @@ fn what_its_agent_does_not_know_goes_the_way_of_the_silent() {
 
 /// Covers: G8: owners that are lost are counted, whether the attempt goes on or begins again.
 #[test]
-fn an_attempt_that_kills_its_owners_is_poison() {
+fn resumed_attempt_that_loses_three_owners_is_poison() {
     let again = "run.resumed RESUME(a,1 after -:0 of 0)";
     check(
         "say m1; crash; crash; wait 999; wait 1; crash",
@@ -194,7 +194,7 @@ fn an_attempt_that_kills_its_owners_is_poison() {
 
 /// Covers: G-14: a node that leaves hands over what can go on, and that does not count.
 #[test]
-fn a_node_that_leaves_hands_over_at_once() {
+fn draining_node_hands_over_resumable_runs_at_once() {
     let handed = format!(
         "{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) run.suspended DROP"
     );
@@ -220,7 +220,7 @@ fn a_node_that_leaves_hands_over_at_once() {
 
 /// Sends a stop order when a resumable run ends and no attempt will follow.
 #[test]
-fn what_ends_without_its_agent_stops_it() {
+fn failed_resumable_run_gets_a_stop_order() {
     let begun = format!("{BEGUN} agent.invoke.started");
     check("say m1; ack; wait 120000", &format!("{begun} failed(agent_timeout) DROP STOP(1)"));
     check("say m1; ack; fail", &format!("{begun} failed(agent_error) DROP STOP(1)"));
@@ -237,7 +237,7 @@ fn what_ends_without_its_agent_stops_it() {
 
 /// Covers: G6: what does not say again what it said is not taken for the rest of it.
 #[test]
-fn who_says_otherwise_has_failed() {
+fn differing_repeated_text_fails_the_run() {
     let lost = format!(
         "{BEGUN} agent.invoke.started stretch(0+3 e1:3) 0'hé' CREDIT(3) 3'ßen' stretch(3+4 e1:3) CREDIT(7) | \
          run.resumed RESUME(a,1 after e1:3 of 7)"

@@ -12,7 +12,7 @@ fn runs(script: &str, expected: &str) {
 
 /// Covers: ST-6, ST-7, ST-8, RX-4, EV-T6, LN-TP1, LN-TP6.
 #[test]
-fn what_is_taken_ends_with_the_run_that_took_it() {
+fn accepted_steer_ends_with_its_host_run() {
     runs(
         "steer m2; takes m2; text one; done",
         "user.message admitted(a,Steered) STEER(m2) steer(accepted) 0'one' stretch(0+3) agent.invoke.done \
@@ -22,7 +22,7 @@ fn what_is_taken_ends_with_the_run_that_took_it() {
 
 /// Covers: ST-9, LN-TP5.
 #[test]
-fn what_is_refused_becomes_the_next_turn() {
+fn refused_steer_becomes_the_next_turn() {
     runs(
         "steer m2; refuses m2; done; ack; done",
         "user.message admitted(a,Steered) STEER(m2) steer(refused) admitted(a,Queued,1) agent.invoke.done \
@@ -34,7 +34,7 @@ fn what_is_refused_becomes_the_next_turn() {
 ///
 /// Covers: ST-9, LN-TP5.
 #[test]
-fn what_comes_back_goes_before_what_waits() {
+fn refused_steers_precede_queued_inputs() {
     check(
         "open a c; say m1; ack; say m2 to c; steer m3 to a; steer m4 to a; refuses m4; refuses m3; interrupt m5; \
          cancel-ack; ack; done; ack",
@@ -51,7 +51,7 @@ fn what_comes_back_goes_before_what_waits() {
 
 /// Covers: ST-9.
 #[test]
-fn what_was_not_looked_at_becomes_a_turn() {
+fn unanswered_steer_becomes_a_turn() {
     // The agent has not acknowledged the run, so the steer was not sent.
     check(
         "say m1; steer m2; gone",
@@ -70,7 +70,7 @@ fn what_was_not_looked_at_becomes_a_turn() {
 ///
 /// Covers: ST-9.
 #[test]
-fn a_run_waits_for_the_receipts_of_what_it_was_handed() {
+fn run_end_waits_for_pending_steer_receipts() {
     runs(
         "steer m2; done; takes m2",
         "user.message admitted(a,Steered) STEER(m2) steer(accepted) agent.invoke.done done(0) done(steered)",
@@ -90,7 +90,7 @@ fn a_run_waits_for_the_receipts_of_what_it_was_handed() {
 
 /// Covers: ST-9, G9.
 #[test]
-fn a_silent_agent_is_waited_for_so_long() {
+fn missing_steer_receipt_times_out() {
     runs("steer m2; done; wait 1999", "user.message admitted(a,Steered) STEER(m2)");
     runs(
         "steer m2; done; wait 2000; takes m2",
@@ -105,7 +105,7 @@ fn a_silent_agent_is_waited_for_so_long() {
 ///
 /// Covers: issue 23 A2.
 #[test]
-fn a_steer_under_way_defers_the_silence_clock() {
+fn pending_steer_defers_the_silence_clock() {
     runs("wait 119000; steer m2; wait 121999", "user.message admitted(a,Steered) STEER(m2)");
     runs(
         "wait 119000; steer m2; wait 122000",
@@ -116,7 +116,7 @@ fn a_steer_under_way_defers_the_silence_clock() {
 
 /// Covers: ST-8, EV-N4.
 #[test]
-fn what_an_agent_has_said_once_stays() {
+fn first_final_steer_receipt_wins() {
     runs(
         "steer m2; ponders m2; ponders m2; takes m2; refuses m2; takes m2; takes m9; done",
         "user.message admitted(a,Steered) STEER(m2) steer(pending) steer(accepted) agent.invoke.done \
@@ -126,7 +126,7 @@ fn what_an_agent_has_said_once_stays() {
 
 /// Covers: RX-4, ST-6, LN-TP4.
 #[test]
-fn an_agent_that_takes_nothing_is_waited_for() {
+fn input_to_an_agent_without_steer_is_queued() {
     check(
         "say m1 to c; ack; steer m2; done",
         "session.opened user.message admitted(c,Run) run.started INVOKE(c,1) agent.invoke.started \
@@ -144,7 +144,7 @@ fn an_agent_that_takes_nothing_is_waited_for() {
 
 /// Covers: ST-9, G3, EV-A2.
 #[test]
-fn another_attempt_is_handed_everything_again() {
+fn next_attempt_gets_all_steers_again() {
     runs(
         "steer m2; takes m2; crash; ack; takes m2; done",
         "user.message admitted(a,Steered) STEER(m2) steer(accepted) | run.restarted INVOKE(a,2) \
@@ -166,7 +166,7 @@ fn another_attempt_is_handed_everything_again() {
 
 /// Covers: ST-9, G3.
 #[test]
-fn an_attempt_that_goes_on_keeps_what_it_took() {
+fn resumed_attempt_keeps_accepted_steers() {
     let begun = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
     check_with(
         OnOwnerLoss::Resume,
@@ -181,7 +181,7 @@ fn an_attempt_that_goes_on_keeps_what_it_took() {
 
 /// Covers: ST-14, SR-C1.
 #[test]
-fn an_input_that_was_handed_over_can_be_cancelled() {
+fn steered_input_can_be_cancelled() {
     runs(
         "steer m2; cancel m2; takes m2; done",
         "user.message admitted(a,Steered) STEER(m2) cancelled(user) answered agent.invoke.done done(0)",
@@ -197,7 +197,7 @@ fn an_input_that_was_handed_over_can_be_cancelled() {
 
 /// Covers: SR-H2, ST-9, LN-TP7.
 #[test]
-fn a_session_that_closes_leaves_nothing_in_anybodys_hands() {
+fn close_ends_accepted_and_pending_steers() {
     runs(
         "steer m2; takes m2; steer m3; close; cancel-ack",
         "user.message admitted(a,Steered) STEER(m2) steer(accepted) user.message admitted(a,Steered) \
@@ -208,7 +208,7 @@ fn a_session_that_closes_leaves_nothing_in_anybodys_hands() {
 
 /// Covers: G4.
 #[test]
-fn nothing_is_handed_over_before_its_fact_is_durable() {
+fn steer_waits_for_its_durable_fact() {
     runs("hold; steer m2", "user.message admitted(a,Steered)");
     runs("hold; steer m2; settle", "user.message admitted(a,Steered) STEER(m2)");
 }

@@ -88,7 +88,7 @@ mod tests {
 
     /// Covers: S-45.
     #[test]
-    fn requests_of_programs_pass() {
+    fn requests_without_browser_headers_are_accepted() {
         let json = ("content-type", "application/json");
         let own = ("origin", "http://127.0.0.1:8081");
         assert_eq!(asked(&[]), Ok(()), "curl -X POST");
@@ -99,7 +99,7 @@ mod tests {
 
     /// Covers: S-45.
     #[test]
-    fn requests_of_other_pages_are_refused() {
+    fn cross_origin_requests_are_refused() {
         let json = ("content-type", "application/json");
         for origin in [
             "null",

@@ -149,7 +149,7 @@ mod tests {
 
     /// Covers: S-48.
     #[test]
-    fn an_event_has_a_budget_however_it_is_cut_and_ended() {
+    fn event_size_limit_holds_for_any_chunking_and_line_ending() {
         let max = limits::AGENT_EVENT_BYTES_MAX;
         for end in ["\n\n", "\r\r", "\r\n\r\n", "\n\r\n", "\r\n\n"] {
             let mut fits = vec![b'x'; max - end.len()];
@@ -170,7 +170,7 @@ mod tests {
 
     /// Covers: S-48.
     #[test]
-    fn a_body_has_a_budget_too() {
+    fn body_over_the_size_limit_is_refused() {
         let chunk = b": ping\n\n".repeat(1024);
         let chunks = limits::AGENT_BODY_BYTES_MAX / chunk.len();
         assert_eq!(pass(vec![chunk.clone(); chunks]).1, None);

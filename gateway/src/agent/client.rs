@@ -260,7 +260,7 @@ mod tests {
 
     /// Covers: S-27.
     #[tokio::test]
-    async fn what_is_to_be_secret_never_goes_out_in_plain_text() {
+    async fn https_request_is_never_sent_in_plain_text() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("its address");
         let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn keep_alive_header_is_read_as_servers_write_it() {
+    fn keep_alive_header_is_parsed_in_all_common_forms() {
         for (text, expected) in [
             ("timeout=5", Some(5)),
             ("timeout=5, max=100", Some(5)),

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_read_from_plain_words() {
+    fn count_task_is_parsed_from_text() {
         for (text, count, millis) in [
             ("count to 10 every 200ms", 10, 200),
             ("7", 7, 500),
@@ -126,7 +126,7 @@ mod tests {
 
     /// Covers: EV-T9, EV-T15.
     #[test]
-    fn a_task_is_changed_by_plain_words() {
+    fn count_task_is_changed_by_a_steering_text() {
         let task = Task { count: 10, pace: PACE };
         for (text, count, millis) in [
             ("How far are you?", 10, 500),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_at_most_ten_times() {
+    fn progress_is_reported_at_most_ten_times() {
         for count in [1, 3, 10, 99, 10_000] {
             let task = Task { count, pace: PACE };
             let told: Vec<u64> = (1..=count).filter(|number| task.is_milestone(*number)).collect();

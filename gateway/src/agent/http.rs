@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_body_is_cut_at_a_character() {
+    fn error_body_is_truncated_at_a_character_boundary() {
         let max = limits::AGENT_ERROR_BYTES_MAX;
         let cut = |bytes: &[u8]| text(bytes).map(|text| text.0);
         assert_eq!(cut(b"no such model"), Some("no such model".to_owned()));

@@ -247,7 +247,7 @@ mod tests {
 
     /// Covers: MP-G1, ST-42.
     #[test]
-    fn a_trace_of_its_own_is_one_and_new() {
+    fn generated_traceparent_is_valid_and_unique() {
         assert!(is_traceparent(&traceparent()));
         assert_ne!(traceparent(), traceparent());
     }

@@ -35,7 +35,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn retry_after_is_read_as_seconds_or_date() {
+    fn retry_after_is_parsed_as_seconds_or_date() {
         // Wed, 21 Oct 2015 07:28:00 GMT
         let now = Millis(1_445_412_480_000);
         for (text, expected) in [
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn date_goes_by_the_clock_of_the_server() {
+    fn retry_after_date_is_relative_to_the_servers_clock() {
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("Wed, 21 Oct 2015 07:28:30 GMT"));
         headers.insert(header::DATE, HeaderValue::from_static("Wed, 21 Oct 2015 07:28:20 GMT"));

@@ -71,7 +71,7 @@ mod tests {
 
     /// Covers: ST-8.
     #[test]
-    fn a_receipt_is_a_word_or_a_status() {
+    fn steering_receipt_is_read_from_body_or_status() {
         for (status, body, expected) in [
             (200, "{\"outcome\":\"accepted\"}", SteerOutcome::Accepted),
             (200, "{\"outcome\":\"pending\",\"more\":1}", SteerOutcome::Pending),
@@ -92,7 +92,7 @@ mod tests {
 
     /// Covers: ST-8, ST-9.
     #[test]
-    fn receipt_that_is_not_understood_is_refused() {
+    fn unreadable_steering_receipt_counts_as_refused() {
         for body in [
             "ok",
             "{}",

@@ -133,7 +133,7 @@ mod tests {
 
     /// Covers: S-38.
     #[test]
-    fn a_token_speaks_for_its_run_until_it_is_dropped() {
+    fn run_token_is_valid_until_dropped() {
         let tokens = Tokens::default();
         let ((key, one), (_, two)) = (run("m1"), run("m2"));
         let (first, second) =
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_the_token_is_nobody() {
+    fn altered_run_token_is_rejected() {
         let tokens = Tokens::default();
         let (key, run_id) = run("m1");
         let token = tokens.mint(&key, &run_id).expect("a token");

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn early_answer_to_a_request_half_written_counts() {
+    fn early_response_to_a_partly_written_request_is_accepted() {
         let clock = Clock::start();
         let traffic = Traffic::new(Mono::default());
         traffic.writing();

@@ -284,7 +284,7 @@ mod tests {
 
     /// Covers the moment between the change of a phase and its notification, in which a driver without work may end.
     #[tokio::test]
-    async fn driver_that_ends_before_the_drain_is_told_has_drained() {
+    async fn driver_end_before_the_drain_notification_counts_as_drained() {
         let life = Life::default();
         let ended = || tokio::spawn(async { Ended::Exit });
         life.advance(Phase::Serving);

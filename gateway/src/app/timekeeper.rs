@@ -84,7 +84,7 @@ mod tests {
     use prometheus::Registry;
 
     #[test]
-    fn skew_is_judged_by_its_lasting_part_and_with_hysteresis() {
+    fn clock_skew_verdict_uses_lasting_skew_with_hysteresis() {
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
         let (clock, life) = (Clock::start(), Life::default());
         let keeper = Timekeeper { clock, life, metrics, skew_max: Some(Duration::from_secs(60)) };

@@ -32,7 +32,7 @@ mod tests {
     use turnway_core::id::NodeId;
 
     #[test]
-    fn whoever_is_spoken_to_is_gone() {
+    fn message_to_another_node_is_reported_undeliverable() {
         let (mouth, mut ear) = bus::ear();
         let mut mail = vec![(NodeId(2), Words::Knock), (NodeId(1), Words::Knock), (NodeId(2), Words::Knock)];
         Alone::new(mouth).post(&mut mail);

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_is_told_in_one_unit() {
+    fn elapsed_time_is_shown_in_one_unit() {
         let told = [(0, "0s ago"), (59_999, "59s ago"), (60_000, "1m ago"), (7_200_000, "2h ago")];
         for (passed, expected) in told {
             assert_eq!(ago(1_000_000, 1_000_000 + passed), expected);
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_off_the_calendar() {
+    fn timestamps_are_formatted_as_calendar_dates() {
         assert_eq!(date(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(date(951_782_400_000), "2000-02-29T00:00:00.000Z");
         assert_eq!(date(1_764_000_000_123), "2025-11-24T16:00:00.123Z");

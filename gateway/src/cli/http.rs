@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn server_url_is_parsed() {
         for (url, authority, base, port) in [
             ("http://127.0.0.1:8080", "127.0.0.1:8080", "", true),
             ("ws://host/v1/connect", "host", "", false),

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_last_for_days() {
+    fn key_lifetime_is_parsed() {
         assert_eq!(lasting("90d"), Ok(DAY * 90));
         assert_eq!(lasting("12h"), Ok(Duration::from_secs(43_200)));
         for bad in ["", "d", "0d", "1.5d", "90", "500ms", "-1d"] {

@@ -187,7 +187,7 @@ mod tests {
 
     /// The table documents the settings for people; the options are used by all code that opens a store.
     #[test]
-    fn the_stores_own_defaults_stand_in_the_table() {
+    fn documented_store_defaults_match_the_code() {
         let plan = plan("", &[]).expect("good");
         let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = plan.config.store else {
             panic!("embedded")
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_flag_comes_first_and_the_demo_last() {
+    fn agent_order_is_flags_then_file_then_demo() {
         let file = "demo = true\n[agents.a]\nurl = \"http://file\"\n[agents.z]\nurl = \"http://file\"\n";
         let plan =
             plan(file, &[(Flag::Agent, "z=http://flag"), (Flag::Agent, "echo=http://flag")]).expect("good");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_of_agents_is_told_with_its_place() {
+    fn every_agent_error_is_reported_with_its_source() {
         let file = "log = 1\n[agents.a]\ncancel = true\n[agents.b]\nurl = \"http://h\"\nsilence = \"x\"\n";
         let flags = [(Flag::Agent, "c"), (Flag::Agent, "d=http://h"), (Flag::Agent, "d=http://h")];
         let said =

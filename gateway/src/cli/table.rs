@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_under_each_other() {
+    fn table_columns_are_aligned() {
         let mut table = Table::new(vec![Column::Left("NAME"), Column::Right("N"), Column::Left("MORE")]);
         table.row(["é".to_owned(), "100".to_owned(), String::new()]);
         table.row(["longer\n".to_owned(), "1".to_owned(), "x".to_owned()]);

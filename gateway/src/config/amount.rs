@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_have_a_number_and_a_unit() {
+    fn amounts_are_parsed_with_a_unit() {
         assert_eq!(parse_wait("250ms"), Some(Duration::from_millis(250)));
         assert_eq!(parse_wait("2m"), Some(Duration::from_secs(120)));
         assert_eq!(parse_size("64KiB"), Some(65_536));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_short() {
+    fn sizes_are_formatted_in_the_largest_unit() {
         for (bytes, shown) in [
             (0, "0 B"),
             (1023, "1023 B"),

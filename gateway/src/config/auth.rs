@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_from_where_nobody_else_can_put_them() {
+    fn jwks_source_must_be_https_loopback_or_a_file() {
         for good in ["https://id.example.com/keys", "http://127.0.0.1:8080/jwks", "http://localhost/jwks"] {
             assert_eq!(Jwks::parse(good), Ok(Jwks::Url(good.to_owned())));
         }

@@ -190,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn the_default_file_changes_nothing() {
+    fn default_configuration_file_changes_nothing() {
         let nothing = load(&Sources::default());
         assert_eq!(nothing.mistakes, []);
         assert_eq!(read(&default_file()), nothing.config);
     }
 
     #[test]
-    fn every_key_stands_in_the_file_and_its_examples_are_right() {
+    fn default_file_lists_every_key_with_valid_examples() {
         let text = default_file();
         let mut on = String::new();
         for line in text.lines() {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_the_file_is_too_long() {
+    fn default_file_has_no_overlong_line() {
         for line in default_file().lines() {
             assert!(line.chars().count() <= 110, "{line}");
         }

@@ -147,7 +147,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_name_is_one_key() {
+    fn setting_names_are_unique() {
         for (at, setting) in SETTINGS.iter().enumerate() {
             assert_eq!(setting.key as usize, at);
             assert_eq!(Key::named(setting.name), Some(setting.key));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_no_section_stands_first() {
+    fn settings_of_one_section_are_contiguous() {
         let sections: Vec<_> = SETTINGS.iter().map(|setting| setting.split().0).collect();
         let mut seen = Vec::new();
         for section in sections {

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_counted() {
+    fn edit_distance_is_counted() {
         for (a, b, count) in
             [("", "", 0), ("", "abc", 3), ("htpp", "http", 1), ("ca", "abc", 3), ("x", "y", 1)]
         {
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_is_meant() {
+    fn only_similar_names_are_suggested() {
         let known = ["listen.http", "listen.admin", "log", "store.url"];
         assert_eq!(nearest("listen.htpp", known), Some("listen.http"));
         assert_eq!(nearest("LOGS", known), Some("log"));

@@ -81,7 +81,7 @@ mod tests {
 
     /// Covers: S-49.
     #[test]
-    fn a_network_has_what_begins_alike() {
+    fn network_contains_addresses_with_its_prefix() {
         let some = Networks::parse("10.0.0.0/8, 192.0.2.7,2001:db8::/32,::1").expect("networks");
         for inside in
             ["10.0.0.0", "10.255.255.255", "192.0.2.7", "2001:db8:ffff::1", "::1", "::ffff:10.1.2.3"]
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_a_mistake() {
+    fn invalid_network_is_rejected() {
         let many = ["10.0.0.1"; LIST_MAX + 1].join(",");
         for bad in [
             "",

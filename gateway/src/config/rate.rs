@@ -80,7 +80,7 @@ mod tests {
 
     /// Covers: S-17.
     #[test]
-    fn a_rate_has_a_number_and_a_time() {
+    fn rate_is_parsed_as_number_per_time() {
         assert_eq!(parse("off"), Ok(None));
         assert_eq!(parse("100/s"), Ok(Rate::new(100, Duration::from_secs(1))));
         assert_eq!(parse("600/m"), Ok(Rate::new(600, Duration::from_secs(60))));

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variable_near_a_setting_is_a_mistake() {
+    fn unknown_variable_similar_to_a_setting_is_an_error() {
         for (wrong, right) in
             [("TURNWAY_LISTEN_HTPP", "TURNWAY_LISTEN_HTTP"), ("TURNWAY_STORE_ULR", "TURNWAY_STORE_URL")]
         {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variable_near_nothing_is_a_warning() {
+    fn other_unknown_variable_is_a_warning() {
         for name in ["TURNWAY_COLOUR", "TURNWAY_PORT", "TURNWAY_ENV_HOME", "TURNWAY_RELEASE"] {
             let raw = raw(name, "8080");
             let said = format!("environment {name}: unknown setting, passed over");
@@ -245,7 +245,7 @@ mod tests {
 
     /// Variables of services whose names begin with `turnway`, as Kubernetes 1.30 and Docker links write them.
     #[test]
-    fn variables_of_a_service_are_passed_over() {
+    fn service_link_variables_are_ignored() {
         for service in [
             "",
             "_AGENTS",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_may_have_a_name_that_a_service_could_have() {
+    fn agent_variable_may_look_like_a_service_link() {
         for (name, url) in [
             ("TURNWAY_AGENTS_SERVICE_HOST", "http://127.0.0.1:1"),
             ("TURNWAY_AGENTS_X_PORT", "https://agent.example"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_given_once() {
+    fn repeated_flag_is_rejected() {
         let flag = |value: &str| (Flag::Key(Key::Log), value.to_owned());
         let raw = gather(&Sources { flags: vec![flag("json"), flag("pretty")], ..Sources::default() });
         let said: Vec<String> = raw.mistakes.iter().map(ToString::to_string).collect();

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_read_and_shown_without_their_secrets() {
+    fn redis_url_is_parsed_and_shown_without_its_password() {
         let shown = [
             ("redis://localhost", "redis://localhost:6379"),
             ("redis://h:1/3", "redis://h:1/3"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told_without_repeating_it() {
+    fn invalid_redis_url_error_does_not_repeat_the_url() {
         let wrong = [
             "redis",
             "http://h",

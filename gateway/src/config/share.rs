@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fraction_is_read_to_three_decimals() {
+    fn fraction_is_parsed_to_three_decimals() {
         for (text, part) in [("0.75", 750), ("1", 1000), ("1.0", 1000), ("0.001", 1), ("0.5", 500)] {
             assert_eq!(fraction(text).map(|fraction| fraction.part(1000)), Ok(part), "{text}");
         }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn without_authentication_nobody_has_a_share() {
+    fn shares_are_off_without_authentication() {
         assert_eq!(Holding::default().under(AuthMode::None).shares, None);
         assert_eq!(Holding::default().under(AuthMode::Keys).shares, Some(Shares::default()));
     }

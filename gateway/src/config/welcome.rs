@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_browser_would_write_is_taken() {
+    fn only_well_formed_origins_are_accepted() {
         for good in
             ["https://app.example.com", "http://localhost:3000", "https://[::1]:8443,http://a-b.example"]
         {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn names_have_ports_or_any() {
+    fn host_names_are_parsed_with_or_without_ports() {
         let name = |name: &str, port| HostName { name: name.to_owned(), port };
         let read = Hosts::parse("GW.example.com, 203.0.113.7:8443,[2001:db8::1]");
         let all =

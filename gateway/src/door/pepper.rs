@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pepper_is_long_enough_or_none() {
+    fn short_pepper_is_rejected() {
         let path = std::env::temp_dir().join(format!("turnway-pepper-{}", std::process::id()));
         let read = |text: &str| {
             std::fs::write(&path, text).expect("written");

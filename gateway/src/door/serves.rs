@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn serves_is_read_as_it_is_written() {
+    fn serves_list_round_trips() {
         let words = ["agent:helper", "tools:process.spawn", "adapter:telegram/shop_bot"];
         let read = serves(&words);
         assert_eq!(serves(&read.words().iter().map(String::as_str).collect::<Vec<_>>()), read);

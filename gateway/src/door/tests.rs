@@ -32,7 +32,7 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn where_nobody_is_asked_who_names_none_is_the_operator() {
+fn without_authentication_a_client_without_user_is_operator() {
     let door = Door::open(Rates::default(), None, metrics());
     let local = door.admit(&hello(None, Some("key")), NOW).expect("let in").principal;
     assert!(local.operator && local.writes && local.user == UserId::local());
@@ -45,7 +45,7 @@ fn where_nobody_is_asked_who_names_none_is_the_operator() {
 
 /// Covers: S-07.
 #[test]
-fn a_request_names_its_user_once_or_not_at_all() {
+fn request_names_its_user_at_most_once() {
     let door = Door::open(Rates::default(), None, metrics());
     let admit = |names: &[&str]| {
         let pairs: Vec<_> = names.iter().map(|name| ("x-user-id", *name)).collect();
@@ -90,7 +90,7 @@ fn keyed_with(user: Option<&str>, scopes: &[&str], serves: &[&str]) -> (Door, Ke
 
 /// Covers: S-07.
 #[test]
-fn a_key_says_who_its_bearer_is() {
+fn key_determines_its_user() {
     let (door, _, key) = keyed(Some("ann"), &["write"]);
     let let_in = door.admit(&hello(None, Some(&key)), NOW).expect("let in");
     let ann = &let_in.principal;
@@ -108,7 +108,7 @@ fn a_key_says_who_its_bearer_is() {
 }
 
 #[test]
-fn who_may_act_as_others_has_their_rights_and_no_more() {
+fn delegated_user_gets_no_operator_rights() {
     let (door, _, key) = keyed(None, &["read", "act_as", "operator"]);
     let own = door.admit(&hello(None, Some(&key)), NOW).expect("let in").principal;
     assert!(own.operator && !own.writes && own.user.as_str().starts_with("key:"));
@@ -118,7 +118,7 @@ fn who_may_act_as_others_has_their_rights_and_no_more() {
 
 /// Covers: S-01.
 #[test]
-fn what_is_no_good_key_opens_nothing() {
+fn invalid_key_is_refused() {
     let (door, ring, key) = keyed(Some("ann"), &["write"]);
     let (_, _, other) = keyed(Some("ann"), &["write"]);
     let mut guessed = key.clone();
@@ -164,7 +164,7 @@ fn reach(keyed: &(Door, Keyring, String), user: Option<&str>, served_by: &str) -
 
 /// Covers: S-07.
 #[test]
-fn key_serves_its_own_tenant_and_a_named_user_all() {
+fn key_serves_its_tenant_and_a_configured_user_serves_all() {
     let acme = Some(Reach::Tenant(TenantId::parse("acme").expect("a name")));
     let serving = keyed_with(Some("bot"), &["write"], &["agent:helper"]);
     assert_eq!(reach(&serving, None, ""), acme);
@@ -179,7 +179,7 @@ fn key_serves_its_own_tenant_and_a_named_user_all() {
 
 /// Covers: S-07.
 #[test]
-fn acting_as_another_user_serves_nothing() {
+fn delegated_user_cannot_serve() {
     let shop = keyed_with(Some("shop"), &["write", "act_as", "operator"], &["agent:helper"]);
     assert!(reach(&shop, None, "acme/bot").is_some());
     assert_eq!(reach(&shop, Some("bot"), "acme/bot"), None);
@@ -188,7 +188,7 @@ fn acting_as_another_user_serves_nothing() {
 
 /// Covers: S-07.
 #[test]
-fn anybody_serves_everybody_where_nobody_is_asked() {
+fn without_authentication_any_client_may_serve() {
     let door = Door::open(Rates::default(), None, metrics());
     let admitted = door.admit(&hello(Some("ann"), None), NOW).expect("let in");
     let helper = AgentId::parse("helper").expect("a name");
@@ -198,7 +198,7 @@ fn anybody_serves_everybody_where_nobody_is_asked() {
 
 /// Covers: S-01.
 #[test]
-fn key_changed_in_the_store_opens_nothing() {
+fn key_record_altered_in_the_store_is_refused() {
     let (door, ring, key) = keyed(Some("ann"), &["write"]);
     let good = ring.keys().values().next().expect("one").clone();
     let put = |record: Record| {
@@ -222,7 +222,7 @@ fn key_changed_in_the_store_opens_nothing() {
 
 /// Covers: S-05.
 #[test]
-fn only_what_nobody_has_made_is_a_guess() {
+fn only_forged_credentials_count_as_guesses() {
     let guesses = [Denied::Credential, Denied::Token(BadToken::Form), Denied::Token(BadToken::Signature)];
     assert!(guesses.iter().all(Denied::is_guess));
     let made = [

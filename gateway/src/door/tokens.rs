@@ -104,7 +104,7 @@ mod tests {
 
     /// Covers: S-02.
     #[tokio::test]
-    async fn an_unknown_key_is_asked_for_and_not_again_within_thirty_seconds() {
+    async fn unknown_key_is_fetched_at_most_once_in_30_seconds() {
         let tokens = Tokens::of(Issuer {
             name: "i".to_owned(),
             audience: "a".to_owned(),

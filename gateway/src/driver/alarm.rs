@@ -54,7 +54,7 @@ mod tests {
     const LATE: u64 = 3_600_000;
 
     #[tokio::test]
-    async fn it_rings_in_time_and_is_moved_only_to_an_earlier_one() {
+    async fn alarm_fires_on_time_and_only_moves_earlier() {
         let (mut alarm, begun) = (Alarm::default(), Instant::now());
         alarm.set(at(0), None);
         assert!(alarm.rings().now_or_never().is_none());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_sleep_of_the_machine_it_is_set_anew() {
+    async fn alarm_is_reset_after_system_suspend() {
         let mut alarm = Alarm::default();
         alarm.set(at(0), Some(at(LATE)));
         // More time has passed than the runtime noticed.

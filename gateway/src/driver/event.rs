@@ -190,7 +190,7 @@ mod tests {
     use turnway_core::time::Mono;
 
     #[tokio::test]
-    async fn no_source_starves_another() {
+    async fn event_sources_are_served_fairly() {
         let metrics = Metrics::register(&Registry::new()).expect("each family once");
         let (board, asked) = links::board();
         let ((_reports, reports), (_told, tools)) = (mpsc::channel(1), mpsc::channel(1));

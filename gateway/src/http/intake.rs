@@ -72,7 +72,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn a_body_says_that_it_is_json() {
+    fn request_body_requires_the_json_content_type() {
         let with = |kind: &str| {
             let value = HeaderValue::from_str(kind).expect("a value");
             is_json(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)]))

@@ -94,7 +94,7 @@ mod tests {
 
     /// Compares `docs/openapi.json` with the served document. `BLESS=1` writes the file.
     #[test]
-    fn the_document_in_docs_is_the_one_that_is_served() {
+    fn checked_in_openapi_document_equals_the_served_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json");
         let served = format!("{}\n", Document::openapi().to_pretty_json().expect("JSON"));
         if std::env::var_os("BLESS").is_some() {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_of_the_router_is_in_it() {
+    fn openapi_document_lists_every_route() {
         let router = include_str!("../http.rs");
         let mut routed: Vec<&str> = router
             .lines()

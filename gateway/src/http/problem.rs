@@ -194,7 +194,7 @@ mod tests {
 
     /// Checks every code against the table of statuses in `docs/http.md`.
     #[test]
-    fn every_code_has_the_status_that_is_documented() {
+    fn problem_codes_have_their_documented_status() {
         let document = include_str!("../../../docs/http.md");
         let rows: Vec<(u16, &str)> = document
             .lines()
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_in_whole_seconds() {
+    fn retry_after_is_in_whole_seconds() {
         let wait = |ms| Problem::from(Refusal { retry_after_ms: ms, ..Refusal::new(Code::Busy, "busy") });
         let header = |ms| wait(ms).into_response().headers().get(header::RETRY_AFTER).cloned();
         assert_eq!(header(None), None);

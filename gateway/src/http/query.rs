@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_have_a_form_and_come_once() {
+    fn query_parameters_are_validated_and_unique() {
         let good = query("after_seq=7&types=run.*,user.message&other=%20").expect("a query");
         assert_eq!((good.number("after_seq"), good.number("before")), (Ok(Some(7)), Ok(None)));
         assert_eq!((good.limit(), good.types().map(|types| types.len())), (Ok(LIMIT), Ok(2)));

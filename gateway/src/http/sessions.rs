@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_page_begins_where_this_one_ends() {
+    fn session_page_continues_after_the_previous_one() {
         let session = SessionId::parse("a-1").expect("a name");
         assert_eq!(birth("17-a-1"), Ok(Birth { at: Millis(17), session }));
         for bad in ["", "17", "-a", "17-", "x-a", "+17-a", "017-a", "1234567890123456-a", "17-a b"] {

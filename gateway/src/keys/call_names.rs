@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nodes_of_one_store_name_a_call_alike_and_others_do_not() {
+    async fn idempotent_call_session_is_stable_within_one_store_only() {
         let (call, ann) = (MessageId::parse("k1").expect("a name"), principal("acme", "ann"));
         let name =
             async |names: CallNames, of: &Principal| names.key().await.expect("a key").session_of(of, &call);

@@ -206,7 +206,7 @@ mod tests {
 
     /// Covers: S-02.
     #[test]
-    fn next_fetch_waits_as_asked_while_the_keys_are_good() {
+    fn jwks_refresh_interval_follows_the_provider() {
         let seconds = Duration::from_secs;
         for (age, asked, is_old, wait) in [
             (Some(300), None, false, 30),

@@ -120,7 +120,7 @@ mod tests {
 
     /// Covers: S-49.
     #[tokio::test]
-    async fn a_line_says_who_calls() {
+    async fn proxy_v1_header_gives_the_client_address() {
         for (line, who) in [
             ("PROXY TCP4 192.0.2.7 192.0.2.1 50000 443", ip("192.0.2.7")),
             ("PROXY TCP6 2001:db8::7 ::1 1 65535", ip("2001:db8::7")),
@@ -152,7 +152,7 @@ mod tests {
 
     /// Covers: S-49.
     #[tokio::test]
-    async fn so_do_binary_headers() {
+    async fn proxy_v2_header_gives_the_client_address() {
         let four = [192, 0, 2, 7, 192, 0, 2, 1, 200, 0, 1, 187];
         let mut six = [0; 36];
         six[..16].copy_from_slice(&"2001:db8::7".parse::<Ipv6Addr>().expect("an address").octets());

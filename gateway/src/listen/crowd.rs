@@ -144,7 +144,7 @@ mod tests {
 
     /// Covers: S-16.
     #[test]
-    fn so_many_from_one_address_and_who_leaves_makes_room() {
+    fn connections_per_address_are_limited_until_one_closes() {
         let crowd = Crowd::new(Some(2), false, Locks::Off);
         let first = crowd.enter(ip("192.0.2.7")).expect("room");
         let second = crowd.enter(ip("::ffff:192.0.2.7")).expect("room");
@@ -158,7 +158,7 @@ mod tests {
 
     /// Covers: S-16.
     #[test]
-    fn a_network_of_version_six_is_one_address() {
+    fn ipv6_network_counts_as_one_address() {
         let crowd = Crowd::new(Some(1), false, Locks::Off);
         let _one = crowd.enter(ip("2001:db8:1:2::1")).expect("room");
         assert!(crowd.enter(ip("2001:db8:1:2:ffff::9")).is_none());
@@ -167,7 +167,7 @@ mod tests {
 
     /// Covers: S-16.
     #[test]
-    fn who_has_many_networks_of_version_six_has_not_as_many_times_more() {
+    fn larger_ipv6_prefixes_have_sublinear_limits() {
         let crowd = Crowd::new(Some(2), false, Locks::Off);
         let at = |site: u32, n: u32| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
         let fill = |all: &mut dyn Iterator<Item = IpAddr>| all.filter_map(|from| crowd.enter(from)).collect();
@@ -185,7 +185,7 @@ mod tests {
 
     /// Covers: S-16.
     #[test]
-    fn this_machines_own_are_counted_where_it_is_said() {
+    fn loopback_addresses_are_counted_only_if_configured() {
         let (spares, counts) =
             (Crowd::new(Some(1), false, Locks::Off), Crowd::new(Some(1), true, Locks::Off));
         let _inside =

@@ -68,7 +68,7 @@ mod tests {
 
     /// Covers: S-05, S-16.
     #[test]
-    fn an_address_is_counted_in_what_its_owner_may_have() {
+    fn address_is_counted_under_each_of_its_prefixes() {
         let all = |text: &str| {
             let homes = Home::all(text.parse().expect("an address"));
             homes.map(|(home, times)| format!("{home} {times}")).collect::<Vec<_>>()

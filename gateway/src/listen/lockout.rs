@@ -90,7 +90,7 @@ mod tests {
 
     /// Covers: S-05.
     #[test]
-    fn ten_in_a_minute_are_too_many_for_five() {
+    fn ten_failures_in_a_minute_lock_out_for_five() {
         let (lockout, from, begun) = (Lockout::default(), ip("192.0.2.7"), Instant::now());
         let mut is_over = false;
         for _ in 0..limits::AUTH_FAILURES_MAX {
@@ -111,7 +111,7 @@ mod tests {
 
     /// Covers: S-05.
     #[test]
-    fn now_and_then_one_is_no_attack() {
+    fn occasional_failures_do_not_lock_out() {
         let (lockout, from, mut now) = (Lockout::default(), ip("192.0.2.7"), Instant::now());
         for _ in 0..50 {
             lockout.failed(from, now);
@@ -122,7 +122,7 @@ mod tests {
 
     /// Covers: S-05.
     #[test]
-    fn who_has_many_networks_of_version_six_is_not_heard_from_any_of_them() {
+    fn lockout_covers_the_larger_ipv6_prefixes() {
         let (lockout, now) = (Lockout::default(), Instant::now());
         let at = |site: usize, n: usize| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
         let guesses = |next: &dyn Fn(usize) -> IpAddr| {
@@ -142,7 +142,7 @@ mod tests {
 
     /// Covers: S-05.
     #[test]
-    fn it_remembers_so_many_addresses() {
+    fn lockout_table_is_bounded() {
         let (lockout, now) = (Lockout::default(), Instant::now());
         let four = |n: usize| ip(&format!("10.0.{}.{}", n >> 8, n & 0xff));
         for n in 0..limits::AUTH_FAILURES_ADDRESSES_MAX + 10 {

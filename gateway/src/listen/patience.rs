@@ -104,7 +104,7 @@ mod tests {
 
     /// Covers: S-15.
     #[tokio::test]
-    async fn a_peer_that_takes_nothing_is_given_up() {
+    async fn peer_that_reads_nothing_times_out() {
         let (mut socket, _peer) = pair(Duration::from_millis(50)).await;
         let block = vec![0; 1024 * 1024];
         let given_up = async {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_takes_a_little_is_waited_for() {
+    async fn peer_that_reads_slowly_does_not_time_out() {
         let (mut socket, mut peer) = pair(Duration::from_secs(60)).await;
         let mut block = vec![0; 64 * 1024];
         let (mut sent, mut taken) = (0, 0);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn it_knows_where_frames_end_however_the_bytes_come() {
+    fn frame_boundaries_are_found_in_any_chunking() {
         let frames = [(0x81, 0), (0x81, 5), (0x89, 125), (0x82, 126), (0x81, 65_535), (0x81, 65_536)];
         let bytes: Vec<u8> = frames.iter().flat_map(|(first, payload)| frame(*first, *payload)).collect();
         for step in [1, 2, 3, 7, 1000, bytes.len()] {
@@ -269,7 +269,7 @@ mod tests {
 
     /// Covers: S-11.
     #[test]
-    fn a_message_has_so_many_fragments_and_a_control_frame_between_them_is_none() {
+    fn fragments_are_limited_and_control_frames_not_counted() {
         let mut seen = Frames::default();
         seen.pass(&frame(0x01, 3)).expect("the first");
         for _ in 0..FRAGMENTS_MAX - 2 {
@@ -287,7 +287,7 @@ mod tests {
 
     /// Covers: S-04.
     #[test]
-    fn a_stranger_says_hello_and_nothing_longer() {
+    fn unauthenticated_client_is_limited_to_the_hello_size() {
         let most = limits::HELLO_BYTES_MAX;
         let mut seen = Frames::of_a_stranger();
         seen.pass(&[frame(0x89, 125), frame(0x81, most), frame(0x81, 60_000)].concat()).expect("a hello");
@@ -305,7 +305,7 @@ mod tests {
 
     /// Covers: S-11.
     #[test]
-    fn what_came_before_a_bad_header_is_told_apart_from_it() {
+    fn bytes_before_an_invalid_header_are_still_accepted() {
         let good = frame(0x81, 5);
         for bad in [
             &[0xc1, 0x80][..],

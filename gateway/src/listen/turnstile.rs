@@ -36,7 +36,7 @@ mod tests {
 
     /// Covers: G-12.
     #[tokio::test]
-    async fn in_one_round_so_many_pass_and_those_first_who_came_first() {
+    async fn each_round_admits_a_limited_number_in_order() {
         const MANY: usize = 100;
         let (turnstile, passed) = (Arc::new(Turnstile::default()), Arc::new(AtomicUsize::new(0)));
         let mut many = JoinSet::new();

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_is_answered_as_the_rfc_says() {
+    fn handshake_response_matches_the_rfc() {
         let request = handshake()
             .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
             .body(Empty::<Bytes>::new())
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_handshake_is_told_why() {
+    fn invalid_handshake_gets_a_reason() {
         let key = "dGhlIHNhbXBsZSBub25jZQ==";
         for (request, status) in [
             (Request::builder().uri(PATH), 426),

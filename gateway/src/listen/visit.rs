@@ -382,7 +382,7 @@ mod tests {
     /// Every event of every link allocates this future for a moment. Above 1 KiB the allocator takes its slow path,
     /// which costs 3 to 8 us a turn.
     #[test]
-    fn a_step_is_small() {
+    fn connection_event_future_stays_small() {
         let size = step(Visit::work);
         assert!(size <= 1024, "{size}");
     }
@@ -393,7 +393,7 @@ mod tests {
 
     /// Covers: G-15.
     #[test]
-    fn an_idle_link_is_small() {
+    fn idle_link_future_stays_small() {
         let (task, link, socket) = (size(serve), size_of::<Link>(), size_of::<WebSocket>());
         assert!(task + link + socket <= 1280, "task {task}, link {link}, socket {socket}");
     }

@@ -82,7 +82,7 @@ mod tests {
     use prometheus::{Encoder, Registry, TextEncoder};
 
     #[test]
-    fn each_request_is_counted_in_its_place() {
+    fn requests_are_counted_by_route_method_and_status() {
         let registry = Registry::new();
         let metrics = HttpMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
         metrics.answered(

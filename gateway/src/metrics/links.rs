@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_its_place() {
+    fn every_close_code_has_a_counter() {
         for (n, name) in CODES.iter().enumerate() {
             assert_eq!(place(name.parse().unwrap_or(12345)), n, "{name}");
         }

@@ -234,7 +234,7 @@ mod tests {
     use turnway_core::id::{NodeId, SessionKey, Stamp};
 
     #[test]
-    fn ops_are_counted_under_their_names() {
+    fn store_operations_are_counted_by_name() {
         let ops = [
             Op::Lease { node: NodeId(1), sent: Mono::default() },
             Op::Sweep { limit: 1 },

@@ -337,7 +337,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_number_of_the_brain_has_its_family() {
+    fn every_switchboard_statistic_has_a_metric() {
         // Fails for a new field of `Stats` until the field has a family.
         let numbers: usize = COUNTERS.len() + GAUGES.len() - 1
             + LABELLED.iter().chain(&HELD).map(|row| places(row.2)).sum::<usize>();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_brain_says_is_what_a_scrape_shows() {
+    fn switchboard_statistics_appear_in_the_scrape() {
         let registry = Registry::new();
         let metrics = SwitchboardMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
         let mut stats = Stats { links: 2, oldest_turn: Duration::from_millis(1500), ..Stats::default() };

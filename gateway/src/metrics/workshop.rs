@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_has_as_many_places_as_its_labels_have_values() {
+    fn metric_family_has_one_series_per_label_combination() {
         let labels: Vec<Label> = vec![("a", &["1", "2"]), ("b", &["x", "y", "z"])];
         let family = Family { name: "n", help: "h", kind: Kind::Counter, labels };
         let places: Vec<String> = family.places().iter().map(|values| values.concat()).collect();

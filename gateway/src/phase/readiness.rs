@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_stand_in_the_order_of_reasons() {
+    fn readiness_codes_match_the_order_of_reasons() {
         assert_eq!(Reason::ALL.map(Reason::code), Reason::CODES);
         for (place, reason) in Reason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, place);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reasons_are_kept_each_by_itself() {
+    async fn readiness_reasons_are_independent() {
         let readiness = Readiness::default();
         for reason in [Reason::LeaseMissing, Reason::StoreAway, Reason::LeaseMissing] {
             readiness.set(reason, true, || false);

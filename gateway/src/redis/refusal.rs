@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_told_apart_by_what_the_server_said() {
+    fn redis_refusals_are_classified_by_error_text() {
         let said = [
             ("OOM", "command not allowed when used memory > 'maxmemory'.", Some(Complaint::Full)),
             ("READONLY", "You can't write against a read only replica.", Some(Complaint::ReadOnly)),

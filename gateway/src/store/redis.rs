@@ -387,7 +387,7 @@ mod tests {
 
     /// Every op allocates this future, and there are thousands of ops when a node takes over sessions.
     #[test]
-    fn a_question_is_small() {
+    fn store_request_future_stays_small() {
         let size = size(Question::ask);
         assert!(size <= 1024, "{size}");
     }

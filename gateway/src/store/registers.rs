@@ -120,7 +120,7 @@ mod tests {
     use turnway_core::store::quota::Quotas;
 
     #[tokio::test]
-    async fn a_value_is_set_by_who_knows_the_one_before() {
+    async fn register_write_requires_the_previous_version() {
         let others = Arc::new(Mutex::new(Vec::new()));
         let (clock, seen) = (Clock::start(), Arc::clone(&others));
         let counter = Counter::default();

@@ -209,7 +209,7 @@ mod tests {
 
     /// Covers: S-25.
     #[test]
-    fn what_has_changed_and_settled_is_read_once() {
+    fn changed_certificate_is_reloaded_once_after_it_settles() {
         let dir = std::env::temp_dir().join(format!("turnway-keeper-{}", std::process::id()));
         let clock = Clock::start();
         let one = development::write(&dir.join("one"), clock.now().store, development::DAYS).expect("a pair");
@@ -245,7 +245,7 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("ours");
     }
     #[test]
-    fn pair_refused_by_a_wrong_clock_is_read_when_the_clock_is_right() {
+    fn certificate_refused_by_a_wrong_clock_is_reloaded_later() {
         let dir = std::env::temp_dir().join(format!("turnway-keeper-time-{}", std::process::id()));
         let clock = Clock::of_a_fleet();
         let own = clock.now();

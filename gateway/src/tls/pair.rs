@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_are_a_pair_or_are_told_why_not() {
+    fn mismatched_certificate_and_key_are_explained() {
         let dir = std::env::temp_dir().join(format!("turnway-pair-{}", std::process::id()));
         let now = Clock::start().now().store;
         let (one, other) = (dir.join("one"), dir.join("other"));

@@ -91,7 +91,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
 
     #[test]
-    fn moments_are_read_in_both_forms() {
+    fn certificate_times_are_parsed_in_both_formats() {
         for (tag, text, seconds) in [
             (UTC_TIME, "700101000000Z", 0),
             (UTC_TIME, "000229235959Z", 951_868_799),
@@ -117,7 +117,7 @@ mod tests {
 
     /// Uses a certificate made by OpenSSL, valid for a hundred years.
     #[test]
-    fn a_certificate_says_when_it_ends() {
+    fn certificate_expiry_is_read() {
         let pem = include_bytes!("../../../tests/tls/server.pem");
         let whole = CertificateDer::from_pem_slice(pem).expect("a certificate");
         // openssl x509 -enddate: Oct 29 05:27:31 2126 GMT

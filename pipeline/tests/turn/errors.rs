@@ -9,7 +9,7 @@ type Change = fn(&mut Actor, Act);
 
 /// Covers: TP-E1, TP-E2, TP-E3, TP-E4, TP-S1, TP-S2, TP-S3, TP-S5, RX-13, RX-24, LN-TP1, LN-TP3, LN-TP13, LN-TP30.
 #[tokio::test]
-async fn a_stage_that_fails_is_told_and_state_is_saved_once() {
+async fn failed_stage_is_reported_and_state_saved_once() {
     let stages: [(&str, Stage, Change, usize); 8] = [
         ("resolve", Stage::ResolveSession, |actor, act| actor.session = act, 0),
         ("load", Stage::LoadState, |actor, act| actor.state = act, 0),
@@ -49,7 +49,7 @@ async fn a_stage_that_fails_is_told_and_state_is_saved_once() {
 
 /// Covers: TP-E5, LN-TP13.
 #[tokio::test]
-async fn who_hears_of_errors_harms_nobody() {
+async fn failing_error_hook_does_not_affect_others() {
     for act in [Act::Fail, Act::Panic] {
         let book = Book::default();
         let fails = Actor { model: Act::Fail, ..Actor::new("fails", &book) };
@@ -64,7 +64,7 @@ async fn who_hears_of_errors_harms_nobody() {
 
 /// Covers: TP-S1, RX-13, LN-TP31.
 #[tokio::test]
-async fn a_cancelled_turn_saves_its_state_once_and_is_reported() {
+async fn cancelled_turn_saves_state_once_and_is_reported() {
     let hangs: [Change; 3] =
         [|actor, act| actor.admit = act, |actor, act| actor.prompt = act, |actor, act| actor.model = act];
     for hang in hangs {
@@ -83,7 +83,7 @@ async fn a_cancelled_turn_saves_its_state_once_and_is_reported() {
 
 /// Covers: TP-S1, RX-13.
 #[tokio::test]
-async fn nobody_waits_any_more_and_state_is_saved_all_the_same() {
+async fn dropped_turn_still_saves_its_state() {
     let book = Book::default();
     let (closed, span) = (CancellationToken::new(), book.clone());
     struct Tells(Span, CancellationToken);

@@ -14,7 +14,7 @@ fn trouble() -> Piece {
 
 /// Covers: TP-M1, TP-M2, TP-M3, TP-M4, TP-M5, TP-M6, TP-M12, TP-O6, TP-N10, RX-14, LN-TP11, LN-TP33.
 #[tokio::test]
-async fn each_form_of_an_answer_serves_for_the_other() {
+async fn whole_and_streamed_answers_are_interchangeable() {
     for streams in [false, true] {
         for pieces in [None, Some(vec![text("fi"), Piece::Other("usage".to_owned(), json!(1)), text("ne")])] {
             let book = Book::default();
@@ -41,7 +41,7 @@ async fn each_form_of_an_answer_serves_for_the_other() {
 
 /// Covers: TP-M7, TP-M8, TP-M9, TP-M10, RX-12.
 #[tokio::test]
-async fn no_output_is_told_and_something_stands_for_it() {
+async fn missing_output_is_reported_and_replaced() {
     let image = json!({"type": "image_url", "image_url": {"url": "data:,"}});
     for (stands, media, output) in [
         (NoOutput::Error, vec![], ""),
@@ -70,7 +70,7 @@ async fn no_output_is_told_and_something_stands_for_it() {
 
 /// Covers: TP-M11.
 #[tokio::test]
-async fn every_error_in_a_stream_is_heard_of_and_the_last_word_counts() {
+async fn stream_errors_are_reported_and_the_last_piece_decides() {
     for (pieces, ends_well) in
         [(vec![text("a"), trouble(), trouble(), text("b")], true), (vec![text("ab"), trouble()], false)]
     {
@@ -89,7 +89,7 @@ async fn every_error_in_a_stream_is_heard_of_and_the_last_word_counts() {
 ///
 /// Covers: TP-O1, RX-14, LN-TP33.
 #[tokio::test]
-async fn text_that_was_shown_is_not_sent_again() {
+async fn streamed_text_is_not_sent_again() {
     for (rendered, delivered) in [("fine", "delivered Message \"\""), ("more", "delivered Message \"more\"")]
     {
         let book = Book::default();

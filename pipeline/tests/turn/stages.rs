@@ -16,7 +16,7 @@ fn two(change: impl FnOnce(&mut Actor, &mut Actor)) -> (Pipeline, Book) {
 
 /// Covers: TP-G1, TP-G3, TP-N14, TP-O4, LN-TP12.
 #[tokio::test]
-async fn stages_have_one_order_and_whoever_comes_later_is_asked_first() {
+async fn later_plugins_are_called_first_in_each_stage() {
     let (pipeline, book) = two(|first, _| first.state = Act::Say("x"));
     let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
     assert_eq!((outcome.turn.output.as_str(), outcome.outbound.len()), ("fine", 1));
@@ -45,7 +45,7 @@ async fn stages_have_one_order_and_whoever_comes_later_is_asked_first() {
 
 /// Covers: TP-R1, TP-R2, TP-R3, TP-R4, TP-N2, RX-11.
 #[tokio::test]
-async fn a_session_is_found_or_made_of_channel_and_chat() {
+async fn session_is_resolved_or_built_from_channel_and_chat() {
     let (pipeline, book) = two(|first, second| {
         (first.session, second.session) = (Act::Say("of-first"), Act::Say("of-second"));
     });
@@ -70,7 +70,7 @@ async fn a_session_is_found_or_made_of_channel_and_chat() {
 
 /// Covers: LN-TP2, LN-TP35.
 #[tokio::test]
-async fn the_session_that_was_found_stands_for_the_one_that_was_named() {
+async fn resolved_session_replaces_the_named_one() {
     let (pipeline, book) = two(|_, second| second.session = Act::Say("found"));
     let named = Envelope { session_id: Some("named".to_owned()), ..inbound("hi").envelope };
     let turn = pipeline.process(named.into()).await.expect("it is answered").turn;
@@ -81,7 +81,7 @@ async fn the_session_that_was_found_stands_for_the_one_that_was_named() {
 
 /// Covers: TP-L1, TP-L2, TP-L3, TP-L4, TP-L5, TP-N3.
 #[tokio::test]
-async fn of_two_that_know_the_same_thing_the_later_one_is_believed() {
+async fn later_plugin_wins_conflicting_state() {
     let (pipeline, _) = two(|first, second| {
         (first.state, second.state) = (Act::Say("shared"), Act::Say("shared"));
     });
@@ -97,7 +97,7 @@ async fn of_two_that_know_the_same_thing_the_later_one_is_believed() {
 
 /// Covers: TP-B1, TP-B2, TP-B3, TP-B4.
 #[tokio::test]
-async fn an_empty_prompt_is_the_messages_own_text_and_nobody_else_is_asked() {
+async fn empty_prompt_falls_back_to_the_message_text() {
     for (of_second, of_first, asked) in [
         (Act::Say("of second"), Act::Say("of first"), "of second"),
         (Act::Pass, Act::Say("of first"), "of first"),
@@ -114,7 +114,7 @@ async fn an_empty_prompt_is_the_messages_own_text_and_nobody_else_is_asked() {
 
 /// Covers: TP-O1, TP-O2, TP-O3, TP-O5, TP-N9, LN-TP19.
 #[tokio::test]
-async fn what_all_render_is_one_list_and_where_nobody_does_it_is_the_output() {
+async fn rendered_messages_are_collected_or_default_to_output() {
     let (pipeline, book) = two(|first, second| {
         (first.render, second.render) = (Act::Say("one"), Act::Say("two"));
         second.dispatch = Act::Say("done");
@@ -135,7 +135,7 @@ async fn what_all_render_is_one_list_and_where_nobody_does_it_is_the_output() {
 
 /// Covers: TP-S4, TP-N3, TP-N8.
 #[tokio::test]
-async fn what_belongs_to_a_message_is_open_as_long_as_it() {
+async fn lifespan_is_open_during_the_turn() {
     let (pipeline, book) = two(|_, _| {});
     let message = Inbound { lifespan: Some(Arc::new(Span(book.clone()))), ..inbound("hi") };
     pipeline.process(message).await.expect("it is answered");
@@ -147,7 +147,7 @@ async fn what_belongs_to_a_message_is_open_as_long_as_it() {
 
 /// Covers: TP-N1, TP-N4, TP-N5, TP-N6, TP-N11, LN-TP27.
 #[tokio::test]
-async fn the_built_in_plugin_fills_every_stage() {
+async fn builtin_plugin_fills_every_stage() {
     let book = Book::default();
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "Be brief.").expect("it is written");
@@ -176,7 +176,7 @@ async fn the_built_in_plugin_fills_every_stage() {
 
 /// Covers: TP-N11, issue 23 A4.
 #[tokio::test]
-async fn a_long_workspace_file_is_cut_between_letters() {
+async fn long_workspace_file_is_cut_between_characters() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "世".repeat(30_000)).expect("it is written");
     let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &Book::default()) };
@@ -188,7 +188,7 @@ async fn a_long_workspace_file_is_cut_between_letters() {
 
 /// Covers: TP-G2, TP-N12, TP-N14.
 #[tokio::test]
-async fn a_turn_is_kept_on_the_tape_of_its_session() {
+async fn turn_is_recorded_on_the_sessions_tape() {
     let dir = tempfile::tempdir().expect("a folder");
     let book = Book::default();
     let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_to_a_ceiling_and_differ() {
+    fn backoff_doubles_up_to_a_limit_with_jitter() {
         let backoff = Backoff::default();
         let mut chance = Chance::from_seed(7);
         for failures in 0..40 {

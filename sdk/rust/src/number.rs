@@ -44,7 +44,7 @@ mod tests {
 
     /// Covers: issue 23 A4.
     #[test]
-    fn only_a_number_no_double_holds_becomes_text() {
+    fn only_numbers_beyond_f64_become_text() {
         let json = r#"{"a":1e400,"b":[-1E+999,7,-0.5,1e-400],"c":"1e400 \" 1e400","d\\":1e308}"#;
         let read = r#"{"a":"1e400","b":["-1E+999",7,-0.5,1e-400],"c":"1e400 \" 1e400","d\\":1e308}"#;
         assert_eq!(large_as_text(json), read);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn gateway_url_is_parsed() {
         let good = [
             ("ws://127.0.0.1:8080", "ws://127.0.0.1:8080/v1/connect"),
             ("http://host/", "ws://host/v1/connect"),

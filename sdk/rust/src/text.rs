@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlaps_are_cut_at_every_byte_and_holes_are_seen() {
+    fn text_overlaps_are_trimmed_and_gaps_detected() {
         let whole = "aé日🙂z";
         for have in (0..=whole.len()).filter(|n| whole.is_char_boundary(*n)) {
             for from in (0..=whole.len()).filter(|n| whole.is_char_boundary(*n)) {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_bounded_and_cut_at_a_boundary() {
+    fn text_is_bounded_and_truncated_at_a_character_boundary() {
         let mut run = RunText::default();
         assert_eq!(run.take(0, &"x".repeat(TEXT_BYTES_MAX + 1)), Took::Full);
         assert_eq!(run.take(0, "aé"), Took::New("aé".to_owned()));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_overlaps_are_cut_and_holes_skipped() {
+    fn reasoning_overlaps_are_trimmed_and_gaps_skipped() {
         let mut run = RunText::default();
         assert_eq!(run.take_reasoning(0, "abc").as_deref(), Some("abc"));
         assert_eq!(run.take_reasoning(1, "bcd").as_deref(), Some("d"));

@@ -122,28 +122,28 @@ mod tests {
     }
 
     #[test]
-    fn output_is_kept_as_it_was_written() {
+    fn test_output_is_unescaped() {
         let ran = read(JUNIT).expect("a report");
         assert_eq!((ran[1].failure.as_str(), ran[1].output.as_str()), ("test failure", "a < b & \"c\""));
         assert_eq!((ran[0].failure.as_str(), ran[0].output.as_str()), ("", ""));
     }
 
     #[test]
-    fn a_list_of_left_out_tests_is_read_by_binary_and_name() {
+    fn left_out_list_is_read_by_binary_and_name() {
         let out = left_out("turnway-tests::loss slow::a\n\nturnway-core b\n").expect("a list");
         assert_eq!(out, [Ran::named("turnway-tests::loss", "slow::a"), Ran::named("turnway-core", "b")]);
         assert!(out[0].is("slow::a") && out[0].is("loss"));
     }
 
     #[test]
-    fn a_list_in_colours_or_of_something_else_is_refused() {
+    fn coloured_or_invalid_left_out_list_is_rejected() {
         for list in ["\u{1b}[35;1mturnway-tests::loss\u{1b}[0m \u{1b}[34;1ma\u{1b}[0m\n", "turnway-core\n"] {
             assert!(left_out(list).expect_err("no list").contains("without colours"));
         }
     }
 
     #[test]
-    fn half_a_report_is_none() {
+    fn incomplete_report_is_rejected() {
         assert!(read(&JUNIT[..300]).is_err());
         assert!(read("").is_err());
     }

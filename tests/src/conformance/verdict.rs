@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_true_is_counted() {
+    fn true_table_is_counted() {
         let rows = [
             "| G1 | x | `chaos::a`, `chaos` |",
             "| G2 | x | `chaos::b`; later: tools |",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_true_is_told() {
+    fn false_statements_are_reported() {
         for (row, told) in [
             ("| G1 | x | open |", "G1 is open: x"),
             ("| G1 | x | `sim::c` |", "G1: `sim::c` did not pass"),
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_left_tests_out_is_no_proof_against_them() {
+    fn missing_test_in_a_partial_run_is_no_failure() {
         let rows = ["| G1 | x | `chaos::gone` |", "| G2 | x | `chaos::gone` |", "| G3 | x | `sim::c` |"];
         let verdict = verdict(&rows, &[], true);
         assert_eq!((verdict.wrong, verdict.left_out), (vec!["G3: `sim::c` did not pass".to_owned()], 1));
     }
 
     #[test]
-    fn a_test_that_is_known_to_be_left_out_is_not_missing() {
+    fn test_left_out_on_purpose_is_no_failure() {
         let rows = ["| G1 | x | `loss::d`, `loss` |", "| G2 | x | `loss::e` |"];
         let verdict = verdict(&rows, &[], false);
         assert_eq!((verdict.wrong, verdict.left_out), (vec!["G2: `loss::e` did not run".to_owned()], 2));

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_loses_what_was_not_synced_and_nothing_else() {
+    fn power_cut_loses_only_unsynced_sectors() {
         let mut lost = 0;
         for seed in 0..100 {
             let mut rng = Rng::from_number(seed);

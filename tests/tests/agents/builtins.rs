@@ -14,7 +14,7 @@ fn world() -> World {
 }
 
 #[tokio::test]
-async fn echo_says_it_back_word_by_word() {
+async fn echo_streams_the_input_word_by_word() {
     let mut world = world();
     for (said, words) in [("", 0), ("hi", 1), ("the  quick\n世界 fox ", 5), (&"word ".repeat(500), 500)] {
         let ask = order("echo", &words.to_string(), said);
@@ -66,7 +66,7 @@ async fn echo_obeys_credit_and_cancel() {
 
 /// Covers: SR-K1, MP-G5.
 #[tokio::test]
-async fn counter_counts_and_tells_how_far_it_is() {
+async fn counter_reports_numbers_and_progress() {
     let mut world = world();
     let ask = order("counter", "m1", "count to 20 every 1ms");
     world.invoke(ask.clone());
@@ -90,7 +90,7 @@ async fn counter_counts_and_tells_how_far_it_is() {
 
 /// Covers: SR-K2.
 #[tokio::test]
-async fn counter_can_be_cancelled_and_dropped() {
+async fn counter_stops_when_cancelled_or_dropped() {
     let mut world = world();
     let ask = order("counter", "m1", "10000 every 60s");
     world.invoke(ask.clone());
@@ -107,7 +107,7 @@ async fn counter_can_be_cancelled_and_dropped() {
 
 /// Covers: SR-P8.
 #[tokio::test]
-async fn an_agent_nobody_configured_is_unavailable() {
+async fn unconfigured_agent_is_unavailable() {
     let mut world = world();
     let ask = order("nobody", "m1", "hi");
     world.invoke(ask.clone());
@@ -120,7 +120,7 @@ async fn an_agent_nobody_configured_is_unavailable() {
 }
 
 #[tokio::test]
-async fn the_directory_says_what_was_configured() {
+async fn directory_lists_configured_agents_and_default() {
     let name = |text: &str| AgentId::parse(text).expect("a name");
     let (sender, _reports) = mpsc::channel(1);
     let build =

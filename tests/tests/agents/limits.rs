@@ -27,7 +27,7 @@ async fn pour(stream: &Stream, piece: Bytes) -> usize {
 
 /// Covers: S-48, S-27.
 #[tokio::test]
-async fn an_endless_event_is_cut_off() {
+async fn endless_event_fails_as_too_large() {
     let mut world = World::new("").await;
     for start in ["event: delta\ndata: {\"text\":\"", "id: ", "nonsense", ": comment", "data: x\n"] {
         let ask = order("a", start, "hi");
@@ -44,7 +44,7 @@ async fn an_endless_event_is_cut_off() {
 
 /// Covers: S-48, S-27.
 #[tokio::test]
-async fn an_endless_body_is_cut_off() {
+async fn endless_body_fails_as_too_large() {
     let mut world = World::new("").await;
     let reasoning =
         format!("event: delta\ndata: {{\"kind\":\"reasoning\",\"text\":\"{}\"}}\n\n", "x".repeat(16_000));
@@ -69,7 +69,7 @@ async fn an_endless_body_is_cut_off() {
 
 /// Covers: S-27, S-48.
 #[tokio::test]
-async fn a_gibibyte_that_is_no_event_stream_is_not_read() {
+async fn body_that_is_no_event_stream_is_not_read() {
     let mut world = World::new("").await;
     for (status, kind) in [(200, "application/octet-stream"), (500, "text/event-stream")] {
         let ask = order("a", kind, "hi");
@@ -86,7 +86,7 @@ async fn a_gibibyte_that_is_no_event_stream_is_not_read() {
 
 /// Covers: S-27, S-48.
 #[tokio::test]
-async fn a_length_or_a_head_that_is_absurd_is_not_waited_for() {
+async fn oversized_length_or_head_fails_at_once() {
     let (mut world, listener) = World::raw().await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
     for (message, bytes, failure) in [
@@ -154,7 +154,7 @@ async fn hear(world: &mut World, ask: &turnway_core::protocol::agent::Invoke, up
 
 /// Covers: S-48, G8: past a MiB of text that is not checkpointed the agent is not read.
 #[tokio::test]
-async fn an_agent_is_read_only_as_far_as_its_text_is_kept() {
+async fn agent_is_read_only_as_far_as_text_is_checkpointed() {
     let mut world = World::new("").await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
@@ -184,7 +184,7 @@ async fn an_agent_is_read_only_as_far_as_its_text_is_kept() {
 
 /// Stops an attempt that waits for credit, with and without the agent's `cancel` option.
 #[tokio::test]
-async fn an_attempt_that_waits_for_credit_can_be_cancelled() {
+async fn attempt_waiting_for_credit_can_be_cancelled() {
     for keys in ["", ",cancel=true"] {
         let mut world = World::new(keys).await;
         let ask = order("a", "m1", "hi");

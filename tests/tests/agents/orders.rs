@@ -12,7 +12,7 @@ fn text(text: &str) -> AgentEvent {
 
 /// Covers: LN-SR1 (the shell's half): an agent that never answers is let go.
 #[tokio::test]
-async fn a_dropped_attempt_closes_its_request_without_a_word() {
+async fn dropped_attempt_closes_its_request_without_a_report() {
     let mut world = World::new(",cancel=true").await;
     let ask = order("a", "m1", "hi");
     world.invoke(ask.clone());
@@ -38,7 +38,7 @@ async fn a_dropped_attempt_closes_its_request_without_a_word() {
 
 /// Covers: SR-S10, SR-K2: without `cancel`, closing the request is CANCEL and CANCEL_ACK in one.
 #[tokio::test]
-async fn closing_the_request_cancels() {
+async fn cancel_without_cancel_option_closes_the_request() {
     let mut world = World::new("").await;
     let ask = order("a", "m1", "hi");
     let (stream, token) = world.begin(&ask).await;
@@ -71,7 +71,7 @@ fn is_cancel(call: &Call, ask: &Invoke, token: &str) {
 
 /// Repeats a cancel or event that was answered with 503 or 429, under the same idempotency key.
 #[tokio::test]
-async fn cancel_and_event_answered_not_now_are_sent_again() {
+async fn cancel_and_event_answered_503_or_429_are_resent() {
     let mut world = World::new(",cancel=true,events=>").await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
@@ -96,7 +96,7 @@ async fn cancel_and_event_answered_not_now_are_sent_again() {
 
 /// Covers: SR-S10, SR-K2: with `cancel`, the end of the stream is CANCEL_ACK, however the stream ends.
 #[tokio::test]
-async fn the_end_of_the_stream_acknowledges_a_cancel() {
+async fn end_of_stream_acknowledges_a_cancel() {
     let mut world = World::new(",cancel=true").await;
     for end in [
         "",
@@ -126,7 +126,7 @@ async fn the_end_of_the_stream_acknowledges_a_cancel() {
 
 /// Covers: SR-K2, SR-K1: cancelled before it has answered.
 #[tokio::test]
-async fn an_agent_that_has_not_answered_yet_can_be_cancelled() {
+async fn agent_without_response_head_can_be_cancelled() {
     let mut world = World::new(",cancel=true").await;
     let ask = order("a", "m1", "hi");
     world.invoke(ask.clone());
@@ -143,7 +143,7 @@ async fn an_agent_that_has_not_answered_yet_can_be_cancelled() {
 
 /// Covers: LN-SR2 (the shell's half): the runtime's deadline passes, and the request is closed.
 #[tokio::test]
-async fn an_agent_that_ignores_a_cancel_is_closed_when_it_is_dropped() {
+async fn agent_that_ignores_a_cancel_is_closed_on_drop() {
     let mut world = World::new(",cancel=true").await;
     for status in [200, 404, 500] {
         let ask = order("a", &status.to_string(), "hi");
@@ -162,7 +162,7 @@ async fn an_agent_that_ignores_a_cancel_is_closed_when_it_is_dropped() {
 
 /// Covers: SR-K2: what does not run has stopped.
 #[tokio::test]
-async fn a_cancel_that_comes_too_late_is_acknowledged() {
+async fn cancel_after_the_end_is_acknowledged() {
     let mut world = World::new("").await;
     let ask = order("a", "m1", "hi");
     world.cancel(&ask);
@@ -177,7 +177,7 @@ async fn a_cancel_that_comes_too_late_is_acknowledged() {
 
 /// Covers: SR-K2: a cancel that comes while the end waits to be reported is acknowledged after it.
 #[tokio::test]
-async fn a_cancel_that_crosses_the_end_is_acknowledged() {
+async fn cancel_during_an_unreported_end_is_acknowledged() {
     let (_, calls) = mpsc::unbounded_channel();
     let mut world = World::with("b=builtin:echo", calls, 1);
     let ask = order("echo", "m1", "word");
@@ -199,7 +199,7 @@ async fn a_cancel_that_crosses_the_end_is_acknowledged() {
 
 /// Performs each order once though it may arrive twice, and keeps attempts of one run apart.
 #[tokio::test]
-async fn an_order_said_twice_is_done_once() {
+async fn repeated_order_is_performed_once() {
     let mut world = World::new("").await;
     let first = order("a", "m1", "hi");
     world.invoke(first.clone());

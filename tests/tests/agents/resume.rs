@@ -32,7 +32,7 @@ fn again(ask: &Invoke, after: Option<(&str, u64)>, saved: u64) -> Invoke {
 
 /// Covers: MP-G4, MP-G6, SR-S8.
 #[tokio::test]
-async fn an_events_name_comes_with_the_last_of_it() {
+async fn event_id_is_reported_with_the_last_piece_of_its_text() {
     let mut world = lasting().await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
@@ -52,7 +52,7 @@ async fn an_events_name_comes_with_the_last_of_it() {
 }
 
 #[tokio::test]
-async fn an_event_without_a_name_ends_a_run_that_is_to_outlive_its_owner() {
+async fn event_without_valid_id_fails_a_resumable_run() {
     for (n, id) in
         ["", "id: \n", "id: a b\n", "id: ß\n", &format!("id: {}\n", "x".repeat(129))].iter().enumerate()
     {
@@ -73,7 +73,7 @@ async fn an_event_without_a_name_ends_a_run_that_is_to_outlive_its_owner() {
 
 /// Covers: SR-S10, MP-G1.
 #[tokio::test]
-async fn the_rest_of_a_run_is_asked_for() {
+async fn resume_requests_the_events_after_the_last_id() {
     let mut world = lasting().await;
     let ask = again(&order("a", "m1", "hi"), Some(("e2", 5)), 7);
     world.invoke(ask.clone());
@@ -115,7 +115,7 @@ async fn the_rest_of_a_run_is_asked_for() {
 
 /// Takes only 404 and 410 for an unknown run; every other status is an agent failure.
 #[tokio::test]
-async fn an_agent_may_not_know_of_it_any_more() {
+async fn resume_of_an_unknown_run_is_reported_as_not_known() {
     let mut world = lasting().await;
     for (status, known) in [(404, false), (410, false), (400, true), (409, true), (503, true)] {
         let first = order("a", &format!("m{status}"), "hi");
@@ -140,7 +140,7 @@ async fn an_agent_may_not_know_of_it_any_more() {
 ///
 /// Covers: S-48.
 #[tokio::test]
-async fn the_rest_is_read_as_far_as_it_may_be() {
+async fn resumed_answer_is_read_as_far_as_credit_allows() {
     let mut world = lasting().await;
     let saved = 3 * UNSAVED_TEXT_BYTES_MAX as u64;
     let ask = again(&order("a", "m1", "hi"), Some(("e0", saved - 10)), saved);
@@ -167,7 +167,7 @@ async fn the_rest_is_read_as_far_as_it_may_be() {
 
 /// Covers: SR-S10, SR-K2: the end of a connection cancels nothing there.
 #[tokio::test]
-async fn who_outlives_the_connection_is_told_to_stop() {
+async fn cancel_of_a_resumable_run_posts_cancel() {
     let mut world = lasting().await;
     let first = order("a", "m1", "hi");
     // The cancel is also sent before the agent has answered this owner: the run has been running since an
@@ -203,7 +203,7 @@ async fn who_outlives_the_connection_is_told_to_stop() {
 ///
 /// Covers: SR-S10, LN-SR2.
 #[tokio::test]
-async fn who_was_asked_by_another_owner_is_told_to_stop_at_once() {
+async fn run_of_an_earlier_owner_is_cancelled_at_once() {
     let mut world = lasting().await;
     let ask = again(&order("a", "m1", "hi"), None, 0);
     world.invoke(ask.clone());

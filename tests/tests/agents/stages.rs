@@ -116,7 +116,7 @@ fn reported(code: &str, message: &str) -> AgentEvent {
 
 /// Covers: TP-G1, TP-M12, TP-N7, TP-O1, RX-14.
 #[tokio::test]
-async fn what_is_said_is_what_comes_out_behind_all_plugins() {
+async fn reported_text_is_the_output_of_all_plugins() {
     for (act, said, saved) in [
         (Act::Watch, vec!["one ", "two"], "one two"),
         (Act::Shout, vec!["ONE ", "TWO"], "ONE TWO"),
@@ -161,7 +161,7 @@ async fn what_is_said_is_what_comes_out_behind_all_plugins() {
 
 /// Covers: TP-N4, TP-M1, TP-S1, LN-TP27.
 #[tokio::test]
-async fn whoever_answers_first_answers_and_the_agent_is_not_asked() {
+async fn turn_answered_by_a_plugin_skips_the_agent() {
     let (script, plugins) = Script::of(Act::Answer);
     let mut world = World::behind("", plugins).await;
     let ask = order("a", "m1", "hi");
@@ -193,7 +193,7 @@ async fn whoever_answers_first_answers_and_the_agent_is_not_asked() {
 
 /// Covers: TP-B1, TP-N6, TP-N11, ST-37.
 #[tokio::test]
-async fn what_nobody_changed_is_asked_as_it_came_and_a_workspace_is_told() {
+async fn unchanged_input_is_forwarded_with_the_workspace_prompt() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "Be kind.").expect("a file");
     let (_, plugins) = Script::of(Act::Watch);
@@ -221,7 +221,7 @@ async fn what_nobody_changed_is_asked_as_it_came_and_a_workspace_is_told() {
 ///
 /// Covers: issue 23 A2.
 #[tokio::test]
-async fn pieces_that_a_plugin_keeps_back_are_signs_of_life() {
+async fn pieces_withheld_by_a_plugin_are_signs_of_life() {
     let (_, plugins) = Script::of(Act::Hold);
     let mut world = World::behind(",silence=160ms", plugins).await;
     let ask = order("a", "m1", "hi");
@@ -236,7 +236,7 @@ async fn pieces_that_a_plugin_keeps_back_are_signs_of_life() {
 
 /// Covers: SR-S10, ST-8.
 #[tokio::test]
-async fn an_agent_is_asked_for_the_rest_only_where_its_bytes_are_those_that_are_shown() {
+async fn resume_is_enabled_only_if_plugins_keep_text() {
     let a = AgentId::parse("a").expect("a name");
     for (act, policy) in [(Act::Keep, OnOwnerLoss::Resume), (Act::Shout, OnOwnerLoss::Retry)] {
         let (script, plugins) = Script::of(act);
@@ -279,7 +279,7 @@ async fn an_agent_is_asked_for_the_rest_only_where_its_bytes_are_those_that_are_
 
 /// Covers: TP-S1, TP-S5, TP-E2, SR-K2, RX-13.
 #[tokio::test]
-async fn state_is_saved_once_however_an_attempt_ends() {
+async fn state_is_saved_once_for_each_end_of_an_attempt() {
     // A cancel before the agent receives the request.
     let (script, plugins) = Script::of(Act::Hang);
     let mut world = World::behind(",cancel=true", plugins).await;
@@ -315,7 +315,7 @@ async fn state_is_saved_once_however_an_attempt_ends() {
 
 /// Covers: TP-E3, TP-M11, RX-12.
 #[tokio::test]
-async fn failures_keep_their_names() {
+async fn failure_codes_of_agents_and_plugins_are_kept() {
     // The agent's own failure, also where a plugin would transform it.
     let (script, plugins) = Script::of(Act::Shout);
     let mut world = World::behind("", plugins).await;

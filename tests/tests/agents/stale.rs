@@ -179,7 +179,7 @@ async fn invoke_on_a_closed_kept_connection_is_sent_again() {
 
 /// Covers: G4 (an agent that was heard, or that is not to be asked twice, is asked once).
 #[tokio::test]
-async fn lost_request_is_not_repeated_without_need() {
+async fn request_after_a_partial_answer_or_by_config_is_not_resent() {
     for (close, keys) in [(Close::HalfAnswer, ""), (Close::Fin, ",resend_on_stale=false")] {
         let server = Server::start(close).await;
         let mut world = server.world(keys);

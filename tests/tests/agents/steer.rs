@@ -36,7 +36,7 @@ pub(crate) fn says(name: &str, outcome: SteerOutcome) -> AgentEvent {
 
 /// Covers: ST-7, ST-8.
 #[tokio::test]
-async fn an_agent_is_told_more_and_answers_with_a_receipt() {
+async fn steer_is_posted_and_its_receipt_reported() {
     let mut world = World::new(",steer=true").await;
     let ask = order("a", "m1", "hi");
     let (stream, token) = world.begin(&ask).await;
@@ -77,7 +77,7 @@ async fn an_agent_is_told_more_and_answers_with_a_receipt() {
 ///
 /// Covers: ST-8, ST-9.
 #[tokio::test]
-async fn receipt_that_is_not_understood_is_refused() {
+async fn invalid_steer_receipt_counts_as_refused() {
     let mut world = World::new(",steer=true").await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
@@ -134,7 +134,7 @@ async fn retry_after_of_a_steer_is_honoured() {
 
 /// Covers: ST-9.
 #[tokio::test]
-async fn what_does_not_run_takes_nothing() {
+async fn steer_of_an_ended_attempt_is_refused() {
     let mut world = World::new(",steer=true").await;
     let ask = order("a", "m1", "hi");
     steer(&world, &ask, "m2");

@@ -12,7 +12,7 @@ use turnway_tests::real::PATIENCE;
 
 /// Covers: MP-E1, SR-A4, SR-S10, MP-G1, MP-G2, SR-A9, SR-K1, EV-E2.
 #[tokio::test]
-async fn an_agent_is_asked_as_the_protocol_says() {
+async fn invoke_request_has_the_documented_form() {
     let mut world = World::new("").await;
     let ask = order("a", "m1", "hi \u{1F980}");
     world.invoke(ask.clone());
@@ -53,7 +53,7 @@ async fn an_agent_is_asked_as_the_protocol_says() {
 
 /// Covers: MP-G3, LN-MP28: the input is not among the earlier messages.
 #[tokio::test]
-async fn what_was_said_before_goes_as_it_came() {
+async fn earlier_messages_are_forwarded_unchanged() {
     let mut world = World::new("").await;
     let earlier = json!([{ "role": "system", "content": "be brief" }, { "role": "assistant", "content": null,
         "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "f", "arguments": "{}" } }] }]);
@@ -71,7 +71,7 @@ async fn what_was_said_before_goes_as_it_came() {
 
 /// Covers: SR-A4, SR-G8, MP-G1, MP-G2, ST-37.
 #[tokio::test]
-async fn a_trace_is_made_where_none_is_given_and_parts_go_as_they_came() {
+async fn missing_trace_is_generated_and_parts_pass_unchanged() {
     let mut world = World::new("").await;
     let parts =
         json!([{ "type": "text", "text": "hi" }, { "type": "image_url", "image_url": { "url": "x" } }]);
@@ -94,7 +94,7 @@ async fn a_trace_is_made_where_none_is_given_and_parts_go_as_they_came() {
 
 /// Covers: SR-S8, SR-G8, MP-G4, MP-G6, MP-G9.
 #[tokio::test]
-async fn text_arrives_whole_however_it_is_cut() {
+async fn text_is_reassembled_from_pieces_of_any_size() {
     let mut world = World::new("").await;
     let wanted = "Grüße, 世界 \u{1F980}\u{1F1E9}\u{1F1EA}!\n\t\"end\"";
     for end in ["\n", "\r\n", "\r"] {
@@ -150,7 +150,7 @@ async fn each_kind_of_event_is_reported_in_order() {
 ///
 /// Covers: S-29, SR-S6, LN-SR12, LN-SR7.
 #[tokio::test]
-async fn what_an_agent_says_is_data() {
+async fn agent_output_is_never_interpreted_as_a_command() {
     let mut world = World::new("").await;
     let (ask, other) = (order("a", "m1", "hi"), order("a", "m2", "hi"));
     let (_held, _) = world.begin(&other).await;
@@ -184,7 +184,7 @@ async fn what_an_agent_says_is_data() {
 
 /// Covers: MP-G7, S-38.
 #[tokio::test]
-async fn an_agents_own_error_keeps_its_code_and_prints_no_content() {
+async fn agent_error_keeps_its_code_and_debug_hides_content() {
     let mut world = World::new("").await;
     let ask = order("a", "m1", "hi");
     let (stream, token) = world.begin(&ask).await;
@@ -201,7 +201,7 @@ async fn an_agents_own_error_keeps_its_code_and_prints_no_content() {
 
 /// Covers: LN-SR12, MP-G6 (one end), SR-G7.
 #[tokio::test]
-async fn what_comes_after_the_end_is_dropped() {
+async fn events_after_the_end_are_dropped() {
     let mut world = World::new("").await;
     for first in ["event: done\ndata: {}\n\n", "event: error\ndata: {\"code\":\"x\",\"message\":\"\"}\n\n"] {
         let ask = order("a", first, "hi");
@@ -220,7 +220,7 @@ async fn what_comes_after_the_end_is_dropped() {
 /// Returns the connection of one answer to the pool for the next, also where the body ends after its last
 /// event.
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn connection_is_reused_after_the_end() {
     let mut world = World::new("").await;
     let mut peers = std::collections::BTreeSet::new();
     // A connection returns to the pool a moment after its answer, so not each attempt finds one.
@@ -247,7 +247,7 @@ async fn a_connection_is_used_again() {
 ///
 /// Covers: MP-G4.
 #[tokio::test]
-async fn whatever_an_agent_sends_is_a_sign_of_life() {
+async fn any_byte_from_an_agent_is_a_sign_of_life() {
     let mut world = World::new(",silence=160ms").await;
     let signs = [
         ": ping\n\n",
@@ -281,7 +281,7 @@ async fn whatever_an_agent_sends_is_a_sign_of_life() {
 ///
 /// Covers: MP-G4, MP-G5, issue 23 A4.
 #[tokio::test]
-async fn halves_are_joined_and_numbers_pass_unchanged() {
+async fn surrogate_halves_are_joined_and_numbers_unchanged() {
     let mut world = World::new("").await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;

@@ -32,7 +32,7 @@ fn check(call: &Call, order: &Invoke, prefix: &str) -> Value {
 }
 
 #[tokio::test]
-async fn requests_name_sessions_and_runs_with_their_tenant() {
+async fn requests_qualify_sessions_and_runs_by_tenant() {
     let mut world = World::new(",cancel=true").await;
     for (tenant, prefix) in [("default", ""), ("acme", "acme~")] {
         let ask = order_of(tenant, "m1");
@@ -78,7 +78,7 @@ async fn requests_name_sessions_and_runs_with_their_tenant() {
 
 /// Acknowledges a cancel of an ended attempt to its own session, and to no session of another tenant.
 #[tokio::test]
-async fn a_cancel_of_what_has_ended_is_acknowledged_to_its_tenant() {
+async fn cancel_of_an_ended_attempt_is_acknowledged_to_its_tenant() {
     let mut world = World::new("").await;
     let ask = order_of("acme", "m1");
     world.cancel(&ask);
@@ -87,7 +87,7 @@ async fn a_cancel_of_what_has_ended_is_acknowledged_to_its_tenant() {
 }
 
 #[tokio::test]
-async fn a_stop_and_a_resume_name_the_tenant() {
+async fn stop_and_resume_requests_name_the_tenant() {
     let mut world = World::new(",cancel=true,on_owner_loss=resume").await;
     let mut ask = order_of("acme", "m1");
     let (tenant, agent_id, run_id) = (ask.key.tenant.clone(), ask.agent_id.clone(), ask.run_id.clone());
@@ -107,7 +107,7 @@ async fn a_stop_and_a_resume_name_the_tenant() {
 /// Accepts an agent's names of its run and processes in plain and qualified form, and rejects a name of
 /// another tenant.
 #[tokio::test]
-async fn names_in_answers_are_read_in_both_forms_and_checked() {
+async fn plain_and_qualified_names_in_answers_are_checked() {
     for (run, process, is_own) in [
         ("{run}", ID.to_owned(), true),
         ("acme~{run}", format!("acme~s1.{ID}"), true),

@@ -24,7 +24,7 @@ fn broken(why: &str) -> AgentEvent {
 
 /// Covers: S-27 (redirects are not followed, nothing of a body is read that is no event stream).
 #[tokio::test]
-async fn a_status_says_whether_to_come_back() {
+async fn error_status_decides_whether_agent_is_away() {
     let mut world = World::new("").await;
     for status in [502, 503, 504, 429, 500, 400, 401, 404, 409, 422, 501] {
         let ask = order("a", &status.to_string(), "hi");
@@ -53,7 +53,7 @@ async fn a_status_says_whether_to_come_back() {
 
 /// Fails an answer with a success status other than 200, whatever its body is.
 #[tokio::test]
-async fn success_other_than_200_is_no_answer() {
+async fn success_status_other_than_200_fails_the_attempt() {
     let mut world = World::new("").await;
     for status in [201, 202, 203, 206, 207, 226] {
         let ask = order("a", &status.to_string(), "hi");
@@ -72,7 +72,7 @@ async fn success_other_than_200_is_no_answer() {
 }
 
 #[tokio::test]
-async fn retry_after_of_an_error_is_kept() {
+async fn retry_after_of_an_error_is_reported() {
     let mut world = World::new("").await;
     for (status, wait, expected) in [
         (429, "7", Some(7_000)),
@@ -117,7 +117,7 @@ async fn body_of_an_error_is_bounded_text() {
 
 /// Covers: MP-D15, MP-G8, and that an agent that cannot be reached is looked for until it is back.
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_unavailable_until_it_is_back() {
+async fn unreachable_agent_is_unavailable_until_health_succeeds() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
@@ -148,7 +148,7 @@ async fn an_agent_that_is_not_there_is_unavailable_until_it_is_back() {
 
 /// Times out a connect to a listener that never accepts, after its own deadline of 3 s.
 #[tokio::test]
-async fn connecting_is_not_waited_for_for_long() {
+async fn connect_times_out_before_the_attempt() {
     // Without an accepting process and without room in the queue, the system leaves further connections
     // unanswered.
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
@@ -174,7 +174,7 @@ async fn connecting_is_not_waited_for_for_long() {
 
 /// Covers: MP-G9, S-27, S-48.
 #[tokio::test]
-async fn events_nobody_can_read_break_the_answer_and_close_it() {
+async fn malformed_event_fails_and_closes_the_answer() {
     let mut world = World::new("").await;
     for (bytes, why) in [
         (&b"event: delta\ndata: {\"text\":\n\n"[..], "malformed delta event: not valid JSON"),
@@ -203,7 +203,7 @@ async fn events_nobody_can_read_break_the_answer_and_close_it() {
 
 /// Covers: MP-G6: an answer without its end is no answer.
 #[tokio::test]
-async fn a_stream_must_end_with_done_or_error() {
+async fn stream_without_done_or_error_fails() {
     let mut world = World::new("").await;
     let nothing = "the stream ended without done or error";
     for tail in ["", "event: delta\ndata: {\"text\":\"lost\"}", "event: done\ndata: {}\n", "garbage\n\n\u{0}"]
@@ -218,7 +218,7 @@ async fn a_stream_must_end_with_done_or_error() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_not_an_agent() {
+async fn invalid_http_response_fails_the_attempt() {
     let (mut world, listener) = World::raw().await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
     for (message, bytes, expected) in [

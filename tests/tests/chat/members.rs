@@ -14,7 +14,7 @@ fn dir() -> TempDir {
 
 /// Makes the agents of `--demo` members of every new session; an explicit list of members replaces them.
 #[tokio::test]
-async fn a_session_of_the_demo_has_both_agents() {
+async fn new_demo_session_has_both_agents() {
     let dir = dir();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -39,7 +39,7 @@ async fn a_session_of_the_demo_has_both_agents() {
 }
 
 #[tokio::test]
-async fn agents_are_listed_with_who_is_a_member() {
+async fn agents_command_lists_members_and_health() {
     let dir = dir();
     let node = node(dir.path()).await;
     let ended = chat(&node, &[], "/agents\n/switch counter\n/agents\n").await;
@@ -54,7 +54,7 @@ async fn agents_are_listed_with_who_is_a_member() {
 
 /// Covers: SR-S5.
 #[tokio::test]
-async fn another_agent_answers_after_a_switch() {
+async fn switch_command_changes_the_answering_agent() {
     let dir = dir();
     let node = node(dir.path()).await;
     let ended = chat(&node, &["--user", "ann"], "hello\n/switch counter\ncount to 2\n").await;
@@ -67,7 +67,7 @@ async fn another_agent_answers_after_a_switch() {
 
 /// Covers: SR-S5, SR-E6.
 #[tokio::test]
-async fn one_that_is_no_member_is_offered_to_be_invited() {
+async fn switch_to_a_non_member_offers_an_invitation() {
     let dir = dir();
     let node = node(dir.path()).await;
     let ended = chat(&node, &["--user", "ann"], "/switch ada\ny\nhello\n").await;
@@ -86,7 +86,7 @@ async fn one_that_is_no_member_is_offered_to_be_invited() {
 
 /// Covers: SR-S4.
 #[tokio::test]
-async fn an_agent_is_addressed_for_one_turn() {
+async fn at_prefix_addresses_an_agent_for_one_turn() {
     let dir = dir();
     let node = node(dir.path()).await;
     let lines =
@@ -113,7 +113,7 @@ async fn an_agent_is_addressed_for_one_turn() {
 
 /// Applies `--agent` to a running session as to a new one.
 #[tokio::test]
-async fn the_agent_of_a_session_that_runs_can_be_named() {
+async fn agent_option_switches_the_agent_of_a_running_session() {
     let dir = dir();
     let node = node(dir.path()).await;
     let first = chat(&node, &["--user", "ann"], "hello\n").await;
@@ -136,7 +136,7 @@ async fn the_agent_of_a_session_that_runs_can_be_named() {
 }
 
 #[tokio::test]
-async fn a_new_session_begins_with_the_agent_that_is_named() {
+async fn agent_option_sets_the_agent_of_a_new_session() {
     let dir = dir();
     let node = node(dir.path()).await;
     for args in [&["--user", "ann"][..], &["--user", "ann", "--session", "fresh"]] {
@@ -152,7 +152,7 @@ async fn a_new_session_begins_with_the_agent_that_is_named() {
 ///
 /// Covers: SR-S5, SR-E6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rust_client_changes_members() {
+async fn rust_client_changes_members() {
     let dir = dir();
     let node = node(dir.path()).await;
     let options = Options::new(format!("ws://{}", node.http)).user("ann");

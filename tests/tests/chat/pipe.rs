@@ -46,7 +46,7 @@ pub(crate) fn session(ended: &Ended) -> &str {
 }
 
 #[tokio::test]
-async fn lines_are_said_one_after_the_other() {
+async fn lines_are_sent_one_after_another() {
     let dir = TempDir::new().expect("a directory");
     let node = node(dir.path()).await;
     let ended = chat(&node, &["--user", "ann"], "one\n\ntwo\n").await;
@@ -59,7 +59,7 @@ async fn lines_are_said_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn help_shows_all_commands_and_a_slip_is_hinted_at() {
+async fn help_lists_commands_and_typos_get_hints() {
     let dir = TempDir::new().expect("a directory");
     let node = node(dir.path()).await;
     let ended = chat(&node, &[], "/help\n/swich ada\n/frob\n/switch\n").await;
@@ -76,7 +76,7 @@ async fn help_shows_all_commands_and_a_slip_is_hinted_at() {
 }
 
 #[tokio::test]
-async fn an_answer_is_cancelled_by_a_line() {
+async fn cancel_command_stops_the_answer() {
     let dir = TempDir::new().expect("a directory");
     let node = node(dir.path()).await;
     let lines = "@counter count to 1000 every 50ms\n/cancel\nafterwards\n";
@@ -89,7 +89,7 @@ async fn an_answer_is_cancelled_by_a_line() {
 
 /// Runs the commands that a demo node prints as hints.
 #[tokio::test]
-async fn the_hints_of_the_demo_work() {
+async fn printed_demo_hints_work() {
     let dir = TempDir::new().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let mut hints = Vec::new();

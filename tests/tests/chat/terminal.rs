@@ -54,7 +54,7 @@ async fn slow_agent() -> (Agents, mpsc::Sender<&'static str>) {
 }
 
 #[tokio::test]
-async fn a_line_is_edited_and_said() {
+async fn line_is_edited_and_sent() {
     let dir = dir();
     let node = node(dir.path()).await;
     let mut ann = sit_down(&node, dir.path(), &[]);
@@ -80,7 +80,7 @@ async fn a_line_is_edited_and_said() {
 }
 
 #[tokio::test]
-async fn an_answer_appears_above_the_line_that_is_typed() {
+async fn answer_appears_above_the_line_being_typed() {
     let dir = dir();
     let (agents, pieces) = slow_agent().await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("ada")]).await;
@@ -120,7 +120,7 @@ async fn an_answer_appears_above_the_line_that_is_typed() {
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_during_a_search_is_shown_afterwards() {
+async fn answer_during_a_history_search_appears_afterwards() {
     let dir = dir();
     let (agents, pieces) = slow_agent().await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("ada")]).await;
@@ -144,7 +144,7 @@ async fn an_answer_that_comes_during_a_search_is_shown_afterwards() {
 
 /// Covers: SR-S5.
 #[tokio::test]
-async fn a_question_is_answered_by_a_line() {
+async fn invitation_is_answered_by_a_line() {
     let dir = dir();
     let node = node(dir.path()).await;
     let mut ann = sit_down(&node, dir.path(), &[]);
@@ -168,7 +168,7 @@ async fn a_question_is_answered_by_a_line() {
 }
 
 #[tokio::test]
-async fn ctrl_c_stops_an_answer_clears_a_line_and_leaves() {
+async fn ctrl_c_cancels_an_answer_clears_a_line_or_exits() {
     let dir = dir();
     let node = node(dir.path()).await;
     let mut ann = sit_down(&node, dir.path(), &["--agent", "counter"]);
@@ -193,7 +193,7 @@ async fn ctrl_c_stops_an_answer_clears_a_line_and_leaves() {
 }
 
 #[tokio::test]
-async fn lines_are_remembered_for_the_user_alone() {
+async fn history_file_is_private_and_recalled() {
     let dir = dir();
     let node = node(dir.path()).await;
     let mut ann = sit_down(&node, dir.path(), &[]);
@@ -221,7 +221,7 @@ async fn lines_are_remembered_for_the_user_alone() {
 }
 
 #[tokio::test]
-async fn the_history_is_where_the_user_keeps_state_and_bounded() {
+async fn history_is_in_xdg_state_home_and_bounded() {
     let (home, state) = (dir(), dir());
     let node = node(home.path()).await;
     let file = state.path().join("turnway/chat_history");
@@ -245,7 +245,7 @@ async fn the_history_is_where_the_user_keeps_state_and_bounded() {
 }
 
 #[tokio::test]
-async fn without_a_home_nothing_is_remembered() {
+async fn without_a_home_no_history_is_stored() {
     let dir = dir();
     let node = node(dir.path()).await;
     let url = url(&node);
@@ -264,7 +264,7 @@ async fn without_a_home_nothing_is_remembered() {
 
 /// Reports once that the history cannot be stored, and continues the chat.
 #[tokio::test]
-async fn a_history_that_cannot_be_kept_is_told() {
+async fn unwritable_history_is_reported_once() {
     let dir = dir();
     let node = node(dir.path()).await;
     std::fs::write(dir.path().join(".local"), "a file in its place").expect("written");
@@ -279,7 +279,7 @@ async fn a_history_that_cannot_be_kept_is_told() {
 
 /// Prints plain lines at a terminal that cannot move its cursor.
 #[tokio::test]
-async fn a_dumb_terminal_has_plain_lines() {
+async fn dumb_terminal_gets_plain_lines() {
     let dir = dir();
     let node = node(dir.path()).await;
     let url = url(&node);
@@ -294,7 +294,7 @@ async fn a_dumb_terminal_has_plain_lines() {
 
 /// Restores the terminal when the chat gets SIGTERM.
 #[tokio::test]
-async fn the_terminal_is_given_back_when_the_chat_is_ended() {
+async fn terminal_is_restored_on_sigterm() {
     let dir = dir();
     let node = node(dir.path()).await;
     let mut ann = sit_down(&node, dir.path(), &[]);

@@ -25,7 +25,7 @@ fn mistakes(of: &Value) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn mistakes_of_all_sources_are_one_report_with_places() {
+async fn mistakes_of_all_sources_are_reported_with_places() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("turnway.toml"), FILE).expect("a file");
     let env =
@@ -73,7 +73,7 @@ async fn mistakes_of_all_sources_are_one_report_with_places() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_hides_no_other_mistake() {
+async fn unreadable_file_does_not_hide_other_mistakes() {
     let dir = tempfile::tempdir().expect("a directory");
     let args = ["check-config", "--json", "--config", "none.toml", "--admin", "x"];
     let check = run(dir.path(), &args, &[("TURNWAY_LISTEN_HTPP", "red")]).await;
@@ -82,7 +82,7 @@ async fn a_file_that_cannot_be_read_hides_no_other_mistake() {
 }
 
 #[tokio::test]
-async fn the_stronger_source_counts() {
+async fn flag_overrides_the_configuration_file() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("turnway.toml"), "demo = true\n[node]\nname = \"file\"\n")
         .expect("a file");
@@ -94,7 +94,7 @@ async fn the_stronger_source_counts() {
 }
 
 #[tokio::test]
-async fn the_default_file_is_accepted_and_changes_nothing() {
+async fn default_config_is_accepted_without_warnings() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = run(dir.path(), &["default-config"], &[]).await;
     assert_eq!((file.code, file.err.as_str()), (Some(0), ""));
@@ -108,7 +108,7 @@ async fn the_default_file_is_accepted_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_page_about_the_configuration_is_the_binarys_own() {
+async fn configuration_page_matches_the_binary() {
     let dir = tempfile::tempdir().expect("a directory");
     let page = run(dir.path(), &["config-doc"], &[]).await;
     assert_eq!((page.code, page.err.as_str()), (Some(0), ""));

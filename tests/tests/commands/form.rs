@@ -7,7 +7,7 @@ use turnway_tests::real::command::run;
 use turnway_tests::real::node::binary;
 
 #[tokio::test]
-async fn help_is_there_and_slips_are_understood() {
+async fn help_lists_commands_and_typos_get_suggestions() {
     let dir = tempfile::tempdir().expect("a directory");
     let help = run(dir.path(), &["help"], &[]).await;
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
@@ -28,7 +28,7 @@ async fn help_is_there_and_slips_are_understood() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_one_json_object_for_programs() {
+async fn errors_are_one_json_object_with_json_flag() {
     let dir = tempfile::tempdir().expect("a directory");
     let usage = run(dir.path(), &["replay", "--json"], &[]).await;
     assert_eq!((usage.code, usage.out.as_str()), (Some(64), ""));
@@ -60,7 +60,7 @@ async fn what_goes_wrong_is_one_json_object_for_programs() {
 }
 
 #[tokio::test]
-async fn a_build_says_which_it_is() {
+async fn version_prints_name_version_and_protocol() {
     let dir = tempfile::tempdir().expect("a directory");
     let plain = run(dir.path(), &["version"], &[]).await;
     assert_eq!(plain.out, format!("turnway {}\n", env!("CARGO_PKG_VERSION")));
@@ -89,7 +89,7 @@ async fn the_product_has_no_planted_bugs() {
 
 /// Exits without an error when the reader closes the pipe early, as in `turnway … | head -1`.
 #[test]
-fn a_reader_that_leaves_is_no_trouble() {
+fn closed_output_pipe_is_no_error() {
     let mut child = Command::new(binary())
         .arg("config-doc")
         .stdout(Stdio::piped())
@@ -107,7 +107,7 @@ fn a_reader_that_leaves_is_no_trouble() {
 /// Fails with exit code 1 when the disk is full.
 #[cfg(target_os = "linux")]
 #[test]
-fn an_output_that_cannot_be_written_is_trouble() {
+fn unwritable_output_exits_with_code_1() {
     let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
     let ended = Command::new(binary()).arg("default-config").stdout(full).output().expect("it runs");
     assert_eq!(ended.status.code(), Some(1));

@@ -16,7 +16,7 @@ fn names(listed: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn sessions_are_listed_the_last_made_first() {
+async fn sessions_are_listed_newest_first() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let none = ask(&node, &["sessions"]).await;
@@ -53,7 +53,7 @@ async fn sessions_are_listed_the_last_made_first() {
 }
 
 #[tokio::test]
-async fn more_sessions_than_a_page_are_listed() {
+async fn sessions_beyond_one_page_are_listed() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -70,7 +70,7 @@ async fn more_sessions_than_a_page_are_listed() {
 }
 
 #[tokio::test]
-async fn agents_are_listed_with_what_they_can() {
+async fn agents_are_listed_with_their_capabilities() {
     let dir = tempfile::tempdir().expect("a directory");
     let args = ["--demo", "--agent", "helper=http://127.0.0.1:1/base,cancel=true"];
     let node = Node::start(dir.path(), &args).await;

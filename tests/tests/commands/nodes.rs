@@ -9,7 +9,7 @@ use turnway_tests::real::node::Node;
 use turnway_tests::real::wire::Wire;
 
 #[tokio::test]
-async fn a_node_alone_is_its_own_fleet() {
+async fn single_node_lists_itself() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--node-name", "alone"]).await;
     let admin = format!("http://{}", node.admin);
@@ -58,7 +58,7 @@ async fn a_node_alone_is_its_own_fleet() {
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_says_so() {
+async fn draining_node_reports_its_phase_and_load() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");

@@ -63,7 +63,7 @@ fn steady(line: &str) -> String {
 
 /// Covers: MP-B9, MP-T9, MP-D13, EV-G2, LN-TP20.
 #[tokio::test]
-async fn a_log_is_shown_to_people_and_to_programs() {
+async fn log_is_printed_as_text_and_json() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -101,7 +101,7 @@ async fn a_log_is_shown_to_people_and_to_programs() {
 
 /// Covers: MP-D13.
 #[tokio::test]
-async fn a_failed_turn_says_why() {
+async fn failed_turn_shows_its_error_code() {
     let dir = tempfile::tempdir().expect("a directory");
     // Port 1 has no listener.
     let node = Node::start(dir.path(), &["--agent", "gone=http://127.0.0.1:1"]).await;
@@ -116,7 +116,7 @@ async fn a_failed_turn_says_why() {
 }
 
 #[tokio::test]
-async fn what_is_not_ones_own_is_not_there() {
+async fn foreign_session_is_not_found() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -131,7 +131,7 @@ async fn what_is_not_ones_own_is_not_there() {
 
 /// Covers: G5.
 #[tokio::test]
-async fn who_follows_misses_and_repeats_nothing_across_a_crash() {
+async fn follower_has_no_gap_or_repeat_across_a_crash() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -163,7 +163,7 @@ async fn who_follows_misses_and_repeats_nothing_across_a_crash() {
 
 /// Ends `turnway replay … --follow | head -1` at the next write.
 #[tokio::test]
-async fn a_follower_whose_reader_has_left_leaves() {
+async fn follower_exits_after_its_reader_has_closed() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -179,7 +179,7 @@ async fn a_follower_whose_reader_has_left_leaves() {
 
 /// Prints a trimmed log from its first fact that is left, and reports the missing part.
 #[tokio::test]
-async fn a_trimmed_log_is_shown_from_where_it_begins() {
+async fn trimmed_log_is_printed_from_its_first_fact() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--retention", "facts=10"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");

@@ -41,7 +41,7 @@ fn bytes(dir: &Path) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_was_backed_up_comes_back() {
+async fn backup_restores_the_same_log() {
     let (dir, safe) = (directory(), directory());
     let data = data(dir.path()).await;
     let (backup, before) = (safe.path().join("monday"), bytes(&data));
@@ -76,7 +76,7 @@ async fn what_was_backed_up_comes_back() {
 }
 
 #[tokio::test]
-async fn nothing_is_overwritten_and_nothing_in_use_is_touched() {
+async fn store_commands_refuse_existing_targets_and_open_stores() {
     let (dir, safe) = (directory(), directory());
     let data = data(dir.path()).await;
     let backup = safe.path().join("monday");
@@ -109,7 +109,7 @@ async fn nothing_is_overwritten_and_nothing_in_use_is_touched() {
 }
 
 #[tokio::test]
-async fn a_store_is_looked_at_and_left_as_it_is() {
+async fn check_does_not_write_the_store() {
     let dir = directory();
     let data = data(dir.path()).await;
     let check = store(&["check", name(&data)]).await;
@@ -138,7 +138,7 @@ async fn a_store_is_looked_at_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_turned_bit_is_found() {
+async fn check_finds_a_flipped_bit() {
     let dir = directory();
     let data = data(dir.path()).await;
     let mut turned = bytes(&data);
@@ -166,7 +166,7 @@ async fn a_turned_bit_is_found() {
 }
 
 #[tokio::test]
-async fn a_running_node_is_backed_up() {
+async fn running_node_is_backed_up() {
     let (dir, safe) = (directory(), directory());
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -194,7 +194,7 @@ async fn a_running_node_is_backed_up() {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_cannot_be_backed_up() {
+async fn memory_store_backup_is_refused() {
     let (dir, safe) = (directory(), directory());
     std::fs::write(dir.path().join("turnway.toml"), "[store]\nurl = \"memory:\"\n").expect("a file");
     // The harness always passes a store on disk, and two stores are an error, so this test starts the binary

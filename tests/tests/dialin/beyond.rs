@@ -92,7 +92,7 @@ async fn piece(agent: &mut Wire, invoke: &Value, text: &str, id: &str) {
 
 /// Covers: MP-F1, MP-F5: an agent serves every node; all that passes between it and its owner does so over the bus.
 #[tokio::test]
-async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
+async fn agent_serves_a_run_of_another_node() {
     let fleet = Fleet::start(2, ",steer=true").await;
     let mut agent = dial(&fleet.nodes[1], json!({"steer": true})).await;
     let mut ann = person(&fleet.nodes[0]).await;
@@ -148,7 +148,7 @@ async fn an_agent_answers_at_a_node_that_it_is_not_connected_to() {
 
 /// Covers: MP-F1: operators see where an agent is connected, whichever node they ask.
 #[tokio::test]
-async fn operators_are_told_where_an_agent_is() {
+async fn agents_endpoint_lists_the_nodes_of_an_agent() {
     let fleet = Fleet::start(2, "").await;
     let _agents = [dial(&fleet.nodes[1], json!({})).await, dial(&fleet.nodes[1], json!({})).await];
     let wanted = json!([{"node_id": fleet.nodes[1].id, "connections": 2}]);
@@ -169,7 +169,7 @@ async fn operators_are_told_where_an_agent_is() {
 
 /// Covers: MP-A1.
 #[tokio::test]
-async fn by_quic_too() {
+async fn quic_agent_serves_a_run_of_another_node() {
     let mut fleet = Fleet::start(1, "").await;
     let pair = Pair::make(fleet.dir.path(), "pair").await;
     let flags = [&["--quic", "127.0.0.1:0"][..], &pair.flags()].concat();
@@ -189,7 +189,7 @@ async fn by_quic_too() {
 
 /// Covers: G3, G6: the agent's node is killed in mid-answer; its next connection is at another one, and goes on there.
 #[tokio::test]
-async fn an_answer_outlives_the_node_of_its_agent() {
+async fn answer_resumes_after_the_agents_node_is_killed() {
     let mut fleet = Fleet::start(3, ",on_owner_loss=resume").await;
     let can = json!({"resume": true});
     let (mut one, mut ann) = (dial(&fleet.nodes[1], can.clone()).await, person(&fleet.nodes[0]).await);
@@ -226,7 +226,7 @@ async fn an_answer_outlives_the_node_of_its_agent() {
 /// Covers: G3, MP-F1: the owner is killed in mid-answer; its agent, which is connected elsewhere, is not told to stop but
 /// asked by the next owner for what follows.
 #[tokio::test]
-async fn an_answer_outlives_its_owner() {
+async fn answer_resumes_after_its_owner_is_killed() {
     let mut fleet = Fleet::start(3, ",on_owner_loss=resume").await;
     let mut agent = dial(&fleet.nodes[1], json!({"resume": true})).await;
     let mut asker = person(&fleet.nodes[0]).await;
@@ -262,7 +262,7 @@ async fn an_answer_outlives_its_owner() {
 
 /// Covers: G9, MP-F5: Redis is killed in mid-answer and comes back; what was said meanwhile is said again, once.
 #[tokio::test]
-async fn an_answer_outlives_redis() {
+async fn answer_is_complete_after_a_redis_restart() {
     let mut fleet = Fleet::start(2, "").await;
     let (mut agent, mut ann) = (dial(&fleet.nodes[1], json!({})).await, person(&fleet.nodes[0]).await);
     let run = ask(&mut ann, "s1", "hello").await;
@@ -296,7 +296,7 @@ async fn an_answer_outlives_redis() {
 
 /// Covers: MP-F1: attempts are spread over the connections of an agent, at whichever nodes they are.
 #[tokio::test]
-async fn attempts_are_spread_over_nodes() {
+async fn attempts_are_balanced_over_nodes() {
     let fleet = Fleet::start(3, "").await;
     let mut agents = [dial(&fleet.nodes[1], json!({})).await, dial(&fleet.nodes[2], json!({})).await];
     let mut ann = person(&fleet.nodes[0]).await;
@@ -330,7 +330,7 @@ async fn attempts_are_spread_over_nodes() {
 
 /// Covers: MP-B13: a node that leaves lets end what others have under way with its agents.
 #[tokio::test]
-async fn a_node_that_leaves_lets_the_answers_of_others_end() {
+async fn leaving_node_lets_remote_attempts_end() {
     let mut fleet = Fleet::start(2, "").await;
     let (mut agent, mut ann) = (dial(&fleet.nodes[1], json!({})).await, person(&fleet.nodes[0]).await);
     let run = ask(&mut ann, "s1", "hello").await;
@@ -347,7 +347,7 @@ async fn a_node_that_leaves_lets_the_answers_of_others_end() {
 
 /// Covers: MP-D15: who comes to another node while a run waits is asked.
 #[tokio::test]
-async fn who_comes_elsewhere_is_asked() {
+async fn agent_that_connects_elsewhere_gets_the_waiting_run() {
     let fleet = Fleet::start(2, "").await;
     let mut ann = person(&fleet.nodes[0]).await;
     let run = ask(&mut ann, "s1", "anybody?").await;
@@ -367,7 +367,7 @@ async fn who_comes_elsewhere_is_asked() {
 /// Covers: MP-F1: many answers side by side, begun as soon as they are asked for: a word that overtook another would be
 /// lost, and said again only after a count of what there is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_word_overtakes_another() {
+async fn concurrent_remote_attempts_keep_message_order() {
     let fleet = Fleet::start(2, "").await;
     let mut agent = dial(&fleet.nodes[1], json!({})).await;
     let mut ann = person(&fleet.nodes[0]).await;
@@ -402,7 +402,7 @@ async fn no_word_overtakes_another() {
 
 /// Measures the time to the first delta with the agent's connection at the owner and at another node.
 #[tokio::test]
-async fn what_the_way_costs() {
+async fn remote_attempt_latency_is_measured() {
     let fleet = Fleet::start(2, "").await;
     let mut ann = person(&fleet.nodes[0]).await;
     let mut halves = Vec::new();

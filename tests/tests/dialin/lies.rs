@@ -7,7 +7,7 @@ use turnway_tests::real::wire::{Gone, Wire, invoke};
 
 /// Covers: G7, S-13.
 #[tokio::test]
-async fn words_about_runs_of_others_count_for_nothing_and_end_in_4400() {
+async fn messages_about_foreign_runs_are_ignored_and_close_4400() {
     let (node, _dir) = node("").await;
     let (mut honest, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "hello").await;
@@ -35,7 +35,7 @@ async fn words_about_runs_of_others_count_for_nothing_and_end_in_4400() {
 
 /// Covers: G3.
 #[tokio::test]
-async fn a_second_end_changes_nothing_and_ten_of_them_close() {
+async fn repeated_done_is_ignored_and_ten_close_4400() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "hello").await;
@@ -61,7 +61,7 @@ async fn a_second_end_changes_nothing_and_ten_of_them_close() {
 
 /// Covers: S-11, S-48.
 #[tokio::test]
-async fn what_is_too_large_closes_and_loses_nothing_before_it() {
+async fn oversized_message_closes_and_keeps_earlier_text() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "hello").await;
@@ -79,7 +79,7 @@ async fn what_is_too_large_closes_and_loses_nothing_before_it() {
 
 /// Covers: S-13, S-48: of one run, and only of that.
 #[tokio::test]
-async fn a_run_that_is_told_wrong_fails_alone() {
+async fn malformed_event_fails_only_its_run() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     for (n, (kind, wrong, code)) in [
@@ -105,7 +105,7 @@ async fn a_run_that_is_told_wrong_fails_alone() {
 
 /// Covers: S-11, S-13, MP-A6.
 #[tokio::test]
-async fn what_is_no_message_is_answered_and_the_tenth_closes() {
+async fn malformed_messages_get_errors_and_the_tenth_closes() {
     let (node, _dir) = node("").await;
     let mut agent = dial(&node, json!({})).await;
     for wrong in
@@ -131,7 +131,7 @@ async fn what_is_no_message_is_answered_and_the_tenth_closes() {
 
 /// Refuses one connection more than the maximum of an agent.
 #[tokio::test]
-async fn one_agent_has_so_many_connections() {
+async fn connections_over_the_agent_limit_are_refused() {
     let (node, _dir) = node("").await;
     let mut all: Vec<Wire> = Vec::new();
     for _ in 0..turnway_core::limits::DIALIN_CONNECTIONS_MAX {

@@ -7,7 +7,7 @@ use turnway_tests::real::wire::{Gone, Wire};
 
 /// Covers: LN-SR1, SR-K1, MP-D15.
 #[tokio::test]
-async fn a_turn_goes_to_the_agent_and_its_words_to_the_person() {
+async fn turn_is_sent_to_the_agent_and_its_answer_to_the_user() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     connected(&node, 1).await;
@@ -54,7 +54,7 @@ async fn a_turn_goes_to_the_agent_and_its_words_to_the_person() {
 
 /// Covers: SR-K2, SR-C7.
 #[tokio::test]
-async fn a_cancel_is_acknowledged_by_the_agent() {
+async fn cancel_waits_for_the_agents_acknowledgement() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "long").await;
@@ -92,7 +92,7 @@ async fn a_cancel_is_acknowledged_by_the_agent() {
 
 /// Covers: SR-K2.
 #[tokio::test]
-async fn who_does_not_acknowledge_cancels_is_not_waited_for() {
+async fn cancel_without_capability_ends_the_run_at_once() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({"cancel": false})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "long").await;
@@ -107,7 +107,7 @@ async fn who_does_not_acknowledge_cancels_is_not_waited_for() {
 
 /// Covers: ST-7, ST-8.
 #[tokio::test]
-async fn what_is_said_on_the_way_is_handed_over() {
+async fn input_during_a_run_is_steered_to_the_agent() {
     let (node, _dir) = node(",steer=true").await;
     let (mut agent, mut ann) = (dial(&node, json!({"steer": true})).await, person(&node).await);
     let host = ask(&mut ann, "s1", "first").await;
@@ -135,7 +135,7 @@ async fn what_is_said_on_the_way_is_handed_over() {
 
 /// Covers: ST-8.
 #[tokio::test]
-async fn a_connection_that_takes_nothing_on_the_way_refuses_it() {
+async fn connection_without_steer_capability_refuses_it() {
     let (node, _dir) = node(",steer=true").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let host = ask(&mut ann, "s1", "first").await;
@@ -150,7 +150,7 @@ async fn a_connection_that_takes_nothing_on_the_way_refuses_it() {
 
 /// Covers: G3, SR-I1: another connection takes over where the agent may be asked again, at once.
 #[tokio::test]
-async fn another_connection_takes_over_from_one_that_is_lost() {
+async fn lost_attempt_is_retried_at_another_connection() {
     let (node, _dir) = node(",on_owner_loss=retry").await;
     let (mut one, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "hello").await;
@@ -171,7 +171,7 @@ async fn another_connection_takes_over_from_one_that_is_lost() {
 
 /// Covers: G3, RX-2.
 #[tokio::test]
-async fn what_may_not_be_repeated_ends_with_its_connection() {
+async fn run_that_must_not_be_retried_fails_with_its_connection() {
     let (node, _dir) = node("").await;
     let (mut one, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let (silent, spoken) = (ask(&mut ann, "s1", "silent").await, ask(&mut ann, "s2", "spoken").await);
@@ -192,7 +192,7 @@ async fn what_may_not_be_repeated_ends_with_its_connection() {
 
 /// Covers: G3: three connections that were lost over a turn are enough.
 #[tokio::test]
-async fn a_turn_that_loses_every_connection_is_over() {
+async fn turn_fails_after_three_lost_connections() {
     let (node, _dir) = node(",on_owner_loss=retry").await;
     let mut ann = person(&node).await;
     let run = ask(&mut ann, "s1", "hello").await;
@@ -207,7 +207,7 @@ async fn a_turn_that_loses_every_connection_is_over() {
 
 /// Covers: MP-D15.
 #[tokio::test]
-async fn an_agent_without_a_connection_is_waited_for_and_then_unavailable() {
+async fn missing_agent_is_awaited_then_unavailable() {
     let (node, _dir) = node("").await;
     let mut ann = person(&node).await;
     let run = ask(&mut ann, "s1", "anybody?").await;
@@ -222,7 +222,7 @@ async fn an_agent_without_a_connection_is_waited_for_and_then_unavailable() {
 
 /// Covers: G3, G6: the same attempt goes on at another connection, no byte twice.
 #[tokio::test]
-async fn an_answer_that_outlives_its_connection_goes_on_at_the_byte() {
+async fn answer_resumes_at_the_byte_on_another_connection() {
     let (node, _dir) = node(",on_owner_loss=resume").await;
     let refused = Wire::open(node.http).await.expect("it connects");
     assert_eq!(forbidden(refused, json!({})).await, Gone::Closed(4403), "it cannot resume");
@@ -268,7 +268,7 @@ pub(crate) async fn refused(mut wire: Wire, more: Value, code: &str) -> Gone {
 
 /// Covers: MP-B13.
 #[tokio::test]
-async fn a_node_that_leaves_says_so_and_lets_answers_end() {
+async fn leaving_node_sends_go_away_and_lets_runs_end() {
     let (mut node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "hello").await;
@@ -288,7 +288,7 @@ async fn a_node_that_leaves_says_so_and_lets_answers_end() {
 ///
 /// Covers: SR-K1, G8.
 #[tokio::test]
-async fn ended_runs_leave_room_for_others() {
+async fn ended_runs_free_their_slots() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     connected(&node, 1).await;

@@ -14,7 +14,7 @@ async fn agent(node: &Node, more: &[&str]) -> Running {
 
 /// Covers: MP-A0, MP-A1, SR-K1, SR-K2, ST-8.
 #[tokio::test]
-async fn an_agent_behind_a_wall_answers_is_stopped_and_is_told_more() {
+async fn python_agent_answers_steers_cancels_and_drains() {
     let (mut node, _dir) = node(",steer=true").await;
     let mut agent = agent(&node, &[]).await;
     let mut ann = person(&node).await;
@@ -45,7 +45,7 @@ async fn an_agent_behind_a_wall_answers_is_stopped_and_is_told_more() {
 
 /// Covers: LN-SR1.
 #[tokio::test]
-async fn two_processes_share_the_load() {
+async fn two_agent_processes_get_equal_shares() {
     let (node, _dir) = node("").await;
     let (_one, _two) = (agent(&node, &["--name", "one"]).await, agent(&node, &["--name", "two"]).await);
     connected(&node, 2).await;
@@ -65,7 +65,7 @@ async fn two_processes_share_the_load() {
 
 /// Covers: G3, G5, SR-I1.
 #[tokio::test]
-async fn a_process_that_dies_in_mid_answer_is_replaced_by_another() {
+async fn dead_agent_process_is_replaced_in_mid_answer() {
     for (keys, more, expected) in [
         (",on_owner_loss=retry", None, "two:die in the middle "),
         (",on_owner_loss=resume", Some("--resume"), "one:die in the middle "),
@@ -84,7 +84,7 @@ async fn a_process_that_dies_in_mid_answer_is_replaced_by_another() {
 
 /// Covers: G3, MP-B13: a node that dies takes the connection with it; its agent is there again in time.
 #[tokio::test]
-async fn a_node_that_is_started_again_finds_its_agent() {
+async fn restarted_node_retries_at_the_reconnected_agent() {
     let (mut node, _dir) = node(",on_owner_loss=retry").await;
     let mut one = agent(&node, &[]).await;
     let mut ann = person(&node).await;

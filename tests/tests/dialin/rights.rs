@@ -12,7 +12,7 @@ use turnway_tests::real::wire::{Gone, Wire, invoke};
 
 /// Covers: S-01, S-04, S-07.
 #[tokio::test]
-async fn agent_is_served_by_named_users_and_by_keys_made_for_it() {
+async fn agent_is_served_by_named_users_and_its_own_keys() {
     let dir = tempdir().expect("a directory");
     let agents = ["--agent", "a=dial-in:,served_by=bot|acme/bot", "--agent", "b=dial-in:", "--demo"];
     let node = guarded(&dir, &agents).await;
@@ -121,7 +121,7 @@ async fn agent_at_another_node_gets_no_run_of_another_tenant() {
 
 /// Covers: S-06, S-07.
 #[tokio::test]
-async fn agents_of_a_resumable_run_hear_its_end_in_their_tenant() {
+async fn cancel_of_a_resumable_run_stays_in_its_tenant() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--agent", "a=dial-in:,on_owner_loss=resume"]).await;
     let resumable = async |tenant: &str| {
@@ -146,7 +146,7 @@ async fn agents_of_a_resumable_run_hear_its_end_in_their_tenant() {
 
 /// Covers: S-07.
 #[tokio::test]
-async fn tenant_operator_is_shown_nothing_of_the_node() {
+async fn tenant_operator_sees_no_endpoints_or_nodes() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--agent", "a=dial-in:", "--agent", "h=http://127.0.0.1:9"]).await;
     let _serving = served(&node, "acme").await;
@@ -165,7 +165,7 @@ async fn tenant_operator_is_shown_nothing_of_the_node() {
 
 /// Covers: S-07.
 #[tokio::test]
-async fn connections_of_one_tenant_leave_room_for_others() {
+async fn connections_of_one_tenant_are_bounded() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--agent", "a=dial-in:"]).await;
     let key = Key::make(&node, &["--tenant", "evil", "--serves", "agent:a"]).await;

@@ -9,7 +9,7 @@ use turnway_tests::real::wire::Gone;
 
 /// Covers: MP-A1.
 #[tokio::test]
-async fn an_agent_dials_in_by_quic() {
+async fn agent_dials_in_over_quic() {
     let dir = tempdir().expect("a directory");
     let pair = Pair::make(dir.path(), "pair").await;
     let flags = ["--quic", "127.0.0.1:0", "--agent", "a=dial-in:,steer=true"];

@@ -14,7 +14,7 @@ use turnway_tests::real::wire::{Wire, invoke as input};
 ///
 /// Covers: G8, S-48.
 #[tokio::test]
-async fn a_flood_is_taken_at_the_pace_of_the_disk_and_others_go_on() {
+async fn large_answer_does_not_block_others_on_its_connection() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann, mut bob) =
         (dial(&node, json!({})).await, person(&node).await, person(&node).await);
@@ -41,7 +41,7 @@ async fn a_flood_is_taken_at_the_pace_of_the_disk_and_others_go_on() {
 ///
 /// Covers: S-48.
 #[tokio::test]
-async fn too_much_text_ends_the_turn_alone() {
+async fn too_much_text_fails_only_its_turn() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "flood").await;
@@ -64,7 +64,7 @@ async fn too_much_text_ends_the_turn_alone() {
 ///
 /// Covers: S-48.
 #[tokio::test]
-async fn too_much_of_anything_ends_the_turn_alone() {
+async fn too_much_reasoning_fails_only_its_turn() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "flood").await;
@@ -89,7 +89,7 @@ async fn too_much_of_anything_ends_the_turn_alone() {
 ///
 /// Covers: G8, S-48.
 #[tokio::test]
-async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
+async fn connection_that_reads_nothing_is_closed_and_retried() {
     let (node, _dir) = node(",on_owner_loss=retry,input_ack=1m").await;
     let narrow = Wire::narrow(node.http).await.expect("it connects");
     let deaf = narrow.greet_with(hello(&json!({}))).await.expect("welcome");
@@ -131,7 +131,7 @@ async fn who_reads_nothing_is_closed_and_its_runs_go_elsewhere() {
 
 /// Covers: SR-G10.
 #[tokio::test]
-async fn an_agent_on_a_slow_line_is_not_silent_while_its_message_comes() {
+async fn partial_message_counts_as_a_sign_of_life() {
     let (node, _dir) = node(",silence=3s").await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     let run = ask(&mut ann, "s1", "slowly").await;

@@ -43,7 +43,7 @@ async fn is_told(agent: &mut Wire, ann: &mut Wire) -> Vec<Value> {
 
 /// Covers: EV-G1, LN-EV3.
 #[tokio::test]
-async fn an_agent_is_told_of_what_it_has_subscribed_to() {
+async fn configured_subscription_delivers_facts_to_the_agent() {
     let (node, _dir) = node(EVENTS).await;
     let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
     for told in is_told(&mut agent, &mut ann).await {
@@ -60,7 +60,7 @@ async fn an_agent_is_told_of_what_it_has_subscribed_to() {
 
 /// Covers: EV-G1, MP-F1.
 #[tokio::test]
-async fn at_another_node_too() {
+async fn subscription_delivers_facts_at_another_node() {
     let fleet = Fleet::start(2, EVENTS).await;
     let (mut agent, mut ann) = (dial(&fleet.nodes[1], json!({})).await, person(&fleet.nodes[0]).await);
     is_told(&mut agent, &mut ann).await;
@@ -71,7 +71,7 @@ async fn at_another_node_too() {
 ///
 /// Covers: EV-G1, LN-EV3.
 #[tokio::test]
-async fn an_agent_subscribes_by_itself() {
+async fn agent_subscribes_and_unsubscribes_by_message() {
     let (node, _dir) = node("").await;
     let (mut agent, mut ann) = (dial(&node, json!({"subscribe": true})).await, person(&node).await);
     agent

@@ -76,7 +76,7 @@ impl Fleet {
 
 /// Covers: G-03, G2, G3, LN-EV6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_is_away_costs_nothing_but_time() {
+async fn redis_outage_refuses_inputs_and_keeps_running_turns() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
     let mut owner = View::open(fleet.nodes[1].http, "ann", "s1").await;

@@ -78,7 +78,7 @@ async fn all_told(mut tasks: JoinSet<(View, String, Lost)>) -> Lost {
 
 /// Covers: G2, G3, G5, G6, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_loses_a_node_comes_back_through_the_front_and_has_the_whole_text() {
+async fn killed_node_loses_no_text_for_clients_behind_haproxy() {
     let mut fleet = Fleet::start(3).await;
     let front = Haproxy::start(fleet.dir.path(), &fleet.nodes).await;
     fleet.settle().await;
@@ -153,7 +153,7 @@ async fn welcome(front: SocketAddr) -> Result<String, Gone> {
 
 /// Covers: G-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_leaves_gets_nobody_new_and_its_answers_end() {
+async fn draining_node_gets_no_new_clients_and_ends_its_turns() {
     let mut fleet = Fleet::start(3).await;
     let front = Haproxy::start(fleet.dir.path(), &fleet.nodes).await;
     let mut view = View::open(front.at, "ann", "s1").await;

@@ -41,7 +41,7 @@ impl Fleet {
 
 /// Covers: G-01, G2, G3, G5, G6, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_goes_on_at_the_byte_when_its_owner_dies() {
+async fn answer_resumes_at_the_byte_after_its_owner_is_killed() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
     let trials = size("FLEET_LASTING_KILLS", 4);
@@ -95,7 +95,7 @@ async fn an_answer_goes_on_at_the_byte_when_its_owner_dies() {
 
 /// Covers: G-02, G1, G3, G6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_sleeps_loses_its_answer_to_another() {
+async fn suspended_owner_loses_its_answer_to_another_node() {
     let fleet = Fleet::start(3).await;
     fleet.settle().await;
     let mut sleeper = View::open(fleet.nodes[1].http, "ann", "s1").await;
@@ -125,7 +125,7 @@ async fn an_owner_that_sleeps_loses_its_answer_to_another() {
 ///
 /// Covers: G-14, G3, G6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_leaves_hands_its_answers_over() {
+async fn leaving_node_hands_over_running_answers() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
     let mut asker = View::open(fleet.nodes[2].http, "ann", "s1").await;
@@ -159,7 +159,7 @@ async fn a_node_that_leaves_hands_its_answers_over() {
 ///
 /// Covers: G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_forgot_is_asked_again_where_that_is_harmless() {
+async fn run_unknown_to_its_agent_restarts_only_without_text() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
     let mut views = Vec::new();

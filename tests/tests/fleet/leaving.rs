@@ -145,7 +145,7 @@ fn talks(count: usize) -> Vec<Talk> {
 
 /// Covers: G-14, G3, G5, G6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_many_running_turns_leaves_in_time_and_fails_none() {
+async fn node_with_many_turns_leaves_in_time_and_fails_none() {
     let count = size("FLEET_LEAVING_TURNS", 200);
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;

@@ -42,7 +42,7 @@ fn phases(listed: &[Value]) -> Vec<&str> {
 
 /// Covers: G-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn any_node_tells_of_all_of_them() {
+async fn every_node_lists_all_nodes() {
     let mut fleet = Fleet::start(3).await;
     let [a, b] = [0, 1].map(|n| fleet.nodes[n].http);
     let mut owner = View::open(b, "ann", "s1").await;
@@ -88,7 +88,7 @@ async fn any_node_tells_of_all_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_store_there_is_no_list_and_the_command_says_why() {
+async fn nodes_command_reports_an_unavailable_store() {
     let mut fleet = Fleet::start(2).await;
     let admin = format!("http://{}", fleet.nodes[1].admin);
     let dir = tempfile::tempdir().expect("a directory");

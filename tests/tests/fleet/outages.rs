@@ -17,7 +17,7 @@ const CLIENTS: usize = 4;
 
 /// Covers: G5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_subscription_heals_in_mid_answer() {
+async fn cut_subscription_recovers_in_mid_answer() {
     let fleet = Fleet::start(3).await;
     let mut owner = View::open(fleet.nodes[1].http, "ann", "s1").await;
     let run = owner.ask("r1", "first").await;
@@ -113,7 +113,7 @@ async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) 
 
 /// Covers: G-03, G-04, G2, G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_dies_loses_no_turn() {
+async fn killed_redis_loses_no_turn() {
     let mut fleet = Fleet::start(3).await;
     let (stage, mut clients) = (Arc::new(Stage::default()), JoinSet::new());
     for n in 0..fleet.nodes.len() * CLIENTS {

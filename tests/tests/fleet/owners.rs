@@ -22,7 +22,7 @@ fn goes_on(message: &Value) -> bool {
 ///
 /// Covers: G-01, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn owner_killed_right_after_its_start_is_replaced_as_fast() {
+async fn owner_killed_soon_after_start_is_replaced_as_fast() {
     let mut taken_over = Vec::new();
     for n in 0..3 {
         let mut fleet = Fleet::start(2).await;
@@ -49,7 +49,7 @@ async fn owner_killed_right_after_its_start_is_replaced_as_fast() {
 
 /// Covers: G-01, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_death_of_an_owner_costs_a_moment() {
+async fn killed_owner_is_replaced_quickly() {
     let mut fleet = Fleet::start(3).await;
     // The nodes that stay must be settled: a node that has just joined detects no deaths yet.
     fleet.settle().await;
@@ -100,7 +100,7 @@ async fn the_death_of_an_owner_costs_a_moment() {
 
 /// Covers: G-02, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_sleeps_is_replaced_within_four_seconds() {
+async fn suspended_owner_is_replaced_within_four_seconds() {
     let fleet = Fleet::start(3).await;
     fleet.settle().await;
     let trials = size("FLEET_SLEEPS", 1);
@@ -134,7 +134,7 @@ async fn an_owner_that_sleeps_is_replaced_within_four_seconds() {
 
 /// Covers: G-02, G-05, G1, G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_slept_longer_than_its_lease_ends_nothing() {
+async fn owner_suspended_beyond_its_lease_ends_no_run() {
     let fleet = Fleet::start(3).await;
     fleet.settle().await;
     let mut sleeper = View::open(fleet.nodes[1].http, "ann", "s1").await;
@@ -174,7 +174,7 @@ async fn an_owner_that_slept_longer_than_its_lease_ends_nothing() {
 ///
 /// Covers: G-01, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_that_nobody_watches_goes_on_within_five_seconds() {
+async fn unwatched_turn_is_taken_over_within_five_seconds() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
     let trials = size("FLEET_UNWATCHED_KILLS", 2);
@@ -237,7 +237,7 @@ async fn accepts(at: SocketAddr, name: String, pace: Duration, until: Instant) -
 ///
 /// Covers: G-01, G-08.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn accepting_elsewhere_does_not_wait_for_the_dead() {
+async fn accept_latency_is_unaffected_by_another_nodes_death() {
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
     let mut begun = Vec::new();

@@ -170,7 +170,7 @@ fn habits() -> Vec<Habit> {
 
 /// Covers: G-14, G2, G3, G5, G6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rolling_restart_fails_no_turn_and_repeats_no_byte() {
+async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     let mut fleet = Fleet::start(3).await;
     let all = |fleet: &Fleet| fleet.nodes.iter().map(|node| node.http).collect::<Vec<_>>();
     let (ended, moves) = (AtomicU64::new(0), AtomicU64::new(0));

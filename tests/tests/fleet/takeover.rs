@@ -72,7 +72,7 @@ impl Fleet {
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_many_sessions_were_at_goes_on_elsewhere_when_their_owner_dies() {
+async fn many_open_turns_are_taken_over_after_an_owner_is_killed() {
     let count = size("FLEET_TAKEOVER_SESSIONS", 400);
     let mut fleet = Fleet::start(2).await;
     fleet.settle().await;

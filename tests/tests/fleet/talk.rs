@@ -7,7 +7,7 @@ use turnway_tests::real::{figure, quantile, size};
 
 /// Covers: G5, G6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asks_and_whoever_watches_sees_the_same() {
+async fn clients_at_all_nodes_see_the_same_session() {
     let fleet = Fleet::start(3).await;
     let [a, b, c] = [0, 1, 2].map(|n| fleet.nodes[n].http);
     let mut owner = View::open(b, "ann", "s1").await;
@@ -40,7 +40,7 @@ async fn whoever_asks_and_whoever_watches_sees_the_same() {
 
 /// Covers: SR-C1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_turn_is_cancelled_from_a_third_node() {
+async fn turn_is_cancelled_from_a_third_node() {
     let fleet = Fleet::start(3).await;
     let [a, b, c] = [0, 1, 2].map(|n| fleet.nodes[n].http);
     let mut owner = View::open(b, "ann", "s1").await;
@@ -59,7 +59,7 @@ async fn a_turn_is_cancelled_from_a_third_node() {
 
 /// Measures the time from an agent's delta to a client at the owner and at another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_word_takes_from_the_agent_to_a_client_elsewhere() {
+async fn delta_latency_to_local_and_remote_clients_is_measured() {
     let fleet = Fleet::start(2).await;
     let mut owner = View::open(fleet.nodes[1].http, "ann", "s1").await;
     let mut here = Vec::new();

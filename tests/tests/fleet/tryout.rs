@@ -92,7 +92,7 @@ impl Tryout {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_command_starts_a_fleet_minds_it_and_stops_all_of_it() {
+async fn fleet_script_starts_restarts_and_stops_all_processes() {
     let mut tryout = Tryout::start().await;
     assert_eq!(tryout.until_three_serve().await, ["\"n1\"", "\"n2\"", "\"n3\""]);
     let mut wire = Wire::hello(tryout.at(0), "ann", vec![]).await.expect("HAProxy serves");
@@ -127,7 +127,7 @@ async fn one_command_starts_a_fleet_minds_it_and_stops_all_of_it() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_said() {
+async fn check_lists_missing_programs() {
     let mut command = command();
     command.args(["check"]).env("REDIS_BIN", "/nowhere/redis").env("HAPROXY_BIN", "/nowhere/haproxy");
     let said = command.env("TURNWAY_BIN", "/nowhere/turnway").output().await.expect("bash is there");

@@ -126,7 +126,7 @@ async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_dies_no_turn_is_lost_or_ended_twice() {
+async fn killed_and_suspended_nodes_lose_no_turn() {
     let blows = Blows {
         seed: size("FLEET_CHAOS_SEED", 1) as u64,
         kills: size("FLEET_CHAOS_KILLS", 4),
@@ -198,7 +198,7 @@ const SEEN: (&str, &str) = ("if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[
 ///
 /// Covers: G-05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_does_not_look_at_who_writes_is_found_out() {
+async fn store_without_fencing_is_detected_by_the_verdict() {
     let functions = functions_with(&[FENCE, ORDER, SEEN]);
     let blows = Blows { seed: 1, kills: 0, stops: 6, redis: 0, patience: PATIENCE / 2 };
     let told = torment(Some(&functions), &blows).await;

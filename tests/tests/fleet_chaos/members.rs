@@ -145,7 +145,7 @@ async fn read(web: &Web, session: &str) -> Vec<Value> {
 
 /// Covers: SR-D12, SR-T11, SR-T12, SR-T13, SR-T14, SR-K4, ST-9, G3, G9, G-01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_dies_no_change_of_members_is_stuck_or_half_done() {
+async fn killed_nodes_leave_no_member_change_incomplete() {
     let dir = tempfile::tempdir().expect("a directory");
     let agents =
         Agents::start_steered(|asked| Reply::speak(|voice| speak(voice, asked)), Arc::default()).await;

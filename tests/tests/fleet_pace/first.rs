@@ -108,7 +108,7 @@ impl Samples {
 
 /// Covers: G-09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_text_across_nodes() {
+async fn first_text_across_nodes_is_measured() {
     let pair = Pair::start("mem", &[]).await;
     let (mut bare, mut direct) = (Bare::open(&pair.redis).await, Direct::open(pair.agent.address).await);
     let mut owner = Wire::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");

@@ -98,7 +98,7 @@ async fn hops(bare: &mut Bare, seconds: usize) -> Vec<Duration> {
 
 /// Covers: G-09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_pieces_a_second() {
+async fn relay_latency_at_1000_deltas_per_second_is_measured() {
     let pair = Pair::start("mem", &[]).await;
     let mut bare = Bare::open(&pair.redis).await;
     let seconds = size("FLEET_PACE_SECONDS", 1);
@@ -117,7 +117,7 @@ async fn a_thousand_pieces_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_pieces_as_there_are() {
+async fn relay_throughput_of_single_deltas_is_measured() {
     let pair = Pair::start("mem", &[]).await;
     let mut bare = Bare::open(&pair.redis).await;
     let (streams, seconds) = (size("FLEET_PACE_STREAMS", 64), size("FLEET_PACE_SECONDS", 1));
@@ -139,7 +139,7 @@ async fn as_many_pieces_as_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_much_text_as_goes_through() {
+async fn relay_throughput_of_batched_text_is_measured() {
     let pair = Pair::start("mem", &[]).await;
     let mut bare = Bare::open(&pair.redis).await;
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {

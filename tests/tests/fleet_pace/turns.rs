@@ -50,11 +50,11 @@ async fn turns(level: &str, settings: &[&str]) {
 
 /// Covers: G-10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_across_nodes_without_a_disk() {
+async fn turns_across_nodes_with_mem_durability_are_measured() {
     turns("mem", &[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_across_nodes_in_the_systems_hands() {
+async fn turns_across_nodes_with_os_durability_are_measured() {
     turns("os", &["--appendonly", "yes", "--appendfsync", "everysec"]).await;
 }

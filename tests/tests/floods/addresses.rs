@@ -35,7 +35,7 @@ async fn counted(node: &Node, outcome: &str, count: u32) {
 
 /// Covers: S-16.
 #[tokio::test]
-async fn one_address_has_so_many_connections() {
+async fn connections_per_address_are_limited() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &["--per-address", "4"]).await;
     let mut inside = Vec::new();
@@ -66,7 +66,7 @@ async fn one_address_has_so_many_connections() {
 ///
 /// Covers: S-16.
 #[tokio::test]
-async fn this_machine_has_as_many_as_it_wants() {
+async fn loopback_connections_are_unlimited_by_default() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &[]).await;
     let mut inside = Vec::new();
@@ -79,7 +79,7 @@ async fn this_machine_has_as_many_as_it_wants() {
 
 /// Covers: S-49, S-16.
 #[tokio::test]
-async fn a_proxy_that_is_believed_says_for_whom_it_connects() {
+async fn trusted_proxy_reports_the_client_address() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &["--proxies", "127.0.0.2", "--per-address", "2"]).await;
     let proxy = [127, 0, 0, 2];
@@ -103,7 +103,7 @@ async fn a_proxy_that_is_believed_says_for_whom_it_connects() {
 ///
 /// Covers: S-49.
 #[tokio::test]
-async fn nobody_else_is_believed() {
+async fn proxy_headers_of_untrusted_peers_are_ignored() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &["--proxies", "127.0.0.2", "--per-address", "2"]).await;
     let said = b"PROXY TCP4 192.0.2.7 192.0.2.1 5000 443\r\n";
@@ -125,7 +125,7 @@ async fn nobody_else_is_believed() {
 ///
 /// Covers: S-49.
 #[tokio::test]
-async fn haproxys_own_headers_are_understood() {
+async fn haproxy_proxy_protocol_headers_are_accepted() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &["--proxies", "127.0.0.1", "--per-address", "3"]).await;
     for send in ["send-proxy", "send-proxy-v2"] {
@@ -169,7 +169,7 @@ async fn haproxys_own_headers_are_understood() {
 ///
 /// Covers: S-16.
 #[tokio::test]
-async fn connections_turned_away_leave_no_place_behind() {
+async fn refused_connections_free_their_slots() {
     let dir = tempfile::tempdir().expect("a directory");
     // The node has room for eight connections.
     let node = Node::start_with_files(395, "memory:", dir.path(), &["--per-address", "2"]).await;

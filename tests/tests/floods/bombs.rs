@@ -33,7 +33,7 @@ async fn pour(stream: &mut TcpStream, piece: &[u8], times: usize) {
 
 /// Covers: S-11, S-15.
 #[tokio::test]
-async fn a_body_without_an_end_is_cut_off() {
+async fn endless_body_is_refused_within_bounded_memory() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     served(&mut node).await;
@@ -63,7 +63,7 @@ async fn a_body_without_an_end_is_cut_off() {
 ///
 /// Covers: S-11, S-12.
 #[tokio::test]
-async fn nothing_is_unpacked() {
+async fn compressed_bodies_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     served(&mut node).await;
@@ -89,7 +89,7 @@ async fn nothing_is_unpacked() {
 ///
 /// Covers: S-15, G-16.
 #[tokio::test]
-async fn pings_that_nobody_reads_the_answers_of_cost_little() {
+async fn unread_pongs_use_bounded_memory() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     served(&mut node).await;

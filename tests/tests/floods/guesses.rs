@@ -15,7 +15,7 @@ async fn guess(to: SocketAddr) -> Result<(), Gone> {
 
 /// Covers: S-05.
 #[tokio::test]
-async fn who_tries_one_key_after_the_other_is_not_heard_for_a_while() {
+async fn repeated_invalid_keys_lock_the_address() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo", "--per-address", "50"]).await;
     let key = Key::make(&node, &["--user", "ann"]).await;
@@ -53,7 +53,7 @@ async fn who_tries_one_key_after_the_other_is_not_heard_for_a_while() {
 ///
 /// Covers: S-05.
 #[tokio::test]
-async fn credentials_that_were_made_do_not_lock_their_address() {
+async fn revoked_and_expired_keys_do_not_lock_the_address() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo", "--per-address", "50"]).await;
     let good = Key::make(&node, &["--user", "ann"]).await;
@@ -81,7 +81,7 @@ async fn credentials_that_were_made_do_not_lock_their_address() {
 ///
 /// Covers: S-05.
 #[tokio::test]
-async fn programs_of_this_machine_are_spared_and_pages_in_it_are_not() {
+async fn local_programs_are_exempt_from_lockout_but_not_pages() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo"]).await;
     let page = format!("http://{}", node.http);

@@ -75,7 +75,7 @@ async fn flood(node: &Node, count: usize, said: &'static str, slow: bool) -> (Du
 
 /// Covers: S-04, S-10, S-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_or_not_all_of_it_is_let_go() {
+async fn idle_and_partial_connections_time_out() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     let before = node.resident_kib();

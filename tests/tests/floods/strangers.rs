@@ -34,7 +34,7 @@ fn padded(kind: &str, length: usize) -> String {
 ///
 /// Covers: S-04, S-11.
 #[tokio::test]
-async fn a_hello_that_is_too_long_is_refused_by_its_header() {
+async fn oversized_hello_is_refused_by_its_frame_header() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     let begun = |length: usize| [header(0x81, length), vec![b' '; 1000]].concat();
@@ -59,7 +59,7 @@ async fn a_hello_that_is_too_long_is_refused_by_its_header() {
 
 /// Covers: S-04.
 #[tokio::test]
-async fn what_comes_with_a_hello_may_be_as_long_as_ever() {
+async fn message_after_hello_may_have_full_size() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
     let ping = header(0x89, 0);

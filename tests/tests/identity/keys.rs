@@ -22,7 +22,7 @@ async fn denied(wire: Result<Wire, Gone>) {
 
 /// Covers: S-01, S-07, MP-D1.
 #[tokio::test]
-async fn a_key_opens_what_is_its_own() {
+async fn key_grants_access_only_to_its_own_user() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo"]).await;
     let ann = Key::make(&node, &["--user", "ann"]).await;
@@ -72,7 +72,7 @@ async fn a_key_opens_what_is_its_own() {
 
 /// Covers: S-01, S-07.
 #[tokio::test]
-async fn nobody_without_a_good_key_is_let_in() {
+async fn requests_without_a_valid_key_are_unauthorized() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo"]).await;
     let ann = Key::make(&node, &["--user", "ann"]).await;
@@ -119,7 +119,7 @@ async fn nobody_without_a_good_key_is_let_in() {
 
 /// Covers: S-01.
 #[tokio::test]
-async fn the_store_has_no_key_in_it() {
+async fn store_contains_no_key_secrets() {
     let dir = tempdir().expect("a directory");
     let mut node = guarded(&dir, &["--demo"]).await;
     let mut keys = Vec::new();
@@ -166,7 +166,7 @@ fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
 ///
 /// Covers: S-01, S-08.
 #[tokio::test]
-async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
+async fn revoked_key_is_refused_on_all_nodes() {
     let (dir, homes) =
         (tempdir().expect("a directory"), [tempdir(), tempdir()].map(|dir| dir.expect("a directory")));
     // Redis's append-only file is text, so that it can be searched.
@@ -228,7 +228,7 @@ async fn a_key_that_is_taken_back_opens_nothing_anywhere() {
 
 /// Covers: S-01.
 #[tokio::test]
-async fn a_key_that_is_over_closes_what_it_opened() {
+async fn expired_key_closes_its_connections() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo"]).await;
     let made = Instant::now();
@@ -245,7 +245,7 @@ async fn a_key_that_is_over_closes_what_it_opened() {
 
 /// Covers: S-06.
 #[tokio::test]
-async fn a_key_that_may_only_read_changes_nothing() {
+async fn read_only_key_changes_nothing() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo"]).await;
     let (ann, reads) = (
@@ -282,7 +282,7 @@ async fn a_key_that_may_only_read_changes_nothing() {
 }
 
 #[tokio::test]
-async fn keys_are_looked_after_by_a_command() {
+async fn key_command_creates_lists_and_revokes_keys() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &[]).await;
     let admin = [("TURNWAY_ADMIN", format!("http://{}", node.admin))];

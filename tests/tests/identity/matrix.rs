@@ -46,7 +46,7 @@ async fn thieves(node: &Node) -> Vec<Thief> {
 
 /// Covers: S-06, S-56, S-55, G-21, G7.
 #[tokio::test]
-async fn what_is_somebody_elses_does_not_exist() {
+async fn foreign_sessions_are_answered_as_not_found() {
     let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--agent", &agents.flag("held")]).await;

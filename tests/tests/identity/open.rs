@@ -21,7 +21,7 @@ async fn status(to: SocketAddr, path: &str, headers: &str) -> u16 {
 
 /// Covers: S-09, S-45.
 #[tokio::test]
-async fn no_listener_beyond_this_machine_without_keys_and_a_name() {
+async fn public_listener_requires_authentication_and_host_names() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let keys = ["--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -51,7 +51,7 @@ async fn no_listener_beyond_this_machine_without_keys_and_a_name() {
 
 /// Covers: S-09.
 #[tokio::test]
-async fn a_public_node_answers_to_its_names_and_to_listed_pages() {
+async fn public_node_accepts_only_its_hosts_and_listed_origins() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let flags = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -133,7 +133,7 @@ const STRANGERS: [&str; 36] = [
 ///
 /// Covers: S-09, S-25.
 #[tokio::test]
-async fn a_public_node_with_tls_serves_who_has_a_key() {
+async fn public_tls_node_serves_clients_with_a_key() {
     let dir = tempdir().expect("a directory");
     let (pepper, pair) = (pepper(dir.path()), Pair::make(dir.path(), "pair").await);
     let flags = [

@@ -42,7 +42,7 @@ async fn flood(wire: &mut Wire, count: usize) -> (usize, Vec<u64>) {
 
 /// Covers: S-17.
 #[tokio::test]
-async fn who_asks_too_often_is_told_when_to_ask_again() {
+async fn request_over_the_rate_gets_a_retry_time() {
     let dir = tempdir().expect("a directory");
     let node = node(&dir, "connection = \"20/s\"\nkey = \"off\"").await;
     let key = Key::make(&node, &["--user", "ann"]).await;
@@ -77,7 +77,7 @@ async fn who_asks_too_often_is_told_when_to_ask_again() {
 
 /// Covers: S-17.
 #[tokio::test]
-async fn keys_of_one_tenant_share_what_it_may() {
+async fn keys_of_one_tenant_share_its_rate() {
     let dir = tempdir().expect("a directory");
     let node = node(&dir, "connection = \"off\"\nkey = \"off\"\ntenant = \"10/s\"").await;
     let (ann, bob) = (Key::make(&node, &["--user", "ann"]).await, Key::make(&node, &["--user", "bob"]).await);
@@ -101,7 +101,7 @@ async fn keys_of_one_tenant_share_what_it_may() {
 ///
 /// Covers: S-17.
 #[tokio::test]
-async fn who_only_talks_is_let_go() {
+async fn flood_of_pings_or_unknown_messages_is_closed() {
     let dir = tempdir().expect("a directory");
     let node = node(&dir, "connection = \"20/s\"\nkey = \"off\"").await;
     let key = Key::make(&node, &["--user", "ann"]).await;
@@ -134,7 +134,7 @@ async fn who_only_talks_is_let_go() {
 
 /// Covers: S-17.
 #[tokio::test]
-async fn a_credential_has_one_rate_for_all_its_connections() {
+async fn connections_of_one_key_share_its_rate() {
     let dir = tempdir().expect("a directory");
     let node = node(&dir, "connection = \"off\"\nkey = \"2/s\"").await;
     let (ann, bob) = (Key::make(&node, &["--user", "ann"]).await, Key::make(&node, &["--user", "bob"]).await);
@@ -164,7 +164,7 @@ async fn a_credential_has_one_rate_for_all_its_connections() {
 ///
 /// Covers: S-17, G-17.
 #[tokio::test]
-async fn a_flood_starves_no_cancel_and_no_resume() {
+async fn flood_of_inputs_does_not_delay_cancel_or_resume() {
     let dir = tempdir().expect("a directory");
     let node = node(&dir, "connection = \"50/s\"\nkey = \"100/s\"\ntenant = \"1000/s\"").await;
     let key = Key::make(&node, &["--user", "ann"]).await;

@@ -67,7 +67,7 @@ impl Writable {
 
 /// Covers: S-01, S-07.
 #[tokio::test]
-async fn key_whose_record_was_changed_in_the_store_opens_nothing() {
+async fn key_with_a_changed_record_is_refused() {
     let world = Writable::start().await;
     for (what, change) in [
         ("tenant", json!({"tenant": "acme"})),
@@ -102,7 +102,7 @@ async fn key_whose_record_was_changed_in_the_store_opens_nothing() {
 
 /// Covers: S-01.
 #[tokio::test]
-async fn revocation_taken_out_of_the_store_opens_nothing() {
+async fn key_with_its_revocation_removed_is_refused() {
     let mut world = Writable::start().await;
     let key = Key::make(&world.node, &["--user", "ann"]).await;
     key.revoke(&world.node).await;
@@ -114,7 +114,7 @@ async fn revocation_taken_out_of_the_store_opens_nothing() {
 
 /// Covers: S-01.
 #[tokio::test]
-async fn keys_of_an_earlier_release_open_something_once_migrated() {
+async fn unsealed_keys_are_accepted_after_migration() {
     let world = Writable::start().await;
     let old = Key::make(&world.node, &["--user", "ann", "--label", "the shop"]).await;
     let new = Key::make(&world.node, &["--user", "bob"]).await;

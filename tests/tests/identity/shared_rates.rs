@@ -139,7 +139,7 @@ impl Flood {
 
 /// Covers: S-17, G-17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_has_one_rate_at_all_nodes_together() {
+async fn key_rate_is_shared_by_all_nodes() {
     let fleet = Fleet::start(3).await;
     let (ann, bob) = (
         Key::make(&fleet.nodes[0], &["--user", "ann"]).await,
@@ -185,7 +185,7 @@ async fn a_key_has_one_rate_at_all_nodes_together() {
 ///
 /// Covers: S-17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_redis_each_node_has_the_rate_for_itself() {
+async fn nodes_limit_rates_alone_without_redis() {
     let mut fleet = Fleet::start(2).await;
     let ann = Key::make(&fleet.nodes[0], &["--user", "ann"]).await;
     let mut wires = fleet.wires(&ann).await;
@@ -225,7 +225,7 @@ async fn without_redis_each_node_has_the_rate_for_itself() {
 ///
 /// Covers: S-17, G-17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_work_refuses_no_resume_at_another_node() {
+async fn flood_of_inputs_does_not_limit_resumes_elsewhere() {
     let fleet = Fleet::start(2).await;
     let ann = Key::make(&fleet.nodes[0], &["--user", "ann"]).await;
     let mut wires = fleet.wires(&ann).await;

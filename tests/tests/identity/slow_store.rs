@@ -16,7 +16,7 @@ const SLOW: Duration = Duration::from_millis(1800);
 
 /// Covers: S-01, S-08.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_store_keeps_no_key_good() {
+async fn revocation_is_enforced_with_a_slow_store() {
     let dirs = [tempdir(), tempdir(), tempdir()].map(|dir| dir.expect("a directory"));
     let redis = Redis::start(&dirs[0].path().join("redis"), &[]);
     let slow = Slow::to(redis.port).await;

@@ -46,7 +46,7 @@ async fn is_let_in(node: &Node, token: &str) -> bool {
 
 /// Covers: S-02, S-06, S-07.
 #[tokio::test]
-async fn a_token_opens_what_is_its_own() {
+async fn token_grants_access_only_to_its_own_user() {
     let signers = [Signer::rsa("r"), Signer::p256("e"), Signer::ed25519("o")];
     let provider = Provider::start(&signers.each_ref()).await;
     let dir = tempdir().expect("a directory");
@@ -90,7 +90,7 @@ async fn a_token_opens_what_is_its_own() {
 
 /// Covers: S-02, S-07.
 #[tokio::test]
-async fn forged_tokens_open_nothing() {
+async fn forged_tokens_are_refused() {
     let (rsa, p256, ed) = (Signer::rsa("r"), Signer::p256("e"), Signer::ed25519("o"));
     // A key for encryption must not be accepted for signatures.
     let sealing = Signer::p256("s");
@@ -128,7 +128,7 @@ async fn forged_tokens_open_nothing() {
 ///
 /// Covers: S-03.
 #[tokio::test]
-async fn a_connection_dies_with_its_token_unless_it_shows_the_next() {
+async fn connection_closes_after_token_expiry_unless_refreshed() {
     let signer = Signer::ed25519("o");
     let provider = Provider::start(&[&signer]).await;
     let dir = tempdir().expect("a directory");
@@ -185,7 +185,7 @@ async fn a_connection_dies_with_its_token_unless_it_shows_the_next() {
 
 /// Covers: S-03.
 #[tokio::test]
-async fn only_the_same_user_is_refreshed() {
+async fn refresh_with_another_identity_or_rights_is_refused() {
     let signer = Signer::p256("e");
     let provider = Provider::start(&[&signer]).await;
     let dir = tempdir().expect("a directory");
@@ -232,7 +232,7 @@ async fn only_the_same_user_is_refreshed() {
 
 /// Covers: S-02.
 #[tokio::test]
-async fn keys_come_and_go_with_their_provider() {
+async fn provider_keys_are_replaced_on_fetch() {
     let (old, new) = (Signer::p256("old"), Signer::rsa("new"));
     let provider = Provider::start(&[&old]).await;
     let elsewhere = Provider::start(&[&new]).await;
@@ -285,7 +285,7 @@ async fn fetched_again(node: &Node, provider: &Provider) {
 
 /// Covers: S-02.
 #[tokio::test]
-async fn a_node_starts_without_its_provider_and_takes_its_keys_from_a_file() {
+async fn node_starts_without_its_provider_and_reads_key_files() {
     let signer = Signer::ed25519("o");
     let dir = tempdir().expect("a directory");
     let file = dir.path().join("jwks.json");
@@ -305,7 +305,7 @@ async fn a_node_starts_without_its_provider_and_takes_its_keys_from_a_file() {
 ///
 /// Covers: S-05, S-03.
 #[tokio::test]
-async fn forged_refreshes_lock_their_address_out() {
+async fn forged_refreshes_lock_the_address() {
     let signer = Signer::p256("e");
     let provider = Provider::start(&[&signer]).await;
     let dir = tempdir().expect("a directory");
@@ -327,7 +327,7 @@ async fn forged_refreshes_lock_their_address_out() {
 ///
 /// Covers: S-17, S-03.
 #[tokio::test]
-async fn refreshes_have_a_rate() {
+async fn refreshes_are_rate_limited() {
     let signer = Signer::p256("e");
     let provider = Provider::start(&[&signer]).await;
     let dir = tempdir().expect("a directory");

@@ -82,7 +82,7 @@ fn random_script(rng: &mut Rng) -> Vec<Step<Input>> {
 
 /// Covers: SR-I6, the five laws of every machine; S-13 (bounded work for any input).
 #[test]
-fn it_keeps_the_five_laws() {
+fn link_machine_obeys_the_machine_laws() {
     let mut closes = 0;
     for seed in 0..400 {
         let script = random_script(&mut Rng::from_number(seed));
@@ -97,7 +97,7 @@ fn it_keeps_the_five_laws() {
 
 /// Covers: G8: at any time, what is not yet reported is less than a report; nothing where that might be too much.
 #[test]
-fn no_weight_is_lost_or_reported_twice() {
+fn written_bytes_are_reported_exactly_once() {
     for seed in 0..100 {
         let mut rng = Rng::from_number(seed);
         let mut stage = Stage::new();

@@ -148,7 +148,7 @@ impl Board {
 }
 
 #[test]
-fn requests_behind_an_opening_wait_for_its_answer() {
+fn requests_wait_for_the_session_to_open() {
     let mut board = Board::new();
     board.ask("session_open", "s1", 1);
     board.ask("subscribe", "s1", 2);
@@ -165,7 +165,7 @@ fn requests_behind_an_opening_wait_for_its_answer() {
 }
 
 #[test]
-fn early_answer_waits_with_the_notes_after_it() {
+fn early_answer_and_later_facts_wait_for_their_order() {
     let mut board = Board::new();
     for number in 1..=3 {
         board.ask("agent_invoke", "s1", number);
@@ -185,7 +185,7 @@ fn early_answer_waits_with_the_notes_after_it() {
 }
 
 #[test]
-fn a_refusal_is_an_answer_and_names_the_session_or_not() {
+fn refusal_counts_as_the_answer() {
     for session in [Some(session("s1")), None] {
         let mut board = Board::new();
         board.ask("session_open", "s1", 1);
@@ -198,7 +198,7 @@ fn a_refusal_is_an_answer_and_names_the_session_or_not() {
 }
 
 #[test]
-fn the_fact_of_a_closing_answers_it() {
+fn closed_fact_answers_the_close_request() {
     let mut board = Board::new();
     board.ask("session_close", "s1", 1);
     board.ask("session_open", "s1", 2);
@@ -208,7 +208,7 @@ fn the_fact_of_a_closing_answers_it() {
 }
 
 #[test]
-fn cancels_and_decisions_overtake() {
+fn cancel_is_not_delayed_by_pending_requests() {
     let mut board = Board::new();
     board.ask("session_close", "s1", 1);
     board.ask("cancel_run", "s1", 2);
@@ -218,7 +218,7 @@ fn cancels_and_decisions_overtake() {
 }
 
 #[test]
-fn an_answer_that_takes_too_long_loses_its_place() {
+fn late_answer_stops_delaying_others() {
     let mut board = Board::new();
     board.ask("session_open", "s1", 1);
     board.ask("agent_invoke", "s1", 2);
@@ -238,7 +238,7 @@ fn an_answer_that_takes_too_long_loses_its_place() {
 
 /// Covers: S-13, S-17.
 #[test]
-fn only_so_many_requests_wait() {
+fn pending_requests_are_bounded() {
     let mut board = Board::new();
     for number in 0..=LINK_ASKS_MAX + 1 {
         board.ask("subscribe", "s1", number);
@@ -254,7 +254,7 @@ fn only_so_many_requests_wait() {
 
 /// Covers: RX-3.
 #[test]
-fn whatever_is_asked_is_answered_in_its_order() {
+fn random_pipelined_requests_are_answered_in_order() {
     const KINDS: [&str; 7] = [
         "session_open",
         "subscribe",

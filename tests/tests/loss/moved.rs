@@ -176,7 +176,7 @@ impl Listener {
 ///
 /// Covers: S-24.
 #[test]
-fn an_answer_follows_its_client_to_another_port() {
+fn answer_continues_after_a_nat_rebinding() {
     let scene = Scene::set(1);
     let mut listener = Listener::new(&scene, "s1");
     listener.read(20 * PIECE_BYTES);
@@ -197,7 +197,7 @@ fn an_answer_follows_its_client_to_another_port() {
 
 /// Covers: S-24.
 #[test]
-fn another_node_does_not_answer_for_what_is_not_its_own() {
+fn packets_routed_to_another_node_get_no_answer() {
     let scene = Scene::set(2);
     let (trust, key) = (Trust::of([&scene.pair]), scene.fleet.key.clone());
     let opened = scene.clients.spawn(async move {
@@ -232,7 +232,7 @@ fn another_node_does_not_answer_for_what_is_not_its_own() {
 
 /// Covers: S-24, G5.
 #[test]
-fn a_client_that_is_led_to_another_node_goes_on_there() {
+fn client_routed_to_another_node_resumes_there() {
     let scene = Scene::set(2);
     let mut listener = Listener::new(&scene, "s1");
     listener.read(20 * PIECE_BYTES);

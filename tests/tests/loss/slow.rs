@@ -120,7 +120,7 @@ async fn pass(front: Arc<UdpSocket>, node: SocketAddr, lost: Arc<AtomicU64>) {
 ///
 /// Covers: S-24.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_and_bad_network_is_no_dead_one() {
+async fn slow_lossy_network_completes_on_few_connections() {
     let dir = tempdir().expect("a directory");
     let agents = Agents::start(|asked| {
         Reply::speak(move |voice| async move {

@@ -172,7 +172,7 @@ fn told(what: &str, mut ages: Vec<Duration>) -> Told {
 
 /// Covers: MP-A1, G8.
 #[test]
-fn an_answer_that_is_not_read_delays_no_other_on_a_network_that_loses_packets() {
+fn unread_quic_answer_does_not_delay_others_under_loss() {
     let (deltas, pairs) = (size("LOSS_DELTAS", 2000), size("LOSS_PAIRS", 1));
     let dir = tempdir().expect("a directory");
     let way = Way::make();

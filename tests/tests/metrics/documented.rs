@@ -15,7 +15,7 @@ fn path() -> PathBuf {
 }
 
 #[test]
-fn the_document_is_made_from_the_registry() {
+fn metrics_document_matches_the_registry() {
     let anew = turnway::metrics::document().expect("each family once");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(path(), &anew).expect("docs/metrics.md can be written");
@@ -50,7 +50,7 @@ fn documented() -> BTreeMap<String, Row> {
 
 /// Checks that names contain an area and a unit, and that labels are known and bounded.
 #[test]
-fn names_and_labels_keep_to_the_rules() {
+fn metric_names_and_labels_follow_the_rules() {
     let mut series = 0;
     for (name, row) in documented() {
         let ours = name.starts_with("turnway_");
@@ -94,7 +94,7 @@ fn names_and_labels_keep_to_the_rules() {
 ///
 /// Covers: S-39.
 #[tokio::test]
-async fn a_node_shows_what_is_documented_and_nothing_else() {
+async fn node_exports_exactly_the_documented_metrics() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", "far=dial-in:"]).await;
     let load = Load::start(node.http, 3);
@@ -156,7 +156,7 @@ async fn a_node_shows_what_is_documented_and_nothing_else() {
 ///
 /// Covers: S-46.
 #[tokio::test]
-async fn a_drain_shows_how_far_it_is() {
+async fn metrics_show_the_progress_of_a_drain() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");

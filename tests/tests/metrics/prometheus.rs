@@ -130,7 +130,7 @@ impl Prometheus {
 
 /// Covers: MP-M6, S-39.
 #[tokio::test]
-async fn it_scrapes_a_busy_node_and_can_use_what_it_gets() {
+async fn prometheus_scrapes_a_busy_node_and_answers_queries() {
     let (dir, home) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let node = Node::start(dir.path(), &["--demo"]).await;
     let prometheus = Prometheus::start(home.path(), node.admin).await;
@@ -206,7 +206,7 @@ async fn node_is_clean(node: &Node) {
 
 /// Checks that a scrape of an idle node is quick.
 #[tokio::test]
-async fn a_scrape_of_an_idle_node_is_quick() {
+async fn scrape_of_an_idle_node_is_quick() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &[]).await;
     let mut took = Vec::new();

@@ -8,13 +8,13 @@ fn rules() -> PathBuf {
 }
 
 #[tokio::test]
-async fn they_are_well_formed() {
+async fn alert_rules_are_valid() {
     let (good, said) = run(promtool().args(["check", "rules"]).arg(rules()), "").await;
     assert!(good && said.contains("SUCCESS"), "{said}");
 }
 
 #[tokio::test]
-async fn they_wake_somebody_on_bad_days_only() {
+async fn alerts_fire_only_in_their_test_cases() {
     let cases = include_str!("rules_test.yml").replace("RULES", &rules().display().to_string());
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("cases.yml");
@@ -30,7 +30,7 @@ async fn they_wake_somebody_on_bad_days_only() {
 /// Checks that every rule uses exported metrics, because a rule on an unknown name never fires, and that each
 /// alert has a test case.
 #[test]
-fn they_speak_of_families_there_are_and_each_has_its_case() {
+fn alerts_use_known_metrics_and_have_test_cases() {
     let rules = std::fs::read_to_string(rules()).expect("the rules");
     let document = turnway::metrics::document().expect("each family once");
     let words = |text: &str| -> BTreeSet<String> {

@@ -69,7 +69,7 @@ async fn read(client: &mut Client, session: &str, said: &mut String, goal: usize
 
 /// Covers: MP-A1, RX-21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_is_begun_on_one_road_and_ended_on_the_other() {
+async fn answer_resumes_on_another_transport() {
     let dir = tempdir().expect("a directory");
     let (agents, gate) = gated().await;
     let (node, quic, _) = node(&dir, &["--agent", &agents.flag("a")]).await;
@@ -109,7 +109,7 @@ async fn an_answer_is_begun_on_one_road_and_ended_on_the_other() {
 ///
 /// Covers: MP-A1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ends_come_after_their_text() {
+async fn done_events_follow_their_text() {
     let dir = tempdir().expect("a directory");
     let (agents, gate) = gated().await;
     gate.add_permits(1_000_000);
@@ -133,7 +133,7 @@ async fn ends_come_after_their_text() {
 
 /// A client notices that its node is down and reconnects after the restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_comes_back_by_itself() {
+async fn client_reconnects_after_a_node_restart() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, _) = node(&dir, &["--demo"]).await;
     let mut client = connect(format!("quic://{quic}"), dir.path()).await;
@@ -150,7 +150,7 @@ async fn it_comes_back_by_itself() {
 
 /// `turnway chat` over QUIC, with a trusted and with an untrusted certificate.
 #[tokio::test]
-async fn the_command_speaks_it() {
+async fn chat_command_works_over_quic() {
     let dir = tempdir().expect("a directory");
     let (_node, quic, _) = node(&dir, &["--demo"]).await;
     let (url, ca) = (format!("quic://{quic}"), dir.path().join("pair/cert.pem"));

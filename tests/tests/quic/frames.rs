@@ -24,7 +24,7 @@ async fn end(mut line: Line) -> (Value, Gone) {
 
 /// Covers: S-04, S-11.
 #[tokio::test]
-async fn what_is_said_before_hello_ends_the_connection() {
+async fn message_before_hello_closes_the_connection() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
     let large = json!({"type": "hello", "padding": "x".repeat(5000)}).to_string();
@@ -51,7 +51,7 @@ async fn what_is_said_before_hello_ends_the_connection() {
 
 /// Covers: S-04.
 #[tokio::test]
-async fn hello_comes_in_time() {
+async fn connection_without_hello_times_out() {
     let dir = tempdir().expect("a directory");
     let (node, quic, trust) = node(&dir, &["--demo"]).await;
     let silent = Line::open(quic, &trust).await.expect("it connects");
@@ -66,7 +66,7 @@ async fn hello_comes_in_time() {
 
 /// Covers: S-11.
 #[tokio::test]
-async fn what_is_said_later_is_answered_as_anywhere() {
+async fn invalid_messages_after_hello_get_error_answers() {
     let dir = tempdir().expect("a directory");
     let (_node, quic, trust) = node(&dir, &["--demo"]).await;
     let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
@@ -90,7 +90,7 @@ async fn what_is_said_later_is_answered_as_anywhere() {
 ///
 /// Covers: S-19, S-21.
 #[tokio::test]
-async fn nothing_else_is_spoken() {
+async fn other_protocols_and_streams_are_refused() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
     let other = config(&trust, b"h2", TransportConfig::default());

@@ -85,7 +85,7 @@ impl Front {
 ///
 /// Covers: S-16, S-49.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_nginx_nobody_is_counted_for_others() {
+async fn nginx_address_is_exempt_from_the_per_address_limit() {
     let front = Front::start().await;
     let mut lines = Vec::new();
     for n in 0..3 * PER_ADDRESS {
@@ -98,7 +98,7 @@ async fn behind_nginx_nobody_is_counted_for_others() {
 ///
 /// Covers: S-24.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_nginx_an_answer_follows_its_client_to_another_port() {
+async fn nginx_keeps_a_client_on_its_node_after_a_port_change() {
     let front = Front::start().await;
     let mut line = Line::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
@@ -127,7 +127,7 @@ async fn behind_nginx_an_answer_follows_its_client_to_another_port() {
 ///
 /// Covers: S-24, G5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_nginx_a_client_of_a_dead_node_goes_on_at_another() {
+async fn nginx_client_of_a_dead_node_resumes_on_the_other_node() {
     let mut front = Front::start().await;
     let mut line = Line::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
     let accepted = line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");

@@ -15,7 +15,7 @@ use turnway_tests::real::{PATIENCE, figure, size};
 ///
 /// Covers: G-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_connection_is_small() {
+async fn idle_quic_connection_stays_within_its_memory_limit() {
     const BYTES_MAX: u64 = 36 * 1024;
     let count = size("QUIC_IDLE", 1000);
     let dir = tempdir().expect("a directory");

@@ -6,7 +6,7 @@ use turnway_tests::real::python::{Running, run, script};
 
 /// Covers: MP-A1, G-22, RX-21.
 #[tokio::test]
-async fn aioquic_talks_and_changes_roads_within_an_answer() {
+async fn aioquic_client_switches_transport_within_an_answer() {
     let (said, _) = talk("client_quic.py").await;
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 5, "{said}");
 }
@@ -16,7 +16,7 @@ async fn aioquic_talks_and_changes_roads_within_an_answer() {
 ///
 /// Covers: MP-A1, G-22, RX-21, S-04, S-09, S-10, S-19.
 #[tokio::test]
-async fn aioquic_talks_by_webtransport_and_is_refused_by_name() {
+async fn aioquic_webtransport_works_and_bad_requests_are_refused() {
     let (said, node) = talk("client_webtransport.py").await;
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 10, "{said}");
     // Foreign origins and host names, and requests that are no session or no valid HTTP/3.

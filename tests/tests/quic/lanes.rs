@@ -46,7 +46,7 @@ pub(crate) fn narrow(streams: u32) -> TransportConfig {
 
 /// Covers: MP-A1, G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_not_read_delays_no_other() {
+async fn unread_text_stream_does_not_delay_other_streams() {
     let dir = tempdir().expect("a directory");
     let agents = talkers().await;
     let (mut node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
@@ -77,7 +77,7 @@ async fn a_stream_that_is_not_read_delays_no_other() {
 
 /// Covers: MP-A1, G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_grants_no_stream_is_waited_for() {
+async fn text_waits_until_the_client_grants_a_stream() {
     let dir = tempdir().expect("a directory");
     let agents = talkers().await;
     let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
@@ -101,7 +101,7 @@ async fn a_client_that_grants_no_stream_is_waited_for() {
 ///
 /// Covers: MP-A1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_not_wanted_is_not_waited_for() {
+async fn stopped_text_stream_does_not_delay_the_run() {
     let dir = tempdir().expect("a directory");
     let agents = talkers().await;
     let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
@@ -118,7 +118,7 @@ async fn a_stream_that_is_not_wanted_is_not_waited_for() {
 ///
 /// Covers: S-24, MP-A1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_follows_its_client_to_another_address() {
+async fn answer_continues_after_a_client_address_change() {
     let dir = tempdir().expect("a directory");
     let (go, gate) = tokio::sync::mpsc::channel::<()>(PIECES);
     let gate = std::sync::Arc::new(tokio::sync::Mutex::new(gate));

@@ -17,7 +17,7 @@ use turnway_tests::real::wire::{Gone, invoke};
 
 /// Covers: S-01.
 #[tokio::test]
-async fn a_key_opens_and_its_end_closes() {
+async fn revoked_key_closes_its_connection() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -35,7 +35,7 @@ async fn a_key_opens_and_its_end_closes() {
 
 /// Covers: S-16.
 #[tokio::test]
-async fn addresses_are_counted_with_those_of_other_roads() {
+async fn per_address_limit_counts_all_transports() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -50,7 +50,7 @@ async fn addresses_are_counted_with_those_of_other_roads() {
 
 /// Covers: S-05.
 #[tokio::test]
-async fn bad_credentials_lock_their_address_out() {
+async fn bad_credentials_lock_out_the_address() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
@@ -66,7 +66,7 @@ async fn bad_credentials_lock_their_address_out() {
 
 /// Covers: S-25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
+async fn certificate_reload_keeps_open_connections() {
     let count = size("QUIC_SWAP_CONNECTIONS", 200);
     let dir = tempdir().expect("a directory");
     let (pair, first, second) = (
@@ -102,7 +102,7 @@ async fn a_certificate_is_replaced_and_nobody_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_says_so() {
+async fn draining_node_sends_go_away_and_finishes_turns() {
     let dir = tempdir().expect("a directory");
     let gate = Arc::new(Semaphore::new(0));
     let agents = Agents::start({
@@ -136,7 +136,7 @@ async fn a_node_that_leaves_says_so() {
 
 /// Covers: S-18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_in_a_crowd_proves_its_address_first() {
+async fn connection_burst_requires_address_validation() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
     let lines = (0..120).map(|n| Line::hello(quic, &trust, if n % 2 == 0 { "ann" } else { "bob" }, vec![]));
@@ -151,7 +151,7 @@ async fn who_comes_in_a_crowd_proves_its_address_first() {
 ///
 /// Covers: S-15.
 #[tokio::test]
-async fn a_silent_connection_lasts() {
+async fn silent_connection_is_kept_alive() {
     let dir = tempdir().expect("a directory");
     let (_node, quic, trust) = node(&dir, &["--demo"]).await;
     let mut transport = TransportConfig::default();
@@ -167,7 +167,7 @@ async fn a_silent_connection_lasts() {
 
 /// A node without a configured certificate creates one, keeps the certificate across restarts, and logs its path.
 #[tokio::test]
-async fn a_node_makes_a_certificate_for_itself() {
+async fn node_without_a_certificate_creates_and_keeps_one() {
     let dir = tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo", "--quic", "127.0.0.1:0"]).await;
     let quic = node.quic.expect("it speaks QUIC");
@@ -193,7 +193,7 @@ async fn a_node_makes_a_certificate_for_itself() {
 ///
 /// Covers: S-16.
 #[tokio::test]
-async fn failed_handshakes_leave_no_place_behind() {
+async fn failed_handshakes_release_their_connection_slots() {
     let dir = tempdir().expect("a directory");
     let (_node, quic, trust) = node(&dir, &["--demo", "--quic-connections", "3"]).await;
     let stranger = Trust::of([&Pair::make(dir.path(), "stranger").await]);
@@ -210,7 +210,7 @@ async fn failed_handshakes_leave_no_place_behind() {
 ///
 /// Covers: S-17.
 #[tokio::test]
-async fn a_user_has_a_share_of_the_connections_by_quic() {
+async fn quic_connections_of_one_user_are_limited_to_a_share() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let auth = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];

@@ -29,7 +29,7 @@ async fn page(dir: &TempDir, quic: SocketAddr, key: &Key) -> Running {
 
 /// Covers: S-01.
 #[tokio::test]
-async fn a_key_opens_and_its_end_closes() {
+async fn revoked_key_closes_its_session() {
     let dir = tempdir().expect("a directory");
     let (node, quic, key) = keyed(&dir, &[]).await;
     let page = page(&dir, quic, &key).await;
@@ -39,7 +39,7 @@ async fn a_key_opens_and_its_end_closes() {
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_says_so() {
+async fn draining_node_sends_go_away_and_closes_the_session() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, key) = keyed(&dir, &[]).await;
     let mut page = page(&dir, quic, &key).await;
@@ -52,7 +52,7 @@ async fn a_node_that_leaves_says_so() {
 
 /// Covers: S-05.
 #[tokio::test]
-async fn bad_credentials_lock_their_address_out() {
+async fn bad_credentials_lock_out_the_address() {
     let dir = tempdir().expect("a directory");
     let (node, quic, _) = keyed(&dir, &["--per-address", "50"]).await;
     let said = run("webtransport_life.py", &[&quic.port().to_string(), &ca(&dir), "guess", "10"]).await;
@@ -62,7 +62,7 @@ async fn bad_credentials_lock_their_address_out() {
 
 /// Covers: S-16.
 #[tokio::test]
-async fn addresses_are_counted() {
+async fn connections_over_the_per_address_limit_are_refused() {
     let dir = tempdir().expect("a directory");
     let (node, quic, key) = keyed(&dir, &["--per-address", "3"]).await;
     let args = [&quic.port().to_string(), &ca(&dir), "crowd", "3", &key.text];

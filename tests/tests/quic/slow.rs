@@ -85,7 +85,7 @@ async fn read(mut lane: Lane, pace: Arc<Semaphore>) {
 
 /// Covers: MP-A1, G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_sessions_that_speak_fast_are_heard_by_a_slow_reader() {
+async fn slow_reader_of_many_sessions_gets_all_text() {
     let dir = tempdir().expect("a directory");
     let (agents, over) = talkers().await;
     let (mut node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
@@ -116,7 +116,7 @@ async fn many_sessions_that_speak_fast_are_heard_by_a_slow_reader() {
 
 /// Covers: G8, LN-MP4, S-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_takes_nothing_of_many_streams_is_let_go() {
+async fn client_that_reads_no_streams_is_disconnected() {
     let dir = tempdir().expect("a directory");
     let (agents, over) = talkers().await;
     let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
@@ -143,7 +143,7 @@ async fn who_takes_nothing_of_many_streams_is_let_go() {
 ///
 /// Covers: G8, S-15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_page_that_takes_nothing_of_many_streams_is_let_go() {
+async fn webtransport_client_that_reads_nothing_is_disconnected() {
     let dir = tempdir().expect("a directory");
     let (agents, over) = talkers().await;
     let (node, quic, _) = node(&dir, &["--agent", &agents.flag("a")]).await;

@@ -7,7 +7,7 @@ use turnway_tests::real::wire::{Wire, invoke};
 
 /// Covers: MP-A1.
 #[tokio::test]
-async fn a_turn_has_its_text_on_a_stream_of_its_own() {
+async fn turn_text_arrives_on_its_own_stream() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
     let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
@@ -28,7 +28,7 @@ async fn a_turn_has_its_text_on_a_stream_of_its_own() {
 
 /// A node drops its TLS state after the handshake, except the secrets from which key updates derive the next keys.
 #[tokio::test]
-async fn keys_change_between_turns() {
+async fn turns_survive_tls_key_updates() {
     let dir = tempdir().expect("a directory");
     let (_node, quic, trust) = node(&dir, &["--demo"]).await;
     let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
@@ -41,7 +41,7 @@ async fn keys_change_between_turns() {
 
 /// A client that declines text streams gets all messages on the control stream, in order.
 #[tokio::test]
-async fn without_streams_all_comes_on_one() {
+async fn client_without_text_streams_gets_all_on_one_stream() {
     let dir = tempdir().expect("a directory");
     let (_node, quic, trust) = node(&dir, &["--demo"]).await;
     let hello = json!({"type": "hello", "user_id": "ann", "streams": false});
@@ -65,7 +65,7 @@ async fn without_streams_all_comes_on_one() {
 ///
 /// Covers: MP-A1, RX-21.
 #[tokio::test]
-async fn both_roads_lead_to_one_session() {
+async fn session_is_shared_by_quic_and_websocket() {
     let dir = tempdir().expect("a directory");
     let (node, quic, trust) = node(&dir, &["--demo"]).await;
     let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");

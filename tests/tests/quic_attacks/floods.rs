@@ -33,7 +33,7 @@ const ENDS: [(&str, Option<&[u64]>); 13] = [
 
 /// Covers: S-20.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_of_frames_hold_nobody_up() {
+async fn frame_floods_do_not_delay_other_clients() {
     let millis = size("QUIC_FLOOD_MS", 1000);
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust, pair) = node(&dir, &["--demo"]).await;

@@ -14,7 +14,7 @@ const BYTES_BESIDE: u64 = 24 * 1024 * 1024;
 
 /// Covers: S-19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holes_cost_a_node_no_more_than_its_windows() {
+async fn stream_gaps_cost_at_most_the_receive_windows() {
     let count = size("QUIC_GAPS", 50);
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust, pair) = node(&dir, &["--demo"]).await;

@@ -35,7 +35,7 @@ fn pipe(dir: &Path) -> PathBuf {
 
 /// Covers: MP-A1, G-22, RX-21.
 #[tokio::test]
-async fn ngtcp2_talks_and_changes_roads_within_an_answer() {
+async fn ngtcp2_client_switches_transport_within_an_answer() {
     let mut agent = Running::start(script("agent_plain.py", &["4"]));
     let line = agent.line().await;
     let port = line.strip_prefix("listening ").expect("its port");

@@ -30,7 +30,7 @@ fn port(node: &Node) -> String {
 
 /// Covers: S-18, S-22, S-23.
 #[tokio::test]
-async fn a_retry_is_good_at_any_node_and_a_reset_is_its_own() {
+async fn retry_tokens_are_shared_and_stateless_resets_are_not() {
     let dir = tempdir().expect("a directory");
     let (mut nodes, pair, _redis) = fleet(&dir).await;
     let said = run("quic_nodes.py", &[&port(&nodes[0]), &port(&nodes[1]), &nodes[1].id, pair.ca()]).await;
@@ -63,7 +63,7 @@ async fn accepted(node: &Node, least: f64) -> f64 {
 
 /// Covers: S-21.
 #[tokio::test]
-async fn what_was_said_before_says_nothing_again() {
+async fn early_data_and_replayed_packets_have_no_effect() {
     let dir = tempdir().expect("a directory");
     let (mut nodes, pair, _redis) = fleet(&dir).await;
     let trust = Trust::of([&pair]);

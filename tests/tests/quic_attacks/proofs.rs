@@ -17,7 +17,7 @@ const CHAIN: usize = 16;
 ///
 /// Covers: S-18, S-23.
 #[tokio::test]
-async fn an_address_that_is_not_proved_gets_three_times_what_came_from_it() {
+async fn unvalidated_address_gets_at_most_three_times_its_bytes() {
     let dir = tempdir().expect("a directory");
     let pair = Pair::make(dir.path(), "pair").await;
     let cert = std::fs::read_to_string(&pair.cert).expect("a certificate");

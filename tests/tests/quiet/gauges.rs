@@ -180,7 +180,7 @@ pub(crate) fn must_be_complete(held: &Held) {
 }
 
 #[test]
-fn a_gauge_is_held_against_its_law() {
+fn gauge_values_are_checked_against_their_idle_rules() {
     let of = |page: &str| Held { gauges: gauges(page), files: BTreeMap::from([("socket".to_owned(), 3)]) };
     let page = |seats: u64, timers: u64| {
         format!(

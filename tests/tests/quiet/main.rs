@@ -17,7 +17,7 @@ const ROUNDS: usize = 3;
 
 /// Covers: G8, S-39.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_on_the_embedded_store_holds_nothing_when_quiet() {
+async fn idle_node_with_embedded_store_holds_no_resources() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = format!("embedded:{}", dir.path().join("data").display());
     holds_nothing_when_quiet(&store, dir.path()).await;
@@ -25,7 +25,7 @@ async fn a_node_on_the_embedded_store_holds_nothing_when_quiet() {
 
 /// Covers: G8, S-39.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_on_redis_holds_nothing_when_quiet() {
+async fn idle_node_with_redis_holds_no_resources() {
     let dir = tempfile::tempdir().expect("a directory");
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
     holds_nothing_when_quiet(&redis.url(), dir.path()).await;
@@ -45,7 +45,7 @@ async fn holds_nothing_when_quiet(store: &str, dir: &Path) {
 ///
 /// Covers: G8, S-39.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_tls_and_quic_holds_nothing_when_quiet() {
+async fn idle_node_with_tls_and_quic_holds_no_resources() {
     let dir = tempfile::tempdir().expect("a directory");
     let pair = Pair::make(dir.path(), "pair").await;
     let flags = [&["--demo", "--quic", "127.0.0.1:0"][..], &pair.flags()].concat();

@@ -35,7 +35,7 @@ async fn back(desk: &Desk, what: &str) {
 
 /// The server is stopped: it neither answers nor closes connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_server_is_left_and_found_again() {
+async fn hanging_server_is_left_and_reconnected() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;
@@ -64,7 +64,7 @@ async fn a_silent_server_is_left_and_found_again() {
 
 /// A server that loads its data accepts connections and answers no command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_loads_is_away() {
+async fn loading_server_counts_as_unavailable() {
     let dir = tempdir().expect("a directory");
     let slow = ["--appendonly", "yes", "--appendfsync", "no", "--key-load-delay", "1000"];
     let mut server = Redis::start(dir.path(), &slow);
@@ -96,7 +96,7 @@ async fn a_server_that_loads_is_away() {
 
 /// A listener in the place of the server accepts connections and closes them at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_knocks_like_mad() {
+async fn reconnect_attempts_back_off() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;

@@ -35,7 +35,7 @@ async fn control(desk: &mut Desk, id: &str) -> (Op, Accepted) {
 
 /// Covers: S-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_stored_rings_its_owner() {
+async fn stored_input_is_published_to_the_owner_node() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;

@@ -24,7 +24,7 @@ const FLAGS: [&str; 3] = ["--demo", "--durability", "mem"];
 ///
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ended_inputs_leave_room_in_their_inbox() {
+async fn ended_inputs_free_their_inbox_bytes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let node = Node::start_on(&server.url(), dir.path(), &FLAGS).await;
@@ -37,7 +37,7 @@ async fn ended_inputs_leave_room_in_their_inbox() {
 
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_inbox_has_so_many_bytes() {
+async fn inbox_bytes_are_limited() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let slow = Agents::start(|_| agent::Reply::speak(async |voice| voice.hung_up().await)).await;
@@ -60,7 +60,7 @@ async fn an_inbox_has_so_many_bytes() {
 ///
 /// Covers: G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_end_with_their_keys() {
+async fn lease_key_expires_with_the_lease() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;
@@ -73,7 +73,7 @@ async fn leases_end_with_their_keys() {
 
 /// The key of a deleted session remains, without any content.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deleted_session_leaves_its_name() {
+async fn deleted_session_keeps_only_its_owner_key() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let node = Node::start_on(&server.url(), dir.path(), &FLAGS).await;
@@ -97,7 +97,7 @@ async fn a_deleted_session_leaves_its_name() {
 ///
 /// Covers: G8, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_that_shows_nothing_takes_its_leave() {
+async fn stale_subscriber_node_unsubscribes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let (one, two) = (dir.path().join("one"), dir.path().join("two"));
@@ -123,7 +123,7 @@ async fn a_listener_that_shows_nothing_takes_its_leave() {
 
 /// Covers: G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_control_lane_has_so_many_entries() {
+async fn control_entries_are_limited() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;
@@ -145,7 +145,7 @@ async fn a_control_lane_has_so_many_entries() {
 ///
 /// Covers: G9, I3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_input_of_a_free_session_wants_a_registration() {
+async fn input_of_an_unowned_session_requires_registration() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let _functions = Desk::open(&server.url(), Durability::Mem).await;
@@ -165,7 +165,7 @@ async fn an_input_of_a_free_session_wants_a_registration() {
 ///
 /// Covers: G9, I3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registration_that_was_renewed_stays() {
+async fn renewed_registration_survives_an_old_unregister() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let _functions = Desk::open(&server.url(), Durability::Mem).await;

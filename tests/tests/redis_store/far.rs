@@ -84,7 +84,7 @@ async fn turn(node: &Node, session: &str) {
 
 /// Covers: G9, S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_end_at_a_redis_that_is_far_from_the_start() {
+async fn turns_complete_with_a_distant_redis() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let far = Far::to(server.port, 160).await;
@@ -95,7 +95,7 @@ async fn turns_end_at_a_redis_that_is_far_from_the_start() {
 
 /// Covers: G9, S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_end_at_a_redis_that_moves_away() {
+async fn turns_complete_while_redis_latency_grows() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let far = Far::to(server.port, 5).await;

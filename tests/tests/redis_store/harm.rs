@@ -100,7 +100,7 @@ impl Pair {
 
 /// Covers: G-04.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_lost_on_the_way_is_asked_again_without_harm() {
+async fn requests_repeated_after_lost_messages_are_idempotent() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let proxy = Proxy::to(server.port).await;
@@ -118,7 +118,7 @@ async fn what_is_lost_on_the_way_is_asked_again_without_harm() {
 
 /// Covers: G-04.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_survives_every_kill() {
+async fn answered_requests_survive_server_crashes() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let (kills_max, mut kills, mut seed, mut repeated) = (size("REDIS_KILLS", 12), 0, 0, 0);
@@ -139,7 +139,7 @@ async fn what_was_answered_survives_every_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wiped_data_is_a_new_era() {
+async fn wiped_data_starts_a_new_era() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;

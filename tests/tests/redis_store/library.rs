@@ -39,7 +39,7 @@ fn version(server: &Redis) -> Vec<u64> {
 }
 
 #[test]
-fn other_functions_are_another_version() {
+fn changed_functions_require_a_new_version() {
     let digest: String = Sha256::digest(SOURCE).iter().map(|byte| format!("{byte:02x}")).collect();
     let (version, expected) = VERSIONS.last().expect("a version");
     assert!(SOURCE.contains(&format!("\nlocal VERSION = {version}\n")));
@@ -63,7 +63,7 @@ async fn older_functions_are_replaced_and_newer_ones_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_nodes_may_load_at_the_same_time() {
+async fn many_nodes_can_load_functions_at_once() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let nodes = (0..8).map(|_| {
@@ -77,7 +77,7 @@ async fn many_nodes_may_load_at_the_same_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_major_lives_beside() {
+async fn another_major_version_coexists() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let other = SOURCE.replace("turnway1", "turnway2");
@@ -94,7 +94,7 @@ async fn another_major_lives_beside() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_that_went_missing_are_brought_back() {
+async fn missing_functions_are_loaded_again() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;
@@ -108,7 +108,7 @@ async fn functions_that_went_missing_are_brought_back() {
 
 /// Covers: S-41.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_notices_when_functions_are_replaced() {
+async fn replacing_functions_causes_no_errors() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;

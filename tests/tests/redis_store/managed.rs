@@ -23,7 +23,7 @@ async fn durability(node: &Node, session: &str) -> (Json, Json) {
 
 /// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_without_config_is_used_at_what_is_shown_or_attested() {
+async fn server_without_config_uses_shown_or_attested_durability() {
     let dir = tempdir().expect("a directory");
     let args = ["--appendonly", "yes", "--appendfsync", "always", "--rename-command", "CONFIG", ""];
     let server = Redis::start(&dir.path().join("redis"), &args);
@@ -45,7 +45,7 @@ async fn server_without_config_is_used_at_what_is_shown_or_attested() {
 
 /// Covers: S-40, S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn user_that_sees_neither_config_nor_info_is_enough_at_mem() {
+async fn user_without_config_and_info_suffices_for_mem_durability() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let rules = ["on", ">pw", "+@all", "-config", "-info", "-client", "~*", "&*"];
@@ -58,7 +58,7 @@ async fn user_that_sees_neither_config_nor_info_is_enough_at_mem() {
 
 /// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn client_certificate_is_shown_where_one_is_asked_for() {
+async fn client_certificate_is_sent_if_the_server_requires_one() {
     let dir = tempdir().expect("a directory");
     let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls");
     let file = |name: &str| tls.join(name).display().to_string();

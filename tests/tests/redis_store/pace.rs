@@ -156,7 +156,7 @@ async fn pour(desk: &mut Desk, ops: Vec<Op>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_are_quick() {
+async fn store_latency_and_throughput_are_measured() {
     let (few, many) = (size("REDIS_PACE_OPS", 200), size("REDIS_PACE_ABREAST", 500));
     for (level, durability, args) in [
         ("mem", Durability::Mem, &[][..]),

@@ -83,7 +83,7 @@ fn run(session: &str, message: &str) -> RunId {
 
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_byte_is_counted_until_its_record_is_gone() {
+async fn stored_bytes_are_counted_until_the_record_is_deleted() {
     let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
     assert!(waits > 100 && sums(&server)["t"] == waits, "{waits}");
@@ -119,7 +119,7 @@ async fn every_byte_is_counted_until_its_record_is_gone() {
 ///
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sums_hold_all_but_a_little_of_each_session_that_is_owned() {
+async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
     let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     // The session had no owner when the input came.
     let (mut written, mut last) = (0, sums(&server)["uann"]);
@@ -147,7 +147,7 @@ async fn sums_hold_all_but_a_little_of_each_session_that_is_owned() {
 
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quota_refuses_inputs_and_nothing_else() {
+async fn full_quota_refuses_new_inputs_only() {
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(4_000) };
     let Owned { mut desk, token, server: _server, _dir, .. } = Owned::start(quotas).await;
     for n in 0..40 {
@@ -168,7 +168,7 @@ async fn a_quota_refuses_inputs_and_nothing_else() {
 
 /// Covers: S-48.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parts_are_of_maxmemory_where_it_is_set() {
+async fn fractional_quota_is_relative_to_maxmemory() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
@@ -191,7 +191,7 @@ async fn parts_are_of_maxmemory_where_it_is_set() {
 /// When thousands of facts are trimmed at once, their bytes are estimated; the exact count returns with a trim that
 /// leaves fewer facts than it removes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn estimate_of_forgotten_facts_is_mended_by_a_later_count() {
+async fn estimated_bytes_of_trimmed_facts_are_corrected_later() {
     let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     let waits = stored(&server);
     for n in 0..10_000 {
@@ -219,7 +219,7 @@ async fn estimate_of_forgotten_facts_is_mended_by_a_later_count() {
 
 /// Facts written by version 6 of the functions have no byte count; their sum is estimated once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn facts_of_an_earlier_release_are_estimated_and_freed() {
+async fn facts_of_an_older_release_are_estimated_and_freed() {
     let Owned { mut desk, server, token, _dir, .. } = Owned::start(Quotas::OFF).await;
     for n in 0..50 {
         let place = format!("{}-0", n + 1);
@@ -247,7 +247,7 @@ async fn facts_of_an_earlier_release_are_estimated_and_freed() {
 
 /// Nodes of the previous release send no quotas, and call the same functions during a rolling upgrade.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_of_the_release_before_are_served_and_counted() {
+async fn calls_of_the_previous_release_are_served_and_counted() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(10) };

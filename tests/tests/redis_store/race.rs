@@ -190,7 +190,7 @@ fn left(server: &Redis) -> BTreeSet<String> {
 
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_asked_at_the_same_time_is_found() {
+async fn sweep_finds_all_sessions_left_by_concurrent_requests() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut found = 0;

@@ -54,7 +54,7 @@ async fn refusal(wire: &mut Wire, id: &str) -> String {
 
 /// Covers: S-40, S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn missing_right_is_named_before_anybody_is_served() {
+async fn missing_right_is_named_at_startup() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     std::fs::write(dir.path().join("turnway.toml"), NOW).expect("a file");
@@ -80,7 +80,7 @@ async fn missing_right_is_named_before_anybody_is_served() {
 
 /// Covers: S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn right_taken_away_is_told_until_it_is_back() {
+async fn revoked_right_is_reported_until_it_is_granted_again() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let url = all(&server);
@@ -107,7 +107,7 @@ async fn right_taken_away_is_told_until_it_is_back() {
 
 /// Covers: S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_on_a_full_redis_comes_up_and_says_so() {
+async fn node_on_a_full_redis_starts_and_reports_it() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let args = ["--demo", "--durability", "mem"];
@@ -132,7 +132,7 @@ async fn node_on_a_full_redis_comes_up_and_says_so() {
 ///
 /// Covers: S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn start_waits_for_a_redis_that_is_away() {
+async fn startup_waits_for_an_unreachable_redis() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(&dir.path().join("redis"), &[]);
     server.kill();
@@ -170,7 +170,7 @@ async fn until_logged(node: &Node, says: &str, count: usize) {
 
 /// Covers: S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sighup_logs_in_with_the_password_of_the_file() {
+async fn sighup_reloads_the_redis_password() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     all(&server);
@@ -201,7 +201,7 @@ async fn sighup_logs_in_with_the_password_of_the_file() {
 
 /// Covers: S-46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changed_password_is_read_from_its_file() {
+async fn changed_password_is_read_again_after_a_refused_login() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     all(&server);

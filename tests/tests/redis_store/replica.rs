@@ -27,7 +27,7 @@ pub(crate) fn replica_of(primary: &Redis, dir: &Path) -> Redis {
 
 /// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_answered_is_on_a_replica() {
+async fn answered_request_is_on_a_replica() {
     let dir = tempdir().expect("a directory");
     let primary = Redis::start(&dir.path().join("a"), &ALWAYS);
     let replica = replica_of(&primary, &dir.path().join("b"));
@@ -52,7 +52,7 @@ async fn what_is_answered_is_on_a_replica() {
 
 /// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sentinel_names_the_next_primary_and_nothing_answered_is_lost() {
+async fn sentinel_failover_loses_no_answered_request() {
     let dir = tempdir().expect("a directory");
     let mut primary = Redis::start(&dir.path().join("a"), &ALWAYS);
     let _replica = replica_of(&primary, &dir.path().join("b"));

@@ -71,7 +71,7 @@ async fn overtaken(functions: &str) -> Answered {
 ///
 /// Covers: G1, G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_was_forgotten_is_told_apart_by_its_nonce() {
+async fn forgotten_owner_is_fenced_by_its_nonce() {
     assert_eq!(overtaken(SOURCE).await, Ok(Reply::Fenced));
     let blind = SOURCE.replace(" or h.c ~= nonce", "");
     assert_ne!(blind, SOURCE);

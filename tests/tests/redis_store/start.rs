@@ -19,7 +19,7 @@ use turnway_tests::real::redis::{Redis, free_port};
 
 /// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_level_that_is_not_given_is_refused_before_anybody_is_served() {
+async fn missing_durability_is_refused_at_startup() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let serve = |level: &'static str, url: String| {
@@ -63,7 +63,7 @@ async fn a_level_that_is_not_given_is_refused_before_anybody_is_served() {
 
 /// A full server refuses new inputs and lets open turns end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_room_takes_nothing_new_and_lets_the_rest_end() {
+async fn full_server_refuses_inputs_and_lets_open_turns_end() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = Desk::open(&server.url(), Durability::Mem).await;
@@ -92,7 +92,7 @@ async fn a_server_without_room_takes_nothing_new_and_lets_the_rest_end() {
 
 /// Nothing is queued without a connection: the operation is answered at once and did not happen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_connection_an_op_is_answered_at_once() {
+async fn operation_without_a_connection_fails_at_once() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &[]);
     let options = Options { durability: Durability::Mem, ..Options::default() };
@@ -112,7 +112,7 @@ async fn without_a_connection_an_op_is_answered_at_once() {
 ///
 /// Covers: S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_promises_less_than_at_the_start_takes_nothing() {
+async fn server_with_reduced_durability_accepts_no_writes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let mut desk = Desk::open(&server.url(), Durability::Fsync).await;
@@ -134,7 +134,7 @@ async fn a_server_that_promises_less_than_at_the_start_takes_nothing() {
 /// A node on a Redis that only speaks TLS, with a certificate of `tests/tls`: self-made for this machine's own
 /// address, valid for a hundred years.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_lies_between_where_the_url_says_so() {
+async fn rediss_url_uses_tls() {
     let dir = tempdir().expect("a directory");
     let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls");
     let file = |name: &str| tls.join(name).display().to_string();

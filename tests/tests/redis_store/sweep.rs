@@ -84,7 +84,7 @@ fn names(found: &[(String, Seen)]) -> Vec<&str> {
 
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_node_was_doing_when_it_died_is_found() {
+async fn sweep_finds_all_sessions_of_a_dead_node() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
@@ -113,7 +113,7 @@ async fn whatever_a_node_was_doing_when_it_died_is_found() {
 
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_draining_node_leaves_is_found_while_it_still_lives() {
+async fn sweep_finds_sessions_released_by_a_draining_node() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
@@ -127,7 +127,7 @@ async fn what_a_draining_node_leaves_is_found_while_it_still_lives() {
 /// The second fallback, the index, misses sessions if the index is lost; the third, a walk through all sessions,
 /// finds them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_index_is_made_up_for_by_a_walk_through_all_sessions() {
+async fn sweep_without_an_index_walks_all_sessions() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     scene.lose_track_of(100).await;
@@ -148,7 +148,7 @@ async fn a_lost_index_is_made_up_for_by_a_walk_through_all_sessions() {
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_holds_up_nothing_else() {
+async fn sweep_skips_unreadable_sessions() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let mut first = scene.node(1).await;
@@ -170,7 +170,7 @@ async fn what_cannot_be_read_holds_up_nothing_else() {
 
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_walk_comes_again_by_what_it_could_not_look_at() {
+async fn failed_walk_is_repeated() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     scene.lose_track_of(30).await;
@@ -186,7 +186,7 @@ async fn the_walk_comes_again_by_what_it_could_not_look_at() {
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_accepted_late_is_found_until_somebody_has_it() {
+async fn late_accepted_input_is_found_until_claimed() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let mut desk = scene.node(1).await;
@@ -216,7 +216,7 @@ async fn what_was_accepted_late_is_found_until_somebody_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn indexes_come_back_to_nothing() {
+async fn sweep_indexes_are_emptied() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
@@ -272,7 +272,7 @@ async fn indexes_come_back_to_nothing() {
 
 /// A session that was announced but never created is in no list, and its index line is removed in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_without_a_session_is_not_listed() {
+async fn index_line_without_a_session_is_not_listed() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let mut desk = scene.node(1).await;
@@ -319,7 +319,7 @@ async fn a_line_without_a_session_is_not_listed() {
 ///
 /// Covers: G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lease_ends_with_the_wrong_clock_that_gave_it() {
+async fn lease_from_a_fast_clock_ends_when_the_clock_is_corrected() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     scene.pass(3600);
@@ -339,7 +339,7 @@ async fn lease_ends_with_the_wrong_clock_that_gave_it() {
 ///
 /// Covers: G8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_released_leaves_the_index_of_its_node() {
+async fn released_session_leaves_the_index_of_its_node() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let (mut node, me) = (scene.node(1).await, holder(1, 1));

@@ -43,7 +43,7 @@ async fn pour(desk: &mut Desk, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
 
 /// All registrations are young, so that none may be removed: the worst case of a sweep.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_node_had_is_soon_somebody_elses() {
+async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
     let count = size("REDIS_TAKEOVER_SESSIONS", 1000);
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);

@@ -57,7 +57,7 @@ fn deployer() -> Login {
 
 /// Covers: S-40.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_does_all_it_has_to_as_its_user() {
+async fn node_user_may_run_every_store_operation() {
     let (_dir, server) = start();
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
     let options = Options { durability: Durability::Mem, deployer: Some(deployer()), ..Options::default() };
@@ -188,7 +188,7 @@ const NOBODY: &[&str] = &[
 
 /// Covers: S-40.
 #[test]
-fn what_nobody_needs_nobody_may() {
+fn users_have_no_unneeded_rights() {
     let (_dir, server) = start();
     let anonymous = redis::Client::open(server.url()).expect("a URL").get_connection();
     assert!(anonymous.and_then(|mut it| redis::cmd("PING").query::<Value>(&mut it)).is_err());
@@ -214,7 +214,7 @@ fn what_nobody_needs_nobody_may() {
 
 /// Covers: S-40, S-42.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_may_not_look_says_who_may() {
+async fn node_without_rights_to_inspect_names_the_deployer_setting() {
     let (dir, server) = start();
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
     let serve =

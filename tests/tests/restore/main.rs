@@ -242,7 +242,7 @@ impl Story {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_view_is_rebuilt_from_facts_and_text_alone() {
+async fn view_rebuilt_from_facts_and_text_equals_the_live_view() {
     let (sessions, steps) = (size("RESTORE_STORIES", 3), size("RESTORE_STEPS", 25));
     let agents = Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry");

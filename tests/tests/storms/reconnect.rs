@@ -18,7 +18,7 @@ const STORM: Duration = Duration::from_secs(240);
 
 /// Covers: G-12, G-11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_come_back_at_once_and_nobody_else_notices() {
+async fn mass_reconnect_does_not_delay_other_clients() {
     let count = size("STORM_CLIENTS", 1000);
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;

@@ -215,7 +215,7 @@ async fn run(habit: Habit) -> Came {
 
 /// Covers: G-16, LN-MP4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stops_reading_costs_little_slows_nobody_and_misses_nothing() {
+async fn stalled_readers_cost_little_memory_and_lose_nothing() {
     let (mut ratios, mut most, mut reconnects) = (Vec::new(), 0, 0);
     for _ in 0..size("STALL_PAIRS", 1) {
         let (stalled, reading) = (run(Habit::Stall).await, run(Habit::Read).await);

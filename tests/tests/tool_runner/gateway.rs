@@ -58,7 +58,7 @@ impl World {
 
 /// Covers: EV-R3, EV-E4, EV-E5, EV-E6, EV-T5, EV-T11, EV-T13, EV-T14, EV-L2.
 #[tokio::test]
-async fn an_agent_starts_looks_and_stops() {
+async fn agent_starts_inspects_and_stops_processes() {
     let mut world = world().await;
     let run = world.asked("go").await;
     let echo =
@@ -85,7 +85,7 @@ async fn an_agent_starts_looks_and_stops() {
 ///
 /// Covers: EV-G3, EV-L4, S-11.
 #[tokio::test]
-async fn what_a_process_prints_is_shown_to_who_asks_for_it() {
+async fn process_output_is_sent_to_its_subscribers() {
     let mut world = world().await;
     let run = world.asked("go").await;
     let mut bob = Wire::hello(world.node.http, "ann", vec![]).await.expect("it connects");
@@ -109,7 +109,7 @@ async fn what_a_process_prints_is_shown_to_who_asks_for_it() {
 
 /// Covers: EV-A2, EV-N5, EV-C6: the node is killed, then the runner, each with a process under way.
 #[tokio::test]
-async fn a_process_outlives_its_node_and_not_its_runner() {
+async fn process_survives_its_node_but_not_its_runner() {
     let mut world = world().await;
     let run = world.asked("go").await;
     let sleep = world.act(&run, "a1", "process.spawn", json!({"program": "sleep"})).await;

@@ -15,7 +15,7 @@ async fn check(list: &str, code: i32, expected: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_list_is_checked_before_anything_runs() {
+async fn allow_list_is_checked_at_startup() {
     check("[programs.ls]\nrun = [\"/bin/ls\"]\n", 0, &["a.toml: fine: ls"]).await;
     let bad = "[programs.ls]\nrun = [\"ls\", \"{a}\"]\ntime = \"1s\"\n";
     let lines = [
@@ -39,7 +39,7 @@ async fn a_list_is_checked_before_anything_runs() {
 }
 
 #[tokio::test]
-async fn a_state_directory_has_one_runner() {
+async fn second_runner_on_a_state_directory_is_refused() {
     let (asking, _gateway, _runner, dir) = at_work().await;
     let second = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     assert_eq!(second.exit().await, Some(69));

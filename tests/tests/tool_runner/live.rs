@@ -157,7 +157,7 @@ const CANCELED: [&str; 5] =
 /// Covers: EV-A1, EV-A2, EV-T6, EV-T7, EV-T8, EV-T9, EV-T10, EV-T13, EV-T14, EV-T15, EV-C6, EV-L0, EV-N9, EV-R5,
 /// LN-EV14.
 #[tokio::test]
-async fn a_long_process_is_asked_about_changed_and_stopped() {
+async fn long_process_is_inspected_changed_and_stopped() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo", "--agent", "a=dial-in:"]).await;
     let mut runner = Runner::launch(dir.path(), node.http, &list(dir.path()), &[]);
@@ -230,7 +230,7 @@ impl Fleet {
 ///
 /// Covers: EV-A1, EV-A2, EV-N5, G9.
 #[tokio::test]
-async fn a_long_process_outlives_its_owner_in_a_fleet() {
+async fn long_process_survives_its_owner_node_in_a_fleet() {
     let mut fleet = Fleet::start().await;
     let mut person = ann(&fleet.nodes[0]).await;
     let first = named(&ask(&mut person, "1", "start").await);

@@ -5,7 +5,7 @@ use turnway_tests::real::asking::{Asking, Runner, processes_of};
 
 /// Covers: EV-N5, EV-A2, LN-EV12: killed in the middle of a process.
 #[tokio::test]
-async fn who_comes_after_a_runner_that_was_killed_knows_what_it_did() {
+async fn restarted_runner_knows_the_actions_of_the_killed_one() {
     let (asking, mut gateway, runner, dir) = at_work().await;
     let done = gateway.spawn("tick", json!({})).await;
     let before = gateway.result(&done).await;
@@ -34,7 +34,7 @@ async fn who_comes_after_a_runner_that_was_killed_knows_what_it_did() {
 
 /// Covers: EV-E5, EV-N5.
 #[tokio::test]
-async fn a_result_is_said_until_it_was_read_and_a_process_outlives_its_connection() {
+async fn result_is_resent_until_acknowledged_and_process_continues() {
     let (asking, mut gateway, _runner, _dir) = at_work().await;
     let sleep = gateway.spawn("sleep", json!({})).await;
     gateway.until("invoked", &sleep).await;
@@ -67,7 +67,7 @@ async fn a_result_is_said_until_it_was_read_and_a_process_outlives_its_connectio
 
 /// Covers: EV-N5.
 #[tokio::test]
-async fn who_is_told_to_leave_stops_what_runs_and_says_so() {
+async fn sigterm_stops_processes_and_reports_their_end() {
     let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
     let runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &["--wait", "300ms"]);
     let mut gateway = asking.accept().await;
@@ -85,7 +85,7 @@ async fn who_is_told_to_leave_stops_what_runs_and_says_so() {
 }
 
 #[tokio::test]
-async fn who_is_told_twice_leaves_at_once_and_leaves_nothing_running() {
+async fn second_sigterm_exits_at_once_without_processes() {
     let (_asking, mut gateway, runner, _dir) = at_work().await;
     let stubborn = gateway.spawn("stubborn", json!({})).await;
     gateway.until("chunk", &stubborn).await;
@@ -104,7 +104,7 @@ async fn who_is_told_twice_leaves_at_once_and_leaves_nothing_running() {
 
 /// Covers: S-02.
 #[tokio::test]
-async fn whom_no_gateway_will_have_ends_and_says_why() {
+async fn forbidden_runner_exits_with_the_reason() {
     let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
     let runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     let mut gateway = asking.greeted().await;
@@ -116,7 +116,7 @@ async fn whom_no_gateway_will_have_ends_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_comes_later_is_waited_for() {
+async fn runner_retries_until_the_gateway_accepts_it() {
     let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
     let _runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     // The runner is refused a few times, as by a node that is full or starting.

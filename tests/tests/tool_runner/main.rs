@@ -66,7 +66,7 @@ async fn at_work() -> (Asking, Serving, Runner, TempDir) {
 
 /// Covers: EV-R3, EV-T5, LN-EV7, S-38.
 #[tokio::test]
-async fn a_program_runs_and_all_of_it_is_told() {
+async fn program_runs_and_its_output_and_result_are_reported() {
     let (_asking, mut gateway, _runner, dir) = at_work().await;
     assert_eq!((&gateway.hello["role"], &gateway.hello["runner_id"]), (&json!("tool_runner"), &json!("r1")));
     assert_eq!(gateway.hello["tools"].as_array().map(Vec::len), Some(4));
@@ -102,7 +102,7 @@ async fn a_program_runs_and_all_of_it_is_told() {
 
 /// Covers: EV-N5, EV-N6.
 #[tokio::test]
-async fn what_is_asked_for_twice_is_done_once() {
+async fn repeated_action_runs_once() {
     let (asking, mut gateway, _runner, _dir) = at_work().await;
     let id = gateway.spawn("tick", json!({})).await;
     let first = gateway.result(&id).await;
@@ -119,7 +119,7 @@ async fn what_is_asked_for_twice_is_done_once() {
 }
 
 #[tokio::test]
-async fn what_is_not_in_the_list_is_not_run() {
+async fn program_outside_the_allow_list_is_refused() {
     let (_asking, mut gateway, _runner, _dir) = at_work().await;
     let mut check = async |tool: &str, args: Value, code: &str, why: &str| {
         let id = gateway.ask(tool, args.clone()).await;
@@ -145,7 +145,7 @@ async fn what_is_not_in_the_list_is_not_run() {
 
 /// Covers: EV-T10, EV-T11, EV-T13, EV-T14, EV-N2, EV-N3, LN-EV9, LN-EV10.
 #[tokio::test]
-async fn a_process_is_asked_about_and_stopped_with_all_that_it_has_started() {
+async fn killed_process_takes_its_descendants_along() {
     let (_asking, mut gateway, _runner, _dir) = at_work().await;
     let family = gateway.spawn("family", json!({})).await;
     gateway.until("chunk", &family).await;
@@ -179,7 +179,7 @@ async fn a_process_is_asked_about_and_stopped_with_all_that_it_has_started() {
 
 /// Covers: LN-EV10: it is asked to end, and five seconds later it does.
 #[tokio::test]
-async fn a_process_that_does_not_want_to_end_is_killed() {
+async fn process_that_ignores_sigterm_is_killed() {
     let (_asking, mut gateway, _runner, _dir) = at_work().await;
     let (slow, unwanted) = (new_id(), new_id());
     let args = json!({"program": "stubborn"});
@@ -205,7 +205,7 @@ async fn a_process_that_does_not_want_to_end_is_killed() {
 
 /// Covers: LN-EV7, LN-EV8, G8.
 #[tokio::test]
-async fn a_flood_is_cut_to_what_is_carried_and_holds_up_nothing() {
+async fn output_flood_is_throttled_and_delays_nothing() {
     let (_asking, mut gateway, _runner, _dir) = at_work().await;
     let flood = gateway.spawn("flood", json!({})).await;
     let mut echo = None;

@@ -75,7 +75,7 @@ async fn done(person: &mut Wire, agent: &mut Wire, invoke: &Value) {
 
 /// Covers: EV-E3, EV-E4, EV-E5, EV-N5, EV-N8, EV-C3, EV-G1, EV-T10, LN-EV13, RX-18.
 #[tokio::test]
-async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
+async fn action_runs_once_and_its_result_reaches_all_subscribers() {
     let (node, _dir) = node().await;
     let (mut runner, mut agent, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
     let invoke = asked(&mut ann, &mut agent, "go").await;
@@ -122,7 +122,7 @@ async fn what_an_agent_asks_for_is_done_once_and_everybody_is_told() {
 ///
 /// Covers: EV-E3, EV-G1, EV-L1, EV-L2, EV-L3, EV-L0.
 #[tokio::test]
-async fn an_agent_behind_http_is_told_of_what_it_has_asked_for() {
+async fn http_agent_gets_the_facts_of_its_actions() {
     let (news, mut told) = mpsc::unbounded_channel();
     let enough = Arc::new(Notify::new());
     let goes_on = Arc::clone(&enough);
@@ -156,7 +156,7 @@ async fn an_agent_behind_http_is_told_of_what_it_has_asked_for() {
 
 /// Covers: EV-E6, EV-T5, EV-T8, EV-A2, EV-C6, EV-R5.
 #[tokio::test]
-async fn a_process_outlives_its_run_and_its_node() {
+async fn process_survives_its_run_and_its_node() {
     let (mut node, _dir) = node().await;
     let (mut runner_a, mut agent_a, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
     let invoke = asked(&mut ann, &mut agent_a, "go").await;
@@ -194,7 +194,7 @@ async fn a_process_outlives_its_run_and_its_node() {
 
 /// Covers: EV-E7, EV-T10: the sessions that have something done at a machine hear of it, each once, and no other.
 #[tokio::test]
-async fn what_a_runner_says_of_its_machine_is_told_where_it_works() {
+async fn system_event_reaches_sessions_with_actions_at_the_runner() {
     let (node, _dir) = node().await;
     let (mut runner, mut agent, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
     let invoke = asked(&mut ann, &mut agent, "go").await;
@@ -234,7 +234,7 @@ async fn what_a_runner_says_of_its_machine_is_told_where_it_works() {
 
 /// Covers: EV-N5, EV-A2: killed in the middle of an action of a run that is asked again.
 #[tokio::test]
-async fn what_a_runner_has_forgotten_is_not_done_again() {
+async fn action_unknown_to_its_runner_is_not_repeated() {
     let (mut node, _dir) = node().await;
     let (mut runner_a, mut agent_a, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
     let invoke = asked(&mut ann, &mut agent_a, "go").await;
@@ -264,7 +264,7 @@ async fn what_a_runner_has_forgotten_is_not_done_again() {
 
 /// Covers: EV-T7: runners that are not there, are gone, and come back.
 #[tokio::test]
-async fn a_runner_that_is_lost_may_come_back_and_else_its_actions_end() {
+async fn actions_end_unless_their_lost_runner_reconnects() {
     let (node, _dir) = node().await;
     let (mut agent, mut ann) = (agent(&node).await, person(&node).await);
     let invoke = asked(&mut ann, &mut agent, "go").await;
@@ -289,7 +289,7 @@ async fn a_runner_that_is_lost_may_come_back_and_else_its_actions_end() {
 
 /// Covers: S-11, S-38: what is no message of a runner.
 #[tokio::test]
-async fn a_runner_that_does_not_keep_to_the_protocol_is_told_and_then_closed() {
+async fn runner_with_invalid_messages_is_disconnected() {
     let (node, _dir) = node().await;
     let mut wire = Wire::open(node.http).await.expect("it connects");
     wire.say(json!({"type": "hello", "role": "tool_runner"})).await.expect("said");

@@ -65,7 +65,7 @@ async fn is_told_nothing(wire: &mut Wire) {
 
 /// Covers: S-01, S-06, S-07.
 #[tokio::test]
-async fn tools_are_run_by_credentials_made_for_it() {
+async fn tool_runner_needs_a_serving_credential() {
     let (node, _dir) = keyed(&[]).await;
     for args in [
         &["--user", "ann"][..],
@@ -102,7 +102,7 @@ async fn tools_are_run_by_credentials_made_for_it() {
 
 /// Covers: S-07.
 #[tokio::test]
-async fn delegation_is_no_role() {
+async fn delegated_user_cannot_serve_tools() {
     let (node, _dir) = keyed(&["--tools-served-by", "runner"]).await;
     // The key itself may serve tools, and its bearer may act as the user that the configuration names.
     let shop = Key::make(&node, &["--scopes", "read,write,act_as,operator", "--serves", "tools:r1"]).await;
@@ -117,7 +117,7 @@ async fn delegation_is_no_role() {
 
 /// Covers: S-06, S-07.
 #[tokio::test]
-async fn runner_of_one_tenant_gets_nothing_of_another() {
+async fn runner_gets_no_actions_of_another_tenant() {
     let (node, _dir) = keyed(&[]).await;
     let (mut agent, mut ann) = agent_and_person(&node, "acme").await;
     let evil = serving(&node, "evil", "tools:r1,tools:t").await;
@@ -142,7 +142,7 @@ async fn runner_of_one_tenant_gets_nothing_of_another() {
 
 /// Covers: S-07.
 #[tokio::test]
-async fn configured_user_runs_tools_for_every_tenant() {
+async fn configured_user_serves_tools_for_every_tenant() {
     let (node, _dir) = keyed(&["--tools-served-by", "runner|acme/runner"]).await;
     let key = Key::make(&node, &["--user", "runner"]).await;
     let mut runner = connect(&node, &key, "r1").await.expect("welcome");
@@ -162,7 +162,7 @@ async fn configured_user_runs_tools_for_every_tenant() {
 
 /// Covers: S-07.
 #[tokio::test]
-async fn runner_id_in_use_belongs_to_its_credential() {
+async fn runner_id_in_use_is_bound_to_its_credential() {
     let (node, _dir) = keyed(&[]).await;
     let (first, second) =
         (serving(&node, "acme", "tools:r1").await, serving(&node, "acme", "tools:r1").await);

@@ -14,7 +14,7 @@ use turnway_tests::real::wire::invoke;
 ///
 /// Covers: EV-G1, EV-L3, LN-EV3.
 #[tokio::test]
-async fn an_agent_behind_http_is_told_of_what_another_has_asked_for() {
+async fn http_agent_gets_subscribed_facts_of_other_agents() {
     let (news, mut told) = mpsc::unbounded_channel();
     let enough = Arc::new(Notify::new());
     let goes_on = Arc::clone(&enough);

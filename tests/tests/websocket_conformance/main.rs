@@ -33,7 +33,7 @@ fn tables() -> [Vec<Case>; 7] {
 
 /// Covers: G-22.
 #[test]
-fn there_are_hundreds_of_cases_and_each_has_its_name() {
+fn case_tables_are_large_and_names_are_unique() {
     let names: Vec<String> = tables().into_iter().flatten().map(|case| case.name).collect();
     let names = names.into_iter().chain(handshake::all().into_iter().map(|one| one.name));
     let names: Vec<String> = names.collect();
@@ -46,7 +46,7 @@ fn there_are_hundreds_of_cases_and_each_has_its_name() {
 
 /// RFC 6455 §4. Covers: S-10, G-22.
 #[tokio::test]
-async fn only_a_right_handshake_opens_a_websocket() {
+async fn only_valid_handshakes_are_upgraded() {
     let mut bench = Bench::set_up().await;
     handshake::the_key_is_answered(&bench).await;
     for one in handshake::all() {
@@ -57,42 +57,42 @@ async fn only_a_right_handshake_opens_a_websocket() {
 
 /// RFC 6455 §5.1 to §5.3. Covers: S-11, G-22.
 #[tokio::test]
-async fn frames_of_every_length_and_mask() {
+async fn frames_of_every_length_and_mask_are_read() {
     hold(framing::cases()).await;
 }
 
 /// RFC 6455 §10.4. Covers: S-11, G-22.
 #[tokio::test]
-async fn messages_up_to_the_limit_and_beyond() {
+async fn messages_over_the_size_limit_are_refused() {
     hold(framing::limits()).await;
 }
 
 /// RFC 6455 §5.5.2, §5.5.3. Covers: S-11, G-22.
 #[tokio::test]
-async fn pings_are_answered_wherever_they_come() {
+async fn pings_are_answered_in_every_position() {
     hold(pings::cases()).await;
 }
 
 /// RFC 6455 §5.2. Covers: S-11, G-22.
 #[tokio::test]
-async fn what_is_reserved_is_refused() {
+async fn reserved_bits_and_opcodes_are_refused() {
     hold(reserved::cases()).await;
 }
 
 /// RFC 6455 §5.4. Covers: S-11, G-22.
 #[tokio::test]
-async fn messages_come_in_pieces_and_in_order() {
+async fn fragmented_messages_are_reassembled_in_order() {
     hold(fragments::cases()).await;
 }
 
 /// RFC 6455 §5.6, §8.1. Covers: S-11, G-22.
 #[tokio::test]
-async fn text_is_utf8_and_nothing_else() {
+async fn invalid_utf8_text_is_refused() {
     hold(text::cases()).await;
 }
 
 /// RFC 6455 §5.5.1, §7. Covers: S-11, G-22.
 #[tokio::test]
-async fn a_close_is_answered_and_is_the_end() {
+async fn close_frame_is_answered_and_ends_the_connection() {
     hold(closing::cases()).await;
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_are_what_they_say() {
+    fn utf8_tables_are_consistent_with_the_standard_library() {
         assert!(valid().len() > 10 && noncharacters().len() == 34 && invalid().len() > 100);
         for (group, bytes) in invalid() {
             assert!(std::str::from_utf8(&bytes).is_err(), "{group} {bytes:02x?}");

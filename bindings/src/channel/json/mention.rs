@@ -84,7 +84,7 @@ mod tests {
 
     /// Covers: LN-SR10, SR-B1, SR-B2.
     #[test]
-    fn a_mention_is_strict_and_stands_at_the_start() {
+    fn mention_is_recognised_only_at_the_start() {
         let long = format!("@{} hi", "a".repeat(65));
         let cases = [
             ("@bob hi", Some("bob")),
@@ -109,7 +109,7 @@ mod tests {
 
     /// Covers: LN-SR10, SR-B1, SR-B2.
     #[test]
-    fn the_first_of_four_ways_to_address_counts() {
+    fn first_of_four_addressing_forms_wins() {
         let metadata = json!({"subtype": "MENTION", "mentioned_agent_id": "meta"});
         let plain = json!({"mentioned_agent_id": "meta"});
         let text = Content::Text("@text hi".to_owned());
@@ -133,7 +133,7 @@ mod tests {
 
     /// Covers: ST-37.
     #[test]
-    fn content_is_a_text_or_parts_and_says_something() {
+    fn content_must_be_nonempty_text_or_parts() {
         let good = [json!("hi"), json!(" "), json!([{"type": "image_url", "image_url": {"url": "u"}}])];
         for value in good {
             assert!(content(value.clone()).is_ok(), "{value}");

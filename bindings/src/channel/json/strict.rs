@@ -67,7 +67,7 @@ mod tests {
 
     /// Covers: S-13.
     #[test]
-    fn every_bound_is_exact() {
+    fn each_json_limit_is_exact() {
         assert!(object(&nested(JSON_DEPTH_MAX)).is_ok());
         assert_eq!(object(&nested(JSON_DEPTH_MAX + 1)), Err(Flaw::TooDeep));
         let list = |items: usize| format!("{{\"a\":[{}]}}", vec!["0"; items].join(","));
@@ -80,7 +80,7 @@ mod tests {
 
     /// Covers: S-13.
     #[test]
-    fn hostile_texts_are_refused_by_name() {
+    fn invalid_json_is_refused_with_its_reason() {
         let many_keys: String = (0..11_000).map(|n| format!("\"{n}\":0,")).collect();
         let cases = [
             ("[".repeat(60_000), Flaw::TooDeep),
@@ -114,7 +114,7 @@ mod tests {
     ///
     /// Covers: issue 23 A4.
     #[test]
-    fn huge_numbers_are_carried_or_refused() {
+    fn huge_numbers_are_kept_or_refused() {
         for number in ["9".repeat(300), "1e400".to_owned()] {
             let read = object(&format!("{{\"a\":{number}}}")).expect("JSON");
             assert_eq!((literal(&read["a"]), read["a"].as_u64()), (Some(number.as_str()), None));

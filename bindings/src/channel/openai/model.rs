@@ -58,7 +58,7 @@ mod tests {
 
     /// Covers: ST-41.
     #[test]
-    fn a_model_is_an_agent() {
+    fn model_names_map_to_agents() {
         let echo = AgentId::parse("echo").expect("a name");
         assert_eq!(agent("agent/echo"), Some(echo.clone()));
         for other in ["echo", "gpt-5", "agent/", "agent/a b", "agent/a/b", "Agent/echo", ""] {

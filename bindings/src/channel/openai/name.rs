@@ -76,7 +76,7 @@ mod tests {
 
     /// Covers: ST-35, RX-1.
     #[test]
-    fn a_call_that_names_itself_is_the_same_turn_again() {
+    fn call_with_the_same_idempotency_key_is_the_same_turn() {
         let session = SessionId::parse("s1").ok();
         let key = MessageId::parse("k1").ok();
         let name = |who: &str, session: &Option<SessionId>, key: &Option<MessageId>, chance: u128| {

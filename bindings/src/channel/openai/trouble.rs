@@ -215,7 +215,7 @@ mod tests {
 
     /// Covers: ST-41, protocol.md §1.3.
     #[test]
-    fn every_code_has_a_status_and_a_kind() {
+    fn each_code_has_a_status_and_an_error_type() {
         for code in Code::ALL {
             let trouble = Trouble::new(*code, "why");
             let class = match trouble.status {
@@ -235,7 +235,7 @@ mod tests {
 
     /// Covers: ST-41.
     #[test]
-    fn openais_own_codes_are_used_where_their_clients_look_for_them() {
+    fn openai_codes_are_used_where_clients_check_them() {
         let all = [
             (Trouble::no_model(), 404, "model_not_found", json!("model")),
             (Trouble::too_long("x"), 400, "context_length_exceeded", json!("messages")),

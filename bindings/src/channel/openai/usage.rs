@@ -34,7 +34,7 @@ mod tests {
 
     /// Covers: ST-41.
     #[test]
-    fn only_what_was_counted_is_told() {
+    fn only_known_usage_counts_are_reported() {
         let told = |usage: Value| of(Some(&Json(usage))).map(|told| told.0);
         let full = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
             "completion_tokens_details": { "reasoning_tokens": 1 } });

@@ -52,7 +52,7 @@ fn after(facts: Vec<Fact>) -> Value {
 
 /// Covers: MP-D13.
 #[test]
-fn a_run_is_what_its_facts_say() {
+fn run_view_is_derived_from_its_facts() {
     let queued = json!({"run_id": RUN, "session_id": "s1", "status": "QUEUED", "attempt": 0, "text_bytes": 0, "seq": 0});
     assert_eq!(after(Vec::new()), queued);
     let reason = || "why".to_owned();
@@ -115,7 +115,7 @@ fn a_run_is_what_its_facts_say() {
 
 /// Covers: EV-T6.
 #[test]
-fn a_message_that_is_handed_to_a_run_names_it() {
+fn steered_input_names_its_host_run() {
     let host = || RunId::parse(&format!("s1.{}", "h".repeat(26))).ok();
     let admitted = |strategy, host_run_id| Fact::TurnAdmitted {
         agent_id: agent(),

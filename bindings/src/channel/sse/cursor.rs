@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_as_it_was_written_and_nothing_else_is() {
+    fn cursor_round_trips_and_other_text_is_rejected() {
         let run_id = RunId::parse(&format!("s1.{}", "a2".repeat(13))).expect("a run");
         let cursor =
             Cursor { seq: Seq(7), epoch: Epoch(1 << 52), attempt: 2, offset: 99, ..Cursor::start(&run_id) };

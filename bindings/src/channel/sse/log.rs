@@ -133,7 +133,7 @@ mod tests {
 
     /// Covers: LN-EV3, MP-T9.
     #[test]
-    fn facts_are_shown_to_who_asks_for_their_type_and_turn() {
+    fn facts_are_filtered_by_type_and_turn() {
         let all = ["7-4", "8-4", "9-4"].map(str::to_owned);
         assert_eq!(ids(">", None), (all.to_vec(), false));
         assert_eq!(ids("run.done", None), (all[1..].to_vec(), false));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fact_has_a_name_and_no_id() {
+    fn other_events_have_a_name_and_no_id() {
         let (state, active_agent, agents, runs) = ("open", None, Vec::new(), Vec::new());
         let (session, seq, epoch) = (session(), Seq(9), Epoch(4));
         let snapshot =

@@ -152,7 +152,7 @@ const ALL: [&str; 6] = [
 
 /// Covers: MP-H13, ST-17.
 #[test]
-fn every_turn_is_a_question_and_an_answer() {
+fn each_turn_is_an_input_and_an_answer() {
     assert_eq!(read(&log(), 17, 50, usize::MAX), (ALL.map(str::to_owned).to_vec(), false));
     let mut transcript = Transcript::new(9, usize::MAX);
     for (n, entry) in log().iter().enumerate().rev() {
@@ -172,7 +172,7 @@ fn every_turn_is_a_question_and_an_answer() {
 
 /// Covers: MP-H13.
 #[test]
-fn pages_join_to_the_whole() {
+fn transcript_pages_join_to_the_whole() {
     for limit in 1..=6 {
         let (mut whole, mut before) = (Vec::new(), 17);
         loop {
@@ -189,14 +189,14 @@ fn pages_join_to_the_whole() {
 }
 
 #[test]
-fn a_page_has_a_size_and_one_message_whatever_its_size() {
+fn page_is_bounded_but_has_at_least_one_message() {
     assert_eq!(read(&log(), 17, 50, 1), (vec![ALL[5].to_owned()], true));
     assert_eq!(read(&log(), 12, 50, 515), (vec![ALL[3].to_owned()], true));
     assert_eq!(read(&log(), 17, 50, 1040).0.len(), 2);
 }
 
 #[test]
-fn an_answer_whose_beginning_is_forgotten_says_so() {
+fn answer_with_a_trimmed_start_is_marked() {
     let log = log();
     let mut transcript = Transcript::new(9, usize::MAX);
     for (n, entry) in log.iter().enumerate().skip(8).take(3).rev() {
@@ -229,7 +229,7 @@ fn undone() -> Vec<Arc<Entry>> {
 
 /// Covers: ST-6.
 #[test]
-fn what_was_rolled_back_was_never_said() {
+fn rolled_back_turns_are_left_out() {
     let whole = ["5 user: c?", "6 user: d?", "11 completed: right", "14 completed: late"];
     assert_eq!(read(&undone(), 15, 50, usize::MAX), (whole.map(str::to_owned).to_vec(), false));
     // A page that starts before the rollback cannot know of it, and lists the turns concerned.

@@ -80,7 +80,7 @@ fn told(outputs: &[Output]) -> Vec<Connection> {
 
 /// Covers: S-06, S-07.
 #[test]
-fn action_goes_to_a_runner_that_serves_its_tenant() {
+fn action_is_sent_to_a_runner_of_its_tenant() {
     let mut scene = Scene::default();
     scene.comes(1, "r", identity("evil", "k1"));
     assert!(told(&scene.ordered(1, "acme")).is_empty(), "it waits for one of its own");
@@ -94,7 +94,7 @@ fn action_goes_to_a_runner_that_serves_its_tenant() {
 
 /// Covers: S-06, S-07.
 #[test]
-fn query_after_a_takeover_asks_the_sessions_tenant_only() {
+fn query_after_takeover_stays_in_the_sessions_tenant() {
     let mut scene = Scene::default();
     for (connection, tenant) in [(1, "evil"), (2, "acme"), (3, "*")] {
         scene.comes(connection, "r", identity(tenant, "k"));
@@ -111,7 +111,7 @@ fn query_after_a_takeover_asks_the_sessions_tenant_only() {
 
 /// Covers: S-07.
 #[test]
-fn runner_id_is_its_credentials_while_results_are_expected() {
+fn runner_id_is_reserved_while_results_are_pending() {
     let mut scene = Scene::default();
     let (first, second) = (identity("acme", "k1"), identity("acme", "k2"));
     scene.comes(1, "r", first.clone());
@@ -134,7 +134,7 @@ fn runner_id_is_its_credentials_while_results_are_expected() {
 
 /// Covers: S-17, G8.
 #[test]
-fn output_that_is_left_out_is_said_to_be() {
+fn omitted_output_is_marked() {
     let mut scene = Scene::default();
     scene.comes(1, "r", identity("acme", "k"));
     scene.ordered(1, "acme");
@@ -159,7 +159,7 @@ fn output_that_is_left_out_is_said_to_be() {
 }
 
 #[test]
-fn runners_of_one_tenant_leave_room_for_others() {
+fn runners_of_one_tenant_are_bounded() {
     let mut scene = Scene::default();
     let most = limits::RUNNERS_OF_TENANT_MAX as u64;
     for n in 0..most {

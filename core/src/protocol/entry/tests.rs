@@ -4,7 +4,7 @@ use crate::id::{Epoch, EventId, Seq, SessionId, SessionKey, TenantId};
 
 /// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14, LN-SR4, LN-TP20.
 #[test]
-fn a_fact_keeps_its_envelope_through_json() {
+fn fact_envelope_round_trips_through_json() {
     let key =
         SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
     let entry = Entry {
@@ -38,7 +38,7 @@ fn envelope(kind: &str, rest: &str) -> String {
 
 /// Covers: ST-1, EV-C1.
 #[test]
-fn an_envelope_is_read_in_any_order_and_with_what_nobody_knows() {
+fn envelope_accepts_any_order_and_unknown_fields() {
     let data = r#""data":{"attempt":1,"agent_id":"a","more":null},"#;
     let read = Entry::from_json(&envelope(r"agent.invoke\u002estarted", data)).expect("an envelope");
     let fact = Fact::AgentInvokeStarted { agent_id: AgentId::parse("a").expect("a name"), attempt: 1 };
@@ -47,7 +47,7 @@ fn an_envelope_is_read_in_any_order_and_with_what_nobody_knows() {
 
 /// Covers: ST-1, EV-C1.
 #[test]
-fn what_is_no_envelope_is_not_read() {
+fn malformed_envelope_is_rejected() {
     let data = r#""data":{"attempt":1,"agent_id":"a"},"#;
     for (kind, rest) in [
         ("agent.invoke.started", ""),
@@ -70,7 +70,7 @@ fn what_is_no_envelope_is_not_read() {
 ///
 /// Covers: ST-1, S-06.
 #[test]
-fn error_body_is_kept_in_the_log_and_left_out_for_users() {
+fn agent_error_body_is_logged_but_hidden_from_users() {
     let old = r#""data":{"attempt":1,"code":"agent_unavailable","message":"status 503","text_bytes":0},"#;
     let old = Entry::from_json(&envelope("run.failed", old)).expect("an envelope").entry;
     let Fact::RunFailed { retry_after_ms: None, agent_body: None, .. } = old.fact else { panic!("{old:?}") };
@@ -90,7 +90,7 @@ const RECORDED: &str = include_str!("recorded.jsonl");
 
 /// Covers: ST-1, issue 23 A4.
 #[test]
-fn a_recorded_log_reads_and_writes_as_before() {
+fn recorded_log_round_trips_unchanged() {
     let key =
         SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
     assert_eq!(RECORDED.lines().count(), 10);
@@ -105,7 +105,7 @@ fn a_recorded_log_reads_and_writes_as_before() {
 
 /// Covers: ST-1, issue 23 A4.
 #[test]
-fn numbers_of_any_size_are_kept_in_facts() {
+fn numbers_of_any_size_round_trip_in_facts() {
     let key =
         SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
     let numbers = "[1e400,123456789012345678901234567890,1.50,-0]";

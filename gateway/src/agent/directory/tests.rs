@@ -7,7 +7,7 @@ use turnway_core::protocol::pattern::Pattern;
 
 /// Covers: MP-D15, MP-E1.
 #[test]
-fn the_flag_form_sets_what_it_names() {
+fn agent_flag_sets_the_named_settings() {
     let spec = parse_agent(
         "a=http://h:9/base/,cancel=true,silence=30s,on_owner_loss=fail,run=1h,input_ack=250ms,cancel_ack=2m,handover=90s,\
          events=process.*|system.>",
@@ -36,7 +36,7 @@ fn the_flag_form_sets_what_it_names() {
 
 /// An agent that does not notice the end of its connection needs an explicit cancel request.
 #[test]
-fn who_outlives_the_connection_takes_cancels() {
+fn resumable_agent_needs_cancel_requests() {
     let spec = parse_agent("a=http://h:9/base/,on_owner_loss=resume").expect("a good agent");
     assert_eq!(spec.policy.on_owner_loss, OnOwnerLoss::Resume);
     assert!(spec.cancel && spec.profile().resume && spec.profile().cancel);
@@ -51,14 +51,14 @@ fn who_outlives_the_connection_takes_cancels() {
 }
 
 #[test]
-fn a_builtin_may_be_repeated() {
+fn builtin_agent_may_be_retried() {
     let spec = parse_agent("e=builtin:echo").expect("a good agent");
     assert_eq!(spec.endpoint, Endpoint::Builtin(Builtin::Echo));
     assert_eq!(spec.policy.on_owner_loss, OnOwnerLoss::Retry);
 }
 
 #[test]
-fn each_mistake_is_named() {
+fn each_invalid_agent_setting_is_reported() {
     for (text, key, said) in [
         ("nonsense", "", "ID=URL"),
         ("a b=http://h", "agents", "\"a b\""),
@@ -98,13 +98,13 @@ fn each_mistake_is_named() {
 }
 
 #[test]
-fn all_mistakes_of_one_agent_are_told() {
+fn all_errors_of_one_agent_are_reported() {
     let bad = parse_agent("a b=ftp://h,silence=x,colour=red,cancel").expect_err("bad");
     assert_eq!(bad.len(), 5, "{bad:?}");
 }
 
 #[test]
-fn what_the_table_says_holds_by_itself_is_so() {
+fn documented_agent_defaults_match_the_code() {
     let plain = AgentSpec::new("a", "http://h").expect("an agent");
     let pairs = AGENT_SETTINGS.iter().map(|setting| (setting.name, setting.default));
     let spelt = AgentSpec::of("a", pairs.chain([("url", "http://h")])).expect("all of them known");

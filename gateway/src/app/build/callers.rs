@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bounds_of_open_files_add_up() {
+    fn file_limits_fit_into_the_open_file_limit() {
         for files in [400, 1_024, 4_096, 19_000, 20_000, 65_536, 1_048_576] {
             for agents in [0, 1, 40] {
                 let FileBudget { connections, attempts } = divide(files, limits::ATTEMPTS_MAX, agents);

@@ -116,7 +116,7 @@ mod tests {
 
     /// Covers: G8.
     #[test]
-    fn what_was_read_leaves_room_for_as_much() {
+    fn reading_a_frame_frees_its_bytes() {
         let inbox = inbox();
         let frame = vec![0; BYTES_MAX / 4];
         for n in 0..12 {
@@ -128,7 +128,7 @@ mod tests {
 
     /// Covers: G8, S-14.
     #[test]
-    fn more_than_there_is_room_for_is_a_gap() {
+    fn frames_over_the_byte_limit_become_a_gap() {
         let inbox = inbox();
         let frame = vec![0; BYTES_MAX / 4];
         (0..5).for_each(|_| inbox.take(frame.clone()));

@@ -122,7 +122,7 @@ mod tests {
 
     /// Covers: G8.
     #[test]
-    fn what_there_is_no_room_for_is_lost_and_counted() {
+    fn messages_over_the_limit_are_dropped_and_counted() {
         let outbox = Outbox::default();
         let mut mail = knocks(WORDS_MAX + 3);
         assert_eq!((outbox.put(&mut mail), mail.len()), (3, 0));
@@ -134,7 +134,7 @@ mod tests {
 
     /// Covers: G8.
     #[test]
-    fn what_was_taken_leaves_room_for_as_much() {
+    fn taking_messages_frees_their_room() {
         let (outbox, node) = (Outbox::default(), NodeId(1));
         let session = SessionKey {
             tenant: TenantId::default_tenant(),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_empty_once_everything_taken_is_done() {
+    fn outbox_is_empty_once_taken_messages_are_sent() {
         let outbox = Outbox::default();
         assert!(outbox.empty().now_or_never().is_some() && outbox.take().now_or_never().is_none());
         outbox.put(&mut knocks(2));

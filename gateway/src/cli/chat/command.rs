@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_commands_or_text() {
+    fn input_line_is_a_command_or_text() {
         for (line, command) in [
             ("", Command::Nothing),
             (" hello there ", Command::Say("hello there".to_owned())),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_gets_a_hint() {
+    fn unknown_command_gets_a_hint() {
         for (line, hint) in [
             ("/swich echo", "no such command: /swich; did you mean /switch? /help shows all"),
             ("/frobnicate", "no such command: /frobnicate; /help shows all"),
@@ -195,7 +195,7 @@ mod tests {
 
     /// Every command that `/help` shows can be parsed and is completed.
     #[test]
-    fn help_shows_what_there_is() {
+    fn help_lists_every_command() {
         let help = help();
         for name in names() {
             assert!(help.contains(name), "{name}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_yes_no_or_neither() {
+    fn answer_is_parsed_as_yes_no_or_neither() {
         assert_eq!(["Y", "yes ", "/yes"].map(yes_or_no), [Some(true); 3]);
         assert_eq!(["n", "NO", "/no"].map(yes_or_no), [Some(false); 3]);
         assert_eq!(["", "hello", "yes please"].map(yes_or_no), [None; 3]);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn one_addressed_once_does_not_stay() {
+    fn agent_addressed_once_is_not_kept_for_the_next_input() {
         let mut company = company(&["echo", "counter"], "echo");
         assert_eq!(company.addressed(), None, "the session's own agent is not named");
         company.addressed_once("counter");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_choose_counts_here() {
+    fn agent_switch_by_another_client_is_followed() {
         let mut company = company(&["echo", "counter"], "echo");
         company.addressed_once("counter");
         let switch = json!({"from": "counter", "to": "echo", "trigger": "switch_agent"});
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn members_come_and_go() {
+    fn members_are_added_and_removed() {
         let mut company = company(&["echo"], "echo");
         for (name, body, is_member) in [
             ("AGENT_ADDED", json!({"agent_id": "ada"}), true),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn all_agents_are_shown_with_who_is_a_member() {
+    fn agent_list_marks_members() {
         let agents = json!([
             {"agent_id": "ada", "kind": "http", "default": true, "healthy": false},
             {"agent_id": "echo", "kind": "builtin", "default": false, "healthy": true},

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_in_the_directory_for_state() {
+    fn history_file_is_in_the_state_directory() {
         let path = |state: &str, home: &str| {
             let given = |text: &str| (text != "-").then(|| OsString::from(text));
             below(given(state), given(home)).map(|path| path.display().to_string())
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_secrets_and_long_lines_are_not_kept() {
+    fn answers_secrets_and_long_lines_are_not_saved() {
         for line in ["", "  ", "y", "no", "/yes", " a secret"] {
             assert!(!is_kept(line), "{line:?}");
         }

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_a_line_are_put_behind_each_other() {
+    fn text_pieces_are_appended_to_the_same_line() {
         let mut tail = Tail::default();
         assert_eq!(tail.write("echo: a", 20), "echo: a\n");
         assert_eq!(tail.write(" b", 20), "\x1b[A\x1b[7C b\n");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_row_goes_on_in_the_next_one() {
+    fn full_row_wraps_to_the_next_one() {
         let mut tail = Tail::default();
         assert_eq!(tail.write("12345678", 8), "12345678\n");
         assert_eq!(tail.write("9", 8), "9\n");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_counted_as_the_editor_shows_them() {
+    fn row_count_matches_the_editor() {
         for (line, rows) in [("> ", 0), ("> 12345", 0), ("> 123456", 1), ("> a\nb", 1), ("> 日日日日", 1)]
         {
             assert_eq!(rows_below(line, 8), rows, "{line:?}");

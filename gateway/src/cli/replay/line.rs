@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_cut_to_a_line() {
+    fn event_data_is_shortened_to_one_line() {
         let body = json!({"type": "event", "seq": 3, "strategy": "run", "note": "a\nb"});
         assert_eq!(short(&object(body), DATA_CHARS_MAX), "note=a b strategy=run");
         let long = json!({"x": "é".repeat(200)});
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_is_given_lines_that_fit() {
+    fn lines_are_shortened_to_the_terminal_width() {
         let body = object(json!({"type": "event", "name": "RUN_RESTARTED", "reason": "x".repeat(100)}));
         let line = Line {
             place: Place { seq: 12, epoch: None, ts: Some(1_764_000_000_123) },
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_known_for_the_fact_it_shows() {
+    fn message_is_labelled_with_its_fact() {
         for (fact, shown) in SHOWN {
             let last = shown.split(", ").last().unwrap_or_default();
             let body = match last.split_once(' ').unwrap_or((last, "")) {

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_what_may_be_run() {
+    fn allow_list_is_parsed() {
         let text = "
             [programs.list]
             run = [\"/bin/ls\", \"-l\", \"{what}\"]
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_place() {
+    fn every_allow_list_error_has_a_position() {
         check("", &["a.toml:1:1: there is no [programs.NAME] in it"]);
         check("[programs.x]\nrun = [\"/bin/ls\"]\n", &["fine"]);
         check(
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn run_as_of_a_program_overrules_that_of_the_list() {
+    fn program_run_as_overrides_the_lists_run_as() {
         // A runner that is not root may run programs only as its own user, so the test uses the user it runs
         // as.
         let own = format!("{}:{}", rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_others_can_change_is_none() {
+    fn allow_list_writable_by_others_is_refused() {
         let path = std::env::temp_dir().join(format!("turnway-allow-{}.toml", std::process::id()));
         std::fs::write(&path, "[programs.x]\nrun = [\"/bin/ls\"]\n").expect("written");
         let mode =

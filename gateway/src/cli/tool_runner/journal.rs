@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_synced_is_there_and_what_was_torn_is_not() {
+    async fn synced_records_persist_and_torn_ones_are_dropped() {
         let dir = directory("synced");
         let (mut journal, before) = Journal::open(&dir).expect("it opens");
         assert_eq!(before, []);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_written_anew_when_it_is_long() {
+    async fn long_journal_is_compacted() {
         let dir = directory("anew");
         let (mut journal, _) = Journal::open(&dir).expect("it opens");
         for n in 0..=SPARE_LINES as u64 {

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_lose_the_key_and_nothing_else() {
+    fn only_the_key_is_removed_from_the_arguments() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
         let kept = |text: &str| without_key(words(text).into_iter());
         assert_eq!(kept("tool-runner --api-key twk_a --allow x"), words("tool-runner --allow x"));

@@ -23,7 +23,7 @@ fn wrong(sources: &Sources) -> Vec<String> {
 }
 
 #[test]
-fn nothing_said_is_a_node_on_this_machine() {
+fn default_configuration_is_a_local_node() {
     let config = good(&Sources::default());
     assert_eq!(config.http, "127.0.0.1:8080".parse().expect("an address"));
     assert_eq!(config.quic, "127.0.0.1:8443".parse().ok());
@@ -32,7 +32,7 @@ fn nothing_said_is_a_node_on_this_machine() {
 }
 
 #[test]
-fn flags_overrule_the_environment_and_that_the_file() {
+fn flags_override_environment_and_environment_the_file() {
     let file = "demo = true\nlog = \"json\"\n[listen]\nhttp = \"[::1]:1\"\nadmin = \"[::1]:1\"\n";
     let env = [("TURNWAY_LISTEN_HTTP", "localhost:2"), ("TURNWAY_LISTEN_ADMIN", "127.0.0.1:2")];
     let flags = [(Flag::Key(Key::ListenAdmin), "127.0.0.1:3"), (Flag::Key(Key::ListenQuic), "off")];
@@ -43,7 +43,7 @@ fn flags_overrule_the_environment_and_that_the_file() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place() {
+fn every_configuration_error_is_reported_with_its_source() {
     let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h:x\"\n";
     let env = [("TURNWAY_LISTEN_HOST", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
     let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
@@ -67,7 +67,7 @@ fn every_mistake_is_told_with_its_place() {
 }
 
 #[test]
-fn what_may_have_been_meant_is_said() {
+fn unknown_key_suggests_a_similar_one() {
     let file =
         "http = 1\nstore = \"x\"\nsilence = \"1s\"\n[lisen]\n[log]\n[node]\nnaem = 1\n[agents]\na = 1\n";
     let said = wrong(&sources(file, &[], &[]));
@@ -84,7 +84,7 @@ fn what_may_have_been_meant_is_said() {
 }
 
 #[test]
-fn sizes_have_units() {
+fn sizes_are_parsed_with_units() {
     let config = good(&sources("[store]\ncache = \"8MiB\"\nreserve = \"0B\"\n", &[], &[]));
     let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = config.store else { panic!() };
     assert_eq!((cache_bytes, reserve_bytes), (8 << 20, 0));
@@ -99,7 +99,7 @@ fn sizes_have_units() {
 }
 
 #[test]
-fn store_skew_is_a_wait_or_off() {
+fn store_skew_is_a_duration_or_off() {
     assert_eq!(good(&sources("", &[], &[])).skew_max, Some(Duration::from_secs(60)));
     let skew = |text: &str| sources(&format!("[store]\nskew = {text:?}\n"), &[], &[]);
     assert_eq!(good(&skew("off")).skew_max, None);
@@ -111,14 +111,14 @@ fn store_skew_is_a_wait_or_off() {
 }
 
 #[test]
-fn a_file_that_is_no_toml_is_told_with_its_places() {
+fn invalid_toml_is_reported_with_positions() {
     let said = wrong(&sources("log = \n[listen\nhttp = \"x\"\n", &[], &[]));
     assert!(said.iter().any(|said| said.starts_with("t.toml:1:")), "{said:#?}");
     assert!(said.iter().any(|said| said.starts_with("t.toml:2:")), "{said:#?}");
 }
 
 #[test]
-fn memory_promises_nothing() {
+fn memory_store_offers_no_durability() {
     let memory = (Flag::Key(Key::StoreUrl), "memory:");
     assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
     let said = wrong(&sources("", &[], &[memory, (Flag::Key(Key::StoreDurability), "fsync")]));
@@ -126,7 +126,7 @@ fn memory_promises_nothing() {
 }
 
 #[test]
-fn a_redis_may_have_a_deployer_and_a_replica() {
+fn redis_deployer_and_replica_settings_are_parsed() {
     let (url, level) = (Flag::Key(Key::StoreUrl), Flag::Key(Key::StoreDurability));
     let file = "[store]\ndeployer = \"d:p%3A\"\n";
     let config = good(&sources(file, &[], &[(url, "redis://u@h"), (level, "fsync+replica")]));
@@ -142,7 +142,7 @@ fn a_redis_may_have_a_deployer_and_a_replica() {
 }
 
 #[test]
-fn redis_files_need_tls_and_a_login_without_password() {
+fn redis_files_require_tls_and_a_login_without_password() {
     let url = Flag::Key(Key::StoreUrl);
     let file = "[store]\nattest = \"fsync\"\nwait = \"5s\"\npassword_file = \"p\"\nca = \"a\"\nclient_cert = \"c\"\n\
                 client_key = \"k\"\n";
@@ -176,7 +176,7 @@ fn redis_files_need_tls_and_a_login_without_password() {
 }
 
 #[test]
-fn agents_come_from_everywhere() {
+fn agents_are_read_from_file_environment_and_flags() {
     let file = "[agents.a]\nurl = \"http://h\"\ncancel = true\n";
     let env = [("TURNWAY_AGENTS_b", "http://h")];
     let loaded = load(&sources(file, &env, &[(Flag::Agent, "c=http://h")]));
@@ -189,7 +189,7 @@ fn agents_come_from_everywhere() {
 }
 
 #[test]
-fn a_certificate_has_a_key() {
+fn certificate_requires_a_key() {
     let config = good(&sources("[tls]\ncert = \"c\"\n", &[("TURNWAY_TLS_KEY", "k")], &[]));
     let tls = config.tls.expect("both are there");
     assert_eq!((tls.cert.0, tls.key.0), ("c".into(), "k".into()));

@@ -13,7 +13,7 @@ fn asked(host: &str, origin: Option<&str>) -> Result<(), Unwelcome> {
 
 /// Covers: S-09.
 #[test]
-fn a_host_is_this_machine_or_a_stranger() {
+fn loopback_hosts_are_accepted_and_others_refused() {
     for good in [
         "localhost",
         "localhost.",
@@ -58,7 +58,7 @@ fn a_host_is_this_machine_or_a_stranger() {
 
 /// Covers: S-09.
 #[test]
-fn a_page_is_of_this_machine_or_a_stranger() {
+fn loopback_origins_are_accepted_and_others_refused() {
     for good in ["http://localhost", "http://localhost:3000", "https://127.0.0.1:8443", "http://[::1]:1"] {
         assert_eq!(asked("localhost", Some(good)), Ok(()), "{good}");
     }
@@ -88,7 +88,7 @@ fn a_page_is_of_this_machine_or_a_stranger() {
 
 /// Covers: S-09.
 #[test]
-fn a_request_names_one_host() {
+fn request_must_name_exactly_one_host() {
     let mut headers = HeaderMap::new();
     assert_eq!(Rules::local().check(&Uri::from_static("/"), &headers), Err(Unwelcome::Host));
     headers.append(header::HOST, HeaderValue::from_static("localhost"));
@@ -118,7 +118,7 @@ fn at(rules: &Rules, host: &str, origin: Option<&[u8]>) -> Result<(), Unwelcome>
 
 /// Covers: S-09.
 #[test]
-fn a_public_node_has_the_names_that_are_listed() {
+fn public_node_accepts_only_listed_hosts() {
     for good in [
         "gw.example.com",
         "GW.Example.com",
@@ -157,7 +157,7 @@ fn a_public_node_has_the_names_that_are_listed() {
 
 /// Covers: S-09.
 #[test]
-fn thirty_ways_to_spell_a_page_that_is_not_listed() {
+fn misspelt_origins_are_refused() {
     for good in ["https://app.example.com", "https://example.org:8443"] {
         assert_eq!(at(&public(), "gw.example.com", Some(good.as_bytes())), Ok(()), "{good}");
     }

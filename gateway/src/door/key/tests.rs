@@ -7,7 +7,7 @@ fn pepper() -> Pepper {
 
 /// Covers: S-01.
 #[test]
-fn a_key_is_long_enough_and_never_the_same() {
+fn generated_key_is_long_and_unique() {
     let (one, two) = (ApiKey::make().expect("chance"), ApiKey::make().expect("chance"));
     assert_ne!(one, two);
     let text = one.reveal();
@@ -34,7 +34,7 @@ fn a_key_is_long_enough_and_never_the_same() {
 
 /// Covers: S-01.
 #[test]
-fn only_the_same_secret_of_the_same_id_with_the_same_pepper_fits() {
+fn key_matches_only_its_own_id_secret_and_pepper() {
     let (key, pepper) = (ApiKey::make().expect("chance"), pepper());
     let hash = key.hash(&pepper);
     assert!(key.is(&hash, &pepper));
@@ -50,7 +50,7 @@ fn only_the_same_secret_of_the_same_id_with_the_same_pepper_fits() {
 
 /// Covers: S-01.
 #[test]
-fn what_is_kept_of_a_key_does_not_hold_it() {
+fn stored_key_record_does_not_contain_the_secret() {
     let (key, pepper) = (ApiKey::make().expect("chance"), pepper());
     let record = Record {
         id: key.id().clone(),
@@ -133,7 +133,7 @@ fn seal_covers_every_field_of_a_record() {
 
 /// Covers: S-01.
 #[test]
-fn change_of_an_unsealed_record_seals_nothing() {
+fn changing_an_unsealed_record_adds_no_seal() {
     let mut record = Record { revoked: None, ..sealed() };
     assert!(!record.is_sealed(&pepper()));
     record.change(&pepper(), |record| record.revoked = Some(Millis(1)));

@@ -100,7 +100,7 @@ mod tests {
 
     /// Covers: ST-41: one code has one status in both APIs.
     #[test]
-    fn statuses_are_those_of_the_http_api() {
+    fn openai_error_statuses_match_the_http_api() {
         for code in Code::ALL {
             let wanted = match code == &Code::TooLarge {
                 // OpenAI clients expect this status for a context that is too long.
@@ -115,7 +115,7 @@ mod tests {
 
     /// Covers: ST-41, ST-35.
     #[test]
-    fn clients_are_told_whether_to_try_again() {
+    fn openai_errors_carry_retry_headers() {
         let retry = |fault: Fault| fault.into_response().headers()[SHOULD_RETRY].clone();
         assert_eq!(retry(Fault::unanswered(Unanswered::Late, true)), "true");
         assert_eq!(retry(Fault::unanswered(Unanswered::Late, false)), "false");

@@ -119,7 +119,7 @@ mod tests {
 
     /// Covers: S-11.
     #[test]
-    fn messages_come_whole_however_their_bytes_do() {
+    fn messages_are_reassembled_from_any_chunking() {
         let texts = ["{}", "", "é日🙂", &"x".repeat(limits::MESSAGE_BYTES_MAX)];
         let bytes: Vec<u8> = texts.iter().flat_map(|text| frame(text.as_bytes())).collect();
         let whole: Vec<Frame> = texts.iter().map(|text| Frame::Text((*text).to_owned())).collect();
@@ -132,7 +132,7 @@ mod tests {
 
     /// Covers: S-11, S-04.
     #[test]
-    fn what_is_too_long_is_seen_by_its_length_alone() {
+    fn oversized_message_is_refused_by_its_length_prefix() {
         let hello = frame(&vec![b'x'; limits::HELLO_BYTES_MAX]);
         assert_eq!(read(&hello, 4096).0.len(), 1);
         let long = frame(&vec![b'x'; limits::HELLO_BYTES_MAX + 1]);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_announced_costs_little() {
+    fn announced_length_reserves_little_memory() {
         let mut frames = Frames { max: limits::MESSAGE_BYTES_MAX, ..Frames::default() };
         frames.room().copy_from_slice(&(limits::MESSAGE_BYTES_MAX as u32).to_be_bytes());
         assert_eq!(frames.filled(4), None);

@@ -224,7 +224,7 @@ mod tests {
 
     /// Covers: G-15.
     #[test]
-    fn after_the_handshake_nothing_of_tls_is_kept_but_what_keys_are_made_from() {
+    fn tls_state_after_the_handshake_is_reduced_to_key_secrets() {
         let dir = std::env::temp_dir().join(format!("turnway-greeting-{}", std::process::id()));
         let pair = development::kept(&dir, Clock::start().now().store).expect("a certificate");
         let greeting = Greeting::new(Shown::always(&pair).expect("it can be shown").quic().0);

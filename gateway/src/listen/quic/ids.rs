@@ -82,7 +82,7 @@ mod tests {
 
     /// Covers: S-24.
     #[test]
-    fn a_name_says_whose_it_is_and_no_two_are_alike() {
+    fn connection_ids_identify_their_node_and_are_unique() {
         let (one, other) = (NodeId(0xdead_beef << 96 | 7), NodeId(0xdead_beee << 96));
         let (mut ours, theirs) = (Ids::of(one), Ids::of(other));
         let (first, second) = (ours.generate_cid(), ours.generate_cid());
@@ -95,7 +95,7 @@ mod tests {
 
     /// Covers: S-22.
     #[test]
-    fn no_two_processes_end_each_others_connections() {
+    fn stateless_reset_keys_differ_between_processes() {
         let tag = |key: &aws_lc_rs::hmac::Key| aws_lc_rs::hmac::sign(key, b"a name").as_ref().to_vec();
         assert_ne!(tag(&reset_key()), tag(&reset_key()));
     }

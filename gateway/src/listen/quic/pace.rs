@@ -73,7 +73,7 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
-    fn many_from_one_prefix_have_to_prove_it_until_the_next_second() {
+    fn crowded_prefix_needs_address_validation_for_a_second() {
         let (mut pace, now) = (Pace::default(), Mono::default() + Duration::from_secs(9));
         for n in 0..PREFIX_MAX {
             assert!(!pace.is_crowded(ip(&format!("192.0.2.{n}")), now));
@@ -89,7 +89,7 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
-    fn many_handshakes_under_way_make_everybody_prove_it() {
+    fn many_open_handshakes_require_address_validation() {
         let (mut pace, now) = (Pace::default(), Mono::default() + Duration::from_secs(9));
         let mut open: Vec<HalfOpen> = (0..HALF_OPEN_MAX).map(|_| pace.open()).collect();
         assert!(pace.is_crowded(ip("192.0.2.1"), now));
@@ -99,7 +99,7 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
-    fn so_many_prefixes_are_counted() {
+    fn counted_prefixes_are_bounded() {
         let (mut pace, now) = (Pace::default(), Mono::default() + Duration::from_secs(9));
         let six = |n: usize| ip(&format!("2001:db8:{n:x}::1"));
         assert!((0..PREFIXES_MAX).all(|n| !pace.is_crowded(six(n), now)));

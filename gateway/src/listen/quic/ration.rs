@@ -274,7 +274,7 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
-    fn three_times_what_came_and_not_a_byte_more() {
+    fn unvalidated_address_gets_three_times_its_bytes() {
         let books = Books::default();
         assert!(books.may_go(at(1), &short(b"client", 1200)), "nobody is counted yet");
         books.came(at(1), &long(0, b"anything", b"client", 1200));
@@ -293,7 +293,7 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
-    fn who_has_heard_us_is_not_counted_any_more() {
+    fn validated_address_is_no_longer_limited() {
         for proof in [long(2, &OURS, b"client", 60), long(0, &OURS, b"client", 1200), short(&OURS, 60)] {
             let books = Books::default();
             books.came(at(1), &long(0, b"anything", b"client", 1200));
@@ -310,7 +310,7 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
-    fn who_shows_a_token_is_believed() {
+    fn address_token_validates_its_connection() {
         let books = Books::default();
         books.came(at(1), &long(0, b"anything", b"client", 1200));
         books.believed(at(1), ConnectionId::new(b"another"));
@@ -321,7 +321,7 @@ mod tests {
 
     /// Covers: S-18.
     #[test]
-    fn so_many_are_counted_and_nothing_breaks_it() {
+    fn accounts_are_bounded_and_malformed_packets_ignored() {
         let books = Books::default();
         for n in 0..2 * ACCOUNTS_MAX {
             let port = u16::try_from(1 + n).expect("a port");

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn beats_differ_by_a_tenth_at_most() {
+    fn keep_alive_jitter_is_at_most_ten_percent() {
         assert_eq!(beat(0), limits::HEARTBEAT * 9 / 10);
         assert_eq!(beat(BEATS - 1), limits::HEARTBEAT * 11 / 10);
         assert!((1..BEATS).all(|n| beat(n) > beat(n - 1)));

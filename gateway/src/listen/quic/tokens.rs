@@ -155,7 +155,7 @@ mod tests {
 
     /// Covers: S-23.
     #[test]
-    fn nodes_with_one_certificate_take_each_others_for_a_day_and_the_next() {
+    fn tokens_are_shared_by_certificate_for_two_days() {
         let keys = |secrets: &[[u8; 32]]| TokenKeys::new(secrets, Clock::start());
         let (one, other, stranger) = (keys(&[[1; 32]]), keys(&[[1; 32]]), keys(&[[2; 32]]));
         let token = sealed(&one, 7);
@@ -171,7 +171,7 @@ mod tests {
 
     /// Covers: S-23.
     #[test]
-    fn used_token_log_begins_anew_when_the_clock_steps() {
+    fn used_token_log_resets_on_a_clock_step() {
         let clock = Clock::of_a_fleet();
         let own = clock.now();
         clock.told(own.store, own.mono, own.mono);

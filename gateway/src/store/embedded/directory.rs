@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_taken_once() {
+    fn data_directory_is_locked_exclusively() {
         let dir = std::env::temp_dir().join(format!("turnway-directory-{}", std::process::id()));
         let first = Directory::prepare(&dir).expect("taken");
         assert!(matches!(Directory::prepare(&dir), Err(OpenError::InUse { .. })));

@@ -189,7 +189,7 @@ mod tests {
     use turnway_core::time::Millis;
 
     #[test]
-    fn a_head_comes_back_as_it_was() {
+    fn session_head_round_trips() {
         let (place, prev, at) = (Place(5), Place(4), Cursor { seq: Seq(1), epoch: Epoch(2) });
         let (hash, accepted, ended) = ([7; 32], Millis(8), Some(Seq(9)));
         let taken = TakenInput { place, prev, hash, at, accepted, ended };

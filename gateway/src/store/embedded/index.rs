@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_as_sessions_were_made_and_tenants_and_users_stay_apart() {
+    fn index_keys_sort_by_creation_within_tenant_and_user() {
         let tenant = |name| TenantId::parse(name).expect("a name");
         let user = |name| UserId::parse(name).expect("a name");
         let birth = |at, name| Birth { at: Millis(at), session: SessionId::parse(name).expect("a name") };

@@ -153,7 +153,7 @@ mod tests {
 
     /// Compares the overlay with a plain vector; the file must stay unchanged.
     #[test]
-    fn it_reads_what_was_written_and_the_file_stays() {
+    fn overlay_reads_its_writes_and_leaves_the_file_unchanged() {
         let path = std::env::temp_dir().join(format!("turnway-shadow-{}", std::process::id()));
         let before: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
         std::fs::write(&path, &before).expect("written");

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_refuses_at_its_door_did_not_happen() {
+    fn refusal_before_execution_counts_as_not_done() {
         let refused = |code: &str, detail: &str| {
             Trouble::from(&Missed::Refused { code: code.into(), detail: detail.into() })
         };
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "one slot only")]
-    fn a_call_that_needs_two_slots_is_a_bug() {
+    fn call_across_two_slots_is_a_bug() {
         let _ = Call::to("append", ["own:{a/s}", "log:{a/t}"]);
     }
 }

@@ -92,7 +92,7 @@ mod tests {
     use crate::phase::Phase;
 
     #[test]
-    fn refusals_are_reasons_until_they_are_over() {
+    fn store_refusals_are_readiness_reasons_until_resolved() {
         let life = Life::default();
         life.advance(Phase::Serving);
         let health = Health::new(life.clone());

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_of_the_specification() {
+    fn cluster_slots_match_the_specification() {
         // `CLUSTER KEYSLOT` gives the same numbers.
         for (key, expected) in
             [("123456789", 12739), ("foo", 12182), ("{foo}bar", 12182), ("foo{}{bar}", 8363)]
@@ -151,7 +151,7 @@ mod tests {
 
     /// Covers: S-44.
     #[test]
-    fn what_belongs_together_lies_together_and_nobody_reaches_beyond() {
+    fn related_keys_share_a_slot_and_names_cannot_escape_it() {
         let tenant = TenantId::default_tenant();
         let key = SessionKey { tenant: tenant.clone(), session: SessionId::parse("s-1").expect("a name") };
         let all =

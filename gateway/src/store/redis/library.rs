@@ -144,20 +144,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_source_says_which_version_it_is() {
+    fn library_source_contains_its_version() {
         assert!(SOURCE.starts_with("#!lua name=turnway1\n"));
         assert!(SOURCE.contains(&format!("\nlocal VERSION = {VERSION}\n")));
     }
 
     #[test]
-    fn the_source_and_the_model_count_from_as_many_bytes_on() {
+    fn library_and_model_share_the_uncounted_bytes_limit() {
         let most = turnway_core::limits::UNCOUNTED_BYTES_MAX;
         assert!(SOURCE.contains(&format!("\nlocal UNCOUNTED_MOST = {most}\n")));
     }
 
     /// Covers: S-41.
     #[test]
-    fn no_error_is_made_of_what_a_user_said() {
+    fn library_raises_no_errors_from_user_input() {
         assert!(
             !SOURCE.contains("error_reply") && !SOURCE.contains("error(") && !SOURCE.contains("loadstring")
         );

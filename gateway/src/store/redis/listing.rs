@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_sort_as_births_do() {
+    fn listing_lines_sort_by_creation() {
         let birth = |at, name| Birth { at: Millis(at), session: SessionId::parse(name).expect("a name") };
         let mut births = [birth(1_764_000_000_000, "s-1"), birth(9, "z"), birth(9, "Z"), birth(10, "a")];
         births.sort();

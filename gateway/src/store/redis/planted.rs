@@ -65,7 +65,7 @@ mod tests {
 
     /// A bug that cannot be planted would be counted as caught by whatever fails instead.
     #[test]
-    fn each_bug_changes_what_stands_in_the_library_once() {
+    fn each_planted_bug_changes_the_library_exactly_once() {
         for (bug, from, to) in CHANGES {
             assert_eq!(SOURCE.matches(from).count(), 1, "{bug:?}");
             assert_ne!(from, to, "{bug:?}");

@@ -300,7 +300,7 @@ mod tests {
 
     /// Covers: S-41, S-42.
     #[test]
-    fn a_level_is_given_or_refused_with_what_is_missing() {
+    fn durability_level_is_met_or_refused_with_the_missing_parts() {
         let everysec = [("appendfsync", "everysec")];
         let nothing = [("appendonly", "no"), ("appendfsync", "everysec")];
         let said = |found: Found, wanted| match found.check(wanted) {
@@ -354,7 +354,7 @@ mod tests {
 
     /// Covers: S-42.
     #[test]
-    fn level_without_config_is_what_can_be_shown_or_is_attested() {
+    fn level_without_config_is_shown_or_attested() {
         let found = hidden(INFO);
         assert_eq!(given(&found, Durability::Mem, None), (Durability::Mem, false, String::new()));
         let (level, attested, said) = given(&found, Durability::Fsync, None);
@@ -370,7 +370,7 @@ mod tests {
 
     /// Covers: S-42.
     #[test]
-    fn attested_replica_must_be_connected_where_that_can_be_seen() {
+    fn attested_replica_must_be_connected_if_visible() {
         let all = Some(Durability::FsyncReplica);
         let refused = hidden(INFO).give(Durability::FsyncReplica, all).expect_err("there is none");
         assert!(refused.to_string().contains("connect a replica"), "{refused}");
@@ -380,7 +380,7 @@ mod tests {
 
     /// Covers: S-42.
     #[test]
-    fn server_without_info_is_used_at_mem_with_a_warning() {
+    fn server_without_info_is_used_at_level_mem_with_a_warning() {
         let (level, _, said) = given(&hidden(""), Durability::Mem, None);
         assert!(level == Durability::Mem && said.contains("noeviction"), "{said}");
         let evicts = hidden("maxmemory_policy:volatile-lru").give(Durability::Mem, Some(Durability::Fsync));
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_known_where_it_is_bounded_and_shown() {
+    fn memory_limit_is_known_if_set_and_visible() {
         let memory = |found: &Found| found.give(Durability::Mem, None).expect("it can be used").0.memory;
         assert_eq!(memory(&found("7.0.15", &[("maxmemory", "1000")], 0)).most, Some(1000));
         assert_eq!(memory(&found("7.0.15", &[("maxmemory", "0")], 0)).most, None);
@@ -399,7 +399,7 @@ mod tests {
 
     /// Covers: S-42.
     #[test]
-    fn settings_that_are_seen_outweigh_what_is_attested() {
+    fn visible_settings_override_attested_ones() {
         let everysec = found("7.0.15", &[("appendfsync", "everysec")], 0);
         assert!(everysec.give(Durability::Fsync, Some(Durability::Fsync)).is_err());
     }

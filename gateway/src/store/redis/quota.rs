@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_of_the_memory_that_the_server_has() {
+    fn fractional_quota_is_relative_to_server_memory() {
         let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
         let told = Arc::new(AtomicU64::default());
         let sink = Arc::clone(&told);

@@ -123,7 +123,7 @@ mod tests {
     use turnway_core::id::{SessionId, TenantId};
 
     #[test]
-    fn who_gives_up_his_turn_leaves_nobody_waiting() {
+    fn dropped_registration_turn_wakes_the_waiters() {
         let key = || SessionKey {
             tenant: TenantId::default_tenant(),
             session: SessionId::parse("s").expect("a name"),

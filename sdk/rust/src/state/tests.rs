@@ -213,7 +213,7 @@ pub(super) fn done(seq: u64, bytes: usize) -> Value {
 
 /// A complete turn.
 #[test]
-fn a_turn() {
+fn complete_turn_yields_its_events() {
     let mut rig = Rig::new();
     assert_eq!(rig.invoke("m"), ["> invoke m"]);
     let accepted = json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "m", "duplicate": false});
@@ -243,7 +243,7 @@ fn a_turn() {
 
 /// For every amount of text received before the loss, and every position from which the gateway continues.
 #[test]
-fn text_is_resumed_at_every_byte() {
+fn text_resumes_at_every_byte() {
     let whole = "aé日🙂 z\u{301}ß";
     let bounds: Vec<usize> = (0..=whole.len()).filter(|n| whole.is_char_boundary(*n)).collect();
     for have in &bounds {
@@ -265,7 +265,7 @@ fn text_is_resumed_at_every_byte() {
 }
 
 #[test]
-fn repeats_are_dropped() {
+fn repeated_text_is_dropped() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     assert_eq!(rig.subscribed(2, json!({})), ["subscribed"]);
@@ -279,7 +279,7 @@ fn repeats_are_dropped() {
 }
 
 #[test]
-fn a_hole_is_asked_for() {
+fn text_gap_is_requested_again() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));
@@ -292,7 +292,7 @@ fn a_hole_is_asked_for() {
 }
 
 #[test]
-fn an_end_that_comes_before_its_text_waits_for_it() {
+fn run_end_waits_for_missing_text() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));
@@ -305,7 +305,7 @@ fn an_end_that_comes_before_its_text_waits_for_it() {
 }
 
 #[test]
-fn text_that_cannot_be_had_is_given_up() {
+fn missing_text_is_given_up_after_some_attempts() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));
@@ -318,7 +318,7 @@ fn text_that_cannot_be_had_is_given_up() {
 }
 
 #[test]
-fn what_lies_beyond_the_end_is_cut() {
+fn text_beyond_the_run_end_is_truncated() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));
@@ -328,7 +328,7 @@ fn what_lies_beyond_the_end_is_cut() {
 }
 
 #[test]
-fn another_attempt_voids_the_text() {
+fn new_attempt_discards_the_text() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));
@@ -348,7 +348,7 @@ fn another_attempt_voids_the_text() {
 /// A run's end consists of several messages of which only the last has a position: if the connection is lost in
 /// between, all of them are repeated.
 #[test]
-fn the_messages_of_one_end_are_told_together() {
+fn messages_of_one_run_end_are_delivered_together() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));
@@ -369,7 +369,7 @@ fn the_messages_of_one_end_are_told_together() {
 }
 
 #[test]
-fn checkpoints_asked_for_by_type_count_as_text() {
+fn subscribed_checkpoints_count_as_text() {
     let mut rig = Rig::new();
     let wish = Subscribe::from(Start::Beginning).with_types([">"]).with_facts();
     rig.state.subscribe(rig.now, "s", wish).expect("taken");
@@ -385,7 +385,7 @@ fn checkpoints_asked_for_by_type_count_as_text() {
 }
 
 #[test]
-fn a_bookmark_carries_everything_to_another_process() {
+fn bookmark_resumes_in_another_process() {
     let mut rig = Rig::new();
     rig.invoke("m");
     rig.s(json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "m"}));

@@ -37,7 +37,7 @@ fn request_id() -> Option<RequestId> {
 
 /// Covers: MP-C1, MP-C2, MP-C3, MP-C6, MP-A3, MP-A6.
 #[test]
-fn the_messages_of_the_first_form_are_read_unchanged() {
+fn messages_of_the_first_protocol_form_are_parsed() {
     let hello = r#"{"type":"hello","ts":0,"user_id":"u1","api_key":"...","client_meta":{"app":"web"}}"#;
     let ClientMessage::Hello { hello, resume } = read(hello) else { panic!("no hello") };
     assert_eq!(hello.user, UserId::parse("u1").ok());
@@ -59,7 +59,7 @@ fn the_messages_of_the_first_form_are_read_unchanged() {
 
 /// Covers: MP-C4, MP-C5, MP-A6: a known but unsupported type is reported as such.
 #[test]
-fn what_later_releases_do_is_known_by_name() {
+fn types_of_later_releases_are_recognised() {
     let texts = [
         r#"{"type":"tool_result","ts":0,"run_id":"run1","tool_call_id":"tc1","ok":true,"result":{"x":1}}"#,
         r#"{"type":"approval_decision","ts":0,"run_id":"run1","approval_id":"ap1","decision":"approve"}"#,
@@ -76,7 +76,7 @@ fn what_later_releases_do_is_known_by_name() {
 }
 
 #[test]
-fn sessions_are_opened_closed_and_left() {
+fn session_open_close_and_unsubscribe_are_parsed() {
     let agent = |id| AgentId::parse(id).expect("a name");
     assert_eq!(
         command(r#"{"type":"session_open","session_id":"s1","agents":["a","b"],"active_agent":"b","x":1}"#),
@@ -103,7 +103,7 @@ fn sessions_are_opened_closed_and_left() {
 
 /// Covers: SR-S5, SR-D1, SR-E1.
 #[test]
-fn members_are_switched_to_invited_and_removed() {
+fn member_changes_are_parsed() {
     let wish = |text: &str| {
         let Command::Members { session, wish, request_id: None } = command(text) else { panic!("{text}") };
         assert_eq!(session, session_id());
@@ -136,7 +136,7 @@ fn members_are_switched_to_invited_and_removed() {
 
 /// Covers: SR-S5, SR-K5, SR-F4.
 #[test]
-fn a_decision_names_its_handover() {
+fn handover_decision_requires_its_id() {
     let id = "019a0000-0000-7000-8000-000000000001";
     for (word, agrees) in [("confirm", true), ("reject", false)] {
         let text = format!(
@@ -162,7 +162,7 @@ fn a_decision_names_its_handover() {
 
 /// Covers: LN-MP16, LN-EV3.
 #[test]
-fn a_subscription_names_its_cursor() {
+fn subscription_cursor_is_parsed() {
     let body = format!(
         r#""session_id":"s1","after_seq":9,"after_epoch":9007199254740991,"runs":{{"{RUN}":{{"attempt":2,"offset":7}}}},"types":["agent.>","run.done"]"#
     );
@@ -198,7 +198,7 @@ fn cancel_has_two_names_and_two_targets() {
 
 /// Covers: ST-6, ST-35, ST-37, ST-42, RX-10, LN-SR10.
 #[test]
-fn an_input_keeps_all_that_came_with_it() {
+fn input_fields_are_all_parsed() {
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let invoke = invoked(&format!(
         r#"{{"type":"agent_invoke","message":{{"message_id":"m1","content":[{{"type":"text","text":"@bob hi"}}]}},
@@ -227,7 +227,7 @@ fn an_input_keeps_all_that_came_with_it() {
 
 /// Covers: S-13, S-44, LN-SR5.
 #[test]
-fn a_wrong_field_is_named_and_never_quoted() {
+fn invalid_field_is_named_without_its_value() {
     let say = |rest: &str| format!(r#"{{"type":"agent_invoke","request_id":"r1",{rest}}}"#);
     let on = |rest: &str| format!(r#"{{"type":"subscribe","request_id":"r1","session_id":"s1",{rest}}}"#);
     let hi = |rest: &str| format!(r#"{{"type":"hello","request_id":"r1",{rest}}}"#);
@@ -284,7 +284,7 @@ fn a_wrong_field_is_named_and_never_quoted() {
 
 /// Covers: RX-10, S-13: input at the exact limits can be read back from the log.
 #[test]
-fn what_is_let_in_can_be_stored_and_read_back() {
+fn accepted_input_can_be_stored_and_read_back() {
     let deep = format!("{}1{}", "[".repeat(62), "]".repeat(62));
     let wide = format!("[{}0]", "0,".repeat(9_000));
     for inner in
@@ -316,7 +316,7 @@ fn what_is_let_in_can_be_stored_and_read_back() {
 
 /// Covers: S-13, S-38. Well-formed messages that were cut, spliced and flipped get an answer, never a panic.
 #[test]
-fn nothing_that_arrives_makes_it_panic() {
+fn random_input_never_panics_the_parser() {
     let seeds = [
         r#"{"type":"hello","user_id":"u1","api_key":"k","resume":[{"session_id":"s1","after_seq":1}]}"#,
         r#"{"type":"agent_invoke","request_id":"r1","message":{"content":[{"type":"text","text":"@é hi"}]}}"#,

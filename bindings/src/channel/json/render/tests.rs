@@ -64,7 +64,7 @@ fn of_session(kind: &str, body: Value) -> Value {
 
 /// Covers: MP-C8, ST-23, S-38.
 #[test]
-fn text_comes_as_deltas() {
+fn text_is_rendered_as_deltas() {
     let delta = |kind| Note::Delta {
         session: session(),
         run_id: run(),
@@ -96,7 +96,7 @@ fn snapshot(active: Option<AgentId>) -> Box<SnapshotNote> {
 
 /// Covers: SR-F2, SR-F4.
 #[test]
-fn what_waits_for_a_decision_is_in_the_snapshot() {
+fn pending_handover_is_in_the_snapshot() {
     let id = EventId(facts::TX.parse().expect("a UUID"));
     let handover = Handover {
         id,
@@ -132,7 +132,7 @@ fn what_waits_for_a_decision_is_in_the_snapshot() {
 
 /// Covers: SR-A8, SR-H1, SR-H2, MP-A6, LN-MP16.
 #[test]
-fn answers_echo_their_request() {
+fn answers_echo_their_request_id() {
     let view = json!({"session_id": "s1", "state": "open", "active_agent": "a", "agents": ["a"],
         "runs": [{"run_id": RUN, "agent_id": "a", "state": "RUNNING", "attempt": 1, "text_bytes": 3}],
         "pending": {"approvals": [], "tool_requests": []}, "seq": 9, "epoch": 4});
@@ -165,7 +165,7 @@ fn answers_echo_their_request() {
 
 /// Covers: MP-C12, LN-MP7, S-46.
 #[test]
-fn refusals_and_the_links_own_messages() {
+fn refusals_and_link_messages_are_rendered() {
     let refusal = Refusal::new(Code::TooManyPending, "wait").retry_after(Duration::from_secs(2));
     let note = Note::Refused {
         request_id: request(),

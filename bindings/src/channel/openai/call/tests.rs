@@ -31,7 +31,7 @@ fn refused(fields: Value) -> (u16, Value) {
 
 /// Covers: ST-41, MP-G3, ST-37.
 #[test]
-fn the_last_message_is_said_and_the_earlier_ones_were_said_before() {
+fn last_message_is_the_input_and_earlier_ones_history() {
     let earlier = json!([
         { "role": "system", "content": "be brief" },
         { "role": "developer", "content": [{ "type": "text", "text": "x" }], "name": "d" },
@@ -66,7 +66,7 @@ fn the_last_message_is_said_and_the_earlier_ones_were_said_before() {
 
 /// Covers: ST-41, S-13, S-38.
 #[test]
-fn what_cannot_be_answered_is_refused_by_its_field() {
+fn unsupported_call_is_refused_with_its_field() {
     let user = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
     let cases = [
         (json!({ "messages": null }), "messages"),
@@ -103,7 +103,7 @@ fn what_cannot_be_answered_is_refused_by_its_field() {
 
 /// Covers: ST-41: an answer has the requested shape, or the request is refused.
 #[test]
-fn another_shape_of_answer_is_refused_and_tuning_is_not_looked_at() {
+fn unsupported_output_is_refused_and_tuning_ignored() {
     let tool = json!([{ "type": "function", "function": { "name": "f" } }]);
     for (fields, param) in [
         (json!({ "n": 2 }), "n"),
@@ -125,7 +125,7 @@ fn another_shape_of_answer_is_refused_and_tuning_is_not_looked_at() {
 
 /// Covers: ST-41.
 #[test]
-fn a_model_that_is_no_agent_is_not_found() {
+fn unknown_model_is_not_found() {
     for model in ["gpt-5", "echo", "agent/", "agent/a b", ""] {
         let (status, error) = refused(json!({ "model": model }));
         assert_eq!(
@@ -137,7 +137,7 @@ fn a_model_that_is_no_agent_is_not_found() {
 
 /// Covers: S-11, S-48, MP-G3.
 #[test]
-fn what_is_too_long_is_too_much_context() {
+fn oversized_call_is_context_length_exceeded() {
     let long = |bytes: usize| "x".repeat(bytes);
     let earlier = |bytes: usize| {
         let system = json!({ "role": "system", "content": long(bytes) });

@@ -126,7 +126,7 @@ const OPEN: &str = r#"{"content":"","role":"assistant"} null"#;
 
 /// Covers: ST-41, ST-23.
 #[test]
-fn an_answer_is_a_row_of_chunks_and_done() {
+fn answer_is_streamed_as_chunks_and_done() {
     let mut chunks = chunks();
     assert!(!chunks.has_begun());
     let told = tell(
@@ -160,7 +160,7 @@ fn an_answer_is_a_row_of_chunks_and_done() {
 
 /// Covers: ST-41.
 #[test]
-fn usage_closes_the_stream_where_it_is_asked_for_and_known() {
+fn requested_usage_is_the_last_chunk() {
     let told = |usage: Option<Value>| {
         let (mut chunks, mut text) = (Chunks::new(head(), run(), 0, true), String::new());
         for note in [started(1), done(1, 0, usage)] {
@@ -177,7 +177,7 @@ fn usage_closes_the_stream_where_it_is_asked_for_and_known() {
 }
 
 #[test]
-fn each_end_has_openais_word() {
+fn each_end_maps_to_a_finish_reason() {
     let all = [
         (StopReason::EndTurn, "stop"),
         (StopReason::MaxTokens, "length"),
@@ -201,7 +201,7 @@ fn each_end_has_openais_word() {
 
 /// Covers: protocol.md §1 (the OpenAI-compatible front), ST-41.
 #[test]
-fn a_turn_that_begins_again_ends_an_answer_that_has_begun() {
+fn restarted_turn_ends_a_started_stream() {
     let mut begun = chunks();
     let told = tell(
         &mut begun,
@@ -221,7 +221,7 @@ fn a_turn_that_begins_again_ends_an_answer_that_has_begun() {
 
 /// Covers: ST-35: a repeated call is answered from the present attempt on.
 #[test]
-fn an_answer_asked_for_again_begins_with_the_present_attempt() {
+fn repeated_call_starts_with_the_current_attempt() {
     let all = [started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)];
     let whole = [OPEN, r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"];
     assert_eq!(tell(&mut Chunks::new(head(), run(), 2, false), &all), whole);
@@ -244,7 +244,7 @@ fn an_answer_asked_for_again_begins_with_the_present_attempt() {
 
 /// Covers: ST-41.
 #[test]
-fn trouble_before_the_first_word_has_a_status_and_later_it_comes_in_the_stream() {
+fn error_has_a_status_before_text_and_is_streamed_after() {
     let failed = || {
         let (message, agent_code) = ("away".to_owned(), None);
         fact(Fact::RunFailed {
@@ -286,7 +286,7 @@ fn trouble_before_the_first_word_has_a_status_and_later_it_comes_in_the_stream()
 
 /// Covers: ST-41: an answer with a gap is never reported as complete.
 #[test]
-fn a_missing_piece_is_trouble() {
+fn missing_text_is_an_internal_error() {
     let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(1, 4, "o"), done(1, 5, None)]);
     assert_eq!(told[2..], ["error internal_error"]);
     let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), done(1, 5, None)]);
@@ -294,7 +294,7 @@ fn a_missing_piece_is_trouble() {
 }
 
 #[test]
-fn an_open_turn_outlives_a_forgotten_history() {
+fn open_turn_continues_after_a_trimmed_log() {
     let agent_id = AgentId::parse("echo").expect("a name");
     let open = RunNote { run_id: run(), agent_id, state: "RUNNING", attempt: 1, text_bytes: 0 };
     let notes = [reset(vec![open]), delta(1, 0, "hello"), done(1, 5, None)];

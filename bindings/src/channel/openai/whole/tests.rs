@@ -17,7 +17,7 @@ fn answer(notes: &[Note]) -> Result<Value, Trouble> {
 
 /// Covers: ST-41, ST-23.
 #[test]
-fn an_answer_is_one_completion() {
+fn answer_is_one_completion_object() {
     let usage = json!({ "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3 });
     let notes =
         [started(1), thought("hm"), delta(1, 0, "he"), delta(1, 2, "llo"), done(1, 5, Some(usage.clone()))];
@@ -42,7 +42,7 @@ fn an_answer_is_one_completion() {
 
 /// Covers: protocol.md §1 (the OpenAI-compatible front).
 #[test]
-fn what_was_not_sent_yet_may_begin_again() {
+fn restart_before_sending_discards_earlier_text() {
     let notes =
         [started(1), thought("hm"), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)];
     let answer = answer(&notes).expect("an answer");
@@ -52,7 +52,7 @@ fn what_was_not_sent_yet_may_begin_again() {
 
 /// Covers: ST-41, S-48.
 #[test]
-fn trouble_is_told_and_reasoning_is_bounded() {
+fn error_is_returned_and_reasoning_is_bounded() {
     let (code, message) = (Code::AgentTimeout, "the agent fell silent".to_owned());
     let failed = fact(Fact::RunFailed {
         attempt: 1,

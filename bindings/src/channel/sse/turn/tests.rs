@@ -124,7 +124,7 @@ fn kinds(events: &[(Option<String>, Value)]) -> Vec<&str> {
 
 /// Covers: MP-C8, MP-C14.
 #[test]
-fn a_turn_is_shown_to_its_end_and_nothing_else() {
+fn turn_stream_shows_only_its_turn_to_the_end() {
     let (mut turn, mut text) = begin(&run("a"), None);
     for note in story() {
         if !turn.is_over() {
@@ -143,7 +143,7 @@ fn a_turn_is_shown_to_its_end_and_nothing_else() {
 
 /// Covers: ST-2, RX-21.
 #[test]
-fn whoever_comes_back_gets_the_rest_and_the_end() {
+fn resumed_turn_stream_gets_the_rest_and_the_end() {
     let (mut turn, mut text) = begin(&run("a"), None);
     story().iter().for_each(|note| turn.show(Millis(5), note, &mut text));
     let whole = events(&text);
@@ -160,7 +160,7 @@ fn whoever_comes_back_gets_the_rest_and_the_end() {
 
 /// Covers: ST-2, RX-21.
 #[test]
-fn text_is_cut_at_the_byte_and_between_code_points() {
+fn resumed_text_is_cut_at_the_byte_between_characters() {
     for (offset, rest) in [(0, "grüß dich"), (1, "rüß dich"), (4, "ß dich"), (7, "dich"), (10, "h")] {
         let (mut turn, mut text) = begin(&run("a"), Some(&format!("6-2-2-{offset}-aaaaaaaa")));
         turn.show(Millis(5), &delta(&run("a"), 2, 0, "grüß dich"), &mut text);
@@ -181,7 +181,7 @@ fn text_is_cut_at_the_byte_and_between_code_points() {
 }
 
 #[test]
-fn a_place_in_another_turn_counts_as_none() {
+fn cursor_of_another_turn_is_ignored() {
     let (mut turn, mut text) = begin(&run("a"), Some("7-2-2-11-bbbbbbbb"));
     story().iter().for_each(|note| turn.show(Millis(5), note, &mut text));
     assert_eq!(events(&text).len(), 7);
@@ -189,7 +189,7 @@ fn a_place_in_another_turn_counts_as_none() {
 
 /// After the store lost facts, rewritten facts have a later epoch than any that the reader saw.
 #[test]
-fn facts_that_were_written_anew_are_shown() {
+fn facts_of_a_later_epoch_are_sent_again() {
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-5-aaaaaaaa"));
     turn.show(Millis(5), &fact(5, 1, &run("a"), started(1)), &mut text);
     let restarted =
@@ -202,7 +202,7 @@ fn facts_that_were_written_anew_are_shown() {
 }
 
 #[test]
-fn a_forgotten_history_is_said_and_ends_what_has_ended() {
+fn trimmed_log_is_reported_and_ends_the_ended_turn() {
     let snapshot = |runs| {
         let (session, state, active_agent, agents) = (session(), "open", None, Vec::new());
         let snapshot = SnapshotNote {

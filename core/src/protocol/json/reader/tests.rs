@@ -9,7 +9,7 @@ fn written(text: &str) -> String {
 
 /// Covers: S-13, issue 23 A4.
 #[test]
-fn a_number_is_written_as_it_was_read() {
+fn number_is_written_as_it_was_read() {
     for number in [
         "0",
         "-0",
@@ -87,7 +87,7 @@ fn a_lone_surrogate_becomes_a_replacement_character() {
 
 /// Covers: issue 23 A4.
 #[test]
-fn halves_at_the_ends_of_a_field_are_told() {
+fn surrogate_halves_at_field_ends_are_reported() {
     let halves =
         |text: &str| read_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
     let (high, low) = (Some(0xD83D), Some(0xDE00));

@@ -49,7 +49,7 @@ fn remark(text: &str) -> Step {
 const QUESTION: &str = "bob is not a member of this session. Invite it? (y/n)";
 
 #[test]
-fn a_member_is_switched_to_without_a_question() {
+fn switch_to_a_member_needs_no_confirmation() {
     let mut errands = known(&["echo", "counter"]);
     errands.begin(switch("counter"));
     assert!(!errands.is_ready(), "lines wait");
@@ -62,7 +62,7 @@ fn a_member_is_switched_to_without_a_question() {
 }
 
 #[test]
-fn one_that_is_no_member_is_invited_after_a_yes() {
+fn non_member_is_invited_after_confirmation() {
     let mut errands = known(&["echo"]);
     errands.begin(switch("bob"));
     assert_eq!(steps(&mut errands), [Step::List]);
@@ -78,7 +78,7 @@ fn one_that_is_no_member_is_invited_after_a_yes() {
 }
 
 #[test]
-fn a_text_for_an_invited_agent_is_said_once_it_is_a_member() {
+fn text_for_an_invited_agent_is_sent_once_it_is_a_member() {
     let mut errands = known(&["echo"]);
     errands.begin(Errand::Do(say("bob")));
     errands.listed(list(&["echo", "bob"]));
@@ -91,7 +91,7 @@ fn a_text_for_an_invited_agent_is_said_once_it_is_a_member() {
 }
 
 #[test]
-fn a_no_changes_nothing() {
+fn declined_invitation_changes_nothing() {
     for is_answered in [true, false] {
         let mut errands = known(&["echo"]);
         errands.begin(switch("bob"));
@@ -108,7 +108,7 @@ fn a_no_changes_nothing() {
 }
 
 #[test]
-fn an_unknown_agent_gets_a_hint() {
+fn unknown_agent_gets_a_hint() {
     let mut errands = known(&["echo"]);
     errands.begin(switch("conter"));
     errands.listed(list(&["echo", "counter"]));
@@ -124,7 +124,7 @@ fn an_unknown_agent_gets_a_hint() {
 }
 
 #[test]
-fn a_new_session_is_opened_with_its_agent() {
+fn new_session_is_opened_with_the_chosen_agent() {
     let mut errands = Errands::new(true);
     errands.start("counter".to_owned());
     let active_agent = Some("counter".to_owned());
@@ -140,7 +140,7 @@ fn a_new_session_is_opened_with_its_agent() {
 }
 
 #[test]
-fn a_session_that_runs_keeps_its_agent_unless_another_is_named() {
+fn existing_session_switches_to_the_named_agent() {
     let mut errands = known(&["echo", "counter"]);
     errands.start("counter".to_owned());
     errands.changed(&members(&["echo", "counter"], "counter"));
@@ -149,7 +149,7 @@ fn a_session_that_runs_keeps_its_agent_unless_another_is_named() {
 }
 
 #[test]
-fn one_that_left_meanwhile_is_offered_again() {
+fn agent_removed_meanwhile_is_offered_again() {
     let mut errands = known(&["echo", "bob"]);
     errands.begin(switch("bob"));
     assert!(errands.refused(&refusal("switch_agent", "agent_not_in_session")));
@@ -158,7 +158,7 @@ fn one_that_left_meanwhile_is_offered_again() {
 }
 
 #[test]
-fn agents_are_shown_with_members() {
+fn agent_list_is_shown_with_members() {
     let mut errands = Errands::new(true);
     errands.begin(Errand::Show);
     errands.learn(&snapshot(&["echo"]));

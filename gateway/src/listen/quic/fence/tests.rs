@@ -200,7 +200,7 @@ fn end() -> Endpoint {
 ///
 /// Covers: S-19.
 #[tokio::test]
-async fn an_endpoint_that_ends_is_told_of() {
+async fn endpoint_end_is_reported() {
     for how in [Ending::Quiet, Ending::Panic] {
         let yard = Yard::default();
         let broken = Arc::clone(&yard.broken);
@@ -235,7 +235,7 @@ enum Ending {
 ///
 /// Covers: S-19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_panics_ends_alone() {
+async fn panicking_connection_ends_alone() {
     let world = World::start();
     let (bad, good) = (end(), end());
     let other = world.connect(&good).await.expect("it connects");

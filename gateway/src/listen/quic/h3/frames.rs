@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_come_in_whatever_pieces() {
+    fn close_capsule_is_read_from_any_fragmentation() {
         let words = [&[0x68, 0x43, 7][..], &4401_u32.to_be_bytes(), b"bye"].concat();
         for step in 1..=words.len() {
             // An irrelevant capsule, irrelevant frames, and the close capsule in pieces.
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capsule_is_a_fault() {
+    fn invalid_capsule_is_an_error() {
         let long = [&[0x68, 0x43, 0x44, 0x05][..], &[b'x'; 1029]].concat();
         let long = [&[0x00, 0x44, 0x09][..], &long].concat();
         for (stream, code) in [
@@ -343,7 +343,7 @@ mod tests {
 
     /// Covers: S-04, S-10.
     #[test]
-    fn what_is_only_announced_is_refused_or_costs_nothing() {
+    fn oversized_h3_frame_is_refused_by_its_announced_length() {
         // Announces 16,385 bytes of fields and sends none.
         let announced = [0x01, 0x80, 0x00, 0x40, 0x01];
         let refused = request(&mut &announced[..]).now_or_never().expect("all is there").map(|_| ());

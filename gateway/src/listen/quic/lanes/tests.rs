@@ -73,7 +73,7 @@ fn stage() -> Stage {
 
 /// Covers: G8.
 #[test]
-fn nobody_reads_and_all_of_it_comes_to_a_stand_within_bounds() {
+fn unread_streams_stop_within_the_buffer_limit() {
     for (sessions, bytes) in [(1, 4096), (3, 60_000), (20, 300), (64, 4096), (64, 60_000)] {
         let mut stage = stage();
         while stage.show(sessions, bytes) > 0 {}
@@ -84,7 +84,7 @@ fn nobody_reads_and_all_of_it_comes_to_a_stand_within_bounds() {
 
 /// Covers: G8, MP-A1: a client that reads one stream gets it to the end, whatever else is not read.
 #[test]
-fn one_that_is_read_goes_on_beside_those_that_are_not() {
+fn read_stream_continues_beside_unread_ones() {
     for (sessions, bytes) in [(2, 4096), (5, 14_000), (16, 4096), (64, 300)] {
         let mut stage = stage();
         while stage.show(sessions, bytes) > 0 {}
@@ -97,7 +97,7 @@ fn one_that_is_read_goes_on_beside_those_that_are_not() {
 
 /// Covers: G8.
 #[test]
-fn all_that_are_read_a_little_go_on() {
+fn slowly_read_streams_all_continue() {
     let mut stage = stage();
     let mut shown = 0;
     for n in 0..20_000 {
@@ -116,7 +116,7 @@ fn all_that_are_read_a_little_go_on() {
 ///
 /// Covers: G8, S-15.
 #[test]
-fn who_is_full_for_others_is_slow_here() {
+fn stalled_client_is_sent_everything_or_reported_slow() {
     for world in 0..2_000 {
         let (mut rng, mut stage) = (Rng::from_number(world), stage());
         let below = |rng: &mut Rng, most: u64| usize::try_from(rng.below(most)).expect("small");

@@ -8,7 +8,7 @@ fn session() -> SessionKey {
 }
 
 #[test]
-fn what_was_written_is_not_leaned_on_after_a_new_era_or_connection() {
+fn registrations_are_not_trusted_after_a_new_era() {
     let session = session();
     let (me, other) = (Holder { node: NodeId(1), life: Life(1) }, Holder { node: NodeId(1), life: Life(2) });
     let mut book = Book::default();
@@ -60,7 +60,7 @@ fn what_was_written_is_not_leaned_on_after_a_new_era_or_connection() {
 
 /// Covers: G9.
 #[test]
-fn what_lives_here_looks_after_what_it_registered_whoever_was_thought_to_hold_it() {
+fn live_node_rechecks_all_sessions_it_registered() {
     let session = session();
     let [me, dead] = [1, 2].map(|n| Holder { node: NodeId(n), life: Life(1) });
     let mut book = Book::default();

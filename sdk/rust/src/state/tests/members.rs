@@ -15,7 +15,7 @@ impl Rig {
 }
 
 #[test]
-fn changes_are_said_as_the_protocol_has_them() {
+fn member_changes_are_encoded_as_documented() {
     let mut rig = Rig::new();
     for (change, fields) in [
         (MemberChange::switch("ada"), json!({"type": "switch_agent", "agent_id": "ada"})),
@@ -40,7 +40,7 @@ fn changes_are_said_as_the_protocol_has_them() {
 }
 
 #[test]
-fn an_unanswered_change_is_said_again() {
+fn unanswered_member_change_is_resent() {
     let mut rig = Rig::new();
     let id = rig.change(MemberChange::switch("ada"))["request_id"].clone();
     assert_eq!(rig.reconnect(), ["> hello []", "connected", "> switch_agent"]);
@@ -50,7 +50,7 @@ fn an_unanswered_change_is_said_again() {
 }
 
 #[test]
-fn a_change_that_is_refused_is_an_error() {
+fn refused_member_change_is_an_error() {
     let mut rig = Rig::new();
     let id = rig.change(MemberChange::invite("nobody"))["request_id"].clone();
     let refused = json!({"type": "error", "request_id": id, "code": "not_found", "message": "no"});
@@ -60,7 +60,7 @@ fn a_change_that_is_refused_is_an_error() {
 
 /// A failed change is a fact that precedes the answer: the client's own is an error and moves the cursor.
 #[test]
-fn a_failed_change_is_told_once_and_counts_as_a_fact() {
+fn failed_member_change_is_reported_once_and_moves_the_cursor() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(1, json!({}));

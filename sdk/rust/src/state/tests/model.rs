@@ -66,7 +66,7 @@ fn pick(chance: &mut Chance, below: u64) -> usize {
 
 /// After any sequence of losses: facts once and in order, text once and complete, every input ended.
 #[test]
-fn any_history_of_cuts_tells_the_same_story() {
+fn events_are_complete_after_any_sequence_of_losses() {
     for seed in 0..300 {
         let mut model = Model::new(seed);
         let mut rig = Rig::new();

@@ -6,7 +6,7 @@ fn accepted(id: &str, run: &str) -> Value {
 }
 
 #[test]
-fn unfinished_inputs_are_said_again_in_order() {
+fn unfinished_inputs_are_resent_in_order() {
     let mut rig = Rig::new();
     assert_eq!(rig.invoke("a"), ["> invoke a"]);
     assert_eq!(rig.invoke("b"), Vec::<String>::new(), "not before a is accepted");
@@ -25,7 +25,7 @@ fn unfinished_inputs_are_said_again_in_order() {
 
 /// The answer is lost, and the turn ends before the next connection.
 #[test]
-fn an_input_whose_end_is_resumed_is_not_waited_for() {
+fn input_is_finished_by_a_resumed_run_end() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(4, json!({}));
@@ -41,7 +41,7 @@ fn an_input_whose_end_is_resumed_is_not_waited_for() {
 }
 
 #[test]
-fn a_reset_starts_from_the_snapshot() {
+fn reset_continues_from_the_snapshot() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(9, json!({}));
@@ -59,7 +59,7 @@ fn a_reset_starts_from_the_snapshot() {
 
 /// An unfinished turn may lie before the snapshot, so the client unsubscribes and lets the repeated input subscribe.
 #[test]
-fn a_reset_with_unfinished_inputs_looks_back() {
+fn reset_with_unfinished_inputs_resubscribes() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(9, json!({}));
@@ -78,7 +78,7 @@ fn a_reset_with_unfinished_inputs_looks_back() {
 
 /// The store can lose facts under an active subscription.
 #[test]
-fn a_reset_may_come_unasked() {
+fn unsolicited_reset_is_applied() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(9, json!({}));
@@ -89,7 +89,7 @@ fn a_reset_may_come_unasked() {
 }
 
 #[test]
-fn a_session_that_is_gone_is_made_anew() {
+fn missing_session_is_recreated_by_the_next_input() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(9, json!({}));
@@ -103,7 +103,7 @@ fn a_session_that_is_gone_is_made_anew() {
 }
 
 #[test]
-fn close_codes() {
+fn close_codes_decide_between_retry_and_failure() {
     let cases = [
         (Some(4401), "final"),
         (Some(4403), "final"),
@@ -135,7 +135,7 @@ fn close_codes() {
 
 /// Covers: S-03.
 #[test]
-fn a_token_is_refreshed_on_this_connection_and_on_those_that_follow() {
+fn refreshed_token_is_used_on_this_and_later_connections() {
     let mut rig = Rig::new();
     let shown = |rig: &Rig| rig.sent.last().expect("something was said")["token"].clone();
     let refresh = |rig: &mut Rig, token: &str| {
@@ -165,7 +165,7 @@ fn a_token_is_refreshed_on_this_connection_and_on_those_that_follow() {
 }
 
 #[test]
-fn waits_grow_and_a_good_connection_forgives() {
+fn backoff_grows_and_resets_after_a_good_connection() {
     let mut rig = Rig::new();
     for _ in 0..12 {
         rig.lose();
@@ -184,7 +184,7 @@ fn waits_grow_and_a_good_connection_forgives() {
 }
 
 #[test]
-fn an_impatient_client_fails_once_and_for_good() {
+fn client_without_retry_fails_permanently() {
     let mut state = ClientState::new(&Options::new("ws://test"), 1, true);
     assert_eq!(state.poll_output(), Some(Output::Dial));
     state.handle_lost(Duration::ZERO, Lost { reason: "refused".to_owned(), ..Lost::default() });
@@ -192,7 +192,7 @@ fn an_impatient_client_fails_once_and_for_good() {
 }
 
 #[test]
-fn go_away_is_obeyed_within_its_time() {
+fn go_away_reconnects_within_its_deadline() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(1, json!({}));
@@ -204,7 +204,7 @@ fn go_away_is_obeyed_within_its_time() {
 
 /// The clients of a draining node do not reconnect at the same moment.
 #[test]
-fn leaving_is_spread_over_the_time_there_is() {
+fn go_away_reconnects_are_spread_over_the_deadline() {
     let mut rig = Rig::new();
     let mut wait_once = || {
         rig.hear(
@@ -222,7 +222,7 @@ fn leaving_is_spread_over_the_time_there_is() {
 
 /// The gateway accepts no long `hello` before authentication.
 #[test]
-fn what_does_not_fit_into_hello_is_subscribed_to_afterwards() {
+fn subscriptions_beyond_the_hello_limit_follow_later() {
     let mut rig = Rig::new();
     for n in 0..limits::SESSIONS_MAX {
         let cursor = Cursor { seq: 1 << 50, epoch: Some(1 << 52) };

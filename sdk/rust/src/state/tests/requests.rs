@@ -14,7 +14,7 @@ fn none() -> Vec<String> {
 }
 
 #[test]
-fn what_passes_is_asked_again_in_its_place() {
+fn transient_error_is_retried_in_order() {
     for code in ["too_many_pending", "store_unavailable", "rate_limited", "draining"] {
         let mut rig = Rig::new();
         rig.invoke("a");
@@ -28,7 +28,7 @@ fn what_passes_is_asked_again_in_its_place() {
 }
 
 #[test]
-fn the_budget_of_a_request_ends() {
+fn retries_of_one_request_are_bounded() {
     let mut rig = Rig::new();
     rig.invoke("a");
     rig.invoke("b");
@@ -49,7 +49,7 @@ fn the_budget_of_a_request_ends() {
 }
 
 #[test]
-fn what_does_not_pass_is_told() {
+fn permanent_error_is_reported() {
     for code in ["busy", "session_closed", "idempotency_conflict", "invalid_message", "internal_error"] {
         let mut rig = Rig::new();
         rig.invoke("a");
@@ -62,7 +62,7 @@ fn what_does_not_pass_is_told() {
 }
 
 #[test]
-fn what_is_too_large_or_too_many_never_leaves() {
+fn oversized_or_excess_requests_are_not_sent() {
     let mut rig = Rig::offline();
     rig.state.handle_open(rig.now);
     rig.hear(json!({"type": "welcome", "limits": {"max_message_bytes": 300}}));
@@ -84,7 +84,7 @@ fn what_is_too_large_or_too_many_never_leaves() {
 }
 
 #[test]
-fn a_subscription_is_asked_again_or_told() {
+fn refused_subscription_is_retried_or_reported() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     let id = rig.last_subscribe()["request_id"].clone();
@@ -99,7 +99,7 @@ fn a_subscription_is_asked_again_or_told() {
 }
 
 #[test]
-fn opening_comes_first_and_is_followed_from_its_snapshot() {
+fn session_open_precedes_inputs_and_sets_the_cursor() {
     let mut rig = Rig::new();
     let open = Open { agents: vec!["echo".to_owned()], active_agent: None };
     rig.state.open(rig.now, "s", open).expect("taken");
@@ -117,7 +117,7 @@ fn opening_comes_first_and_is_followed_from_its_snapshot() {
 
 /// The answer to `session_open` shows the end of a log whose facts are still to come.
 #[test]
-fn an_answer_moves_no_cursor() {
+fn answer_does_not_move_the_cursor() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(5, json!({}));
@@ -131,7 +131,7 @@ fn an_answer_moves_no_cursor() {
 }
 
 #[test]
-fn closing_waits_for_what_was_said_before() {
+fn close_waits_for_earlier_inputs() {
     let mut rig = Rig::new();
     rig.invoke("a");
     rig.invoke("b");
@@ -146,7 +146,7 @@ fn closing_waits_for_what_was_said_before() {
 }
 
 #[test]
-fn a_named_cancel_is_repeated_until_its_run_has_ended() {
+fn cancel_of_a_run_is_resent_until_the_run_ends() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(0, json!({}));
@@ -162,7 +162,7 @@ fn a_named_cancel_is_repeated_until_its_run_has_ended() {
 }
 
 #[test]
-fn errors_of_nobody_are_told() {
+fn errors_without_a_request_are_reported() {
     let mut rig = Rig::new();
     assert_eq!(rig.hear(json!({"type": "error", "code": "invalid_message"})), ["error  invalid_message"]);
     rig.hear(json!({"type": "error"}));
@@ -173,7 +173,7 @@ fn errors_of_nobody_are_told() {
 }
 
 #[test]
-fn a_session_left_is_forgotten() {
+fn session_is_forgotten_after_leave() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(3, json!({}));
@@ -185,7 +185,7 @@ fn a_session_left_is_forgotten() {
 
 /// Enough ends of runs are remembered that no late message is delivered twice, and no more.
 #[test]
-fn ends_of_runs_are_known_for_a_while() {
+fn run_ends_are_remembered_for_a_bounded_time() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(0, json!({}));
@@ -200,7 +200,7 @@ fn ends_of_runs_are_known_for_a_while() {
 
 /// An error that is a fact answers no request and moves the cursor like any other fact.
 #[test]
-fn a_request_of_somebody_else_that_came_to_nothing_is_a_note() {
+fn failed_request_of_another_client_is_a_notice() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(2, json!({}));
@@ -211,7 +211,7 @@ fn a_request_of_somebody_else_that_came_to_nothing_is_a_note() {
 }
 
 #[test]
-fn what_was_refused_in_doubt_may_end_before_it_is_answered() {
+fn input_refused_in_doubt_may_end_before_its_answer() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Beginning);
     rig.subscribed(0, json!({}));

@@ -2,7 +2,7 @@
 use super::*;
 
 #[test]
-fn silence_is_questioned_and_then_final() {
+fn silence_triggers_a_ping_and_then_disconnects() {
     let mut rig = Rig::new();
     assert_eq!(rig.wait(limits::PING_AFTER), ["> ping"]);
     rig.hear(json!({"type": "pong"}));
@@ -17,7 +17,7 @@ fn silence_is_questioned_and_then_final() {
 
 /// A client that awaits an answer detects a dead gateway sooner.
 #[test]
-fn silence_within_an_answer_is_questioned_sooner() {
+fn silence_while_waiting_triggers_an_earlier_ping() {
     let mut rig = Rig::new();
     rig.subscribe(Start::Now);
     rig.subscribed(1, json!({}));
@@ -31,7 +31,7 @@ fn silence_within_an_answer_is_questioned_sooner() {
 
 /// Time in which nothing was awaited does not count as a late answer.
 #[test]
-fn a_question_after_a_long_rest_has_its_time() {
+fn ping_after_a_long_idle_time_gets_its_full_timeout() {
     let mut rig = Rig::new();
     rig.wait(Duration::from_secs(30));
     rig.invoke("m");
@@ -58,7 +58,7 @@ fn is_spare(lines: &[String]) -> bool {
 
 /// Covers: S-24.
 #[test]
-fn over_quic_another_connection_is_tried_beside_a_silent_one() {
+fn silent_quic_connection_gets_a_spare_connection() {
     let mut rig = listening();
     assert_eq!(rig.wait(limits::QUIC_PING_AFTER), ["> ping"]);
     let lines = rig.wait(limits::QUIC_SPARE_AFTER);
@@ -76,7 +76,7 @@ fn over_quic_another_connection_is_tried_beside_a_silent_one() {
 
 /// Covers: S-24.
 #[test]
-fn whichever_speaks_first_stays() {
+fn first_connection_with_a_message_is_kept() {
     let mut rig = listening();
     rig.wait(limits::QUIC_PING_AFTER + limits::QUIC_SPARE_AFTER);
     assert_eq!(rig.hear(delta(2, "cd")), ["drop spare", "text cd"]);
@@ -89,7 +89,7 @@ fn whichever_speaks_first_stays() {
 }
 
 #[test]
-fn one_that_is_not_welcome_changes_nothing() {
+fn refused_spare_connection_changes_nothing() {
     let mut rig = listening();
     rig.wait(limits::QUIC_PING_AFTER + limits::QUIC_SPARE_AFTER);
     assert!(!rig.state.handle_spare(rig.now, &json!({"type": "error", "code": "unauthorized"}).to_string()));
@@ -102,7 +102,7 @@ fn one_that_is_not_welcome_changes_nothing() {
 
 /// A network with a round trip of 600 ms: each pong is late, without further consequences.
 #[test]
-fn a_slow_network_gets_no_second_connection() {
+fn slow_network_gets_no_spare_connection() {
     let mut rig = listening();
     let round = Duration::from_millis(600);
     for n in 0..20 {
@@ -118,7 +118,7 @@ fn a_slow_network_gets_no_second_connection() {
 
 /// While an agent thinks the pings become rarer, but a silence never lasts for 2 s.
 #[test]
-fn questions_become_rarer_while_nothing_else_comes() {
+fn pings_become_rarer_while_no_other_message_comes() {
     let mut rig = listening();
     let mut gaps = Vec::new();
     for _ in 0..5 {
@@ -136,7 +136,7 @@ fn questions_become_rarer_while_nothing_else_comes() {
 
 /// The second connection was sent the previous token and gets the new one when it is welcomed.
 #[test]
-fn a_token_that_is_exchanged_meanwhile_is_shown_again() {
+fn refreshed_token_is_sent_on_the_spare_connection() {
     let mut rig = Rig::to("quic://test");
     let options = Options::new("quic://test").token("one");
     rig.state = ClientState::new(&options, 7, false);

@@ -199,7 +199,7 @@ fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
 
 /// Covers: SR-M6: a notice named after an error code is rendered as an error to every subscriber.
 #[test]
-fn a_request_that_came_to_nothing_is_an_error() {
+fn failed_request_is_rendered_as_an_error() {
     let notice = Fact::SessionNotice { name: "agent_not_in_session".to_owned(), request_id: request() };
     let [told] = &shown(notice, false)[..] else { panic!("one message") };
     assert_eq!((&told["type"], &told["code"]), (&"error".into(), &"agent_not_in_session".into()));
@@ -398,7 +398,7 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
 /// Covers: SR-M6, SR-M9, SR-M10, SR-W4, SR-D7, SR-E3, MP-C1, MP-C7, MP-C9, MP-C12, MP-C13, MP-A6, ST-10, LN-MP16,
 /// LN-MP25, EV-E1; seq on the last message only.
 #[test]
-fn each_fact_is_shown_as_documented() {
+fn each_fact_is_rendered_as_documented() {
     for (fact, expected) in samples() {
         assert_eq!(shown(fact.clone(), false), expected, "{}", fact.name());
     }
@@ -428,7 +428,7 @@ fn the_table_names_every_fact_and_its_messages() {
 
 /// Covers: ST-39, EV-R1, LN-EV3: a fact without messages is sent as an event to a link that requests its type.
 #[test]
-fn silent_facts_are_shown_to_who_asks() {
+fn hidden_facts_are_rendered_on_request() {
     let delta =
         Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None };
     let data = json!({"attempt": 1, "offset": 3, "text": "höh"});
@@ -444,7 +444,7 @@ fn silent_facts_are_shown_to_who_asks() {
 
 /// Covers: SR-A10, LN-SR2, ST-19.
 #[test]
-fn ends_say_why() {
+fn run_ends_include_their_reason() {
     for (code, stop) in [
         (Code::RouteTimeout, "timeout"),
         (Code::AgentTimeout, "timeout"),
@@ -462,7 +462,7 @@ fn ends_say_why() {
 
 /// Covers: ST-37: content parts are returned unchanged.
 #[test]
-fn content_parts_are_shown_unchanged() {
+fn content_parts_are_rendered_unchanged() {
     let parts = vec![json!({"type": "text", "text": "hi", "x": 1.5})];
     let message = shown(said(Content::Parts(parts.clone())), false).remove(0);
     assert_eq!((&message["content"], &message["message"]["content"]), (&json!(parts), &json!(parts)));
@@ -470,7 +470,7 @@ fn content_parts_are_shown_unchanged() {
 
 /// Covers: MP-C1, MP-T10: a fact keeps its time, whenever it is shown.
 #[test]
-fn a_facts_time_is_its_own() {
+fn fact_is_rendered_with_its_own_time() {
     let mut shown = Vec::new();
     let note = told(Fact::SessionClosed { request_id: None }, false);
     render(Millis(99), "fsync", &note, &mut |text| shown.push(text));
@@ -479,7 +479,7 @@ fn a_facts_time_is_its_own() {
 
 /// Covers: LN-EV1, MP-T9, LN-SR4.
 #[test]
-fn each_fact_has_an_envelope_and_is_read_back_from_it() {
+fn each_fact_round_trips_through_its_envelope() {
     let mut names: Vec<&str> = Vec::new();
     for (fact, _) in samples() {
         let Note::Fact { session, seq, epoch, entry, .. } = told(fact, true) else { panic!("a fact") };
