@@ -305,7 +305,7 @@ pub struct Seen {
 /// A reader's position in a log: every fact up to `seq`, which is of `epoch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The last fact that was read; 0 before the first.
+    /// `seq` of the last fact that was read; 0 before the first.
     pub seq: Seq,
     /// The epoch of that fact; a mismatch shows that the store lost facts.
     pub epoch: Epoch,

@@ -122,9 +122,9 @@ impl Pages {
         let page = match Route::find(request.method(), request.uri().path()) {
             Ok(page) => page,
             Err(StatusCode::NOT_FOUND) => {
-                return answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here");
+                return answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource");
             }
-            Err(status) => return answer::problem(status, Code::InvalidMessage, "not this way"),
+            Err(status) => return answer::problem(status, Code::InvalidMessage, "this resource does not support that method"),
         };
         let (head, body) = request.into_parts();
         match page {
@@ -149,9 +149,9 @@ impl Pages {
             Ok(Page::Ready) => self.ready(),
             Ok(Page::Metrics) if with_metrics => self.metrics(),
             Err(StatusCode::METHOD_NOT_ALLOWED) if is_there => {
-                answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
+                answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "this resource does not support that method")
             }
-            Ok(_) | Err(_) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
+            Ok(_) | Err(_) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource"),
         }
     }
 
@@ -167,11 +167,11 @@ impl Pages {
         match TextEncoder::new().encode(&self.registry.gather(), &mut text) {
             Ok(()) => answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
             Err(error) => {
-                tracing::error!(%error, "metrics cannot be told");
+                tracing::error!(%error, "metrics cannot be encoded");
                 answer::problem(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     Code::InternalError,
-                    "metrics cannot be told",
+                    "metrics cannot be encoded",
                 )
             }
         }
@@ -180,7 +180,7 @@ impl Pages {
     /// Starts the drain; a repeated request has no further effect.
     fn drain(&self) -> Response<Body> {
         if self.life.advance(Phase::Draining) {
-            tracing::info!("an operator asks to drain");
+            tracing::info!("drain requested by an operator");
         }
         answer::json(StatusCode::ACCEPTED, &Readiness::of(&self.life))
     }

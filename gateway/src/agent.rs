@@ -287,7 +287,7 @@ impl Agents {
         let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some(), silence);
         let epoch = invoke.epoch;
         let (key, run_id, attempt) = (invoke.key.clone(), invoke.run_id.clone(), invoke.attempt);
-        let event = AgentEvent::Failed(AgentFailure::Unavailable("its attempt broke off".to_owned()));
+        let event = AgentEvent::Failed(AgentFailure::Unavailable("the attempt's task panicked".to_owned()));
         let (end, reports) = (Report { key, run_id, attempt, epoch, event }, self.0.reports.clone());
         let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let agents = Arc::clone(&self.0);
@@ -311,7 +311,7 @@ impl Agents {
         match self.0.agents.get(&invoke.agent_id) {
             Some(Agent::Http(http)) => {
                 let place =
-                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
+                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 if planted(Planted::AttemptPlaceKept) {
                     place.forget();
@@ -324,17 +324,17 @@ impl Agents {
             // The connection has authenticated the agent.
             Some(Agent::DialIn(desk)) => {
                 let place =
-                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts run")?;
+                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts are running")?;
                 Ok((Work::DialIn(Arc::clone(desk)), None, Some(place)))
             }
-            None => Err("not configured"),
+            None => Err("the agent is the agent is not configured"),
         }
     }
 
     /// Returns the credential of a request about a run. The agent may speak for that run only.
     fn credential(&self, key: &SessionKey, run_id: &RunId) -> Result<(RunToken, HeaderValue), &'static str> {
-        let token = self.0.tokens.mint(key, run_id).map_err(|_| "no randomness")?;
-        let auth = bearer(&token).ok_or("no token")?;
+        let token = self.0.tokens.mint(key, run_id).map_err(|_| "the system provides no randomness")?;
+        let auth = bearer(&token).ok_or("the run token is not a valid header value")?;
         Ok((token, auth))
     }
 

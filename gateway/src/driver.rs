@@ -205,7 +205,7 @@ impl Driver {
 
     fn panicked(&mut self, now: Mono) -> Option<Ended> {
         self.metrics.driver.panicked();
-        tracing::error!("the switchboard broke one of its rules");
+        tracing::error!("the switchboard panicked");
         self.panics.add(now).then_some(Ended::Broken)
     }
 

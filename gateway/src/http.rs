@@ -81,7 +81,7 @@ pub fn router(desk: Arc<Desk>) -> Router {
 }
 
 async fn nothing() -> Problem {
-    Problem::new(Code::NotFound, "there is nothing here")
+    Problem::new(Code::NotFound, "no such resource")
 }
 
 async fn not_this_way() -> Problem {
@@ -90,7 +90,7 @@ async fn not_this_way() -> Problem {
 
 impl fmt::Debug for Desk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").finish_non_exhaustive()
+        f.debug_struct("HttpContext").finish_non_exhaustive()
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Keys {
     clock: Clock,
     metrics: Arc<Metrics>,
     read: Mutex<Reading>,
-    /// Serialises reads: of two reads at a time, the slower one could replace newer keys by older ones.
+    /// Serialises reads: of two concurrent reads, the slower one could replace newer keys by older ones.
     reader: tokio::sync::Mutex<()>,
 }
 
@@ -70,16 +70,16 @@ pub struct Wish {
 #[derive(Debug, thiserror::Error)]
 pub enum NoKey {
     /// There is no key with this id.
-    #[error("there is no key of this name")]
+    #[error("there is no key with this id")]
     Unknown,
     /// The key's seal does not match its content.
-    #[error("the key was changed in the store, or was made with another pepper: make it new")]
+    #[error("the key was changed in the store, or was created with another pepper; create a new key")]
     Changed,
     /// The store did not accept the change.
     #[error(transparent)]
     Unkept(#[from] Unkept),
     /// The system gave no randomness.
-    #[error("no randomness: {0}")]
+    #[error("the system provides no randomness: {0}")]
     Chance(getrandom::Error),
 }
 
@@ -113,7 +113,7 @@ impl Keys {
         let is_first = self.reading().generation.is_none();
         let others = keys.values().filter(|key| key.pepper != *self.ring.pepper().id()).count();
         if is_first && others > 0 {
-            tracing::error!(keys = others, "made with another pepper (auth.pepper): they open nothing here");
+            tracing::error!(keys = others, "keys were created with another pepper (auth.pepper) and are not valid here");
         }
         let before = self.ring.unsealed();
         let undone = self.ring.replace(keys);
@@ -121,8 +121,8 @@ impl Keys {
         if unsealed > before {
             tracing::error!(
                 keys = unsealed,
-                "not sealed with this node's pepper: made by an earlier release, or changed in the store; they open \
-                 nothing (`turnway key list`, then `turnway key migrate` or new keys)"
+                "keys are not sealed with this node's pepper: created by an earlier release, or changed in the store; they \
+                 are not valid (`turnway key list`, then `turnway key migrate` or new keys)"
             );
         }
         *self.reading() = Reading { generation: Some(generation), at: self.clock.mono() };
@@ -131,7 +131,7 @@ impl Keys {
             let keys = undone.len();
             tracing::error!(
                 keys,
-                "the store has forgotten that keys were taken back; they are taken back again"
+                "the store has lost revocations of keys; revoking them again"
             );
         }
         for id in undone {
@@ -157,9 +157,9 @@ impl Keys {
             // Logged once for each outage.
             match &looked {
                 Err(error) if was_well => {
-                    tracing::error!(%error, "keys cannot be read; those that are known stay in use");
+                    tracing::error!(%error, "keys cannot be read; the known keys stay in use");
                 }
-                Ok(()) if !was_well => tracing::info!("keys are read again"),
+                Ok(()) if !was_well => tracing::info!("keys can be read again"),
                 Ok(()) | Err(_) => {}
             }
             was_well = looked.is_ok();
@@ -190,7 +190,7 @@ impl Keys {
         self.metrics.auth.keys(good.len());
         let cut = self.links.revoke(|name| !good.contains(name));
         if cut > 0 {
-            tracing::info!(links = cut, "closed: their keys open nothing any more");
+            tracing::info!(links = cut, "closed links whose keys are no longer valid");
             self.metrics.auth.cut(cut);
         }
     }

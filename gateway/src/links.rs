@@ -245,7 +245,7 @@ impl Pool {
     fn what(self) -> &'static str {
         match self {
             Self::Tcp | Self::Quic => "connections",
-            Self::Reads => "reads at a time",
+            Self::Reads => "concurrent reads",
         }
     }
 }

@@ -162,7 +162,7 @@ impl Listener {
                 }
                 (Ok((stream, _)), Err(_)) => house.turn_away(&stream, Handshake::Full, FULL),
                 (Err(error), _) => {
-                    tracing::warn!(%error, "cannot accept");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
@@ -210,7 +210,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended badly");
+        tracing::debug!(%error, "a connection ended with an error");
     }
 }
 
@@ -275,7 +275,7 @@ impl House {
             Arrival { room: Arc::clone(room), is_page: request.headers().contains_key(header::ORIGIN) };
         if let Some(wait) = arrival.room.guest.locked(arrival.is_page) {
             self.metrics.auth.denied(Denial::Locked);
-            let why = "too many credentials that are not good came from this address";
+            let why = "too many invalid credentials from this address";
             let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
             return Either::Left(ready(answer::refused(StatusCode::TOO_MANY_REQUESTS, &refusal)));
         }

@@ -137,7 +137,7 @@ fn in_runtime(command: impl Future<Output = Result<Exit, Trouble>>) -> Result<Ex
 }
 
 fn runtime(mut builder: Builder) -> Result<Runtime, Trouble> {
-    builder.enable_all().build().map_err(|error| Trouble::Unavailable(format!("no runtime: {error}")))
+    builder.enable_all().build().map_err(|error| Trouble::Unavailable(format!("cannot start the runtime: {error}")))
 }
 
 fn shape(log: LogFormat) -> Shape {

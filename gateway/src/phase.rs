@@ -74,7 +74,7 @@ impl Life {
         self.shared.readiness.set(reason, holds, || self.phase() == Phase::Starting);
     }
 
-    /// Reports that the store does not answer, unless the store has answered with a more precise reason.
+    /// Reports that the store is unavailable, unless the store has answered with a more precise reason.
     pub fn report_store_away(&self) {
         if !self.shared.readiness.store_has_said_why() {
             self.report(Reason::StoreAway, true);

@@ -36,7 +36,7 @@ pub fn need(
 /// Runs a task that the node cannot run without, as part of another task.
 pub async fn needed(name: &'static str, task: impl Future<Output = ()>) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-        panicked(name, "the node cannot do without it and ends");
+        panicked(name, "the node cannot run without it and exits");
         end(name);
     }
 }
@@ -45,7 +45,7 @@ pub async fn needed(name: &'static str, task: impl Future<Output = ()>) {
 pub async fn caught(name: &'static str, task: impl Future<Output = ()>) -> bool {
     let is_caught = AssertUnwindSafe(task).catch_unwind().await.is_err();
     if is_caught {
-        panicked(name, "who waits for it is told");
+        panicked(name, "its waiters are notified");
     }
     is_caught
 }
@@ -76,7 +76,7 @@ pub async fn keep<F: Future<Output = ()>>(name: &'static str, mut task: impl FnM
         if run.catch_unwind().await.is_ok() {
             return;
         }
-        panicked(name, "it is begun again");
+        panicked(name, "it is restarted");
         if began.elapsed() >= WELL {
             wait = BACKOFF;
         }

@@ -79,7 +79,7 @@ pub enum Failure {
     #[error("refused: {0}")]
     Refused(Trouble),
     /// No plugin gave an output.
-    #[error("run_model: nobody answered")]
+    #[error("run_model: no plugin gave an output")]
     NoOutput,
     /// The model reported an error in the middle of its answer.
     #[error("run_model: {0}")]

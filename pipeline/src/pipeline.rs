@@ -114,10 +114,10 @@ impl Inner {
             let (code, place) = (failure.code(), failure.place());
             match failure {
                 Failure::Cancelled | Failure::Refused(_) => {
-                    tracing::info!(session, code, place, "a turn was not answered");
+                    tracing::info!(session, code, place, "turn refused or cancelled");
                 }
                 Failure::Hook { .. } | Failure::NoOutput | Failure::Told(_) | Failure::TooLarge(_) => {
-                    tracing::error!(session, code, place, "a turn has failed");
+                    tracing::error!(session, code, place, "turn failed");
                 }
             }
             self.tell(Stage::Turn, failure, &inbound.envelope).await;
@@ -225,7 +225,7 @@ impl Inner {
             let saved = call::hook(Stage::SaveState, &**plugin, |it| it.save_state(turn)).await;
             if let Err(failure) = &saved {
                 let (code, place) = (failure.code(), failure.place());
-                tracing::error!(code, place, "state was not saved");
+                tracing::error!(code, place, "a plugin failed to save its state");
             }
             ended = ended.and(saved);
         }
@@ -291,7 +291,7 @@ impl Inner {
                 call::hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
             if let Err(error) = heard {
                 let (code, place) = (error.code(), error.place());
-                tracing::warn!(code, place, "who hears of errors had one");
+                tracing::warn!(code, place, "a plugin's on_error hook failed");
             }
         }
     }

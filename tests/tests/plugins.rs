@@ -207,7 +207,7 @@ async fn node_without_plugins_answers_commands() {
     let run = asked["run_id"].as_str().expect("a run").to_owned();
     let help =
         ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("help");
-    assert_eq!(help["text"], ",help: this\n,status: the session, and what is known of it");
+    assert_eq!(help["text"], ",help: list the commands\n,status: show the session and the keys of its state");
     let ended = ann.until(done(&run)).await.expect("an end");
     assert_eq!(ended["status"], "completed", "{ended}");
 }

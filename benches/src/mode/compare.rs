@@ -37,7 +37,7 @@ const ROW_MAX: Duration = Duration::from_secs(8 * 60);
 pub async fn run(args: &Compare) -> Result<Exit, Trouble> {
     tokio::select! {
         done = compare(args) => done,
-        () = told_to_stop() => Err(Trouble::Failed("told to stop; nothing is written".to_owned())),
+        () = told_to_stop() => Err(Trouble::Failed("stopped by a signal; nothing is written".to_owned())),
     }
 }
 
@@ -53,7 +53,7 @@ async fn compare(args: &Compare) -> Result<Exit, Trouble> {
         let peer = peer::of(system);
         let version = peer.version(&ground);
         if let Err(why) = &version {
-            complain(&format!("{} is left out: {why}\n", peer.name()));
+            complain(&format!("{} is skipped: {why}\n", peer.name()));
         }
         columns.push((peer, Column { system, version, cells: Vec::new() }));
     }

@@ -122,8 +122,8 @@ fn remarks(sheet: &Sheet<'_>) -> Vec<String> {
         remarks.push(late.to_owned());
     }
     for (count, what) in [
-        (of(Count::Gaps), "pieces were missing, twice there, or out of order"),
-        (of(Count::Mismatches), "answers were not what they had to be"),
+        (of(Count::Gaps), "pieces were missing, repeated or out of order"),
+        (of(Count::Mismatches), "answers differ from the expected ones"),
         (of(Count::Unanswered), "were not answered in time"),
     ] {
         if count > 0 {
@@ -131,7 +131,7 @@ fn remarks(sheet: &Sheet<'_>) -> Vec<String> {
         }
     }
     if sheet.story.count == 0 {
-        remarks.push(format!("no {}: there is nothing to measure", sheet.story.unit));
+        remarks.push(format!("no {} were measured", sheet.story.unit));
     }
     remarks
 }

@@ -203,7 +203,7 @@ pub struct Invoke {
 pub struct Subscribe {
     pub request_id: Option<RequestId>,
     pub session: SessionId,
-    /// The last fact that the client has (0: no fact yet, so everything is sent); absent: only new facts are sent.
+    /// `seq` of the last fact that the client has (0: no fact yet, so everything is sent); absent: only new facts are sent.
     pub after_seq: Option<Seq>,
     /// The epoch of that fact; absent: not checked.
     pub after_epoch: Option<Epoch>,

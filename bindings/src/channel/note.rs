@@ -147,7 +147,7 @@ pub struct Listed {
     pub birth: Birth,
     pub user: UserId,
     pub closed: bool,
-    /// The last fact of the log.
+    /// `seq` of the last fact of the log.
     pub seq: Seq,
     /// Number of inputs that have not ended.
     pub pending: u32,
@@ -162,11 +162,11 @@ pub struct SnapshotNote {
     /// The agent that answers messages without an addressee.
     pub active_agent: Option<AgentId>,
     pub agents: Vec<AgentId>,
-    /// Turns that have not ended, the running one first.
+    /// Unfinished turns, the running one first.
     pub runs: Vec<RunNote>,
     /// The handover that awaits a person's decision.
     pub handover: Option<Box<Handover>>,
-    /// The last fact that the snapshot contains.
+    /// `seq` of the last fact that the snapshot contains.
     pub seq: Seq,
     /// The epoch of that fact.
     pub epoch: Epoch,

@@ -125,7 +125,7 @@ fn delta(body: &mut Fields, run: &QualifiedRun) -> Result<(String, TextKind), Ag
     let named = field(EVENT, fields::text(body, "run_id"))?;
     if named.is_some_and(|named| !run.is_named(&named)) {
         // An agent that confuses its runs must not show one user's answer to another user.
-        return Err(broken("a delta of another run"));
+        return Err(broken("delta names another run"));
     }
     let kind = match field(EVENT, fields::text(body, "kind"))?.as_deref() {
         None | Some("text") => TextKind::Text,
@@ -140,7 +140,7 @@ fn state(mut body: Fields) -> Result<(String, Option<Json>), AgentFailure> {
     let state = fields::text(&mut body, "state").and_then(|state| required(state, "state"));
     let state = field("state", state)?;
     if state.is_empty() || state.len() > WORD_BYTES_MAX || state.chars().any(char::is_control) {
-        return Err(broken("a state that is no word"));
+        return Err(broken("state is empty, too long or contains control characters"));
     }
     Ok((state, carried(fields::any(&mut body, "detail"))?))
 }
@@ -149,7 +149,7 @@ fn steered(mut body: Fields) -> Result<Said, AgentFailure> {
     const EVENT: &str = "steer_ack";
     let message_id = fields::text(&mut body, "message_id").and_then(|id| required(id, "message_id"));
     let message_id = field(EVENT, message_id)?;
-    let message_id = MessageId::parse(&message_id).map_err(|_| broken("a steer_ack of no message"))?;
+    let message_id = MessageId::parse(&message_id).map_err(|_| broken("steer_ack has an invalid message_id"))?;
     // An unknown outcome is not an acceptance: the input becomes a turn of its own and is not lost.
     let outcome = fields::text(&mut body, "outcome").ok().flatten();
     let outcome = outcome.and_then(|word| SteerOutcome::parse(&word)).unwrap_or(SteerOutcome::Refused);
@@ -159,7 +159,7 @@ fn steered(mut body: Fields) -> Result<Said, AgentFailure> {
 fn handover(mut body: Fields) -> Result<HandoverWish, AgentFailure> {
     const EVENT: &str = "handover_request";
     let to = fields::text(&mut body, "to").and_then(|to| required(to, "to"));
-    let to = AgentId::parse(&field(EVENT, to)?).map_err(|_| broken("a handover_request to no agent"))?;
+    let to = AgentId::parse(&field(EVENT, to)?).map_err(|_| broken("handover_request has an invalid agent id in field to"))?;
     let reason = field(EVENT, fields::text(&mut body, "reason"))?.unwrap_or_default();
     let summary = field(EVENT, fields::text(&mut body, "summary"))?.unwrap_or_default();
     if reason.len() > limits::REASON_BYTES_MAX || summary.len() > limits::HANDOVER_SUMMARY_BYTES_MAX {
@@ -185,8 +185,8 @@ fn reported(mut body: Fields) -> Result<AgentFailure, AgentFailure> {
 
 /// Parses the id of an event of a resumable agent, which is required.
 fn name(id: Option<&str>) -> Result<SaidId, AgentFailure> {
-    let id = id.ok_or_else(|| broken("an event without an id, and its run is to outlive its owner"))?;
-    SaidId::parse(id).map_err(|_| broken("an event whose id is not 1 to 128 visible ASCII characters"))
+    let id = id.ok_or_else(|| broken("event without an id; events of a resumable agent need one"))?;
+    SaidId::parse(id).map_err(|_| broken("event id must be 1 to 128 visible ASCII characters"))
 }
 
 fn object(name: &str, data: &str) -> Result<Fields, AgentFailure> {
@@ -232,12 +232,12 @@ pub(super) fn types(data: &str) -> Result<Arc<[Pattern]>, AgentFailure> {
         return Err(malformed("subscribe", Flaw::Missing("types")));
     }
     let types = match fields::list(&mut body, "types", limits::SUBSCRIBE_TYPES_MAX) {
-        Err(Flaw::TooMany(_)) => return Err(broken("a subscribe to too many types")),
+        Err(Flaw::TooMany(_)) => return Err(broken("subscribe names too many types")),
         types => field("subscribe", types)?,
     };
     let pattern = |text: &Value| text.as_str().and_then(|text| Pattern::parse(text).ok());
     let patterns = types.iter().map(pattern).collect::<Option<_>>();
-    patterns.ok_or_else(|| broken("a subscribe whose types are no patterns"))
+    patterns.ok_or_else(|| broken("subscribe contains an invalid type pattern"))
 }
 
 #[cfg(test)]
@@ -318,7 +318,7 @@ mod tests {
         check("delta", "{}", "malformed delta event: field missing: text");
         check("delta", r#"{"text":"a","kind":"song"}"#, "wrong type or form: kind");
         check("delta", r#"{"text":"a","run_id":7}"#, "wrong type or form: run_id");
-        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event: an object has a key twice");
+        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event: an object has a duplicate key");
         check("delta", "7", "malformed delta event: not a JSON object");
         check(
             "done",
@@ -337,9 +337,9 @@ mod tests {
             &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)),
             "nested deeper",
         );
-        check("action", "{}", "an action without a tool");
+        check("action", "{}", "action without a tool");
         check("action", r#"{"type":"dance"}"#, "an action of no kind");
-        check("action", r#"{"tool":"no tool!"}"#, "an action of no tool");
+        check("action", r#"{"tool":"no tool!"}"#, "action has an invalid tool name");
         check("action", r#"{"tool":"t","action_id":"a b"}"#, "whose name is");
         check("action", &format!(r#"{{"tool":"t","args":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
         check("subscribe", "{}", "malformed subscribe event");

@@ -124,7 +124,7 @@ impl Machine for Link {
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
             Input::Text(text) => self.handle_text(now, text),
-            Input::Binary => self.close(1003, "binary messages are not spoken here"),
+            Input::Binary => self.close(1003, "binary messages are not supported"),
             Input::TooLarge => self.too_large(now, self.message_bytes_max()),
             Input::Alive => self.heard = now.mono,
             Input::Admitted { principal: _, expires } => self.handle_admitted(now, expires),
@@ -143,13 +143,13 @@ impl Machine for Link {
         }
         // Closing comes first: a link that ends needs no heartbeat.
         if self.leave_at.is_some_and(|at| at <= now.mono) {
-            return self.close(4503, "this node leaves");
+            return self.close(4503, "this node is shutting down; reconnect to another node");
         }
         if self.expires.as_mut().is_some_and(|expiry| expiry.is_over(now)) {
-            return self.unauthorized(now, None, "the token has ended".into());
+            return self.unauthorized(now, None, "the token has expired".into());
         }
         if self.stalled_at().is_some_and(|at| at <= now.mono) {
-            return self.close(4508, "messages were not read");
+            return self.close(4508, "the client did not read its messages in time");
         }
         if self.order_at().is_some_and(|at| at <= now.mono) {
             self.pass_over(now);
@@ -158,7 +158,7 @@ impl Machine for Link {
             }
         }
         match &self.phase {
-            Phase::Fresh(_) => self.close(4408, "no hello"),
+            Phase::Fresh(_) => self.close(4408, "no hello received in time"),
             Phase::Asking(_) | Phase::Open if self.idle_at() <= now.mono => self.close(1001, "idle"),
             Phase::Asking(_) | Phase::Open | Phase::Closed => self.beat(now),
         }
@@ -200,9 +200,9 @@ impl Link {
                 {
                     asking.waiting.push(text);
                 } else {
-                    let refusal = Refusal::new(Code::RateLimited, "too much was sent before welcome");
+                    let refusal = Refusal::new(Code::RateLimited, "too many messages before welcome");
                     self.refuse(now, &None, refusal);
-                    self.close(4429, "too much was sent before welcome");
+                    self.close(4429, "too many messages before welcome");
                 }
             }
             Phase::Open => self.handle_message(now, &text),
@@ -223,10 +223,10 @@ impl Link {
                 | ClientMessage::Ping { .. }
                 | ClientMessage::Later { .. },
             ) => {
-                self.unauthorized(now, None, "hello comes first".into());
+                self.unauthorized(now, None, "the first message must be hello".into());
             }
             Err(Malformed { request_id, flaw }) => {
-                self.unauthorized(now, request_id, format!("hello comes first: {flaw}").into());
+                self.unauthorized(now, request_id, format!("the first message must be hello: {flaw}").into());
             }
         }
     }
@@ -301,7 +301,7 @@ impl Link {
             Ok(None) => self.outputs.push_back(Output::Waits),
             Err(TooMany { request_id }) => {
                 self.outputs.push_back(Output::Waits);
-                let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
+                let refusal = Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
                 self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
         }
@@ -326,7 +326,7 @@ impl Link {
         self.bad.push(now.mono);
         let most = limits::BAD_MESSAGES_MAX * if planted(Planted::BadMessagesDoubled) { 2 } else { 1 };
         if self.bad.len() >= most {
-            self.close(4400, "too many bad messages");
+            self.close(4400, "too many malformed messages");
         }
     }
 
@@ -378,7 +378,7 @@ impl Link {
         if matches!(self.phase, Phase::Closed) {
             return;
         }
-        let why = format!("a message may have {max} bytes here");
+        let why = format!("message exceeds the limit of {max} bytes");
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
         self.close(4413, "message too large");
     }

@@ -201,14 +201,14 @@ impl<'de> Visitor<'de> for Counted {
     type Value = Crowd;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {FRAME_WORDS_MAX} words")
+        write!(f, "at most {FRAME_WORDS_MAX} messages")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Crowd, A::Error> {
         let mut words = Vec::new();
         while let Some(next) = from.next_element()? {
             if words.len() == FRAME_WORDS_MAX {
-                return Err(A::Error::custom("too many words"));
+                return Err(A::Error::custom("too many messages"));
             }
             words.push(next);
         }

@@ -192,9 +192,9 @@ impl FromRunner {
     fn of_machine(text: &str) -> Result<Self, NoWord> {
         let body: Body<'_> = serde_json::from_str(text).map_err(|_| NoWord("malformed"))?;
         let name = body.name.as_deref().ok_or(NoWord("name is missing"))?;
-        let name = SystemName::parse(name).map_err(|_| NoWord("name is none"))?;
+        let name = SystemName::parse(name).map_err(|_| NoWord("name is invalid"))?;
         let action_id = body.action_id.as_deref().map(QualifiedAction::parse).transpose();
-        let action_id = action_id.map_err(|_| NoWord("action_id is none"))?;
+        let action_id = action_id.map_err(|_| NoWord("action_id is invalid"))?;
         let data = body.data.map(|data| carried(data)?.ok_or(NoWord("data is too large"))).transpose()?;
         Ok(Self::System { action_id, name, data })
     }
@@ -202,7 +202,7 @@ impl FromRunner {
     fn of_action(kind: &str, text: &str) -> Result<Self, NoWord> {
         let body: Body<'_> = serde_json::from_str(text).map_err(|_| NoWord("malformed"))?;
         let action_id = body.action_id.as_deref().ok_or(NoWord("action_id is missing"))?;
-        let action_id = QualifiedAction::parse(action_id).map_err(|_| NoWord("action_id is none"))?;
+        let action_id = QualifiedAction::parse(action_id).map_err(|_| NoWord("action_id is invalid"))?;
         Ok(match kind {
             "invoked" => Self::Invoked { action_id, pid: body.pid },
             "progress" => {
@@ -213,7 +213,7 @@ impl FromRunner {
                 let ok = body.ok.ok_or(NoWord("ok is missing"))?;
                 let result = body.result.map(carried).transpose()?;
                 if result == Some(None) {
-                    let error = Some(ToolError::of(TOO_LARGE, "the result is larger than one may be"));
+                    let error = Some(ToolError::of(TOO_LARGE, "the result exceeds the size limit"));
                     return Ok(Self::Result { action_id, ok: false, result: None, error });
                 }
                 let error = body.error.map(shortened).transpose()?;
@@ -230,10 +230,10 @@ impl FromRunner {
 /// Parses a piece of process output, and checks its size and encoding.
 fn printed(action_id: EventId, body: &Body<'_>) -> Result<Printed, NoWord> {
     let stream = body.stream.ok_or(NoWord("stream is missing"))?;
-    let offset = body.offset.filter(|offset| *offset < OFFSET_MAX).ok_or(NoWord("offset is none"))?;
+    let offset = body.offset.filter(|offset| *offset < OFFSET_MAX).ok_or(NoWord("offset is missing or out of range"))?;
     let encoding = body.encoding.unwrap_or(Encoding::Utf8);
     let data = body.data.ok_or(NoWord("data is missing"))?;
-    let Ok(Value::String(data)) = strict::value(data.get()) else { return Err(NoWord("data is no text")) };
+    let Ok(Value::String(data)) = strict::value(data.get()) else { return Err(NoWord("data is not a string")) };
     let max = match encoding {
         Encoding::Utf8 => CHUNK_BYTES_MAX,
         Encoding::Base64 => CHUNK_BYTES_MAX.div_ceil(3) * 4,
@@ -243,7 +243,7 @@ fn printed(action_id: EventId, body: &Body<'_>) -> Result<Printed, NoWord> {
     }
     let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
     if encoding == Encoding::Base64 && !data.bytes().all(is_base64) {
-        return Err(NoWord("data is no base64"));
+        return Err(NoWord("data is not base64"));
     }
     let data = Private(Arc::from(&*data));
     Ok(Printed { action_id, stream, offset, data, encoding, truncated: body.truncated })
@@ -259,10 +259,10 @@ fn carried(raw: &RawValue) -> Result<Option<Json>, NoWord> {
 
 /// Parses a runner's error, truncated to the size that a fact may hold as JSON.
 fn shortened(raw: &RawValue) -> Result<ToolError, NoWord> {
-    let mut body = strict::object(raw.get()).map_err(|_| NoWord("error is no object"))?;
+    let mut body = strict::object(raw.get()).map_err(|_| NoWord("error is not an object"))?;
     let mut text = |label| fields::text(&mut body, label).map(Option::unwrap_or_default);
-    let mut code = text("code").map_err(|_| NoWord("error.code is no text"))?;
-    let mut message = text("message").map_err(|_| NoWord("error.message is no text"))?;
+    let mut code = text("code").map_err(|_| NoWord("error.code is not a string"))?;
+    let mut message = text("message").map_err(|_| NoWord("error.message is not a string"))?;
     code.retain(|c| !c.is_control());
     code.truncate(code.floor_char_boundary(CODE_BYTES_MAX));
     message.truncate(text_within(&message, ACTION_DATA_BYTES_MAX));
@@ -347,7 +347,7 @@ mod tests {
         check("progress", json!({"data": {"n": 1}}), "data: <object>");
         check("progress", json!({}), "data is missing");
         check("system", json!({"name": "battery.low", "data": 4}), "data: Some(<number>)");
-        check("system", json!({"name": "two words"}), "name is none");
+        check("system", json!({"name": "two words"}), "name is invalid");
         check("system", json!({}), "name is missing");
         check("system", json!({"name": "x", "data": "x".repeat(17_000)}), "too large");
         check("result", json!({"ok": true, "result": [1]}), "ok: true, result: Some(<array>), error: None");
@@ -369,18 +369,18 @@ mod tests {
         );
         check("chunk", with("truncated", true.into()), "truncated: true");
         check("chunk", with("stream", "stdin".into()), "malformed");
-        check("chunk", with("offset", Value::Null), "offset is none");
-        check("chunk", with("offset", (1_u64 << 53).into()), "offset is none");
-        check("chunk", with("data", 7.into()), "data is no text");
+        check("chunk", with("offset", Value::Null), "offset is missing or out of range");
+        check("chunk", with("offset", (1_u64 << 53).into()), "offset is missing or out of range");
+        check("chunk", with("data", 7.into()), "data is not a string");
         check("chunk", with("data", "x".repeat(16_385).into()), "data is too large");
         let mut base64 = with("encoding", "base64".into());
         check("chunk", base64.clone(), "encoding: Base64");
         base64["data"] = "a b".into();
-        check("chunk", base64, "data is no base64");
+        check("chunk", base64, "data is not base64");
         assert_eq!(FromRunner::read("result", "{}"), Some(Err(NoWord("action_id is missing"))));
         assert_eq!(
             FromRunner::read("result", r#"{"action_id":"x","ok":true}"#),
-            Some(Err(NoWord("action_id is none")))
+            Some(Err(NoWord("action_id is invalid")))
         );
         assert_eq!(FromRunner::read("execute", "{}"), None);
     }

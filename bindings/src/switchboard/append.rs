@@ -245,7 +245,7 @@ impl Switchboard {
             | Reply::Sessions { .. }
             | Reply::Idle { .. }
             | Reply::Work { .. }
-            | Reply::Value { .. }) => turnway_core::invariant!(false, "no answer to an append: {other:?}"),
+            | Reply::Value { .. }) => turnway_core::invariant!(false, "unexpected reply to an append: {other:?}"),
         }
     }
 

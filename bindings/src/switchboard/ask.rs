@@ -141,7 +141,7 @@ impl Switchboard {
     }
 
     pub(super) fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
-        let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
+        let refusal = Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
         self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
     }
 
@@ -192,7 +192,7 @@ impl Switchboard {
             traceparent: ask.traceparent,
         });
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
-            let why = format!("message and metadata take more than {} bytes", limits::FACT_DATA_BYTES_MAX);
+            let why = format!("message and metadata exceed the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
             let refusal = Refusal::new(Code::TooLarge, why);
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
@@ -299,13 +299,13 @@ impl Switchboard {
             }
             Err(StoreError::Unavailable) if ask.place.is_none() && ask.doubt.is_none() => {
                 let refusal =
-                    Refusal::new(Code::StoreUnavailable, "the store does not answer; nothing was accepted");
+                    Refusal::new(Code::StoreUnavailable, "the store is unavailable; nothing was accepted, try again later");
                 self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
                 let since = *ask.doubt.get_or_insert(now.mono);
                 if ask.may_be_asked_again() && now.mono - since >= limits::STORE_DOUBT {
-                    let why = "the store has not confirmed it; say it again by the same name, for it may have been accepted";
+                    let why = "the store has not confirmed the request, which may have been accepted; repeat it with the same id";
                     let refusal = Refusal::new(Code::StoreUnavailable, why);
                     return self.drop_ask(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
                 }
@@ -400,26 +400,26 @@ pub(super) fn refusal_of(refused: Refused) -> Refusal {
     match refused {
         Refused::NotFound => Refusal::not_found(),
         Refused::Conflict => {
-            Refusal::new(Code::IdempotencyConflict, "this message id was used with another body")
+            Refusal::new(Code::IdempotencyConflict, "this message id was already used with a different body")
         }
         Refused::Closed => Refusal::new(Code::SessionClosed, "the session is closed; open it first"),
-        Refused::Busy => Refusal::new(Code::Busy, "a turn is open").retry_after(limits::INBOX_RETRY_AFTER),
-        Refused::TooMany => Refusal::new(Code::TooManyPending, "too much of this session waits")
+        Refused::Busy => Refusal::new(Code::Busy, "a turn is already open in this session").retry_after(limits::INBOX_RETRY_AFTER),
+        Refused::TooMany => Refusal::new(Code::TooManyPending, "too many inputs of this session are waiting")
             .retry_after(limits::INBOX_RETRY_AFTER),
         Refused::Quota => {
-            let why = "the quota of stored bytes is used up; delete sessions, or ask the operator for more";
+            let why = "the quota of stored bytes is exhausted; delete sessions or ask the operator to raise it";
             Refusal::new(Code::QuotaExceeded, why).retry_after(limits::QUOTA_RETRY_AFTER)
         }
-        Refused::Full => Refusal::new(Code::StoreUnavailable, "the store has no room left")
+        Refused::Full => Refusal::new(Code::StoreUnavailable, "the store is full")
             .retry_after(limits::STORE_RETRY_AFTER),
-        Refused::ReadOnly => Refusal::new(Code::StoreUnavailable, "the store takes no writes for now")
+        Refused::ReadOnly => Refusal::new(Code::StoreUnavailable, "the store is read-only for now; try again later")
             .retry_after(limits::STORE_RETRY_AFTER),
         Refused::Forbidden => {
-            let why = "the store refuses what this node asks; an operator has to see to it";
+            let why = "the store denies access to this node; ask the operator to check its permissions";
             Refusal::new(Code::StoreUnavailable, why).retry_after(limits::STORE_RETRY_AFTER)
         }
         Refused::Damaged => {
-            Refusal::new(Code::StoreDamaged, "records of this session are damaged: it is closed off")
+            Refusal::new(Code::StoreDamaged, "records of this session are damaged; the session is disabled")
         }
     }
 }

@@ -29,7 +29,7 @@ impl Switchboard {
     /// Starts a task; a repetition of a running task has no effect.
     pub(super) fn errand(&mut self, now: Now, key: &SessionKey, errand: Errand) {
         if errand.keep.is_none() && self.is_unknown(&errand.agent_id) {
-            return self.receipt(now, key, &errand, Receipt::Failed("there is no such agent".to_owned()));
+            return self.receipt(now, key, &errand, Receipt::Failed("unknown agent".to_owned()));
         }
         let name = name_of(key, &errand.agent_id);
         self.errands.insert(name.clone(), Out { key: key.clone(), errand });
@@ -53,7 +53,7 @@ impl Switchboard {
                     }
                 }
             }
-            Ok(_) => self.returned(now, &name, Receipt::Failed("the store did not take it".to_owned())),
+            Ok(_) => self.returned(now, &name, Receipt::Failed("the store refused the write".to_owned())),
             Err(_) if self.is_wanted(&name) => self.again(now, Op::Get { name }),
             Err(_) => drop(self.errands.remove(&name)),
         }

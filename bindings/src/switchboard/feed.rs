@@ -41,7 +41,7 @@ pub(super) struct Feed {
     /// Boxed: a B-tree node has room for eleven entries, and most sessions have one link.
     pub(super) subs: BTreeMap<LinkId, Box<Sub>>,
     pub(super) stamp: Stamp,
-    /// The last fact that this node knows to exist.
+    /// `seq` of the last fact that this node knows to exist.
     pub(super) known: Seq,
     /// The newest epoch seen; text of older epochs is dropped.
     pub(super) epoch: Epoch,
@@ -219,7 +219,7 @@ impl Switchboard {
 
     /// Refuses a feed because too many nodes subscribe to the session.
     pub(super) fn unheard_of(&mut self, key: &SessionKey) {
-        self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes listen to this session"));
+        self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes subscribe to this session"));
     }
 
     /// Refuses every request that waits for a session with damaged records.

@@ -227,9 +227,9 @@ impl Switchboard {
 /// Returns the refusal for an amount that exceeds a bound.
 pub fn refusal_of(over: Over, what: &str) -> Refusal {
     let whose = match over {
-        Over::Node => "this node has no room for more",
-        Over::Tenant => "the tenant's share of this node holds no more",
-        Over::User => "the user's share of this node holds no more",
+        Over::Node => "this node has reached its limit of",
+        Over::Tenant => "the tenant has reached its share of this node's",
+        Over::User => "the user has reached their share of this node's",
     };
     Refusal::new(Code::OverShare, format!("{whose} {what}")).retry_after(limits::SHARE_RETRY_AFTER)
 }

@@ -63,7 +63,7 @@ impl TextPos {
 /// One link's subscription to one session.
 #[derive(Debug)]
 pub(super) struct Sub {
-    /// The last fact that was shown or silently skipped.
+    /// `seq` of the last fact that was shown or silently skipped.
     pub(super) cursor: Cursor,
     pub(super) mode: Mode,
     /// Number of the view at the time of the request; only a state that was read later answers it.

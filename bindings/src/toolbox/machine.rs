@@ -96,7 +96,7 @@ impl Toolbox {
             this.outputs.push_back(Output::Sweep(begun.keys().copied().collect()));
         }
         for (id, (session, program)) in begun {
-            let outcome = Outcome::failed("abnormal_exit", "its runner ended before it did");
+            let outcome = Outcome::failed("abnormal_exit", "the runner stopped before the process ended");
             this.keep(id, session, Some(program), outcome);
         }
         this.known_within(limits::TOOLBOX_KNOWN_MAX);

@@ -85,11 +85,11 @@ impl Signal {
 impl Why {
     fn error(self) -> ToolError {
         match self {
-            Self::Deadline => ToolError::of("tool_timeout", "its time was up"),
-            Self::TimeLimit => ToolError::of("time_limit", "it ran longer than its runner allows"),
-            Self::Canceled => ToolError::of("canceled", "the gateway has stopped it"),
-            Self::Killed => ToolError::of("killed", "it was stopped as was asked for"),
-            Self::Leaving => ToolError::of("runner_stopped", "its runner has left"),
+            Self::Deadline => ToolError::of("tool_timeout", "the deadline has passed"),
+            Self::TimeLimit => ToolError::of("time_limit", "the process exceeded the time limit of its program"),
+            Self::Canceled => ToolError::of("canceled", "the gateway cancelled the process"),
+            Self::Killed => ToolError::of("killed", "the process was killed on request"),
+            Self::Leaving => ToolError::of("runner_stopped", "the runner was shut down"),
         }
     }
 }
@@ -155,13 +155,13 @@ impl Process {
         let (exit, error) = match how {
             How::Code(0) => (json!(0), None),
             How::Code(code) => {
-                (json!(code), Some(ToolError::of("exit_code", &format!("its exit code is {code}"))))
+                (json!(code), Some(ToolError::of("exit_code", &format!("the process exited with code {code}"))))
             }
             How::Signal(signal) => {
                 result["signal"] = signal.into();
-                (Value::Null, Some(ToolError::of("signal", &format!("signal {signal} has ended it"))))
+                (Value::Null, Some(ToolError::of("signal", &format!("the process was killed by signal {signal}"))))
             }
-            How::Unknown => (Value::Null, Some(ToolError::of("abnormal_exit", "nobody knows how it ended"))),
+            How::Unknown => (Value::Null, Some(ToolError::of("abnormal_exit", "the exit status of the process is unknown"))),
         };
         result["exit_code"] = exit;
         let error = self.why.map(Why::error).or(error);

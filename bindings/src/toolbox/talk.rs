@@ -31,7 +31,7 @@ impl Toolbox {
                 self.keep_known(action_id.id);
             }
             Told::Query { action_id } => {
-                let unknown = Outcome::failed(UNKNOWN_ACTION, "this runner does not know of it");
+                let unknown = Outcome::failed(UNKNOWN_ACTION, "the action is unknown to this runner");
                 self.output(Output::Say(gate, words::result(now.store, &action_id, &unknown)));
             }
             Told::Signal { .. } => {}
@@ -52,11 +52,11 @@ impl Toolbox {
         }
         let age = Duration::from_millis(asked.ts.0.saturating_sub(asked_at(id)));
         let refused = if self.known.contains_key(&id) {
-            Outcome::failed(UNKNOWN_ACTION, "an action of another session has this id")
+            Outcome::failed(UNKNOWN_ACTION, "the action id is in use by another session")
         } else if age > limits::TOOLBOX_AGE_MAX {
-            Outcome::failed(UNKNOWN_ACTION, "it was asked for too long ago to be begun")
+            Outcome::failed(UNKNOWN_ACTION, "the request is too old to be started")
         } else if !self.has_room(asked.ts.0) {
-            Outcome::failed("busy", "too much was asked for in a short time")
+            Outcome::failed("busy", "too many actions in a short time; try again later")
         } else {
             return self.begin(now, asked);
         };

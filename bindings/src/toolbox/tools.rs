@@ -24,7 +24,7 @@ impl Toolbox {
     /// Performs an action that was not requested before.
     pub(super) fn begin(&mut self, now: Now, asked: &Asked) {
         let done = match asked.tool.as_str() {
-            _ if self.is_leaving() => Err(ToolError::of("runner_stopped", "this runner leaves")),
+            _ if self.is_leaving() => Err(ToolError::of("runner_stopped", "this runner is shutting down")),
             SPAWN => match self.spawn(asked) {
                 Ok(command) => return self.started(now, asked, command),
                 Err(why) => Err(why),
@@ -32,7 +32,7 @@ impl Toolbox {
             STATUS => self.status(now, asked),
             "process.signal" => self.signal(asked),
             "process.kill" => self.kill(now, asked),
-            _ => Err(ToolError::of("unknown_tool", "this runner has no such tool")),
+            _ => Err(ToolError::of("unknown_tool", "unknown tool")),
         };
         let outcome = match done {
             Ok(result) => Outcome::fine(result),
@@ -52,7 +52,7 @@ impl Toolbox {
     fn spawn(&self, asked: &Asked) -> Result<Command, ToolError> {
         let args = object(&asked.args.0)?;
         if let Some(stranger) = args.keys().find(|key| !["program", "args"].contains(&key.as_str())) {
-            return Err(bad(&format!("{stranger:?} is none of program, args")));
+            return Err(bad(&format!("unknown argument {stranger:?}; known arguments: program, args")));
         }
         let name =
             args.get("program").and_then(Value::as_str).ok_or_else(|| bad("\"program\" is missing"))?;
@@ -62,13 +62,13 @@ impl Toolbox {
             let all: Vec<&str> = self.allowed.keys().map(String::as_str).collect();
             return Err(ToolError::of(
                 "forbidden",
-                &format!("no such program; there are: {}", all.join(", ")),
+                &format!("unknown program; allowed programs: {}", all.join(", ")),
             ));
         };
         let command = program.command(name, given)?;
         let running = self.processes().filter(|process| process.program == name).count();
         if running >= program.parallel || self.processes().count() >= limits::TOOLBOX_PROCESSES_MAX {
-            return Err(ToolError::of("busy", "as many processes run as may at a time"));
+            return Err(ToolError::of("busy", "the limit of concurrent processes is reached"));
         }
         Ok(command)
     }
@@ -116,7 +116,7 @@ impl Toolbox {
     fn signal(&mut self, asked: &Asked) -> Result<Value, ToolError> {
         let args = object(&asked.args.0)?;
         let signal = args.get("signal").and_then(Value::as_str).and_then(Signal::named);
-        let signal = signal.ok_or_else(|| bad("\"signal\" is one of TERM, KILL, INT, HUP, USR1, USR2"))?;
+        let signal = signal.ok_or_else(|| bad("\"signal\" must be one of TERM, KILL, INT, HUP, USR1, USR2"))?;
         let (action_id, known) = self.process(&asked.session, args)?;
         let name = self.name(action_id);
         let runs = matches!(known.state, State::Running(_));
@@ -150,18 +150,18 @@ impl Toolbox {
         let named = QualifiedAction::parse(id).ok().filter(|named| named.is_of(session.key()));
         let known = named.and_then(|named| Some((named.id, self.known.get(&named.id)?)));
         let own = known.filter(|(_, known)| known.session == *session && known.program.is_some());
-        own.ok_or_else(|| ToolError::of("unknown_process", "this session has no such process here"))
+        own.ok_or_else(|| ToolError::of("unknown_process", "this session has no such process at this runner"))
     }
 }
 
 fn object(value: &Value) -> Result<&Map<String, Value>, ToolError> {
     static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
     match value {
-        number if literal(number).is_some() => Err(bad("arguments are an object")),
+        number if literal(number).is_some() => Err(bad("arguments must be an object")),
         Value::Null => Ok(&NONE),
         Value::Object(map) => Ok(map),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(bad("arguments are an object"))
+            Err(bad("arguments must be an object"))
         }
     }
 }

@@ -76,13 +76,13 @@ impl Told {
     /// Parses a message.
     pub fn read(text: &str) -> Result<Self, NoWord> {
         let Ok(Value::Object(body)) = strict::value(text) else {
-            return Err(NoWord("no JSON object within limits"));
+            return Err(NoWord("not a JSON object within the limits"));
         };
         let word = |key: &str| body.get(key).and_then(Value::as_str);
         let action = || {
             word("action_id")
                 .and_then(|id| QualifiedAction::parse(id).ok())
-                .ok_or(NoWord("action_id is none"))
+                .ok_or(NoWord("action_id is missing or invalid"))
         };
         Ok(match word("type").ok_or(NoWord("type is missing"))? {
             "welcome" => Self::Welcome,
@@ -104,9 +104,9 @@ fn asked(action: &QualifiedAction, body: &Map<String, Value>) -> Result<Asked, N
     let word = |key: &str| body.get(key).and_then(Value::as_str);
     let time = |key: &str| body.get(key).and_then(Value::as_u64).map(Millis);
     let session = word("session_id").and_then(|id| QualifiedSession::parse(id).ok());
-    let session = session.ok_or(NoWord("session_id is none"))?;
+    let session = session.ok_or(NoWord("session_id is missing or invalid"))?;
     if !action.is_of(session.key()) {
-        return Err(NoWord("action_id is of another session than session_id"));
+        return Err(NoWord("action_id names another session than session_id"));
     }
     Ok(Asked {
         action_id: action.id,

@@ -132,7 +132,7 @@ impl Live {
 
 /// Returns the failure for an agent whose repeated text differs from what it sent to the previous owner.
 fn otherwise() -> Ending {
-    Ending::from(AgentFailure::Broken("asked to go on, it does not say again what it said before".to_owned()))
+    Ending::from(AgentFailure::Broken("the agent was asked to resume and did not repeat its earlier events".to_owned()))
 }
 
 impl Attempt {
@@ -420,12 +420,12 @@ impl SessionRuntime {
                 let Some(RunPhase::Cancelling { reason, .. }) = phase else { return };
                 Ending::Cancelled { reason, forced: true, answers: None }
             }
-            None if live.run_at <= now.mono => failed(Code::AgentTimeout, "the run took too long"),
+            None if live.run_at <= now.mono => failed(Code::AgentTimeout, "the run exceeded its time limit"),
             None if live.silent_at() > now.mono => return,
             None if self.routing(run_id).is_some() => {
                 failed(Code::RouteTimeout, "the agent did not acknowledge the input in time")
             }
-            None => failed(Code::AgentTimeout, "the agent fell silent"),
+            None => failed(Code::AgentTimeout, "the agent timed out: no event within its silence limit"),
         };
         self.end(now, run_id, ending);
     }

@@ -97,11 +97,11 @@ impl SessionRuntime {
         let Some(agent) = member else {
             return Err(Unfit {
                 code: Code::AgentNotInSession,
-                why: "the agent is no member of this session",
+                why: "the agent is not a member of this session",
             });
         };
         if !self.directory.agents.contains_key(agent) {
-            return Err(Unfit { code: Code::AgentUnavailable, why: "the agent is not configured here" });
+            return Err(Unfit { code: Code::AgentUnavailable, why: "the agent is not configured on this node" });
         }
         Ok(agent.clone())
     }

@@ -96,7 +96,7 @@ pub struct Resumable {
 /// A session's state. [`State::apply`] is the only mutation, live and on replay alike (RX-3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// The last fact that the state includes.
+    /// `seq` of the last fact that the state includes.
     pub tail: Cursor,
     pub phase: Phase,
     /// The user that the session belongs to.

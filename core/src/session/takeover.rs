@@ -86,13 +86,13 @@ impl SessionRuntime {
             })
         } else if tries >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
             Some(match what {
-                Lost::Owner | Lost::Turn => (Code::PoisonTurn, "every node that ran this turn was lost"),
+                Lost::Owner | Lost::Turn => (Code::PoisonTurn, "the turn was given up: each node that ran it was lost"),
                 Lost::Agent => {
-                    (Code::AgentUnavailable, "every connection of its agent was lost in this turn")
+                    (Code::AgentUnavailable, "the turn was given up: the agent's connection was lost in each attempt")
                 }
             })
         } else if run.deadline <= now.store {
-            Some((Code::AgentTimeout, "the run took too long"))
+            Some((Code::AgentTimeout, "the run exceeded its time limit"))
         } else {
             None
         };
@@ -211,7 +211,7 @@ impl SessionRuntime {
             return self.start(now, run_id, Lost::Owner);
         }
         let (code, message) =
-            (Code::OwnerLost, format!("{LOST}, and its agent does not know of it any more"));
+            (Code::OwnerLost, format!("{LOST}, and the agent does not know the run any more"));
         self.end(now, run_id, Ending::failed(code, message));
     }
 

@@ -106,7 +106,7 @@ pub struct Append {
 pub struct Keep {
     pub key: SessionKey,
     pub token: Token,
-    /// The last fact that the state includes.
+    /// `seq` of the last fact that the state includes.
     pub at: Cursor,
     /// The state, encoded by [`crate::protocol::codec`].
     pub state: Arc<[u8]>,

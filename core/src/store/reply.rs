@@ -162,7 +162,7 @@ pub struct Inputs {
 /// A stored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The last fact that the state includes.
+    /// `seq` of the last fact that the state includes.
     pub at: Cursor,
     /// The state, encoded by [`crate::protocol::codec`].
     pub state: Arc<[u8]>,

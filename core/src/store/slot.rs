@@ -34,7 +34,7 @@ pub struct Slot {
     pub log: Vec<(Token, Arc<Entry>)>,
     /// Facts up to this position are deleted.
     pub floor: Seq,
-    /// Inputs that have not ended.
+    /// Number of unfinished inputs.
     pub inbox: BTreeMap<Place, Arc<Input>>,
     /// Control entries that are not answered.
     pub control: BTreeMap<Place, Arc<Control>>,

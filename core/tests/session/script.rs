@@ -487,7 +487,7 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
 
 /// Returns the failure of a lost dial-in connection.
 fn lost() -> AgentEvent {
-    AgentEvent::Failed(AgentFailure::Lost("the connection was lost".to_owned()))
+    AgentEvent::Failed(AgentFailure::Lost("the connection to the agent was lost".to_owned()))
 }
 
 /// Returns the agent failure for a script word.

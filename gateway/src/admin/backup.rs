@@ -67,11 +67,11 @@ impl Backup {
     {
         let Wish { to } = wish(headers, body).await?;
         let conflict = |why: &str| Refusal(StatusCode::CONFLICT, Code::Busy, why.to_owned());
-        let memory = "this node's store is in memory and ends with it: there is nothing to copy";
+        let memory = "this node's store is in memory: there is nothing to back up";
         let copier = self.copier.clone().ok_or_else(|| invalid(StatusCode::CONFLICT, memory))?;
         let turn = Arc::clone(&self.turn).try_acquire_owned();
-        let turn = turn.map_err(|_| conflict("a copy is being made already"))?;
-        tracing::info!("an operator asks for a copy of the store");
+        let turn = turn.map_err(|_| conflict("another backup is in progress"))?;
+        tracing::info!("store backup requested by an operator");
         // The copy is finished even if the client disconnects.
         let copied = tokio::task::spawn_blocking(move || {
             let copied = copier.copy(&to);
@@ -79,10 +79,10 @@ impl Backup {
             (to, copied)
         });
         let gone =
-            |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "it broke off".to_owned());
+            |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "the backup task failed".to_owned());
         let (to, copied) = copied.await.map_err(gone)?;
         let report = copied.map_err(|error| refuse(&error))?;
-        tracing::info!(facts = report.facts, "the store was copied");
+        tracing::info!(facts = report.facts, "store backup finished");
         Ok(answer::json(StatusCode::OK, &Copied { ok: report.left_out == 0, dir: &to, report: &report }))
     }
 }
@@ -107,7 +107,7 @@ fn invalid(status: StatusCode, why: &str) -> Refusal {
 }
 
 fn refuse(error: &OpenError) -> Refusal {
-    tracing::warn!(%error, "the store was not copied");
+    tracing::warn!(%error, "store backup failed");
     let why = error.to_string();
     match error {
         OpenError::Occupied { .. }

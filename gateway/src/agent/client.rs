@@ -138,7 +138,7 @@ impl Client {
         let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(asked, self.clock.mono()));
         let Some(again) = again.filter(|_| is_stale) else { return Err(missed.why) };
         self.metrics.agents.resent();
-        tracing::debug!("an agent closed a kept connection; its request is sent again");
+        tracing::debug!("an agent closed a pooled connection; resending the request");
         // Boxed: few requests need the size of both tries.
         Box::pin(self.exchange(&pair.single, again, is_begun)).await.map_err(|missed| missed.why)
     }
@@ -166,7 +166,7 @@ impl Client {
                     response.await
                 }
                 Err(_) => {
-                    let why = NoAnswer::Unreachable("connecting took too long");
+                    let why = NoAnswer::Unreachable("timed out connecting");
                     return Err(Missed { why, traffic: None });
                 }
             },
@@ -183,7 +183,7 @@ impl Client {
                 Ok(response)
             }
             Err(error) if error.is_connect() => {
-                Err(Missed { why: NoAnswer::Unreachable("no connection"), traffic: None })
+                Err(Missed { why: NoAnswer::Unreachable("cannot connect"), traffic: None })
             }
             Err(error) => Err(Missed { why: NoAnswer::Failed(error), traffic: traffic_of(&connection) }),
         }

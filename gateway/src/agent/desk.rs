@@ -75,10 +75,10 @@ impl Tap {
         self.piece(Piece::Other(STATE.to_owned(), told)).await;
     }
 
-    /// Sends that the agent has failed.
+    /// Sends that the agent failed.
     pub(super) async fn trouble(&self, code: &str) {
         // Without the agent's own message, which must not be logged: the attempt reports it unchanged.
-        self.piece(Piece::Error(Trouble::new(code, "the agent has failed"))).await;
+        self.piece(Piece::Error(Trouble::new(code, "the agent failed"))).await;
     }
 
     async fn piece(&self, piece: Piece) {
@@ -130,7 +130,7 @@ impl Model for Desk {
     /// Asks the agent, once. An input that no plugin changed reaches the agent unchanged.
     fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Pieces> {
         let Some((asks, pieces)) = self.agent().take() else {
-            return ready(Err(Trouble::new("asked_twice", "a turn asks its agent once"))).boxed();
+            return ready(Err(Trouble::new("asked_twice", "a plugin asked the agent twice; a turn can ask its agent only once"))).boxed();
         };
         let inbound = &turn.inbound.envelope;
         let is_changed = *prompt != Prompt::of(inbound.content.clone(), &inbound.media);

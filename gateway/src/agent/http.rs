@@ -66,7 +66,7 @@ impl HttpEndpoint {
         }
         let base: Uri = url.parse().map_err(|_| "not a URL")?;
         if !matches!(base.scheme_str(), Some("http" | "https")) {
-            return Err("it starts with neither http:// nor https://; those are http or https");
+            return Err("the scheme must be http or https: start the URL with http:// or https://");
         }
         let authority = base.authority().ok_or("no host")?;
         if authority.as_str().contains('@') {
@@ -122,7 +122,7 @@ const TURNS_FOR_THE_BODY: usize = 3;
 pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderValue) -> End {
     let trace = request::trace_of(attempt.invoke.traceparent.as_deref());
     let Ok(invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
-        return failed(AgentFailure::Broken("no request could be made".to_owned()));
+        return failed(AgentFailure::Broken("the request could not be built".to_owned()));
     };
     let is_begun = AtomicBool::new(false);
     let (line, goes_on) = (attempt.line(), attempt.invoke.resume.is_some());
@@ -223,7 +223,7 @@ fn unread(error: &legacy::Error) -> AgentFailure {
         Some(source) if source.is_parse() => AgentFailure::Broken("not HTTP".to_owned()),
         // The agent may have died while it answered. This counts as no connection, and the request may be repeated,
         // because the run id is its idempotency key.
-        Some(_) | None => AgentFailure::Unavailable("the connection was lost".to_owned()),
+        Some(_) | None => AgentFailure::Unavailable("the connection to the agent was lost".to_owned()),
     }
 }
 
@@ -256,11 +256,11 @@ fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), Wrong> {
         kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
     });
     if !is_sse {
-        return answer("status 200, but no event stream".to_owned(), false);
+        return answer("status 200, but the response is not an event stream".to_owned(), false);
     }
     let broken = |why: &str| Err(Wrong::Failure(AgentFailure::Broken(why.to_owned())));
     if is_compressed(response) {
-        return broken("compressed, which nobody asked for");
+        return broken("the response is compressed, which was not requested");
     }
     let announced = hyper::body::Body::size_hint(response.body()).lower();
     if announced > limits::AGENT_BODY_BYTES_MAX as u64 {

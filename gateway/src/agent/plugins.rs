@@ -56,7 +56,7 @@ impl Plugins {
             tracing::warn!(
                 agent,
                 plugin,
-                "the plugin changes text: a lost attempt begins again, not resumed"
+                "the plugin changes text, so a lost attempt is retried instead of resumed"
             );
             spec.policy.on_owner_loss = OnOwnerLoss::Retry;
         }

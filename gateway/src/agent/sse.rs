@@ -62,7 +62,7 @@ impl Events {
             Some(Ok(event)) => self.read(&event, run),
             Some(Err(error)) => (self.joiner.flush(), Said::Failed(failure(&error))),
             None => {
-                let why = "the stream ended without done or error".to_owned();
+                let why = "the stream ended without a done or error event".to_owned();
                 (self.joiner.flush(), Said::Failed(AgentFailure::Broken(why)))
             }
         };
@@ -98,7 +98,7 @@ fn failure(error: &sse_stream::Error) -> AgentFailure {
     let sse_stream::Error::Body(source) = error else { return broken("not UTF-8") };
     match source.downcast_ref::<BodyFault>() {
         Some(BodyFault::TooLarge) => AgentFailure::TooLarge,
-        Some(BodyFault::Lost) | None => broken("the connection was lost"),
+        Some(BodyFault::Lost) | None => broken("the connection to the agent was lost"),
     }
 }
 

@@ -35,9 +35,9 @@ pub struct RunToken {
     text: String,
 }
 
-/// The operating system gave no randomness, so no token can be minted.
+/// The operating system gave the system provides no randomness, so no token can be minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no randomness")]
+#[error("the system provides no randomness")]
 pub struct NoRandomness;
 
 // === impl Tokens ===

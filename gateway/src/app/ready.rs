@@ -23,9 +23,9 @@ pub(super) fn announce(plan: &Plan, durability: &str, node: NodeId, at: Addresse
         let _ = say(&demo(plan, at));
     }
     if plan.agents.is_empty() {
-        tracing::warn!("there are no agents: --agent ID=URL or --demo brings some");
+        tracing::warn!("no agents are configured; add some with --agent ID=URL or --demo");
     }
-    tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway serves");
+    tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway is serving");
 }
 
 fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
@@ -51,7 +51,7 @@ fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
            Talk to it:     {trust}{key}{program} chat --url {scheme}://{http}\n  \
            In the chat:    hello{count}\n  \
            {gap:16}/agents lists agents, /help shows all commands\n  \
-           See how it is:  curl http://{admin}/readyz\n\n",
+           Check health:   curl http://{admin}/readyz\n\n",
         agents.join(", "),
         gap = "",
     )

@@ -47,17 +47,17 @@ impl App {
         if let Some(store) = embedded {
             let closed = tokio::task::spawn_blocking(move || store.close());
             if tokio::time::timeout(CLOSE, closed).await.is_err() {
-                tracing::warn!("the store could not be closed in time; the next start looks at all of it");
+                tracing::warn!("the store could not be closed in time; the next start will check all of it");
             }
         }
-        tracing::info!(?exit, "turnway ends");
+        tracing::info!(?exit, "turnway exits");
         life.advance(Phase::Left);
         exit
     }
 
     async fn serve(self) -> Exit {
         let (Ok(leave), Ok(reload), Ok(again)) = (Leave::listen(), Reload::listen(), Reload::listen()) else {
-            tracing::error!("signals cannot be heard");
+            tracing::error!("cannot listen for signals");
             return Exit::Unavailable;
         };
         supervise::need(&Handle::current(), "timekeeper", self.timekeeper.run());
@@ -68,7 +68,7 @@ impl App {
                 () = fleet.joined() => {}
                 () = tokio::time::sleep(JOIN) => {
                     let said = fleet.refusal().unwrap_or_else(|| "Redis does not answer".to_owned());
-                    tracing::error!(said, "no place among the other nodes can be had");
+                    tracing::error!(said, "cannot join the other nodes");
                     return Exit::Unavailable;
                 }
                 _ = &mut hurried => return Exit::Failed,
@@ -110,7 +110,7 @@ impl App {
         if let Some(fleet) = &self.fleet
             && tokio::time::timeout(FAREWELL, fleet.leave()).await.is_err()
         {
-            tracing::warn!("the other nodes could not be told everything");
+            tracing::warn!("not all messages to the other nodes could be sent");
         }
         self.agents.close();
         self.links.close_all();
@@ -118,7 +118,7 @@ impl App {
         tokio::select! {
             () = self.tasks.wait() => {}
             () = tokio::time::sleep(GOODBYE) => {
-                tracing::warn!(links = self.links.count(), "not everybody said goodbye");
+                tracing::warn!(links = self.links.count(), "not all links closed in time");
             }
             _ = &mut hurried => return Exit::Failed,
         }
@@ -129,7 +129,7 @@ impl App {
 /// Waits for the first lease, at most [`FIRST_LEASE`].
 async fn leased(life: &Life) {
     if tokio::time::timeout(FIRST_LEASE, life.without(Reason::LeaseMissing)).await.is_err() {
-        tracing::warn!(reason = Reason::LeaseMissing.code(), "no lease yet; serving, and not ready");
+        tracing::warn!(reason = Reason::LeaseMissing.code(), "no lease yet; serving, but not ready");
     }
 }
 
@@ -138,15 +138,15 @@ async fn until_leaving(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &Lif
     tokio::select! {
         exit = serve_and_drain(driver, lines, life) => exit,
         () = fatal.notified() => {
-            tracing::error!("the store can promise nothing more; leaving");
+            tracing::error!("the store has failed; exiting");
             Exit::Unavailable
         }
         () = life.left_without_store() => {
-            tracing::error!("nothing more can be recorded; leaving");
+            tracing::error!("the store's file is gone and nothing more can be recorded; exiting");
             Exit::Unavailable
         }
         task = supervise::failed() => {
-            tracing::error!(task, "the node cannot do without a task that failed; leaving");
+            tracing::error!(task, "a task that the node cannot run without failed; exiting");
             Exit::Bug
         }
     }
@@ -171,7 +171,7 @@ async fn serve_and_drain(driver: &mut JoinHandle<Ended>, lines: &Lines, life: &L
     match tokio::join!(tokio::time::timeout(limits::DRAIN + HANDOVER, driver), others) {
         (Ok(ended), _) => finished(ended),
         (Err(_), _) => {
-            tracing::error!("draining took too long; what was left is taken over by others");
+            tracing::error!("draining timed out; other nodes take over the remaining sessions");
             Exit::Failed
         }
     }
@@ -204,7 +204,7 @@ fn finished(ended: Result<Ended, JoinError>) -> Exit {
         Ok(Ended::Exit) => Exit::Fine,
         Ok(Ended::Broken) => Exit::Bug,
         Err(error) => {
-            tracing::error!(%error, "the driver panicked; leaving");
+            tracing::error!(%error, "the driver panicked; exiting");
             Exit::Bug
         }
     }
@@ -215,14 +215,14 @@ async fn obey(mut leave: Leave, life: Life) {
     leave.asked().await;
     life.advance(Phase::Draining);
     leave.asked().await;
-    tracing::warn!("asked twice; leaving at once");
+    tracing::warn!("second shutdown signal; exiting at once");
 }
 
 /// Returns whether the keys could be read in time.
 async fn known(keys: &Keys) -> bool {
     let read = async {
         while let Err(error) = keys.read().await {
-            tracing::warn!(%error, "the keys are not known yet");
+            tracing::warn!(%error, "the keys could not be read yet; retrying");
             tokio::time::sleep(AGAIN).await;
         }
     };
@@ -248,7 +248,7 @@ async fn reread(
     loop {
         reload.asked().await;
         if !is_fetching {
-            tracing::info!("there is nothing to read again");
+            tracing::info!("there is nothing to reload");
         }
     }
 }
@@ -271,7 +271,7 @@ fn quic((listener, house): Served) -> SocketAddr {
     // Tracked by the tasks that the shutdown waits for, because this task writes the last packets of all its links.
     tasks.spawn(supervise::needed("QUIC", async move {
         if let Err(error) = listener.serve(house).await {
-            tracing::error!(%error, "QUIC is not served");
+            tracing::error!(%error, "the QUIC listener failed");
         }
     }));
     address

@@ -156,7 +156,7 @@ impl Redis {
         self.said().await;
         self.tasks.iter().for_each(AbortHandle::abort);
         if let Err(error) = roll::strike(&self.says, self.node).await {
-            tracing::debug!(%error, "this node's record stays for a while");
+            tracing::debug!(%error, "this node's record could not be removed; it expires later");
         }
     }
 }

@@ -76,7 +76,7 @@ async fn ask(gateway: &Gateway) -> Result<Value, Trouble> {
 
 fn read(told: Value) -> Result<Vec<Agent>, Trouble> {
     let read = serde_json::from_value(told).map(|Agents { agents }| agents);
-    read.map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))
+    read.map_err(|error| Trouble::Failed(format!("the gateway's answer has an unexpected format, probably because it runs another release: {error}")))
 }
 
 // === impl Agent ===

@@ -39,10 +39,10 @@ const NOTHING_TO_CANCEL: &str = "nothing to cancel";
 /// Arguments of `turnway chat`.
 #[derive(Clone, Debug, Args)]
 pub struct ChatArgs {
-    /// Go on with this session; without it a new one
+    /// Continue this session; without it a new one
     #[arg(long, value_name = "ID")]
     pub session: Option<String>,
-    /// The agent that answers from the start on, as by `/switch`; without it the session's own
+    /// Active agent from the start, as by `/switch`; without it the session's own
     #[arg(long, value_name = "ID")]
     pub agent: Option<String>,
     /// The gateway and the credentials.
@@ -65,7 +65,7 @@ pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
     let elsewhere =
         if args.gateway.url == URL { String::new() } else { format!(" --url {}", args.gateway.url) };
     let id = session.id();
-    say(&format!("session {id}\ncome back with: turnway chat --session {id}{elsewhere}\n"))?;
+    say(&format!("session {id}\nresume with: turnway chat --session {id}{elsewhere}\n"))?;
     Chat::new(session, &args).talk(client).await
 }
 
@@ -290,7 +290,7 @@ impl Chat {
 
     async fn decide(&mut self, confirm: bool) -> Next {
         let Some(handover) = self.handover.take() else {
-            self.screen.aside("nobody has asked");
+            self.screen.aside("no handover is waiting for a decision");
             return Next::Go;
         };
         let asked = self.session.decide(&handover, confirm).await;
@@ -413,7 +413,7 @@ impl Chat {
                 if let Some(snapshot) = snapshot {
                     self.errands.learn(&snapshot);
                 }
-                self.screen.aside(&format!("what was said before may be gone: {reason}"));
+                self.screen.aside(&format!("earlier messages may be missing: {reason}"));
             }
             Event::Closed { .. } => {
                 self.screen.aside("the session is closed");
@@ -450,12 +450,12 @@ impl Chat {
                 let reason = Some(word("reason")).filter(|reason| !reason.is_empty());
                 let why = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
                 let (from, to) = (word("from"), word("to"));
-                self.screen.aside(&format!("{from} asks that {to} go on{why}: /yes or /no"));
+                self.screen.aside(&format!("{from} asks to hand over to {to}{why}: /yes or /no"));
             }
-            "HANDOVER_CONFIRMED" => self.screen.aside(&format!("{} goes on", word("to"))),
+            "HANDOVER_CONFIRMED" => self.screen.aside(&format!("handed over to {}", word("to"))),
             "HANDOVER_REJECTED" => {
                 self.handover = None;
-                self.screen.aside(&format!("{} does not go on: {}", word("to"), word("reason")));
+                self.screen.aside(&format!("handover to {} rejected: {}", word("to"), word("reason")));
             }
             _ => {}
         }
@@ -463,13 +463,13 @@ impl Chat {
 
     fn lost(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.away, true) {
-            self.screen.aside(&format!("connection lost ({reason}); trying again"));
+            self.screen.aside(&format!("connection lost ({reason}); reconnecting"));
         }
     }
 
     fn found(&mut self) {
         if std::mem::take(&mut self.away) {
-            self.screen.aside("connected again");
+            self.screen.aside("reconnected");
         }
     }
 
@@ -490,7 +490,7 @@ impl Chat {
             "subscribe" if failure.code == "not_found" => {
                 self.history = None;
                 self.errands.is_missing();
-                self.screen.aside("nothing has been said in it yet");
+                self.screen.aside("the session has no messages yet");
                 return Next::Go;
             }
             "cancel_run" if failure.code == "not_found" => {
@@ -516,7 +516,7 @@ impl Chat {
 /// Fetches the list of agents by HTTP, if the gateway's address allows that.
 async fn list(gateway: &Gateway) -> Listed {
     if gateway.url.starts_with("quic:") {
-        return Err("the list of all agents is asked for by HTTP, and this chat is by QUIC".to_owned());
+        return Err("the list of all agents needs HTTP, and this chat uses QUIC".to_owned());
     }
     agents::list(gateway).await.map_err(|trouble| trouble.to_string())
 }

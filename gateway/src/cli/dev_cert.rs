@@ -9,10 +9,10 @@ use std::path::PathBuf;
 /// Arguments of `turnway dev-cert`.
 #[derive(Clone, Debug, Args)]
 pub struct DevCertArgs {
-    /// A directory for `cert.pem` and `key.pem`; made if it is not there
+    /// Directory for `cert.pem` and `key.pem`; created if necessary
     pub dir: PathBuf,
 
-    /// How long it is good; browsers take one by its hash only up to 13
+    /// Validity in days; browsers accept a certificate by its hash only up to 13
     #[arg(long, value_name = "DAYS", default_value_t = development::DAYS,
           value_parser = clap::value_parser!(u16).range(1..=i64::from(development::DAYS)))]
     pub days: u16,
@@ -37,7 +37,7 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<Exit, Trouble> {
            SSL_CERT_FILE={cert} turnway chat --url wss://localhost:8080\n  \
            curl --cacert {cert} https://localhost:8080/\n\n\
          SHA-256 of the certificate, in base64: {hash}\n{by_hash}\n\
-         Nobody else trusts it. For other machines get a certificate from somebody they trust.\n",
+         No other machine trusts this certificate. For other machines, get one from a certificate authority that they trust.\n",
         by_hash = by_hash(days),
     ))?;
     Ok(Exit::Fine)
@@ -46,8 +46,8 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<Exit, Trouble> {
 /// Returns a hint on using the certificate's hash in a web page (`serverCertificateHashes` of WebTransport).
 fn by_hash(days: u16) -> &'static str {
     if days <= development::DAYS_BY_HASH {
-        "A page may name it to connect by WebTransport: docs/protocol.md, 1.9.\n"
+        "A web page may use the hash to connect by WebTransport: docs/protocol.md, 1.9.\n"
     } else {
-        "For pages that connect by WebTransport make one with --days 13: browsers take no longer one by its hash.\n"
+        "For web pages that connect by WebTransport, use --days 13: browsers accept no longer validity by hash.\n"
     }
 }

@@ -20,20 +20,20 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Subcommands of `turnway key`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a key; it is shown once, and cannot be shown again
+    /// Create a key; the key is printed once and cannot be printed again
     New(NewArgs),
-    /// List all keys, the last made first, without what they open with
+    /// List all keys, newest first, without their secrets
     List(OfficeArgs),
-    /// Seal keys of an earlier release, whose rights the store alone vouched for; without --yes only list them
+    /// Seal keys of an earlier release, whose rights are not protected by a seal yet; without --yes only list them
     Migrate(MigrateArgs),
-    /// Take a key back: within 5 s it opens nothing on any node, and the connections it opened are closed
+    /// Revoke a key: within 5 s no node accepts it, and its connections are closed
     Revoke(RevokeArgs),
 }
 
 /// Arguments that select the node to ask.
 #[derive(Clone, Debug, Args)]
 pub struct OfficeArgs {
-    /// A node's address for operators; any node of a fleet will do
+    /// Address of a node's operators' listener; any node of a fleet
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
     pub admin: String,
 }
@@ -41,23 +41,23 @@ pub struct OfficeArgs {
 /// Arguments of `turnway key new`.
 #[derive(Clone, Debug, Args)]
 pub struct NewArgs {
-    /// Whose sessions it opens
+    /// Tenant of the key
     #[arg(long, value_name = "TENANT", default_value = "default")]
     pub tenant: String,
-    /// The user whose key it is; without it, nobody but the key itself
+    /// User of the key; without it, the key acts as a user of its own
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
-    /// What its bearer may do: read, write, act_as (any user of the tenant), operator (every session of the tenant, and nothing of the node)
+    /// Scopes of the key: read, write, act_as (any user of the tenant), operator (every session of the tenant, but not the node)
     #[arg(long, value_name = "SCOPE,…", value_delimiter = ',', default_value = "read,write")]
     pub scopes: Vec<String>,
-    /// What its bearer may serve, for the sessions of its tenant: agent:NAME (an agent that dials in), tools:NAME (the tool
+    /// Roles that the key may serve for the sessions of its tenant: agent:NAME (a dial-in agent), tools:NAME (the tool
     /// runner of that id, or the tool of that name), adapter:CHANNEL/ACCOUNT
     #[arg(long, value_name = "ROLE,…", value_delimiter = ',')]
     pub serves: Vec<String>,
-    /// A note for people
+    /// A label for people
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
-    /// How long it is good, such as 12h or 90d; without it until it is taken back
+    /// Lifetime, such as 12h or 90d; without it the key is valid until it is revoked
     #[arg(long, value_name = "WAIT", value_parser = lasting)]
     pub lasts: Option<Duration>,
     /// The node to ask.
@@ -68,7 +68,7 @@ pub struct NewArgs {
 /// Arguments of `turnway key migrate`.
 #[derive(Clone, Debug, Args)]
 pub struct MigrateArgs {
-    /// Seal them: every row of the list grants what its maker meant it to grant
+    /// Seal the listed keys: confirms that every row grants the intended rights
     #[arg(long)]
     pub yes: bool,
     /// The node to ask.
@@ -79,7 +79,7 @@ pub struct MigrateArgs {
 /// Arguments of `turnway key revoke`.
 #[derive(Clone, Debug, Args)]
 pub struct RevokeArgs {
-    /// Its name: the part between the two underscores, as `turnway key list` shows it
+    /// Id of the key: the part between the two underscores, as `turnway key list` shows it
     pub key_id: String,
     /// The node to ask.
     #[command(flatten)]
@@ -139,7 +139,7 @@ async fn make(args: NewArgs, json: bool) -> Result<Exit, Trouble> {
         return Ok(Exit::Fine);
     }
     let key = made.get("key").and_then(Value::as_str);
-    let key = key.ok_or_else(|| Trouble::Failed("an answer of another release".to_owned()))?;
+    let key = key.ok_or_else(|| Trouble::Failed("the node's answer has an unexpected format, probably because it runs another release".to_owned()))?;
     // The key stands alone on its line, so that a program can read it.
     say(&format!("{key}\n"))?;
     Ok(Exit::Fine)
@@ -165,7 +165,7 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<Exit, Trouble> {
     let ids: Vec<String> = unsealed.iter().map(|key| key.key_id.clone()).collect();
     if !args.yes {
         say(&shown(unsealed))?;
-        say("These keys open nothing: look at what each grants, revoke what nobody made, then add --yes.\n")?;
+        say("These keys are not accepted until they are sealed. Check what each one grants, revoke unknown ones, then run the command again with --yes.\n")?;
         return Ok(Exit::Failed);
     }
     let mut sealed = Vec::new();
@@ -185,7 +185,7 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<Exit, Trouble> {
 
 fn listed(told: Value) -> Result<Vec<Key>, Trouble> {
     let List { keys } = serde_json::from_value(told)
-        .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
+        .map_err(|error| Trouble::Failed(format!("the node's answer has an unexpected format, probably because it runs another release: {error}")))?;
     Ok(keys)
 }
 
@@ -208,10 +208,10 @@ fn shown(keys: Vec<Key>) -> String {
     ]);
     for key in keys {
         let state = match (key.good, key.revoked_ts) {
-            (true, _) => "good",
+            (true, _) => "valid",
             (false, Some(_)) => "revoked",
             (false, None) if !key.sealed => "unsealed",
-            (false, None) => "over",
+            (false, None) => "expired",
         };
         table.row([
             key.key_id,
@@ -232,13 +232,13 @@ async fn revoke(args: &RevokeArgs, json: bool) -> Result<Exit, Trouble> {
     // The argument may also be a whole key; only the key's id leaves this process.
     let id = args.key_id.strip_prefix("twk_").and_then(|rest| rest.split('_').next()).unwrap_or(&args.key_id);
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(Trouble::Usage("expected a key's name, as `turnway key list` shows it".to_owned()));
+        return Err(Trouble::Usage("expected a key id, as `turnway key list` shows it".to_owned()));
     }
     let told = ask(&args.office, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
     if json {
         say_json(&told)?
     } else {
-        say(&format!("{id} opens nothing any more\n"))?
+        say(&format!("key {id} is revoked\n"))?
     }
     Ok(Exit::Fine)
 }

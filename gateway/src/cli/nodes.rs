@@ -14,15 +14,15 @@ const ADMIN: &str = "http://127.0.0.1:8081";
 /// Arguments of `turnway nodes`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Any node of a fleet knows all of them; one that has its store to itself is alone. PHASE is starting, \
+    after_help = "Any node of a fleet lists all of them; a node with a store of its own lists only itself. PHASE is starting, \
                   serving, draining or leaving; gone is a node without a lease: it died, sleeps, or cannot reach \
-                  the store. SEEN is when a node last said what stands in its row, which it does every 10 s; \
-                  `answers` is the one that was asked. LAG is what its words take to itself by way of the bus; SKEW by how much its system's clock is \
+                  the store. SEEN is the time of the node's last report, which it sends every 10 s; \
+                  `answers` marks the node that was asked. LAG is the time of a message from the node to itself over the bus; SKEW is the time by which its system's clock is \
                   ahead of the store's, from a second on. With \
                   --json, one object with the list of `nodes`, as GET /v1/nodes gives it."
 )]
 pub struct NodesArgs {
-    /// A node's address for operators
+    /// Address of a node's operators' listener
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
     pub admin: String,
 }
@@ -58,7 +58,7 @@ pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
         return Ok(Exit::Fine);
     }
     let Nodes { nodes } = serde_json::from_value(told)
-        .map_err(|error| Trouble::Failed(format!("an answer of another release: {error}")))?;
+        .map_err(|error| Trouble::Failed(format!("the node's answer has an unexpected format, probably because it runs another release: {error}")))?;
     let mut table = Table::new(vec![
         Column::Left("NAME"),
         Column::Left("PHASE"),

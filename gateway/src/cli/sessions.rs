@@ -20,7 +20,7 @@ const PAGE: usize = 200;
                         the list of `sessions`, as GET /v1/sessions gives it."
 )]
 pub struct SessionsArgs {
-    /// At most so many, the last made first
+    /// Maximum number of sessions, newest first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub limit: u64,
     /// The gateway and the credentials.
@@ -94,5 +94,5 @@ async fn list(args: &SessionsArgs) -> Result<Listed, Trouble> {
 }
 
 fn unknown(why: impl std::fmt::Display) -> Trouble {
-    Trouble::Failed(format!("an answer of another release: {why}"))
+    Trouble::Failed(format!("the gateway's answer has an unexpected format, probably because it runs another release: {why}"))
 }

@@ -113,7 +113,7 @@ impl Trouble {
             Self::Refused { code, message } => (code, message),
             Self::Unavailable(what) => ("unavailable", what),
             Self::Bug(what) => ("internal_error", what),
-            Self::Unread => ("unread", "the reader has left"),
+            Self::Unread => ("unread", "stdout was closed"),
         }
     }
 }

@@ -10,10 +10,10 @@ const WIDTH: usize = 100;
 /// Returns a complete file with every key at its default, commented. Loading that file unchanged has no effect.
 pub fn default_file() -> String {
     let mut text = String::from(
-        "# Every key of Turnway's configuration with its default. `turnway config-doc` is the page about it;\n\
-         # `turnway check-config --config FILE` says what a node would say of a file.\n\
-         # Flags overrule the environment, and that this file. Lines that begin with `# ` and a key are off:\n\
-         # their defaults are found out at the start.\n",
+        "# Every key of Turnway's configuration with its default. `turnway config-doc` prints the documentation;\n\
+         # `turnway check-config --config FILE` checks a file.\n\
+         # Flags override the environment, which overrides this file. Lines that begin with `# ` and a key are inactive:\n\
+         # their defaults are determined at the start.\n",
     );
     let mut section = "";
     for setting in &SETTINGS {
@@ -29,7 +29,7 @@ pub fn default_file() -> String {
         match setting.default {
             Fallback::Fixed(value) => add(&mut text, format_args!("{name} = {}\n", setting.literal(value))),
             Fallback::Found { how, example } => {
-                comment(&mut text, &format!("Without it: {how}."));
+                comment(&mut text, &format!("Default: {how}."));
                 add(&mut text, format_args!("# {name} = {}\n", setting.literal(example)));
             }
         }
@@ -63,7 +63,7 @@ pub fn page() -> String {
         let (of, _) = setting.split();
         if section != Some(of) {
             section = Some(of);
-            let title = if of.is_empty() { "In no section".to_owned() } else { format!("`[{of}]`") };
+            let title = if of.is_empty() { "Without a section".to_owned() } else { format!("`[{of}]`") };
             add(
                 &mut text,
                 format_args!(

@@ -38,7 +38,7 @@ impl File<'_> {
                 Some(agents) if name == AGENTS => self.agents(agents),
                 Some(section) if sections().any(|known| known == name) => self.section(name, section),
                 None if name == AGENTS || sections().any(|known| known == name) => {
-                    self.wrong(Some(name), value.span(), &format!("a section: [{name}]"));
+                    self.wrong(Some(name), value.span(), &format!("expected a section: [{name}]"));
                 }
                 Some(_) if Key::named(name).is_none() => {
                     let what = format!("unknown section{}", hint(name, sections().chain([AGENTS])));

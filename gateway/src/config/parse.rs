@@ -18,7 +18,7 @@ use turnway_core::limits;
 use turnway_core::share::Shares;
 
 /// Ends the messages about stores that this release does not have.
-const STORES: &str = "this release has embedded:DIR, redis://HOST:PORT and memory:";
+const STORES: &str = "expected embedded:DIR, redis://HOST:PORT or memory:";
 /// A smaller cache would read the pages of the file again and again.
 const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 
@@ -234,10 +234,10 @@ impl Draft {
         let asked = self.durability.as_ref().map(|(level, _)| *level);
         let mut not_here = |key, place: &Place, what: String| mistakes.push(Mistake::of(key, place, what));
         if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
-            not_here(Key::StoreDeployer, place, "only a Redis has users".to_owned());
+            not_here(Key::StoreDeployer, place, "only valid with a Redis in store.url".to_owned());
         }
         if !matches!(self.store.0, StoreUrl::Redis(_)) {
-            let what = || "only a Redis needs it".to_owned();
+            let what = || "only valid with a Redis in store.url".to_owned();
             self.attest.iter().for_each(|(_, place)| not_here(Key::StoreAttest, place, what()));
             self.store_files.iter().for_each(|(key, _, place)| not_here(*key, place, what()));
         }
@@ -245,7 +245,7 @@ impl Draft {
             StoreUrl::Embedded(dir) => {
                 if let Some((level @ Durability::FsyncReplica, place)) = &self.durability {
                     let what =
-                        format!("embedded: gives fsync, never {}: one machine has no replica", level.word());
+                        format!("an embedded store gives fsync at most, not {}: it has no replica", level.word());
                     not_here(Key::StoreDurability, place, what);
                 }
                 let (dir, durability) = (dir.clone(), asked.unwrap_or_default());
@@ -256,7 +256,7 @@ impl Draft {
                 if let Some((level, place)) =
                     self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem)
                 {
-                    let what = format!("memory: gives mem, never {}", level.word());
+                    let what = format!("a store in memory gives mem, not {}", level.word());
                     not_here(Key::StoreDurability, place, what);
                 }
                 StoreConfig::Memory
@@ -322,7 +322,7 @@ impl Draft {
     fn check_listeners(&self, mistakes: &mut Vec<Mistake>) {
         let is_open = self.auth.0 == AuthMode::None;
         let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
-        let operators = "operators are not asked who they are, so they are served on this machine only";
+        let operators = "operators are not authenticated, so their listener must be on this machine";
         for (key, address, place, is_open, why) in [
             (Key::ListenHttp, Some(&self.http.0), &self.http.1, is_open, clients),
             (Key::ListenQuic, self.quic.0.as_ref(), &self.quic.1, is_open, clients),
@@ -338,7 +338,7 @@ impl Draft {
         }
         let (address, place) = &self.http;
         if !is_open && !address.ip().is_loopback() && self.hosts.is_none() {
-            let what = "needs listen.hosts: by which names clients call this node";
+            let what = "needs listen.hosts: the host names that clients use for this node";
             mistakes.push(Mistake::of(Key::ListenHttp, place, what));
         }
     }

@@ -30,7 +30,7 @@ pub struct Hands {
     pub metrics: Arc<Metrics>,
     /// Operations that the store has not answered yet, for metrics.
     pub unanswered: Unanswered,
-    /// Takes the reason if the store does not answer.
+    /// Takes the reason if the store is unavailable.
     pub life: Life,
     /// When an operation last had no answer; `None` if the store answers.
     pub store_missed: Option<Mono>,
@@ -79,7 +79,7 @@ impl Hands {
         match input {
             Input::Stored { op, result } => {
                 if let (Op::Forget { key, .. }, Ok(Reply::Done)) = (op, result) {
-                    tracing::info!(session = %key, "deleted: nothing was said for longer than store.max_age");
+                    tracing::info!(session = %key, "session deleted: it was inactive for longer than store.max_age");
                 }
                 self.note_health(result.is_ok(), now);
                 self.metrics.store.answered(&mut self.unanswered, op, result, now);

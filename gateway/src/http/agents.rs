@@ -23,15 +23,15 @@ struct Agent {
     agent_id: AgentId,
     /// `http`, `builtin` or `dial_in`.
     kind: &'static str,
-    /// Answers where nobody is addressed.
+    /// True for the agent that answers if none is named.
     default: bool,
-    /// Could be reached when it was last tried.
+    /// True if the agent could be reached at the last try.
     healthy: bool,
     capabilities: Capabilities,
-    /// For this machine's operator only (`auth.mode = "none"`, no user named), of one that dials in: the nodes that it is connected to, as far as this one knows.
+    /// Nodes that an agent which dials in is connected to, as far as this node knows. Only for this machine's operator (`auth.mode = "none"`, no user named).
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<Connected>>,
-    /// For this machine's operator only: it may tell of an inner network.
+    /// Address of the agent. Only for this machine's operator, because it may reveal an internal network.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
 }
@@ -52,13 +52,13 @@ struct Capabilities {
     resume: bool,
 }
 
-/// Who answers here
+/// List the agents of this node
 #[utoipa::path(
     get,
     operation_id = "list_agents",
     path = "/v1/agents",
-    params(("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "All of them", body = Agents), Plain),
+    params(("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "All agents", body = Agents), Plain),
 )]
 pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
     let Admitted { principal, service, .. } = desk.admit(&headers).await?;

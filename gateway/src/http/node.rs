@@ -24,7 +24,7 @@ pub(super) struct View<'a> {
     connect: &'static str,
 }
 
-/// What this is
+/// Show the node
 #[utoipa::path(get,
     operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = View), Plain))]
 pub(super) async fn show(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {

@@ -77,7 +77,7 @@ impl Modify for Asked {
     }
 }
 
-/// This document
+/// Show this OpenAPI document
 #[utoipa::path(
     get,
     operation_id = "show_document",

@@ -81,7 +81,7 @@ impl Problem {
 
     /// Creates a problem for a known path with an unsupported method.
     pub fn method_not_allowed() -> Self {
-        Self::invalid("not this way").with_status(StatusCode::METHOD_NOT_ALLOWED)
+        Self::invalid("method not allowed").with_status(StatusCode::METHOD_NOT_ALLOWED)
     }
 
     /// Creates a problem for an unsupported method, with an `Allow` header for routes where the router cannot set it.
@@ -91,12 +91,12 @@ impl Problem {
 
     /// Creates a problem for a bug of ours.
     pub fn internal() -> Self {
-        Self::new(Code::InternalError, "an answer could not be made")
+        Self::new(Code::InternalError, "internal error: the answer could not be built")
     }
 
     /// Creates a problem for a node that accepts no more work.
     pub fn draining() -> Self {
-        Refusal::new(Code::Draining, "this node leaves").retry_after(limits::STORE_RETRY_AFTER).into()
+        Refusal::new(Code::Draining, "this node is draining; retry on another node").retry_after(limits::STORE_RETRY_AFTER).into()
     }
 
     /// Returns the code with its explanation.
@@ -125,15 +125,15 @@ impl From<Denied> for Problem {
     fn from(denied: Denied) -> Self {
         let is_guess = denied.is_guess();
         let problem = match denied {
-            Denied::Role => Self::new(Code::Forbidden, "only users and agents are served here"),
+            Denied::Role => Self::new(Code::Forbidden, "this role is not supported"),
             Denied::Name => {
                 Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
             }
-            Denied::Nothing => Self::unauthorized("expected Authorization: Bearer, and a key or a token"),
+            Denied::Nothing => Self::unauthorized("expected `Authorization: Bearer` with an API key or a token"),
             Denied::Credential | Denied::Ended | Denied::Form | Denied::Token(_) => {
-                Self::unauthorized("the credential is not good")
+                Self::unauthorized("the credential is not valid")
             }
-            Denied::Other => Self::unauthorized("the credential is not that user's"),
+            Denied::Other => Self::unauthorized("the credential may not act as this user"),
         };
         Self { is_guess, ..problem }
     }
@@ -149,8 +149,8 @@ impl From<Malformed> for Problem {
 impl From<Parted> for Problem {
     fn from(parted: Parted) -> Self {
         match parted {
-            Parted::Slow => Self::new(Code::RateLimited, "more was to be shown than was read"),
-            Parted::Revoked => Self::unauthorized("the credential is not good any more"),
+            Parted::Slow => Self::new(Code::RateLimited, "the client read too slowly"),
+            Parted::Revoked => Self::unauthorized("the credential is no longer valid"),
             Parted::Leaving => Self::draining(),
             Parted::Crowded(refusal) => refusal.into(),
         }
@@ -163,7 +163,7 @@ impl From<Unanswered> for Problem {
             Unanswered::Refused(refusal) => refusal.into(),
             Unanswered::Parted(parted) => parted.into(),
             Unanswered::Late => {
-                let why = "no answer in time: it may have been done; ask again the same way";
+                let why = "no answer in time; the request may have been performed: repeat it unchanged";
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
                 let problem = Self::from(refusal.retry_after(limits::STORE_RETRY_AFTER));
                 problem.with_status(StatusCode::GATEWAY_TIMEOUT)

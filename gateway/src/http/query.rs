@@ -22,7 +22,7 @@ pub struct Query(BTreeMap<String, String>);
 impl Query {
     /// Parses the query of a URI. Fails if a parameter is repeated.
     pub fn of(uri: &Uri) -> Result<Self, Problem> {
-        let bad = |_| Problem::invalid("the query is not name=value&…");
+        let bad = |_| Problem::invalid("malformed query string: expected name=value&…");
         let extract::Query(pairs) =
             extract::Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
         let count = pairs.len();
@@ -30,7 +30,7 @@ impl Query {
         if query.len() == count {
             Ok(Self(query))
         } else {
-            Err(Problem::invalid("a parameter is there twice"))
+            Err(Problem::invalid("a query parameter is repeated"))
         }
     }
 

@@ -144,6 +144,6 @@ impl Reader {
 
 /// Returns the error for a history that was trimmed or lost during the read.
 fn changed() -> Unanswered {
-    let why = "the session's history changed while it was read; ask again";
+    let why = "the session's history changed while it was read; retry";
     Unanswered::Refused(Refusal::new(Code::StoreUnavailable, why))
 }

@@ -23,16 +23,16 @@ pub struct Shelf(Registers);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unkept {
     /// The store did not answer.
-    #[error("the store does not answer")]
+    #[error("the store is unavailable")]
     Store(StoreError),
     /// Other nodes changed the same page in every try.
-    #[error("others are changing keys; try again")]
+    #[error("other nodes are changing keys at the same time; try again")]
     Busy,
     /// The page is full.
-    #[error("there are too many keys; those that open nothing are forgotten after 30 days")]
+    #[error("there are too many keys; revoked and expired keys are deleted after 30 days")]
     Full,
     /// The stored value cannot be parsed.
-    #[error("the stored keys cannot be read: they are of a newer release")]
+    #[error("the stored keys cannot be read: they were written by a newer release")]
     Unreadable,
 }
 
@@ -68,7 +68,7 @@ impl Shelf {
                 let others = page.others.len();
                 tracing::warn!(
                     keys = others,
-                    "cannot be read: they are of a newer release, and open nothing here"
+                    "stored keys cannot be read: they were written by a newer release and are not valid here"
                 );
             }
             keys.extend(page.records.into_iter().map(|record| (record.id.clone(), record)));

@@ -24,10 +24,10 @@ impl End {
         match error {
             Error::Capacity(CapacityError::MessageTooLong { .. }) => None,
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Some(Self::Lost),
-            Error::Protocol(_) => Some(Self::Close(1002, "not RFC 6455".into())),
+            Error::Protocol(_) => Some(Self::Close(1002, "invalid WebSocket frame (RFC 6455)".into())),
             Error::Io(error) => match error.get_ref().and_then(|error| error.downcast_ref()) {
                 Some(Breach::Hello) => None,
-                Some(Breach::Header) => Some(Self::Close(1002, "not RFC 6455".into())),
+                Some(Breach::Header) => Some(Self::Close(1002, "invalid WebSocket frame (RFC 6455)".into())),
                 Some(Breach::TooManyFragments) => Some(Self::Close(4400, "too many fragments".into())),
                 None => Some(Self::Lost),
             },
@@ -77,7 +77,7 @@ impl From<Fate> for End {
     fn from(fate: Fate) -> Self {
         match fate {
             Fate::Slow => Self::Close(4508, "slow consumer".into()),
-            Fate::Revoked => Self::Close(4401, "the credential is not good any more".into()),
+            Fate::Revoked => Self::Close(4401, "the credential is no longer valid".into()),
             Fate::Leaving => Self::Close(4503, "draining".into()),
         }
     }

@@ -106,7 +106,7 @@ impl QuicListener {
             match fenced.hold(attend).await {
                 Held::Over => return Ok(()),
                 Held::Broken => {
-                    tracing::error!("QUIC has broken: who was connected by it has to come again");
+                    tracing::error!("QUIC endpoint failed: its clients have to reconnect");
                     reception.metrics.links.broke();
                     tokio::time::sleep(fence::PAUSE).await;
                 }
@@ -149,7 +149,7 @@ impl QuicHouse {
                         *terms = fresh.after(terms);
                         fenced.endpoint().set_server_config(Some(terms.first()));
                     }
-                    Err(error) => tracing::error!(%error, "QUIC goes on with the certificate from before"),
+                    Err(error) => tracing::error!(%error, "QUIC keeps the previous certificate: the new one cannot be used"),
                 },
                 () = self.life.reached(self.until) => break,
             }
@@ -194,7 +194,7 @@ impl QuicHouse {
             Ok((connection, greeted)) => {
                 _ = self.tasks.spawn(Arc::clone(self).connection(connection, greeted, permit, half_open));
             }
-            Err(error) => tracing::debug!(%error, "a first datagram is none"),
+            Err(error) => tracing::debug!(%error, "invalid first QUIC datagram"),
         }
     }
 

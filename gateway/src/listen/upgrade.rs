@@ -107,7 +107,7 @@ impl Reception {
                 let tasks = self.tasks.clone();
                 tasks.spawn(async move { visit::serve(socket, &self, arrival).await });
             }
-            Err(_) => tracing::error!("a connection is not what was accepted"),
+            Err(_) => tracing::error!("upgraded connection has an unexpected type"),
         }
     }
 }

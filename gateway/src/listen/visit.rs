@@ -166,7 +166,7 @@ impl<'a, W: Wire> Visit<'a, W> {
         self.perform().await?;
         // Answering with a refusal would add to the messages that are already too many.
         if is_said && !self.asked && !self.pass.may_talk(self.now.mono) {
-            return Err(End::Close(4429, "too many messages that ask for nothing".into()));
+            return Err(End::Close(4429, "too many messages without a request".into()));
         }
         if let Some(news) = self.wire.held() {
             Box::pin(self.hold(news)).await?;

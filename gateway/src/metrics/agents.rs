@@ -73,13 +73,13 @@ impl AgentMetrics {
         Ok(Self {
             orders: workshop.counters(
                 "turnway_agent_orders_total",
-                "What agents were told.",
+                "Orders to agents.",
                 "order",
                 &Told::NAMES,
             )?,
             calls: workshop.counters(
                 "turnway_agent_calls_total",
-                "How calls of agents ended; those that were dropped are orders only.",
+                "Calls of agents by outcome; dropped calls are counted as orders only.",
                 "outcome",
                 &CallEnd::NAMES,
             )?,

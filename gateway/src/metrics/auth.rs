@@ -83,7 +83,7 @@ impl AuthMetrics {
         Ok(Self {
             denied: workshop.counters(
                 "turnway_auth_denied_total",
-                "Connections and requests that were not let in.",
+                "Connections and requests that were denied.",
                 "reason",
                 &Denial::NAMES,
             )?,
@@ -95,19 +95,19 @@ impl AuthMetrics {
             )?,
             told: workshop.counters(
                 "turnway_rate_shared_total",
-                "How often other nodes were told what was taken of the rates they share, and this one of them.",
+                "Exchanges with other nodes about the use of shared rates.",
                 "outcome",
                 &Told::NAMES,
             )?,
             keys: workshop
-                .gauge("turnway_auth_keys", "API keys that open something, as this node knows them.")?,
+                .gauge("turnway_auth_keys", "Valid API keys known to this node.")?,
             cut: workshop.counter(
                 "turnway_auth_cut_links_total",
-                "Connections that were closed because their credential was taken back or is over.",
+                "Connections that were closed because their credential was revoked or has expired.",
             )?,
             refreshed: workshop.counter(
                 "turnway_auth_refreshed_total",
-                "Tokens that took the place of another on an open connection.",
+                "Tokens that replaced another one on an open connection.",
             )?,
             fetches: workshop.counters(
                 "turnway_auth_jwks_fetches_total",
@@ -117,7 +117,7 @@ impl AuthMetrics {
             )?,
             provider_keys: workshop.gauge(
                 "turnway_auth_jwks_keys",
-                "Keys of the identity provider that tokens are held against.",
+                "Keys of the identity provider that tokens are verified with.",
             )?,
         })
     }

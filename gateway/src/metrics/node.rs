@@ -40,7 +40,7 @@ const VERSION: [&str; 1] = [env!("CARGO_PKG_VERSION")];
 impl NodeMetrics {
     pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
         let [build] =
-            workshop.gauges("turnway_build_info", "Which build this is; always 1.", "version", &VERSION)?;
+            workshop.gauges("turnway_build_info", "Version of the build; always 1.", "version", &VERSION)?;
         build.set(1);
         Ok(Self {
             ready: workshop
@@ -53,7 +53,7 @@ impl NodeMetrics {
             )?,
             phases: workshop.gauges(
                 "turnway_node_phase",
-                "1 for where the process stands in its life, 0 for the rest.",
+                "1 for the current phase of the process, 0 for the others.",
                 "phase",
                 &Stage::NAMES,
             )?,

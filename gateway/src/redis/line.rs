@@ -217,8 +217,8 @@ async fn keep(
                 let open = Open { connection: connection.clone(), lost: Arc::clone(&lost), turn };
                 let _ = shown.send(Some(open));
                 tokio::select! {
-                    () = lost.notified() => tracing::warn!(line = settings.name, "the connection to Redis is lost"),
-                    () = silent(connection.clone()) => tracing::warn!(line = settings.name, "Redis is silent; connecting again"),
+                    () = lost.notified() => tracing::warn!(line = settings.name, "lost the connection to Redis"),
+                    () = silent(connection.clone()) => tracing::warn!(line = settings.name, "Redis does not answer; reconnecting"),
                     () = log_in_again(&url, &settings, connection, reload.as_mut()) => {}
                 }
                 let _ = shown.send(None);
@@ -226,7 +226,7 @@ async fn keep(
             // Logged once for each outage, which may be long.
             Err(error) if !told => {
                 told = true;
-                tracing::warn!(line = settings.name, %error, "cannot connect to Redis; trying on");
+                tracing::warn!(line = settings.name, %error, "cannot connect to Redis; retrying");
             }
             Err(error) => tracing::debug!(line = settings.name, %error, "cannot connect to Redis"),
         }
@@ -280,10 +280,10 @@ async fn log_in_again(
         reload.asked().await;
         let line = settings.name;
         match reach::log_in(&url.login, &mut connection).await {
-            Ok(()) => tracing::info!(line, "logged in to Redis again, with store.password_file as it is now"),
+            Ok(()) => tracing::info!(line, "logged in to Redis again with the new content of store.password_file"),
             Err(error) => {
-                let advice = "the connection stays as it was; the next one would not be let in";
-                tracing::error!(line, %error, "store.password_file as it is now is of no use: {advice}");
+                let advice = "the open connection stays logged in, but the next one would be refused";
+                tracing::error!(line, %error, "Redis refuses the new content of store.password_file: {advice}");
             }
         }
     }

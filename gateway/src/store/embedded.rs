@@ -168,7 +168,7 @@ impl Embedded {
         if let Some(writer) = writer
             && writer.join().is_err()
         {
-            tracing::error!("the store's writer panicked");
+            tracing::error!("the store's writer thread panicked");
         }
     }
 

@@ -46,7 +46,7 @@ pub enum NoPair {
         error: io::Error,
     },
     /// The certificate cannot be generated: a bug.
-    #[error("no pair can be made: {0}")]
+    #[error("cannot generate a certificate: {0}")]
     Unmade(#[from] rcgen::Error),
     /// The existing files are not a valid pair.
     #[error(transparent)]

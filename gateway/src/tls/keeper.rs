@@ -104,7 +104,7 @@ impl Keeper {
                 Err(error) => match error.try_into_panic() {
                     // Passes the panic on to the supervisor of this task.
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(error) => return tracing::error!(%error, "certificates are not read any more"),
+                    Err(error) => return tracing::error!(%error, "certificate reload has stopped"),
                 },
             }
         }
@@ -135,7 +135,7 @@ impl Keeper {
             }
             Err(error) => {
                 self.metrics.tls.not_reloaded();
-                tracing::error!(%error, "a certificate is not taken; the one from before stays in use");
+                tracing::error!(%error, "new certificate rejected; the previous one stays in use");
             }
         }
     }

@@ -58,7 +58,7 @@ pub enum BadPair {
         expected: &'static str,
     },
     /// The certificate cannot be used.
-    #[error("{path}: not a certificate a server can show: {error}", path = path.display())]
+    #[error("{path}: not usable as a server certificate: {error}", path = path.display())]
     Certificate {
         path: PathBuf,
         error: Error,
@@ -69,13 +69,13 @@ pub enum BadPair {
         path: PathBuf,
     },
     /// The key cannot be used.
-    #[error("{path}: not a key a server can sign with", path = path.display())]
+    #[error("{path}: not usable as a server's private key", path = path.display())]
     Key {
         /// File of the key. The error is not included, because the content is secret.
         path: PathBuf,
     },
     /// Both are valid, but the key is not that of the certificate.
-    #[error("{path}: not the key of the certificate", path = path.display())]
+    #[error("{path}: the key does not belong to the certificate", path = path.display())]
     Strangers {
         /// File of the key.
         path: PathBuf,
@@ -189,7 +189,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, BadPair> {
         }
         let mut bytes = Vec::new();
         let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-        if read as u64 == FILE_BYTES_MAX { Err(io::Error::other("far too large")) } else { Ok(bytes) }
+        if read as u64 == FILE_BYTES_MAX { Err(io::Error::other("the file is larger than 256 KiB")) } else { Ok(bytes) }
     };
     read().map_err(|error| BadPair::Unread { path: path.to_owned(), error })
 }
@@ -245,7 +245,7 @@ mod tests {
             (&one.cert, &one.cert, now, false, "expected a private key, not encrypted, in PEM"),
             (&one.key, &one.key, now, false, "expected a certificate in PEM"),
             (&junk, &one.key, now, false, "BadEncoding"),
-            (&large, &one.key, now, false, "far too large"),
+            (&large, &one.key, now, false, "the file is larger than 256 KiB"),
             (&dir, &one.key, now, false, "not a file"),
             (&one.cert, &one.key, pair.end(), false, "a certificate in it has expired"),
         ] {

@@ -29,7 +29,7 @@ fn failed(stage: Stage, plugin: &str, trouble: Trouble) -> Failure {
 
 fn panicked(panic: &(dyn Any + Send)) -> Trouble {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    Trouble::new("internal_error", format!("panicked: {}", said.unwrap_or("without a word")))
+    Trouble::new("internal_error", format!("panicked: {}", said.unwrap_or("no message")))
 }
 
 /// Returns the failure for a panic outside of a hook.

@@ -67,7 +67,7 @@ impl Inner {
             last = None;
             match piece {
                 Piece::Text(text) if turn.output.len() + text.len() > limits::OUTPUT_BYTES_MAX => {
-                    return Err(Failure::TooLarge("an output"));
+                    return Err(Failure::TooLarge("the output of one turn"));
                 }
                 Piece::Text(text) => turn.output.push_str(&text),
                 Piece::Error(trouble) => {

@@ -100,7 +100,7 @@ impl Quic {
         let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
         let name = host.trim_start_matches('[').trim_end_matches(']');
         let config = config(trust)?;
-        let mut failed = lost("there is no such host");
+        let mut failed = lost("the host has no address");
         for address in tokio::net::lookup_host(to).await.map_err(lost)? {
             match Self::connect(address, name, &config).await {
                 Ok(quic) => return Ok(quic),
@@ -165,7 +165,7 @@ impl Quic {
                 Heard::Text(text)
             }
             Err(Stop::Lost(error)) => Heard::Lost(gone(&error)),
-            Err(Stop::Broken) => Heard::Lost(lost("what the gateway says is no message")),
+            Err(Stop::Broken) => Heard::Lost(lost("the gateway sent an invalid message")),
             // The close reason has arrived or will arrive; it wakes the task that waits for a stream.
             Err(Stop::End) => match self.connection.close_reason() {
                 Some(error) => Heard::Lost(gone(&error)),

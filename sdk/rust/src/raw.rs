@@ -41,7 +41,7 @@ impl Raw {
     /// The reason why the connection was lost; nothing is received afterwards. Silence for [`limits::IDLE_TIMEOUT`]
     /// counts as lost.
     pub async fn hear(&mut self) -> Result<Option<String>, Lost> {
-        let silent = || Lost { code: None, reason: "the gateway is silent".to_owned(), refused: false };
+        let silent = || Lost { code: None, reason: "no data from the gateway for 60 s".to_owned(), refused: false };
         match timeout(limits::IDLE_TIMEOUT, self.0.hear(false)).await.map_err(|_| silent())? {
             Heard::Text(text) | Heard::Aside(text) => Ok(Some(text)),
             Heard::Bytes => Ok(None),
@@ -59,7 +59,7 @@ impl Raw {
             self.0.feed(text).await?;
             self.0.flush().await
         };
-        let late = |_| lost("the gateway takes nothing".to_owned());
+        let late = |_| lost("the gateway does not accept data".to_owned());
         timeout(limits::WRITE_TIMEOUT, said).await.map_err(late)?.map_err(lost)
     }
 

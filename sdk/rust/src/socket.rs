@@ -216,7 +216,7 @@ impl Driver {
             Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
             Err(_) => {
                 self.forget_road();
-                let reason = "the gateway takes nothing".to_owned();
+                let reason = "the gateway does not accept data".to_owned();
                 self.state.handle_lost(self.now(), Lost { code: None, reason, refused: false });
             }
         }
@@ -296,7 +296,7 @@ impl Driver {
     fn handle_command(&mut self, command: Command) {
         let Command { session, what, answer } = command;
         if self.waiting.len() >= limits::EVENTS_MAX {
-            let full = ClientError::TooMany { what: "events not taken", max: limits::EVENTS_MAX };
+            let full = ClientError::TooMany { what: "undelivered events", max: limits::EVENTS_MAX };
             let _: Result<(), Result<(), ClientError>> = answer.send(Err(full));
             return;
         }

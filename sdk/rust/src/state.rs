@@ -169,7 +169,7 @@ impl ClientState {
                 self.phase = Phase::Dialing;
                 self.fx.dial();
             }
-            Phase::Greeting { until } if until <= now => self.hang_up("the gateway says no welcome"),
+            Phase::Greeting { until } if until <= now => self.hang_up("the gateway sent no welcome in time"),
             Phase::Ready { leave: Some(leave), .. } if leave <= now => self.go_elsewhere(),
             Phase::Ready { .. } => self.handle_silence(),
             Phase::Waiting { .. } | Phase::Greeting { .. } | Phase::Dialing | Phase::Over => {}
@@ -355,7 +355,7 @@ impl ClientState {
         self.fx.hang_up();
         self.end_connection();
         self.phase = Phase::Dialing;
-        let reason = "the node goes away".to_owned();
+        let reason = "the node is draining".to_owned();
         self.fx.tell(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
         self.fx.dial();
     }

@@ -73,7 +73,7 @@ impl Running {
     pub async fn line(&mut self) -> String {
         let mut line = String::new();
         let read = tokio::time::timeout(PATIENCE, self.stdout.read_line(&mut line)).await;
-        assert!(read.expect("it speaks in time").expect("readable") > 0, "it has ended without a word");
+        assert!(read.expect("it speaks in time").expect("readable") > 0, "it has ended no message");
         line.trim_end_matches('\n').to_owned()
     }
 

@@ -114,7 +114,7 @@ impl Line {
         }
     }
 
-    /// Waits until the connection has ended; returns the reason.
+    /// Waits until the connection was closed; returns the reason.
     pub async fn gone(&self) -> Gone {
         let ended = timeout(PATIENCE, self.connection.closed()).await;
         gone(ended.expect("the node closes in time"))

@@ -105,14 +105,14 @@ async fn forged_tokens_are_refused() {
     assert!(forged.len() >= 20);
     for (what, token) in &forged {
         let mut seen = Vec::new();
-        // A token that is too long for a hello gets another error.
+        // A token that is the first message is too long for a hello gets another error.
         if token.len() < 3000 {
             seen.push(is_let_in(&node, token).await);
         }
         let reply = Web::new(node.http, None).bearer(token).get("/v1/sessions").await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (401, Some("unauthorized")), "{what}");
         // The error does not say which part of the token is wrong.
-        assert!(reply.text.contains("the credential is not good"), "{what}: {}", reply.text);
+        assert!(reply.text.contains("the credential is not valid"), "{what}: {}", reply.text);
         assert!(!seen.contains(&true), "{what}");
     }
     assert_eq!(provider.asked(), 1, "names of keys that are made up have nothing fetched");

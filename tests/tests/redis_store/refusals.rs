@@ -195,7 +195,7 @@ async fn sighup_reloads_the_redis_password() {
     node.signal("-HUP").await;
     until_logged(&node, "logged in to Redis again", lines).await;
     assert_eq!(ann.turn("s1", "echo", "m2", "and here").await.expect("a turn").0, "and here");
-    assert!(!node.log().contains("there is nothing to read again"));
+    assert!(!node.log().contains("there is nothing to reload"));
     node.must_run();
 }
 

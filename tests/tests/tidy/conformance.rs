@@ -1,13 +1,13 @@
-//! The conformance table: which test covers which requirement.
+//! The last column of docs/conformance.md, made from the `Covers:` comments of the tests.
 use crate::rules::starts_function;
 use crate::tree::{Source, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_tests::conformance::{Row, is_id};
 
-/// Which tests cover which requirement: by id, `file::function`, or `file` where its first lines say it.
+/// By requirement id, the tests that cover it: `file::function`, or `file` if the file's `//!` comment has the id.
 pub(crate) type Coverage = BTreeMap<String, BTreeSet<String>>;
 
-/// What the sources' own `Covers:` say.
+/// Collects the `Covers:` comments of all sources.
 pub(crate) fn coverage(tree: &Tree) -> Coverage {
     let mut covered = Coverage::new();
     for source in tree.sources().filter(|source| !source.is_tidy() || source.path.ends_with("/main.rs")) {
@@ -31,30 +31,30 @@ pub(crate) fn coverage(tree: &Tree) -> Coverage {
     covered
 }
 
-/// What a test calls the file it is in: its name, or its folder's where it is `main.rs`.
+/// Returns the name of a test file: its file name, or the name of its folder if the file is `main.rs`.
 fn stem(path: &str) -> &str {
     let path = path.strip_suffix("/main.rs").unwrap_or(path);
     path.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs")
 }
 
-/// The document with its last column made anew: what waits, and what is no test, stays as it was written.
+/// Returns the document with a new list of tests in each row. Steps, waiting scopes and `not a goal` stay as they are.
 pub(crate) fn table(document: &str, covered: &Coverage) -> String {
-    let anew = |line: &str| -> Option<String> {
+    let renewed = |line: &str| -> Option<String> {
         let mut row = Row::read(line)?;
         row.proof.tests = covered.get(&row.id).into_iter().flatten().cloned().collect();
         Some(row.line())
     };
     let lines: Vec<String> =
-        document.lines().map(|line| anew(line).unwrap_or_else(|| line.to_owned())).collect();
+        document.lines().map(|line| renewed(line).unwrap_or_else(|| line.to_owned())).collect();
     lines.join("\n") + "\n"
 }
 
-/// The first cell of every row.
+/// Returns the requirement ids of the table.
 pub(crate) fn known(document: &str) -> BTreeSet<String> {
     Row::all(document).into_iter().map(|row| row.id).collect()
 }
 
-/// Every requirement id that a source's comments cite, with its line.
+/// Returns every requirement id in a source's comments, with its line.
 pub(crate) fn cited(source: &Source) -> Vec<(usize, String)> {
     let comments = source.lines().filter_map(|(n, line)| line.find("//").map(|at| (n, &line[at..])));
     comments.flat_map(|(n, comment)| ids(comment).map(move |id| (n, id))).collect()
@@ -72,7 +72,7 @@ fn function_name(line: &str) -> Option<String> {
 }
 
 #[test]
-fn a_row_is_made_from_what_covers_it() {
+fn table_row_lists_the_covering_tests() {
     let covered = Coverage::from([("G1".to_owned(), BTreeSet::from(["a::b".to_owned(), "c".to_owned()]))]);
     let document = "| id | x | y |\n| G1 | one | open |\n| G2 | two | `gone` |\n| G3 | no | not a goal |\n";
     let want = "| id | x | y |\n| G1 | one | `a::b`, `c` |\n| G2 | two | open |\n| G3 | no | not a goal |\n";

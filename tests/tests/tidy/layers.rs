@@ -1,61 +1,64 @@
-//! Edges between rooms: a room is a module directly under a crate's `src`.
+//! Dependencies between top-level modules, which are the modules directly under a crate's `src`. Compares each
+//! `crate::…` with the layers table of ARCHITECTURE.md.
 use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which rooms may lean on which: by crate, each room's height; 0 is the ground.
+/// The layers table: by crate, the level of each top-level module. The lowest level is 1.
 pub(crate) struct Table(BTreeMap<String, BTreeMap<String, usize>>);
 
 impl Table {
-    /// Reads the block between the two `layers` fences: a line for each crate, highest rooms first,
-    /// `▸` between levels, braces around rooms of one level.
+    /// Parses the block that is fenced as `layers`: one line for each crate, the highest level first, `▸` between
+    /// levels, braces around the modules of one level.
     pub(crate) fn parse(document: &str) -> Self {
         let block = document.split("```layers\n").nth(1).and_then(|rest| rest.split("```").next());
-        let block = block.expect("ARCHITECTURE.md has a block fenced as `layers`");
+        let block = block.expect("ARCHITECTURE.md, Layers: a block fenced as `layers`");
         let crates = block.lines().filter(|line| !line.trim().is_empty()).map(|line| {
-            let (krate, levels) = line.split_once(char::is_whitespace).expect("a crate, then its levels");
+            let split = line.split_once(char::is_whitespace);
+            let (krate, levels) = split.expect("ARCHITECTURE.md, Layers: a crate, then its levels");
             let levels: Vec<&str> = levels.split('▸').collect();
-            let mut rooms = BTreeMap::new();
+            let mut modules = BTreeMap::new();
             for (depth, level) in levels.iter().enumerate() {
-                for room in
-                    level.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|room| !room.is_empty())
-                {
-                    let before = rooms.insert(room.to_owned(), levels.len() - depth);
-                    assert!(before.is_none(), "{krate}: {room} stands twice in the layers table");
+                let names = level.split(|c: char| !c.is_alphanumeric() && c != '_');
+                for name in names.filter(|name| !name.is_empty()) {
+                    let before = modules.insert(name.to_owned(), levels.len() - depth);
+                    assert!(before.is_none(), "ARCHITECTURE.md, Layers: {krate} has `{name}` twice");
                 }
             }
-            (krate.to_owned(), rooms)
+            (krate.to_owned(), modules)
         });
         Self(crates.collect())
     }
 }
 
-/// Every edge of one crate that does not lead downwards, and every room that the table and the crate
-/// do not agree about.
-pub(crate) fn breaches(tree: &Tree, table: &Table, krate: &str) -> Vec<String> {
-    let heights = table.0.get(krate).unwrap_or_else(|| panic!("the layers table has no line for {krate}"));
+/// Returns the dependencies of one crate that do not lead to a lower level, and the modules that are only in the crate
+/// or only in the table.
+pub(crate) fn violations(tree: &Tree, table: &Table, krate: &str) -> Vec<String> {
+    let levels = table.0.get(krate);
+    let levels = levels.unwrap_or_else(|| panic!("ARCHITECTURE.md, Layers: a line for the crate `{krate}`"));
     let inside = format!("{krate}/src/");
-    let rooms: BTreeSet<String> = tree.paths().filter_map(|path| room(path.strip_prefix(&inside)?)).collect();
+    let modules: BTreeSet<String> =
+        tree.paths().filter_map(|path| top_module(path.strip_prefix(&inside)?)).collect();
     let mut found = Vec::new();
-    for room in rooms.iter().filter(|room| !heights.contains_key(*room)) {
-        found.push(format!("{krate}: the room {room} is not in the table"));
+    for name in modules.iter().filter(|name| !levels.contains_key(*name)) {
+        found.push(format!("{krate}: `{name}` is not in the layers table: add it at its level"));
     }
-    for room in heights.keys().filter(|room| !rooms.contains(*room)) {
-        found.push(format!("{krate}: the table names {room}, which does not exist"));
+    for name in levels.keys().filter(|name| !modules.contains(*name)) {
+        found.push(format!("{krate}: `{name}` is in the layers table but not in the crate: remove it there"));
     }
     for source in tree.sources() {
-        let Some(from) = source.path.strip_prefix(&inside).and_then(room) else { continue };
+        let Some(from) = source.path.strip_prefix(&inside).and_then(top_module) else { continue };
         let deep = source.path.strip_prefix(&inside).map_or(0, |path| path.split('/').count());
         for (n, line) in source.lines() {
             let code = line.split("//").next().unwrap_or_default();
-            // Only `crate::` may leave a room, so that the edge can be seen.
+            // Only `crate::` may leave a top-level module, so that the dependency is visible to this test.
             let climbs = code.matches("super::").count();
             let inline = usize::from(line.starts_with(' '));
             if code.contains("super::super") && climbs >= deep + inline {
-                found.push(source.at(n, "leaves its room by `super::`; say `crate::`"));
+                found.push(source.at(n, "`super::` leaves the top-level module: write `crate::`"));
             }
-            for to in edges(code).into_iter().filter(|to| rooms.contains(to) && *to != from) {
-                if heights.get(&from) <= heights.get(&to) {
-                    found.push(source.at(n, &format!("{from} leans on {to}, which is not below it")));
+            for to in dependencies(code).into_iter().filter(|to| modules.contains(to) && *to != from) {
+                if levels.get(&from) <= levels.get(&to) {
+                    found.push(source.at(n, &format!("`{from}` uses `{to}`, which is not on a lower level")));
                 }
             }
         }
@@ -63,15 +66,16 @@ pub(crate) fn breaches(tree: &Tree, table: &Table, krate: &str) -> Vec<String> {
     found
 }
 
-/// `link/flow.rs` and `link.rs` are in the room `link`; a crate's roots are in none.
-fn room(path: &str) -> Option<String> {
+/// Returns the top-level module of a path below `src`: `link` for `link/flow.rs` and `link.rs`. The crate's roots belong
+/// to none.
+fn top_module(path: &str) -> Option<String> {
     let name = path.split('/').next()?.trim_end_matches(".rs");
     let exempt = !path.ends_with(".rs") || matches!(path, "lib.rs" | "main.rs");
     (!exempt).then(|| name.to_owned())
 }
 
-/// What a line of code names directly under `crate::`; more than one thing in `crate::{a, b::c}`.
-fn edges(code: &str) -> Vec<String> {
+/// Returns the modules that a line of code names directly under `crate::`; several in `crate::{a, b::c}`.
+fn dependencies(code: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("crate::") {
         let before = code[..at].chars().next_back();
@@ -80,15 +84,15 @@ fn edges(code: &str) -> Vec<String> {
         }
         let rest = &code[at + "crate::".len()..];
         match rest.strip_prefix('{') {
-            Some(group) => found.extend(heads(group)),
-            None => found.extend(word(rest)),
+            Some(group) => found.extend(group_heads(group)),
+            None => found.extend(first_word(rest)),
         }
     }
     found
 }
 
-/// The first word of each member of a `use` group.
-fn heads(group: &str) -> Vec<String> {
+/// Returns the first word of each member of a `use` group.
+fn group_heads(group: &str) -> Vec<String> {
     let (mut depth, mut fresh, mut found) = (0, true, Vec::new());
     for (at, letter) in group.char_indices() {
         match letter {
@@ -97,7 +101,7 @@ fn heads(group: &str) -> Vec<String> {
             '}' => depth -= 1,
             ',' if depth == 0 => fresh = true,
             _ if fresh && letter.is_alphabetic() => {
-                found.extend(word(&group[at..]));
+                found.extend(first_word(&group[at..]));
                 fresh = false;
             }
             _ => {}
@@ -106,13 +110,13 @@ fn heads(group: &str) -> Vec<String> {
     found
 }
 
-fn word(text: &str) -> Option<String> {
+fn first_word(text: &str) -> Option<String> {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     (end > 0).then(|| text[..end].to_owned())
 }
 
 #[test]
-fn edges_are_seen_however_they_are_written() {
+fn dependencies_are_found_in_every_form_of_use() {
     let cases: [(&str, &[&str]); 5] = [
         ("use crate::store::{Op, Reply};", &["store"]),
         ("use crate::{id, store::{Op, Reply}, time::Now};", &["id", "store", "time"]),
@@ -121,14 +125,14 @@ fn edges_are_seen_however_they_are_written() {
         ("use turnway_core::id;", &[]),
     ];
     for (code, want) in cases {
-        assert_eq!(edges(code), want, "{code}");
+        assert_eq!(dependencies(code), want, "{code}");
     }
 }
 
 #[test]
-fn the_table_reads_from_the_top_down() {
+fn layers_table_is_parsed_from_the_highest_level_down() {
     let table = Table::parse("x\n```layers\na  top ▸ { left, right } ▸ ground\n```\n");
-    let heights: Vec<(&str, usize)> =
-        table.0["a"].iter().map(|(room, height)| (room.as_str(), *height)).collect();
-    assert_eq!(heights, [("ground", 1), ("left", 2), ("right", 2), ("top", 3)]);
+    let levels = table.0["a"].iter().map(|(name, level)| (name.as_str(), *level));
+    let levels: Vec<(&str, usize)> = levels.collect();
+    assert_eq!(levels, [("ground", 1), ("left", 2), ("right", 2), ("top", 3)]);
 }

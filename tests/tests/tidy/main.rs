@@ -1,4 +1,5 @@
-//! The house rules that a compiler does not know, held against every tracked file.
+//! Rules of the project that the compiler does not check, applied to every tracked file. A failed rule prints its
+//! violations, its reason and the way out; CONTRIBUTING.md, "Style", has all of them.
 //!
 //! Covers: SR-P5, SR-P6, SR-P7, MP-B3, MP-B4, S-14, S-52.
 mod conformance;
@@ -9,130 +10,239 @@ mod tree;
 
 use tree::{Source, Tree};
 
-/// Fails with every breach at once, each on a line of its own.
-fn none(what: &str, breaches: Vec<String>) {
-    assert!(breaches.is_empty(), "{what}:\n  {}", breaches.join("\n  "));
+/// Fails with every violation on a line of its own, then with the reason of the rule and the way out.
+fn none(rule: &str, reason: &str, way_out: &str, violations: Vec<String>) {
+    assert!(
+        violations.is_empty(),
+        "{rule}:\n  {}\nReason: {reason}\nWay out: {way_out} (CONTRIBUTING.md, Style)",
+        violations.join("\n  ")
+    );
 }
 
-/// Every breach that a rule finds in the sources it is about.
-fn in_sources(about: impl Fn(&Source) -> bool, rule: impl Fn(&Source) -> Vec<String>) -> Vec<String> {
-    Tree::read().sources().filter(|source| about(source)).flat_map(|source| rule(&source)).collect()
+/// Returns every violation of a rule in the sources that the rule applies to.
+fn in_sources(applies: impl Fn(&Source) -> bool, rule: impl Fn(&Source) -> Vec<String>) -> Vec<String> {
+    Tree::read().sources().filter(|source| applies(source)).flat_map(|source| rule(&source)).collect()
 }
 
 /// Covers: SR-P6, SR-P7.
 #[test]
-fn every_edge_between_rooms_leads_downwards() {
+fn module_dependencies_follow_the_layers_table() {
     let tree = Tree::read();
     let table = layers::Table::parse(&tree.text("ARCHITECTURE.md"));
-    let breaches = ["core", "bindings", "pipeline", "gateway", "benches"]
-        .iter()
-        .flat_map(|krate| layers::breaches(&tree, &table, krate));
-    none("edges that the layers table in ARCHITECTURE.md does not allow", breaches.collect());
+    let crates = ["core", "bindings", "pipeline", "gateway", "benches"];
+    let violations = crates.iter().flat_map(|krate| layers::violations(&tree, &table, krate));
+    none(
+        "the layers table in ARCHITECTURE.md does not allow these dependencies",
+        "a module that uses only lower levels can be read, tested and moved without the modules above it",
+        "move the shared code to a lower level, or pass the value in; the table changes in its own commit",
+        violations.collect(),
+    );
+}
+
+/// Prints long files as hints. A hint fails no test; `--no-capture` shows it.
+#[test]
+#[expect(clippy::print_stdout, reason = "a hint is for the person who reads the output")]
+fn long_files_are_printed_as_hints() {
+    for hint in in_sources(|_| true, rules::long_files) {
+        println!("hint: {hint}");
+    }
 }
 
 #[test]
-fn a_file_is_a_room_and_a_function_a_screen() {
-    none("too long", in_sources(|_| true, rules::too_long));
+fn functions_have_at_most_70_lines() {
+    none(
+        "functions that are too long",
+        "a function that fits on one screen is read without scrolling and has one purpose",
+        "extract a step as a function with a name of its own",
+        in_sources(|_| true, rules::long_functions),
+    );
 }
 
 #[test]
-fn modules_have_names_that_say_something() {
-    none("module files", in_sources(|_| true, rules::badly_named));
+fn module_names_are_specific() {
+    none(
+        "module names that fit any content",
+        "a module named `util` or `types` collects code without a common subject",
+        "name the file after its subject; write `foo.rs` beside `foo/` instead of `foo/mod.rs`",
+        in_sources(|_| true, rules::badly_named),
+    );
 }
 
 #[test]
-fn every_file_says_what_it_is() {
-    none("no `//!` on the first line", in_sources(|_| true, rules::unintroduced));
+fn files_start_with_a_description() {
+    none(
+        "files without a `//!` comment on the first line",
+        "a reader opens one file in the middle and must learn what it is responsible for",
+        "write up to three lines of `//!`: its responsibility, what it must not do, and its callers",
+        in_sources(|_| true, rules::unintroduced),
+    );
 }
 
 #[test]
-fn doc_comments_open_with_their_subject() {
-    none("doc comments that open oddly", in_sources(|_| true, prose::odd_openers));
+fn doc_comments_start_with_their_subject() {
+    none(
+        "doc comments without a subject",
+        "a comment that starts with What, Who or How is only half a sentence",
+        "start with a verb on a function (\"Returns\", \"Appends\") and with a noun on a type",
+        in_sources(|_| true, prose::odd_openers),
+    );
 }
 
 #[test]
-fn doc_comments_say_more_than_the_name() {
-    none("empty doc comments", in_sources(Source::is_product, prose::empty_docs));
+fn doc_comments_have_more_than_two_words() {
+    none(
+        "doc comments of one or two words",
+        "such a comment repeats the name below it",
+        "write the unit, the range or the reason, or delete the comment",
+        in_sources(Source::is_product, prose::empty_docs),
+    );
 }
 
 #[test]
 fn public_items_have_docs() {
-    none("public items without docs", in_sources(Source::is_product, prose::undocumented));
+    none(
+        "public items without docs",
+        "other modules use an item by its contract, which the signature alone does not give",
+        "write one sentence above the item, or make the item private",
+        in_sources(Source::is_product, prose::undocumented),
+    );
 }
 
 #[test]
-fn a_type_name_stands_in_one_module() {
-    none("type names in more than one module", prose::shared_type_names(&Tree::read()));
+fn type_names_are_unique_in_the_product() {
+    none(
+        "type names in more than one module",
+        "a search for a name must lead to one definition",
+        "name each type after its subject, with its module's term in front; private helpers, too",
+        prose::shared_type_names(&Tree::read()),
+    );
 }
 
 #[test]
-fn test_names_fit_a_report() {
-    none("test names that are too long", in_sources(|_| true, prose::long_test_names));
+fn test_names_have_at_most_70_characters() {
+    none(
+        "test names that are too long",
+        "a report has one line for each failed test",
+        "write `subject_condition_result`; details belong in a comment above the test",
+        in_sources(|_| true, prose::long_test_names),
+    );
 }
 
 #[test]
-fn bindings_are_not_packed_into_tuples() {
-    none("packed bindings", in_sources(|_| true, prose::packed_lets));
+fn let_bindings_are_not_packed_into_tuples() {
+    none(
+        "bindings packed into a tuple",
+        "each value stands beside its name only in a `let` of its own",
+        "write one `let` for each value; if the function then gets too long, extract a part of it",
+        in_sources(|_| true, prose::packed_lets),
+    );
 }
 
 #[test]
-fn nothing_is_left_undone_and_no_test_sleeps_or_rests() {
-    none("stubs, ignored tests, sleeps", in_sources(|source| !source.is_tidy(), rules::undone));
+fn glossary_terms_exist_in_the_code() {
+    let tree = Tree::read();
+    let names = prose::product_names(&tree);
+    none(
+        "glossary terms that are not in the code",
+        "a reader searches the code for a term of the glossary",
+        "name in the second column a type or module in backticks, and update the glossary with each rename",
+        prose::unknown_terms(&tree.text("ARCHITECTURE.md"), &names),
+    );
+}
+
+#[test]
+fn stubs_ignored_tests_and_sleeps_are_absent() {
+    none(
+        "stubs, ignored tests and sleeps in tests",
+        "a stub fails in production, an ignored test checks nothing, a sleep is too short on a busy machine",
+        "finish or delete the code; in a test wait for the event itself, with a deadline",
+        in_sources(|source| !source.is_tidy(), rules::undone),
+    );
 }
 
 /// Covers: S-14.
 #[test]
-fn the_binary_codec_has_one_home() {
+fn binary_codec_is_used_in_one_file_only() {
     let elsewhere = |source: &Source| !source.is_tidy() && source.path != "core/src/protocol/codec.rs";
-    none("the binary codec outside its file", in_sources(elsewhere, |source| source.mentions("bincode")));
+    none(
+        "the binary codec outside core/src/protocol/codec.rs",
+        "only that file bounds what the codec may allocate and pins its format",
+        "call the functions of `turnway_core::protocol::codec`",
+        in_sources(elsewhere, |source| source.mentions("bincode")),
+    );
 }
 
 #[test]
-fn nothing_names_what_is_not_part_of_the_project() {
+fn files_name_nothing_outside_the_project() {
     let tree = Tree::read();
     let files = tree.paths().filter(|path| !path.starts_with("tests/tests/tidy"));
-    none("words from outside", files.flat_map(|path| rules::foreign_words(path, &tree.text(path))).collect());
+    let words = files.flat_map(|path| rules::foreign_words(path, &tree.text(path)));
+    none(
+        "words and paths that mean nothing in this repository",
+        "a reader has only this repository",
+        "write the reason itself in place of a reference to it",
+        words.collect(),
+    );
 }
 
 #[test]
 fn documents_name_only_documents_that_exist() {
     let tree = Tree::read();
     let files = tree.paths().filter(|path| !path.starts_with("tests/tests/tidy"));
-    none("missing documents", files.flat_map(|path| rules::missing_documents(path, &tree)).collect());
+    let missing = files.flat_map(|path| rules::missing_documents(path, &tree));
+    none(
+        "names of documents that do not exist",
+        "a link to a missing document sends the reader nowhere",
+        "correct the name, or delete the reference",
+        missing.collect(),
+    );
 }
 
 #[test]
-fn the_changelog_says_what_comes_next() {
+fn changelog_has_an_unreleased_section() {
     let changelog = Tree::read().text("CHANGELOG.md");
-    assert!(changelog.lines().any(|line| line == "## [Unreleased]"), "CHANGELOG.md has no `## [Unreleased]`");
+    assert!(
+        changelog.lines().any(|line| line == "## [Unreleased]"),
+        "CHANGELOG.md has no `## [Unreleased]`: add it above the last release, for changes that users notice"
+    );
 }
 
 #[test]
-fn every_cited_requirement_is_in_the_conformance_table() {
+fn cited_requirements_are_in_the_conformance_table() {
     let known = conformance::known(&Tree::read().text("docs/conformance.md"));
     assert!(known.len() > 200, "docs/conformance.md has only {} rows", known.len());
     let unknown = |source: &Source| {
         let cited = conformance::cited(source).into_iter().filter(|(_, id)| !known.contains(id));
         cited.map(|(line, id)| source.at(line, &id)).collect()
     };
-    none("cited, but not in docs/conformance.md", in_sources(|source| !source.is_tidy(), unknown));
+    none(
+        "requirement ids that are not in docs/conformance.md",
+        "an id without a row has no text and no test",
+        "correct the id, or add a row for it to docs/conformance.md",
+        in_sources(|source| !source.is_tidy(), unknown),
+    );
 }
 
 #[test]
-fn the_conformance_table_names_the_tests_there_are() {
+fn conformance_table_matches_the_covers_comments() {
     let tree = Tree::read();
-    let (path, document) = ("docs/conformance.md", tree.text("docs/conformance.md"));
-    let anew = conformance::table(&document, &conformance::coverage(&tree));
+    let path = "docs/conformance.md";
+    let document = tree.text(path);
+    let renewed = conformance::table(&document, &conformance::coverage(&tree));
     if std::env::var_os("BLESS").is_some() {
-        tree.write(path, &anew);
+        tree.write(path, &renewed);
     } else {
-        assert!(anew == document, "{path} is stale: BLESS=1 cargo nextest run -p turnway-tests --test tidy");
+        assert!(
+            renewed == document,
+            "{path} is stale, so it names tests that are not there; write it again with: \
+             BLESS=1 cargo nextest run -p turnway-tests --test tidy"
+        );
     }
 }
 
-/// A route that metrics do not know is counted as `other`.
+/// Compares the routes of the HTTP API with the values of the label `route`.
 #[test]
-fn every_route_has_its_label() {
+fn metrics_know_every_http_route() {
     let tree = Tree::read();
     let routers = tree.sources().filter(|source| source.path.starts_with("gateway/src/http"));
     let mut routes: Vec<String> = routers
@@ -143,7 +253,11 @@ fn every_route_has_its_label() {
         .collect();
     routes.sort();
     let mut known = turnway::metrics::ROUTES.map(str::to_owned).to_vec();
-    assert_eq!(known.pop().as_deref(), Some("other"));
+    assert_eq!(known.pop().as_deref(), Some("other"), "the last entry of ROUTES is for all other paths");
     known.sort();
-    assert_eq!(known, routes, "gateway/src/metrics/http.rs names every route there is");
+    assert_eq!(
+        known, routes,
+        "ROUTES in gateway/src/metrics/http.rs (left) and the routes of gateway/src/http (right) differ; \
+         a route that is not in ROUTES is counted as `other`: add it there"
+    );
 }

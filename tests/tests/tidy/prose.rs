@@ -1,4 +1,4 @@
-//! Rules for names and comments: openers, empty comments, docs on public items, type names, test names.
+//! Rules for names and comments: openers, empty comments, docs on public items, type names, test names, the glossary.
 use crate::tree::{Source, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,6 +98,71 @@ pub(crate) fn type_names(text: &str) -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
+/// Returns the names of all types and modules of the product.
+pub(crate) fn product_names(tree: &Tree) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for source in tree.sources().filter(Source::is_product) {
+        names.extend(type_names(&source.text));
+        names.extend(macro_type_names(&source.text));
+        names.extend(source.path.trim_end_matches(".rs").rsplit('/').next().map(str::to_owned));
+    }
+    names
+}
+
+/// Returns the names of the types that `define_name!` and `define_number!` define: each call ends with a line that has
+/// the name first.
+fn macro_type_names(text: &str) -> Vec<String> {
+    let mut in_call = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        in_call |= line.starts_with("define_name!(") || line.starts_with("define_number!(");
+        if in_call && line.ends_with(");") {
+            in_call = false;
+            found.extend(line.trim_start().split_once(',').map(|(name, _)| name.to_owned()));
+        }
+    }
+    found
+}
+
+/// Returns the terms of the table under `## Glossary` whose second cell does not name, in backticks, one of these types
+/// and modules.
+pub(crate) fn unknown_terms(document: &str, names: &BTreeSet<String>) -> Vec<String> {
+    let section = document.lines().skip_while(|line| line.trim_end() != "## Glossary").skip(1);
+    let rows: Vec<Vec<&str>> = section
+        .take_while(|line| !line.starts_with("## "))
+        .filter(|line| line.starts_with('|'))
+        .map(|line| line.trim().trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    if rows.is_empty() {
+        return vec!["there is no table under `## Glossary`".to_owned()];
+    }
+    let mut found = Vec::new();
+    for row in &rows {
+        let term = row.first().copied().unwrap_or_default();
+        if term == "term" || term.starts_with(['-', ':']) {
+            continue;
+        }
+        let cell = row.get(1).copied().unwrap_or_default();
+        let code: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+        if code.is_empty() {
+            found.push(format!("{term}: the second column has no name in backticks"));
+        }
+        let unknown = code.into_iter().filter(|path| !is_known(path, names));
+        found.extend(unknown.map(|path| format!("{term}: no type or module is named `{path}`")));
+    }
+    found
+}
+
+/// Returns whether a path in the glossary ends in a known name. In `Op::Claim` the type counts, which is the first part
+/// with a capital letter; in `session/steer.rs` the module.
+fn is_known(path: &str, names: &BTreeSet<String>) -> bool {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    let parts: Vec<&str> =
+        path.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|part| !part.is_empty()).collect();
+    let named = parts.iter().find(|part| part.starts_with(char::is_uppercase)).or_else(|| parts.last());
+    named.is_some_and(|name| names.contains(*name))
+}
+
 /// Tests whose names are too long to be read in a report.
 pub(crate) fn long_test_names(source: &Source) -> Vec<String> {
     let lines: Vec<(usize, &str)> = source.lines().collect();
@@ -140,4 +205,24 @@ fn openers_and_empty_docs_are_found() {
     assert_eq!(empty_docs(&empty).len(), 1);
     assert_eq!(undocumented(&source("/// A.\n#[derive(Debug)]\npub struct A;\npub struct B;\npub fn c() {}")).len(), 2);
     assert_eq!(packed_lets(&source("let (a, mut b) = (1, 2);\nlet (a, b) = f();")).len(), 1);
+}
+
+#[test]
+fn glossary_term_must_name_a_type_or_module() {
+    let names: BTreeSet<String> = ["Op", "steer", "RunId"].into_iter().map(str::to_owned).collect();
+    let head = "## Glossary\n\n| term | in code | meaning |\n|---|---|---|\n";
+    let table = |cell: &str| format!("{head}| x | {cell} | y |\n## End\n| z |");
+    for cell in ["`Op`", "`Op::Claim`", "`session/steer.rs`", "`core::steer`", "`RunId`, a `store::Op`"] {
+        assert_eq!(unknown_terms(&table(cell), &names), Vec::<String>::new(), "{cell}");
+    }
+    for cell in ["Op", "`Gone`", "`Op` and `gone`", "`Gone::steer`"] {
+        assert_eq!(unknown_terms(&table(cell), &names).len(), 1, "{cell}");
+    }
+    assert_eq!(unknown_terms("## Vocabulary\n| term | code |", &names).len(), 1);
+}
+
+#[test]
+fn types_defined_by_macros_are_found() {
+    let text = "define_name!(/// A run:\n/// `a.b`.\n    RunId, is_run, \"run_id\");\nf(\n    A, b);\n";
+    assert_eq!(macro_type_names(text), ["RunId"]);
 }

@@ -111,7 +111,7 @@ pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
     // Writing to a string cannot fail.
     if is_quick {
         text.push_str(
-            "Made with `--quick`: this shows that everything works, and the figures say nothing.\n\n",
+            "Made with `--quick`, which only checks that everything works; the figures are meaningless.\n\n",
         );
     }
     let heads: Vec<&str> = measured.iter().map(|named| named.name).collect();

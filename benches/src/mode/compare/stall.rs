@@ -48,7 +48,7 @@ pub async fn stalled(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Ve
         Ok(said) => said?,
         Err(_) => {
             let grown = most.get() / 1024.0;
-            return Err(Trouble::Failed(format!("the stalled hold up who speaks; grown by {grown:.0} MB")));
+            return Err(Trouble::Failed(format!("stalled subscribers block the publisher; memory grew by {grown:.0} MB")));
         }
     }
     let (closed, missed) = come_back(crowd, node.address, all).await?;
@@ -83,7 +83,7 @@ async fn one_back(
     while u32::try_from(heard.len()).unwrap_or(u32::MAX) < all {
         if since.elapsed() > BACK {
             let (heard, seconds) = (tally.heard(), BACK.as_secs());
-            return Err(Trouble::Failed(format!("after {seconds} s and {heard} messages more still come")));
+            return Err(Trouble::Failed(format!("the backlog is not finished after {seconds} s and {heard} messages")));
         }
         let mut hear = |mark: Mark| {
             heard.insert(mark.n);

@@ -50,14 +50,14 @@ impl fmt::Display for Flaw {
             Self::NotAnObject => f.write_str("not a JSON object"),
             Self::TooDeep => write!(f, "nested deeper than {}", limits::JSON_DEPTH_MAX),
             Self::TooManyValues => write!(f, "more than {} values", limits::JSON_NODES_MAX),
-            Self::RepeatedKey => f.write_str("an object has a key twice"),
+            Self::RepeatedKey => f.write_str("an object has a duplicate key"),
             Self::ReservedKey => f.write_str("an object has a reserved key"),
             Self::UnknownType => f.write_str("unknown type"),
             Self::Missing(field) => write!(f, "field missing: {field}"),
-            Self::Wrong(field) => write!(f, "field of wrong type or form: {field}"),
+            Self::Wrong(field) => write!(f, "field has the wrong type or format: {field}"),
             Self::TooMany(field) => write!(f, "too many items: {field}"),
-            Self::Empty => f.write_str("nothing said: message.content is empty"),
-            Self::HelloAgain => f.write_str("hello was already said"),
+            Self::Empty => f.write_str("message.content is empty"),
+            Self::HelloAgain => f.write_str("hello was already received on this connection"),
         }
     }
 }

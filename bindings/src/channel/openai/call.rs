@@ -52,7 +52,7 @@ impl Call {
 
     /// Returns the error for a body of more than [`CALL_BYTES_MAX`].
     pub fn too_long() -> Trouble {
-        Trouble::too_long(format!("a request may have {CALL_BYTES_MAX} bytes here"))
+        Trouble::too_long(format!("request body exceeds the limit of {CALL_BYTES_MAX} bytes"))
     }
 
     /// Converts the call into a command. If the gateway keeps the conversation, earlier messages are ignored; if

@@ -16,16 +16,16 @@ pub(super) fn split(mut messages: Vec<Value>) -> Result<(Content, Vec<Value>), T
     let last = messages.len().saturating_sub(1);
     let said = match messages.pop() {
         Some(Value::Object(said)) => said,
-        Some(_) | None => return Err(Trouble::field("messages", "messages: there is nothing to answer")),
+        Some(_) | None => return Err(Trouble::field("messages", "messages: at least one message is required")),
     };
     if role(&said) != Some("user") {
-        let why = "the last message is the one that is answered, and must be of role user";
+        let why = "the last message must have the role user";
         return Err(Trouble::field(field(last, "role"), why));
     }
     let content = said.get("content").cloned().unwrap_or_default();
     match mention::content(content) {
         Ok(content) => Ok((content, messages)),
-        Err(Flaw::Empty) => Err(Trouble::field(field(last, "content"), "the last message says nothing")),
+        Err(Flaw::Empty) => Err(Trouble::field(field(last, "content"), "the last message is empty")),
         Err(_) => Err(wrong(last, "content")),
     }
 }
@@ -33,7 +33,7 @@ pub(super) fn split(mut messages: Vec<Value>) -> Result<(Content, Vec<Value>), T
 /// Checks a message's role and the form of its content; everything else is left to the agent.
 fn check(n: usize, message: &Value) -> Result<(), Trouble> {
     let message =
-        message.as_object().ok_or_else(|| Trouble::field(format!("messages[{n}]"), "not a message"))?;
+        message.as_object().ok_or_else(|| Trouble::field(format!("messages[{n}]"), "must be a JSON object"))?;
     let role = role(message).filter(|role| ROLES.contains(role)).ok_or_else(|| wrong(n, "role"))?;
     let part = |part: &Value| part.get("type").is_some_and(Value::is_string);
     let good = match message.get("content") {
@@ -56,5 +56,5 @@ fn field(n: usize, name: &str) -> String {
 
 fn wrong(n: usize, name: &str) -> Trouble {
     let field = field(n, name);
-    Trouble::field(field.clone(), format!("field of wrong type or form: {field}"))
+    Trouble::field(field.clone(), format!("field has the wrong type or format: {field}"))
 }

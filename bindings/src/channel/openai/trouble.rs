@@ -94,13 +94,13 @@ impl Trouble {
 
     /// Creates the error for a field that asks for an unsupported kind of answer.
     pub(super) fn unsupported(param: &'static str) -> Self {
-        let trouble = Self::field(param, format!("{param}: agents do not answer that way"));
+        let trouble = Self::field(param, format!("{param}: not supported by this gateway"));
         Self { code: "unsupported_parameter", ..trouble }
     }
 
     /// Creates the error for an unknown model name.
     pub fn no_model() -> Self {
-        let why = "there is no such model: models are called agent/<agent_id>, and GET /v1/models lists them";
+        let why = "model not found: use agent/<agent_id>; GET /v1/models lists the available models";
         Self { code: "model_not_found", param: Some("model".into()), ..Self::new(Code::NotFound, why) }
     }
 
@@ -136,7 +136,7 @@ impl Trouble {
 
     /// Creates the error for a restart after text was sent, because sent text cannot be retracted.
     pub(super) fn restarted() -> Self {
-        Self::new(Code::OwnerLost, "the node that ran this turn was lost, and the answer begins again")
+        Self::new(Code::OwnerLost, "the node that ran this turn was lost and the answer was restarted; repeat the request to get the new answer")
             .at_rest()
     }
 

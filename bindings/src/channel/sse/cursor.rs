@@ -12,7 +12,7 @@ const CURSOR_BYTES_MAX: usize = 96;
 /// A position in one turn: the last fact and the last byte of text that a reader has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// The last fact that the reader has; 0: none.
+    /// `seq` of the last fact that the reader has; 0: none.
     pub seq: Seq,
     /// The epoch of that fact.
     pub epoch: Epoch,
@@ -30,7 +30,7 @@ pub struct BadCursor;
 
 impl fmt::Display for BadCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not the id of an event of this server")
+        f.write_str("not a valid event id of this server")
     }
 }
 

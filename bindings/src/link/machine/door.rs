@@ -10,7 +10,7 @@ use turnway_core::time::Now;
 impl Link {
     pub(super) fn handle_denied(&mut self, now: Now) {
         match self.phase {
-            Phase::Asking(_) => self.unauthorized(now, None, "not admitted".into()),
+            Phase::Asking(_) => self.unauthorized(now, None, "authentication failed".into()),
             Phase::Fresh(_) | Phase::Open | Phase::Closed => {}
         }
     }
@@ -20,9 +20,9 @@ impl Link {
             Phase::Asking(_) => {
                 let (refusal, close) = refused(why);
                 let told = match why {
-                    NotServing::Forbidden => "this credential does not serve that",
+                    NotServing::Forbidden => "this credential may not serve the requested role",
                     NotServing::IdInUse => "this runner_id is in use",
-                    NotServing::Crowded => "too many serve already",
+                    NotServing::Crowded => "too many serving connections",
                 };
                 self.refuse(now, &None, refusal);
                 self.close(close, told);
@@ -38,11 +38,11 @@ impl Link {
                 self.write(now, render::refreshed(now.store, &request_id, expires));
             }
             (Phase::Open, Renewal::Needless) => {
-                let why = "what this connection has shown does not end by itself";
+                let why = "this connection's credential does not expire and cannot be refreshed";
                 self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
             }
             (Phase::Open, Renewal::Denied) => {
-                let why = "expected a good token of the same user with the same rights";
+                let why = "expected a valid token of the same user with the same rights";
                 self.unauthorized(now, request_id, why.into());
             }
             (Phase::Open, Renewal::Late) => {
@@ -68,7 +68,7 @@ fn refused(why: NotServing) -> (Refusal, u16) {
             (Refusal::new(Code::RunnerIdInUse, why).retry_after(limits::RUNNER_WAIT), 4409)
         }
         NotServing::Crowded => {
-            let why = "as many as may serve here, or for this tenant, do so already";
+            let why = "the limit of serving connections at this node or for this tenant is reached";
             (Refusal::new(Code::RateLimited, why).retry_after(limits::RUNNER_WAIT), 4429)
         }
     }

@@ -109,12 +109,12 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
     let mut call = match found {
         Found::Call(call) => call,
         Found::Lost => {
-            let why = "the node of the connection was lost".to_owned();
+            let why = "the node with the agent's connection was lost".to_owned();
             return AgentEvent::Failed(AgentFailure::Lost(why));
         }
         Found::Nobody => {
             let why = if desk.is_served(&attempt.invoke.key.tenant) {
-                "no connection of this agent has room for this session"
+                "no connection of this agent has capacity for this session"
             } else {
                 "this agent is not connected"
             };
@@ -160,7 +160,7 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
 async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
     match word {
         None => {
-            let why = "the connection was lost".to_owned();
+            let why = "the connection to the agent was lost".to_owned();
             return Some(AgentEvent::Failed(AgentFailure::Lost(why)));
         }
         Some(Word::Acked) => attempt.report(AgentEvent::Acked).await,

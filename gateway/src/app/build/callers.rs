@@ -54,7 +54,7 @@ pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let budget = divide(files, attempts, agents);
     let FileBudget { connections, attempts } = budget;
-    tracing::info!(files, connections, attempts, "open files are divided among connections and attempts");
+    tracing::info!(files, connections, attempts, "dividing the open file limit between connections and attempts");
     budget
 }
 

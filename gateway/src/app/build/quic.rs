@@ -51,11 +51,11 @@ impl Shared {
                 let dir = dir.join(DIR);
                 let pair = development::kept(&dir, now)?;
                 let cert = dir.join("cert.pem");
-                tracing::info!(cert = %cert.display(), "QUIC shows a certificate of its own; tls.cert names another");
+                tracing::info!(cert = %cert.display(), "QUIC uses a self-signed certificate; set tls.cert to use another");
                 pair
             }
             StoreConfig::Memory | StoreConfig::Redis { .. } => {
-                tracing::info!("QUIC shows a certificate that ends with the process; tls.cert names another");
+                tracing::info!("QUIC uses a self-signed certificate for this process only; set tls.cert to use another");
                 development::passing(now)?
             }
         };

@@ -131,7 +131,7 @@ impl Shared {
                 }
                 Err(error) if self.clock.mono() >= until => return Err(error),
                 Err(error) => {
-                    tracing::debug!(%error, "the time is not known yet");
+                    tracing::debug!(%error, "the store has not given its time yet");
                     sleep(AGAIN).await;
                 }
             }

@@ -56,7 +56,7 @@ pub(super) async fn read(inbox: Arc<Inbox>, mouth: Mouth, metrics: Arc<Metrics>)
             },
             Next::Gap(why) => {
                 metrics.bus.lapsed(why);
-                tracing::warn!(?why, "words of other nodes may have been missed; reading anew");
+                tracing::warn!(?why, "messages of other nodes may have been missed; reading state again");
                 Heard::Gap
             }
         };
@@ -70,5 +70,5 @@ fn refuse(metrics: &Metrics, error: CodecError) {
         CodecError::Framing | CodecError::TooLarge | CodecError::Body => Loss::Unreadable,
     };
     metrics.bus.lost(why, 1);
-    tracing::debug!(?error, "a frame that is not for this release");
+    tracing::debug!(?error, "cannot decode a frame");
 }

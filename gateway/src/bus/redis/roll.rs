@@ -108,7 +108,7 @@ impl Roll {
                 // A full server must not keep the node from serving: other nodes can do without its record.
                 Err(error @ Missed::Refused { .. }) => {
                     if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(%error, "Redis does not take this node's record; it is not in the list of nodes");
+                        tracing::warn!(%error, "Redis refuses this node's record; the node is missing from the list of nodes");
                     }
                     entered.send_replace(true);
                     sleep(REFUSED_AGAIN).await;
@@ -133,7 +133,7 @@ impl Roll {
             };
             let written = if looks { self.look().await } else { self.write().await };
             if let Err(error @ Missed::Refused { .. }) = written {
-                tracing::warn!(%error, "Redis does not take this node's record");
+                tracing::warn!(%error, "Redis refuses this node's record");
             }
             if draining && !told {
                 // After the node's own record says that it drains, so that two draining nodes do not choose each other.

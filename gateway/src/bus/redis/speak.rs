@@ -110,7 +110,7 @@ impl Speaker {
                 Ok(_) => self.metrics.bus.passed(Direction::Out, *bytes),
                 Err(error) => {
                     self.metrics.bus.lost(Loss::Unsent, 1);
-                    tracing::warn!(%error, "Redis does not let this node speak to others");
+                    tracing::warn!(%error, "Redis refuses to publish this node's messages");
                 }
             }
         }

@@ -161,7 +161,7 @@ impl Errands {
     fn switched(&mut self, agent: &str) {
         self.is_starting = false;
         self.company.chosen(agent);
-        self.remark(format!("{agent} answers from now on"));
+        self.remark(format!("{agent} is now the active agent"));
     }
 
     fn remark(&mut self, text: String) {
@@ -242,7 +242,7 @@ impl Errands {
             (Some(true), Wish::Say { .. }) => self.change(invite, wish),
             (Some(false), _) => self.not_invited(&wish),
             (None, _) => {
-                self.fail(format!("y or n, please: is {} to be invited?", wish.agent()));
+                self.fail(format!("please answer y or n: invite {}?", wish.agent()));
                 self.task = Some(Task::Asked(wish));
             }
         }
@@ -258,7 +258,7 @@ impl Errands {
 
     fn not_invited(&mut self, wish: &Wish) {
         self.is_starting = false;
-        self.fail(format!("{} is not invited", wish.agent()));
+        self.fail(format!("{} was not invited", wish.agent()));
     }
 
     /// Handles the answer to this chat's change of members.
@@ -270,7 +270,7 @@ impl Errands {
             Wish::Switch(agent) if self.company.is_active(&agent) => self.switched(&agent),
             wish @ Wish::Say { .. } if self.company.has(wish.agent()) => self.do_by_member(wish),
             Wish::Switch(agent) | Wish::Say { agent, .. } => {
-                self.fail(format!("{agent} could not be made one that answers here"));
+                self.fail(format!("could not make {agent} the active agent"));
             }
         }
     }
@@ -305,7 +305,7 @@ impl Errands {
         // A handover is reported by the chat itself.
         let is_told = note.body.get("trigger").and_then(Value::as_str) == Some("handover");
         if let Some(agent) = chosen.filter(|_| !is_own && !is_told) {
-            self.remark(format!("{agent} answers from now on"));
+            self.remark(format!("{agent} is now the active agent"));
         }
     }
 }

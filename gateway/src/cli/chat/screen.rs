@@ -46,7 +46,7 @@ impl Screen {
         }
         if let Some(Err(error)) = begun {
             self.editing = None;
-            self.aside(&format!("lines cannot be edited here: {error}"));
+            self.aside(&format!("line editing is not available: {error}"));
         }
         read_lines()
     }
@@ -137,7 +137,7 @@ impl Screen {
     /// Marks the answer's text so far as discarded.
     pub(super) fn void(&mut self, run: &str) {
         if self.is_answer(run) {
-            self.say(" [starts again]");
+            self.say(" [restarted]");
             self.fresh_line();
         }
     }

@@ -300,7 +300,7 @@ fn remember(
 }
 
 fn unkept(error: &ReadlineError) -> Typed {
-    Typed::Remark(format!("lines are not kept for the next chat: {error}"))
+    Typed::Remark(format!("the history is not saved: {error}"))
 }
 
 // --- the printing thread ---

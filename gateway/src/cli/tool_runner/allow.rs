@@ -38,7 +38,7 @@ pub(super) fn read(path: &Path) -> Result<Listed, Vec<Mistake>> {
     let alone = |what: String| vec![Mistake::new(&whole, what)];
     let text = std::fs::read_to_string(path).map_err(|error| alone(format!("cannot be read: {error}")))?;
     if std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0) {
-        return Err(alone("everybody may write to it (chmod o-w)".to_owned()));
+        return Err(alone("writable by other users (chmod o-w)".to_owned()));
     }
     parse(path, &text)
 }
@@ -47,7 +47,7 @@ fn parse(path: &Path, text: &str) -> Result<Listed, Vec<Mistake>> {
     let mut list = List { path, text, mistakes: Vec::new(), run_as: BTreeMap::new() };
     let allowed = list.programs();
     if list.mistakes.is_empty() && allowed.is_empty() {
-        list.wrong(0..0, "", "there is no [programs.NAME] in it");
+        list.wrong(0..0, "", "the list has no [programs.NAME]");
     }
     list.mistakes.sort();
     let List { mistakes, run_as, .. } = list;
@@ -152,9 +152,9 @@ impl List<'_> {
             return None;
         };
         let what = match std::fs::metadata(path) {
-            _ if !path.starts_with('/') => Some("a program is named by its whole path, from /".to_owned()),
+            _ if !path.starts_with('/') => Some("expected an absolute path of a program".to_owned()),
             Err(error) => Some(format!("{path}: {error}")),
-            Ok(file) if !file.is_file() => Some(format!("{path} is no file")),
+            Ok(file) if !file.is_file() => Some(format!("{path} is not a file")),
             Ok(file) if file.permissions().mode() & 0o111 == 0 => Some(format!("{path} cannot be executed")),
             Ok(_) => None,
         };
@@ -217,7 +217,7 @@ impl List<'_> {
         if let Some(default) = table.get("default") {
             let text = self.string(&format!("{key}.default"), default)?;
             if !arg.admits(&text) {
-                self.wrong(default.span(), &format!("{key}.default"), "is not what the argument may be");
+                self.wrong(default.span(), &format!("{key}.default"), "the default is not an allowed value of the argument");
             }
             arg.default = Some(text);
         }
@@ -228,10 +228,10 @@ impl List<'_> {
     fn fit(&mut self, key: &str, at: Range<usize>, words: &[Word], args: &BTreeMap<String, Arg>) {
         let places: BTreeSet<&str> = words.iter().flat_map(Word::args).collect();
         for name in places.iter().filter(|name| !args.contains_key(**name)) {
-            self.wrong(at.clone(), key, &format!("{{{name}}} is none of its args"));
+            self.wrong(at.clone(), key, &format!("{{{name}}} is not defined in args"));
         }
         for name in args.keys().filter(|name| !places.contains(name.as_str())) {
-            self.wrong(at.clone(), key, &format!("has no {{{name}}}, which is one of its args"));
+            self.wrong(at.clone(), key, &format!("has no placeholder {{{name}}} for this argument"));
         }
     }
 
@@ -256,7 +256,7 @@ impl List<'_> {
         for (name, value) in given_table {
             let key = format!("{key}.{}", name.get_ref());
             if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
-                self.wrong(name.span(), &key, "is no name of a variable");
+                self.wrong(name.span(), &key, "not a valid name of a variable");
             } else if let Some(text) = self.string(&key, value) {
                 env.insert(name.get_ref().to_string(), text);
             }
@@ -272,7 +272,7 @@ impl List<'_> {
     fn directory(&mut self, key: &str, value: &Value<'_>) -> String {
         let path = self.string(key, value).unwrap_or_default();
         if !path.starts_with('/') || !Path::new(&path).is_dir() {
-            self.wrong(value.span(), key, "is no directory that is there, by its whole path");
+            self.wrong(value.span(), key, "expected an absolute path of an existing directory");
         }
         path
     }
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn every_allow_list_error_has_a_position() {
-        check("", &["a.toml:1:1: there is no [programs.NAME] in it"]);
+        check("", &["a.toml:1:1: the list has no [programs.NAME]"]);
         check("[programs.x]\nrun = [\"/bin/ls\"]\n", &["fine"]);
         check(
             "x = 1\n[program.y]\n",

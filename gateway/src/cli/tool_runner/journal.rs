@@ -94,7 +94,7 @@ fn records(bytes: &[u8]) -> Vec<Record> {
         match serde_json::from_slice(line) {
             Ok(record) => records.push(record),
             Err(error) => {
-                tracing::warn!(bytes = line.len(), column = error.column(), "a line of the journal is none")
+                tracing::warn!(bytes = line.len(), column = error.column(), "skipped an invalid line of the journal")
             }
         }
     }

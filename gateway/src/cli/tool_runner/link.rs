@@ -115,13 +115,13 @@ async fn carry(mut raw: Raw, mut outgoing: mpsc::Receiver<String>, events: &Even
                 Some(text) => if let Err(lost) = raw.say(text).await { return Some(lost) },
                 None => {
                     raw.close().await;
-                    let reason = "it took nothing any more".to_owned();
+                    let reason = "the gateway stopped reading".to_owned();
                     return Some(Lost { code: None, reason, refused: false });
                 }
             },
             heard = raw.hear() => match heard.map(|text| text.map(|text| Told::read(&text))) {
                 Ok(Some(Ok(told))) => events.send(Event::Told(told)).await.ok()?,
-                Ok(Some(Err(why))) => tracing::warn!(why = why.0, "the gateway says what is no message"),
+                Ok(Some(Err(why))) => tracing::warn!(why = why.0, "ignored an invalid message of the gateway"),
                 Ok(None) => {}
                 Err(lost) => return Some(lost),
             },

@@ -88,7 +88,7 @@ impl Running {
             .spawn()?;
         let pid = child.id();
         let raw = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        let group = raw.ok_or_else(|| io::Error::other("it has no number"))?;
+        let group = raw.ok_or_else(|| io::Error::other("the process has no id"))?;
         let (ended, (sender, signals)) = (ended(group)?, mpsc::channel(SIGNALS));
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let next = Instant::now() + PACE;

@@ -26,15 +26,15 @@ const BYTES_MAX: u64 = 4096;
 /// command line, the process re-executes itself with the key in a pipe on its standard input, and this function
 /// does not return. Must be called before other threads are started.
 pub(super) fn take(mut args: ToolRunnerArgs) -> Result<ToolRunnerArgs, Trouble> {
-    harden().map_err(|error| failed("the key cannot be kept from the programs", &error))?;
+    harden().map_err(|error| failed("cannot protect the key from the programs", &error))?;
     let key = match (args.api_key_on_stdin, &args.api_key_file, &args.gateway.api_key) {
-        (true, _, _) => Some(of_stdin().map_err(|error| failed("the key cannot be taken over", &error))?),
+        (true, _, _) => Some(of_stdin().map_err(|error| failed("cannot read the key from the standard input", &error))?),
         (false, Some(_), Some(_)) => {
-            return Err(Trouble::Usage(format!("--api-key-file, or {VARIABLE}, not both")));
+            return Err(Trouble::Usage(format!("use either --api-key-file or {VARIABLE}, not both")));
         }
         (false, Some(file), None) => Some(of_file(file)?),
         (false, None, Some(key)) if !key.is_empty() => {
-            return Err(failed("it cannot execute itself anew", &execute_anew(key)));
+            return Err(failed("cannot re-execute the runner", &execute_anew(key)));
         }
         (false, None, _) => None,
     };
@@ -70,7 +70,7 @@ fn of_file(path: &Path) -> Result<String, Trouble> {
     let mode = file.metadata().map_err(unread)?.permissions().mode();
     if mode & 0o007 != 0 {
         let path = path.display();
-        return Err(Trouble::Usage(format!("{path}: everybody may read or change it (chmod o-rwx)")));
+        return Err(Trouble::Usage(format!("{path}: accessible to other users (chmod o-rwx)")));
     }
     let mut key = String::new();
     file.take(BYTES_MAX).read_to_string(&mut key).map_err(unread)?;
@@ -84,7 +84,7 @@ fn execute_anew(key: &str) -> io::Error {
         let (reader, mut writer) = io::pipe()?;
         // Writing more than the pipe's capacity would block, because there is no reader yet.
         if key.len() as u64 > BYTES_MAX {
-            return Err(io::Error::other("no key is so long"));
+            return Err(io::Error::other("the key is too long"));
         }
         writer.write_all(key.as_bytes())?;
         Ok(reader)

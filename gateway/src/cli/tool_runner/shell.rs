@@ -127,14 +127,14 @@ impl Shell {
         tokio::select! {
             () = self.signals.asked() => return self.leave(),
             () = sleep_until(leaves.unwrap_or(due)), if leaves.is_some() => {
-                tracing::warn!("it leaves though processes run or results were not read");
+                tracing::warn!("stopping although processes still run or results were not acknowledged");
                 return Next::End(Ok(Exit::Failed));
             }
             () = sleep_until(due) => self.toolbox.handle_timeout(self.clock.now()),
             Some(event) = self.processes.1.recv() => self.process(event),
             event = self.link.recv() => match event {
                 Some((gate, event)) => return self.link(gate, event),
-                None => return Next::End(Err(Trouble::Bug("the connections' tasks have ended".to_owned()))),
+                None => return Next::End(Err(Trouble::Bug("all connection tasks have ended".to_owned()))),
             }
         }
         Next::On
@@ -142,10 +142,10 @@ impl Shell {
 
     fn leave(&mut self) -> Next {
         if self.leaves.is_some() {
-            tracing::info!("told again: it leaves at once");
+            tracing::info!("second signal: stopping at once");
             return Next::End(Ok(Exit::Fine));
         }
-        tracing::info!(running = self.toolbox.running(), "it leaves");
+        tracing::info!(running = self.toolbox.running(), "stopping");
         self.leaves = Some(Instant::now() + self.plan.wait + TOOLBOX_GRACE + GOODBYE);
         self.tell(Input::Leave(self.plan.wait));
         Next::On
@@ -157,7 +157,7 @@ impl Shell {
                 self.tell(Input::Printed { action_id, stream, bytes });
             }
             process::Event::Exited(action_id, how) => {
-                tracing::info!(%action_id, ?how, "a process has ended");
+                tracing::info!(%action_id, ?how, "process exited");
                 self.running.remove(&action_id);
                 self.tell(Input::Exited { action_id, how });
             }
@@ -177,7 +177,7 @@ impl Shell {
             }
             link::Event::Told(told) => {
                 if let Told::Error { code, .. } = &told {
-                    tracing::warn!(code, "the gateway does not take what was said");
+                    tracing::warn!(code, "the gateway rejected a message");
                 }
                 self.tell(Input::Heard(gate, told));
             }
@@ -187,7 +187,7 @@ impl Shell {
             }
             link::Event::Refused(why) => {
                 return Next::End(Err(Trouble::Unavailable(format!(
-                    "the gateway will not have this runner: {why}"
+                    "the gateway refuses this runner: {why}"
                 ))));
             }
         }
@@ -254,13 +254,13 @@ impl Shell {
                 tracing::warn!(
                     actions,
                     processes = ended,
-                    "what was under way when this runner ended is stopped"
+                    "killed processes left over from the previous run"
                 );
             }
             Output::Spawn { action_id, command } => answers.push_back(self.spawn(action_id, &command)),
             Output::Signal { action_id, signal } => {
                 if let Some(running) = self.running.get(&action_id) {
-                    tracing::info!(%action_id, ?signal, "a process is sent a signal");
+                    tracing::info!(%action_id, ?signal, "sending a signal to a process");
                     running.signal(signal);
                 }
             }
@@ -283,12 +283,12 @@ impl Shell {
         match Running::start(action_id, command, run_as, self.processes.0.clone()) {
             Ok(running) => {
                 let pid = running.pid;
-                tracing::info!(%action_id, program = command.program, pid, "a process was started");
+                tracing::info!(%action_id, program = command.program, pid, "process started");
                 self.running.insert(action_id, running);
                 Input::Spawned { action_id, pid }
             }
             Err(error) => {
-                tracing::warn!(%action_id, program = command.program, %error, "a process cannot be started");
+                tracing::warn!(%action_id, program = command.program, %error, "cannot start process");
                 Input::Failed { action_id, why: error.to_string() }
             }
         }

@@ -135,7 +135,7 @@ fn redis_deployer_and_replica_settings_are_parsed() {
     assert_eq!(login.password.as_ref().map(|password| password.reveal()), Some("p:"));
     let said = wrong(&sources(file, &[], &[(url, "embedded:d"), (level, "fsync+replica")]));
     let expected = [
-        "t.toml:2:12: store.deployer: only a Redis has users",
+        "t.toml:2:12: store.deployer: only valid with a Redis in store.url",
         "flag --durability: store.durability: embedded: gives fsync, never fsync+replica: one machine has no replica",
     ];
     assert_eq!(said, expected);
@@ -172,7 +172,7 @@ fn redis_files_require_tls_and_a_login_without_password() {
         ]
     );
     let said = wrong(&sources(file, &[], &[(url, "embedded:d")]));
-    assert!(said.iter().all(|said| said.ends_with("only a Redis needs it")) && said.len() == 5, "{said:#?}");
+    assert!(said.iter().all(|said| said.ends_with("only valid with a Redis in store.url")) && said.len() == 5, "{said:#?}");
 }
 
 #[test]

@@ -127,8 +127,8 @@ async fn name(
         return Ok(Name::within(principal, session, call, fresh));
     }
     let key = desk.call_names.key().await.map_err(|why| {
-        tracing::warn!(%why, "a call cannot be named");
-        let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer");
+        tracing::warn!(%why, "cannot derive the session of a call");
+        let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable");
         Fault::from(Trouble::from(&refusal.retry_after(STORE_RETRY_AFTER)))
     })?;
     Ok(Name::alone(principal, call, fresh, |call| key.session_of(principal, call)))
@@ -153,7 +153,7 @@ async fn read(long_calls: &LongCalls, headers: &HeaderMap, body: Body) -> Result
 /// Returns a new id, for a call that did not name itself.
 fn fresh(now: Millis) -> Result<EventId, Fault> {
     let mut chance = [0; 16];
-    getrandom::fill(&mut chance).map_err(|_| Trouble::new(Code::InternalError, "no randomness"))?;
+    getrandom::fill(&mut chance).map_err(|_| Trouble::new(Code::InternalError, "no random bytes available"))?;
     Ok(EventId::new(now, u128::from_be_bytes(chance)))
 }
 

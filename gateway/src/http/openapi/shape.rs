@@ -12,16 +12,16 @@ use utoipa::{PartialSchema, ToSchema};
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Turn {
     message: Message,
-    /// Who shall answer; without it, whoever is active
+    /// Agent that answers; default: the active agent of the session
     #[schema(nullable, pattern = "^[A-Za-z0-9_-]{1,64}$", example = "echo")]
     agent_id: Option<String>,
     strategy: Option<Strategy>,
-    /// The run of an own message that waits, in whose place this one is put
+    /// Run of the caller's own queued message that this message replaces
     #[schema(nullable, pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$")]
     replaces: Option<String>,
-    /// Kept as it comes
+    /// Stored unchanged
     metadata: Option<Map<String, Value>>,
-    /// Echoed; also the message's id, if it has no other
+    /// Echoed in answers; also the message id if none is given
     #[schema(min_length = 1, max_length = 64, pattern = "^[ -~]+$")]
     request_id: Option<String>,
     /// W3C trace context
@@ -32,7 +32,7 @@ pub(in crate::http) struct Turn {
 struct Message {
     role: Option<Role>,
     content: Content,
-    /// As `Idempotency-Key`
+    /// Message id; the same as the header `Idempotency-Key`
     #[schema(min_length = 1, max_length = 64, pattern = "^[ -~]+$")]
     message_id: Option<String>,
 }
@@ -58,7 +58,7 @@ impl PartialSchema for Content {
 
 impl ToSchema for Content {}
 
-/// An OpenAI content part, passed on as it comes
+/// An OpenAI content part, passed on unchanged
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Part {
     r#type: PartKind,
@@ -72,7 +72,7 @@ pub(in crate::http) enum PartKind {
     Text,
 }
 
-/// What it does while a turn is open
+/// Handling of an input that arrives while a turn is open
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Strategy {
@@ -83,13 +83,13 @@ enum Strategy {
     Reject,
 }
 
-/// Why a request is refused (RFC 9457)
+/// A refused request (RFC 9457)
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Problem {
     title: String,
     status: u16,
     code: CodeName,
-    /// For a person
+    /// Explanation for a person
     detail: String,
     /// The same request may succeed later
     retryable: bool,
@@ -99,7 +99,7 @@ pub(in crate::http) struct Problem {
 /// A server-sent event
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Event {
-    /// Where a reader is that has it: goes back as `Last-Event-ID`
+    /// Position after this event; a client sends it back as `Last-Event-ID`
     id: Option<String>,
     event: Option<String>,
     /// JSON: a message of the turn, or an envelope
@@ -125,10 +125,10 @@ pub(in crate::http) struct Snapshot {
     #[schema(required)]
     active_agent: Option<String>,
     agents: Vec<String>,
-    /// Turns that have not ended, the running one first
+    /// Unfinished turns, the running one first
     runs: Vec<OpenRun>,
     pending: Pending,
-    /// The last fact
+    /// `seq` of the last fact
     seq: u64,
     epoch: u64,
 }
@@ -159,7 +159,7 @@ enum OpenState {
     Cancelling,
 }
 
-/// What waits for a person
+/// Decisions that a person has to make
 #[derive(Serialize, ToSchema)]
 struct Pending {
     approvals: Vec<Value>,
@@ -167,31 +167,31 @@ struct Pending {
     handover: Option<Handover>,
 }
 
-/// An agent asks that another one answer from now on
+/// A request of an agent to hand the conversation to another agent
 #[derive(Serialize, ToSchema)]
 struct Handover {
     handover_id: String,
-    /// In which it was asked for
+    /// Run in which the handover was requested
     run_id: String,
     from: String,
     to: String,
     reason: String,
-    /// What the other agent would be told
+    /// Summary that the other agent would receive
     summary: String,
-    /// When it is rejected if nobody decides
+    /// Time at which the handover is rejected without a decision, in milliseconds since 1970
     deadline_ts: u64,
 }
 
-/// A fact in its place: a CloudEvents 1.0 shape
+/// A fact with its position, in the form of a CloudEvents 1.0 event
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Envelope {
     specversion: String,
-    /// A UUIDv7
+    /// Event id, a UUIDv7
     id: String,
     #[schema(example = "user.message")]
     r#type: String,
     source: String,
-    /// RFC 3339
+    /// Time of the fact (RFC 3339)
     time: String,
     session_id: String,
     seq: u64,
@@ -207,7 +207,7 @@ pub(in crate::http) struct Envelope {
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub(in crate::http) enum Said {
-    /// What somebody asked
+    /// A message of a user
     User {
         seq: u64,
         run_id: String,
@@ -217,7 +217,7 @@ pub(in crate::http) enum Said {
         content: Content,
         ts: u64,
     },
-    /// What was answered
+    /// An answer of an agent
     Assistant {
         seq: u64,
         run_id: String,
@@ -225,7 +225,7 @@ pub(in crate::http) enum Said {
         status: Ended,
         code: Option<CodeName>,
         content: String,
-        /// The beginning of the text is forgotten
+        /// The beginning of the text was trimmed
         trimmed: Option<bool>,
         ts: u64,
     },
@@ -239,18 +239,18 @@ pub(in crate::http) enum Ended {
     Cancelled,
 }
 
-/// A turn
+/// The state of a turn
 #[derive(Serialize, ToSchema)]
 pub(in crate::http) struct Run {
     run_id: String,
     session_id: String,
     /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`, `completed`, `failed`, `cancelled`, or `ended` where
-    /// how it did is forgotten
+    /// the outcome was trimmed
     status: String,
     user_id: Option<String>,
     message_id: Option<String>,
     agent_id: Option<String>,
-    /// The run that its message was handed to while that was open
+    /// Open run that took over this run's message
     host_run_id: Option<String>,
     attempt: u32,
     text_bytes: u64,
@@ -261,7 +261,7 @@ pub(in crate::http) struct Run {
     started_ts: Option<u64>,
     ended_ts: Option<u64>,
     seq: u64,
-    /// Some of its facts are forgotten
+    /// Some facts of the turn were trimmed
     trimmed: Option<bool>,
 }
 
@@ -270,16 +270,16 @@ struct Trouble {
     code: CodeName,
     message: String,
     retryable: bool,
-    /// When to try again, where the agent said so
+    /// Delay before a retry, if the agent gave one
     retry_after_ms: Option<u64>,
     detail: Option<TroubleDetail>,
 }
 
-/// What the agent said of it
+/// Details from the agent
 #[derive(Serialize, ToSchema)]
 struct TroubleDetail {
-    /// Its own code, or that of the plugin that refused the turn
+    /// Error code of the agent, or of the plugin that refused the turn
     agent_code: Option<String>,
-    /// The beginning of its error's body: for operators only
+    /// Beginning of the agent's error body; for operators only
     agent_body: Option<String>,
 }

@@ -29,7 +29,7 @@ pub(super) const ALPN: &[u8] = b"h3";
 /// `H3_EXCESSIVE_LOAD`: sent to a client above a limit.
 pub(super) const EXCESSIVE_LOAD: u32 = fault::EXCESSIVE_LOAD;
 /// Close reason for an address that is locked out.
-pub(super) const LOCKED: &str = "too many credentials that are not good came from this address";
+pub(super) const LOCKED: &str = "too many invalid credentials from this address";
 
 /// Maximum WebTransport sessions of one connection.
 const SESSIONS_MAX: u32 = 1;
@@ -106,7 +106,7 @@ impl QuicHouse {
                 }
                 // Waits until the client has the answer; its other bytes are not read.
                 let _ = timeout(FAREWELL, answer(status, to)).await;
-                http.end(fault::NO_ERROR, "nothing but sessions of WebTransport is served here");
+                http.end(fault::NO_ERROR, "only WebTransport sessions are served here");
             }
             Ok(Err(NoSession::Fault(fault))) => {
                 links.began(Handshake::Malformed);
@@ -115,7 +115,7 @@ impl QuicHouse {
             Ok(Err(NoSession::Gone)) => links.began(Handshake::Abandoned),
             Err(_) => {
                 links.began(Handshake::Refused);
-                http.end(fault::NO_ERROR, "no CONNECT in time");
+                http.end(fault::NO_ERROR, "no CONNECT request in time");
             }
         }
     }

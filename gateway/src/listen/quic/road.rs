@@ -72,7 +72,7 @@ impl Road for Bare {
     fn check(&self) -> Result<(), End> {
         match self.0.accept_uni().now_or_never() {
             None => Ok(()),
-            Some(Ok(_)) => Err(End::Close(4400, "a stream beside the control stream".into())),
+            Some(Ok(_)) => Err(End::Close(4400, "unexpected stream beside the control stream".into())),
             Some(Err(error)) => Err(End::of_quic(&error, Self::code)),
         }
     }

@@ -81,7 +81,7 @@ impl<R: Road> Quic<R> {
             match ready!(Pin::new(&mut **to).poll_write(cx, &self.waiting)) {
                 Ok(written) => self.waiting.advance(written),
                 Err(WriteError::Stopped(_)) => {
-                    let why = "the control stream is not read";
+                    let why = "the client stopped the control stream";
                     return Poll::Ready(Err(End::Close(4400, why.into())));
                 }
                 Err(WriteError::ConnectionLost(error)) => {
@@ -174,7 +174,7 @@ impl<R: Road> Wire for Quic<R> {
 }
 
 fn undelimited() -> End {
-    End::Close(4400, "the control stream ends within a message".into())
+    End::Close(4400, "the control stream was closed within a message".into())
 }
 
 /// Returns the close reason that follows from a failed read of the control stream.

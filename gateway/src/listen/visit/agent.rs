@@ -101,7 +101,7 @@ impl<W: Wire> Visit<'_, W> {
                 self.arrived = Some(Box::new(Calling::Agent(Arrived { place, config })));
             }
             Err(why) => {
-                tracing::debug!(link = self.seat.id().0, ?why, "an agent is not received");
+                tracing::debug!(link = self.seat.id().0, ?why, "agent connection refused");
                 self.reception.metrics.auth.denied(Denial::Role);
                 self.stage = Stage::Denied;
                 self.tell(link::Input::NotServing(why));

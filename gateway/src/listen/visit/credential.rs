@@ -36,7 +36,7 @@ impl<W: Wire> Visit<'_, W> {
             }
             Err(denied) => {
                 // The metrics count the denial. At a higher log level any client could fill the log.
-                tracing::debug!(link = self.seat.id().0, ?denied, "denied");
+                tracing::debug!(link = self.seat.id().0, ?denied, "hello denied");
                 self.stage = Stage::Denied;
                 if denied.is_guess() {
                     self.arrival.failed();
@@ -84,7 +84,7 @@ impl<W: Wire> Visit<'_, W> {
                         if denied.is_guess() && !planted(Planted::RenewalGuessUncounted) {
                             self.arrival.failed();
                         }
-                        tracing::info!(link = self.seat.id().0, ?denied, "not refreshed");
+                        tracing::info!(link = self.seat.id().0, ?denied, "token refresh denied");
                         Renewal::Denied
                     }
                 }

@@ -82,7 +82,7 @@ impl<W: Wire> Visit<'_, W> {
                 self.arrived = Some(Box::new(Calling::Runner(Arrived { place, config })));
             }
             Err(why) => {
-                tracing::debug!(link = self.seat.id().0, ?why, "a tool runner is not received");
+                tracing::debug!(link = self.seat.id().0, ?why, "tool runner connection refused");
                 self.reception.metrics.auth.denied(Denial::Role);
                 self.stage = Stage::Denied;
                 self.tell(link::Input::NotServing(why));

@@ -155,7 +155,7 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             let spot = Spot { table: "sessions", key: key.value() };
             // The index is rebuilt when the store is repaired; a damaged entry must not end a user's page.
             let Some(line) = Line::read(spot.key) else {
-                tracing::error!(fault = %spot.damaged("form"), "a line of the index is passed over");
+                tracing::error!(fault = %spot.damaged("invalid encoding"), "a damaged index entry was skipped");
                 continue;
             };
             let key = line.session();
@@ -164,12 +164,12 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             }
             let head = self.heads.find(&key, &self.tables);
             let found =
-                head.and_then(|head| head.summary(line.birth).ok_or_else(|| spot.damaged("nobody's")));
+                head.and_then(|head| head.summary(line.birth).ok_or_else(|| spot.damaged("the session has no user")));
             match found {
                 Ok(summary) if user.is_none_or(|user| *user == summary.user) => sessions.push(summary),
                 Ok(_) => {
-                    let fault = spot.damaged("another user's");
-                    tracing::error!(%fault, "a line of the index is passed over");
+                    let fault = spot.damaged("belongs to another user");
+                    tracing::error!(%fault, "a damaged index entry was skipped");
                 }
                 Err(fault @ Fault::Damaged { .. }) => {
                     self.fence.close(&key, &fault)?;
@@ -232,7 +232,7 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             eye.u64().map(|version| (version, eye.0.to_vec()))
         };
         if read.is_none() {
-            tracing::error!(fault = %spot.damaged("checksum"), "a damaged value is forgotten");
+            tracing::error!(fault = %spot.damaged("checksum"), "a damaged value was removed");
             self.tables.values.remove(spot.key)?;
             self.dirty = true;
             self.names.insert(name.to_owned());

@@ -130,7 +130,7 @@ impl Examiner {
         let (mut working, mut owned) = (0, 0);
         let closed = closed(txn)?;
         for (prefix, why) in &closed {
-            report.object(format!("session {} is closed off: {why}", prefix.escape_ascii()));
+            report.object(format!("session {} is quarantined: {why}", prefix.escape_ascii()));
         }
         for item in self.heads.iter()? {
             let (key, value) = item?;
@@ -165,7 +165,7 @@ impl Examiner {
         report.snapshots += report.note(snapshot);
         let work = Spot { table: "work", key: prefix };
         if self.work.get(prefix)?.is_some() != head.standing().is_some() {
-            report.complain(&work.damaged("does not fit the head"));
+            report.complain(&work.damaged("contradicts the session head"));
         }
         Ok(())
     }
@@ -187,13 +187,13 @@ impl Examiner {
             let spot = Spot { table: "log", key: key.value() };
             seq.0 += 1;
             if spot.key != tables::fact(prefix, seq) {
-                return Err(spot.damaged("a gap before it"));
+                return Err(spot.damaged("a record before it is missing"));
             }
             epoch = Some(Written::unseal(spot, value.value())?.entry(spot, seq)?.0);
         }
         let end = Spot { table: "log", key: &last };
         if seq != head.end.seq || epoch.is_some_and(|epoch| epoch != head.end.epoch) {
-            return Err(end.damaged("does not end where the head says"));
+            return Err(end.damaged("the log does not end at the position in the session head"));
         }
         Ok(seq.0 - head.floor.0)
     }
@@ -239,7 +239,7 @@ impl Examiner {
         if at == head.snapshot {
             Ok(at.into_iter().count() as u64)
         } else {
-            Err(spot.damaged("another place"))
+            Err(spot.damaged("its position differs from the session head"))
         }
     }
 
@@ -261,7 +261,7 @@ impl Examiner {
             let beside = index::key(&line.tenant, other, &line.birth);
             let fits = user.is_some() && (line.user.is_none() || line.user == user);
             if !fits || self.sessions.get(&*beside)?.is_none() {
-                report.complain(&spot.damaged("does not fit the head"));
+                report.complain(&spot.damaged("contradicts the session head"));
             }
         }
         Ok(())
@@ -281,7 +281,7 @@ impl Examiner {
         if report.damages == 0 {
             for (table, there, known) in counts {
                 if there != known {
-                    report.complain(&Spot { table, key: b"*" }.damaged("belongs to nothing"));
+                    report.complain(&Spot { table, key: b"*" }.damaged("a record belongs to no session"));
                 }
             }
         }

@@ -192,7 +192,7 @@ impl Engine {
                 work.left.push_front(op);
             }
             Some(_) | None => {
-                tracing::error!(op = op.name(), %fault, "the store cannot read what is asked for");
+                tracing::error!(op = op.name(), %fault, "the store cannot read the requested data");
                 answer(op, Err(StoreError::Unavailable));
             }
         }
@@ -308,7 +308,7 @@ impl Engine {
         match Arc::into_inner(self.database) {
             Some(database) => Ok(database.close()?),
             None => {
-                tracing::warn!("a copy of the store did not end; the next start looks at all of the store");
+                tracing::warn!("a copy of the store did not stop in time; the next start reads the whole store file");
                 Ok(())
             }
         }
@@ -350,14 +350,14 @@ pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u6
         return Err(OpenError::Format { found, known: FORMAT });
     }
     if meta(database, INDEXED)?.is_none() {
-        tracing::info!("making the index of sessions, once");
+        tracing::info!("building the index of sessions (once after the upgrade)");
         let txn = begin(database, two_phase, false)?;
         index::build(&txn)?;
         write_meta(&txn, INDEXED, 1)?;
         txn.commit().map_err(Fault::from)?;
     }
     if meta(database, METERED)?.is_none() {
-        tracing::info!("counting the stored bytes of users, once");
+        tracing::info!("counting the stored bytes of users (once after the upgrade)");
         let txn = begin(database, two_phase, false)?;
         meter::build(&txn)?;
         write_meta(&txn, METERED, 1)?;
@@ -375,7 +375,7 @@ fn standing(database: &Database, fence: &mut Fence) -> Result<Standing, Fault> {
         let (prefix, _) = item?;
         let spot = Spot { table: "work", key: prefix.value() };
         let Some((key, _)) = tables::split(spot.key) else {
-            tracing::error!(fault = %spot.damaged("not a session"), "a line of the index is passed over");
+            tracing::error!(fault = %spot.damaged("not a session key"), "a damaged index entry was skipped");
             continue;
         };
         if fence.is_closed(&key) {
@@ -384,7 +384,7 @@ fn standing(database: &Database, fence: &mut Fence) -> Result<Standing, Fault> {
         let head = heads.get(spot.key)?;
         let head = match &head {
             Some(head) => Head::unseal(Spot { table: "heads", key: spot.key }, head.value()),
-            None => Err(spot.damaged("no such session")),
+            None => Err(spot.damaged("the session head is missing")),
         };
         match head {
             Ok(head) => standing.turn(&key, None, head.standing()),

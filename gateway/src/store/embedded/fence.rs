@@ -28,7 +28,7 @@ impl Fence {
         if !self.closed.is_empty() {
             tracing::error!(
                 sessions = self.closed.len(),
-                "sessions are closed off: their records are damaged (turnway store check)"
+                "sessions are quarantined because their records are damaged; run `turnway store check`"
             );
             (self.told)(self.closed.len());
         }
@@ -45,7 +45,7 @@ impl Fence {
         }
         if self.closed.insert(key.clone()) {
             let (tenant, session) = (key.tenant.as_str(), key.session.as_str());
-            tracing::error!(tenant, session, %fault, "a session is closed off: store_damaged");
+            tracing::error!(tenant, session, %fault, "a session is quarantined because a record is damaged; requests get store_damaged");
             (self.told)(self.closed.len());
         }
         Ok(())

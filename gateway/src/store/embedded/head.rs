@@ -129,7 +129,7 @@ impl Head {
 
     pub(super) fn unseal(spot: Spot<'_>, value: &[u8]) -> Result<Self, Fault> {
         let mut eye = Eye(spot.unseal(value)?);
-        Self::read(&mut eye).ok_or_else(|| spot.damaged("form"))
+        Self::read(&mut eye).ok_or_else(|| spot.damaged("invalid encoding"))
     }
 
     fn read(eye: &mut Eye<'_>) -> Option<Self> {

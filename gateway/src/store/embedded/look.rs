@@ -37,7 +37,7 @@ pub(super) fn look(file: &Path, options: &Options) -> Result<Report, OpenError> 
     let mut report = looked.unwrap_or_else(|_| {
         // A damaged page may lead redb anywhere, so a panic here is not a bug of this check.
         let mut report = Report::default();
-        report.object("the file cannot be read to its end: its pages contradict each other".to_owned());
+        report.object("the file cannot be read completely: its pages contradict each other".to_owned());
         Ok(report)
     })?;
     (report.bytes, report.unclosed) = (bytes, unclosed.load(Ordering::Relaxed));
@@ -55,7 +55,7 @@ fn inspect(mut database: Database, options: &Options) -> Result<Report, OpenErro
         Ok(false) => {
             // After a repair by redb, data may be missing.
             let mut report = Report::default();
-            report.object("pages of the file do not have the checksums they were written with".to_owned());
+            report.object("page checksums do not match".to_owned());
             return Ok(report);
         }
         Err(error) => return Ok(complaint(&error)),
@@ -64,7 +64,7 @@ fn inspect(mut database: Database, options: &Options) -> Result<Report, OpenErro
         Ok(Some(_)) => {}
         Ok(None) => {
             let mut report = Report::default();
-            report.object("there is no store of Turnway in this file".to_owned());
+            report.object("the file contains no Turnway store".to_owned());
             return Ok(report);
         }
         Err(fault) => return Ok(complaint_of(&fault)),

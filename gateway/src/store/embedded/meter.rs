@@ -40,7 +40,7 @@ impl Meter {
             if planted(Planted::QuotaForgottenAtStart) {
                 continue;
             }
-            usage.restore(account(spot.key).ok_or_else(|| spot.damaged("nobody's"))?, bytes);
+            usage.restore(account(spot.key).ok_or_else(|| spot.damaged("names no user"))?, bytes);
         }
         Ok(Self { usage, quotas, free: None })
     }

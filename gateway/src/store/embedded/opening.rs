@@ -21,7 +21,7 @@ pub(super) fn open(directory: &Directory, options: &Options) -> Result<(Database
         Err(OpenError::Fault(fault)) if fault.is_damage() => fault,
         opened => return opened,
     };
-    tracing::error!(%fault, "the store is damaged; what is whole of it is saved");
+    tracing::error!(%fault, "the store is damaged; saving the intact data into a new file");
     let fresh = directory.fresh()?;
     let report = salvage(&directory.file(), &fresh, Remains::Keep, options)?;
     let kept = directory.replace(&fresh, (options.clock)().store.0)?;
@@ -29,10 +29,10 @@ pub(super) fn open(directory: &Directory, options: &Options) -> Result<(Database
         closed_off = report.left_out,
         damages = report.damages,
         kept = %kept.display(),
-        "a new store was made of what was whole; the damaged file is kept"
+        "a new store was made from the intact data; the damaged file is kept"
     );
     for complaint in &report.complaints {
-        tracing::warn!(complaint, "damaged");
+        tracing::warn!(complaint, "damage found while saving the store");
     }
     try_open(&directory.file(), options)
 }
@@ -46,7 +46,7 @@ fn try_open(path: &Path, options: &Options) -> Result<(Database, Arc<Watched>), 
         return Err(Fault::Structure("its header cannot be read").into());
     };
     if before.is_closed && before.is_behind {
-        return Err(Fault::Structure("its header names an older commit").into());
+        return Err(Fault::Structure("its header selects an older commit").into());
     }
     let is_small = file.len().map_err(fail)? <= limits::STORE_VERIFIED_BYTES_MAX;
     let mut builder = builder(options);
@@ -73,7 +73,7 @@ fn what_kind(error: DatabaseError) -> Fault {
         DatabaseError::Storage(StorageError::Corrupted(_)) | DatabaseError::UpgradeRequired(_) => true,
         _ => false,
     };
-    if is_damage { Fault::Structure("its pages are not what was written") } else { error.into() }
+    if is_damage { Fault::Structure("page checksums do not match") } else { error.into() }
 }
 
 /// Returns whether redb went back behind the last commit although that commit had been complete. A commit half
@@ -96,7 +96,7 @@ fn is_rolled_back(path: &Path, before: &Header, watched: &Watched) -> std::io::R
         None => false,
     };
     if !is_whole {
-        tracing::warn!("the last commit before a crash was half written, and nobody was told that it counts");
+        tracing::warn!("the last commit before a crash was incomplete; it was never acknowledged, so nothing is lost");
     }
     Ok(is_whole)
 }

@@ -61,7 +61,7 @@ impl Spot<'_> {
     pub(super) fn unseal<'v>(&self, value: &'v [u8]) -> Result<&'v [u8], Fault> {
         let (crc, body) = value.split_first_chunk().ok_or_else(|| self.damaged("too short"))?;
         let found = crc32c::crc32c_append(crc32c::crc32c(self.key), body);
-        if found == u32::from_le_bytes(*crc) { Ok(body) } else { Err(self.damaged("checksum")) }
+        if found == u32::from_le_bytes(*crc) { Ok(body) } else { Err(self.damaged("checksum mismatch")) }
     }
 }
 
@@ -140,7 +140,7 @@ impl TakenInput {
     pub(super) fn unseal(spot: Spot<'_>, value: &[u8]) -> Result<Self, Fault> {
         let mut eye = Eye(spot.unseal(value)?);
         let taken = Self::read(&mut eye).and_then(|taken| eye.end(taken));
-        taken.ok_or_else(|| spot.damaged("form"))
+        taken.ok_or_else(|| spot.damaged("invalid encoding"))
     }
     /// Maximum encoded size in bytes.
     pub(super) const BYTES: usize = 88;

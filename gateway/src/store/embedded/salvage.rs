@@ -37,7 +37,7 @@ pub(super) fn salvage(
 ) -> Result<Report, OpenError> {
     let unreadable = |error| OpenError::Directory { path: file.to_owned(), error };
     let Some(mut pages) = Pages::open(file).map_err(unreadable)? else {
-        return Err(nothing(file, "its header cannot be read: no commit is to be found"));
+        return Err(nothing(file, "its header cannot be read: no commit was found"));
     };
     let Some(slot) = choose(&mut pages).map_err(unreadable)? else {
         return Err(nothing(file, "the roots of its tables cannot be read"));
@@ -50,7 +50,7 @@ pub(super) fn salvage(
         Gathering::Writing(fault) => fault.into(),
     })?;
     if pages.lost > 0 {
-        report.object(format!("{} pages cannot be read, and what was in them is lost", pages.lost));
+        report.object(format!("{} pages cannot be read; their contents are lost", pages.lost));
     }
     describe(&target, options)?;
     damaged.extend(check::verdicts(&target.begin_read().map_err(Fault::from)?)?);

@@ -14,7 +14,7 @@ pub(super) struct Answer(std::vec::IntoIter<Value>);
 
 /// Logs an answer that no version of the functions gives and returns the error: the library or the data is not ours.
 fn strange(what: &'static str) -> Trouble {
-    tracing::error!(what, "an answer of Redis is not understood");
+    tracing::error!(what, "unexpected answer from Redis");
     Trouble::Doubt
 }
 
@@ -80,7 +80,7 @@ impl Answer {
         if text.is_empty() {
             return Ok(None);
         }
-        u128::from_str_radix(&text, 16).map(Some).map_err(|_| strange("not a name"))
+        u128::from_str_radix(&text, 16).map(Some).map_err(|_| strange("not a valid id"))
     }
 
     /// Reads node and incarnation; both are empty if there is no holder.
@@ -112,7 +112,7 @@ impl Answer {
     pub(super) fn listeners(mut self) -> Result<BTreeMap<NodeId, Stamp>, Trouble> {
         let mut listeners = BTreeMap::new();
         while !self.is_over() {
-            let node = self.name()?.ok_or_else(|| strange("not a name"))?;
+            let node = self.name()?.ok_or_else(|| strange("not a valid id"))?;
             listeners.insert(NodeId(node), Stamp(self.number()?));
         }
         Ok(listeners)
@@ -124,7 +124,7 @@ impl Answer {
         while !self.is_over() {
             let place = self.place()?;
             let body =
-                serde_json::from_slice(&self.bytes()?).map_err(|_| strange("not what was put there"))?;
+                serde_json::from_slice(&self.bytes()?).map_err(|_| strange("not a valid input or control entry"))?;
             waiting.push((place, Arc::new(body)));
         }
         Ok(waiting)
@@ -134,7 +134,7 @@ impl Answer {
     pub(super) fn view(mut self, owner: Seen) -> Result<View, Trouble> {
         let mut user = self.list()?;
         let user = if user.is_over() { None } else { Some(user.text()?) };
-        let user = user.map(|user| UserId::parse(&user).map_err(|_| strange("not a name"))).transpose()?;
+        let user = user.map(|user| UserId::parse(&user).map_err(|_| strange("not a valid id"))).transpose()?;
         let (closed, tail, floor) = (self.flag()?, self.cursor()?, Seq(self.number()?));
         let mut kept = self.list()?;
         let snapshot = if kept.is_over() {
@@ -153,7 +153,7 @@ impl Answer {
         while !self.is_over() {
             let envelope = Entry::from_json(&self.text()?).map_err(|_| strange("not a fact"))?;
             if envelope.seq.0 != after.0 + facts.len() as u64 + 1 {
-                return Err(strange("a fact in another place"));
+                return Err(strange("a fact at another position"));
             }
             facts.push((envelope.epoch, Arc::new(envelope.entry)));
         }

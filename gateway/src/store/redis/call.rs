@@ -44,7 +44,7 @@ impl Call {
     }
 
     fn of<K: ToRedisArgs>(command: &str, function: &str, keys: &[K]) -> Self {
-        debug_assert!(lie_together(keys), "one slot only: {:?}", keys.to_redis_args());
+        debug_assert!(lie_together(keys), "keys lie in several slots: {:?}", keys.to_redis_args());
         let mut call = Cmd::with_capacity(ARGS, ARGS_BYTES);
         call.arg(command);
         call.write_arg_fmt(format_args!("turnway1_{function}"));

@@ -149,7 +149,7 @@ impl Desk {
 
     fn trouble(&self, missed: &Missed) -> Trouble {
         if self.well.swap(false, Ordering::Relaxed) {
-            tracing::warn!(%missed, "Redis did not do as asked");
+            tracing::warn!(%missed, "a command to Redis failed");
         }
         if let Missed::Refused { code, detail } = missed {
             self.health.refused(code, detail);

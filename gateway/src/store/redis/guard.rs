@@ -102,7 +102,7 @@ async fn look(mut line: Line, watched: Watched, shown: watch::Sender<Option<u64>
                 let asked = !matches!(error, OpenError::Unreached(_) | OpenError::Asked { .. });
                 if asked {
                     if *shown.borrow() == Some(turn) || shown.borrow().is_none() && again == AGAIN {
-                        tracing::error!(redis = %watched.deployer, %error, "Redis does not keep what is promised");
+                        tracing::error!(redis = %watched.deployer, %error, "Redis no longer gives the promised durability");
                     }
                     watched.health.unfit(true);
                     let _ = shown.send(None);

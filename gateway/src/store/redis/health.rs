@@ -31,7 +31,7 @@ impl Health {
         let Some(kind) = complaint(code, detail) else { return };
         let said = format!("{code} {detail}");
         if self.add(kind, &said) {
-            tracing::error!(said, "Redis refuses what it is asked: {}", advice(code));
+            tracing::error!(said, "Redis refuses commands: {}", advice(code));
         }
         self.life.report(reason(kind), true);
     }
@@ -56,9 +56,9 @@ impl Health {
     pub(super) fn renewal_took(&self, took: Duration) {
         if took >= FAR && !self.far.swap(true, Ordering::Relaxed) {
             let (lease, most) = (limits::LEASE, limits::LEASE - limits::LEASE_MARGIN - limits::LEASE_RENEW);
-            tracing::warn!(?took, ?lease, ?most, "Redis is far away: beyond `most` no lease can be held");
+            tracing::warn!(?took, ?lease, ?most, "Redis answers slowly: with round trips above `most` no lease can be held");
         } else if took < FAR / 2 && self.far.swap(false, Ordering::Relaxed) {
-            tracing::info!(?took, "Redis is near again");
+            tracing::info!(?took, "Redis answers quickly again");
         }
     }
 

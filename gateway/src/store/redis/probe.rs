@@ -86,7 +86,7 @@ pub(super) async fn keeps(
     Err(OpenError::Level {
         wanted: wanted.word(),
         gives: given.level.word(),
-        missing: "its settings cannot be seen any more".to_owned(),
+        missing: "its settings are no longer visible".to_owned(),
     })
 }
 
@@ -188,7 +188,7 @@ impl Found {
             let mut warnings = self.check(wanted)?;
             if attest.is_some() {
                 warnings
-                    .push("store.attest is not needed: the settings of this Redis can be seen".to_owned());
+                    .push("store.attest is not needed: the settings of this Redis are visible".to_owned());
             }
             return Ok((Given { level: wanted, attested: false, memory: self.memory() }, warnings));
         };
@@ -210,7 +210,7 @@ impl Found {
         }
         if attested {
             let level = level.word();
-            warnings.push(format!("that this Redis keeps {level} is only attested (store.attest): {said}"));
+            warnings.push(format!("the durability {level} of this Redis is only attested (store.attest), because its settings are hidden: {said}"));
         }
         Ok((Given { level, attested, memory: self.memory() }, warnings))
     }
@@ -261,7 +261,7 @@ impl Found {
         if !self.valkey && UNSOUND.iter().any(|(from, to)| (*from..*to).contains(&version)) {
             let version = &self.version;
             warnings.push(format!(
-                "Redis {version} has known holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
+                "Redis {version} has known security holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
             ));
         }
         if self.cluster {
@@ -269,7 +269,7 @@ impl Found {
             warnings.push(what.into());
         }
         if self.is("protected-mode", "no") && self.anonymous {
-            warnings.push("whoever reaches this Redis may do anything: set users, or a password".into());
+            warnings.push("anyone who can reach this Redis may do anything: set users or a password".into());
         }
         if wanted == Durability::Os && self.is("appendfsync", "everysec") {
             let what = "with `appendfsync everysec` the death of the Redis process may lose its last two seconds; \
@@ -278,7 +278,7 @@ impl Found {
         }
         if wanted == Durability::FsyncReplica && self.is("min-replicas-to-write", "0") {
             warnings.push(
-                "set `min-replicas-to-write 1`, so that a primary that was cut off does not write on".into(),
+                "set `min-replicas-to-write 1`, so that a disconnected primary stops accepting writes".into(),
             );
         }
         Ok(warnings)

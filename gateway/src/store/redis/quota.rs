@@ -29,7 +29,7 @@ impl Bounds {
         let bounds = Self { quotas, memory: AtomicU64::default(), filled };
         if quotas.has_parts() && memory.most.is_none() {
             tracing::warn!(
-                "this Redis has no `maxmemory`, or it cannot be seen: of quota.tenant and quota.user only sizes hold"
+                "this Redis has no visible `maxmemory`: fractions in quota.tenant and quota.user have no effect, only sizes"
             );
         }
         bounds.learn(memory);

@@ -86,7 +86,7 @@ impl Tally {
         match (self.was_well, is_well) {
             (true, false) => {
                 tracing::warn!(
-                    "Redis does not answer about rates: this node goes by its own (docs/operations.md)"
+                    "Redis does not answer rate reports: this node applies its own rates alone (docs/operations.md)"
                 );
             }
             (false, true) => tracing::info!("rates are shared with other nodes again"),

@@ -18,7 +18,7 @@ impl ClientState {
         }
         self.set_now(now);
         self.end_connection();
-        let reason = "the gateway is silent here, and answers elsewhere".to_owned();
+        let reason = "this connection is silent, and a second connection was accepted".to_owned();
         self.fx.tell(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
         self.silence.begin(now);
         self.phase = Phase::Greeting { until: now + limits::WELCOME_TIMEOUT };
@@ -31,7 +31,7 @@ impl ClientState {
             Wish::Nothing => {}
             Wish::Ask => self.fx.send(json!({ "type": "ping", "ts": 0 }).to_string()),
             Wish::Spare => self.fx.spare(self.hello.message().to_string()),
-            Wish::End => return self.hang_up("the gateway does not say anything"),
+            Wish::End => return self.hang_up("the gateway does not answer pings"),
         }
         self.pump();
     }

@@ -17,7 +17,7 @@ pub(super) fn told(ts: Millis, members: &Members) -> String {
 /// Writes a notice, which changed no state. A notice named after an error code reports a failed request.
 pub(super) fn notice<'a>(tell: &mut Teller<'a, '_>, name: &'a str, request_id: &'a Option<RequestId>) {
     match Code::ALL.iter().find(|code| code.as_str() == name) {
-        Some(code) => failed(tell, *code, "the session did not do it", None, request_id),
+        Some(code) => failed(tell, *code, "the session could not carry out the request", None, request_id),
         None => tell.last("event", request_id, 256, Event { name, ..Event::default() }),
     }
 }

@@ -53,7 +53,7 @@ fn restart_before_sending_discards_earlier_text() {
 /// Covers: ST-41, S-48.
 #[test]
 fn error_is_returned_and_reasoning_is_bounded() {
-    let (code, message) = (Code::AgentTimeout, "the agent fell silent".to_owned());
+    let (code, message) = (Code::AgentTimeout, "the agent timed out: no event within its silence limit".to_owned());
     let failed = fact(Fact::RunFailed {
         attempt: 1,
         code,

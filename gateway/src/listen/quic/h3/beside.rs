@@ -86,19 +86,19 @@ async fn tend(connection: Connection, settled: oneshot::Sender<()>) -> Fault {
             Step::Fault(fault) => return fault,
         };
         if kind != Kind::Other && kinds.contains(&kind) {
-            return ended(&connection, fault::STREAM_CREATION_ERROR, "the same stream twice");
+            return ended(&connection, fault::STREAM_CREATION_ERROR, "a critical stream was opened twice");
         }
         kinds.push(kind);
         match kind {
             Kind::Control => steps.push(control(stream, connection.clone(), settled.take()).boxed()),
             Kind::Compressor => steps.push(compressor(stream, connection.clone()).boxed()),
             Kind::Decompressor => steps.push(decompressor(stream, connection.clone()).boxed()),
-            Kind::Push => return ended(&connection, fault::STREAM_CREATION_ERROR, "clients push nothing"),
+            Kind::Push => return ended(&connection, fault::STREAM_CREATION_ERROR, "clients must not open push streams"),
             Kind::Other => {
                 kinds.pop();
                 unwanted += 1;
                 if unwanted > UNWANTED_MAX {
-                    return ended(&connection, fault::EXCESSIVE_LOAD, "too many streams that nobody wants");
+                    return ended(&connection, fault::EXCESSIVE_LOAD, "too many unknown streams");
                 }
                 refuse(stream);
             }

@@ -126,7 +126,7 @@ pub async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<ConnectRequ
                 return Ok(ConnectRequest::decode(&mut &bytes[..])?);
             }
             OF_SESSION => {
-                return Err(Fault { code: fault::FRAME_UNEXPECTED, why: "no session yet" }.into());
+                return Err(Fault { code: fault::FRAME_UNEXPECTED, why: "a stream of a session that does not exist yet" }.into());
             }
             DATA | SETTINGS | CANCEL_PUSH | GOAWAY | MAX_PUSH_ID => return Err(misplaced().into()),
             kind if NEVER.contains(&kind) => return Err(misplaced().into()),
@@ -136,15 +136,15 @@ pub async fn request<S: AsyncRead + Unpin>(stream: &mut S) -> Result<ConnectRequ
 }
 
 fn misplaced() -> Fault {
-    Fault { code: fault::FRAME_UNEXPECTED, why: "a frame that has no place there" }
+    Fault { code: fault::FRAME_UNEXPECTED, why: "unexpected frame" }
 }
 
 /// Reads the beginning of a control stream, which must be the settings.
 pub async fn settings<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(), Fault> {
-    let closed = |_| Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "the control stream ends" };
+    let closed = |_| Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "the control stream was closed" };
     let head = head(stream).await.map_err(closed)?.ok_or(Cut::Short).map_err(closed)?;
     if head.kind != SETTINGS {
-        return Err(Fault { code: fault::MISSING_SETTINGS, why: "no settings" });
+        return Err(Fault { code: fault::MISSING_SETTINGS, why: "the control stream does not begin with SETTINGS" });
     }
     if head.length > SETTINGS_BYTES_MAX {
         return Err(Fault { code: fault::EXCESSIVE_LOAD, why: "too many settings" });
@@ -152,24 +152,24 @@ pub async fn settings<S: AsyncRead + Unpin>(stream: &mut S) -> Result<(), Fault>
     let mut kind = Vec::new();
     StreamUni::CONTROL.encode(&mut kind);
     let bytes = whole(stream, head, &kind).await.map_err(closed)?;
-    let no_settings = Fault { code: fault::SETTINGS_ERROR, why: "no such settings" };
+    let no_settings = Fault { code: fault::SETTINGS_ERROR, why: "forbidden setting" };
     let settings = Settings::decode(&mut &bytes[..])
-        .map_err(|_| Fault { code: fault::FRAME_ERROR, why: "settings are not whole" })?;
+        .map_err(|_| Fault { code: fault::FRAME_ERROR, why: "malformed settings" })?;
     let is_never_set = |id: u32| settings.contains_key(&Setting(VarInt::from_u32(id)));
     if NEVER_SET.into_iter().any(is_never_set) { Err(no_settings) } else { Ok(()) }
 }
 
 /// Reads the rest of a control stream, whose frames are ignored, until it is a protocol error.
 pub async fn control<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
-    let closed = Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "the control stream ends" };
+    let closed = Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "the control stream was closed" };
     loop {
         let Ok(Some(head)) = head(stream).await else { return closed };
         match head.kind {
             DATA | HEADERS | SETTINGS => return misplaced(),
             kind if NEVER.contains(&kind) => return misplaced(),
-            CANCEL_PUSH => return Fault { code: fault::ID_ERROR, why: "nothing was promised" },
+            CANCEL_PUSH => return Fault { code: fault::ID_ERROR, why: "CANCEL_PUSH without a push" },
             GOAWAY | MAX_PUSH_ID if head.length > VarInt::MAX_SIZE as u64 => {
-                return Fault { code: fault::FRAME_ERROR, why: "longer than a number" };
+                return Fault { code: fault::FRAME_ERROR, why: "the payload is longer than an integer" };
             }
             _ if skip(stream, head.length).await.is_err() => return closed,
             _ => {}
@@ -183,8 +183,8 @@ pub async fn compressor<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
     loop {
         match stream.read_u8().await {
             Ok(SET_TO_NOTHING) => {}
-            Ok(_) => return Fault { code: fault::QPACK_ENCODER_ERROR, why: "the table has no room" },
-            Err(_) => return Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "a stream of QPACK ends" },
+            Ok(_) => return Fault { code: fault::QPACK_ENCODER_ERROR, why: "the QPACK table has no capacity" },
+            Err(_) => return Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "a QPACK stream was closed" },
         }
     }
 }
@@ -192,7 +192,7 @@ pub async fn compressor<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
 /// Reads and discards the client's QPACK decoder stream, since we use no table.
 pub async fn decompressor<S: AsyncRead + Unpin>(stream: &mut S) -> Fault {
     while skip(stream, u64::MAX).await.is_ok() {}
-    Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "a stream of QPACK ends" }
+    Fault { code: fault::CLOSED_CRITICAL_STREAM, why: "a QPACK stream was closed" }
 }
 
 /// Reads the capsules behind a request, until its session ends.
@@ -202,7 +202,7 @@ pub async fn capsules<S: AsyncRead + Unpin>(stream: S) -> Result<Leave, Fault> {
         Ok(leave) => Ok(leave),
         Err(cut) => match (data.fault, cut) {
             (Some(fault), _) => Err(fault),
-            (None, Cut::Short) => Err(Fault { code: fault::MESSAGE_ERROR, why: "a capsule is not whole" }),
+            (None, Cut::Short) => Err(Fault { code: fault::MESSAGE_ERROR, why: "truncated capsule" }),
             (None, Cut::Reset) => Ok(Leave::Lost),
         },
     }
@@ -231,7 +231,7 @@ impl<S: AsyncRead + Unpin> Data<S> {
             };
             let is_last = head.kind == CLOSE_SESSION;
             if is_last && head.length > LAST_WORDS_BYTES_MAX {
-                return Err(self.found(fault::MESSAGE_ERROR, "too many last words"));
+                return Err(self.found(fault::MESSAGE_ERROR, "the close capsule is too long"));
             }
             let mut bytes = Vec::new();
             for _ in 0..head.length {
@@ -257,7 +257,7 @@ impl<S: AsyncRead + Unpin> Data<S> {
         match Capsule::decode(&mut &capsule[..]) {
             Ok(Capsule::CloseWebTransportSession { code, .. }) => Ok(Leave::Code(code)),
             Ok(Capsule::Grease { .. } | Capsule::Unknown { .. }) | Err(_) => {
-                Err(self.found(fault::MESSAGE_ERROR, "not the last words of a session"))
+                Err(self.found(fault::MESSAGE_ERROR, "malformed close capsule"))
             }
         }
     }
@@ -283,10 +283,10 @@ impl<S: AsyncRead + Unpin> Data<S> {
             match head.kind {
                 DATA => self.left = head.length,
                 HEADERS | SETTINGS | CANCEL_PUSH | GOAWAY | MAX_PUSH_ID | OF_SESSION => {
-                    return Err(self.found(fault::FRAME_UNEXPECTED, "a frame that has no place there"));
+                    return Err(self.found(fault::FRAME_UNEXPECTED, "unexpected frame"));
                 }
                 kind if NEVER.contains(&kind) => {
-                    return Err(self.found(fault::FRAME_UNEXPECTED, "a frame that has no place there"));
+                    return Err(self.found(fault::FRAME_UNEXPECTED, "unexpected frame"));
                 }
                 _ => skip(&mut self.stream, head.length).await?,
             }

@@ -132,7 +132,7 @@ async fn arrive(connection: Connection, session: u64) -> Result<Control, End> {
     if kind != Some(Frame::WEBTRANSPORT.0.into_inner()) {
         return Err(ended(
             &connection,
-            Fault { code: fault::FRAME_UNEXPECTED, why: "one request is enough" },
+            Fault { code: fault::FRAME_UNEXPECTED, why: "only one request per connection is allowed" },
         ));
     }
     match frames::number(&mut from).await {
