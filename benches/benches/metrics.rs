@@ -3,8 +3,8 @@
 //! observed on a node under load and rounded up.
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use turnway::metrics::{Direction, Metrics, Source, Unanswered};
-use turnway_bindings::switchboard::Spread;
+use turnway::metrics::{Direction, InputSource, Metrics, PendingOps};
+use turnway_bindings::switchboard::DurationHistogram;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
 use turnway_core::store::{Op, Reply};
@@ -23,29 +23,31 @@ fn main() {
     let (op, answer) = (Op::Sweep { limit: 1 }, Ok(Reply::Done));
     let delta = AgentEvent::Delta { kind: TextKind::Text, text: Private(String::new()), id: None };
     let done = AgentEvent::Done { stop: StopReason::EndTurn, usage: None };
-    let (mut unanswered, mut spreads) = (Unanswered::default(), [Spread::default(); 5]);
+    let (mut unanswered, mut spreads) = (PendingOps::default(), [DurationHistogram::default(); 5]);
     let began = Instant::now();
     for turn in 0..TURNS {
         let now = Mono(Duration::from_micros(u64::from(turn)));
         for _ in 0..OPS {
-            metrics.store.asked(&mut unanswered, black_box(&op), now);
-            metrics.store.answered(&mut unanswered, black_box(&op), black_box(&answer), now);
+            metrics.store.record_request(&mut unanswered, black_box(&op), now);
+            metrics.store.record_reply(&mut unanswered, black_box(&op), black_box(&answer), now);
         }
         for n in 0..ROUNDS {
-            for source in [Source::Links, Source::Agents, Source::Store] {
-                metrics.driver.took(black_box(source), 1);
+            for source in [InputSource::Links, InputSource::Agents, InputSource::Store] {
+                metrics.driver.count_inputs(black_box(source), 1);
             }
-            metrics.driver.round(Duration::from_micros(n), 0);
+            metrics.driver.record_round(Duration::from_micros(n), 0);
         }
         for _ in 0..MESSAGES {
-            metrics.links.passed(black_box(Direction::Out), 100);
+            metrics.links.record_message(black_box(Direction::Out), 100);
         }
-        (0..8).for_each(|_| metrics.agents.reported(black_box(&delta)));
-        metrics.agents.reported(black_box(&done));
-        metrics.agents.spoke(Duration::from_millis(3));
-        metrics.agents.ended(Duration::from_millis(4));
-        spreads.iter_mut().for_each(|spread| spread.add(black_box(Duration::from_micros(u64::from(turn)))));
-        metrics.store.committed(4, Duration::from_millis(1));
+        (0..8).for_each(|_| metrics.agents.record_event(black_box(&delta)));
+        metrics.agents.record_event(black_box(&done));
+        metrics.agents.record_first_token(Duration::from_millis(3));
+        metrics.agents.record_call_end(Duration::from_millis(4));
+        spreads
+            .iter_mut()
+            .for_each(|spread| spread.record(black_box(Duration::from_micros(u64::from(turn)))));
+        metrics.store.record_commit(4, Duration::from_millis(1));
     }
     let took = began.elapsed();
     assert_eq!(black_box(spreads)[0].count(), u64::from(TURNS));

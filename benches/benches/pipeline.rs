@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
-use turnway::agent::dialin::Lines;
+use turnway::agent::dialin::RemoteCalls;
 use turnway::agent::directory::AgentSpec;
 use turnway::agent::plugins::Plugins;
-use turnway::agent::{Agents, Report};
+use turnway::agent::{Agents, AttemptReport};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
 use turnway_core::protocol::input::{Content, Message, Role};
-use turnway_pipeline::builtin::Model;
-use turnway_pipeline::{Builtin, Envelope, Hook, Piece, Pieces, Pipeline, Plugin, Prompt, Router, Turn};
+use turnway_pipeline::builtin::LanguageModel;
+use turnway_pipeline::{
+    AnswerPiece, AnswerStream, BuiltinPlugin, HookFuture, MessageEnvelope, Pipeline, Plugin, Prompt, Router,
+    Turn,
+};
 
 const TURNS: u32 = 200_000;
 /// Number of rounds; the median is reported.
@@ -27,9 +30,9 @@ const ROUNDS: usize = 5;
 /// A model with a prepared answer.
 struct Ready;
 
-impl Model for Ready {
-    fn answer<'a>(&'a self, _: &'a Turn, _: &'a Prompt) -> Hook<'a, Pieces> {
-        let words = ["an ", "answer ", "of ", "four words"].map(|word| Piece::Text(word.to_owned()));
+impl LanguageModel for Ready {
+    fn answer<'a>(&'a self, _: &'a Turn, _: &'a Prompt) -> HookFuture<'a, AnswerStream> {
+        let words = ["an ", "answer ", "of ", "four words"].map(|word| AnswerPiece::Text(word.to_owned()));
         ready(Ok(stream::iter(words).boxed())).boxed()
     }
 }
@@ -38,17 +41,17 @@ impl Model for Ready {
 struct Out(bool);
 
 impl Router for Out {
-    fn streams(&self, _: &Envelope) -> bool {
+    fn wants_stream(&self, _: &MessageEnvelope) -> bool {
         self.0
     }
-    fn wrap(&self, _: &Turn, pieces: Pieces) -> Pieces {
+    fn wrap_stream(&self, _: &Turn, pieces: AnswerStream) -> AnswerStream {
         pieces
             .inspect(|piece| {
                 black_box(piece);
             })
             .boxed()
     }
-    fn deliver<'a>(&'a self, outbound: &'a Envelope) -> Hook<'a, bool> {
+    fn deliver<'a>(&'a self, outbound: &'a MessageEnvelope) -> HookFuture<'a, bool> {
         black_box(outbound);
         ready(Ok(true)).boxed()
     }
@@ -87,11 +90,11 @@ fn order(attempt: u32) -> Option<Invoke> {
 /// Runs attempts of a node's agent with an answer of five words, one after the other. Returns microseconds
 /// for each.
 async fn attempts(plugins: Plugins) -> f64 {
-    let (reporter, mut reports) = mpsc::channel::<Report>(64);
+    let (reporter, mut reports) = mpsc::channel::<AttemptReport>(64);
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let specs = AgentSpec::demo().expect("good agents");
     let (clock, metrics) = (Clock::start(), Arc::new(metrics));
-    let lines = Lines::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
+    let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
     let agents = Agents::new(
         specs,
         None,
@@ -117,11 +120,11 @@ async fn attempts(plugins: Plugins) -> f64 {
 }
 
 async fn turns(pipeline: &Pipeline) -> f64 {
-    let message = Envelope {
+    let message = MessageEnvelope {
         channel: Some("cli".to_owned()),
         chat_id: Some("7".to_owned()),
         session_id: Some("s1".to_owned()),
-        ..Envelope::text("a question of some words")
+        ..MessageEnvelope::from_text("a question of some words")
     };
     let began = Instant::now();
     for _ in 0..TURNS {
@@ -134,21 +137,22 @@ async fn turns(pipeline: &Pipeline) -> f64 {
 fn main() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     for streams in [false, true] {
-        let pipeline = Pipeline::new("/").with(Builtin::new().asking(Ready)).through(Out(streams));
+        let pipeline =
+            Pipeline::new("/").with(BuiltinPlugin::new().with_model(Ready)).with_router(Out(streams));
         let took = (0..ROUNDS).map(|_| runtime.block_on(turns(&pipeline))).collect();
-        tell(if streams { "a turn in pieces" } else { "a turn as a whole" }, took);
+        print_report(if streams { "a turn in pieces" } else { "a turn as a whole" }, took);
     }
     for (what, plugins) in [
         ("an attempt of a node without plugins", Plugins::default()),
         ("an attempt of a node behind a plugin", Plugins::default().with(Idle)),
     ] {
         let took = (0..ROUNDS).map(|_| runtime.block_on(attempts(plugins.clone()))).collect();
-        tell(what, took);
+        print_report(what, took);
     }
 }
 
 #[expect(clippy::print_stdout, reason = "a bench's figures are its output")]
-fn tell(what: &str, mut took: Vec<f64>) {
+fn print_report(what: &str, mut took: Vec<f64>) {
     took.sort_by(f64::total_cmp);
     let (median, last) = (took[ROUNDS / 2], took[ROUNDS - 1]);
     println!("{what}: {median:.2} us (median of {ROUNDS}, {:.2} to {last:.2})", took[0]);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use turnway::store::Store;
-use turnway::store::embedded::{Durability, Embedded, Options};
+use turnway::store::embedded::{CommitDurability, EmbeddedOptions, EmbeddedStore};
 use turnway_core::id::{
-    Epoch, EventId, Holder, MessageId, Nonce, Place, Principal, RunId, Seen, Seq, SessionId, SessionKey,
-    TenantId, Token, UserId, Version,
+    Epoch, EventId, FenceToken, Holder, InboxPosition, ListenersVersion, MessageId, Nonce, OwnershipSnapshot,
+    Principal, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
@@ -20,10 +20,10 @@ const WINDOW: Duration = Duration::from_secs(3);
 struct Session {
     key: SessionKey,
     user: UserId,
-    token: Token,
+    token: FenceToken,
     tail: Seq,
     turns: u64,
-    input: Option<(Place, RunId)>,
+    input: Option<(InboxPosition, RunId)>,
     speaking: bool,
 }
 
@@ -32,12 +32,18 @@ impl Session {
         let session = SessionId::parse(&format!("session-{n}")).expect("a name");
         let key = SessionKey { tenant: TenantId::default_tenant(), session };
         let user = UserId::local();
-        Self { key, user, token: Token::default(), tail: Seq(0), turns: 0, input: None, speaking: false }
+        Self { key, user, token: FenceToken::default(), tail: Seq(0), turns: 0, input: None, speaking: false }
     }
 
     fn claim(&self) -> Op {
         let (holder, nonce) = (Holder::default(), Nonce(1));
-        Op::Claim { key: self.key.clone(), holder, nonce, expect: Seen::default(), floor: Epoch(0) }
+        Op::Claim {
+            key: self.key.clone(),
+            holder,
+            nonce,
+            expect: OwnershipSnapshot::default(),
+            floor: Epoch(0),
+        }
     }
 
     fn accept(&self) -> Op {
@@ -65,7 +71,7 @@ impl Session {
         Op::Accept { key: self.key.clone(), principal, input: Arc::new(input), hash }
     }
 
-    fn append(&self, facts: usize, ends: Vec<(Place, RunId)>) -> Op {
+    fn append(&self, facts: usize, ends: Vec<(InboxPosition, RunId)>) -> Op {
         let run_id = self.input.as_ref().map(|(_, run_id)| run_id.clone());
         let fact = Fact::SessionNotice { name: "x".repeat(120), request_id: None };
         let entry = Entry {
@@ -86,7 +92,7 @@ impl Session {
             ends,
             answers: Vec::new(),
             closed: None,
-            known: Version(0),
+            known_listeners: ListenersVersion(0),
         }))
     }
 
@@ -115,18 +121,18 @@ impl Session {
     }
 }
 
-fn measure(count: usize, durability: Durability, two_phase: bool) {
+fn measure(count: usize, durability: CommitDurability, two_phase: bool) {
     let dir = tempfile::tempdir().expect("a directory");
     let start = Instant::now();
     let clock = move || Now {
         mono: Mono(start.elapsed()),
         store: Millis(1_764_000_000_000 + start.elapsed().as_millis() as u64),
     };
-    let mut options = Options::new(Arc::new(clock), Arc::new(|fault| panic!("{fault}")));
+    let mut options = EmbeddedOptions::new(Arc::new(clock), Arc::new(|fault| panic!("{fault}")));
     (options.durability, options.two_phase) = (durability, two_phase);
     let (sender, answers) = channel();
     let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
-    let store = Embedded::open(dir.path(), options, sink).expect("a store");
+    let store = EmbeddedStore::open(dir.path(), options, sink).expect("a store");
     let mut sessions: Vec<_> = (0..count).map(Session::new).collect();
     sessions.iter().for_each(|session| store.submit(session.claim()));
     let (mut ops, mut waits) = (0u64, Vec::new());
@@ -158,8 +164,8 @@ fn measure(count: usize, durability: Durability, two_phase: bool) {
 
 fn main() {
     for count in [1, 64, 256] {
-        measure(count, Durability::Fsync, false);
+        measure(count, CommitDurability::Fsync, false);
     }
-    measure(256, Durability::Fsync, true);
-    measure(256, Durability::Os, false);
+    measure(256, CommitDurability::Fsync, true);
+    measure(256, CommitDurability::Os, false);
 }

@@ -136,7 +136,7 @@ pub struct Common {
     pub outputs: Outputs,
 }
 
-/// Arguments of [`Mode::Turns`].
+/// Arguments of [`SubscriptionMode::Turns`].
 #[derive(Clone, Debug, Args)]
 pub struct Turns {
     /// Target, load and outputs.
@@ -173,7 +173,7 @@ pub struct Streaming {
     pub stamped: bool,
 }
 
-/// Arguments of [`Mode::Stream`].
+/// Arguments of [`SubscriptionMode::Stream`].
 #[derive(Clone, Debug, Args)]
 pub struct Stream {
     /// Target, load and outputs.
@@ -187,7 +187,7 @@ pub struct Stream {
     pub streaming: Streaming,
 }
 
-/// Arguments of [`Mode::Reconnect`].
+/// Arguments of [`SubscriptionMode::Reconnect`].
 #[derive(Clone, Debug, Args)]
 pub struct Reconnect {
     /// Target, load and outputs.
@@ -204,7 +204,7 @@ pub struct Reconnect {
     pub rounds: u32,
 }
 
-/// Arguments of [`Mode::Fanout`].
+/// Arguments of [`SubscriptionMode::Fanout`].
 #[derive(Clone, Debug, Args)]
 pub struct Fanout {
     /// Target, load and outputs.
@@ -215,7 +215,7 @@ pub struct Fanout {
     pub streaming: Streaming,
 }
 
-/// Arguments of [`Mode::FirstDelta`].
+/// Arguments of [`SubscriptionMode::FirstDelta`].
 #[derive(Clone, Debug, Args)]
 pub struct FirstDelta {
     /// Target, load and outputs.
@@ -235,7 +235,7 @@ pub struct FirstDelta {
     pub size: usize,
 }
 
-/// Arguments of [`Mode::Echo`].
+/// Arguments of [`SubscriptionMode::Echo`].
 #[derive(Clone, Debug, Args)]
 pub struct Echo {
     /// Target, load and outputs.
@@ -246,7 +246,7 @@ pub struct Echo {
     pub size: usize,
 }
 
-/// Arguments of [`Mode::History`].
+/// Arguments of [`SubscriptionMode::History`].
 #[derive(Clone, Debug, Args)]
 pub struct History {
     /// Target, load and outputs.
@@ -263,7 +263,7 @@ pub struct History {
     pub agent: String,
 }
 
-/// Arguments of [`Mode::TakeUp`].
+/// Arguments of [`SubscriptionMode::TakeUp`].
 #[derive(Clone, Debug, Args)]
 pub struct TakeUp {
     /// Target, load and outputs.
@@ -277,7 +277,7 @@ pub struct TakeUp {
     pub agent: String,
 }
 
-/// Arguments of [`Mode::Agent`].
+/// Arguments of [`SubscriptionMode::Agent`].
 #[derive(Clone, Debug, Args)]
 pub struct Agent {
     /// Where
@@ -294,7 +294,7 @@ pub struct Agent {
     pub stamps: bool,
 }
 
-/// Arguments of [`Mode::Commit`].
+/// Arguments of [`SubscriptionMode::Commit`].
 #[derive(Clone, Debug, Args)]
 pub struct Commit {
     /// Outputs.

@@ -10,22 +10,22 @@ pub mod first_delta;
 pub mod history;
 pub mod idle;
 pub mod reconnect;
+pub mod session_client;
 pub mod stream;
 pub mod take_up;
-pub mod talk;
 pub mod turns;
 
 use crate::cli::{Mode, Owner};
-use crate::print::say;
+use crate::error::BenchError;
+use crate::output::print_stdout;
 use crate::run::Run;
 use crate::target::Target;
-use crate::trouble::Trouble;
+use session_client::{SessionClient, Workload};
 use std::rc::Rc;
-use talk::{Job, Talk};
-use turnway::cli::Exit;
+use turnway::cli::CliExit;
 
 /// Runs a mode, and returns the exit code of the process.
-pub async fn run(mode: Mode) -> Result<Exit, Trouble> {
+pub async fn run(mode: Mode) -> Result<CliExit, BenchError> {
     match mode {
         Mode::Turns(args) if args.bare => echo::run(&args.common, args.size).await,
         Mode::Turns(args) => turns::run(args).await,
@@ -45,22 +45,27 @@ pub async fn run(mode: Mode) -> Result<Exit, Trouble> {
 }
 
 /// Opens connections whose sessions have each had one whole turn at the node that is to own them.
-async fn talks(run: &Rc<Run>, job: &Rc<Job>, owner: &Owner, count: usize) -> Result<Vec<Talk>, Trouble> {
+async fn open_session_clients(
+    run: &Rc<Run>,
+    job: &Rc<Workload>,
+    owner: &Owner,
+    count: usize,
+) -> Result<Vec<SessionClient>, BenchError> {
     let is_mine = run.aim().i_own_this_target;
     let first = owner.begin_at.as_deref().map(|url| Target::find(url, "ws", None, is_mine)).transpose()?;
     let first = first.as_ref();
     let open = |n| async move {
-        let mut talk = Talk::open_at(run, job, n, first.unwrap_or(run.target())).await?;
+        let mut talk = SessionClient::open_at(run, job, n, first.unwrap_or(run.target())).await?;
         talk.first_turn().await?;
         if first.is_some() {
             talk.move_to(run.target()).await?;
         }
         Ok(talk)
     };
-    run.gather(count, open).await
+    run.make_all(count, open).await
 }
 
 /// Prints the address of a server of ours as the first line of output.
-fn announce(address: std::net::SocketAddr) {
-    say(&format!("ready {address}\n"));
+fn print_ready(address: std::net::SocketAddr) {
+    print_stdout(&format!("ready {address}\n"));
 }

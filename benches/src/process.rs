@@ -18,7 +18,7 @@ pub struct Cpu {
 
 /// A process under observation during a load.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ProcessMonitor {
     pub process: Process,
     /// Resident memory in bytes before the first connection.
     pub rss_before: u64,
@@ -63,7 +63,7 @@ impl Process {
 
     /// Returns the resident memory in bytes, or `None` if the process is gone.
     pub fn rss(self) -> Option<u64> {
-        field(&fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?, "VmRSS:")
+        proc_field(&fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?, "VmRSS:")
     }
 
     /// Returns the CPU time, or `None` if the process is gone. The kernel divides the exact sum in ticks of 10
@@ -104,7 +104,7 @@ impl Cpu {
 
 // === impl Watch ===
 
-impl Watch {
+impl ProcessMonitor {
     /// Creates a watch and reads the process's memory.
     pub fn new(process: Process) -> Self {
         let rss = process.rss().unwrap_or(0);
@@ -118,13 +118,13 @@ impl Watch {
     }
 
     /// Starts the measurement of CPU time.
-    pub fn begin(&self) {
+    pub fn start_cpu(&self) {
         self.cpu_from.set(self.process.cpu().unwrap_or_default());
-        self.look();
+        self.sample();
     }
 
     /// Samples the process again. If the process is gone, the previous sample is kept.
-    pub fn look(&self) {
+    pub fn sample(&self) {
         self.rss_peak.set(self.rss_peak.get().max(self.process.rss().unwrap_or(0)));
         self.cpu_to.set(self.process.cpu().unwrap_or_else(|| self.cpu_to.get()));
     }
@@ -152,14 +152,14 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: cpu.map_or_else(String::new, |(_, name)| name.trim().to_owned()),
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
-            memory_bytes: field(&text("/proc/meminfo"), "MemTotal:").unwrap_or(0),
+            memory_bytes: proc_field(&text("/proc/meminfo"), "MemTotal:").unwrap_or(0),
             load_1m: text("/proc/loadavg").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0.0),
         }
     }
 }
 
 /// Returns a field such as `Name:   123 kB` in bytes.
-fn field(text: &str, name: &str) -> Option<u64> {
+fn proc_field(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = value.trim().trim_end_matches(" kB").parse().ok()?;
     Some(kib * 1024)

@@ -1,18 +1,18 @@
 //! Shows the progress of a load: a bar on a terminal, otherwise a line now and then.
-use crate::print::complain;
+use crate::output::print_stderr;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// Interval between two lines without a terminal.
-const EVERY: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The progress display on stderr.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
-    said: RefCell<Option<Instant>>,
+    last_line: RefCell<Option<Instant>>,
 }
 
 impl Progress {
@@ -24,7 +24,7 @@ impl Progress {
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        Self { bar, said: RefCell::new(None) }
+        Self { bar, last_line: RefCell::new(None) }
     }
 
     /// Shows that `done` of `of` is done.
@@ -37,10 +37,10 @@ impl Progress {
             }
             None => {
                 let now = Instant::now();
-                let mut said = self.said.borrow_mut();
-                if said.get_or_insert(now).elapsed() >= EVERY {
+                let mut said = self.last_line.borrow_mut();
+                if said.get_or_insert(now).elapsed() >= LINE_INTERVAL {
                     *said = Some(now);
-                    complain(&format!("{what}\n"));
+                    print_stderr(&format!("{what}\n"));
                 }
             }
         }

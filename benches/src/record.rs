@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 /// Largest recorded duration; no load lasts longer.
 const NANOS_MAX: u64 = 3_600_000_000_000;
 /// Significant digits of a measured duration.
-const DIGITS: u8 = 3;
+const DURATION_DIGITS: u8 = 3;
 /// Significant digits of one second's durations: there may be 3,600 such histograms, and each is read twice.
 const TICK_DIGITS: u8 = 2;
-/// Shortest second that is recorded; see [`Record::tick`].
+/// Shortest second that is recorded; see [`Record::end_second`].
 const TICK_MIN: Duration = Duration::from_millis(250);
 /// Maximum distinct error codes; further codes are counted as `other`.
 const CODES_MAX: usize = 64;
@@ -113,15 +113,15 @@ pub struct Tick {
 #[derive(Debug)]
 pub struct Record {
     primary: Measure,
-    is_armed: bool,
-    took: [Option<Box<Histogram<u64>>>; Measure::ALL.len()],
+    is_started: bool,
+    histograms: [Option<Box<Histogram<u64>>>; Measure::ALL.len()],
     counts: [u64; Count::ALL.len()],
     /// The counts at the end of the load.
     in_load: Option<[u64; Count::ALL.len()]>,
     errors: BTreeMap<String, u64>,
     ticks: Vec<Tick>,
-    since: Instant,
-    second: Histogram<u64>,
+    second_start: Instant,
+    second_histogram: Histogram<u64>,
     events: u64,
 }
 
@@ -226,70 +226,72 @@ impl Count {
 // === impl Record ===
 
 impl Record {
-    /// Creates a record that ignores everything until [`Self::arm`]; its timeline shows the primary duration.
+    /// Creates a record that ignores everything until [`Self::start`]; its timeline shows the primary duration.
     pub fn new(primary: Measure) -> Self {
         Self {
             primary,
-            is_armed: false,
-            took: [const { None }; Measure::ALL.len()],
+            is_started: false,
+            histograms: [const { None }; Measure::ALL.len()],
             counts: [0; Count::ALL.len()],
             in_load: None,
             errors: BTreeMap::new(),
             ticks: Vec::new(),
-            since: Instant::now(),
-            second: histogram(TICK_DIGITS),
+            second_start: Instant::now(),
+            second_histogram: histogram(TICK_DIGITS),
             events: 0,
         }
     }
 
     /// Starts recording; everything before is discarded.
-    pub fn arm(&mut self, now: Instant) {
-        *self = Self { is_armed: true, since: now, ..Self::new(self.primary) };
+    pub fn start(&mut self, now: Instant) {
+        *self = Self { is_started: true, second_start: now, ..Self::new(self.primary) };
     }
 
     /// Records a duration.
-    pub fn took(&mut self, what: Measure, time: Duration) {
-        if !self.is_armed {
+    pub fn record_duration(&mut self, what: Measure, time: Duration) {
+        if !self.is_started {
             return;
         }
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let into = &mut self.took[what as usize];
-        into.get_or_insert_with(|| Box::new(histogram(DIGITS))).saturating_record(nanos);
+        let into = &mut self.histograms[what as usize];
+        into.get_or_insert_with(|| Box::new(histogram(DURATION_DIGITS))).saturating_record(nanos);
         if what == self.primary {
-            self.second.saturating_record(nanos);
+            self.second_histogram.saturating_record(nanos);
             self.events += 1;
         }
     }
 
     /// Adds to a count.
     pub fn count(&mut self, what: Count, times: u64) {
-        if self.is_armed {
+        if self.is_started {
             self.counts[what as usize] += times;
         }
     }
 
     /// Counts an error by its code.
-    pub fn error(&mut self, code: &str) {
+    pub fn count_error(&mut self, code: &str) {
         let known = self.errors.contains_key(code) || self.errors.len() < CODES_MAX;
         *self.errors.entry(if known { code } else { "other" }.to_owned()).or_default() += 1;
     }
 
     /// Ends a second of the timeline. A rest of less than 250 ms is dropped, because it is too short to be
     /// meaningful.
-    pub fn tick(&mut self, now: Instant, begun: Instant, rss: Option<u64>) {
-        let lasted = now.saturating_duration_since(self.since);
+    pub fn end_second(&mut self, now: Instant, begun: Instant, rss: Option<u64>) {
+        let lasted = now.saturating_duration_since(self.second_start);
         if lasted < TICK_MIN && !self.ticks.is_empty() {
             return;
         }
         let lasted = lasted.as_secs_f64().max(1e-6);
-        let at = |rank| (!self.second.is_empty()).then(|| micros(self.second.value_at_quantile(rank)));
+        let at = |rank| {
+            (!self.second_histogram.is_empty()).then(|| micros(self.second_histogram.value_at_quantile(rank)))
+        };
         #[expect(clippy::cast_precision_loss, reason = "a second has fewer than 2^53 events")]
         let rate = self.events as f64 / lasted;
         let at_end = now.saturating_duration_since(begun).as_secs_f64();
         let tick = Tick { at: at_end, rate, p50: at(0.5), p99: at(0.99), rss };
         self.ticks.push(tick);
-        self.second.reset();
-        (self.events, self.since) = (0, now);
+        self.second_histogram.reset();
+        (self.events, self.second_start) = (0, now);
     }
 
     /// Returns a count.
@@ -298,7 +300,7 @@ impl Record {
     }
 
     /// Ends the load; what follows counts towards no rate.
-    pub fn close(&mut self) {
+    pub fn end_load(&mut self) {
         self.in_load = Some(self.counts);
     }
 
@@ -309,7 +311,7 @@ impl Record {
 
     /// Returns the distribution of a duration, if any was recorded.
     pub fn histogram(&self, what: Measure) -> Option<&Histogram<u64>> {
-        self.took[what as usize].as_deref()
+        self.histograms[what as usize].as_deref()
     }
 
     /// Returns the primary duration.
@@ -352,12 +354,12 @@ mod tests {
     #[test]
     fn only_an_armed_record_takes() {
         let (mut record, now) = (Record::new(Measure::Done), Instant::now());
-        record.took(Measure::Done, Duration::from_millis(1));
+        record.record_duration(Measure::Done, Duration::from_millis(1));
         record.count(Count::Asked, 1);
-        record.arm(now);
-        record.took(Measure::Done, Duration::from_millis(2));
-        record.took(Measure::Late, Duration::from_millis(3));
-        record.tick(now + Duration::from_secs(2), now, Some(7));
+        record.start(now);
+        record.record_duration(Measure::Done, Duration::from_millis(2));
+        record.record_duration(Measure::Late, Duration::from_millis(3));
+        record.end_second(now + Duration::from_secs(2), now, Some(7));
         assert_eq!(record.counted(Count::Asked), 0);
         assert_eq!(record.histogram(Measure::Done).map(|done| done.len()), Some(1));
         let tick = &record.ticks()[0];
@@ -368,7 +370,7 @@ mod tests {
     #[test]
     fn made_up_codes_have_a_bound() {
         let mut record = Record::new(Measure::Done);
-        (0..1000).for_each(|n| record.error(&n.to_string()));
+        (0..1000).for_each(|n| record.count_error(&n.to_string()));
         assert_eq!((record.errors().len(), record.errors()["other"]), (CODES_MAX + 1, 936));
     }
 }

@@ -1,13 +1,13 @@
 //! A load from its first connection to its last figure. Every mode drives its connections through a run.
-use crate::bell::Bell;
 use crate::cli::{Aim, Common, Load, Outputs};
-use crate::process::{Process, Watch};
+use crate::due_queue::DueQueue;
+use crate::error::{BenchError, ConnectionFailure};
+use crate::process::{Process, ProcessMonitor};
 use crate::progress::Progress;
+use crate::quic_endpoints::QuicEndpoints;
 use crate::record::{Count, Measure, Record};
 use crate::schedule::Schedule;
 use crate::target::Target;
-use crate::trouble::{Lost, Trouble};
-use crate::udp::Udp;
 use futures_util::StreamExt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::cell::{Cell, RefCell};
@@ -18,11 +18,11 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep_until, timeout};
 
 /// Maximum connections that are opened at a time: setting up must not measure a burst.
-const OPENING_MAX: usize = 128;
+const CONCURRENT_OPENS_MAX: usize = 128;
 /// Files that the process needs besides its connections.
 const FILES_BESIDE: usize = 64;
 /// Pause after a refusal, if no rate sets the pace.
-const REST: Duration = Duration::from_millis(100);
+const REFUSAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// A load in progress.
 #[derive(Debug)]
@@ -30,25 +30,25 @@ pub struct Run {
     mode: &'static str,
     common: Common,
     target: Target,
-    udp: Udp,
+    udp: QuicEndpoints,
     tag: String,
     record: RefCell<Record>,
-    stage: Cell<Stage>,
-    begun: Cell<Instant>,
+    stage: Cell<LoadStage>,
+    started_at: Cell<Instant>,
     ended: Cell<Option<Instant>>,
-    bells: RefCell<Vec<Rc<Bell>>>,
-    server: Option<Watch>,
-    own: Watch,
+    due_queues: RefCell<Vec<Rc<DueQueue>>>,
+    server: Option<ProcessMonitor>,
+    own: ProcessMonitor,
     progress: Progress,
     /// Notified when every connection is lost.
-    deserted: Notify,
+    all_lost: Notify,
 }
 
 /// The stage of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum LoadStage {
     Setup,
-    On,
+    Running,
     /// No further request is sent; open ones may still be answered.
     Draining,
 }
@@ -57,35 +57,35 @@ enum Stage {
 
 impl Run {
     /// Checks the arguments and the environment before any connection is opened.
-    pub fn new(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, Trouble> {
+    pub fn new(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, BenchError> {
         let aim = &common.aim;
         let target = Target::find(&aim.url, "ws", aim.sources, aim.i_own_this_target)?;
-        let server = common.outputs.server_pid.map(watch).transpose()?;
+        let server = common.outputs.server_pid.map(monitor).transpose()?;
         // QUIC connections share sockets.
         let sockets = if target.quic_name().is_some() { 0 } else { common.load.connections };
-        make_room(sockets + FILES_BESIDE)?;
+        raise_file_limit(sockets + FILES_BESIDE)?;
         Ok(Rc::new(Self {
             mode,
             common: common.clone(),
             target,
-            udp: Udp::default(),
+            udp: QuicEndpoints::default(),
             tag: tag()?,
             record: RefCell::new(Record::new(about)),
-            stage: Cell::new(Stage::Setup),
-            begun: Cell::new(Instant::now()),
+            stage: Cell::new(LoadStage::Setup),
+            started_at: Cell::new(Instant::now()),
             ended: Cell::new(None),
-            bells: RefCell::default(),
+            due_queues: RefCell::default(),
             server,
-            own: Watch::new(Process::own()),
+            own: ProcessMonitor::new(Process::own()),
             progress: Progress::new(),
-            deserted: Notify::new(),
+            all_lost: Notify::new(),
         }))
     }
 
     /// Creates a run for a mode without a rate.
-    pub fn unpaced(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, Trouble> {
+    pub fn unpaced(mode: &'static str, about: Measure, common: &Common) -> Result<Rc<Self>, BenchError> {
         if common.load.rate.is_some() {
-            return Err(Trouble::Usage(format!("{mode} has no --rate")));
+            return Err(BenchError::Usage(format!("{mode} has no --rate")));
         }
         Self::new(mode, about, common)
     }
@@ -98,7 +98,7 @@ impl Run {
             panic!("this was `echo`");
         };
         let run = Self::new("idle", about, &args.common).expect("sound defaults");
-        run.record.borrow_mut().arm(Instant::now());
+        run.record.borrow_mut().start(Instant::now());
         run
     }
 
@@ -123,7 +123,7 @@ impl Run {
         &self.target
     }
     /// Returns the sockets of QUIC connections.
-    pub fn udp(&self) -> &Udp {
+    pub fn udp(&self) -> &QuicEndpoints {
         &self.udp
     }
     /// Returns the API key that every connection uses.
@@ -135,11 +135,11 @@ impl Run {
         &self.tag
     }
     /// Returns the server's process, if it is watched.
-    pub fn server(&self) -> Option<&Watch> {
+    pub fn server(&self) -> Option<&ProcessMonitor> {
         self.server.as_ref()
     }
     /// Returns this process.
-    pub fn own(&self) -> &Watch {
+    pub fn own(&self) -> &ProcessMonitor {
         &self.own
     }
     /// Returns the measurements.
@@ -151,55 +151,56 @@ impl Run {
         &self.progress
     }
     /// Returns the start of the load.
-    pub fn begun(&self) -> Instant {
-        self.begun.get()
+    pub fn started_at(&self) -> Instant {
+        self.started_at.get()
     }
     /// Returns the duration of the load, without the setup and the wait for the last answers.
-    pub fn lasted(&self) -> Duration {
-        self.ended.get().unwrap_or_else(Instant::now).saturating_duration_since(self.begun.get())
+    pub fn duration(&self) -> Duration {
+        self.ended.get().unwrap_or_else(Instant::now).saturating_duration_since(self.started_at.get())
     }
     /// Returns whether requests may be sent.
-    pub fn is_on(&self) -> bool {
-        self.stage.get() == Stage::On
+    pub fn is_running(&self) -> bool {
+        self.stage.get() == LoadStage::Running
     }
     /// Returns whether the load is over.
     pub fn is_over(&self) -> bool {
-        self.stage.get() == Stage::Draining
+        self.stage.get() == LoadStage::Draining
     }
     /// Returns whether requests are due by a schedule.
     pub fn is_open_loop(&self) -> bool {
         self.common.load.rate.is_some()
     }
 
-    /// Records a duration; see [`Record::took`].
-    pub fn took(&self, what: Measure, time: Duration) {
-        self.record.borrow_mut().took(what, time);
+    /// Records a duration; see [`Record::record_duration`].
+    pub fn record_duration(&self, what: Measure, time: Duration) {
+        self.record.borrow_mut().record_duration(what, time);
     }
     /// Adds to a count; see [`Record::count`].
     pub fn count(&self, what: Count, times: u64) {
         self.record.borrow_mut().count(what, times);
     }
-    /// Counts an error; see [`Record::error`].
-    pub fn error(&self, code: &str) {
-        self.record.borrow_mut().error(code);
+    /// Counts an error; see [`Record::count_error`].
+    pub fn count_error(&self, code: &str) {
+        self.record.borrow_mut().count_error(code);
     }
     /// Counts a connection that was lost unexpectedly.
-    pub fn lost(&self, lost: &Lost) {
+    pub fn count_lost(&self, lost: &ConnectionFailure) {
         self.count(Count::Lost, 1);
-        self.error(&lost.code());
+        self.count_error(&lost.code());
         if self.record.borrow().counted(Count::Lost) >= self.common.load.connections as u64 {
-            self.deserted.notify_one();
+            self.all_lost.notify_one();
         }
     }
 
     /// Makes `count` values, several at a time; the first failure ends it.
-    pub async fn gather<T, F: Future<Output = Result<T, Trouble>>>(
+    pub async fn make_all<T, F: Future<Output = Result<T, BenchError>>>(
         &self,
         count: usize,
         make: impl FnMut(usize) -> F,
-    ) -> Result<Vec<T>, Trouble> {
+    ) -> Result<Vec<T>, BenchError> {
         let mut made = Vec::with_capacity(count);
-        let mut making = futures_util::stream::iter((0..count).map(make)).buffer_unordered(OPENING_MAX);
+        let mut making =
+            futures_util::stream::iter((0..count).map(make)).buffer_unordered(CONCURRENT_OPENS_MAX);
         while let Some(one) = making.next().await {
             made.push(one?);
             self.show(made.len(), count, "ready");
@@ -210,34 +211,34 @@ impl Run {
     /// Starts the load and the measurement.
     pub fn begin(self: &Rc<Self>) {
         let now = Instant::now();
-        self.begun.set(now);
-        self.record.borrow_mut().arm(now);
-        self.stage.set(Stage::On);
-        self.watches().for_each(Watch::begin);
-        tokio::task::spawn_local(Rc::clone(self).observe());
+        self.started_at.set(now);
+        self.record.borrow_mut().start(now);
+        self.stage.set(LoadStage::Running);
+        self.watches().for_each(ProcessMonitor::start_cpu);
+        tokio::task::spawn_local(Rc::clone(self).sample_each_second());
     }
 
-    fn watches(&self) -> impl Iterator<Item = &Watch> {
+    fn watches(&self) -> impl Iterator<Item = &ProcessMonitor> {
         self.server.iter().chain([&self.own])
     }
 
     /// Samples each second until the load is over.
-    async fn observe(self: Rc<Self>) {
+    async fn sample_each_second(self: Rc<Self>) {
         let mut seconds = interval(Duration::from_secs(1));
         seconds.tick().await;
-        while self.is_on() {
+        while self.is_running() {
             seconds.tick().await;
             self.tick();
         }
     }
 
     fn tick(&self) {
-        self.watches().for_each(Watch::look);
+        self.watches().for_each(ProcessMonitor::sample);
         let rss = self.server.as_ref().and_then(|server| server.process.rss());
         let mut record = self.record.borrow_mut();
-        record.tick(Instant::now(), self.begun.get(), rss);
-        let (done, of) = (self.begun.get().elapsed().as_secs(), self.common.load.duration.as_secs());
-        if let Some(tick) = record.ticks().last().filter(|_| !self.bells.borrow().is_empty()) {
+        record.end_second(Instant::now(), self.started_at.get(), rss);
+        let (done, of) = (self.started_at.get().elapsed().as_secs(), self.common.load.duration.as_secs());
+        if let Some(tick) = record.ticks().last().filter(|_| !self.due_queues.borrow().is_empty()) {
             let p99 = tick.p99.map(|p99| format!(", p99 {:.2} ms", p99 / 1000.0)).unwrap_or_default();
             let failed: u64 = record.errors().values().sum();
             let said = format!("{done} of {of} s: {:.0}/s{p99}, {failed} errors", tick.rate);
@@ -246,28 +247,28 @@ impl Run {
     }
 
     /// Makes requests due on the connections: by the schedule with a rate, once each without.
-    pub async fn ring(&self, bells: Vec<Rc<Bell>>) -> Result<(), Trouble> {
-        *self.bells.borrow_mut() = bells;
-        let bells = self.bells.borrow().clone();
+    pub async fn dispatch(&self, bells: Vec<Rc<DueQueue>>) -> Result<(), BenchError> {
+        *self.due_queues.borrow_mut() = bells;
+        let bells = self.due_queues.borrow().clone();
         match self.common.load.rate {
             None => {
-                bells.iter().for_each(|bell| self.ask(bell, Instant::now()));
-                self.last().await;
+                bells.iter().for_each(|bell| self.make_due(bell, Instant::now()));
+                self.wait_for_end().await;
             }
             Some(rate) => {
-                let schedule = Schedule::new(self.begun.get(), rate, self.common.load.duration);
+                let schedule = Schedule::new(self.started_at.get(), rate, self.common.load.duration);
                 let mut turn = bells.iter().cycle();
                 let ringing = schedule.run(|due| {
                     if let Some(bell) = turn.next() {
-                        self.ask(bell, due.at);
+                        self.make_due(bell, due.at);
                     }
                 });
                 tokio::select! {
                     rung = ringing => {
-                        rung.map_err(|error| Trouble::Unavailable(format!("no timer: {error}")))?;
-                        self.last().await;
+                        rung.map_err(|error| BenchError::Unavailable(format!("no timer: {error}")))?;
+                        self.wait_for_end().await;
                     }
-                    () = self.cut_short() => {}
+                    () = self.aborted() => {}
                 }
             }
         }
@@ -276,8 +277,8 @@ impl Run {
     }
 
     /// Waits for the end of the load, unless it is aborted.
-    pub async fn last(&self) {
-        let until = self.begun.get() + self.common.load.duration;
+    pub async fn wait_for_end(&self) {
+        let until = self.started_at.get() + self.common.load.duration;
         self.pause(until.saturating_duration_since(Instant::now())).await;
     }
 
@@ -290,15 +291,15 @@ impl Run {
     pub async fn pause(&self, time: Duration) {
         tokio::select! {
             () = sleep_until((Instant::now() + time).into()) => {}
-            () = self.cut_short() => {}
+            () = self.aborted() => {}
         }
     }
 
     /// Waits until the user interrupts, or no connection is left.
-    async fn cut_short(&self) {
+    async fn aborted(&self) {
         tokio::select! {
-            () = interrupted() => {}
-            () = self.deserted.notified() => {}
+            () = wait_for_sigint() => {}
+            () = self.all_lost.notified() => {}
         }
     }
 
@@ -306,30 +307,30 @@ impl Run {
     pub fn end(&self) {
         self.ended.set(Some(Instant::now()));
         self.tick();
-        self.record.borrow_mut().close();
-        self.stage.set(Stage::Draining);
-        self.bells.borrow().iter().for_each(|bell| bell.stir());
+        self.record.borrow_mut().end_load();
+        self.stage.set(LoadStage::Draining);
+        self.due_queues.borrow().iter().for_each(|bell| bell.wake());
     }
 
     /// Makes a request due on a connection.
-    pub fn ask(&self, bell: &Bell, at: Instant) {
+    pub fn make_due(&self, bell: &DueQueue, at: Instant) {
         self.count(Count::Asked, 1);
-        bell.ring(at);
+        bell.push(at);
     }
 
     /// Makes the next request due in a closed loop; after a refusal only after a pause of 100 ms.
-    pub fn ask_again(self: &Rc<Self>, bell: &Rc<Bell>, was_refused: bool) {
-        if !self.is_on() || self.is_open_loop() {
+    pub fn make_due_again(self: &Rc<Self>, bell: &Rc<DueQueue>, was_refused: bool) {
+        if !self.is_running() || self.is_open_loop() {
             return;
         }
         if !was_refused {
-            return self.ask(bell, Instant::now());
+            return self.make_due(bell, Instant::now());
         }
         let (run, bell) = (Rc::clone(self), Rc::clone(bell));
         tokio::task::spawn_local(async move {
-            sleep_until((Instant::now() + REST).into()).await;
-            if run.is_on() {
-                run.ask(&bell, Instant::now());
+            sleep_until((Instant::now() + REFUSAL_PAUSE).into()).await;
+            if run.is_running() {
+                run.make_due(&bell, Instant::now());
             }
         });
     }
@@ -341,7 +342,7 @@ impl Run {
         if timeout(self.common.load.grace, all).await.is_err() {
             tasks.abort_all();
         }
-        self.watches().for_each(Watch::look);
+        self.watches().for_each(ProcessMonitor::sample);
         let mut record = self.record.borrow_mut();
         let ended = [Count::Completed, Count::Failed, Count::Cancelled, Count::Refused];
         let ended: u64 = ended.iter().map(|count| record.counted(*count)).sum();
@@ -351,21 +352,22 @@ impl Run {
 }
 
 /// Waits for SIGINT.
-async fn interrupted() {
+async fn wait_for_sigint() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending().await
     }
 }
 
 /// Returns eight random hexadecimal digits.
-fn tag() -> Result<String, Trouble> {
+fn tag() -> Result<String, BenchError> {
     let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes).map_err(|error| Trouble::Unavailable(format!("no randomness: {error}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| BenchError::Unavailable(format!("no randomness: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Raises the limit of open files if necessary.
-fn make_room(files: usize) -> Result<(), Trouble> {
+fn raise_file_limit(files: usize) -> Result<(), BenchError> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = files as u64;
     if limit.current.is_none_or(|current| current >= wanted) {
@@ -375,12 +377,13 @@ fn make_room(files: usize) -> Result<(), Trouble> {
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
     if most < wanted || raised.is_err() {
         let why = format!("this process may open {most} files, and {wanted} are needed: see `ulimit -n`");
-        return Err(Trouble::Usage(why));
+        return Err(BenchError::Usage(why));
     }
     Ok(())
 }
 
-fn watch(pid: u32) -> Result<Watch, Trouble> {
-    let process = Process::find(pid).ok_or_else(|| Trouble::Usage(format!("there is no process {pid}")))?;
-    Ok(Watch::new(process))
+fn monitor(pid: u32) -> Result<ProcessMonitor, BenchError> {
+    let process =
+        Process::find(pid).ok_or_else(|| BenchError::Usage(format!("there is no process {pid}")))?;
+    Ok(ProcessMonitor::new(process))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 
 /// A shorter wait is not worth a timer: setting the timer takes as long.
-const NAP_MIN: Duration = Duration::from_micros(20);
+const WAIT_MIN: Duration = Duration::from_micros(20);
 
 /// A schedule of one turn each `1/rate` seconds.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct Due {
 
 /// A timer with a precision of microseconds; the runtime's own timers have one of milliseconds.
 #[derive(Debug)]
-pub struct Alarm(AsyncFd<OwnedFd>);
+pub struct PreciseTimer(AsyncFd<OwnedFd>);
 
 // === impl Schedule ===
 
@@ -59,7 +59,7 @@ impl Schedule {
 
     /// Calls `each` for every turn when it is due, until the last.
     pub async fn run(mut self, mut each: impl FnMut(Due)) -> io::Result<()> {
-        let alarm = Alarm::new()?;
+        let alarm = PreciseTimer::new()?;
         while let Some(next) = self.peek() {
             alarm.wait(next.at).await?;
             let now = Instant::now();
@@ -73,7 +73,7 @@ impl Schedule {
 
 // === impl Alarm ===
 
-impl Alarm {
+impl PreciseTimer {
     /// Creates a timer that is not set.
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -89,7 +89,7 @@ impl Alarm {
     /// Waits until the given time. If that is at once, other tasks run first.
     pub async fn wait(&self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
-        if left < NAP_MIN {
+        if left < WAIT_MIN {
             tokio::task::yield_now().await;
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// A node's message with every field that any load reads. Absent fields are `None`; other fields are skipped.
 #[derive(Debug, Default, Deserialize)]
-pub struct Heard<'a> {
+pub struct ServerMessage<'a> {
     /// Message type.
     #[serde(rename = "type", borrow)]
     pub kind: Cow<'a, str>,
@@ -27,7 +27,7 @@ pub struct Heard<'a> {
     pub text: Option<Cow<'a, str>>,
     /// `reasoning`, or absent for the answer itself.
     #[serde(borrow, rename = "kind")]
-    pub of: Option<Cow<'a, str>>,
+    pub delta_kind: Option<Cow<'a, str>>,
     /// Final status of a turn.
     #[serde(borrow)]
     pub status: Option<Cow<'a, str>>,
@@ -56,7 +56,7 @@ pub enum Message<'a> {
     /// Explanation of an error.
     Text(#[serde(borrow)] Cow<'a, str>),
     /// Message of a fact, which is not read.
-    Said(serde::de::IgnoredAny),
+    Fact(serde::de::IgnoredAny),
 }
 
 /// Limits that a node announces.
@@ -72,7 +72,7 @@ pub struct RunKey([u8; 26]);
 
 // === impl Heard ===
 
-impl<'a> Heard<'a> {
+impl<'a> ServerMessage<'a> {
     /// Parses a whole message; `None` if it is not JSON or has no type.
     pub fn parse(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -85,21 +85,21 @@ impl<'a> Heard<'a> {
 
     /// Returns whether the message is a piece of the answer itself.
     pub fn is_text(&self) -> bool {
-        self.kind == "delta" && self.of.as_deref().is_none_or(|of| of == "text")
+        self.kind == "delta" && self.delta_kind.as_deref().is_none_or(|of| of == "text")
     }
 
     /// Returns error code and explanation, as far as present.
-    pub fn why(&self) -> String {
+    pub fn error_text(&self) -> String {
         let code = self.code.as_deref().unwrap_or("no code");
         match &self.message {
             Some(Message::Text(text)) => format!("{code}: {text}"),
-            Some(Message::Said(_)) | None => code.to_owned(),
+            Some(Message::Fact(_)) | None => code.to_owned(),
         }
     }
 }
 
 /// Returns the type of a message without parsing all of it, because nodes write the type first; empty if not.
-pub fn kind(text: &str) -> &str {
+pub fn message_type(text: &str) -> &str {
     let rest = text.strip_prefix("{\"type\":\"");
     rest.and_then(|rest| rest.split_once('"')).map_or("", |(kind, _)| kind)
 }
@@ -122,8 +122,8 @@ impl RunKey {
 /// Builds `hello` with `subscribe` bodies to resume.
 pub fn hello(user: &str, api_key: Option<&str>, resume: &str) -> String {
     let who = match api_key {
-        Some(key) => format!("\"api_key\":{}", quoted(key)),
-        None => format!("\"user_id\":{}", quoted(user)),
+        Some(key) => format!("\"api_key\":{}", json_string(key)),
+        None => format!("\"user_id\":{}", json_string(user)),
     };
     format!("{{\"type\":\"hello\",{who},\"resume\":[{resume}]}}")
 }
@@ -145,15 +145,15 @@ impl Invoke {
             begin: format!("{{\"type\":\"agent_invoke\",\"request_id\":\"{tag}."),
             rest: format!(
                 "\",\"session_id\":{},\"agent_id\":{},\"message\":{{\"role\":\"user\",\"content\":{}}}}}",
-                quoted(session),
-                quoted(agent),
-                quoted(text)
+                json_string(session),
+                json_string(agent),
+                json_string(text)
             ),
         }
     }
 
     /// Returns the message with the number `n` in its request id.
-    pub fn say(&self, n: u64) -> String {
+    pub fn render(&self, n: u64) -> String {
         let mut text = String::with_capacity(self.begin.len() + 20 + self.rest.len());
         text.push_str(&self.begin);
         // Writing to a string cannot fail.
@@ -169,12 +169,12 @@ impl Invoke {
 }
 
 /// Encodes a JSON string.
-pub fn quoted(text: &str) -> String {
+pub fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// Returns text of short words with this many bytes.
-pub fn words(bytes: usize) -> String {
+pub fn filler_text(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 16);
     for n in 0_usize.. {
         if text.len() >= bytes {
@@ -194,31 +194,32 @@ mod tests {
     fn a_message_is_read_as_far_as_it_matters() {
         let text = r#"{"type":"delta","ts":1,"run_id":"s.abcdefghijklmnopqrstuvwxyz","attempt":1,"offset":3,
             "text":"a\"b","more":{"x":[1,2]}}"#;
-        let heard = Heard::parse(text).expect("a message");
+        let heard = ServerMessage::parse(text).expect("a message");
         assert!(heard.is_text() && heard.run().is_some());
         assert_eq!((heard.offset, heard.text.as_deref()), (Some(3), Some("a\"b")));
-        let error = Heard::parse(r#"{"type":"error","code":"busy","message":"wait"}"#).expect("a message");
-        assert_eq!(error.why(), "busy: wait");
+        let error =
+            ServerMessage::parse(r#"{"type":"error","code":"busy","message":"wait"}"#).expect("a message");
+        assert_eq!(error.error_text(), "busy: wait");
         let fact = r#"{"type":"message","message":{"role":"user","content":"x"},"seq":2}"#;
-        assert_eq!(Heard::parse(fact).expect("a fact").seq, Some(2));
-        assert!(Heard::parse("{}").is_none() && Heard::parse("nonsense").is_none());
+        assert_eq!(ServerMessage::parse(fact).expect("a fact").seq, Some(2));
+        assert!(ServerMessage::parse("{}").is_none() && ServerMessage::parse("nonsense").is_none());
     }
 
     #[test]
     fn the_kind_is_found_without_reading_on() {
-        assert_eq!(kind(r#"{"type":"done","x":1}"#), "done");
-        assert_eq!(kind(r#"{"ts":1,"type":"done"}"#), "");
+        assert_eq!(message_type(r#"{"type":"done","x":1}"#), "done");
+        assert_eq!(message_type(r#"{"ts":1,"type":"done"}"#), "");
     }
 
     #[test]
     fn what_is_said_is_json_whatever_it_holds() {
-        let said = Invoke::new("tag", "s\"1", "echo", "a \"quoted\"\nline").say(7);
+        let said = Invoke::new("tag", "s\"1", "echo", "a \"quoted\"\nline").render(7);
         let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
         assert_eq!((&said["request_id"], &said["session_id"]), (&"tag.7".into(), &"s\"1".into()));
         assert_eq!(said["message"]["content"], "a \"quoted\"\nline");
         assert_eq!(Invoke::number("tag.7"), Some(7));
         let hello: serde_json::Value = serde_json::from_str(&hello("ann", None, "{}")).expect("JSON");
         assert_eq!((&hello["user_id"], hello["resume"].as_array().map(Vec::len)), (&"ann".into(), Some(1)));
-        assert_eq!(words(64).len(), 64);
+        assert_eq!(filler_text(64).len(), 64);
     }
 }

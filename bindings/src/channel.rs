@@ -3,7 +3,7 @@ pub mod authority;
 pub mod command;
 pub mod hello;
 pub mod json;
-pub mod note;
+pub mod notification;
 pub mod openai;
 pub mod run;
 pub mod service;

@@ -1,18 +1,18 @@
 //! The state machine of the connection of an agent that dials in (protocol.md §1.6): orders become messages,
-//! messages become attempt events, and every other message is answered or closes the connection. [`said`] and
+//! messages become attempt events, and every other message is answered or closes the connection. [`agent_message`] and
 //! [`context`] also serve agents over HTTP.
+mod action_request;
+pub mod agent_message;
 pub mod context;
-pub mod joiner;
 mod machine;
 mod render;
-pub mod said;
-mod wish;
+pub mod surrogates;
 
 pub use machine::DialIn;
 
-use crate::channel::hello::{Capabilities, Credential};
-use crate::link::Renewal;
-use said::Said;
+use crate::channel::hello::{Credential, DialInCapabilities};
+use crate::link::RefreshOutcome;
+use agent_message::AgentMessage;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -24,9 +24,9 @@ use turnway_core::time::Millis;
 #[derive(Clone, Debug)]
 pub struct DialInConfig {
     pub agent: AgentId,
-    pub capabilities: Capabilities,
+    pub capabilities: DialInCapabilities,
     /// The agent's events have ids, so an attempt can be resumed after one.
-    pub named: bool,
+    pub has_event_ids: bool,
     /// For `welcome.node_id`.
     pub node: NodeId,
     /// For `welcome.connection_id`; unique in the fleet.
@@ -48,18 +48,15 @@ pub enum Input {
     TooLarge,
     /// Other activity of the peer; also reported while reads are paused, so that the pause does not count as
     /// silence.
-    Alive,
+    SignOfLife,
     /// Bytes of an incomplete message arrived.
-    Part,
+    PartialMessage,
     /// An order for the agent.
     Order(Box<Order>),
     /// The node is leaving: the agent should connect to another node and finish its open attempts here.
-    Leaving,
-    /// Authentication has answered [`Output::Refresh`].
-    Refreshed {
-        request_id: Option<RequestId>,
-        renewal: Renewal,
-    },
+    Draining,
+    /// Authentication has answered [`ProcessOutputPayload::Refresh`].
+    Refreshed { request_id: Option<RequestId>, renewal: RefreshOutcome },
     /// The transport has written every text drained so far.
     Flushed,
 }
@@ -70,21 +67,11 @@ pub enum Output {
     /// Write a text message.
     Write(String),
     /// An event of an attempt that was ordered here; nothing follows after the attempt's last event.
-    Word {
-        run_id: RunId,
-        attempt: u32,
-        word: Word,
-    },
+    AttemptEvent { run_id: RunId, attempt: u32, event: AttemptEvent },
     /// The agent is alive in this attempt; to be reported only if no other event of the attempt waits to be taken.
-    Alive {
-        run_id: RunId,
-        attempt: u32,
-    },
+    AttemptAlive { run_id: RunId, attempt: u32 },
     /// Authenticate the next credential of the same user; answered by `Refreshed`.
-    Refresh {
-        request_id: Option<RequestId>,
-        token: Credential,
-    },
+    Refresh { request_id: Option<RequestId>, token: Credential },
     /// Write a transport-level ping.
     Ping,
     /// Close the connection with this code; nothing follows.
@@ -98,32 +85,32 @@ pub enum Output {
 
 /// An event of an attempt, reported by its agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Word {
+pub enum AttemptEvent {
     /// The agent has received the input.
     Acked,
     /// The agent has stopped after a cancel.
     CancelAcked,
     /// A message that every agent may send, however it is connected.
-    Said(Said),
+    Said(AgentMessage),
 }
 
 // === impl Word ===
 
-impl Word {
+impl AttemptEvent {
     /// Returns whether the event is the last one of its attempt.
     pub fn is_last(&self) -> bool {
         match self {
-            Self::CancelAcked | Self::Said(Said::Done { .. } | Said::Failed(_)) => true,
+            Self::CancelAcked | Self::Said(AgentMessage::Done { .. } | AgentMessage::Failed(_)) => true,
             Self::Acked
             | Self::Said(
-                Said::Delta { .. }
-                | Said::State { .. }
-                | Said::Steered { .. }
-                | Said::Handover { .. }
-                | Said::Action { .. }
-                | Said::Subscribe { .. }
-                | Said::Unknown
-                | Said::Alive,
+                AgentMessage::Delta { .. }
+                | AgentMessage::State { .. }
+                | AgentMessage::Steered { .. }
+                | AgentMessage::Handover { .. }
+                | AgentMessage::Action { .. }
+                | AgentMessage::Subscribe { .. }
+                | AgentMessage::Unknown
+                | AgentMessage::Alive,
             ) => false,
         }
     }
@@ -135,10 +122,10 @@ impl fmt::Debug for Input {
             Self::Text(text) => write!(f, "Text(<{} bytes>)", text.len()),
             Self::Binary => f.write_str("Binary"),
             Self::TooLarge => f.write_str("TooLarge"),
-            Self::Alive => f.write_str("Alive"),
-            Self::Part => f.write_str("Part"),
+            Self::SignOfLife => f.write_str("Alive"),
+            Self::PartialMessage => f.write_str("Part"),
             Self::Order(order) => write!(f, "Order({order:?})"),
-            Self::Leaving => f.write_str("Leaving"),
+            Self::Draining => f.write_str("Leaving"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Flushed => f.write_str("Flushed"),
         }
@@ -149,10 +136,10 @@ impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
-            Self::Word { run_id, attempt, word } => {
+            Self::AttemptEvent { run_id, attempt, event: word } => {
                 write!(f, "Word({run_id}, {attempt}, last: {})", word.is_last())
             }
-            Self::Alive { run_id, attempt } => write!(f, "Alive({run_id}, {attempt})"),
+            Self::AttemptAlive { run_id, attempt } => write!(f, "Alive({run_id}, {attempt})"),
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Ping => f.write_str("Ping"),
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),

@@ -1,20 +1,20 @@
 //! The state machine of one client connection: `hello`, authentication, heartbeats, malformed input, and rendering.
 //! Its driver must not read from the peer while a write is pending, so that a peer that does not read delays only
 //! itself.
-pub use crate::channel::hello::{Capabilities, Credential, Hello, Role, RunnerHello};
+pub use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 
-use crate::channel::command::Command;
-use crate::channel::note::Note;
+use crate::channel::command::LinkCommand;
+use crate::channel::notification::Notification;
 use std::borrow::Cow;
 use std::fmt;
 use turnway_core::id::{NodeId, Principal, RequestId, RunId, SessionId};
 use turnway_core::time::Millis;
 
+mod answer_order;
 mod expiry;
 mod machine;
-mod order;
 
-pub use expiry::Expiry;
+pub use expiry::TokenExpiry;
 pub use machine::Link;
 
 /// An input of a link. `Debug` prints sizes instead of texts (S-38).
@@ -27,53 +27,44 @@ pub enum Input {
     /// A message over the limit arrived, or began to (4413).
     TooLarge,
     /// Other activity of the peer: a pong, a ping, or part of a message.
-    Alive,
-    /// Authentication has accepted [`Output::Hello`].
+    SignOfLife,
+    /// Authentication has accepted [`ProcessOutputPayload::HelloRequest`].
     Admitted {
         principal: Principal,
         /// The expiry of the credential, if it must be refreshed.
         expires: Option<Millis>,
     },
-    /// Authentication has answered [`Output::Refresh`].
-    Refreshed {
-        request_id: Option<RequestId>,
-        renewal: Renewal,
-    },
-    /// Authentication has refused [`Output::Hello`] (4401).
+    /// Authentication has answered [`ProcessOutputPayload::Refresh`].
+    Refreshed { request_id: Option<RequestId>, renewal: RefreshOutcome },
+    /// Authentication has refused [`ProcessOutputPayload::HelloRequest`] (4401).
     Denied,
     /// The credential is valid, but the connection may not serve the named agent or tools.
-    NotServing(NotServing),
+    NotServing(ServiceRefusal),
     /// A notification from the switchboard.
-    Note(Note),
+    Note(Notification),
     /// The transport has written every text drained so far, except those on side streams.
     Flushed,
     /// Progress of the texts on side streams.
-    Beside(Beside),
+    SideStreamProgress(SideStreamProgress),
 }
 
 /// An output of a link for its driver. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone, PartialEq)]
 pub enum Output {
     /// Authenticate the client; answered by `Admitted` or `Denied`.
-    Hello(Hello),
+    Hello(HelloRequest),
     /// Authenticate the next credential of the same user; answered by `Refreshed`.
-    Refresh {
-        request_id: Option<RequestId>,
-        token: Credential,
-    },
+    Refresh { request_id: Option<RequestId>, token: Credential },
     /// A command for the switchboard. Only after `Admitted`.
-    Command(Command),
+    Command(LinkCommand),
     /// The command waits behind earlier commands, or was refused because too many wait.
-    Waits,
+    CommandDeferred,
     /// Write a text message.
     Write(String),
     /// Write a text message on a side stream: messages of one attempt stay in order among each other.
-    Aside(Box<Aside>),
+    WriteSideStream(Box<SideStreamText>),
     /// End the side streams of one run, or of the whole session if `run_id` is absent.
-    NoMoreAside {
-        session: SessionId,
-        run_id: Option<RunId>,
-    },
+    EndSideStreams { session: SessionId, run_id: Option<RunId> },
     /// Write a transport-level ping.
     Ping,
     /// Notifications of this weight were rendered since the last report and have been flushed.
@@ -89,62 +80,62 @@ pub enum Output {
 
 /// A piece of text for a side stream. `Debug` prints sizes instead of texts (S-38).
 #[derive(Clone, PartialEq, Eq)]
-pub struct Aside {
+pub struct SideStreamText {
     pub session: SessionId,
     pub run_id: RunId,
     pub attempt: u32,
     /// The complete message.
     pub text: String,
-    /// Weight of its notification, returned in [`Beside::written`].
+    /// Weight of its notification, returned in [`SideStreamProgress::written`].
     pub weight: usize,
 }
 
 /// The write progress of side streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beside {
+pub struct SideStreamProgress {
     /// Additional weight that counts as written.
     pub written: usize,
     /// The peer's reading speed, as far as it requires action.
-    pub pace: Pace,
+    pub pace: SideStreamPace,
 }
 
 /// The speed at which the peer reads side streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum SideStreamPace {
     /// Fast enough.
-    Flows,
+    Draining,
     /// Too slow to leave the written weight unreported: the link could count as full, and nothing would ever change
     /// it.
-    Fills,
+    Filling,
     /// Too much text waits, and the peer read some of it just now.
-    Creeps,
+    Slow,
     /// Too much text waits, and the peer has read nothing since the last report.
-    Stands,
+    Stalled,
 }
 
 /// The reason that a connection may not serve the role in its `hello`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotServing {
+pub enum ServiceRefusal {
     /// The credential does not allow it, or the agent does not exist; the answer does not distinguish the two
     /// (4403).
     Forbidden,
     /// The `runner_id` belongs to another credential (4409).
     IdInUse,
     /// The limit of serving connections at this node or for the tenant is reached (4429).
-    Crowded,
+    LimitReached,
 }
 
 /// The result of authenticating a new credential on an open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewal {
+pub enum RefreshOutcome {
     /// Accepted; the credential expires at this time.
     Until(Millis),
     /// Not needed: the link's present credential does not expire by itself.
-    Needless,
+    NotRequired,
     /// Invalid, or of another user (4401).
     Denied,
     /// Not checked: too many requests.
-    Late,
+    RateLimited,
 }
 
 impl fmt::Debug for Input {
@@ -153,14 +144,14 @@ impl fmt::Debug for Input {
             Self::Text(text) => write!(f, "Text(<{} bytes>)", text.len()),
             Self::Binary => f.write_str("Binary"),
             Self::TooLarge => f.write_str("TooLarge"),
-            Self::Alive => f.write_str("Alive"),
+            Self::SignOfLife => f.write_str("Alive"),
             Self::Admitted { principal, expires } => write!(f, "Admitted({principal:?}, {expires:?})"),
             Self::Refreshed { renewal, .. } => write!(f, "Refreshed({renewal:?})"),
             Self::Denied => f.write_str("Denied"),
             Self::NotServing(why) => write!(f, "NotServing({why:?})"),
             Self::Note(note) => write!(f, "Note({note:?})"),
             Self::Flushed => f.write_str("Flushed"),
-            Self::Beside(beside) => write!(f, "{beside:?}"),
+            Self::SideStreamProgress(beside) => write!(f, "{beside:?}"),
         }
     }
 }
@@ -171,10 +162,12 @@ impl fmt::Debug for Output {
             Self::Hello(hello) => write!(f, "Hello({hello:?})"),
             Self::Refresh { token, .. } => write!(f, "Refresh({token:?})"),
             Self::Command(command) => write!(f, "Command({command:?})"),
-            Self::Waits => f.write_str("Waits"),
+            Self::CommandDeferred => f.write_str("Waits"),
             Self::Write(text) => write!(f, "Write(<{} bytes>)", text.len()),
-            Self::Aside(aside) => write!(f, "Aside({}, <{} bytes>)", aside.attempt, aside.text.len()),
-            Self::NoMoreAside { .. } => f.write_str("NoMoreAside"),
+            Self::WriteSideStream(aside) => {
+                write!(f, "Aside({}, <{} bytes>)", aside.attempt, aside.text.len())
+            }
+            Self::EndSideStreams { .. } => f.write_str("NoMoreAside"),
             Self::Ping => f.write_str("Ping"),
             Self::Written(weight) => write!(f, "Written({weight})"),
             Self::Close { code, reason } => write!(f, "Close({code}, {reason})"),
@@ -195,5 +188,5 @@ pub struct LinkConfig {
     /// Heartbeat jitter in per mille of the period, drawn by the driver: 900 to 1100.
     pub heartbeat_permille: u32,
     /// Whether text may use side streams, if the client accepts them (QUIC).
-    pub asides: bool,
+    pub side_streams: bool,
 }

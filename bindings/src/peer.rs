@@ -1,58 +1,57 @@
 //! Messages between nodes, and their binary form ([`frame`]). Every message may be lost, duplicated and reordered
-//! without harm. Messages about remote attempts have a module of their own ([`trunk`]).
+//! without harm. Messages about remote attempts have a module of their own ([`remote`]).
 pub mod frame;
 mod json;
-pub mod trunk;
+pub mod remote;
 
+use remote::RemoteMessage;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use trunk::TrunkWords;
-use turnway_core::id::{ControlId, Cursor, Epoch, Holder, Nonce, Place, RunId, Seen, SessionKey, Stamp};
+use turnway_core::id::{
+    ControlId, Cursor, Epoch, Holder, InboxPosition, ListenStamp, Nonce, OwnershipSnapshot, RunId, SessionKey,
+};
 use turnway_core::private::Private;
-use turnway_core::protocol::action::Printed;
+use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
-use turnway_core::protocol::input::{Control, Input};
+use turnway_core::protocol::input::{ControlEntry, Input};
 
 /// One message from node to node. The order of variants and fields is their order in a frame.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Words {
+pub enum PeerMessage {
     /// An input or control entry for the session's owner, as far as the sender knows the owner.
-    Bell {
+    Offer {
         key: SessionKey,
         /// The supposed owner.
-        owner: Seen,
-        item: Item,
+        owner: OwnershipSnapshot,
+        item: OfferedEntry,
     },
     /// The owner has the input; the sender stops offering it.
-    Taken {
-        key: SessionKey,
-        run_id: RunId,
-    },
+    InputAccepted { key: SessionKey, run_id: RunId },
     /// A control entry has been answered durably.
-    Answered {
+    ControlAnswered {
         key: SessionKey,
         control: ControlId,
         /// A fact reports the answer to the session's subscribers.
         shown: bool,
     },
     /// The sender of this message does not own the session.
-    NotMine {
+    NotOwner {
         key: SessionKey,
         /// The owner as the offer named it.
-        owner: Seen,
+        owner: OwnershipSnapshot,
     },
     /// A node subscribes to the session; the store has recorded the subscription.
-    Hello {
+    Subscribed {
         key: SessionKey,
         /// The stamp of the subscription.
-        stamp: Stamp,
+        stamp: ListenStamp,
     },
     /// Durable facts.
     Facts {
         key: SessionKey,
         /// The owner that wrote them.
-        owner: Seen,
+        owner: OwnershipSnapshot,
         /// The position that the facts follow.
         after: Cursor,
         /// Each with its epoch.
@@ -64,10 +63,10 @@ pub enum Words {
         key: SessionKey,
         /// The ownership epoch; a piece of an older epoch is dropped.
         epoch: Epoch,
-        chunk: Chunk,
+        chunk: TextChunk,
     },
     /// A request for a run's text from an offset.
-    Want {
+    FetchText {
         key: SessionKey,
         run_id: RunId,
         attempt: u32,
@@ -75,32 +74,28 @@ pub enum Words {
         offset: u64,
     },
     /// The ends of subscribed logs that the receiver has not acknowledged.
-    Beacon {
-        logs: Vec<(SessionKey, Cursor)>,
-    },
+    TailDigest { logs: Vec<(SessionKey, Cursor)> },
     /// The acknowledged positions of logs.
-    Have {
-        logs: Vec<(SessionKey, Cursor)>,
-    },
+    Ack { logs: Vec<(SessionKey, Cursor)> },
     /// The sender leaves a session that has open work; the receiver should claim it.
-    Adopt {
+    HandOff {
         key: SessionKey,
         /// The ownership after the release.
-        free: Seen,
+        released: OwnershipSnapshot,
     },
     /// A probe for reachability.
-    Knock,
+    Probe,
     /// A piece of process output.
-    Printed {
+    ProcessOutput {
         key: SessionKey,
         /// The ownership epoch; a piece of an older epoch is dropped.
         epoch: Epoch,
         /// The run that started the process.
         run_id: RunId,
-        printed: Box<Printed>,
+        printed: Box<ProcessOutput>,
     },
     /// A message about a remote attempt; the switchboard ignores it.
-    Trunk(TrunkWords),
+    RemoteAttempt(RemoteMessage),
     /// The sender will leave a session that has open work and asks the receiver to take it over.
     Reserve {
         key: SessionKey,
@@ -119,75 +114,75 @@ pub enum Words {
     },
 }
 
-impl Words {
+impl PeerMessage {
     /// Returns an estimate of the message's size in a queue in bytes; the same on every node.
     pub fn weight(&self) -> usize {
         let content = match self {
-            Self::Bell { item: Item::Input { input, .. }, .. } => input.weight(),
+            Self::Offer { item: OfferedEntry::Input { input, .. }, .. } => input.weight(),
             Self::Facts { facts, .. } => facts.iter().map(|(_, entry)| entry.weight()).sum(),
             Self::Chunk { chunk, .. } => chunk.text.reveal().len(),
-            Self::Printed { printed, .. } => printed.data.reveal().len(),
-            Self::Beacon { logs } | Self::Have { logs } => logs.len() * 160,
-            Self::Trunk(words) => words.weight(),
-            Self::Bell { item: Item::Control { .. }, .. }
-            | Self::Taken { .. }
-            | Self::Answered { .. }
-            | Self::NotMine { .. }
-            | Self::Hello { .. }
-            | Self::Want { .. }
-            | Self::Adopt { .. }
+            Self::ProcessOutput { printed, .. } => printed.data.reveal().len(),
+            Self::TailDigest { logs } | Self::Ack { logs } => logs.len() * 160,
+            Self::RemoteAttempt(words) => words.weight(),
+            Self::Offer { item: OfferedEntry::Control { .. }, .. }
+            | Self::InputAccepted { .. }
+            | Self::ControlAnswered { .. }
+            | Self::NotOwner { .. }
+            | Self::Subscribed { .. }
+            | Self::FetchText { .. }
+            | Self::HandOff { .. }
             | Self::Reserve { .. }
             | Self::Reserved { .. }
-            | Self::Knock => 0,
+            | Self::Probe => 0,
         };
         content + 256
     }
     /// Returns the session that the message is about, if any.
     pub fn key(&self) -> Option<&SessionKey> {
         match self {
-            Self::Bell { key, .. }
-            | Self::Taken { key, .. }
-            | Self::Answered { key, .. }
-            | Self::NotMine { key, .. }
-            | Self::Hello { key, .. }
+            Self::Offer { key, .. }
+            | Self::InputAccepted { key, .. }
+            | Self::ControlAnswered { key, .. }
+            | Self::NotOwner { key, .. }
+            | Self::Subscribed { key, .. }
             | Self::Facts { key, .. }
             | Self::Chunk { key, .. }
-            | Self::Printed { key, .. }
-            | Self::Want { key, .. }
-            | Self::Adopt { key, .. }
+            | Self::ProcessOutput { key, .. }
+            | Self::FetchText { key, .. }
+            | Self::HandOff { key, .. }
             | Self::Reserve { key, .. }
             | Self::Reserved { key, .. } => Some(key),
-            Self::Beacon { .. } | Self::Have { .. } | Self::Knock | Self::Trunk(_) => None,
+            Self::TailDigest { .. } | Self::Ack { .. } | Self::Probe | Self::RemoteAttempt(_) => None,
         }
     }
 }
 
 /// The content of an offer, included so that the owner need not read the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Item {
+pub enum OfferedEntry {
     /// A user input.
     Input {
         /// Position in the inbox.
-        place: Place,
+        place: InboxPosition,
         /// Position of the preceding entry.
-        prev: Place,
+        prev: InboxPosition,
         #[serde(with = "json")]
         input: Arc<Input>,
     },
     /// A control entry.
     Control {
         /// Position in the inbox.
-        place: Place,
+        place: InboxPosition,
         /// Position of the preceding entry.
-        prev: Place,
+        prev: InboxPosition,
         #[serde(with = "json")]
-        control: Arc<Control>,
+        control: Arc<ControlEntry>,
     },
 }
 
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Chunk {
+pub struct TextChunk {
     pub run_id: RunId,
     pub attempt: u32,
     /// Bytes that precede the piece in this attempt's text of this kind.

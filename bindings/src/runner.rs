@@ -1,7 +1,7 @@
-//! Tool runners (protocol.md §1.7): the state machines of a connection ([`line`]) and of the pool that assigns
-//! actions to the runners of a node ([`shop`]), with their messages ([`words`]) and the rate limit of process
-//! output ([`pace`]).
-pub mod line;
-pub mod pace;
-pub mod shop;
-pub mod words;
+//! Tool runners (protocol.md §1.7): the state machines of a connection ([`connection`]) and of the pool that assigns
+//! actions to the runners of a node ([`pool`]), with their messages ([`messages`]) and the rate limit of process
+//! output ([`output_rate`]).
+pub mod connection;
+pub mod messages;
+pub mod output_rate;
+pub mod pool;

@@ -1,58 +1,58 @@
 //! The state machine of one node: routes client commands, owns sessions, and delivers notifications. Performs no
 //! IO; the gateway's driver performs its outputs.
-mod aging;
 mod append;
-mod ask;
 mod deliver;
 mod drain;
-mod ears;
-mod errand;
 mod feed;
-mod holdings;
-mod host;
+mod histogram;
+mod idle_expiry;
 mod io;
 mod join;
 mod lease;
-mod link;
-mod look;
-mod read;
+mod links;
+mod log_reads;
+mod offers;
+mod owned_session;
+mod ownership;
+mod queries;
 mod rebuild;
 mod reclaim;
-mod ring;
-mod seat;
-mod spread;
+mod requests;
+mod resources;
+mod session_task;
+mod state_reads;
 mod stats;
-mod sub;
+mod subscribers;
+mod subscription;
 mod takeover;
 mod text;
 mod transfer;
-mod view;
 
-pub use errand::MEMBER_NAMES;
-pub use holdings::{Capacity, Held, refusal_of};
+pub use histogram::DurationHistogram;
 pub use io::{Input, Output};
-pub use spread::Spread;
-pub use stats::{Outcome, Start, Stats, Tally};
+pub use resources::{Capacity, ResourceGauges, over_share_refusal};
+pub use session_task::MEMBER_PREFIX;
+pub use stats::{CounterArray, SubscriptionStart, SwitchboardStats, TurnResult};
 
-use crate::channel::note::Note;
-use crate::peer::Words;
-use ask::{Ask, AskKey, What};
+use crate::channel::notification::Notification;
+use crate::peer::PeerMessage;
 use feed::Feed;
 use lease::{Lease, Suspect};
-use link::Links;
-use seat::Seat;
+use links::LinkTable;
+use owned_session::SessionOwnership;
+use requests::{PendingRequest, RequestKey, RequestPayload};
+use state_reads::StateRead;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{EventId, LinkId, NodeId, RequestId, Seen, SessionKey, Stamp};
+use turnway_core::id::{EventId, LinkId, ListenStamp, NodeId, OwnershipSnapshot, RequestId, SessionKey};
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::Directory;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
 use turnway_core::session::Input as Told;
-use turnway_core::store::{Op, Refused, Reply, StoreError};
+use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::{Deadline, Mono, Now};
 use turnway_core::timers::Timers;
-use view::Viewing;
 
 /// The settings of a node.
 #[derive(Clone, Debug)]
@@ -60,11 +60,11 @@ pub struct Config {
     /// The id of one start of one process.
     pub node: NodeId,
     /// The known agents.
-    pub directory: Arc<Directory>,
+    pub directory: Arc<AgentDirectory>,
     /// From the system, or from a simulation.
     pub seed: [u8; 32],
     /// No other node can share the store (the embedded store), so the lease of a lost owner need not expire first.
-    pub alone: bool,
+    pub single_node: bool,
     /// Minimum number of facts kept for each session; `None`: all facts, forever.
     pub keep_facts: Option<u64>,
     /// Time that a session is kept after its last fact; `None`: forever.
@@ -83,60 +83,60 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Switchboard {
     me: NodeId,
-    alone: bool,
+    single_node: bool,
     keep_facts: Option<u64>,
-    aging: aging::Aging,
-    directory: Arc<Directory>,
+    aging: idle_expiry::IdleWalk,
+    directory: Arc<AgentDirectory>,
     rng: Rng,
     lease: Lease,
     suspects: BTreeMap<NodeId, Suspect>,
     /// Owner nodes without a lease at the last check, and the time of the first such check.
-    lapsed: BTreeMap<NodeId, Mono>,
-    takeover: takeover::Takeover,
+    without_lease: BTreeMap<NodeId, Mono>,
+    takeover: takeover::TakeoverState,
     /// Nodes that have sent a message to this node.
     peers: BTreeSet<NodeId>,
-    seats: BTreeMap<SessionKey, Seat>,
+    owned_sessions: BTreeMap<SessionKey, SessionOwnership>,
     /// Sessions that the store assigns to this node and that this node does not have: given up while the lease had
     /// lapsed.
-    owed: BTreeMap<SessionKey, Seen>,
-    asks: BTreeMap<AskKey, Ask>,
-    asks_of: BTreeMap<SessionKey, BTreeSet<AskKey>>,
+    unclaimed_ownership: BTreeMap<SessionKey, OwnershipSnapshot>,
+    requests: BTreeMap<RequestKey, PendingRequest>,
+    requests_by_session: BTreeMap<SessionKey, BTreeSet<RequestKey>>,
     feeds: BTreeMap<SessionKey, Box<Feed>>,
     /// Links that wait for a session's present state.
-    views: BTreeMap<SessionKey, Vec<Waiting>>,
-    views_made: u64,
+    snapshot_waiters: BTreeMap<SessionKey, Vec<SnapshotWaiter>>,
+    view_count: u64,
     rebuilds: BTreeMap<SessionKey, Vec<rebuild::Rebuild>>,
-    viewing: BTreeMap<SessionKey, Viewing>,
-    links: Links,
-    holdings: holdings::Holdings,
-    stamp: Stamp,
+    view_reads: BTreeMap<SessionKey, StateRead>,
+    links: LinkTable,
+    holdings: resources::ResourceLedgers,
+    stamp: ListenStamp,
     timers: Timers<Timer>,
     repeats: BTreeMap<u64, Op>,
-    repeat: u64,
+    last_repeat: u64,
     drain: Option<drain::Drain>,
     /// Tasks of sessions, by the name of the stored object.
-    errands: BTreeMap<String, errand::Out>,
-    stats: Stats,
+    session_tasks: BTreeMap<String, session_task::RunningTask>,
+    stats: SwitchboardStats,
     outbox: VecDeque<Output>,
 }
 
 /// A link that waits for a session's present state.
 #[derive(Debug)]
-struct Waiting {
+struct SnapshotWaiter {
     link: LinkId,
     request_id: Option<RequestId>,
     /// See [`Switchboard::view_number`].
-    asked: u64,
-    purpose: Purpose,
+    view_number: u64,
+    purpose: SnapshotPurpose,
 }
 
 /// The reason for waiting for a session's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum SnapshotPurpose {
     /// The link has opened the session.
     Open,
     /// The link reads the state without side effects.
-    Look,
+    Get,
     /// The link has changed the members.
     Members,
     Handover(EventId),
@@ -147,15 +147,15 @@ enum Purpose {
 enum Timer {
     Renew,
     Sweep,
-    Age,
-    Beacon,
-    Knock,
+    Idle,
+    TailDigest,
+    Probe,
     Drain,
     Suspect(NodeId),
-    Ring(AskKey),
+    Offer(RequestKey),
     Read(SessionKey),
-    Want(SessionKey),
-    Seat(SessionKey),
+    FetchText(SessionKey),
+    Runtime(SessionKey),
     Write(SessionKey),
     Linger(SessionKey),
     Reserve(SessionKey),
@@ -171,150 +171,170 @@ impl Switchboard {
         timers.set(Timer::Renew, Mono::default());
         timers.set(Timer::Sweep, Mono::default());
         if config.max_age.is_some() {
-            timers.set(Timer::Age, Mono::default());
+            timers.set(Timer::Idle, Mono::default());
         }
         Self {
             me: config.node,
-            alone: config.alone,
+            single_node: config.single_node,
             keep_facts: config.keep_facts,
-            aging: aging::Aging::new(config.max_age),
+            aging: idle_expiry::IdleWalk::new(config.max_age),
             directory: config.directory,
             rng,
             lease,
             suspects: BTreeMap::new(),
-            lapsed: BTreeMap::new(),
-            takeover: takeover::Takeover::default(),
+            without_lease: BTreeMap::new(),
+            takeover: takeover::TakeoverState::default(),
             peers: BTreeSet::new(),
-            seats: BTreeMap::new(),
-            owed: BTreeMap::new(),
-            asks: BTreeMap::new(),
-            asks_of: BTreeMap::new(),
+            owned_sessions: BTreeMap::new(),
+            unclaimed_ownership: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            requests_by_session: BTreeMap::new(),
             feeds: BTreeMap::new(),
-            views: BTreeMap::new(),
-            views_made: 0,
+            snapshot_waiters: BTreeMap::new(),
+            view_count: 0,
             rebuilds: BTreeMap::new(),
-            viewing: BTreeMap::new(),
-            links: Links::new(config.capacity),
-            holdings: holdings::Holdings::new(config.capacity),
-            stamp: Stamp(0),
+            view_reads: BTreeMap::new(),
+            links: LinkTable::new(config.capacity),
+            holdings: resources::ResourceLedgers::new(config.capacity),
+            stamp: ListenStamp(0),
             timers,
             repeats: BTreeMap::new(),
-            repeat: 0,
+            last_repeat: 0,
             drain: None,
-            errands: BTreeMap::new(),
-            stats: Stats::default(),
+            session_tasks: BTreeMap::new(),
+            stats: SwitchboardStats::default(),
             outbox: VecDeque::new(),
         }
     }
 
-    fn store(&mut self, op: Op) {
+    fn push_store_op(&mut self, op: Op) {
         self.outbox.push_back(Output::Store(op));
     }
 
-    fn note(&mut self, link: LinkId, note: Note) {
-        self.links.send(&mut self.outbox, link, note);
+    fn notify(&mut self, link: LinkId, note: Notification) {
+        self.links.notify(&mut self.outbox, link, note);
     }
 
     /// Sends a message to a node, which may be this one.
-    fn tell(&mut self, now: Now, to: NodeId, words: Words) {
+    fn send_peer(&mut self, now: Now, to: NodeId, words: PeerMessage) {
         if to == self.me {
-            self.peer(now, to, words);
+            self.handle_peer(now, to, words);
         } else {
-            self.outbox.push_back(Output::Publish { to, words });
+            self.outbox.push_back(Output::Publish { to, message: words });
         }
     }
 
-    fn peer(&mut self, now: Now, from: NodeId, words: Words) {
+    fn handle_peer(&mut self, now: Now, from: NodeId, words: PeerMessage) {
         if from != self.me {
             self.peers.insert(from);
         }
         match words {
-            Words::Bell { key, owner, item } => self.bell(now, from, &key, owner, item),
-            Words::Taken { run_id, .. } => self.taken(&run_id),
-            Words::Answered { control, shown, .. } => self.answered(&control, shown),
-            Words::NotMine { key, owner } => self.not_mine(now, &key, owner),
-            Words::Hello { key, stamp } => self.hello(now, &key, from, stamp),
-            Words::Facts { key, owner, after, facts } => {
-                self.facts(now, &key, after, &facts);
-                self.watch(now, &key, owner);
+            PeerMessage::Offer { key, owner, item } => self.handle_offer(now, from, &key, owner, item),
+            PeerMessage::InputAccepted { run_id, .. } => self.handle_input_accepted(&run_id),
+            PeerMessage::ControlAnswered { control, shown, .. } => {
+                self.handle_control_answered(&control, shown)
             }
-            Words::Chunk { key, epoch, chunk } => self.chunk(now, &key, epoch, &chunk),
-            Words::Want { key, run_id, attempt, offset } => {
-                self.wanted(now, from, &key, &run_id, attempt, offset)
+            PeerMessage::NotOwner { key, owner } => self.handle_not_owner(now, &key, owner),
+            PeerMessage::Subscribed { key, stamp } => self.handle_subscribed(now, &key, from, stamp),
+            PeerMessage::Facts { key, owner, after, facts } => {
+                self.handle_facts(now, &key, after, &facts);
+                self.watch_owner(now, &key, owner);
             }
-            Words::Beacon { logs } => self.beacon(now, from, logs),
-            Words::Have { logs } => self.have(now, from, &logs),
-            Words::Adopt { key, free } => self.adopt(now, from, &key, free),
-            Words::Printed { key, epoch, run_id, printed } => self.printed(&key, epoch, &run_id, &printed),
-            Words::Reserve { key, epoch } => self.reserve(now, from, &key, epoch),
-            Words::Reserved { key, epoch, holder, nonce } => {
-                self.reserved(from, &key, epoch, (holder, nonce))
+            PeerMessage::Chunk { key, epoch, chunk } => self.handle_chunk(now, &key, epoch, &chunk),
+            PeerMessage::FetchText { key, run_id, attempt, offset } => {
+                self.handle_fetch_text(now, from, &key, &run_id, attempt, offset)
             }
-            Words::Knock | Words::Trunk(_) => {}
+            PeerMessage::TailDigest { logs } => self.handle_tail_digest(now, from, logs),
+            PeerMessage::Ack { logs } => self.handle_ack(now, from, &logs),
+            PeerMessage::HandOff { key, released: free } => self.handle_hand_off(now, from, &key, free),
+            PeerMessage::ProcessOutput { key, epoch, run_id, printed } => {
+                self.handle_process_output(&key, epoch, &run_id, &printed)
+            }
+            PeerMessage::Reserve { key, epoch } => self.handle_reserve(now, from, &key, epoch),
+            PeerMessage::Reserved { key, epoch, holder, nonce } => {
+                self.handle_reserved(from, &key, epoch, (holder, nonce))
+            }
+            PeerMessage::Probe | PeerMessage::RemoteAttempt(_) => {}
         }
     }
 
-    fn stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
+    fn handle_stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
         match (op, result) {
-            (Op::Renew { holder, fresh, sent, .. }, result) => self.renewed(now, holder, fresh, sent, result),
-            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => self.leased(now, node, sent, left),
-            (Op::Lease { node, .. }, _) => self.unsuspect(node),
-            (Op::Sweep { .. }, result) => self.swept(now, result),
+            (Op::Renew { holder, fresh, sent, .. }, result) => {
+                self.handle_renewed(now, holder, fresh, sent, result)
+            }
+            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => {
+                self.handle_lease_check(now, node, sent, left)
+            }
+            (Op::Lease { node, .. }, _) => self.clear_suspect(node),
+            (Op::Sweep { .. }, result) => self.handle_sweep(now, result),
             (Op::Retire { .. }, _) => {}
-            (Op::Idle { before, .. }, result) => self.aged(now, before, result),
-            (Op::Forget { .. }, result) => self.forgotten_for_age(&result),
+            (Op::ScanIdle { before, .. }, result) => self.handle_idle(now, before, result),
+            (Op::DeleteIdle { .. }, result) => self.handle_forgotten(&result),
             (Op::Accept { key, input, hash, .. }, result) => {
-                let ask_key = AskKey::Input(input.run_id.clone(), hash);
-                self.accepted(now, &ask_key, &key, What::Input(input), result);
+                let ask_key = RequestKey::Input(input.run_id.clone(), hash);
+                self.handle_accepted(now, &ask_key, &key, RequestPayload::Input(input), result);
             }
             (Op::Control { key, principal, control, create }, result) => {
-                let ask_key = AskKey::Control(control.id.clone(), principal);
-                self.accepted(now, &ask_key, &key, What::Control { control, create }, result);
+                let ask_key = RequestKey::Control(control.id.clone(), principal);
+                self.handle_accepted(
+                    now,
+                    &ask_key,
+                    &key,
+                    RequestPayload::Control { control, create },
+                    result,
+                );
             }
-            (Op::Sessions { link, .. }, result) => self.listed(link, result),
-            (Op::Delete { key, link, .. }, result) => self.deleted(link, &key, result),
-            (Op::Find { run_id, link, .. }, result) => self.found(link, run_id, result),
-            (Op::Get { name }, result) => self.fetched(now, name, result),
-            (Op::Put { name, .. }, result) => self.put_away(now, name, result),
-            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.again(now, op),
-            (op, Ok(reply)) => self.replied(now, op, reply),
+            (Op::ListSessions { link, .. }, result) => self.handle_listed(link, result),
+            (Op::Delete { key, link, .. }, result) => self.handle_deleted(link, &key, result),
+            (Op::Find { run_id, link, .. }, result) => self.handle_found(link, run_id, result),
+            (Op::Get { name }, result) => self.handle_fetched(now, name, result),
+            (Op::Put { name, .. }, result) => self.handle_put(now, name, result),
+            (op, Err(StoreError::Unknown | StoreError::Unavailable)) => self.retry_op(now, op),
+            (op, Ok(reply)) => self.handle_reply(now, op, reply),
         }
     }
 
     /// Handles replies of ops that are repeated until they succeed.
-    fn replied(&mut self, now: Now, op: Op, reply: Reply) {
+    fn handle_reply(&mut self, now: Now, op: Op, reply: Reply) {
         match (op, reply) {
             (Op::Claim { key, holder, nonce, expect, .. }, reply) => {
-                self.claimed(now, &key, (holder, nonce), expect, reply);
+                self.handle_claimed(now, &key, (holder, nonce), expect, reply);
             }
-            (Op::Append(append), reply) => self.appended(now, &append.key, append.token, reply),
-            (Op::Release { key, token, drain, .. }, reply) => self.released(now, &key, token, drain, &reply),
-            (Op::Transfer { key, token, to, .. }, reply) => self.transferred(now, &key, token, to, &reply),
-            (Op::Open { key }, Reply::View(view)) => self.viewed(now, &key, *view),
-            (Op::Read { key, after, .. }, Reply::Heard(heard)) => self.heard(now, &key, after, &heard),
-            (Op::Keep(keep), Reply::Done) => self.kept(now, &keep.key, keep.token, keep.at.seq),
-            (Op::Inbox { key, token, after, control_after }, Reply::Waiting(inputs)) => {
-                self.inbox_read(now, &key, token, (after, control_after), inputs);
+            (Op::Append(append), reply) => self.handle_appended(now, &append.key, append.token, reply),
+            (Op::Release { key, token, drain, .. }, reply) => {
+                self.handle_released(now, &key, token, drain, &reply)
+            }
+            (Op::Transfer { key, token, to, .. }, reply) => {
+                self.handle_transferred(now, &key, token, to, &reply)
+            }
+            (Op::ReadView { key }, Reply::View(view)) => self.handle_state_read(now, &key, *view),
+            (Op::Read { key, after, .. }, Reply::Facts(heard)) => self.handle_page(now, &key, after, &heard),
+            (Op::WriteSnapshot(keep), Reply::Done) => {
+                self.handle_snapshot_stored(now, &keep.key, keep.token, keep.at.seq)
+            }
+            (Op::Inbox { key, token, after, control_after }, Reply::Inbox(inputs)) => {
+                self.handle_inbox(now, &key, token, (after, control_after), inputs);
             }
             (Op::Listen { key, stamp, .. }, Reply::Listening { owner, .. }) => {
-                self.listening(now, &key, stamp, owner);
+                self.handle_registered(now, &key, stamp, owner);
             }
             (
-                Op::Open { key } | Op::Read { key, .. } | Op::Listen { key, .. },
-                Reply::Refused(Refused::Damaged),
-            ) => self.closed_off(&key),
-            (Op::Listen { key, .. }, Reply::Refused(_)) => self.unheard_of(&key),
+                Op::ReadView { key } | Op::Read { key, .. } | Op::Listen { key, .. },
+                Reply::Refused(StoreRefusal::Damaged),
+            ) => self.refuse_damaged(&key),
+            (Op::Listen { key, .. }, Reply::Refused(_)) => self.refuse_registration(&key),
             // The owner's session was closed off because of damaged records.
             (Op::Inbox { key, token, .. }, Reply::Refused(_) | Reply::Fenced) => {
-                self.abandon(now, &key, token);
+                self.reload_from_store(now, &key, token);
             }
             (
                 Op::Listen { .. }
                 | Op::Unlisten { .. }
-                | Op::Open { .. }
+                | Op::ReadView { .. }
                 | Op::Read { .. }
                 | Op::Inbox { .. }
-                | Op::Keep(_)
+                | Op::WriteSnapshot(_)
                 | Op::Trim { .. }
                 | Op::Expire { .. }
                 | Op::Get { .. }
@@ -326,9 +346,9 @@ impl Switchboard {
                 | Op::Control { .. }
                 | Op::Find { .. }
                 | Op::Delete { .. }
-                | Op::Idle { .. }
-                | Op::Forget { .. }
-                | Op::Sessions { .. }
+                | Op::ScanIdle { .. }
+                | Op::DeleteIdle { .. }
+                | Op::ListSessions { .. }
                 | Op::Sweep { .. },
                 _,
             ) => {}
@@ -336,32 +356,32 @@ impl Switchboard {
     }
 
     /// Repeats an op later; every op is idempotent, so an unknown outcome is harmless.
-    fn again(&mut self, now: Now, op: Op) {
+    fn retry_op(&mut self, now: Now, op: Op) {
         self.stats.store_retries += 1;
-        self.repeat += 1;
+        self.last_repeat += 1;
         let wait = self.jitter(turnway_core::limits::STORE_RETRY);
-        self.repeats.insert(self.repeat, op);
-        self.timers.set(Timer::Repeat(self.repeat), now.mono + wait);
+        self.repeats.insert(self.last_repeat, op);
+        self.timers.set(Timer::Repeat(self.last_repeat), now.mono + wait);
     }
 
-    fn due(&mut self, now: Now, timer: Timer) {
+    fn handle_timer(&mut self, now: Now, timer: Timer) {
         match timer {
-            Timer::Renew => self.renew(now),
-            Timer::Sweep => self.sweep(now),
-            Timer::Age => self.age(now),
-            Timer::Beacon => self.beacons(now),
-            Timer::Knock => self.knock(now),
-            Timer::Drain => self.drain_over(now),
-            Timer::Suspect(node) => self.suspect(now, node),
-            Timer::Ring(ask) => self.ring(now, &ask),
+            Timer::Renew => self.renew_lease(now),
+            Timer::Sweep => self.start_sweep(now),
+            Timer::Idle => self.walk_idle(now),
+            Timer::TailDigest => self.send_tail_digests(now),
+            Timer::Probe => self.probe_owners(now),
+            Timer::Drain => self.handle_drain_timeout(now),
+            Timer::Suspect(node) => self.probe_suspect(now, node),
+            Timer::Offer(ask) => self.send_offer(now, &ask),
             Timer::Read(key) => self.catch_up(&key),
-            Timer::Want(key) => self.want(now, &key),
-            Timer::Seat(key) => self.seat_due(now, &key),
-            Timer::Write(key) | Timer::Linger(key) => self.pump(now, &key),
-            Timer::Reserve(key) => self.reserve_due(&key),
+            Timer::FetchText(key) => self.fetch_text(now, &key),
+            Timer::Runtime(key) => self.handle_runtime_timeout(now, &key),
+            Timer::Write(key) | Timer::Linger(key) => self.drive_runtime(now, &key),
+            Timer::Reserve(key) => self.handle_reserve_timeout(&key),
             Timer::Repeat(number) => {
                 if let Some(op) = self.repeats.remove(&number) {
-                    self.store(op);
+                    self.push_store_op(op);
                 }
             }
         }
@@ -377,25 +397,27 @@ impl Machine for Switchboard {
             return;
         }
         match input {
-            Input::Connect { link, principal } => self.connect(link, principal),
-            Input::Disconnect { link } => self.disconnect(link),
-            Input::Say { link, command } => self.say(now, link, command),
-            Input::Written { link, weight } => self.written(link, weight),
-            Input::Hold { link, session, is_held } => self.hold(link, session, is_held),
-            Input::Peer { from, words } => self.peer(now, from, words),
-            Input::Unheard { to } => self.unheard(now, to),
-            Input::Gap => self.relisten(),
-            Input::Stored { op, result } => self.stored(now, op, result),
+            Input::Connect { link, principal } => self.handle_connect(link, principal),
+            Input::Disconnect { link } => self.handle_disconnect(link),
+            Input::Command { link, command } => self.handle_command(now, link, command),
+            Input::Written { link, weight } => self.handle_written(link, weight),
+            Input::PauseSession { link, session, is_paused: is_held } => {
+                self.pause_session(link, session, is_held)
+            }
+            Input::Peer { from, message: words } => self.handle_peer(now, from, words),
+            Input::PublishFailed { to } => self.handle_publish_failed(now, to),
+            Input::MessagesMissed => self.register_all_again(),
+            Input::Stored { op, result } => self.handle_stored(now, op, result),
             Input::Agent { key, run_id, attempt, epoch, events } => {
                 let told = |event| Told::Agent { run_id: run_id.clone(), attempt, epoch, event };
-                self.reported(now, &key, events.into_iter().map(told));
+                self.handle_reports(now, &key, events.into_iter().map(told));
             }
-            Input::Tool { key, action_id, report } => self.tool(now, &key, action_id, report),
+            Input::Tool { key, action_id, report } => self.handle_tool_report(now, &key, action_id, report),
             Input::Drain => self.begin_drain(now),
-            Input::Heirs(heirs) => self.hand_over(now, heirs),
+            Input::Successors(heirs) => self.hand_over_to_successors(now, heirs),
         }
-        self.serve_waiting(now);
-        self.leave();
+        self.start_permitted_turns(now);
+        self.exit_if_drained();
     }
 
     fn handle_timeout(&mut self, now: Now) {
@@ -403,10 +425,10 @@ impl Machine for Switchboard {
             if self.is_gone() {
                 return;
             }
-            self.due(now, timer);
+            self.handle_timer(now, timer);
         }
-        self.serve_waiting(now);
-        self.leave();
+        self.start_permitted_turns(now);
+        self.exit_if_drained();
     }
 
     fn poll_output(&mut self) -> Option<Output> {
@@ -414,6 +436,6 @@ impl Machine for Switchboard {
     }
 
     fn poll_timeout(&self) -> Option<Deadline> {
-        if self.is_gone() { None } else { self.timers.next("switchboard") }
+        if self.is_gone() { None } else { self.timers.next_deadline("switchboard") }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A reading of a clock. Reading takes time, so the moment of the reading is only known to lie between two others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ClockReading {
     /// The time that the clock gave.
     pub time: Millis,
     /// Monotonic time before the clock was read.
@@ -18,53 +18,53 @@ pub struct Reading {
 
 /// An event worth reporting to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ClockEvent {
     /// The clock stepped by this many milliseconds; the node's time does not follow yet.
-    Doubted(i64),
+    StepDetected(i64),
     /// The clock agreed with itself for long enough: the node's time jumped by this many milliseconds.
-    Believed(i64),
+    StepAccepted(i64),
     /// The clock is back at the expected time.
     Recovered,
 }
 
 /// A segment of the node's time: wall time as a function of monotonic time, until the next correction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct TimeSegment {
     /// Start of the segment, in microseconds of the monotonic clock.
     from_us: i64,
     /// Wall time minus monotonic time at the start, in microseconds.
     offset_us: i64,
     /// The part of the correction to that offset which is still to be applied, gradually.
-    change_us: i64,
+    remaining_us: i64,
 }
 
 /// The wall time of a node.
 ///
 /// The time is anchored once and then advanced by the monotonic clock. A clock that differs by little is followed
 /// smoothly, and the time never goes back. A clock that differs by more than [`limits::CLOCK_STEP`] has stepped: the
-/// step is accepted only after the clock has agreed with itself for [`limits::CLOCK_BELIEF`], and the time then
+/// step is accepted only after the clock has agreed with itself for [`limits::CLOCK_STEP_CONFIRM`], and the time then
 /// jumps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
-    line: Line,
+    segment: TimeSegment,
     /// True while the anchor is a guess; the first reading replaces the guess.
     is_provisional: bool,
-    step: Option<Step>,
-    steps: u32,
+    pending_step: Option<PendingStep>,
+    jumps: u32,
 }
 
 /// A step of the clock that is not accepted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+struct PendingStep {
     offset_us: i64,
     since: Mono,
     /// Time of the last reading that agreed.
-    seen: Mono,
+    last_agreed: Mono,
 }
 
 // === impl Line ===
 
-impl Line {
+impl TimeSegment {
     /// Returns the wall time at a monotonic time; never decreasing.
     pub fn at(&self, mono: Mono) -> Millis {
         let now = micros(mono.0);
@@ -75,12 +75,12 @@ impl Line {
     fn offset_at(&self, now_us: i64) -> i64 {
         let elapsed = now_us.saturating_sub(self.from_us).max(0);
         let most = elapsed / limits::CLOCK_SLEW_PARTS;
-        self.offset_us.saturating_add(self.change_us.clamp(-most, most))
+        self.offset_us.saturating_add(self.remaining_us.clamp(-most, most))
     }
 
     /// Returns the offset after the whole correction.
     fn target_us(&self) -> i64 {
-        self.offset_us.saturating_add(self.change_us)
+        self.offset_us.saturating_add(self.remaining_us)
     }
 }
 
@@ -88,15 +88,19 @@ impl Line {
 
 impl WallClock {
     /// Creates a clock that is anchored at a reading.
-    pub fn anchored(reading: Reading) -> Self {
+    pub fn anchored(reading: ClockReading) -> Self {
         let (low, high) = reading.offsets();
-        let line = Line { from_us: micros(reading.before.0), offset_us: middle(low, high), change_us: 0 };
-        Self { line, ..Self::default() }
+        let segment = TimeSegment {
+            from_us: micros(reading.before.0),
+            offset_us: midpoint(low, high),
+            remaining_us: 0,
+        };
+        Self { segment, ..Self::default() }
     }
 
     /// Creates a clock that is anchored at a guess, which the first reading of the right clock replaces, whatever the
     /// difference.
-    pub fn provisional(reading: Reading) -> Self {
+    pub fn provisional(reading: ClockReading) -> Self {
         Self { is_provisional: true, ..Self::anchored(reading) }
     }
 
@@ -106,81 +110,82 @@ impl WallClock {
     }
 
     /// Returns the current segment of the time.
-    pub fn line(&self) -> Line {
-        self.line
+    pub fn segment(&self) -> TimeSegment {
+        self.segment
     }
 
     /// Returns the wall time at a monotonic time.
     pub fn at(&self, mono: Mono) -> Millis {
-        self.line.at(mono)
+        self.segment.at(mono)
     }
 
     /// Returns the number of jumps so far; a value computed before a jump may be stale.
-    pub fn steps(&self) -> u32 {
-        self.steps
+    pub fn jumps(&self) -> u32 {
+        self.jumps
     }
 
     /// Handles a reading of the clock that this time follows.
-    pub fn observe(&mut self, reading: Reading) -> Option<Change> {
+    pub fn observe(&mut self, reading: ClockReading) -> Option<ClockEvent> {
         if self.is_provisional && !planted(Mutant::ClockKeepsGuess) {
-            *self = Self { steps: self.steps, ..Self::anchored(reading) };
+            *self = Self { jumps: self.jumps, ..Self::anchored(reading) };
             return None;
         }
-        let ((low, high), target) = (reading.offsets(), self.line.target_us());
+        let ((low, high), target) = (reading.offsets(), self.segment.target_us());
         let nearest = target.clamp(low, high);
         let by = nearest.saturating_sub(target);
         if by.unsigned_abs() <= micros(limits::CLOCK_STEP).unsigned_abs() {
             if by != 0 {
-                self.follow(reading.before, nearest);
+                self.start_slew(reading.before, nearest);
             }
-            return self.step.take().map(|_| Change::Recovered);
+            return self.pending_step.take().map(|_| ClockEvent::Recovered);
         }
-        self.doubt(reading.before, (low, high), by)
+        self.handle_step(reading.before, (low, high), by)
     }
 
     /// Starts a gradual correction to another offset.
-    fn follow(&mut self, now: Mono, target_us: i64) {
+    fn start_slew(&mut self, now: Mono, target_us: i64) {
         let from_us = micros(now.0);
-        let offset_us = self.line.offset_at(from_us);
+        let offset_us = self.segment.offset_at(from_us);
         let change_us = target_us.saturating_sub(offset_us);
-        self.line = if planted(Mutant::ClockFallsBack) {
-            Line { from_us, offset_us: target_us, change_us: 0 }
+        self.segment = if planted(Mutant::ClockFallsBack) {
+            TimeSegment { from_us, offset_us: target_us, remaining_us: 0 }
         } else {
-            Line { from_us, offset_us, change_us }
+            TimeSegment { from_us, offset_us, remaining_us: change_us }
         };
     }
 
-    /// Records that the clock stepped; the time jumps once the step has lasted for [`limits::CLOCK_BELIEF`].
-    fn doubt(&mut self, now: Mono, (low, high): (i64, i64), by: i64) -> Option<Change> {
-        let agreed = self.step.filter(|step| {
+    /// Records that the clock stepped; the time jumps once the step has lasted for [`limits::CLOCK_STEP_CONFIRM`].
+    fn handle_step(&mut self, now: Mono, (low, high): (i64, i64), by: i64) -> Option<ClockEvent> {
+        let agreed = self.pending_step.filter(|step| {
             let off = step.offset_us.clamp(low, high).saturating_sub(step.offset_us);
             off.unsigned_abs() <= micros(limits::CLOCK_AGREEMENT).unsigned_abs()
-                && now - step.seen <= limits::CLOCK_SILENCE
+                && now - step.last_agreed <= limits::CLOCK_READING_GAP_MAX
         });
         let Some(step) = agreed else {
-            self.step = Some(Step { offset_us: middle(low, high), since: now, seen: now });
+            self.pending_step =
+                Some(PendingStep { offset_us: midpoint(low, high), since: now, last_agreed: now });
             if !planted(Mutant::ClockStepsAtOnce) {
-                return Some(Change::Doubted(millis(by)));
+                return Some(ClockEvent::StepDetected(millis(by)));
             }
             return self.jump(now, (low, high));
         };
-        self.step = Some(Step { seen: now, ..step });
-        if now - step.since < limits::CLOCK_BELIEF { None } else { self.jump(now, (low, high)) }
+        self.pending_step = Some(PendingStep { last_agreed: now, ..step });
+        if now - step.since < limits::CLOCK_STEP_CONFIRM { None } else { self.jump(now, (low, high)) }
     }
 
-    fn jump(&mut self, now: Mono, (low, high): (i64, i64)) -> Option<Change> {
-        let (from_us, offset_us) = (micros(now.0), middle(low, high));
-        let by = offset_us.saturating_sub(self.line.offset_at(from_us));
-        self.line = Line { from_us, offset_us, change_us: 0 };
-        self.step = None;
-        self.steps = self.steps.wrapping_add(1);
-        Some(Change::Believed(millis(by)))
+    fn jump(&mut self, now: Mono, (low, high): (i64, i64)) -> Option<ClockEvent> {
+        let (from_us, offset_us) = (micros(now.0), midpoint(low, high));
+        let by = offset_us.saturating_sub(self.segment.offset_at(from_us));
+        self.segment = TimeSegment { from_us, offset_us, remaining_us: 0 };
+        self.pending_step = None;
+        self.jumps = self.jumps.wrapping_add(1);
+        Some(ClockEvent::StepAccepted(millis(by)))
     }
 }
 
 // === impl Reading ===
 
-impl Reading {
+impl ClockReading {
     /// Returns the least and the greatest offset of wall time from monotonic time that fit the reading, whose time is
     /// in whole milliseconds.
     fn offsets(&self) -> (i64, i64) {
@@ -190,7 +195,7 @@ impl Reading {
     }
 }
 
-fn middle(low: i64, high: i64) -> i64 {
+fn midpoint(low: i64, high: i64) -> i64 {
     low.saturating_add(high.saturating_sub(low) / 2)
 }
 

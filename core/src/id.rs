@@ -20,21 +20,21 @@ macro_rules! define_number {
 define_number!(/// A boot of a process, and the address of its mailbox. 128 random bits.
     NodeId, u128);
 define_number!(/// A lease of a node, from grant to loss; 128 random bits, never reused ("incarnation").
-    Life, u128);
+    LeaseId, u128);
 define_number!(/// An accepted connection, counted per process; a client that reconnects gets a new link.
     LinkId, u64);
 define_number!(/// Position of a fact in its session's log: 1, 2, 3, … without gaps; 0 is before the first.
     Seq, u64);
 define_number!(/// A position in a session's inbox or control lane: `max(previous + 1, store clock in ms)`.
-    Place, u64);
+    InboxPosition, u64);
 define_number!(/// A generation of ownership; a hybrid of a counter and the store's clock; below 2^53.
     Epoch, u64);
 define_number!(/// 128 random bits chosen by the claimer, so that no two claims are the same.
     Nonce, u128);
 define_number!(/// Number of a change in one process's listening (listen or unlisten).
-    Stamp, u64);
+    ListenStamp, u64);
 define_number!(/// Number of changes to a session's set of listeners.
-    Version, u64);
+    ListenersVersion, u64);
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,30 +58,30 @@ impl fmt::Display for BadName {
 impl std::error::Error for BadName {}
 
 /// Returns whether the text matches `[A-Za-z0-9_-]{1,64}`, which is safe in keys and channel names (S-44).
-fn is_plain(text: &str) -> bool {
+fn is_key_safe(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 /// Returns whether the text is 1 to 256 bytes without control characters: names that users choose.
-fn is_label(text: &str) -> bool {
+fn is_printable_label(text: &str) -> bool {
     (1..=256).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// Returns whether the text is 1 to 128 visible ASCII characters, which may be put into a header unchanged.
-fn is_token(text: &str) -> bool {
+fn is_header_safe(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// Returns whether the text matches `[A-Za-z0-9_.-]{1,64}`: plain, with dots between its parts.
-fn is_dotted(text: &str) -> bool {
+fn is_dotted_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'.')
 }
 
-fn is_run(text: &str) -> bool {
+fn is_run_id(text: &str) -> bool {
     text.split_once('.').is_some_and(|(session, rest)| {
-        is_plain(session)
+        is_key_safe(session)
             && rest.len() == 26
             && rest.bytes().all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b))
     })
@@ -130,29 +130,29 @@ macro_rules! define_name {
     };
 }
 define_name!(/// A tenant, which owns sessions; `default` unless identity is configured.
-    TenantId, is_plain, "tenant id");
+    TenantId, is_key_safe, "tenant id");
 define_name!(/// A conversation's session: `[A-Za-z0-9_-]{1,64}`, unique within its tenant.
-    SessionId, is_plain, "session_id");
+    SessionId, is_key_safe, "session_id");
 define_name!(/// An agent: `[A-Za-z0-9_-]{1,64}`.
-    AgentId, is_plain, "agent_id");
+    AgentId, is_key_safe, "agent_id");
 define_name!(/// A user within a tenant: up to 256 bytes of printable text.
-    UserId, is_label, "user_id");
+    UserId, is_printable_label, "user_id");
 define_name!(/// A message, named by the client; the unit of de-duplication: up to 256 bytes of printable text.
-    MessageId, is_label, "message_id");
+    MessageId, is_printable_label, "message_id");
 define_name!(/// A request, named by the client and echoed in answers: up to 256 bytes of printable text.
-    RequestId, is_label, "request_id");
+    RequestId, is_printable_label, "request_id");
 define_name!(/// An entry of the control lane, for de-duplication.
-    ControlId, is_label, "control id");
+    ControlId, is_printable_label, "control id");
 define_name!(/// An event of an agent, as named by the agent (`id:`): 1 to 128 visible ASCII characters.
-    SaidId, is_token, "event id");
+    AgentEventId, is_header_safe, "event id");
 define_name!(/// A tool runner, as named by itself: `[A-Za-z0-9_-]{1,64}`. The same after a reconnect.
-    RunnerId, is_plain, "runner_id");
+    RunnerId, is_key_safe, "runner_id");
 define_name!(/// A tool, such as `process.spawn`: `[A-Za-z0-9_.-]{1,64}`.
-    ToolName, is_dotted, "tool name");
+    ToolName, is_dotted_name, "tool name");
 define_name!(/// A property of a tool runner's machine, named by the runner, e.g. `battery.low`: `[A-Za-z0-9_.-]{1,64}`.
-    SystemName, is_dotted, "name");
+    SystemName, is_dotted_name, "name");
 define_name!(/// A turn: `<session_id>.<26 letters base32>`, derived from the message and never from a position.
-    RunId, is_run, "run_id");
+    RunId, is_run_id, "run_id");
 
 impl TenantId {
     /// Returns the only tenant that exists unless identity is configured.
@@ -210,7 +210,7 @@ impl Principal {
 const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// Encodes 130 bits as 26 letters.
-fn letters(digest: &[u8]) -> String {
+fn base32_26(digest: &[u8]) -> String {
     let mut text = String::with_capacity(26);
     let (mut bits, mut held) = (0u32, 0u32);
     let mut bytes = digest.iter();
@@ -228,8 +228,8 @@ fn letters(digest: &[u8]) -> String {
 impl SessionId {
     /// Returns the session of a call that names itself but no session. `tag` identifies the call and its user, and is
     /// made with a secret, so that the session's name cannot be guessed before the call is made.
-    pub fn of_call(tag: &[u8]) -> Self {
-        Self(format!("call-{}", letters(tag)).into())
+    pub fn for_call(tag: &[u8]) -> Self {
+        Self(format!("call-{}", base32_26(tag)).into())
     }
 }
 
@@ -242,7 +242,7 @@ impl RunId {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part.as_bytes());
         }
-        Self(format!("{}.{}", key.session, letters(&hash.finalize())).into())
+        Self(format!("{}.{}", key.session, base32_26(&hash.finalize())).into())
     }
     /// Returns the session that the run belongs to; any node can route by it without an index.
     pub fn session(&self) -> SessionId {
@@ -281,12 +281,12 @@ pub struct Holder {
     /// The node, to which doorbells are sent.
     pub node: NodeId,
     /// The lease of that node.
-    pub life: Life,
+    pub life: LeaseId,
 }
 
 /// The fence: both fields are compared for equality inside every write to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Token {
+pub struct FenceToken {
     /// The generation of ownership.
     pub epoch: Epoch,
     /// The nonce of the claim.
@@ -295,7 +295,7 @@ pub struct Token {
 
 /// An ownership as a node last saw it; a claim names the ownership that it replaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Seen {
+pub struct OwnershipSnapshot {
     /// The owner, if any.
     pub holder: Option<Holder>,
     /// The generation of ownership.
@@ -348,9 +348,9 @@ mod tests {
             assert!(RunId::parse(bad).is_err(), "{bad:?}");
         }
         for bad in ["", "a b", "a\r\nb", "ß", &"x".repeat(129)] {
-            assert!(SaidId::parse(bad).is_err(), "{bad:?}");
+            assert!(AgentEventId::parse(bad).is_err(), "{bad:?}");
         }
-        assert!(SaidId::parse("run-1:0017").is_ok());
+        assert!(AgentEventId::parse("run-1:0017").is_ok());
         assert!(MessageId::parse("日本 语").is_ok() && MessageId::parse(&"x".repeat(257)).is_err());
     }
 }

@@ -21,13 +21,13 @@ pub const BAD_MESSAGES_WINDOW: Duration = Duration::from_secs(60);
 /// Sessions one link may be subscribed to: a UI shows a few; each costs an entry at the edge and at the owner.
 pub const LINK_SUBSCRIPTIONS_MAX: usize = 64;
 /// Requests of one link that wait for an answer: past it the link is answered `rate_limited`.
-pub const LINK_ASKS_MAX: usize = 64;
-/// Cancels of one link that may wait in addition to [`LINK_ASKS_MAX`] requests (S-17): a few for each of its
+pub const LINK_REQUESTS_MAX: usize = 64;
+/// Cancels of one link that may wait in addition to [`LINK_REQUESTS_MAX`] requests (S-17): a few for each of its
 /// sessions.
 pub const LINK_CANCELS_MAX: usize = 64;
 /// A request whose answer takes longer than this no longer holds back the answers to later requests: two or three
 /// round trips to a distant store fit; a request that waits for the end of a turn does not block later ones.
-pub const ANSWER_ORDER_PATIENCE: Duration = Duration::from_secs(3);
+pub const ANSWER_ORDER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Patterns of one `subscribe.types`.
 pub const SUBSCRIBE_TYPES_MAX: usize = 32;
 /// Agents one session may have.
@@ -56,18 +56,18 @@ pub const RATE_BURST_MIN: u32 = 5;
 pub const RATES_MAX: usize = 16 * 1024;
 /// A node of a fleet may let through one burst divided by this number of a shared rate before it reports to the
 /// store. The other nodes thus learn a few times a second of a caller that uses its full rate.
-pub const RATE_TELL_PARTS: u32 = 16;
+pub const RATE_REPORT_PARTS: u32 = 16;
 /// Less than that part of a burst is reported after this time, with the next operation. A caller with a few requests
 /// costs the store one call for each, among the several that each request costs anyway.
-pub const RATE_TELL_EVERY: Duration = Duration::from_millis(100);
+pub const RATE_REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// Bursts that all nodes together may be ahead of a shared rate; more is forgiven. Each node may be ahead by one
 /// burst, and after the store's clock is set back no caller may wait for longer than this.
 pub const RATE_DEBT_BURSTS_MAX: u32 = 16;
 /// Reports of shared rates that wait to be sent: a credential and a tenant have one each, so this is enough for two
 /// thousand of them in the time of one answer. Past it nodes decide by their local view.
-pub const RATE_TELLS_MAX: usize = 4096;
+pub const RATE_REPORTS_MAX: usize = 4096;
 /// Reports of shared rates sent to the store in one call.
-pub const RATE_TELLS_AT_ONCE: usize = 256;
+pub const RATE_REPORTS_BATCH_MAX: usize = 256;
 
 // === the life of a link ===
 
@@ -104,7 +104,7 @@ pub const LANES_REPORT_BYTES: usize = 16 * 1024;
 pub const LANES_BYTES_MAX: usize = 1024 * 1024;
 /// Between two checks whether bytes of an unfinished message have arrived from an agent that has dialed in and
 /// answers: the shortest sensible silence is a few times that.
-pub const DIALIN_LOOK: Duration = Duration::from_secs(1);
+pub const DIALIN_SILENCE_CHECK: Duration = Duration::from_secs(1);
 /// Clients of a draining node are asked to reconnect elsewhere within this time, spread by jitter.
 pub const GO_AWAY_WITHIN: Duration = Duration::from_secs(10);
 /// The jitter of [`GO_AWAY_WITHIN`].
@@ -114,10 +114,10 @@ pub const GO_AWAY_JITTER: Duration = Duration::from_secs(3);
 
 /// From the request for a change of members until it fails (SR-D8, SR-E4): several times what the store takes and
 /// what a speaking agent needs to stop.
-pub const MEMBER_CHANGE: Duration = Duration::from_secs(10);
+pub const MEMBER_CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// From an agent's request for a handover until the handover is rejected for want of a decision: as long as for an
 /// approval, since a person may have to be called.
-pub const HANDOVER: Duration = Duration::from_secs(10 * 60);
+pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 /// Handovers that one turn may request: more than a turn that starts again has reason to.
 pub const RUN_HANDOVERS_MAX: u32 = 8;
 /// Ended handovers that are remembered, so that a repeated decision is answered: more than a person has on one
@@ -166,7 +166,7 @@ pub const CHECKPOINT_WAIT: Duration = Duration::from_secs(2);
 pub const FACT_WAIT: Duration = Duration::from_millis(5);
 /// The same where the session has no subscribers and nothing waits for the fact: as late as a checkpoint of text. A
 /// node that takes over thousands of turns thus starts their attempts first.
-pub const FACT_WAIT_UNFOLLOWED: Duration = CHECKPOINT_WAIT;
+pub const FACT_WAIT_UNSUBSCRIBED: Duration = CHECKPOINT_WAIT;
 /// Live text is collected for this long after a first byte, which is sent at once.
 pub const DELTA_WAIT: Duration = Duration::from_millis(20);
 /// Live text is sent as soon as this much is collected.
@@ -176,7 +176,7 @@ pub const UNSAVED_TEXT_BYTES_MAX: usize = 1024 * 1024;
 /// A message id is known as long as the facts of its turn are kept, and at least this long: 24 h.
 pub const MESSAGE_ID_KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 /// Between two scans of an owner for expired message ids of a session.
-pub const EXPIRE_EVERY: Duration = Duration::from_secs(60 * 60);
+pub const EXPIRE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// A snapshot is written at the latest after this many facts, so that the time to open a session does not grow with
 /// its history.
 pub const SNAPSHOT_FACTS: u64 = 512;
@@ -188,11 +188,11 @@ pub const APPEND_FACTS_MAX: usize = 64;
 // === agents ===
 
 /// From the start of a connection to an agent until it is open.
-pub const AGENT_CONNECT: Duration = Duration::from_secs(3);
+pub const AGENT_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// From the order to the INPUT_ACK of an HTTP agent: many servers send headers with their first byte.
-pub const AGENT_ACK_HTTP: Duration = Duration::from_secs(15);
+pub const AGENT_ACK_TIMEOUT_HTTP: Duration = Duration::from_secs(15);
 /// Between two signs of life of a running agent.
-pub const AGENT_SILENCE: Duration = Duration::from_secs(120);
+pub const AGENT_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The shortest time between two reports that an agent is alive: limits the cost to the session's owner of an agent
 /// that sends its answer byte by byte. With a shorter silence limit an agent is reported [`AGENT_ALIVE_SHARE`] times
 /// in it.
@@ -203,14 +203,14 @@ pub const AGENT_ALIVE_SHARE: u32 = 16;
 /// Duration of a whole run.
 pub const RUN_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// From CANCEL to CANCEL_ACK; then `CANCEL_TIMEOUT` and the request is closed (LN-SR2).
-pub const CANCEL_ACK: Duration = Duration::from_secs(2);
+pub const CANCEL_ACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// From handing an input to a running agent until its answer (ST-8). After an agent's last event the run waits for
 /// this long at most; inputs that the agent has not answered by then count as not taken.
-pub const STEER_ACK: Duration = Duration::from_secs(2);
+pub const STEER_ACK_TIMEOUT: Duration = Duration::from_secs(2);
 /// The run also waits at least this long after the agent's last event, however late that event arrived: an answer may
 /// be queued behind it.
-pub const STEER_ACK_AFTER_END: Duration = Duration::from_millis(500);
-/// Tries to deliver such an input to an unreachable agent within [`STEER_ACK`].
+pub const STEER_ACK_AFTER_END_MIN: Duration = Duration::from_millis(500);
+/// Tries to deliver such an input to an unreachable agent within [`STEER_ACK_TIMEOUT`].
 pub const STEER_TRIES_MAX: u32 = 3;
 /// One SSE event of an agent.
 pub const AGENT_EVENT_BYTES_MAX: usize = 64 * 1024;
@@ -221,7 +221,7 @@ pub const AGENT_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const ATTEMPTS_MAX: u64 = 8192;
 /// Content of the inputs whose turns run, of one node, in bytes: 8,192 turns of 32 KiB each.
 pub const RUNNING_CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Sessions that one node owns at a time. An idle session is given back after [`SEAT_LINGER`], so these are sessions
+/// Sessions that one node owns at a time. An idle session is given back after [`OWNED_SESSION_LINGER`], so these are sessions
 /// with running or waiting turns; at some 10 KB each they take 320 MB.
 pub const SESSIONS_OWNED_MAX: u64 = 32 * 1024;
 /// Subscriptions of all connections of one node, at about 1 KB each: two for each of the most QUIC connections.
@@ -279,7 +279,7 @@ pub const ACTION_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub const RUNNER_WAIT: Duration = Duration::from_secs(5);
 /// Facts that wait to be sent to an agent, of one attempt or connection: all facts about what a run may request at
 /// once.
-pub const NEWS_MAX: usize = 1024;
+pub const FACT_DELIVERIES_MAX: usize = 1024;
 /// Tool runners connected to one node: a few for each core of a large machine.
 pub const RUNNERS_MAX: usize = 64;
 /// Tool runners that serve only one tenant: three quarters, so that runners of other tenants and of the node itself
@@ -290,43 +290,43 @@ pub const CREDENTIAL_SERVES_MAX: usize = 16;
 /// Tools of one runner: more than can be described to an agent.
 pub const RUNNER_TOOLS_MAX: usize = 256;
 /// Messages queued for one runner; past it the runner is too slow and is closed.
-pub const RUNNER_UNTAKEN_MAX: usize = 1024;
+pub const RUNNER_QUEUE_MAX: usize = 1024;
 /// Actions that one node waits for at a time; past it a further action fails at once.
 pub const NODE_ACTIONS_MAX: usize = 16 * 1024;
 
 // === a tool runner's own side ===
 
 /// Processes of one runner at a time, of all programs: a program's own limit is lower and set by the operator.
-pub const TOOLBOX_PROCESSES_MAX: usize = 64;
+pub const TOOL_EXECUTOR_PROCESSES_MAX: usize = 64;
 /// Actions that a runner remembers with their results: at 64 running at a time, hours of them.
-pub const TOOLBOX_KNOWN_MAX: usize = 4096;
+pub const TOOL_EXECUTOR_ACTIONS_KEPT_MAX: usize = 4096;
 /// An unknown action that was requested longer ago than this is not started: the requester has given up long before,
 /// and the runner may have run and forgotten the action. A node waits 5 s for a runner, and 30 s for a stalled
 /// connection.
-pub const TOOLBOX_AGE_MAX: Duration = Duration::from_secs(60);
+pub const TOOL_EXECUTOR_REQUEST_AGE_MAX: Duration = Duration::from_secs(60);
 /// An ended action is remembered for at least this long, counted from its request: more than the age above, so that
 /// no action that may still be started is ever forgotten.
-pub const TOOLBOX_KNOWN_MIN: Duration = Duration::from_secs(180);
+pub const TOOL_EXECUTOR_ACTIONS_KEPT_MIN: Duration = Duration::from_secs(180);
 /// From TERM to KILL: time for the process to write its open files to disk.
-pub const TOOLBOX_GRACE: Duration = Duration::from_secs(5);
+pub const TOOL_EXECUTOR_KILL_GRACE: Duration = Duration::from_secs(5);
 /// Size of one chunk of a process's output, in bytes.
-pub const CHUNK_BYTES_MAX: usize = 16 * 1024;
+pub const OUTPUT_CHUNK_BYTES_MAX: usize = 16 * 1024;
 /// Size of one chunk as JSON, where control characters take six bytes each: a chunk fits a message of
-/// [`MESSAGE_BYTES_MAX`].
+/// [`ERROR_MESSAGE_BYTES_MAX`].
 pub const OUTPUT_CHUNK_JSON_BYTES_MAX: usize = 32 * 1024;
 /// Longest wait before collected output is sent, so that output in single letters does not make a message of each.
-pub const CHUNK_WAIT: Duration = Duration::from_millis(50);
+pub const OUTPUT_CHUNK_WAIT: Duration = Duration::from_millis(50);
 /// Output of one action in a second, of both streams; more is left out, and the gap is reported.
-pub const CHUNK_BYTES_PER_SECOND: u64 = 256 * 1024;
+pub const RUNNER_OUTPUT_BYTES_PER_SECOND: u64 = 256 * 1024;
 /// Output of one action that a node passes on in a second: twice what a runner sends, since it may come in bursts,
 /// and base64 turns three bytes into four letters. More is left out, and the gap is reported.
-pub const OUTPUT_BYTES_PER_SECOND: u64 = 2 * CHUNK_BYTES_PER_SECOND;
+pub const NODE_OUTPUT_BYTES_PER_SECOND: u64 = 2 * RUNNER_OUTPUT_BYTES_PER_SECOND;
 /// The end of each output stream that is kept for the result: the lines that show what went wrong.
 pub const OUTPUT_TAIL_BYTES: usize = 4 * 1024;
 /// The same as JSON, where most of it may have to be escaped: both streams fit a result.
 pub const OUTPUT_TAIL_JSON_BYTES_MAX: usize = 6 * 1024;
 /// Results that were sent and not acknowledged.
-pub const RESULTS_UNREAD_MAX: usize = 64;
+pub const RESULTS_UNACKED_MAX: usize = 64;
 /// Programs in one allow list.
 pub const PROGRAMS_MAX: usize = 256;
 /// Arguments of one program, and the words of its command line.
@@ -345,46 +345,46 @@ pub const DIALIN_WAIT: Duration = Duration::from_secs(3);
 pub const DIALIN_CONNECTIONS_MAX: usize = 64;
 /// Connections that serve only one tenant: three quarters, so that other tenants and the node itself find a slot.
 pub const DIALIN_CONNECTIONS_OF_TENANT_MAX: usize = DIALIN_CONNECTIONS_MAX / 4 * 3;
-/// Runs in progress on one connection. With [`DIALIN_UNTAKEN_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each they take
+/// Runs in progress on one connection. With [`DIALIN_RUN_EVENTS_MAX`] events of [`AGENT_EVENT_BYTES_MAX`] each they take
 /// 64 MiB if an agent sends as much as it can while its sessions take none of it.
 pub const DIALIN_RUNS_MAX: usize = 128;
 /// Events of one run that were read and not yet taken; past it the connection is not read.
-pub const DIALIN_UNTAKEN_MAX: usize = 8;
+pub const DIALIN_RUN_EVENTS_MAX: usize = 8;
 /// Orders queued for one connection: for each of its runs an invoke, a cancel, an end and one inbox of inputs. A slow
 /// connection is detected long before; this limit is a safety net.
 pub const DIALIN_ORDERS_MAX: usize = DIALIN_RUNS_MAX * (INBOX_INPUTS_MAX + 3);
 /// Stopped runs of a connection about which late messages are ignored rather than treated as errors.
-pub const DIALIN_FORGIVEN_MAX: usize = 2 * DIALIN_RUNS_MAX;
+pub const DIALIN_STOPPED_RUNS_MAX: usize = 2 * DIALIN_RUNS_MAX;
 
 // === agents that dial in at another node ===
 
 /// Between two announcements of a node that agents are connected to it; a lost announcement is made up for by the
 /// next.
-pub const SERVING: Duration = Duration::from_secs(2);
+pub const SERVING_ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 /// After this long without an announcement a node is no longer assumed to have agents: two announcements may be lost.
-pub const SERVING_LAPSE: Duration = Duration::from_secs(7);
+pub const SERVING_EXPIRY: Duration = Duration::from_secs(7);
 /// Nodes with agents that are remembered; a fleet is far smaller.
 pub const SERVING_NODES_MAX: usize = 1024;
 /// Between two progress counts that nodes with a common attempt exchange: a lost message is resent within twice that.
-pub const TRUNK_COUNT: Duration = Duration::from_millis(500);
+pub const REMOTE_COUNT_INTERVAL: Duration = Duration::from_millis(500);
 /// Progress counts in a row that no process at the other node received: the node is gone. A single one may only mean
 /// that the node was cut off from Redis.
-pub const TRUNK_UNHEARD_MAX: u32 = 3;
+pub const REMOTE_UNDELIVERED_COUNTS_MAX: u32 = 3;
 /// A node that is silent for this long, while this node receives its own messages, is gone: a suspended node has lost
 /// its lease by then.
-pub const TRUNK_SILENCE: Duration = Duration::from_secs(5);
+pub const REMOTE_SILENCE: Duration = Duration::from_secs(5);
 /// Messages of one attempt that another node has sent and that are not yet taken: a round trip's worth of the fastest
 /// agents, and with [`AGENT_EVENT_BYTES_MAX`] each at most 2 MiB.
-pub const TRUNK_UNTAKEN_MAX: usize = 32;
+pub const REMOTE_QUEUE_MAX: usize = 32;
 /// Unacknowledged orders of one attempt: as many as the agent's connection would queue.
-pub const TRUNK_ORDERS_MAX: usize = INBOX_INPUTS_MAX + NEWS_MAX + 3;
+pub const REMOTE_ORDERS_MAX: usize = INBOX_INPUTS_MAX + FACT_DELIVERIES_MAX + 3;
 /// A node without a call for this long is forgotten: its attempts here ended long before.
-pub const TRUNK_MEMORY: Duration = Duration::from_secs(3600);
+pub const REMOTE_NODE_KEPT: Duration = Duration::from_secs(3600);
 /// Ended calls of one node that are remembered one by one by their number: more than a node has in progress at a
 /// time; a still later call number is newer than any message in flight.
-pub const TRUNK_OVER_MAX: usize = 16 * 1024;
+pub const REMOTE_ENDED_CALLS_MAX: usize = 16 * 1024;
 /// Between two queries for nodes that serve an agent, while a run waits for one.
-pub const TRUNK_ASK: Duration = Duration::from_millis(500);
+pub const REMOTE_QUERY_INTERVAL: Duration = Duration::from_millis(500);
 
 // === time ===
 
@@ -393,16 +393,16 @@ pub const TRUNK_ASK: Duration = Duration::from_millis(500);
 /// server causes more.
 pub const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A step is accepted once it has lasted for this long: longer than an NTP client needs to detect a lying server.
-pub const CLOCK_BELIEF: Duration = Duration::from_secs(30);
+pub const CLOCK_STEP_CONFIRM: Duration = Duration::from_secs(30);
 /// Readings of a clock that stepped agree while they differ by less than this.
 pub const CLOCK_AGREEMENT: Duration = Duration::from_secs(5);
 /// Readings of a clock that stepped agree only while less than this passes between them.
-pub const CLOCK_SILENCE: Duration = Duration::from_secs(10);
+pub const CLOCK_READING_GAP_MAX: Duration = Duration::from_secs(10);
 /// The time is corrected by at most one part in this many of the elapsed time: it runs at half or at one and a half
 /// times its pace, so that it never stops or goes back, and 60 s are made up in two minutes.
 pub const CLOCK_SLEW_PARTS: i64 = 2;
 /// Between two readings of the system's clock: a glitch of one second is noticed, and the readings cost nothing.
-pub const CLOCK_LOOK: Duration = Duration::from_secs(1);
+pub const CLOCK_READ_INTERVAL: Duration = Duration::from_secs(1);
 /// A difference between the system clock and the store's clock from which on a warning is logged: certificates of
 /// agents and timestamps of logs depend on the system's clock.
 pub const CLOCK_SKEW_WARN: Duration = Duration::from_secs(5);
@@ -418,41 +418,41 @@ pub const LEASE_MARGIN: Duration = Duration::from_millis(330);
 /// A node's death is accepted only after this much uninterrupted contact with the same store.
 pub const LEASE_CONTACT: Duration = Duration::from_millis(3500);
 /// Between two sweeps for sessions without an owner, doubled by jitter.
-pub const SWEEP: Duration = Duration::from_millis(750);
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(750);
 /// Sessions on one page of a sweep, and claims in flight at a time: enough that the round trip to the store hardly
 /// counts, and few enough that the node's other messages do not wait.
 pub const SWEEP_SESSIONS_MAX: u32 = 512;
 /// Between two probes to the owner of a session with open turns that are shown here, and between two checks of its
 /// node's lease.
-pub const KNOCK: Duration = Duration::from_millis(250);
+pub const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 /// Between two digests to a node that has not acknowledged.
-pub const BEACON: Duration = Duration::from_secs(1);
+pub const TAIL_DIGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// A draining owner waits this long for a successor's reservation: two messages, and a store that is slow for a
 /// moment.
-pub const RESERVE_WITHIN: Duration = Duration::from_millis(250);
+pub const RESERVE_TIMEOUT: Duration = Duration::from_millis(250);
 /// Between two checks of a successor whether a reserved session was handed over: the message may be lost.
-pub const RESERVED_LOOK: Duration = Duration::from_secs(1);
+pub const RESERVED_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// An owner keeps an idle session this long.
-pub const SEAT_LINGER: Duration = Duration::from_secs(2);
+pub const OWNED_SESSION_LINGER: Duration = Duration::from_secs(2);
 /// Base of the wait before an op of unknown outcome is retried; doubled by jitter.
 pub const STORE_RETRY: Duration = Duration::from_millis(300);
 /// Time for which the gateway tries to learn the outcome of an unanswered op, before it tells the client to retry:
 /// one more try. A store that restarts is often back by then; the gateway does not wait for a store that is away.
-pub const STORE_DOUBT: Duration = Duration::from_millis(250);
+pub const STORE_OUTCOME_TIMEOUT: Duration = Duration::from_millis(250);
 /// Sessions in one list: each costs the store a read of its head.
 pub const LIST_SESSIONS_MAX: u32 = 200;
 /// HTTP requests of one node that scan a list of sessions or a log, at a time: each keeps the store busy for up to
 /// 10,000 facts, and the node's users share this.
-pub const READINGS_MAX: usize = 256;
+pub const SCAN_REQUESTS_MAX: usize = 256;
 /// Facts in one page of a read.
 pub const READ_FACTS_MAX: u32 = 256;
 /// Bytes of facts in one page of a read.
 pub const READ_BYTES_MAX: usize = 512 * 1024;
 /// Time that a draining node gives its running turns: in the rest of the 20 s of a deploy it has to record what still
 /// runs, give its lease back and say goodbye.
-pub const DRAIN: Duration = Duration::from_secs(14);
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(14);
 /// Time for recording at the end of a drain; other nodes take over what is not recorded.
-pub const DRAIN_RECORD: Duration = Duration::from_secs(2);
+pub const DRAIN_RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 
 // === the wire between nodes, and snapshots ===
 
@@ -460,7 +460,7 @@ pub const DRAIN_RECORD: Duration = Duration::from_secs(2);
 pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
 /// Messages in one frame: the shortest take a fortieth of their memory on the wire, so a hostile frame of full length
 /// could otherwise take 40 MiB.
-pub const FRAME_WORDS_MAX: usize = 1024;
+pub const FRAME_MESSAGES_MAX: usize = 1024;
 
 // === the shell ===
 
@@ -468,7 +468,7 @@ pub const FRAME_WORDS_MAX: usize = 1024;
 pub const DRIVER_QUEUE_MAX: usize = 4096;
 /// Links that may come or go in one round of the scheduler, of some 60 steps. Each takes several steps and then a
 /// replay of its sessions, so together they take no more than half of the work.
-pub const TURNSTILE_MAX: usize = 8;
+pub const LINK_CHANGES_PER_ROUND_MAX: usize = 8;
 /// Inputs that the driver handles before it checks its timers again.
 pub const DRIVER_BATCH_MAX: usize = 256;
 /// Damaged sessions that one embedded store closes off at most, about 10 MiB of names: a disk with more damage is to
@@ -491,11 +491,11 @@ pub const MEMORY_STORE_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
 /// session.
 pub const UNCOUNTED_BYTES_MAX: u64 = 4096;
 /// Sessions examined in one step of a scan for `store.max_age`: some 5 ms of Redis.
-pub const IDLE_SESSIONS_MAX: u32 = 256;
+pub const IDLE_SCAN_SESSIONS_MAX: u32 = 256;
 /// Base of the wait between two such steps; doubled by jitter. A scan of a million sessions takes an hour and a half.
-pub const IDLE_STEP: Duration = Duration::from_secs(1);
+pub const IDLE_SCAN_STEP_WAIT: Duration = Duration::from_secs(1);
 /// Base of the wait between two such scans; doubled by jitter.
-pub const IDLE_WALK: Duration = Duration::from_secs(60);
+pub const IDLE_SCAN_WAIT: Duration = Duration::from_secs(60);
 /// Connections of one process (a process may open 20,000 files on many machines).
 pub const CONNECTIONS_MAX: usize = 18_000;
 /// QUIC connections of one process, which share one file: the highest value of `listen.quic_connections`. At some 40
@@ -513,7 +513,7 @@ pub const AGENT_STATES_MAX: u32 = 1_000;
 pub const CHAT_LINES_MAX: usize = 64;
 /// Text that waits for display while the editor is busy with keys (a search in the history): past it the chat waits,
 /// and does not read from the gateway.
-pub const CHAT_UNSHOWN_BYTES_MAX: usize = 256 * 1024;
+pub const CHAT_PENDING_BYTES_MAX: usize = 256 * 1024;
 /// Lines in the history file: some weeks of use, and quick to read.
 pub const CHAT_HISTORY_LINES_MAX: usize = 1_000;
 /// The longest line that the history keeps: a longer line was pasted, and nobody searches the history for it.

@@ -1,6 +1,6 @@
 //! Rate limits by the generic cell rate algorithm (GCRA, ITU-T I.371 annex A), which keeps one time per bucket and
-//! needs no timer. [`share`] holds buckets that several nodes share.
-pub mod share;
+//! needs no timer. [`shared`] holds buckets that several nodes share.
+pub mod shared;
 
 use crate::limits;
 use crate::time::Mono;
@@ -12,7 +12,7 @@ pub struct Rate {
     /// Time between two permitted operations when they are evenly spaced.
     interval: Duration,
     /// Longest lead of operations over even spacing (the tolerance of GCRA).
-    ahead: Duration,
+    tolerance: Duration,
 }
 
 // === impl Rate ===
@@ -23,14 +23,14 @@ impl Rate {
     pub fn new(count: u32, period: Duration) -> Option<Self> {
         let interval = period.checked_div(count).filter(|interval| !interval.is_zero())?;
         let least = interval * (limits::RATE_BURST_MIN - 1);
-        Some(Self { interval, ahead: limits::RATE_BURST.saturating_sub(interval).max(least) })
+        Some(Self { interval, tolerance: limits::RATE_BURST.saturating_sub(interval).max(least) })
     }
 
     /// Takes one unit of a bucket that is full again at `full`. Returns the new time at which the bucket is full, or
     /// the time to wait until there is room. A bucket that was never used may be given any past time as `full`.
-    pub fn next(self, full: Mono, now: Mono) -> Result<Mono, Duration> {
+    pub fn try_take(self, full: Mono, now: Mono) -> Result<Mono, Duration> {
         let full = full.max(now);
-        match (full - now).checked_sub(self.ahead) {
+        match (full - now).checked_sub(self.tolerance) {
             Some(wait) if !wait.is_zero() => Err(wait),
             Some(_) | None => Ok(full + self.interval),
         }
@@ -38,7 +38,7 @@ impl Rate {
 
     /// Returns the number of operations that may come at once.
     pub fn burst(self) -> u32 {
-        let more = self.ahead.as_nanos() / self.interval.as_nanos();
+        let more = self.tolerance.as_nanos() / self.interval.as_nanos();
         u32::try_from(more).unwrap_or(u32::MAX).saturating_add(1)
     }
 
@@ -48,8 +48,8 @@ impl Rate {
     }
 
     /// Returns how many operations of a shared rate a node may let through before it reports them to the store.
-    pub fn part(self) -> u32 {
-        (self.burst() / limits::RATE_TELL_PARTS).max(1)
+    pub fn report_threshold(self) -> u32 {
+        (self.burst() / limits::RATE_REPORT_PARTS).max(1)
     }
 
     /// Returns the longest time that a caller is made to wait for operations that other nodes let through.
@@ -73,12 +73,12 @@ mod tests {
         let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
         let (mut full, mut now) = (Mono::default(), at(5_000));
         for _ in 0..20 {
-            full = rate.next(full, now).expect("a burst");
+            full = rate.try_take(full, now).expect("a burst");
         }
-        assert_eq!(rate.next(full, now), Err(Duration::from_millis(100)));
+        assert_eq!(rate.try_take(full, now), Err(Duration::from_millis(100)));
         now = at(5_100);
-        full = rate.next(full, now).expect("after what it was told to wait");
-        assert_eq!(rate.next(full, now), Err(Duration::from_millis(100)));
+        full = rate.try_take(full, now).expect("after what it was told to wait");
+        assert_eq!(rate.try_take(full, now), Err(Duration::from_millis(100)));
     }
 
     /// Covers: S-17.
@@ -87,9 +87,9 @@ mod tests {
         let rate = Rate::new(1, Duration::from_secs(60)).expect("a rate");
         let mut full = Mono::default();
         for _ in 0..limits::RATE_BURST_MIN {
-            full = rate.next(full, at(0)).expect("a burst");
+            full = rate.try_take(full, at(0)).expect("a burst");
         }
-        assert_eq!(rate.next(full, at(0)), Err(Duration::from_secs(60)));
+        assert_eq!(rate.try_take(full, at(0)), Err(Duration::from_secs(60)));
         assert_eq!(Rate::new(0, Duration::from_secs(1)), None);
         assert_eq!(Rate::new(u32::MAX, Duration::from_nanos(1)), None);
     }
@@ -105,12 +105,14 @@ mod tests {
             let (mut full, mut now, mut taken) = (Mono::default(), 1_000, Vec::new());
             for _ in 0..400 {
                 now += rng.below(4_000 / u64::from(count));
-                match rate.next(full, at(now)) {
+                match rate.try_take(full, at(now)) {
                     Ok(next) => {
                         full = next;
                         taken.push(now);
                     }
-                    Err(after) => assert!(rate.next(full, at(now) + after).is_ok(), "what it says is enough"),
+                    Err(after) => {
+                        assert!(rate.try_take(full, at(now) + after).is_ok(), "what it says is enough")
+                    }
                 }
             }
             let burst = u64::from((count * 2).max(limits::RATE_BURST_MIN));

@@ -1,16 +1,15 @@
 //! One session: its state as a projection of its log, and the state machine that its owner runs.
-mod acting;
-mod actions;
+mod action_apply;
+mod action_decide;
 mod attempt;
 mod control;
-mod digest;
 mod ending;
-mod handing;
-mod handover;
+mod handover_apply;
+mod handover_decide;
 mod intake;
-mod members;
-mod membership;
-mod older;
+mod member_apply;
+mod member_decide;
+mod older_snapshot;
 mod outbox;
 mod permit;
 mod runtime;
@@ -18,13 +17,16 @@ mod state;
 mod steer;
 mod takeover;
 mod text;
+mod text_hash;
 
-pub use actions::{Action, Actions, Over};
-pub use digest::TextHash;
-pub use handover::{Ended as HandoverEnded, Given, Handover, Handovers, Joining, Said, Standing};
-pub use members::{Change, Step};
-pub use outbox::{Ended, Output, Record};
-pub use permit::{Applicant, Permit};
-pub use runtime::{Counts, Input, SessionRuntime};
-pub use state::{Phase, Resumable, Run, RunPhase, State};
-pub use steer::{Rank, Steered};
+pub use action_apply::{Action, Actions, FinishedAction};
+pub use handover_apply::{
+    AnswerTail, ConfirmedHandover, Handover, HandoverEnded, HandoverStatus, Handovers, PendingJoin,
+};
+pub use member_apply::{MemberStep, PendingMemberChange};
+pub use outbox::{EndedInput, FactRecord, Output};
+pub use permit::{AttemptPermit, PermitRequest};
+pub use runtime::{Input, SessionCounts, SessionRuntime};
+pub use state::{ResumeState, Run, RunPhase, SessionPhase, State};
+pub use steer::{Rank, SteeredInput};
+pub use text_hash::TextHash;

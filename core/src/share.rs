@@ -30,7 +30,7 @@ pub struct Shares {
 
 /// The bound that an amount would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum ShareBound {
     /// Capacity of the node.
     Node,
     /// Share of the tenant.
@@ -109,33 +109,33 @@ impl Ledger {
     }
 
     /// Returns the bound that a further amount would exceed, if any.
-    pub fn over(&self, account: &Account, amount: u64) -> Option<Over> {
+    pub fn exceeded_bound(&self, account: &Account, amount: u64) -> Option<ShareBound> {
         let held = self.held.saturating_add(amount);
         if held > self.capacity {
-            return Some(Over::Node);
+            return Some(ShareBound::Node);
         }
         let shares = self.shares?;
         let tenant = self.tenants.get(&account.tenant);
         let of_tenant = tenant.map_or(0, |tenant| tenant.held);
         // The first amount needs no share, else small capacities would admit nobody.
         if of_tenant > 0 && !shares.tenant.admits(of_tenant.saturating_add(amount), self.capacity - held) {
-            return Some(Over::Tenant);
+            return Some(ShareBound::Tenant);
         }
         let of_user = tenant.and_then(|tenant| tenant.users.get(&account.user)).copied().unwrap_or(0);
         let free = shares.tenant.part(self.capacity).saturating_sub(of_tenant.saturating_add(amount));
         let admits = of_user == 0 || shares.user.admits(of_user.saturating_add(amount), free);
-        (!admits).then_some(Over::User)
+        (!admits).then_some(ShareBound::User)
     }
 
     /// Returns whether a further amount may be held, and counts a refusal if the amount may not be held.
-    pub fn check(&mut self, account: &Account, amount: u64) -> Result<(), Over> {
-        let over = self.over(account, amount);
+    pub fn check(&mut self, account: &Account, amount: u64) -> Result<(), ShareBound> {
+        let over = self.exceeded_bound(account, amount);
         self.refused += u64::from(over.is_some());
         over.map_or(Ok(()), Err)
     }
 
     /// Takes an amount, unless that exceeds a bound.
-    pub fn take(&mut self, account: &Account, amount: u64) -> Result<(), Over> {
+    pub fn take(&mut self, account: &Account, amount: u64) -> Result<(), ShareBound> {
         self.check(account, amount)?;
         self.force(account, amount);
         Ok(())
@@ -153,7 +153,7 @@ impl Ledger {
     }
 
     /// Gives back an amount that was taken or forced.
-    pub fn give_back(&mut self, account: &Account, amount: u64) {
+    pub fn release(&mut self, account: &Account, amount: u64) {
         crate::invariant!(self.held >= amount, "{} held, but {amount} released", self.held);
         self.held -= amount;
         if self.shares.is_none() || amount == 0 {

@@ -1,18 +1,18 @@
-//! The operations of a store and their replies, as data; every op is one atomic step and safe to repeat. [`Shelf`] is
+//! The operations of a store and their replies, as data; every op is one atomic step and safe to repeat. [`ModelStore`] is
 //! the deterministic model: the embedded store and Redis must answer as the model does, and the simulator uses it as
 //! its store.
 mod meter;
+mod model_store;
 mod op;
 pub mod quota;
-mod register;
 mod reply;
-mod shelf;
-mod slot;
+mod session_index;
+mod stored_session;
 
-pub use op::{Append, Keep, Op};
+pub use model_store::ModelStore;
+pub use op::{Append, Op, SnapshotWrite};
 pub use reply::{
-    Accepted, Birth, Claimed, Found, Heard, IdlePlace, Inputs, Refused, Reply, Snapshot, StoreError, Summary,
-    View,
+    Acceptance, Claimed, CreationKey, FactPage, IdleCursor, InboxContents, Reply, RunLocation,
+    SessionSummary, SessionView, Snapshot, StoreError, StoreRefusal,
 };
-pub use shelf::Shelf;
-pub use slot::Slot;
+pub use stored_session::StoredSession;

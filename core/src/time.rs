@@ -26,7 +26,7 @@ pub struct Deadline {
     /// The earliest useful wake-up.
     pub at: Mono,
     /// A label for logs and metrics; no decision depends on the label.
-    pub why: &'static str,
+    pub label: &'static str,
 }
 
 impl Now {

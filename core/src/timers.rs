@@ -34,12 +34,12 @@ impl<K: Ord + Clone> Timers<K> {
     }
     /// Sets a timer unless an earlier or equal one is set.
     pub fn set_earlier(&mut self, name: K, at: Mono) {
-        if self.at(&name).is_none_or(|was| was > at) {
+        if self.due_at(&name).is_none_or(|was| was > at) {
             self.set(name, at);
         }
     }
     /// Sets the timer, or clears the timer when `at` is `None`.
-    pub fn put(&mut self, name: K, at: Option<Mono>) {
+    pub fn set_or_clear(&mut self, name: K, at: Option<Mono>) {
         match at {
             Some(at) => self.set(name, at),
             None => self.clear(&name),
@@ -52,7 +52,7 @@ impl<K: Ord + Clone> Timers<K> {
         }
     }
     /// Returns the time at which a timer is due.
-    pub fn at(&self, name: &K) -> Option<Mono> {
+    pub fn due_at(&self, name: &K) -> Option<Mono> {
         self.by_name.get(name).copied()
     }
     /// Removes and returns the earliest timer that is due.
@@ -64,8 +64,8 @@ impl<K: Ord + Clone> Timers<K> {
         Some(first.1)
     }
     /// Returns the earliest deadline, with the label `why`.
-    pub fn next(&self, why: &'static str) -> Option<Deadline> {
-        self.by_time.first().map(|(at, _)| Deadline { at: *at, why })
+    pub fn next_deadline(&self, why: &'static str) -> Option<Deadline> {
+        self.by_time.first().map(|(at, _)| Deadline { at: *at, label: why })
     }
     /// Returns the number of timers that are set.
     pub fn len(&self) -> usize {
@@ -93,12 +93,12 @@ mod tests {
         timers.set("a", at(10));
         timers.set("b", at(5));
         timers.set_earlier("a", at(30));
-        assert_eq!(timers.next("t").map(|d| d.at), Some(at(5)));
+        assert_eq!(timers.next_deadline("t").map(|d| d.at), Some(at(5)));
         assert_eq!(timers.pop_due(at(10)), Some("b"));
         assert_eq!(timers.pop_due(at(10)), Some("a"));
         assert_eq!(timers.pop_due(at(99)), None);
-        timers.put("c", Some(at(1)));
-        timers.put("c", None);
+        timers.set_or_clear("c", Some(at(1)));
+        timers.set_or_clear("c", None);
         assert!(timers.is_empty());
     }
 }

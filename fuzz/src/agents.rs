@@ -5,7 +5,7 @@ use hyper::Request;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use turnway::agent::sse::{Events, Said};
+use turnway::agent::sse::{AgentMessage, SseEvents};
 use turnway_core::id::{MessageId, QualifiedRun, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::limits::{
     ACTION_DATA_BYTES_MAX, AGENT_EVENT_BYTES_MAX, HANDOVER_SUMMARY_BYTES_MAX, SUBSCRIBE_TYPES_MAX,
@@ -43,22 +43,22 @@ pub fn events(bytes: &[u8]) -> usize {
                 let request = Request::get("/").header("host", "agent").body(Empty::<Bytes>::new());
                 let answer =
                     ask.send_request(request.expect("a request")).await.expect("it has a right head");
-                let mut events = Events::new(answer.into_body(), named);
+                let mut events = SseEvents::new(answer.into_body(), named);
                 // Each event but the last takes at least one byte and a blank line.
                 for count in 0..=body.len() {
                     let said = events.next(&run).await;
-                    hold(&said);
+                    assert_invariants(&said);
                     match said {
-                        Said::Delta { .. }
-                        | Said::State { .. }
-                        | Said::Steered { .. }
-                        | Said::Handover { .. }
-                        | Said::Action { .. }
-                        | Said::Subscribe { .. }
-                        | Said::Unknown
-                        | Said::Alive => {}
-                        Said::Done { .. } => return count + 1,
-                        Said::Failed(_) => return count,
+                        AgentMessage::Delta { .. }
+                        | AgentMessage::State { .. }
+                        | AgentMessage::Steered { .. }
+                        | AgentMessage::Handover { .. }
+                        | AgentMessage::Action { .. }
+                        | AgentMessage::Subscribe { .. }
+                        | AgentMessage::Unknown
+                        | AgentMessage::Alive => {}
+                        AgentMessage::Done { .. } => return count + 1,
+                        AgentMessage::Failed(_) => return count,
                     }
                 }
                 panic!("more events than bytes");
@@ -77,18 +77,24 @@ pub fn events(bytes: &[u8]) -> usize {
 }
 
 /// Asserts the invariants of an event.
-fn hold(said: &Said) {
+fn assert_invariants(said: &AgentMessage) {
     match said {
-        Said::Delta { text, .. } => assert!(text.len() <= AGENT_EVENT_BYTES_MAX, "{} bytes", text.len()),
-        Said::State { state, .. } => {
+        AgentMessage::Delta { text, .. } => {
+            assert!(text.len() <= AGENT_EVENT_BYTES_MAX, "{} bytes", text.len())
+        }
+        AgentMessage::State { state, .. } => {
             assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
         }
-        Said::Handover { wish, .. } => {
+        AgentMessage::Handover { wish, .. } => {
             assert!(wish.summary.reveal().len() <= HANDOVER_SUMMARY_BYTES_MAX, "{wish:?}");
         }
-        Said::Action { wish, .. } => assert!(wish.what.weight() <= ACTION_DATA_BYTES_MAX, "{wish:?}"),
-        Said::Subscribe { types } => assert!(types.len() <= SUBSCRIBE_TYPES_MAX, "{types:?}"),
-        Said::Unknown | Said::Alive | Said::Steered { .. } | Said::Done { .. } | Said::Failed(_) => {}
+        AgentMessage::Action { wish, .. } => assert!(wish.what.weight() <= ACTION_DATA_BYTES_MAX, "{wish:?}"),
+        AgentMessage::Subscribe { types } => assert!(types.len() <= SUBSCRIBE_TYPES_MAX, "{types:?}"),
+        AgentMessage::Unknown
+        | AgentMessage::Alive
+        | AgentMessage::Steered { .. }
+        | AgentMessage::Done { .. }
+        | AgentMessage::Failed(_) => {}
     }
 }
 

@@ -2,11 +2,11 @@
 use http::Uri;
 use serde_json::Value;
 use std::time::Duration;
-use turnway::http::query::Query;
+use turnway::http::query::HttpQuery;
 use turnway_bindings::channel::json::parse::{parse, parse_turn};
-use turnway_bindings::channel::openai::Call;
-use turnway_bindings::channel::sse::{Cursor, log};
-use turnway_bindings::link::{Input, Link, LinkConfig, Output, Renewal};
+use turnway_bindings::channel::openai::ChatCall;
+use turnway_bindings::channel::sse::{TurnCursor, log};
+use turnway_bindings::link::{Input, Link, LinkConfig, Output, RefreshOutcome};
 use turnway_core::id::{NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::time::{Millis, Mono, Now};
@@ -24,18 +24,18 @@ fn text(bytes: &[u8]) -> Option<&str> {
 pub fn message(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
     let (mut stranger, mut friend) = (link(), link());
-    hear(&mut friend, r#"{"type":"hello","user_id":"ann"}"#);
+    feed(&mut friend, r#"{"type":"hello","user_id":"ann"}"#);
     let mut good = 0;
     for line in text.lines() {
         match parse(line) {
             Ok(_) => good += 1,
             Err(malformed) => {
-                let why = malformed.flaw.to_string();
+                let why = malformed.reason.to_string();
                 assert!(!why.is_empty() && why.len() < REFUSAL_BYTES_MAX, "{why}");
             }
         }
-        hear(&mut stranger, line);
-        hear(&mut friend, line);
+        feed(&mut stranger, line);
+        feed(&mut friend, line);
     }
     good
 }
@@ -51,13 +51,13 @@ fn link() -> Link {
         resume_window_ms: 0,
         durability: "fsync",
         heartbeat_permille: 1000,
-        asides: false,
+        side_streams: false,
     };
     Link::new(now(), config)
 }
 
 /// Feeds a link a message and answers its requests. Asserts that everything it writes is JSON.
-fn hear(link: &mut Link, text: &str) {
+fn feed(link: &mut Link, text: &str) {
     link.handle_input(now(), Input::Text(text.to_owned()));
     let mut outputs = 0;
     while let Some(output) = link.poll_output() {
@@ -72,7 +72,8 @@ fn hear(link: &mut Link, text: &str) {
                 link.handle_input(now(), Input::Admitted { principal, expires });
             }
             Output::Refresh { request_id, token } => {
-                let renewals = [Renewal::Until(now().store), Renewal::Needless, Renewal::Denied];
+                let renewals =
+                    [RefreshOutcome::Until(now().store), RefreshOutcome::NotRequired, RefreshOutcome::Denied];
                 let renewal = renewals[token.0.len() % renewals.len()];
                 link.handle_input(now(), Input::Refreshed { request_id, renewal });
             }
@@ -80,9 +81,14 @@ fn hear(link: &mut Link, text: &str) {
                 let said: Value = serde_json::from_str(&text).expect("a link writes JSON");
                 assert!(said["type"].is_string() && said["ts"].is_u64(), "{said}");
             }
-            Output::Aside(_) | Output::NoMoreAside { .. } => panic!("nobody said that it takes them"),
-            Output::Command(_) | Output::Waits | Output::Ping | Output::Written(_) | Output::Close { .. } => {
+            Output::WriteSideStream(_) | Output::EndSideStreams { .. } => {
+                panic!("nobody said that it takes them")
             }
+            Output::Command(_)
+            | Output::CommandDeferred
+            | Output::Ping
+            | Output::Written(_)
+            | Output::Close { .. } => {}
         }
     }
 }
@@ -96,7 +102,7 @@ pub fn turn(bytes: &[u8]) -> usize {
             1
         }
         Err(malformed) => {
-            assert!(malformed.flaw.to_string().len() < REFUSAL_BYTES_MAX);
+            assert!(malformed.reason.to_string().len() < REFUSAL_BYTES_MAX);
             0
         }
     }
@@ -105,10 +111,10 @@ pub fn turn(bytes: &[u8]) -> usize {
 /// Parses the body of a call of an OpenAI client.
 pub fn openai(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
-    match Call::parse(text) {
+    match ChatCall::parse(text) {
         Ok(_) => 1,
         Err(trouble) => {
-            let told: Value = serde_json::from_str(&trouble.json()).expect("an error is JSON");
+            let told: Value = serde_json::from_str(&trouble.to_json()).expect("an error is JSON");
             assert!(told["error"].is_object(), "{told}");
             0
         }
@@ -118,7 +124,7 @@ pub fn openai(bytes: &[u8]) -> usize {
 /// Parses `Last-Event-ID` of both kinds, and asserts that a cursor is written as it was read.
 pub fn cursors(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
-    let (cursor, place) = (Cursor::parse(text), log::place(text));
+    let (cursor, place) = (TurnCursor::parse(text), log::parse_event_id(text));
     if let Ok(cursor) = &cursor {
         assert_eq!(cursor.to_string(), text);
     }
@@ -131,7 +137,7 @@ pub fn cursors(bytes: &[u8]) -> usize {
 /// Parses a request's target with its query.
 pub fn query(bytes: &[u8]) -> usize {
     let Ok(uri) = Uri::try_from(bytes) else { return 0 };
-    let Ok(query) = Query::of(&uri) else { return 0 };
+    let Ok(query) = HttpQuery::parse(&uri) else { return 0 };
     let limit = query.limit();
     if let Ok(limit) = limit {
         assert!(limit <= turnway::http::query::LIMIT_MAX, "{limit}");

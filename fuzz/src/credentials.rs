@@ -3,31 +3,32 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::sync::LazyLock;
-use turnway::config::{Algorithm, Issuer, Jwks};
-use turnway::door::jwks::KeySet;
-use turnway::door::key::{ApiKey, KeyId, Record, Scopes};
-use turnway::door::keyring::{Keyring, Keys};
-use turnway::door::pepper::Pepper;
-use turnway::door::serves::Serves;
-use turnway::door::token::{LEEWAY, kid, verify};
+use turnway::auth::jwks::KeySet;
+use turnway::auth::jwt::{LEEWAY, key_id, verify};
+use turnway::auth::key::{ApiKey, ApiKeyRecord, KeyId, Scopes};
+use turnway::auth::keyring::{ApiKeyRecords, Keyring};
+use turnway::auth::pepper::Pepper;
+use turnway::auth::service_grants::ServiceGrants;
+use turnway::config::{IssuerConfig, JwksSource, SignatureAlgorithm};
 use turnway_core::id::TenantId;
 use turnway_core::time::Millis;
 
 /// The only valid API key; also part of the corpus.
-const KNOWN: &str = "twk_abcdefghij_abcdefghijklmnopqrstuvwxyz";
+const VALID_KEY: &str = "twk_abcdefghij_abcdefghijklmnopqrstuvwxyz";
 const NOW: Millis = Millis(1_764_000_000_000);
 
-static RING: LazyLock<Keyring> = LazyLock::new(|| {
-    let pepper = Pepper::of("only for the fuzzer, and as long as a pepper has to be").expect("long enough");
-    let known = ApiKey::parse(KNOWN).expect("a key");
-    let record = Record {
+static KEYRING: LazyLock<Keyring> = LazyLock::new(|| {
+    let pepper =
+        Pepper::from_text("only for the fuzzer, and as long as a pepper has to be").expect("long enough");
+    let known = ApiKey::parse(VALID_KEY).expect("a key");
+    let record = ApiKeyRecord {
         id: known.id().clone(),
         hash: known.hash(&pepper),
         pepper: pepper.id().clone(),
         tenant: TenantId::default_tenant(),
         user: None,
-        scopes: Scopes::usual(),
-        serves: Serves::default(),
+        scopes: Scopes::defaults(),
+        serves: ServiceGrants::default(),
         label: None,
         created: NOW,
         expires: None,
@@ -36,19 +37,19 @@ static RING: LazyLock<Keyring> = LazyLock::new(|| {
     };
     let record = record.sealed(&pepper);
     let ring = Keyring::new(pepper);
-    ring.replace(Keys::from([(record.id.clone(), record)]));
+    ring.replace(ApiKeyRecords::from([(record.id.clone(), record)]));
     ring
 });
 
 /// The only valid token, signed with the only known key.
-const GOOD: &str = include_str!("../corpus/token/good");
+const VALID_TOKEN: &str = include_str!("../corpus/token/good");
 
-static ISSUER: LazyLock<(Issuer, KeySet)> = LazyLock::new(|| {
-    let issuer = Issuer {
+static ISSUER: LazyLock<(IssuerConfig, KeySet)> = LazyLock::new(|| {
+    let issuer = IssuerConfig {
         name: "https://id.example.com/".to_owned(),
         audience: "turnway".to_owned(),
-        algorithms: Algorithm::ALL.to_vec(),
-        jwks: Jwks::File("nowhere".into()),
+        algorithms: SignatureAlgorithm::ALL.to_vec(),
+        jwks: JwksSource::File("nowhere".into()),
     };
     (issuer, KeySet::parse(include_bytes!("../corpus/key_set/one")).expect("a set"))
 });
@@ -57,8 +58,8 @@ static ISSUER: LazyLock<(Issuer, KeySet)> = LazyLock::new(|| {
 pub fn token(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let (issuer, keys) = &*ISSUER;
-    assert_eq!(verify(issuer, text, keys, NOW).is_ok(), text == GOOD);
-    usize::from(kid(text).is_some())
+    assert_eq!(verify(issuer, text, keys, NOW).is_ok(), text == VALID_TOKEN);
+    usize::from(key_id(text).is_some())
 }
 
 /// A provider that signs every token.
@@ -90,7 +91,7 @@ pub fn token_claims(bytes: &[u8]) -> usize {
 pub fn key_set(bytes: &[u8]) -> usize {
     let Ok(keys) = KeySet::parse(bytes) else { return 0 };
     assert!(!keys.is_empty() && keys.len() <= 64);
-    let _ = verify(&ISSUER.0, GOOD, &keys, NOW);
+    let _ = verify(&ISSUER.0, VALID_TOKEN, &keys, NOW);
     keys.len()
 }
 
@@ -102,15 +103,15 @@ pub fn api_key(bytes: &[u8]) -> usize {
     let Some(key) = ApiKey::parse(text) else { return 0 };
     assert_eq!(key.reveal(), text);
     assert!(!format!("{key:?}").contains(&text[text.len() - 26..]), "a secret is shown");
-    assert_eq!(RING.bearer(&key, NOW).is_ok(), text == KNOWN);
+    assert_eq!(KEYRING.bearer(&key, NOW).is_ok(), text == VALID_KEY);
     1
 }
 
 /// Parses a stored key record, and asserts that the record survives a round trip.
 pub fn key_record(bytes: &[u8]) -> usize {
-    let Ok(record) = serde_json::from_slice::<Record>(bytes) else { return 0 };
+    let Ok(record) = serde_json::from_slice::<ApiKeyRecord>(bytes) else { return 0 };
     let json = serde_json::to_vec(&record).expect("JSON");
-    assert_eq!(serde_json::from_slice::<Record>(&json).expect("what we write we read"), record);
-    let _ = (record.is_good(NOW), record.user(), RING.opens(&record, NOW));
+    assert_eq!(serde_json::from_slice::<ApiKeyRecord>(&json).expect("what we write we read"), record);
+    let _ = (record.is_active(NOW), record.user(), KEYRING.accepts(&record, NOW));
     1
 }

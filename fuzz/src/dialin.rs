@@ -1,7 +1,7 @@
 //! Fuzz target for messages of a dial-in agent, one a line, about a run that was ordered.
-use turnway_bindings::dialin::said::Said;
-use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
-use turnway_bindings::link::Capabilities;
+use turnway_bindings::dialin::agent_message::AgentMessage;
+use turnway_bindings::dialin::{AttemptEvent, DialIn, DialInConfig, Input, Output};
+use turnway_bindings::link::DialInCapabilities;
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{Invoke, Order};
@@ -18,8 +18,8 @@ pub fn messages(bytes: &[u8]) -> usize {
     let Ok(agent) = AgentId::parse("a") else { return 0 };
     let config = DialInConfig {
         agent,
-        capabilities: Capabilities::default(),
-        named: false,
+        capabilities: DialInCapabilities::default(),
+        has_event_ids: false,
         node: NodeId(1),
         connection_id: "c".to_owned(),
         expires: None,
@@ -36,13 +36,13 @@ pub fn messages(bytes: &[u8]) -> usize {
             outputs += 1;
             assert!(outputs <= 3, "a message has too many consequences");
             match output {
-                Output::Word { run_id: of, attempt, word } => {
+                Output::AttemptEvent { run_id: of, attempt, event: word } => {
                     assert!(of == run_id && attempt == 1 && !is_over, "a word of nothing that runs");
                     is_over = word.is_last();
-                    hold(&word);
+                    assert_invariants(&word);
                     understood += 1;
                 }
-                Output::Alive { .. } => panic!("every message is whole"),
+                Output::AttemptAlive { .. } => panic!("every message is whole"),
                 Output::Refresh { .. } => understood += 1,
                 Output::Write(text) => understood += usize::from(text.contains("pong")),
                 Output::Ping => panic!("no time has passed"),
@@ -53,8 +53,8 @@ pub fn messages(bytes: &[u8]) -> usize {
     understood
 }
 
-fn hold(word: &Word) {
-    if let Word::Said(Said::State { state, .. }) = word {
+fn assert_invariants(word: &AttemptEvent) {
+    if let AttemptEvent::Said(AgentMessage::State { state, .. }) = word {
         assert!(!state.is_empty() && !state.chars().any(char::is_control), "{state:?}");
     }
 }

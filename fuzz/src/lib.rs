@@ -27,12 +27,12 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "openai_call", read: clients::openai },
     Target { name: "cursors", read: clients::cursors },
     Target { name: "query", read: clients::query },
-    Target { name: "proxy_header", read: sockets::proxy },
-    Target { name: "upgrade_head", read: sockets::head },
-    Target { name: "websocket_frames", read: sockets::frames },
+    Target { name: "proxy_header", read: sockets::proxy_header },
+    Target { name: "upgrade_head", read: sockets::request_head },
+    Target { name: "websocket_frames", read: sockets::websocket_frames },
     Target { name: "http3", read: sockets::http3 },
     Target { name: "quic_frames", read: quic::frames },
-    Target { name: "quic_proofs", read: quic::proofs },
+    Target { name: "quic_proofs", read: quic::ids_and_tokens },
     Target { name: "api_key", read: credentials::api_key },
     Target { name: "key_record", read: credentials::key_record },
     Target { name: "token", read: credentials::token },
@@ -45,7 +45,7 @@ pub const TARGETS: [Target; 24] = [
     Target { name: "stored_fact", read: nodes::fact },
     Target { name: "config_file", read: operators::file },
     Target { name: "agent_flag", read: operators::agent },
-    Target { name: "welcome_lists", read: operators::welcome },
+    Target { name: "welcome_lists", read: operators::host_and_origin_lists },
 ];
 
 /// Returns the target with this name.

@@ -1,14 +1,14 @@
 //! Fuzz targets for input that nodes read from each other and from their store.
-use turnway_bindings::peer::frame::Frame;
+use turnway_bindings::peer::frame::PeerFrame;
 use turnway_core::id::{SessionId, SessionKey, TenantId};
-use turnway_core::limits::FRAME_WORDS_MAX;
-use turnway_core::protocol::codec::{Kind, begin};
+use turnway_core::limits::FRAME_MESSAGES_MAX;
+use turnway_core::protocol::codec::{BlobKind, encode_head};
 use turnway_core::protocol::entry::Entry;
 
 /// Parses a frame of another node, and the same bytes again as a body behind a valid header.
 pub fn frame(bytes: &[u8]) -> usize {
     let whole = read(bytes);
-    if let Ok(mut headed) = begin(Kind::Frame, &(), bytes.len()) {
+    if let Ok(mut headed) = encode_head(BlobKind::Frame, &(), bytes.len()) {
         headed.extend_from_slice(bytes);
         return whole + read(&headed);
     }
@@ -16,8 +16,8 @@ pub fn frame(bytes: &[u8]) -> usize {
 }
 
 fn read(blob: &[u8]) -> usize {
-    let Ok(frame) = Frame::read(blob) else { return 0 };
-    assert!(frame.words.len() <= FRAME_WORDS_MAX);
+    let Ok(frame) = PeerFrame::decode(blob) else { return 0 };
+    assert!(frame.messages.len() <= FRAME_MESSAGES_MAX);
     assert!(!format!("{frame:?}").is_empty());
     1
 }

@@ -2,19 +2,19 @@
 //! origins.
 use std::path::PathBuf;
 use turnway::agent::directory::parse_agent;
-use turnway::config::{Hosts, Origin, Place, Sources, load};
+use turnway::config::{AllowedHosts, ConfigSources, Origin, SettingLocation, load};
 
 /// Parses a configuration file, and asserts that every mistake has a place in it.
 pub fn file(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let file = Some((PathBuf::from("turnway.toml"), text.to_owned()));
-    let loaded = load(&Sources { file, ..Sources::default() });
+    let loaded = load(&ConfigSources { file, ..ConfigSources::default() });
     let right = usize::from(loaded.mistakes.is_empty());
     for mistake in loaded.mistakes {
-        if let Place::File { line, column, .. } = mistake.place {
+        if let SettingLocation::File { line, column, .. } = mistake.place {
             assert!(line >= 1 && column >= 1 && line <= text.lines().count() + 1, "{line}:{column}");
         }
-        assert!(!mistake.what.is_empty());
+        assert!(!mistake.message.is_empty());
     }
     right
 }
@@ -33,11 +33,11 @@ pub fn agent(bytes: &[u8]) -> usize {
 
 /// Parses `listen.hosts` and `listen.origins`. Asserts that an origin is kept as it was written, as browsers
 /// write it.
-pub fn welcome(bytes: &[u8]) -> usize {
+pub fn host_and_origin_lists(bytes: &[u8]) -> usize {
     let Ok(text) = std::str::from_utf8(bytes) else { return 0 };
     let origins = Origin::parse_list(text);
     for (origin, written) in origins.iter().flatten().zip(text.split(',')) {
         assert_eq!(origin.as_str(), written.trim());
     }
-    usize::from(origins.is_ok()) + usize::from(Hosts::parse(text).is_ok())
+    usize::from(origins.is_ok()) + usize::from(AllowedHosts::parse(text).is_ok())
 }

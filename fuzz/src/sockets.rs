@@ -1,6 +1,6 @@
 //! Fuzz targets for bytes of unauthenticated sockets: request heads, PROXY headers, WebSocket frames and HTTP/3
 //! streams.
-use crate::sockets::quiet::Quiet;
+use crate::sockets::read_only_socket::ReadOnlySocket;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http_body_util::Empty;
@@ -16,28 +16,28 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::AsyncWriteExt;
 use tokio_tungstenite::tungstenite::error::{Error, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocket};
-use turnway::config::{Hosts, Origin};
-use turnway::door::browser::Rules;
-use turnway::listen::caller::caller;
-use turnway::listen::quic::h3::frames::{self, Leave};
-use turnway::listen::seam::Frames;
-use turnway::listen::upgrade::{check, codec};
+use turnway::auth::host_policy::HostPolicy;
+use turnway::config::{AllowedHosts, Origin};
+use turnway::listen::frame_guard::FrameTracker;
+use turnway::listen::proxy_protocol::read_client_address;
+use turnway::listen::quic::h3::frames::{self, SessionClose};
+use turnway::listen::upgrade::{check_handshake, websocket_config};
 
-mod quiet;
+mod read_only_socket;
 
 /// Capacity of the pipe between both ends.
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// A node that allows further host names and origins besides those of its own machine.
-static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
+static RULES: LazyLock<HostPolicy> = LazyLock::new(|| HostPolicy {
     is_local: true,
-    hosts: Hosts::parse("gateway.example.com, [2001:db8::1]:8443").expect("names"),
+    hosts: AllowedHosts::parse("gateway.example.com, [2001:db8::1]:8443").expect("names"),
     origins: Origin::parse_list("https://app.example.com, http://[2001:db8::2]:81").expect("origins"),
 });
 
 /// Reads a connection's bytes to their end as requests, and checks each as a handshake. Returns the number of
 /// handshakes, and of requests that may be answered.
-pub fn head(bytes: &[u8]) -> usize {
+pub fn request_head(bytes: &[u8]) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let understood = AtomicUsize::new(0);
     let good = &understood;
@@ -45,7 +45,7 @@ pub fn head(bytes: &[u8]) -> usize {
         let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
         let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
             let welcome = RULES.check(request.uri(), request.headers()).is_ok();
-            if let Ok(accept) = check(&request) {
+            if let Ok(accept) = check_handshake(&request) {
                 assert_eq!(accept.len(), 28, "20 bytes in base64");
                 good.fetch_add(1, Relaxed);
             }
@@ -79,7 +79,7 @@ pub fn http3(bytes: &[u8]) -> usize {
     let there = "bytes that are there need not be awaited";
     match kind % 4 {
         0 => {
-            let asked = frames::request(&mut stream).now_or_never().expect(there);
+            let asked = frames::read_request(&mut stream).now_or_never().expect(there);
             if let Ok(asked) = &asked {
                 let fields = asked.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
                 assert!(fields.sum::<usize>() <= 16 * 1024, "more than is read of any request");
@@ -87,26 +87,27 @@ pub fn http3(bytes: &[u8]) -> usize {
             usize::from(asked.is_ok())
         }
         1 => {
-            let settled = frames::settings(&mut stream).now_or_never().expect(there);
+            let settled = frames::read_settings(&mut stream).now_or_never().expect(there);
             if settled.is_ok() {
-                let fault = frames::control(&mut stream).now_or_never().expect(there);
+                let fault = frames::read_control(&mut stream).now_or_never().expect(there);
                 assert!((0x100..0x111).contains(&fault.code), "a control stream may not end");
             }
             usize::from(settled.is_ok())
         }
-        2 => usize::from(frames::compressor(&mut stream).now_or_never().expect(there).code == 0x104),
+        2 => usize::from(frames::read_qpack_encoder(&mut stream).now_or_never().expect(there).code == 0x104),
         _ => {
-            let left = frames::capsules(stream).now_or_never().expect(there);
-            usize::from(matches!(left, Ok(Leave::Code(_))))
+            let left = frames::read_capsules(stream).now_or_never().expect(there);
+            usize::from(matches!(left, Ok(SessionClose::Code(_))))
         }
     }
 }
 
 /// Reads a PROXY header. Asserts that no byte after it is taken, and that the address is the one that the line
 /// names.
-pub fn proxy(bytes: &[u8]) -> usize {
+pub fn proxy_header(bytes: &[u8]) -> usize {
     let mut left = bytes;
-    let said = caller(&mut left).now_or_never().expect("bytes that are there need not be awaited");
+    let said =
+        read_client_address(&mut left).now_or_never().expect("bytes that are there need not be awaited");
     let taken = &bytes[..bytes.len() - left.len()];
     match said {
         Ok(caller) => {
@@ -124,12 +125,12 @@ pub fn proxy(bytes: &[u8]) -> usize {
 
 /// Checks a client's frames in steps of the size given by the first byte. Asserts that the result does not
 /// depend on the steps, and that passed frames break no rule of the codec.
-pub fn frames(bytes: &[u8]) -> usize {
+pub fn websocket_frames(bytes: &[u8]) -> usize {
     let Some((&step, bytes)) = bytes.split_first() else { return 0 };
-    let whole = Frames::default().pass(bytes);
-    let (mut seen, mut cut, mut good) = (Frames::default(), None, 0);
+    let whole = FrameTracker::default().track(bytes);
+    let (mut seen, mut cut, mut good) = (FrameTracker::default(), None, 0);
     for chunk in bytes.chunks(usize::from(step).max(1)) {
-        if let Err((before, breach)) = seen.pass(chunk) {
+        if let Err((before, breach)) = seen.track(chunk) {
             (cut, good) = (Some(breach), good + before);
             break;
         }
@@ -139,7 +140,8 @@ pub fn frames(bytes: &[u8]) -> usize {
     if let Err((before, _)) = whole {
         assert!(before <= good, "{before} bytes are good at once, {good} in steps");
     }
-    let mut socket = WebSocket::from_raw_socket(Quiet(&bytes[..good]), Role::Server, Some(codec()));
+    let mut socket =
+        WebSocket::from_raw_socket(ReadOnlySocket(&bytes[..good]), Role::Server, Some(websocket_config()));
     for count in 0.. {
         match socket.read() {
             Ok(Message::Close(_)) => return count + 1,

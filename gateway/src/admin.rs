@@ -1,17 +1,17 @@
 //! Serves the operators' HTTP listener: health, metrics, drain, the list of nodes, API keys and store backups. These
 //! pages must never be served on the public port (S-45). Called by `app::build`.
 mod backup;
-mod forgery;
+mod csrf;
 mod keys;
 mod nodes;
 
 pub use backup::Backup;
-pub use keys::KeyDesk;
-pub use nodes::Roster;
+pub use keys::KeyAdmin;
+pub use nodes::NodesPage;
 
-use crate::answer::{self, Body};
 use crate::metrics::Metrics;
-use crate::phase::{Life, Phase, Reason};
+use crate::phase::{Lifecycle, NodePhase, UnreadyReason};
+use crate::response::{self, Body};
 use bytes::Buf;
 use http::{Method, Request, Response, StatusCode};
 use prometheus::{Encoder, Registry, TextEncoder};
@@ -22,7 +22,7 @@ use turnway_core::protocol::refusal::Code;
 
 /// A page of the operators' listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
+enum AdminPage {
     Live,
     Ready,
     Metrics,
@@ -34,43 +34,43 @@ enum Page {
 
 /// One method and path of the operators' listener, and the page behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct AdminRoute {
     /// A `GET` route also answers `HEAD`.
     pub method: &'static str,
     /// `{…}` stands for one path segment that varies.
     pub path: &'static str,
-    page: Page,
+    page: AdminPage,
 }
 
 /// Every route of the operators' listener; any other path is answered with 404.
-pub const ROUTES: [Route; 10] = [
-    Route { method: "GET", path: "/livez", page: Page::Live },
-    Route { method: "GET", path: "/readyz", page: Page::Ready },
-    Route { method: "GET", path: "/metrics", page: Page::Metrics },
-    Route { method: "POST", path: "/drain", page: Page::Drain },
-    Route { method: "POST", path: "/v1/store/backup", page: Page::Backup },
-    Route { method: "GET", path: "/v1/nodes", page: Page::Nodes },
-    Route { method: "GET", path: keys::PATH, page: Page::Keys },
-    Route { method: "POST", path: keys::PATH, page: Page::Keys },
-    Route { method: "POST", path: "/v1/keys:migrate", page: Page::Keys },
-    Route { method: "POST", path: "/v1/keys/{key_id}:revoke", page: Page::Keys },
+pub const ROUTES: [AdminRoute; 10] = [
+    AdminRoute { method: "GET", path: "/livez", page: AdminPage::Live },
+    AdminRoute { method: "GET", path: "/readyz", page: AdminPage::Ready },
+    AdminRoute { method: "GET", path: "/metrics", page: AdminPage::Metrics },
+    AdminRoute { method: "POST", path: "/drain", page: AdminPage::Drain },
+    AdminRoute { method: "POST", path: "/v1/store/backup", page: AdminPage::Backup },
+    AdminRoute { method: "GET", path: "/v1/nodes", page: AdminPage::Nodes },
+    AdminRoute { method: "GET", path: keys::PATH, page: AdminPage::Keys },
+    AdminRoute { method: "POST", path: keys::PATH, page: AdminPage::Keys },
+    AdminRoute { method: "POST", path: "/v1/keys:migrate", page: AdminPage::Keys },
+    AdminRoute { method: "POST", path: "/v1/keys/{key_id}:revoke", page: AdminPage::Keys },
 ];
 
 /// The request handler of the operators' listener, with everything its pages read.
 #[derive(Clone)]
-pub struct Pages {
-    pub life: Life,
+pub struct AdminPages {
+    pub life: Lifecycle,
     pub registry: Registry,
     /// Updated before `registry` is encoded, for values that are read on demand instead of counted.
     pub metrics: Arc<Metrics>,
     pub backup: Backup,
-    pub keys: KeyDesk,
-    pub roster: Roster,
+    pub keys: KeyAdmin,
+    pub roster: NodesPage,
 }
 
 /// Body of `/readyz`: readiness and the codes of the reasons against it. Nothing more may be shown (S-46).
 #[derive(Serialize)]
-struct Readiness {
+struct ReadinessBody {
     ready: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<&'static str>,
@@ -80,8 +80,8 @@ struct Readiness {
 
 // === impl Route ===
 
-impl Route {
-    fn has(&self, path: &str) -> bool {
+impl AdminRoute {
+    fn matches_path(&self, path: &str) -> bool {
         match self.path.split_once('{') {
             None => path == self.path,
             Some((before, rest)) => {
@@ -92,83 +92,91 @@ impl Route {
         }
     }
 
-    fn takes(&self, method: &Method) -> bool {
+    fn accepts_method(&self, method: &Method) -> bool {
         method.as_str() == self.method || (method == Method::HEAD && self.method == "GET")
     }
 
     /// Returns the page for a method and path, or the status to refuse the request with.
-    fn find(method: &Method, path: &str) -> Result<Page, StatusCode> {
-        let mut there = ROUTES.iter().filter(|route| route.has(path)).peekable();
+    fn find(method: &Method, path: &str) -> Result<AdminPage, StatusCode> {
+        let mut there = ROUTES.iter().filter(|route| route.matches_path(path)).peekable();
         if there.peek().is_none() {
             return Err(StatusCode::NOT_FOUND);
         }
-        let page = there.find(|route| route.takes(method)).map(|route| route.page);
+        let page = there.find(|route| route.accepts_method(method)).map(|route| route.page);
         page.ok_or(StatusCode::METHOD_NOT_ALLOWED)
     }
 }
 
 // === impl Pages ===
 
-impl Pages {
+impl AdminPages {
     /// Answers one request of an operator.
     pub async fn serve<B>(self, request: Request<B>) -> Response<Body>
     where
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
         // Checked before the route is looked up, so that the check covers every page.
-        if let Err(forged) = forgery::check(request.method(), request.headers()) {
+        if let Err(forged) = csrf::check(request.method(), request.headers()) {
             return forged.answer();
         }
-        let page = match Route::find(request.method(), request.uri().path()) {
+        let page = match AdminRoute::find(request.method(), request.uri().path()) {
             Ok(page) => page,
             Err(StatusCode::NOT_FOUND) => {
-                return answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource");
+                return response::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource");
             }
-            Err(status) => return answer::problem(status, Code::InvalidMessage, "this resource does not support that method"),
+            Err(status) => {
+                return response::problem(
+                    status,
+                    Code::InvalidMessage,
+                    "this resource does not support that method",
+                );
+            }
         };
         let (head, body) = request.into_parts();
         match page {
             // Says only that the process runs: an orchestrator must not kill every node when the store is down.
-            Page::Live => answer::text(StatusCode::OK, "live\n"),
-            Page::Ready => self.ready(),
-            Page::Metrics => self.metrics(),
-            Page::Drain => self.drain(),
-            Page::Backup => self.backup.answer(&head.headers, body).await,
-            Page::Nodes => self.roster.answer().await,
-            Page::Keys => self.keys.answer(&head, body).await,
+            AdminPage::Live => response::text(StatusCode::OK, "live\n"),
+            AdminPage::Ready => self.ready(),
+            AdminPage::Metrics => self.metrics(),
+            AdminPage::Drain => self.drain(),
+            AdminPage::Backup => self.backup.answer(&head.headers, body).await,
+            AdminPage::Nodes => self.roster.answer().await,
+            AdminPage::Keys => self.keys.answer(&head, body).await,
         }
     }
 
     /// Answers one request on the health listener, which other machines can reach and which only reads: `/livez`,
     /// `/readyz`, and `/metrics` if `with_metrics` is set (S-46).
-    pub fn health<B>(&self, request: &Request<B>, with_metrics: bool) -> Response<Body> {
+    pub fn serve_health<B>(&self, request: &Request<B>, with_metrics: bool) -> Response<Body> {
         let path = request.uri().path();
         let is_there = matches!(path, "/livez" | "/readyz") || (with_metrics && path == "/metrics");
-        match Route::find(request.method(), path) {
-            Ok(Page::Live) => answer::text(StatusCode::OK, "live\n"),
-            Ok(Page::Ready) => self.ready(),
-            Ok(Page::Metrics) if with_metrics => self.metrics(),
-            Err(StatusCode::METHOD_NOT_ALLOWED) if is_there => {
-                answer::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "this resource does not support that method")
-            }
-            Ok(_) | Err(_) => answer::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource"),
+        match AdminRoute::find(request.method(), path) {
+            Ok(AdminPage::Live) => response::text(StatusCode::OK, "live\n"),
+            Ok(AdminPage::Ready) => self.ready(),
+            Ok(AdminPage::Metrics) if with_metrics => self.metrics(),
+            Err(StatusCode::METHOD_NOT_ALLOWED) if is_there => response::problem(
+                StatusCode::METHOD_NOT_ALLOWED,
+                Code::InvalidMessage,
+                "this resource does not support that method",
+            ),
+            Ok(_) | Err(_) => response::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource"),
         }
     }
 
     fn ready(&self) -> Response<Body> {
-        let answer = Readiness::of(&self.life);
+        let answer = ReadinessBody::of(&self.life);
         let status = if answer.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-        answer::json(status, &answer)
+        response::json(status, &answer)
     }
 
     fn metrics(&self) -> Response<Body> {
-        self.metrics.node.tell(&self.life);
+        self.metrics.node.refresh(&self.life);
         let mut text = Vec::new();
         match TextEncoder::new().encode(&self.registry.gather(), &mut text) {
-            Ok(()) => answer::of(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+            Ok(()) => response::build(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
             Err(error) => {
                 tracing::error!(%error, "metrics cannot be encoded");
-                answer::problem(
+                response::problem(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     Code::InternalError,
                     "metrics cannot be encoded",
@@ -179,18 +187,18 @@ impl Pages {
 
     /// Starts the drain; a repeated request has no further effect.
     fn drain(&self) -> Response<Body> {
-        if self.life.advance(Phase::Draining) {
+        if self.life.advance(NodePhase::Draining) {
             tracing::info!("drain requested by an operator");
         }
-        answer::json(StatusCode::ACCEPTED, &Readiness::of(&self.life))
+        response::json(StatusCode::ACCEPTED, &ReadinessBody::of(&self.life))
     }
 }
 
 // === impl Readiness ===
 
-impl Readiness {
-    fn of(life: &Life) -> Self {
-        let reasons: Vec<_> = life.reasons().into_iter().map(Reason::code).collect();
+impl ReadinessBody {
+    fn of(life: &Lifecycle) -> Self {
+        let reasons: Vec<_> = life.reasons().into_iter().map(UnreadyReason::code).collect();
         Self { ready: reasons.is_empty(), reasons, remaining: life.remaining() }
     }
 }
@@ -201,7 +209,7 @@ mod tests {
     use crate::clock::Clock;
     use turnway_core::id::NodeId;
 
-    async fn ask(pages: &Pages, method: Method, path: &str) -> StatusCode {
+    async fn ask(pages: &AdminPages, method: Method, path: &str) -> StatusCode {
         let body = http_body_util::Empty::<bytes::Bytes>::new();
         let request = Request::builder().method(method).uri(path).body(body).expect("a request");
         pages.clone().serve(request).await.status()
@@ -212,23 +220,23 @@ mod tests {
         let registry = Registry::new();
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let backup = Backup::new(None);
-        let life = Life::default();
-        let roster = Roster {
+        let life = Lifecycle::default();
+        let roster = NodesPage {
             node: NodeId(1),
             name: "one".to_owned(),
             address: "127.0.0.1:1".to_owned(),
             metrics: Arc::clone(&metrics),
             clock: Clock::start(),
             life: life.clone(),
-            durability: crate::bus::redis::Kept { level: "fsync".to_owned(), attested: false },
+            durability: crate::bus::redis::NodeDurability { level: "fsync".to_owned(), attested: false },
             fleet: None,
         };
-        let pages = Pages { life, registry, metrics, backup, keys: KeyDesk::new(None), roster };
+        let pages = AdminPages { life, registry, metrics, backup, keys: KeyAdmin::new(None), roster };
         assert_eq!(ask(&pages, Method::GET, "/livez").await, StatusCode::OK);
         assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
-        pages.life.advance(Phase::Serving);
+        pages.life.advance(NodePhase::Serving);
         assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::OK);
-        for reason in [Reason::StoreAway, Reason::Clock] {
+        for reason in [UnreadyReason::StoreAway, UnreadyReason::Clock] {
             pages.life.report(reason, true);
             assert_eq!(ask(&pages, Method::GET, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
             pages.life.report(reason, false);

@@ -6,33 +6,33 @@ mod budget;
 mod client;
 mod counter;
 mod deliver;
-mod desk;
 pub mod dialin;
 pub mod directory;
 mod echo;
+mod execution;
 mod health;
 pub mod http;
 mod news;
+mod pipeline_bridge;
+mod pipelined;
 pub mod plugins;
 mod request;
 pub(crate) mod retry_after;
 pub mod sse;
-mod stages;
 mod steer;
 pub mod token;
 mod traffic;
-mod work;
 
-use crate::agent::attempt::{Attempt, Line, Watch};
+use crate::agent::attempt::{AttemptControl, AttemptTask, AttemptTimer};
 use crate::agent::client::Connectors;
-use crate::agent::dialin::{Desk, Exchange, Lines};
-use crate::agent::directory::{AgentSpec, BadAgent, Builtin, Endpoint, Profile};
-use crate::agent::health::Health;
+use crate::agent::dialin::{AgentConnectionPool, AgentRegistry, RemoteCalls};
+use crate::agent::directory::{AgentProfile, AgentSpec, BadAgent, BuiltinAgent, Endpoint};
+use crate::agent::execution::{AttemptAgent, RunningAttempt};
+use crate::agent::health::AgentHealth;
 use crate::agent::http::HttpAgent;
 use crate::agent::plugins::Plugins;
-use crate::agent::request::Names;
-use crate::agent::token::{RunToken, Tokens};
-use crate::agent::work::{Running, Work};
+use crate::agent::request::RequestIds;
+use crate::agent::token::{RunToken, RunTokens};
 use crate::clock::Clock;
 use crate::metrics::{AgentMetrics, Metrics};
 use crate::supervise;
@@ -49,7 +49,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use turnway_core::id::{AgentId, Epoch, NodeId, QualifiedRun, RunId, SessionKey, TenantId};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::agent::{
-    AgentEvent, AgentFailure, AgentPolicy, Directory, Invoke, OnOwnerLoss, Order,
+    AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, Invoke, OnOwnerLoss, Order,
 };
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
@@ -60,7 +60,7 @@ const ATTEMPTS_ENDING_MAX: usize = 256;
 
 /// An event of one attempt at one run, on the way to the switchboard.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct AttemptReport {
     pub key: SessionKey,
     pub run_id: RunId,
     pub attempt: u32,
@@ -71,33 +71,33 @@ pub struct Report {
 
 /// The agents of a node, and every attempt that runs at one of them.
 #[derive(Clone)]
-pub struct Agents(Arc<Inner>);
+pub struct Agents(Arc<AgentsInner>);
 
-struct Inner {
-    agents: BTreeMap<AgentId, Agent>,
-    profiles: Vec<Profile>,
-    directory: Directory,
-    exchange: Exchange,
+struct AgentsInner {
+    agents: BTreeMap<AgentId, AgentBackend>,
+    profiles: Vec<AgentProfile>,
+    directory: AgentDirectory,
+    registry: AgentRegistry,
     plugins: Plugins,
-    tokens: Tokens,
-    running: DashMap<Name, Running>,
-    places: Arc<Semaphore>,
-    unknown: Arc<AtomicU64>,
-    reports: Sender<Report>,
+    tokens: RunTokens,
+    running: DashMap<AttemptKey, RunningAttempt>,
+    slots: Arc<Semaphore>,
+    unknown_events: Arc<AtomicU64>,
+    reports: Sender<AttemptReport>,
     runtime: Handle,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Clone)]
-enum Agent {
+enum AgentBackend {
     Http(Arc<HttpAgent>),
-    Builtin(Builtin),
-    DialIn(Arc<Desk>),
+    Builtin(BuiltinAgent),
+    DialIn(Arc<AgentConnectionPool>),
 }
 
 /// The key of an attempt: run and attempt number.
-type Name = (RunId, u32);
+type AttemptKey = (RunId, u32);
 
 // === impl Agents ===
 
@@ -109,45 +109,45 @@ impl Agents {
         specs: Vec<AgentSpec>,
         default: Option<AgentId>,
         plugins: Plugins,
-        reports: Sender<Report>,
+        reports: Sender<AttemptReport>,
         attempts: u64,
-        lines: &Lines,
+        lines: &RemoteCalls,
         clock: Clock,
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
-        let specs: Vec<_> = specs.into_iter().map(|spec| plugins.allow(spec)).collect();
+        let specs: Vec<_> = specs.into_iter().map(|spec| plugins.restrict_features(spec)).collect();
         let is_https =
             specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
         let connectors = Connectors::new(is_https, clock.clone(), Arc::clone(&metrics))?;
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
-            Directory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
+            AgentDirectory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
         let (mut agents, mut desks) = (BTreeMap::new(), BTreeMap::new());
         let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
             let agent = match spec.endpoint {
-                Endpoint::Http(endpoint) => Agent::Http(Arc::new(HttpAgent {
-                    client: connectors.client(endpoint.is_https(), spec.keeping),
-                    health: Health::new((*endpoint).clone()),
+                Endpoint::Http(endpoint) => AgentBackend::Http(Arc::new(HttpAgent {
+                    client: connectors.client(endpoint.is_https(), spec.keep_alive_options),
+                    health: AgentHealth::new((*endpoint).clone()),
                     endpoint: *endpoint,
-                    takes_cancel: spec.cancel,
+                    supports_cancel: spec.cancel,
                     resumes: spec.policy.on_owner_loss == OnOwnerLoss::Resume,
-                    cancel_wait: spec.policy.cancel_ack,
-                    unknown: Arc::clone(&unknown),
+                    cancel_timeout: spec.policy.cancel_ack,
+                    unknown_events: Arc::clone(&unknown),
                 })),
-                Endpoint::Builtin(builtin) => Agent::Builtin(builtin),
+                Endpoint::Builtin(builtin) => AgentBackend::Builtin(builtin),
                 Endpoint::DialIn(served_by) => {
                     let resumes = spec.policy.on_owner_loss == OnOwnerLoss::Resume;
-                    let connected = metrics.agents.dialed_in(spec.id.as_str());
+                    let connected = metrics.agents.connection_gauge(spec.id.as_str());
                     let (id, beyond) = (spec.id.clone(), lines.clone());
-                    let desk = Arc::new(Desk::new(id, served_by, resumes, connected, beyond));
+                    let desk = Arc::new(AgentConnectionPool::new(id, served_by, resumes, connected, beyond));
                     desks.insert(spec.id.clone(), Arc::clone(&desk));
-                    Agent::DialIn(desk)
+                    AgentBackend::DialIn(desk)
                 }
             };
             if agents.insert(spec.id.clone(), agent).is_some() {
-                return Err(BadAgent::Same(spec.id));
+                return Err(BadAgent::Duplicate(spec.id));
             }
             directory.agents.insert(spec.id, AgentPolicy { is_local, ..spec.policy });
         }
@@ -157,18 +157,18 @@ impl Agents {
             }
             directory.default = Some(default);
         }
-        let (running, tokens) = (DashMap::new(), Tokens::default());
-        let places = Arc::new(Semaphore::new(places_max(attempts)));
-        Ok(Self(Arc::new(Inner {
+        let (running, tokens) = (DashMap::new(), RunTokens::default());
+        let places = Arc::new(Semaphore::new(slots_max(attempts)));
+        Ok(Self(Arc::new(AgentsInner {
             agents,
             profiles,
             directory,
-            exchange: Exchange::new(desks, lines),
+            registry: AgentRegistry::new(desks, lines),
             plugins,
             tokens,
             running,
-            places,
-            unknown,
+            slots: places,
+            unknown_events: unknown,
             reports,
             runtime: lines.runtime().clone(),
             clock,
@@ -193,24 +193,24 @@ impl Agents {
             }
             Order::Credit { run_id, attempt, upto } => {
                 if let Some(running) = self.0.running.get(&(run_id, attempt)) {
-                    running.line.credit(upto);
+                    running.control.raise_credit(upto);
                 }
             }
         }
     }
 
     /// Returns what the configuration says about the agents.
-    pub fn directory(&self) -> Directory {
+    pub fn directory(&self) -> AgentDirectory {
         self.0.directory.clone()
     }
 
     /// Returns the profiles of all agents, in the order of the configuration.
-    pub fn profiles(&self) -> &[Profile] {
+    pub fn profiles(&self) -> &[AgentProfile] {
         &self.0.profiles
     }
 
     /// Returns the metrics of the agents.
-    pub fn counted(&self) -> &AgentMetrics {
+    pub fn metrics(&self) -> &AgentMetrics {
         &self.0.metrics.agents
     }
 
@@ -222,9 +222,9 @@ impl Agents {
     /// Returns whether the last request to an agent reached it for this tenant; `false` for an unknown agent.
     pub fn is_healthy(&self, agent: &AgentId, tenant: &TenantId) -> bool {
         match self.0.agents.get(agent) {
-            Some(Agent::Http(http)) => http.health.is_healthy(),
-            Some(Agent::Builtin(_)) => true,
-            Some(Agent::DialIn(desk)) => desk.is_served(tenant),
+            Some(AgentBackend::Http(http)) => http.health.is_healthy(),
+            Some(AgentBackend::Builtin(_)) => true,
+            Some(AgentBackend::DialIn(desk)) => desk.is_served(tenant),
             None => false,
         }
     }
@@ -232,16 +232,16 @@ impl Agents {
     /// Returns the nodes at which a dial-in agent is connected, this node first, and the number of its connections at
     /// each. `None` if the agent does not dial in.
     pub fn nodes(&self, agent: &AgentId) -> Option<Vec<(NodeId, usize)>> {
-        self.0.exchange.desk(agent).map(|desk| desk.nodes())
+        self.0.registry.pool(agent).map(|desk| desk.nodes())
     }
 
     /// Returns the registry of dial-in agents.
-    pub fn exchange(&self) -> &Exchange {
-        &self.0.exchange
+    pub fn registry(&self) -> &AgentRegistry {
+        &self.0.registry
     }
 
     /// Returns the tokens of the running attempts.
-    pub fn tokens(&self) -> &Tokens {
+    pub fn tokens(&self) -> &RunTokens {
         &self.0.tokens
     }
 
@@ -252,11 +252,11 @@ impl Agents {
 
     /// Returns how many events of HTTP agents were ignored because their type is unknown.
     pub fn unknown_events(&self) -> u64 {
-        self.0.unknown.load(Ordering::Relaxed)
+        self.0.unknown_events.load(Ordering::Relaxed)
     }
 
     /// Aborts every attempt, because the node shuts down.
-    pub fn close(&self) {
+    pub fn abort_all(&self) {
         self.0.running.retain(|_, running| {
             running.task.abort();
             false
@@ -279,53 +279,55 @@ impl Agents {
                 drop(entry);
                 let event = AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()));
                 let Invoke { key, run_id, attempt, epoch, .. } = invoke;
-                return self.report(Report { key, run_id, attempt, epoch, event });
+                return self.report(AttemptReport { key, run_id, attempt, epoch, event });
             }
         };
-        let line = Arc::new(Line::new(invoke.resume.as_ref().map_or(0, |resume| resume.saved)));
+        let line = Arc::new(AttemptControl::new(invoke.resume.as_ref().map_or(0, |resume| resume.saved)));
         let silence = self.0.directory.policy(&invoke.agent_id).silence;
-        let watch = Watch::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some(), silence);
+        let watch = AttemptTimer::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some(), silence);
         let epoch = invoke.epoch;
         let (key, run_id, attempt) = (invoke.key.clone(), invoke.run_id.clone(), invoke.attempt);
         let event = AgentEvent::Failed(AgentFailure::Unavailable("the attempt's task panicked".to_owned()));
-        let (end, reports) = (Report { key, run_id, attempt, epoch, event }, self.0.reports.clone());
-        let attempt = Attempt::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
+        let (end, reports) = (AttemptReport { key, run_id, attempt, epoch, event }, self.0.reports.clone());
+        let attempt = AttemptTask::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let agents = Arc::clone(&self.0);
         let run = async move {
             // Pinned inside the future: a future that is passed by value is copied, and is as large as everything that
             // it may wait for.
-            let run = pin!(work::run(agents, attempt, work));
+            let run = pin!(execution::run(agents, attempt, work));
             // Without a report the turn would wait until the limit for a silent agent.
-            if supervise::caught("attempt", run).await {
+            if supervise::run_caught("attempt", run).await {
                 _ = reports.send(end).await;
             }
         };
         let task = self.0.runtime.spawn(run).abort_handle();
-        entry.insert(Running { epoch, line, task, token, _place: place });
+        entry.insert(RunningAttempt { epoch, control: line, task, token, _slot: place });
     }
 
     fn prepare(
         &self,
         invoke: &Invoke,
-    ) -> Result<(Work, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
+    ) -> Result<(AttemptAgent, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
         match self.0.agents.get(&invoke.agent_id) {
-            Some(Agent::Http(http)) => {
-                let place =
-                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts are running")?;
+            Some(AgentBackend::Http(http)) => {
+                let place = Arc::clone(&self.0.slots)
+                    .try_acquire_owned()
+                    .map_err(|_| "too many attempts are running")?;
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 if planted(Planted::AttemptPlaceKept) {
                     place.forget();
-                    return Ok((Work::Http(Arc::clone(http), auth), Some(token), None));
+                    return Ok((AttemptAgent::Http(Arc::clone(http), auth), Some(token), None));
                 }
-                Ok((Work::Http(Arc::clone(http), auth), Some(token), Some(place)))
+                Ok((AttemptAgent::Http(Arc::clone(http), auth), Some(token), Some(place)))
             }
             // Builtin agents run in this process and need no credential.
-            Some(Agent::Builtin(builtin)) => Ok((Work::Builtin(*builtin), None, None)),
+            Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None, None)),
             // The connection has authenticated the agent.
-            Some(Agent::DialIn(desk)) => {
-                let place =
-                    Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| "too many attempts are running")?;
-                Ok((Work::DialIn(Arc::clone(desk)), None, Some(place)))
+            Some(AgentBackend::DialIn(desk)) => {
+                let place = Arc::clone(&self.0.slots)
+                    .try_acquire_owned()
+                    .map_err(|_| "too many attempts are running")?;
+                Ok((AttemptAgent::DialIn(Arc::clone(desk)), None, Some(place)))
             }
             None => Err("the agent is the agent is not configured"),
         }
@@ -341,20 +343,20 @@ impl Agents {
     fn cancel(&self, tenant: TenantId, run_id: RunId, attempt: u32, epoch: Epoch) {
         let name = (run_id, attempt);
         if let Some(running) = self.0.running.get(&name) {
-            running.line.cancel();
+            running.control.cancel();
             return;
         }
         // An attempt that does not run has stopped.
         let (run_id, attempt) = name;
         let key = SessionKey { tenant, session: run_id.session() };
-        self.report(Report { key, run_id, attempt, epoch, event: AgentEvent::CancelAcked });
+        self.report(AttemptReport { key, run_id, attempt, epoch, event: AgentEvent::CancelAcked });
     }
 
     /// Passes another input to a running attempt. An attempt that does not run refuses the input.
     fn steer(&self, steer: Steer) {
         if plugins::is_command(&steer.message.content) {
             // A command is addressed to the gateway: it becomes the next turn, which the pipeline answers.
-            return self.report(answered(steer, SteerOutcome::Refused));
+            return self.report(steer_report(steer, SteerOutcome::Refused));
         }
         let name = (steer.run_id.clone(), steer.attempt);
         let agent = self.0.agents.get(&steer.agent_id);
@@ -362,41 +364,43 @@ impl Agents {
         // sees the input.
         let running = self.0.running.get(&name);
         match (agent, running) {
-            (Some(Agent::Http(agent)), Some(running)) => {
+            (Some(AgentBackend::Http(agent)), Some(running)) => {
                 let Some(auth) = running.token.as_ref().and_then(bearer) else { return };
                 let (inner, agent) = (Arc::clone(&self.0), Arc::clone(agent));
                 self.0.runtime.spawn(async move {
-                    let outcome = steer::hand_over(&agent, &steer, auth).await;
+                    let outcome = steer::deliver_steer(&agent, &steer, auth).await;
                     if let Some(outcome) = outcome {
-                        let _ = inner.reports.send(answered(steer, outcome)).await;
+                        let _ = inner.reports.send(steer_report(steer, outcome)).await;
                     }
                 });
             }
-            (Some(Agent::Builtin(_) | Agent::DialIn(_)), Some(running)) => running.line.steer(steer),
-            (Some(_) | None, _) => self.report(answered(steer, SteerOutcome::Refused)),
+            (Some(AgentBackend::Builtin(_) | AgentBackend::DialIn(_)), Some(running)) => {
+                running.control.steer(steer)
+            }
+            (Some(_) | None, _) => self.report(steer_report(steer, SteerOutcome::Refused)),
         }
     }
 
     /// Stops an attempt that no node runs any more. Only an agent that outlives its request has anything to stop.
     fn stop(&self, agent: &AgentId, run: &QualifiedRun, attempt: u32, epoch: Epoch) {
         let agent = match self.0.agents.get(agent) {
-            Some(Agent::Http(http)) => http,
-            Some(Agent::DialIn(desk)) => {
+            Some(AgentBackend::Http(http)) => http,
+            Some(AgentBackend::DialIn(desk)) => {
                 let QualifiedRun { tenant, run_id } = run.clone();
                 let agent_id = agent.clone();
                 return desk.stop(&Order::Stop { tenant, agent_id, run_id, attempt, epoch });
             }
-            Some(Agent::Builtin(_)) | None => return,
+            Some(AgentBackend::Builtin(_)) | None => return,
         };
         let key = run.key();
         let Ok((_token, auth)) = self.credential(&key, &run.run_id) else { return };
-        let names = Names::new(&key, &run.run_id, attempt, epoch);
+        let names = RequestIds::new(&key, &run.run_id, attempt, epoch);
         let _runtime = self.0.runtime.enter();
         agent.stop(names, auth);
     }
 
     /// Reports from an order, which must not block.
-    fn report(&self, report: Report) {
+    fn report(&self, report: AttemptReport) {
         use tokio::sync::mpsc::error::TrySendError;
         match self.0.reports.try_send(report) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
@@ -409,7 +413,7 @@ impl Agents {
 }
 
 /// Returns how many attempts may have a task: those that the switchboard permits, and those that are ending.
-fn places_max(attempts: u64) -> usize {
+fn slots_max(attempts: u64) -> usize {
     let most = Semaphore::MAX_PERMITS - ATTEMPTS_ENDING_MAX;
     usize::try_from(attempts).unwrap_or(most).min(most) + ATTEMPTS_ENDING_MAX
 }
@@ -424,9 +428,9 @@ impl fmt::Debug for Agents {
 }
 
 /// Builds the report of an agent's response to a steering input.
-fn answered(steer: Steer, outcome: SteerOutcome) -> Report {
+fn steer_report(steer: Steer, outcome: SteerOutcome) -> AttemptReport {
     let Steer { key, run_id, attempt, epoch, message_id, .. } = steer;
-    Report { key, run_id, attempt, epoch, event: AgentEvent::Steered { message_id, outcome } }
+    AttemptReport { key, run_id, attempt, epoch, event: AgentEvent::Steered { message_id, outcome } }
 }
 
 fn bearer(token: &RunToken) -> Option<HeaderValue> {

@@ -4,6 +4,6 @@
 pub mod build;
 pub mod ready;
 pub mod run;
-mod timekeeper;
+mod skew_monitor;
 
 pub use build::{App, BuildError};

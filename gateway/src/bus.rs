@@ -1,122 +1,122 @@
-//! The bus between nodes, for a single node ([`alone`]) or over Redis ([`redis`]). It guarantees nothing: messages may
-//! be lost, duplicated and reordered. A node that may have missed messages gets [`Heard::Gap`], and reads its state
+//! The bus between nodes, for a single node ([`local`]) or over Redis ([`redis`]). It guarantees nothing: messages may
+//! be lost, duplicated and reordered. A node that may have missed messages gets [`BusEvent::MessagesMissed`], and reads its state
 //! from the store again.
-pub mod alone;
+pub mod local;
 pub mod redis;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::mpsc;
-use turnway_bindings::peer::Words;
-use turnway_bindings::peer::frame::Frame;
-use turnway_bindings::peer::trunk::{EVERYONE, TrunkWords};
+use turnway_bindings::peer::PeerMessage;
+use turnway_bindings::peer::frame::PeerFrame;
+use turnway_bindings::peer::remote::{ALL_NODES, RemoteMessage};
 use turnway_core::id::NodeId;
 
 /// Capacity of the queue to the driver: a frame is up to 1 MiB. Further frames wait as bytes in the inbox of the bus,
 /// which is limited by bytes.
-const HEARD_MAX: usize = 32;
+const EVENTS_MAX: usize = 32;
 
 /// A message, and its receiver.
-pub type Mail = (NodeId, Words);
+pub type AddressedMessage = (NodeId, PeerMessage);
 
-/// A transport of messages to other nodes. Events of the bus go to the [`Mouth`] that it was made with.
+/// A transport of messages to other nodes. Events of the bus go to the [`BusEventSender`] that it was made with.
 pub trait Bus: Send + Sync + 'static {
     /// Takes all messages of one round of the driver, and empties the list. Never blocks: a message that does not fit
     /// is lost, and counted.
-    fn post(&self, mail: &mut Vec<Mail>);
+    fn publish(&self, mail: &mut Vec<AddressedMessage>);
 }
 
 /// An event of the bus.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum BusEvent {
     /// Messages of another node.
-    Frame(Frame),
+    Frame(PeerFrame),
     /// No process was subscribed to the inbox of this node when a message was sent to it.
-    Unheard(NodeId),
+    NotSubscribed(NodeId),
     /// Messages may have been missed.
     Gap,
     /// This node leaves, and these nodes can take over.
-    Heirs(BTreeSet<NodeId>),
+    Successors(BTreeSet<NodeId>),
 }
 
 /// The sending end for events of the bus: messages about dial-in agents go to the remote calls, all others to the
 /// driver.
 #[derive(Clone)]
-pub struct Mouth {
-    driver: mpsc::Sender<Heard>,
-    lines: Option<Arc<dyn Lines>>,
+pub struct BusEventSender {
+    driver: mpsc::Sender<BusEvent>,
+    remote_calls: Option<Arc<dyn RemoteCallHandler>>,
 }
 
 /// The receiver of messages about dial-in agents. Its methods must not block.
-pub trait Lines: Send + Sync + 'static {
+pub trait RemoteCallHandler: Send + Sync + 'static {
     /// Returns the id of this node.
     fn node(&self) -> NodeId;
     /// Handles a message of a node, possibly of this one.
-    fn heard(&self, from: NodeId, words: TrunkWords);
+    fn handle_message(&self, from: NodeId, words: RemoteMessage);
     /// Handles the notice that a node received no message.
-    fn unheard(&self, node: NodeId);
+    fn handle_not_subscribed(&self, node: NodeId);
     /// Handles the notice that messages may have been missed.
-    fn gap(&self);
+    fn handle_gap(&self);
 }
 
 /// The driver's receiving end for events of the bus.
-pub type Ear = mpsc::Receiver<Heard>;
+pub type BusEventReceiver = mpsc::Receiver<BusEvent>;
 
 /// Creates the two ends of the driver's event queue.
-pub fn ear() -> (Mouth, Ear) {
-    let (driver, ear) = mpsc::channel(HEARD_MAX);
-    (Mouth { driver, lines: None }, ear)
+pub fn event_channel() -> (BusEventSender, BusEventReceiver) {
+    let (driver, ear) = mpsc::channel(EVENTS_MAX);
+    (BusEventSender { driver, remote_calls: None }, ear)
 }
 
 // === impl Mouth ===
 
-impl Mouth {
+impl BusEventSender {
     /// Adds the receiver of messages about dial-in agents.
     #[must_use]
-    pub fn with(self, lines: Arc<dyn Lines>) -> Self {
-        Self { lines: Some(lines), ..self }
+    pub fn with_remote_calls(self, lines: Arc<dyn RemoteCallHandler>) -> Self {
+        Self { remote_calls: Some(lines), ..self }
     }
 
     /// Passes an event on; waits while the driver is behind. A driver that is gone receives nothing more, but the
     /// remote calls may still have something to end.
-    pub async fn send(&self, heard: Heard) {
-        if let Some(heard) = self.part(heard) {
+    pub async fn send(&self, heard: BusEvent) {
+        if let Some(heard) = self.split(heard) {
             _ = self.driver.send(heard).await;
         }
     }
 
     /// Passes an event on without waiting; the driver's part is lost if its queue is full.
-    pub fn try_send(&self, heard: Heard) {
-        if let Some(heard) = self.part(heard) {
+    pub fn try_send(&self, heard: BusEvent) {
+        if let Some(heard) = self.split(heard) {
             _ = self.driver.try_send(heard);
         }
     }
 
     /// Hands the remote calls their part of an event, and returns the driver's part.
-    fn part(&self, heard: Heard) -> Option<Heard> {
+    fn split(&self, heard: BusEvent) -> Option<BusEvent> {
         match heard {
-            Heard::Frame(Frame { from, words }) => {
+            BusEvent::Frame(PeerFrame { from, messages: words }) => {
                 let mut rest = Vec::with_capacity(words.len());
                 for words in words {
-                    if let Words::Trunk(words) = words {
-                        self.lines.iter().for_each(|lines| lines.heard(from, words.clone()));
+                    if let PeerMessage::RemoteAttempt(words) = words {
+                        self.remote_calls.iter().for_each(|lines| lines.handle_message(from, words.clone()));
                     } else {
                         rest.push(words);
                     }
                 }
-                (!rest.is_empty()).then_some(Heard::Frame(Frame { from, words: rest }))
+                (!rest.is_empty()).then_some(BusEvent::Frame(PeerFrame { from, messages: rest }))
             }
-            Heard::Unheard(node) => {
-                self.lines.iter().for_each(|lines| lines.unheard(node));
+            BusEvent::NotSubscribed(node) => {
+                self.remote_calls.iter().for_each(|lines| lines.handle_not_subscribed(node));
                 let is_own =
-                    node == EVERYONE || self.lines.as_ref().is_some_and(|lines| lines.node() == node);
-                (!is_own).then_some(Heard::Unheard(node))
+                    node == ALL_NODES || self.remote_calls.as_ref().is_some_and(|lines| lines.node() == node);
+                (!is_own).then_some(BusEvent::NotSubscribed(node))
             }
-            Heard::Gap => {
-                self.lines.iter().for_each(|lines| lines.gap());
-                Some(Heard::Gap)
+            BusEvent::Gap => {
+                self.remote_calls.iter().for_each(|lines| lines.handle_gap());
+                Some(BusEvent::Gap)
             }
-            Heard::Heirs(nodes) => Some(Heard::Heirs(nodes)),
+            BusEvent::Successors(nodes) => Some(BusEvent::Successors(nodes)),
         }
     }
 }

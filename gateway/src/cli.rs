@@ -1,52 +1,52 @@
 //! The command line of `turnway`: its commands, one file for each, and shared output functions. Called by `node`.
 pub mod agents;
-mod calendar;
 pub mod chat;
 pub mod check_config;
 pub mod dev_cert;
 pub mod drain;
+pub mod error;
 pub mod gateway;
-mod http;
+mod http_client;
 pub mod key;
 pub mod nodes;
 pub mod plan;
 pub mod probe;
+mod render;
 pub mod replay;
-mod said;
 pub mod serve;
 pub mod sessions;
 pub mod store;
 mod table;
+mod time_format;
 pub mod tool_runner;
-pub mod trouble;
 pub mod version;
 
-pub use trouble::{Exit, Trouble};
+pub use error::{CliError, CliExit};
 
 use crate::config::document;
 use clap::{Parser, Subcommand};
 use serde::Serialize;
 use std::io::{self, Write};
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Exit codes: 0 success, 1 failure, 64 wrong usage or configuration, 69 a required service is unavailable, 70 internal error.
 Try it: `turnway serve --demo`, and `turnway chat` in another terminal.";
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "turnway", version, about, after_help = AFTER, arg_required_else_help = true)]
+#[command(name = "turnway", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Cli {
     /// Print JSON instead of text: results on stdout, errors on stderr
     #[arg(long, global = true)]
     pub json: bool,
     /// The command to run.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 /// A command of `turnway`.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run a node
     Serve(serve::ServeArgs),
     /// Talk to an agent through a node
@@ -84,44 +84,44 @@ pub enum Command {
 }
 
 /// Prints text of several lines; as JSON it is one string.
-pub fn print(json: bool, text: &str) -> Result<Exit, Trouble> {
+pub fn print(json: bool, text: &str) -> Result<CliExit, CliError> {
     if json {
-        say_json(&text)?
+        write_json(&text)?
     } else {
-        say(text)?
+        write_stdout(text)?
     }
-    Ok(Exit::Fine)
+    Ok(CliExit::Success)
 }
 
 /// Runs `turnway default-config`.
-pub fn default_config(json: bool) -> Result<Exit, Trouble> {
+pub fn default_config(json: bool) -> Result<CliExit, CliError> {
     print(json, &document::default_file())
 }
 
 /// Runs `turnway config-doc`.
-pub fn config_doc(json: bool) -> Result<Exit, Trouble> {
-    print(json, &document::page())
+pub fn config_doc(json: bool) -> Result<CliExit, CliError> {
+    print(json, &document::markdown_page())
 }
 
 /// Prints to stdout.
-pub fn say(text: &str) -> Result<(), Trouble> {
+pub fn write_stdout(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Trouble::Unread;
+            return CliError::StdoutClosed;
         }
-        Trouble::Failed(format!("cannot write to stdout: {error}"))
+        CliError::Failed(format!("cannot write to stdout: {error}"))
     })
 }
 
 /// Prints one line of JSON to stdout.
-pub fn say_json(value: &impl Serialize) -> Result<(), Trouble> {
-    let line = serde_json::to_string(value).map_err(|error| Trouble::Bug(error.to_string()))?;
-    say(&format!("{line}\n"))
+pub fn write_json(value: &impl Serialize) -> Result<(), CliError> {
+    let line = serde_json::to_string(value).map_err(|error| CliError::Bug(error.to_string()))?;
+    write_stdout(&format!("{line}\n"))
 }
 
 /// Prints an error to stderr. A closed stderr is ignored.
-pub fn complain(text: &str) {
+pub fn write_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -5,20 +5,20 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use turnway_core::clock::{Change, Line, Reading, WallClock};
+use turnway_core::clock::{ClockEvent, ClockReading, TimeSegment, WallClock};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// The clocks of a node. Clones share their readings.
 #[derive(Clone, Debug)]
-pub struct Clock(Arc<Shared>);
+pub struct Clock(Arc<ClockInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct ClockInner {
     /// The monotonic clock's reading at the start of the node.
     start: Duration,
     /// The current segment of the time line, for readers.
-    line: RwLock<Line>,
-    /// Number of jumps of the wall time; see [`WallClock::steps`].
+    line: RwLock<TimeSegment>,
+    /// Number of jumps of the wall time; see [`WallClock::jumps`].
     steps: AtomicU32,
     clocks: Mutex<Clocks>,
 }
@@ -50,43 +50,44 @@ impl Clock {
 
     /// Starts a clock that follows the store's clock. Until the first reading of the store's clock, the time is
     /// provisional.
-    pub fn of_a_fleet() -> Self {
+    pub fn following_store() -> Self {
         Self::new(|reading| Clocks {
             time: WallClock::provisional(reading),
             system: Some(WallClock::anchored(reading)),
         })
     }
 
-    fn new(clocks: impl FnOnce(Reading) -> Clocks) -> Self {
+    fn new(clocks: impl FnOnce(ClockReading) -> Clocks) -> Self {
         let start = boot_time();
         let clocks = clocks(system_time(start));
-        let line = RwLock::new(clocks.time.line());
-        Self(Arc::new(Shared { start, line, steps: AtomicU32::new(0), clocks: Mutex::new(clocks) }))
+        let line = RwLock::new(clocks.time.segment());
+        Self(Arc::new(ClockInner { start, line, steps: AtomicU32::new(0), clocks: Mutex::new(clocks) }))
     }
 
     /// Takes a reading of the store's clock, requested at `sent` and received at `now`. Ignored on a node with a store
     /// of its own, where the system's clock is the store's.
-    pub fn told(&self, store: Millis, sent: Mono, now: Mono) {
+    pub fn observe_store_time(&self, store: Millis, sent: Mono, now: Mono) {
         let mut clocks = self.clocks();
         if clocks.system.is_some() {
-            let change = self.correct(&mut clocks.time, Reading { time: store, after: sent, before: now });
-            tell(change, "store");
+            let change =
+                self.correct(&mut clocks.time, ClockReading { time: store, after: sent, before: now });
+            log_change(change, "store");
         }
     }
 
-    /// Reads the system's clock. To be called every [`turnway_core::limits::CLOCK_LOOK`].
-    pub fn look(&self) -> Skew {
+    /// Reads the system's clock. To be called every [`turnway_core::limits::CLOCK_READ_INTERVAL`].
+    pub fn check_skew(&self) -> Skew {
         self.observe(system_time(self.0.start))
     }
 
-    fn observe(&self, reading: Reading) -> Skew {
+    fn observe(&self, reading: ClockReading) -> Skew {
         let mut clocks = self.clocks();
         let Clocks { time, system } = &mut *clocks;
         let change = match system {
             Some(system) => system.observe(reading),
             None => self.correct(time, reading),
         };
-        tell(change, "system");
+        log_change(change, "system");
         if time.is_provisional() {
             return Skew::default();
         }
@@ -123,7 +124,7 @@ impl Clock {
             let (at, time) = (from.mono + wait, from.store.after(wait));
             let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
             let time = Millis(if is_back { time.0.saturating_sub(by) } else { time.0.saturating_add(by) });
-            self.told(time, at, at);
+            self.observe_store_time(time, at, at);
             if self.steps() != steps {
                 break;
             }
@@ -131,11 +132,11 @@ impl Clock {
     }
 
     /// Corrects the time by a reading. The correction starts under the lock, so that no reader has seen a later time.
-    fn correct(&self, time: &mut WallClock, reading: Reading) -> Option<Change> {
+    fn correct(&self, time: &mut WallClock, reading: ClockReading) -> Option<ClockEvent> {
         let mut line = self.0.line.write().unwrap_or_else(PoisonError::into_inner);
-        let change = time.observe(Reading { before: reading.before.max(self.mono()), ..reading });
-        *line = time.line();
-        self.0.steps.store(time.steps(), Ordering::Relaxed);
+        let change = time.observe(ClockReading { before: reading.before.max(self.mono()), ..reading });
+        *line = time.segment();
+        self.0.steps.store(time.jumps(), Ordering::Relaxed);
         change
     }
 
@@ -145,16 +146,16 @@ impl Clock {
 }
 
 /// Logs a step of a clock.
-fn tell(change: Option<Change>, clock: &'static str) {
+fn log_change(change: Option<ClockEvent>, clock: &'static str) {
     match change {
         None => {}
-        Some(Change::Doubted(by_ms)) => {
+        Some(ClockEvent::StepDetected(by_ms)) => {
             tracing::warn!(clock, by_ms, "a clock stepped; the step is believed if it lasts for 30 s");
         }
-        Some(Change::Believed(by_ms)) => {
+        Some(ClockEvent::StepAccepted(by_ms)) => {
             tracing::warn!(clock, by_ms, "a clock stepped and stayed there; the step is believed");
         }
-        Some(Change::Recovered) => tracing::info!(clock, "a clock is right again"),
+        Some(ClockEvent::Recovered) => tracing::info!(clock, "a clock is right again"),
     }
 }
 
@@ -168,11 +169,11 @@ fn difference(one: Millis, other: Millis) -> i64 {
 
 /// Reads the system's clock between two readings of the monotonic clock, because the process may be stopped in between.
 #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
-fn system_time(start: Duration) -> Reading {
+fn system_time(start: Duration) -> ClockReading {
     let after = Mono(boot_time().saturating_sub(start));
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let before = Mono(boot_time().saturating_sub(start));
-    Reading { time: Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), after, before }
+    ClockReading { time: Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)), after, before }
 }
 
 /// Returns the time since the machine booted, including suspension: a node that was suspended must know that its lease
@@ -190,10 +191,10 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// Returns the reading, after `seconds`, of a clock that is `by` ahead of the node's time.
-    fn ahead(clock: &Clock, seconds: u64, by: Duration) -> Reading {
+    fn ahead(clock: &Clock, seconds: u64, by: Duration) -> ClockReading {
         let at = clock.mono() + Duration::from_secs(seconds);
         let time = clock.0.line.read().expect("unpoisoned").at(at).after(by);
-        Reading { time, after: at, before: at }
+        ClockReading { time, after: at, before: at }
     }
 
     fn is_near(one: Millis, other: Millis) -> bool {
@@ -210,7 +211,7 @@ mod tests {
         for seconds in 1..=30 {
             let wait = Duration::from_secs(seconds);
             let later = Mono(step.before.0 + wait);
-            clock.observe(Reading { time: step.time.after(wait), after: later, before: later });
+            clock.observe(ClockReading { time: step.time.after(wait), after: later, before: later });
         }
         assert!(is_near(clock.now().store, before.after(HOUR)), "a lasting step is");
         assert_eq!(clock.steps(), 1);
@@ -219,13 +220,13 @@ mod tests {
     #[test]
     fn fleet_clock_adopts_the_first_store_time_at_once() {
         for (forwards, back) in [(HOUR, Duration::ZERO), (Duration::ZERO, HOUR)] {
-            let clock = Clock::of_a_fleet();
+            let clock = Clock::following_store();
             let own = clock.now();
-            assert_eq!(clock.look(), Skew::default(), "there is nothing to compare with yet");
+            assert_eq!(clock.check_skew(), Skew::default(), "there is nothing to compare with yet");
             let store = Millis(own.store.after(forwards).0 - u64::try_from(back.as_millis()).expect("small"));
-            clock.told(store, own.mono, own.mono);
+            clock.observe_store_time(store, own.mono, own.mono);
             assert!(is_near(clock.now().store, store) && is_near(clock.clone().now().store, store));
-            let skew = clock.look();
+            let skew = clock.check_skew();
             assert!((skew.now_ms.unsigned_abs()).abs_diff(3_600_000) < 10_000, "{skew:?}");
             assert!((skew.lasting_ms - skew.now_ms).abs() < 10_000);
         }
@@ -233,9 +234,9 @@ mod tests {
 
     #[test]
     fn fleet_clock_ignores_a_system_clock_step() {
-        let clock = Clock::of_a_fleet();
+        let clock = Clock::following_store();
         let own = clock.now();
-        clock.told(own.store, own.mono, own.mono);
+        clock.observe_store_time(own.store, own.mono, own.mono);
         let skew = clock.observe(ahead(&clock, 1, HOUR));
         assert!(skew.now_ms >= 3_599_000 && skew.lasting_ms < 1000, "{skew:?}");
         for seconds in 2..100 {
@@ -247,17 +248,17 @@ mod tests {
 
     #[test]
     fn store_clock_step_is_accepted_once_it_lasts() {
-        let clock = Clock::of_a_fleet();
+        let clock = Clock::following_store();
         let own = clock.now();
-        clock.told(own.store, own.mono, own.mono);
-        let belief = limits::CLOCK_BELIEF.as_secs();
+        clock.observe_store_time(own.store, own.mono, own.mono);
+        let belief = limits::CLOCK_STEP_CONFIRM.as_secs();
         for seconds in 1..=belief {
             let at = own.mono + Duration::from_secs(seconds);
-            clock.told(own.store.after(HOUR + Duration::from_secs(seconds)), at, at);
+            clock.observe_store_time(own.store.after(HOUR + Duration::from_secs(seconds)), at, at);
         }
         assert!(is_near(clock.now().store, own.store));
         let at = own.mono + Duration::from_secs(belief + 1);
-        clock.told(own.store.after(HOUR + Duration::from_secs(belief + 1)), at, at);
+        clock.observe_store_time(own.store.after(HOUR + Duration::from_secs(belief + 1)), at, at);
         assert!(is_near(clock.now().store, own.store.after(HOUR)));
     }
 
@@ -265,7 +266,7 @@ mod tests {
     fn single_node_clock_ignores_the_store() {
         let clock = Clock::start();
         let own = clock.now();
-        clock.told(own.store.after(HOUR), own.mono, own.mono);
+        clock.observe_store_time(own.store.after(HOUR), own.mono, own.mono);
         assert!(is_near(clock.now().store, own.store));
     }
 }

@@ -2,6 +2,7 @@
 //! name them, [`parse`] checks them, [`mistake`] reports every error at once, and [`document`] prints them as a file
 //! and as a page. Called by `cli::plan`.
 pub mod agent;
+pub mod allowed_clients;
 pub mod amount;
 pub mod auth;
 pub mod document;
@@ -14,21 +15,20 @@ pub mod parse;
 mod rate;
 pub mod raw;
 pub mod redis;
-pub mod served;
+pub mod served_by;
 mod settings;
 mod share;
-pub mod welcome;
 
 pub use agent::AGENT_SETTINGS;
-pub use auth::{Algorithm, Auth, AuthMode, Issuer, Jwks};
-pub use key::{Key, SETTINGS};
-pub use mistake::{Mistake, Place};
+pub use allowed_clients::{AllowedHosts, HostName, Origin};
+pub use auth::{AuthConfig, AuthMode, IssuerConfig, JwksSource, SignatureAlgorithm};
+pub use key::{SETTINGS, SettingKey};
+pub use mistake::{ConfigMistake, SettingLocation};
 pub use network::Networks;
-pub use rate::Rates;
-pub use raw::{AgentText, Flag, Sources};
-pub use served::ServedBy;
-pub use share::Holding;
-pub use welcome::{HostName, Hosts, Origin};
+pub use rate::RateSettings;
+pub use raw::{AgentText, ConfigSources, Flag};
+pub use served_by::ServedBy;
+pub use share::UsageLimits;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub struct Config {
     /// True if the health address also serves metrics.
     pub health_metrics: bool,
     /// Host names that clients may use, besides the machine's own on a loopback address.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// Origins of web pages that may connect, besides this machine's on a loopback address.
     pub origins: Vec<Origin>,
     /// Proxies that are trusted to name the client's address.
@@ -61,12 +61,12 @@ pub struct Config {
     pub per_address: PerAddress,
     /// The certificate for clients; `None` disables TLS.
     pub tls: Option<TlsFiles>,
-    pub auth: Auth,
-    pub rates: Rates,
+    pub auth: AuthConfig,
+    pub rates: RateSettings,
     /// The identities that may run tools for every tenant.
     pub tools_served_by: ServedBy,
     /// The resources that users may hold of this node at a time.
-    pub holding: Holding,
+    pub holding: UsageLimits,
     pub store: StoreConfig,
     /// Minimum facts kept of each session; `None` keeps all of them.
     pub keep_facts: Option<u64>,
@@ -77,7 +77,7 @@ pub struct Config {
     /// A label for people; a node's id is valid for one run of the process only.
     pub node_name: String,
     /// The agent for inputs without an addressee, and the place of the setting.
-    pub default_agent: Option<(String, Place)>,
+    pub default_agent: Option<(String, SettingLocation)>,
     /// True if the builtin agents are added.
     pub demo: bool,
     pub log: LogFormat,
@@ -85,21 +85,21 @@ pub struct Config {
 
 /// The outcome of reading all sources.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// Must be used only if there are no mistakes.
     pub config: Config,
     /// The agents as text; `agent::directory` parses them.
     pub agents: Vec<AgentText>,
-    pub mistakes: Vec<Mistake>,
+    pub mistakes: Vec<ConfigMistake>,
     /// Remarks that do not stop a node.
-    pub warnings: Vec<Mistake>,
+    pub warnings: Vec<ConfigMistake>,
 }
 
 /// Reads every source to its end, despite any mistakes.
-pub fn load(sources: &Sources) -> Loaded {
+pub fn load(sources: &ConfigSources) -> LoadedConfig {
     let mut raw = raw::gather(sources);
     let config = parse::read(&mut raw);
-    Loaded { config, agents: raw.agents, mistakes: raw.mistakes, warnings: raw.warnings }
+    LoadedConfig { config, agents: raw.agents, mistakes: raw.mistakes, warnings: raw.warnings }
 }
 
 /// The limit of connections from one address at a time.
@@ -107,9 +107,9 @@ pub fn load(sources: &Sources) -> Loaded {
 pub enum PerAddress {
     /// [`turnway_core::limits::ADDRESS_CONNECTIONS_MAX`], and any number from this machine.
     #[default]
-    Usual,
+    Default,
     /// This number, also from this machine.
-    Most(usize),
+    Limit(usize),
     /// Any number of connections.
     Off,
 }
@@ -118,8 +118,8 @@ pub enum PerAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificates, the server's own first.
-    pub cert: (PathBuf, Place),
-    pub key: (PathBuf, Place),
+    pub cert: (PathBuf, SettingLocation),
+    pub key: (PathBuf, SettingLocation),
 }
 
 /// The store that holds the facts, and the durability that an acknowledgement promises.
@@ -142,7 +142,7 @@ pub enum StoreConfig {
         url: redis::RedisUrl,
         durability: Durability,
         /// The login that may load functions and read settings, if other than the login in the URL.
-        deployer: Option<redis::Login>,
+        deployer: Option<redis::RedisLogin>,
         /// The level that the operator vouches for, if the server's settings cannot be read.
         attest: Option<Durability>,
         /// Time that a start waits for the server.
@@ -180,10 +180,10 @@ pub enum LogFormat {
 
 impl StoreConfig {
     /// Returns the durability level for `turn_accepted.durability`.
-    pub fn promise(&self) -> &'static str {
+    pub fn durability(&self) -> &'static str {
         match self {
-            Self::Memory => Durability::Mem.word(),
-            Self::Embedded { durability, .. } | Self::Redis { durability, .. } => durability.word(),
+            Self::Memory => Durability::Mem.as_str(),
+            Self::Embedded { durability, .. } | Self::Redis { durability, .. } => durability.as_str(),
         }
     }
 }
@@ -192,7 +192,7 @@ impl StoreConfig {
 
 impl Durability {
     /// Returns the level as written in configurations and on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Mem => "mem",
             Self::Os => "os",

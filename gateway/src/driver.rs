@@ -1,19 +1,19 @@
-//! The task that owns the switchboard: takes inputs from the other parts of the node ([`event`]), calls the
-//! switchboard, and carries out its outputs ([`perform`]); [`alarm`] wakes it at the next deadline. After every
+//! The task that owns the switchboard: takes inputs from the other parts of the node ([`inbox`]), calls the
+//! switchboard, and carries out its outputs ([`effects`]); [`timer`] wakes it at the next deadline. After every
 //! `handle_*` call the outputs must be drained before the next call, as each machine requires. Started by `app::run`.
-mod alarm;
-pub mod event;
-pub mod perform;
+pub mod effects;
+pub mod inbox;
+mod timer;
 
-pub use event::{AnswerQueue, Inbox};
-pub use perform::Hands;
+pub use effects::Effects;
+pub use inbox::{AnswerQueue, DriverInbox};
 
 use crate::clock::Clock;
-use crate::driver::alarm::Alarm;
+use crate::driver::timer::DriverTimer;
 use crate::links::Pool;
 use crate::metrics::Metrics;
-use crate::phase::{Life, Phase, Reason};
-use perform::Done;
+use crate::phase::{Lifecycle, NodePhase, UnreadyReason};
+use effects::EffectOutcome;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -39,28 +39,28 @@ const INPUTS_PER_READING: usize = 16;
 /// The driver of one switchboard.
 pub struct Driver {
     switchboard: Switchboard,
-    inbox: Inbox,
-    hands: Hands,
+    inbox: DriverInbox,
+    effects: Effects,
     clock: Clock,
-    life: Life,
+    life: Lifecycle,
     metrics: Arc<Metrics>,
     draining: bool,
-    panics: Panics,
-    counted: Option<Mono>,
-    alarm: Alarm,
+    panics: PanicWindow,
+    stats_at: Option<Mono>,
+    timer: DriverTimer,
     batch: Vec<Input>,
     outputs: Vec<Output>,
 }
 
 /// The times of recent panics.
 #[derive(Debug, Default)]
-struct Panics(VecDeque<Mono>);
+struct PanicWindow(VecDeque<Mono>);
 
 /// The way in which a driver ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum DriverExit {
     /// The switchboard has nothing left to do.
-    Exit,
+    Finished,
     /// The switchboard panicked too often.
     Broken,
 }
@@ -70,20 +70,20 @@ pub enum Ended {
     clippy::large_enum_variant,
     reason = "it is made and taken apart at once, and a box would cost more"
 )]
-enum Act {
+enum MachineCall {
     /// Passes an input.
-    Take(Input),
+    Input(Input),
     /// Passes a reached deadline.
-    Wake,
+    Timeout,
     /// Gives up a session, because a panic happened over it.
     GiveUp(SessionKey),
 }
 
-impl Act {
+impl MachineCall {
     fn key(&self) -> Option<&SessionKey> {
         match self {
-            Self::Take(input) => input.key(),
-            Self::Wake | Self::GiveUp(_) => None,
+            Self::Input(input) => input.key(),
+            Self::Timeout | Self::GiveUp(_) => None,
         }
     }
 }
@@ -94,30 +94,30 @@ impl Driver {
     /// Creates a driver that has not started.
     pub fn new(
         switchboard: Switchboard,
-        inbox: Inbox,
-        hands: Hands,
+        inbox: DriverInbox,
+        effects: Effects,
         clock: Clock,
-        life: Life,
+        life: Lifecycle,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             switchboard,
             inbox,
-            hands,
+            effects,
             clock,
             life,
             metrics,
             draining: false,
-            panics: Panics::default(),
-            counted: None,
-            alarm: Alarm::default(),
+            panics: PanicWindow::default(),
+            stats_at: None,
+            timer: DriverTimer::default(),
             batch: Vec::with_capacity(limits::DRIVER_BATCH_MAX),
             outputs: Vec::new(),
         }
     }
 
     /// Runs until the switchboard exits or breaks: waits, takes a batch, passes the time, and records metrics.
-    pub async fn run(mut self) -> Ended {
+    pub async fn run(mut self) -> DriverExit {
         loop {
             self.wait().await;
             let began = self.clock.mono();
@@ -125,8 +125,8 @@ impl Driver {
                 return ended;
             }
             let now = self.clock.mono();
-            self.metrics.driver.round(now - began, self.inbox.waiting());
-            self.count(now);
+            self.metrics.driver.record_round(now - began, self.inbox.waiting());
+            self.record_stats(now);
             // A switchboard that always has work must not keep a worker thread to itself.
             tokio::task::consume_budget().await;
         }
@@ -138,18 +138,18 @@ impl Driver {
         if deadline.as_ref().is_some_and(|deadline| deadline.at <= now) {
             return;
         }
-        self.alarm.set(now, deadline.map(|deadline| deadline.at));
+        self.timer.set(now, deadline.map(|deadline| deadline.at));
         tokio::select! {
             () = self.inbox.wait() => {}
-            () = self.life.reached(Phase::Draining), if !self.draining => {}
-            () = self.alarm.rings() => {}
+            () = self.life.wait_for_phase(NodePhase::Draining), if !self.draining => {}
+            () = self.timer.wait() => {}
         }
     }
 
-    fn round(&mut self) -> Option<Ended> {
-        if !self.draining && self.life.phase() >= Phase::Draining {
+    fn round(&mut self) -> Option<DriverExit> {
+        if !self.draining && self.life.phase() >= NodePhase::Draining {
             self.draining = true;
-            self.inbox.echo(Input::Drain);
+            self.inbox.push(Input::Drain);
         }
         let mut batch = std::mem::take(&mut self.batch);
         self.inbox.take(&mut batch, &self.metrics.driver);
@@ -159,70 +159,70 @@ impl Driver {
             if n % INPUTS_PER_READING == INPUTS_PER_READING - 1 {
                 now = self.clock.now();
             }
-            self.hands.count(&input, now.mono);
+            self.effects.record_input(&input, now.mono);
             if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } =
                 &input
             {
-                self.clock.told(*clock, *sent, now.mono);
+                self.clock.observe_store_time(*clock, *sent, now.mono);
             }
-            ended = ended.or(self.step(now, Act::Take(input)));
+            ended = ended.or(self.step(now, MachineCall::Input(input)));
         }
         self.batch = batch;
         let due = self.switchboard.poll_timeout().is_some_and(|deadline| deadline.at <= now.mono);
-        let ended = if due { ended.or(self.step(now, Act::Wake)) } else { ended };
-        self.life.report(Reason::LeaseMissing, !self.switchboard.is_leased(now));
-        self.hands.post();
+        let ended = if due { ended.or(self.step(now, MachineCall::Timeout)) } else { ended };
+        self.life.report(UnreadyReason::LeaseMissing, !self.switchboard.is_leased(now));
+        self.effects.flush_messages();
         ended
     }
 
     /// Calls the machine once, and carries out all its outputs. After a panic, the session that the call was about is
     /// given up; other sessions are not affected.
-    fn step(&mut self, now: Now, act: Act) -> Option<Ended> {
+    fn step(&mut self, now: Now, act: MachineCall) -> Option<DriverExit> {
         let about = act.key().cloned();
         let (switchboard, outputs) = (&mut self.switchboard, &mut self.outputs);
         // The state after a panic is no worse than the state after a crash: every fact is fenced, and every operation
         // may be repeated (S-52).
         let sound = catch_unwind(AssertUnwindSafe(|| {
             match act {
-                Act::Take(input) => switchboard.handle_input(now, input),
-                Act::Wake => switchboard.handle_timeout(now),
-                Act::GiveUp(key) => switchboard.give_up(now, &key),
+                MachineCall::Input(input) => switchboard.handle_input(now, input),
+                MachineCall::Timeout => switchboard.handle_timeout(now),
+                MachineCall::GiveUp(key) => switchboard.reset_session(now, &key),
             }
             outputs.extend(std::iter::from_fn(|| switchboard.poll_output()));
         }));
-        let mut ended = sound.is_err().then(|| self.panicked(now.mono)).flatten();
+        let mut ended = sound.is_err().then(|| self.record_panic(now.mono)).flatten();
         for output in self.outputs.drain(..) {
-            match self.hands.perform(output, now.mono) {
-                Done::Nothing => {}
-                Done::Exit => ended = ended.or(Some(Ended::Exit)),
+            match self.effects.perform(output, now.mono) {
+                EffectOutcome::Continue => {}
+                EffectOutcome::Exit => ended = ended.or(Some(DriverExit::Finished)),
             }
         }
         match about.filter(|_| sound.is_err()) {
-            Some(key) => ended.or(self.step(now, Act::GiveUp(key))),
+            Some(key) => ended.or(self.step(now, MachineCall::GiveUp(key))),
             None => ended,
         }
     }
 
-    fn panicked(&mut self, now: Mono) -> Option<Ended> {
-        self.metrics.driver.panicked();
+    fn record_panic(&mut self, now: Mono) -> Option<DriverExit> {
+        self.metrics.driver.count_panic();
         tracing::error!("the switchboard panicked");
-        self.panics.add(now).then_some(Ended::Broken)
+        self.panics.add(now).then_some(DriverExit::Broken)
     }
 
-    fn count(&mut self, now: Mono) {
-        if self.counted.is_none_or(|at| now - at >= STATS_EVERY) {
-            self.counted = Some(now);
+    fn record_stats(&mut self, now: Mono) {
+        if self.stats_at.is_none_or(|at| now - at >= STATS_EVERY) {
+            self.stats_at = Some(now);
             let remaining = self.switchboard.drain_progress().unwrap_or_default();
-            self.life.drain_remaining(remaining as u64);
-            self.metrics.links.hold(Pool::ALL.map(|pool| self.hands.links.held(pool)));
-            self.metrics.switchboard.tell(&self.switchboard.stats(self.clock.now()));
+            self.life.set_drain_remaining(remaining as u64);
+            self.metrics.links.set_usage(Pool::ALL.map(|pool| self.effects.links.held(pool)));
+            self.metrics.switchboard.set_stats(&self.switchboard.stats(self.clock.now()));
         }
     }
 }
 
 // === impl Panics ===
 
-impl Panics {
+impl PanicWindow {
     /// Records a panic; returns whether there were too many.
     fn add(&mut self, now: Mono) -> bool {
         self.0.push_back(now);
@@ -238,7 +238,7 @@ mod tests {
     /// Covers: S-52.
     #[test]
     fn third_panic_within_a_minute_is_fatal() {
-        let mut panics = Panics::default();
+        let mut panics = PanicWindow::default();
         let broken: Vec<bool> =
             [0, 50, 70, 100, 105].map(|at| panics.add(Mono(Duration::from_secs(at)))).to_vec();
         assert_eq!(broken, [false, false, false, true, true]);

@@ -1,68 +1,68 @@
 //! The public HTTP API: one file for each resource, put behind its path by [`router`]. A request is a link of its own
-//! ([`guest`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
-//! [`intake`], [`query`], [`read`], [`stream`], [`problem`], [`counted`]. Called by `listen`.
+//! ([`request_link`]), so that all decisions about sessions, repeats and order stay with the switchboard. Shared parts:
+//! [`request_parts`], [`query`], [`session_facts`], [`stream`], [`problem`], [`request_metrics`]. Called by `listen`.
 mod agents;
-mod counted;
 mod events;
-pub mod guest;
-pub mod intake;
 mod messages;
 mod node;
 mod openai;
 mod openapi;
 pub mod problem;
 pub mod query;
-pub mod read;
+pub mod request_link;
+mod request_metrics;
+pub mod request_parts;
 mod runs;
+pub mod session_facts;
 mod sessions;
 pub mod stream;
 mod turns;
 
-pub use counted::counted;
-pub use node::Node;
+pub use node::HttpNode;
+pub use request_metrics::with_request_metrics;
 
 use crate::agent::Agents;
-use crate::answer::Body;
+use crate::auth::{AuthenticatedClient, Authenticator};
 use crate::clock::Clock;
-use crate::door::{Admitted, Door};
 use crate::keys::call_names::CallNames;
-use crate::links::{Board, Links};
-use crate::phase::Life;
+use crate::links::{CommandSender, LinkRegistry};
+use crate::phase::Lifecycle;
+use crate::response::Body;
 use axum::Router;
 use axum::routing::{get, post};
 use http::{HeaderMap, Response};
-use problem::Problem;
+use problem::HttpProblem;
 use std::fmt;
 use std::sync::Arc;
-use turnway_core::protocol::agent::Directory;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::refusal::Code;
 use turnway_core::time::Millis;
 
 /// The parts of the node that requests need.
-pub struct Desk {
-    pub door: Door,
+pub struct HttpContext {
+    pub auth: Authenticator,
     /// Creates the mailboxes of request links.
-    pub links: Arc<Links>,
+    pub links: Arc<LinkRegistry>,
     /// Sends the commands of request links.
-    pub board: Board,
-    pub directory: Arc<Directory>,
+    pub commands: CommandSender,
+    pub directory: Arc<AgentDirectory>,
     pub agents: Agents,
     pub clock: Clock,
     /// Start of the node, by the store's time.
-    pub began: Millis,
-    pub life: Life,
+    pub started_at: Millis,
+    pub life: Lifecycle,
     /// Names the sessions that OpenAI calls create for themselves.
     pub call_names: CallNames,
     /// The durability of an acknowledgement (`turn_accepted.durability`).
     pub durability: &'static str,
-    pub node: Node,
+    pub node: HttpNode,
 }
 
 /// The response to a request, or the problem to answer with.
-pub type Answer = Result<Response<Body>, Problem>;
+pub type HttpResult = Result<Response<Body>, HttpProblem>;
 
 /// Builds the router of all paths.
-pub fn router(desk: Arc<Desk>) -> Router {
+pub fn router(desk: Arc<HttpContext>) -> Router {
     Router::new()
         .route("/", get(node::show))
         .route("/openapi.json", get(openapi::show))
@@ -74,21 +74,21 @@ pub fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/sessions/{session_id}/events", get(events::of_session))
         .route("/v1/sessions/{session_id}/messages", get(messages::list))
         .route("/v1/sessions/{session_id}/turns", post(turns::create))
-        .method_not_allowed_fallback(not_this_way)
+        .method_not_allowed_fallback(method_not_allowed)
         .merge(openai::router())
-        .fallback(nothing)
+        .fallback(not_found)
         .with_state(desk)
 }
 
-async fn nothing() -> Problem {
-    Problem::new(Code::NotFound, "no such resource")
+async fn not_found() -> HttpProblem {
+    HttpProblem::new(Code::NotFound, "no such resource")
 }
 
-async fn not_this_way() -> Problem {
-    Problem::method_not_allowed()
+async fn method_not_allowed() -> HttpProblem {
+    HttpProblem::method_not_allowed()
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for HttpContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpContext").finish_non_exhaustive()
     }
@@ -96,16 +96,19 @@ impl fmt::Debug for Desk {
 
 // === impl Desk ===
 
-impl Desk {
+impl HttpContext {
     /// Authenticates a request, and opens a link for its principal.
-    pub async fn welcome(self: &Arc<Self>, headers: &HeaderMap) -> Result<guest::Guest, Problem> {
-        let admitted = self.admit(headers).await?;
-        Ok(guest::Guest::enter(Arc::clone(self), admitted).await?)
+    pub async fn open_link(
+        self: &Arc<Self>,
+        headers: &HeaderMap,
+    ) -> Result<request_link::RequestLink, HttpProblem> {
+        let admitted = self.authenticate(headers).await?;
+        Ok(request_link::RequestLink::open(Arc::clone(self), admitted).await?)
     }
 
     /// Authenticates a request.
-    pub async fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Problem> {
-        self.door.look_at_request(headers, self.clock.now()).await;
-        Ok(self.door.admit_request(headers, self.clock.now().store)?)
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthenticatedClient, HttpProblem> {
+        self.auth.prepare_request(headers, self.clock.now()).await;
+        Ok(self.auth.admit_request(headers, self.clock.now().store)?)
     }
 }

@@ -1,20 +1,20 @@
-//! The API keys of a gateway: kept in its store ([`shelf`]), known to every node within seconds (S-01). [`call_names`]
+//! The API keys of a gateway: kept in its store ([`store`]), known to every node within seconds (S-01). [`call_names`]
 //! holds the secret for session names, [`provider`] fetches an identity provider's public keys. Used by `auth`, `admin`
 //! and `app`.
 pub mod call_names;
+pub mod key_store;
 pub mod provider;
-pub mod shelf;
 
+use crate::auth::key::{ApiKey, ApiKeyRecord, KeyId, Scopes};
+use crate::auth::keyring::Keyring;
+use crate::auth::service_grants::ServiceGrants;
 use crate::clock::Clock;
-use crate::door::key::{ApiKey, KeyId, Record, Scopes};
-use crate::door::keyring::Keyring;
-use crate::door::serves::Serves;
-use crate::links::Links;
+use crate::links::LinkRegistry;
 use crate::metrics::Metrics;
-use crate::store::registers::Value;
+use crate::store::registers::RegisterValue;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use shelf::{Shelf, Unkept};
+use key_store::{KeyStore, KeyStoreError};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,48 +27,48 @@ use turnway_core::time::{Millis, Mono};
 /// any node, however slow the store is: the generation is read at this interval whether or not the last read was
 /// answered, and all keys are then read in one request, so a revoked key is refused after this pause and two answers of
 /// at most 2 s each.
-pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum unanswered reads: as many as fit into the time that the store has for an answer.
-const LOOKS_MAX: usize = 5;
+const CHECKS_MAX: usize = 5;
 /// Pause between two reads of all keys even if the generation has not changed: a node that changed a key may have died
 /// before it changed the generation.
-pub const READ_EVERY: Duration = Duration::from_secs(60);
+pub const READ_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The keys of a gateway: reads, creates, revokes and migrates them.
-pub struct Keys {
-    shelf: Shelf,
-    ring: Keyring,
-    links: Arc<Links>,
+pub struct ApiKeys {
+    store: KeyStore,
+    keyring: Keyring,
+    links: Arc<LinkRegistry>,
     clock: Clock,
     metrics: Arc<Metrics>,
-    read: Mutex<Reading>,
+    last_read: Mutex<KeysRead>,
     /// Serialises reads: of two concurrent reads, the slower one could replace newer keys by older ones.
-    reader: tokio::sync::Mutex<()>,
+    read_lock: tokio::sync::Mutex<()>,
 }
 
 /// The last read of all keys.
 #[derive(Clone, Debug, Default)]
-struct Reading {
-    generation: Option<Value>,
+struct KeysRead {
+    generation: Option<RegisterValue>,
     at: Mono,
 }
 
 /// The properties of a new key.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct KeySpec {
     pub tenant: TenantId,
     pub user: Option<UserId>,
     pub scopes: Scopes,
-    pub serves: Serves,
+    pub serves: ServiceGrants,
     /// A name for people.
     pub label: Option<String>,
     /// Lifetime of the key; `None` lasts until the key is revoked.
-    pub lasts: Option<Duration>,
+    pub lifetime: Option<Duration>,
 }
 
 /// A reason why a key was not created, revoked or migrated.
 #[derive(Debug, thiserror::Error)]
-pub enum NoKey {
+pub enum KeyError {
     /// There is no key with this id.
     #[error("there is no key with this id")]
     Unknown,
@@ -77,47 +77,56 @@ pub enum NoKey {
     Changed,
     /// The store did not accept the change.
     #[error(transparent)]
-    Unkept(#[from] Unkept),
+    Store(#[from] KeyStoreError),
     /// The system gave no randomness.
     #[error("the system provides no randomness: {0}")]
-    Chance(getrandom::Error),
+    Randomness(getrandom::Error),
 }
 
 // === impl Keys ===
 
-impl Keys {
+impl ApiKeys {
     /// Creates the keys of this store. Reads nothing yet.
-    pub fn new(shelf: Shelf, ring: Keyring, links: Arc<Links>, clock: Clock, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        store: KeyStore,
+        keyring: Keyring,
+        links: Arc<LinkRegistry>,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
-            shelf,
-            ring,
+            store,
+            keyring,
             links,
             clock,
             metrics,
-            read: Mutex::default(),
-            reader: tokio::sync::Mutex::default(),
+            last_read: Mutex::default(),
+            read_lock: tokio::sync::Mutex::default(),
         }
     }
 
     /// Reads all keys.
-    pub async fn read(&self) -> Result<(), Unkept> {
+    pub async fn read(&self) -> Result<(), KeyStoreError> {
         // Read first, so that a change during the read causes another read.
-        let generation = self.shelf.generation().await?;
-        let _alone = self.reader.lock().await;
+        let generation = self.store.generation().await?;
+        let _alone = self.read_lock.lock().await;
         self.read_since(generation).await
     }
 
     /// Reads all keys and records this generation for them. The caller must hold the `read_lock`.
-    async fn read_since(&self, generation: Value) -> Result<(), Unkept> {
-        let keys = self.shelf.all().await?;
-        let is_first = self.reading().generation.is_none();
-        let others = keys.values().filter(|key| key.pepper != *self.ring.pepper().id()).count();
+    async fn read_since(&self, generation: RegisterValue) -> Result<(), KeyStoreError> {
+        let keys = self.store.all().await?;
+        let is_first = self.last_read().generation.is_none();
+        let others = keys.values().filter(|key| key.pepper != *self.keyring.pepper().id()).count();
         if is_first && others > 0 {
-            tracing::error!(keys = others, "keys were created with another pepper (auth.pepper) and are not valid here");
+            tracing::error!(
+                keys = others,
+                "keys were created with another pepper (auth.pepper) and are not valid here"
+            );
         }
-        let before = self.ring.unsealed();
-        let undone = self.ring.replace(keys);
-        let unsealed = self.ring.unsealed();
+        let before = self.keyring.unsealed_count();
+        let undone = self.keyring.replace(keys);
+        let unsealed = self.keyring.unsealed_count();
         if unsealed > before {
             tracing::error!(
                 keys = unsealed,
@@ -125,31 +134,28 @@ impl Keys {
                  are not valid (`turnway key list`, then `turnway key migrate` or new keys)"
             );
         }
-        *self.reading() = Reading { generation: Some(generation), at: self.clock.mono() };
-        self.enforce();
+        *self.last_read() = KeysRead { generation: Some(generation), at: self.clock.mono() };
+        self.close_revoked_links();
         if !undone.is_empty() {
             let keys = undone.len();
-            tracing::error!(
-                keys,
-                "the store has lost revocations of keys; revoking them again"
-            );
+            tracing::error!(keys, "the store has lost revocations of keys; revoking them again");
         }
         for id in undone {
             let now = self.clock.now().store;
-            self.take_back(&id, now).await?;
+            self.revoke_record(&id, now).await?;
         }
         Ok(())
     }
 
     /// Keeps the keys up to date. Never returns.
-    pub async fn keep(self: Arc<Self>) {
-        let mut looks = interval(LOOK_EVERY);
+    pub async fn run(self: Arc<Self>) {
+        let mut looks = interval(CHECK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut was_well, mut under_way) = (true, FuturesUnordered::new());
         loop {
             let looked = tokio::select! {
-                _ = looks.tick(), if under_way.len() < LOOKS_MAX => {
-                    under_way.push(self.look());
+                _ = looks.tick(), if under_way.len() < CHECKS_MAX => {
+                    under_way.push(self.refresh());
                     continue;
                 }
                 Some(looked) = under_way.next() => looked,
@@ -165,17 +171,17 @@ impl Keys {
             was_well = looked.is_ok();
             // Also if no key has changed, because keys expire.
             if !planted(Planted::EndedKeyStays) {
-                self.enforce();
+                self.close_revoked_links();
             }
         }
     }
 
-    async fn look(&self) -> Result<(), Unkept> {
-        let generation = self.shelf.generation().await?;
-        let _alone = self.reader.lock().await;
+    async fn refresh(&self) -> Result<(), KeyStoreError> {
+        let generation = self.store.generation().await?;
+        let _alone = self.read_lock.lock().await;
         // Another read may have finished while this one waited for the lock.
-        let Reading { generation: known, at } = self.reading().clone();
-        let is_old = self.clock.mono() - at >= READ_EVERY;
+        let KeysRead { generation: known, at } = self.last_read().clone();
+        let is_old = self.clock.mono() - at >= READ_INTERVAL;
         if is_old || known.as_ref() != Some(&generation) {
             self.read_since(generation).await?;
         }
@@ -183,62 +189,74 @@ impl Keys {
     }
 
     /// Closes every link whose key is no longer valid.
-    fn enforce(&self) {
-        let (keys, now) = (self.ring.keys(), self.clock.now().store);
+    fn close_revoked_links(&self) {
+        let (keys, now) = (self.keyring.keys(), self.clock.now().store);
         let good: BTreeSet<&str> =
-            keys.values().filter(|key| self.ring.opens(key, now)).map(|key| key.id.as_str()).collect();
-        self.metrics.auth.keys(good.len());
-        let cut = self.links.revoke(|name| !good.contains(name));
+            keys.values().filter(|key| self.keyring.accepts(key, now)).map(|key| key.id.as_str()).collect();
+        self.metrics.auth.set_keys(good.len());
+        let cut = self.links.close_revoked(|name| !good.contains(name));
         if cut > 0 {
             tracing::info!(links = cut, "closed links whose keys are no longer valid");
-            self.metrics.auth.cut(cut);
+            self.metrics.auth.count_closed_links(cut);
         }
     }
 
     /// Creates a key. The key is not valid before this returns, and is valid on all nodes soon after.
-    pub async fn make(&self, wish: Wish) -> Result<(ApiKey, Record), NoKey> {
-        let key = ApiKey::make().map_err(NoKey::Chance)?;
+    pub async fn create(&self, wish: KeySpec) -> Result<(ApiKey, ApiKeyRecord), KeyError> {
+        let key = ApiKey::generate().map_err(KeyError::Randomness)?;
         let now = self.clock.now().store;
-        let Wish { tenant, user, scopes, serves, label, lasts } = wish;
-        let (id, hash) = (key.id().clone(), key.hash(self.ring.pepper()));
+        let KeySpec { tenant, user, scopes, serves, label, lifetime: lasts } = wish;
+        let (id, hash) = (key.id().clone(), key.hash(self.keyring.pepper()));
         let expires = lasts.map(|lasts| now.after(lasts));
-        let pepper = self.ring.pepper().id().clone();
+        let pepper = self.keyring.pepper().id().clone();
         let (created, revoked, seal) = (now, None, None);
-        let record =
-            Record { id, hash, pepper, tenant, user, scopes, serves, label, created, expires, revoked, seal };
-        let record = record.sealed(self.ring.pepper());
-        self.shelf.put(record.clone()).await?;
+        let record = ApiKeyRecord {
+            id,
+            hash,
+            pepper,
+            tenant,
+            user,
+            scopes,
+            serves,
+            label,
+            created,
+            expires,
+            revoked,
+            seal,
+        };
+        let record = record.sealed(self.keyring.pepper());
+        self.store.insert(record.clone()).await?;
         self.read().await?;
         Ok((key, record))
     }
 
     /// Revokes a key. Repeating it has no further effect.
-    pub async fn revoke(&self, id: &KeyId) -> Result<Record, NoKey> {
+    pub async fn revoke(&self, id: &KeyId) -> Result<ApiKeyRecord, KeyError> {
         let now = self.clock.now().store;
-        let record = self.take_back(id, now).await?.ok_or(NoKey::Unknown)?;
+        let record = self.revoke_record(id, now).await?.ok_or(KeyError::Unknown)?;
         self.read().await?;
         Ok(record)
     }
 
-    async fn take_back(&self, id: &KeyId, now: Millis) -> Result<Option<Record>, Unkept> {
-        let pepper = self.ring.pepper();
-        let revoke = |record: &mut Record| record.revoked = record.revoked.or(Some(now));
-        self.shelf.change(id, |record| record.change(pepper, revoke)).await
+    async fn revoke_record(&self, id: &KeyId, now: Millis) -> Result<Option<ApiKeyRecord>, KeyStoreError> {
+        let pepper = self.keyring.pepper();
+        let revoke = |record: &mut ApiKeyRecord| record.revoked = record.revoked.or(Some(now));
+        self.store.change(id, |record| record.update(pepper, revoke)).await
     }
 
     /// Seals keys of an earlier release as they are now; the operator has checked the rights they grant. A key with a
     /// seal that does not match was changed in the store, and is refused.
-    pub async fn migrate(&self, ids: &[KeyId]) -> Result<Vec<Record>, NoKey> {
-        let (pepper, mut sealed) = (self.ring.pepper(), Vec::new());
+    pub async fn migrate(&self, ids: &[KeyId]) -> Result<Vec<ApiKeyRecord>, KeyError> {
+        let (pepper, mut sealed) = (self.keyring.pepper(), Vec::new());
         for id in ids {
-            let seal = |record: &mut Record| {
+            let seal = |record: &mut ApiKeyRecord| {
                 if record.seal.is_none() && record.pepper == *pepper.id() {
                     *record = record.clone().sealed(pepper);
                 }
             };
-            let record = self.shelf.change(id, seal).await?.ok_or(NoKey::Unknown)?;
+            let record = self.store.change(id, seal).await?.ok_or(KeyError::Unknown)?;
             if !record.is_sealed(pepper) {
-                return Err(NoKey::Changed);
+                return Err(KeyError::Changed);
             }
             sealed.push(record);
         }
@@ -247,20 +265,21 @@ impl Keys {
     }
 
     /// Returns whether a key was sealed with this node's pepper.
-    pub fn is_sealed(&self, record: &Record) -> bool {
-        record.is_sealed(self.ring.pepper())
+    pub fn is_sealed(&self, record: &ApiKeyRecord) -> bool {
+        record.is_sealed(self.keyring.pepper())
     }
 
     /// Returns all keys, newest first, each with whether it is valid now.
-    pub async fn list(&self) -> Result<Vec<(Record, bool)>, Unkept> {
+    pub async fn list(&self) -> Result<Vec<(ApiKeyRecord, bool)>, KeyStoreError> {
         self.read().await?;
-        let (keys, now) = (self.ring.keys(), self.clock.now().store);
-        let mut list: Vec<_> = keys.values().map(|key| (key.clone(), self.ring.opens(key, now))).collect();
+        let (keys, now) = (self.keyring.keys(), self.clock.now().store);
+        let mut list: Vec<_> =
+            keys.values().map(|key| (key.clone(), self.keyring.accepts(key, now))).collect();
         list.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
         Ok(list)
     }
 
-    fn reading(&self) -> std::sync::MutexGuard<'_, Reading> {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last_read(&self) -> std::sync::MutexGuard<'_, KeysRead> {
+        self.last_read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,13 +2,12 @@
 //! no decisions about sessions. The layers of its modules are listed in ARCHITECTURE.md.
 pub mod admin;
 pub mod agent;
-pub mod answer;
 pub mod app;
+pub mod auth;
 pub mod bus;
 pub mod cli;
 pub mod clock;
 pub mod config;
-pub mod door;
 pub mod driver;
 pub mod http;
 pub mod keys;
@@ -19,6 +18,7 @@ pub mod node;
 pub mod phase;
 pub mod rates;
 pub mod redis;
+pub mod response;
 pub mod signal;
 pub mod socket;
 pub mod store;

@@ -1,5 +1,5 @@
 //! The registry of accepted connections (links): notes of the switchboard go to a link's mailbox, and commands of a
-//! link go to the switchboard through the [`Board`]. Enforces the shares of users in connections and reads. Used by
+//! link go to the switchboard through the [`CommandSender`]. Enforces the shares of users in connections and reads. Used by
 //! `listen`, `http` and the driver.
 use dashmap::DashMap;
 use std::collections::VecDeque;
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
-use turnway_bindings::channel::command::Command;
-use turnway_bindings::channel::note::Note;
-use turnway_bindings::switchboard::{Input, refusal_of};
+use turnway_bindings::channel::command::LinkCommand;
+use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::switchboard::{Input, over_share_refusal};
 use turnway_core::id::{LinkId, Principal, SessionId};
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -23,27 +23,27 @@ const MAILBOX_BYTES_MAX: usize = 4 * limits::LINK_UNWRITTEN_BYTES_MAX;
 
 /// The open links of this process.
 #[derive(Debug)]
-pub struct Links {
+pub struct LinkRegistry {
     /// The shares of the users that hold permits, by pool.
     ledgers: [Mutex<Ledger>; Pool::ALL.len()],
     mailboxes: DashMap<LinkId, Arc<Mailbox>>,
-    last: AtomicU64,
+    last_id: AtomicU64,
 }
 
-/// The registration of a link in [`Links`], held by the link's task. Dropping it closes the mailbox.
+/// The registration of a link in [`LinkRegistry`], held by the link's task. Dropping it closes the mailbox.
 #[derive(Debug)]
-pub struct Seat {
+pub struct MailboxHandle {
     id: LinkId,
     mailbox: Arc<Mailbox>,
-    links: Arc<Links>,
+    links: Arc<LinkRegistry>,
     /// The link's connection permit; set once the link is admitted.
-    place: OnceLock<Place>,
+    permit: OnceLock<PoolPermit>,
 }
 
 /// A permit of a user from a pool, returned when dropped.
 #[derive(Debug)]
-pub struct Place {
-    links: Arc<Links>,
+pub struct PoolPermit {
+    links: Arc<LinkRegistry>,
     pool: Pool,
     account: Account,
 }
@@ -61,50 +61,50 @@ pub enum Pool {
 
 /// An item that a link takes from its mailbox.
 #[derive(Debug)]
-pub enum Mail {
+pub enum MailboxItem {
     /// Notes, in order.
-    Notes(VecDeque<Note>),
+    Notes(VecDeque<Notification>),
     /// The link must close.
-    Leave(Fate),
+    Close(CloseReason),
 }
 
 /// A reason why the process closes a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum CloseReason {
     /// The mailbox is full.
-    Slow,
+    SlowConsumer,
     /// The credential was revoked, or has expired.
     Revoked,
     /// The process shuts down.
-    Leaving,
+    Shutdown,
 }
 
 #[derive(Debug, Default)]
 struct Mailbox {
-    post: Mutex<Post>,
-    bell: Notify,
+    content: Mutex<MailboxContent>,
+    wake: Notify,
 }
 
 /// The content of a mailbox. An empty queue allocates no memory, and most links are idle most of the time.
 #[derive(Debug, Default)]
-struct Post {
-    notes: VecDeque<Note>,
+struct MailboxContent {
+    notes: VecDeque<Notification>,
     weight: usize,
-    fate: Option<Fate>,
+    close_reason: Option<CloseReason>,
     /// Id of the credential with which the link was opened.
-    mark: Option<Arc<str>>,
+    credential: Option<Arc<str>>,
 }
 
 // === impl Links ===
 
-impl Links {
+impl LinkRegistry {
     /// Creates the registry, for these numbers of connections over TCP and QUIC, which tenants and users share.
     pub fn new(shares: Option<Shares>, by_tcp: usize, by_quic: usize) -> Self {
         let ledger = |capacity: usize| Mutex::new(Ledger::new(capacity as u64, shares));
         Self {
-            ledgers: [by_tcp, by_quic, limits::READINGS_MAX].map(ledger),
+            ledgers: [by_tcp, by_quic, limits::SCAN_REQUESTS_MAX].map(ledger),
             mailboxes: DashMap::new(),
-            last: AtomicU64::new(0),
+            last_id: AtomicU64::new(0),
         }
     }
 
@@ -115,12 +115,12 @@ impl Links {
     }
 
     /// Takes a permit for a user, unless the pool or the user's share of it is exhausted.
-    pub fn take(self: &Arc<Self>, pool: Pool, principal: &Principal) -> Result<Place, Refusal> {
+    pub fn acquire(self: &Arc<Self>, pool: Pool, principal: &Principal) -> Result<PoolPermit, Refusal> {
         let account = Account::from(principal);
         let is_uncounted = pool == Pool::Reads && planted(Planted::ReadsUncounted);
         let taken = if is_uncounted { Ok(()) } else { self.ledger(pool).take(&account, 1) };
-        taken.map_err(|over| refusal_of(over, pool.what()))?;
-        Ok(Place { links: Arc::clone(self), pool, account })
+        taken.map_err(|over| over_share_refusal(over, pool.resource_name()))?;
+        Ok(PoolPermit { links: Arc::clone(self), pool, account })
     }
 
     /// Locks the shares of a pool; no code panics while it holds this lock.
@@ -129,35 +129,35 @@ impl Links {
     }
 
     /// Registers a link under an id that was never used before.
-    pub fn open(self: &Arc<Self>) -> Seat {
-        let id = LinkId(self.last.fetch_add(1, Ordering::Relaxed) + 1);
+    pub fn open(self: &Arc<Self>) -> MailboxHandle {
+        let id = LinkId(self.last_id.fetch_add(1, Ordering::Relaxed) + 1);
         let mailbox = Arc::new(Mailbox::default());
         self.mailboxes.insert(id, Arc::clone(&mailbox));
-        Seat { id, mailbox, links: Arc::clone(self), place: OnceLock::new() }
+        MailboxHandle { id, mailbox, links: Arc::clone(self), permit: OnceLock::new() }
     }
 
     /// Puts a note into a link's mailbox. Never blocks; a note for a link that is gone is dropped.
-    pub fn send(&self, link: LinkId, note: Note) {
+    pub fn send(&self, link: LinkId, note: Notification) {
         if let Some(mailbox) = self.mailboxes.get(&link) {
-            mailbox.put(note);
+            mailbox.push(note);
         }
     }
 
     /// Makes every link close, after it has sent the notes in its mailbox.
     pub fn close_all(&self) {
         for mailbox in &self.mailboxes {
-            mailbox.doom(Fate::Leaving);
+            mailbox.close_when_empty(CloseReason::Shutdown);
         }
     }
 
     /// Makes every link with one of these credentials close at once, without sending any more notes. Returns the number
     /// of links closed.
-    pub fn revoke(&self, is_one: impl Fn(&str) -> bool) -> usize {
-        let gone = |mailbox: &Arc<Mailbox>| mailbox.lock().mark.as_deref().is_some_and(&is_one);
+    pub fn close_revoked(&self, is_one: impl Fn(&str) -> bool) -> usize {
+        let gone = |mailbox: &Arc<Mailbox>| mailbox.lock().credential.as_deref().is_some_and(&is_one);
         // Collected first, so that mailboxes are notified without holding locks of the map.
         let gone: Vec<_> =
             self.mailboxes.iter().filter(|entry| gone(entry)).map(|it| Arc::clone(&it)).collect();
-        gone.iter().filter(|mailbox| mailbox.strike(Fate::Revoked)).count()
+        gone.iter().filter(|mailbox| mailbox.close_now(CloseReason::Revoked)).count()
     }
 
     /// Returns the number of open links.
@@ -168,7 +168,7 @@ impl Links {
 
 // === impl Seat ===
 
-impl Seat {
+impl MailboxHandle {
     /// Returns the link's id.
     pub fn id(&self) -> LinkId {
         self.id
@@ -177,45 +177,45 @@ impl Seat {
     /// Takes the permit for the link's principal. A link that is refused must close.
     pub fn admit(&self, pool: Pool, principal: &Principal) -> Result<(), Refusal> {
         // If the link already had a permit, the new one is returned at once.
-        drop(self.place.set(self.links.take(pool, principal)?));
+        drop(self.permit.set(self.links.acquire(pool, principal)?));
         Ok(())
     }
 
-    /// Marks the link with the id of its credential, by which [`Links::revoke`] finds it.
-    pub fn mark(&self, name: &str) {
-        self.mailbox.lock().mark = Some(name.into());
+    /// Marks the link with the id of its credential, by which [`LinkRegistry::close_revoked`] finds it.
+    pub fn set_credential(&self, name: &str) {
+        self.mailbox.lock().credential = Some(name.into());
     }
 
     /// Waits for the next item. Cancel-safe.
-    pub async fn mail(&self) -> Mail {
+    pub async fn recv(&self) -> MailboxItem {
         loop {
             // `Notify` stores a notification that arrives between the check and the wait.
             if let Some(mail) = self.mailbox.take() {
                 return mail;
             }
-            self.mailbox.bell.notified().await;
+            self.mailbox.wake.notified().await;
         }
     }
 
     /// Returns whether the link must close at once.
-    pub fn is_doomed(&self) -> bool {
-        self.mailbox.lock().fate.is_some_and(Fate::is_at_once)
+    pub fn must_close(&self) -> bool {
+        self.mailbox.lock().close_reason.is_some_and(CloseReason::is_immediate)
     }
 
     /// Waits until the link must close at once, whatever it is doing; items stay in the mailbox. Cancel-safe.
-    pub async fn struck(&self) -> Fate {
+    pub async fn wait_close(&self) -> CloseReason {
         loop {
-            if let Some(fate) = self.mailbox.lock().fate.filter(|fate| fate.is_at_once()) {
-                // The notification may have been meant for [`Self::mail`], so it is passed on.
-                self.mailbox.bell.notify_one();
+            if let Some(fate) = self.mailbox.lock().close_reason.filter(|fate| fate.is_immediate()) {
+                // The notification may have been meant for [`Self::recv`], so it is passed on.
+                self.mailbox.wake.notify_one();
                 return fate;
             }
-            self.mailbox.bell.notified().await;
+            self.mailbox.wake.notified().await;
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for MailboxHandle {
     fn drop(&mut self) {
         self.links.mailboxes.remove(&self.id);
     }
@@ -223,14 +223,14 @@ impl Drop for Seat {
 
 // === impl Place ===
 
-impl Drop for Place {
+impl Drop for PoolPermit {
     fn drop(&mut self) {
         let is_kept = match self.pool {
             Pool::Tcp | Pool::Quic => planted(Planted::ConnectionShareKept),
             Pool::Reads => planted(Planted::ReadsKept),
         };
         if !is_kept {
-            self.links.ledger(self.pool).give_back(&self.account, 1);
+            self.links.ledger(self.pool).release(&self.account, 1);
         }
     }
 }
@@ -242,7 +242,7 @@ impl Pool {
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Quic, Self::Reads];
 
     /// Returns the name of the resource for refusals.
-    fn what(self) -> &'static str {
+    fn resource_name(self) -> &'static str {
         match self {
             Self::Tcp | Self::Quic => "connections",
             Self::Reads => "concurrent reads",
@@ -252,12 +252,12 @@ impl Pool {
 
 // === impl Fate ===
 
-impl Fate {
+impl CloseReason {
     /// Returns whether the link closes without sending the notes in its mailbox.
-    fn is_at_once(self) -> bool {
+    fn is_immediate(self) -> bool {
         match self {
-            Self::Slow | Self::Revoked => true,
-            Self::Leaving => false,
+            Self::SlowConsumer | Self::Revoked => true,
+            Self::Shutdown => false,
         }
     }
 }
@@ -265,111 +265,115 @@ impl Fate {
 // === impl Mailbox ===
 
 impl Mailbox {
-    fn put(&self, note: Note) {
+    fn push(&self, note: Notification) {
         let mut post = self.lock();
-        if post.fate.is_some_and(Fate::is_at_once) {
+        if post.close_reason.is_some_and(CloseReason::is_immediate) {
             return;
         }
         post.weight += note.weight();
         if post.weight > MAILBOX_BYTES_MAX {
             drop(post);
-            self.strike(Fate::Slow);
+            self.close_now(CloseReason::SlowConsumer);
             return;
         }
         post.notes.push_back(note);
         drop(post);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
     /// Makes the link close at once; returns whether it was not already closing at once.
-    fn strike(&self, fate: Fate) -> bool {
+    fn close_now(&self, fate: CloseReason) -> bool {
         let mut post = self.lock();
-        let is_news = !post.fate.is_some_and(Fate::is_at_once);
+        let is_news = !post.close_reason.is_some_and(CloseReason::is_immediate);
         if is_news {
-            *post = Post { fate: Some(fate), mark: post.mark.take(), ..Post::default() };
+            *post = MailboxContent {
+                close_reason: Some(fate),
+                credential: post.credential.take(),
+                ..MailboxContent::default()
+            };
         }
         drop(post);
-        self.bell.notify_one();
+        self.wake.notify_one();
         is_news
     }
 
-    fn take(&self) -> Option<Mail> {
+    fn take(&self) -> Option<MailboxItem> {
         let mut post = self.lock();
         if post.notes.is_empty() {
-            return post.fate.map(Mail::Leave);
+            return post.close_reason.map(MailboxItem::Close);
         }
         if !planted(Planted::MailboxWeightKept) {
             post.weight = 0;
         }
-        Some(Mail::Notes(std::mem::take(&mut post.notes)))
+        Some(MailboxItem::Notes(std::mem::take(&mut post.notes)))
     }
 
-    fn doom(&self, fate: Fate) {
-        self.lock().fate.get_or_insert(fate);
-        self.bell.notify_one();
+    fn close_when_empty(&self, fate: CloseReason) {
+        self.lock().close_reason.get_or_insert(fate);
+        self.wake.notify_one();
     }
 
     /// Locks the mailbox. No code panics while it holds this lock, so a poisoned mailbox is still consistent.
-    fn lock(&self) -> std::sync::MutexGuard<'_, Post> {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, MailboxContent> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The sending end of the links' commands to the switchboard. Waiting for space in its queue is the back-pressure: a
 /// link that waits does not read its socket.
 #[derive(Clone, Debug)]
-pub struct Board(mpsc::Sender<Input>);
+pub struct CommandSender(mpsc::Sender<Input>);
 
 /// A reserved slot for one command.
 #[derive(Debug)]
-pub struct Room<'a>(mpsc::Permit<'a, Input>);
+pub struct CommandPermit<'a>(mpsc::Permit<'a, Input>);
 
 /// The driver's receiving end of the links' commands.
 #[derive(Debug)]
-pub struct Asked {
+pub struct CommandReceiver {
     inputs: mpsc::Receiver<Input>,
     /// A sender kept open, so that a node without links waits for commands instead of finding the channel closed.
-    _board: Board,
+    _sender: CommandSender,
 }
 
 /// The error that the switchboard has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone;
+pub struct SwitchboardGone;
 
 /// Creates both ends of the command queue, with space for [`limits::DRIVER_QUEUE_MAX`] inputs.
-pub fn board() -> (Board, Asked) {
+pub fn command_channel() -> (CommandSender, CommandReceiver) {
     let (sender, inputs) = mpsc::channel(limits::DRIVER_QUEUE_MAX);
-    let board = Board(sender);
-    (board.clone(), Asked { inputs, _board: board })
+    let board = CommandSender(sender);
+    (board.clone(), CommandReceiver { inputs, _sender: board })
 }
 
 // === impl Board ===
 
-impl Board {
-    /// Reports that a link was admitted. The caller must call [`Board::disconnect`] at the link's end.
-    pub async fn connect(&self, link: LinkId, principal: Principal) -> Result<(), Gone> {
-        self.put(Input::Connect { link, principal }).await
+impl CommandSender {
+    /// Reports that a link was admitted. The caller must call [`CommandSender::handle_disconnect`] at the link's end.
+    pub async fn connect(&self, link: LinkId, principal: Principal) -> Result<(), SwitchboardGone> {
+        self.send(Input::Connect { link, principal }).await
     }
 
     /// Reports that a link is gone.
-    pub async fn disconnect(&self, link: LinkId) -> Result<(), Gone> {
-        self.put(Input::Disconnect { link }).await
+    pub async fn disconnect(&self, link: LinkId) -> Result<(), SwitchboardGone> {
+        self.send(Input::Disconnect { link }).await
     }
 
     /// Sends a command of a link.
-    pub async fn say(&self, link: LinkId, command: Command) -> Result<(), Gone> {
-        self.put(Input::Say { link, command }).await
+    pub async fn send_command(&self, link: LinkId, command: LinkCommand) -> Result<(), SwitchboardGone> {
+        self.send(Input::Command { link, command }).await
     }
 
     /// Reports that a link has written notes of this weight, which returns its credit.
-    pub async fn written(&self, link: LinkId, weight: usize) -> Result<(), Gone> {
-        self.put(Input::Written { link, weight }).await
+    pub async fn written(&self, link: LinkId, weight: usize) -> Result<(), SwitchboardGone> {
+        self.send(Input::Written { link, weight }).await
     }
 
     /// Reports that a link is gone, after an optional last command, from a caller that cannot wait. If the queue is
     /// full, a spawned task waits.
-    pub fn part(&self, link: LinkId, last_word: Option<Command>) {
-        let word = last_word.map(|command| Input::Say { link, command });
+    pub fn disconnect_detached(&self, link: LinkId, last_word: Option<LinkCommand>) {
+        let word = last_word.map(|command| Input::Command { link, command });
         let mut rest = word.into_iter().chain([Input::Disconnect { link }]);
         while let Some(input) = rest.next() {
             let Err(TrySendError::Full(input)) = self.0.try_send(input) else { continue };
@@ -377,7 +381,7 @@ impl Board {
             runtime.spawn(async move {
                 for input in [input].into_iter().chain(rest) {
                     // Without a switchboard no report is needed.
-                    _ = board.put(input).await;
+                    _ = board.send(input).await;
                 }
             });
             return;
@@ -386,29 +390,29 @@ impl Board {
 
     /// Waits for a slot for one command. Only the slot is waited for, not the command: every step of a link can hold a
     /// slot, whatever the size of the command.
-    pub async fn room(&self) -> Result<Room<'_>, Gone> {
-        self.0.reserve().await.map(Room).map_err(|_| Gone)
+    pub async fn reserve(&self) -> Result<CommandPermit<'_>, SwitchboardGone> {
+        self.0.reserve().await.map(CommandPermit).map_err(|_| SwitchboardGone)
     }
 
-    async fn put(&self, input: Input) -> Result<(), Gone> {
-        self.0.send(input).await.map_err(|_| Gone)
+    async fn send(&self, input: Input) -> Result<(), SwitchboardGone> {
+        self.0.send(input).await.map_err(|_| SwitchboardGone)
     }
 }
 
 // === impl Room ===
 
-impl Room<'_> {
-    /// Sends a command of a link, as [`Board::say`] does.
-    pub fn say(self, link: LinkId, command: Command) {
-        self.0.send(Input::Say { link, command });
+impl CommandPermit<'_> {
+    /// Sends a command of a link, as [`CommandSender::send_command`] does.
+    pub fn send_command(self, link: LinkId, command: LinkCommand) {
+        self.0.send(Input::Command { link, command });
     }
 
     /// Pauses or resumes the notes of one session for a link.
-    pub fn hold(self, link: LinkId, session: SessionId, is_held: bool) {
-        self.0.send(Input::Hold { link, session, is_held });
+    pub fn set_held(self, link: LinkId, session: SessionId, is_held: bool) {
+        self.0.send(Input::PauseSession { link, session, is_paused: is_held });
     }
 
-    /// Reports that a link has written notes of this weight, as [`Board::written`] does.
+    /// Reports that a link has written notes of this weight, as [`CommandSender::written`] does.
     pub fn written(self, link: LinkId, weight: usize) {
         self.0.send(Input::Written { link, weight });
     }
@@ -416,7 +420,7 @@ impl Room<'_> {
 
 // === impl Asked ===
 
-impl Asked {
+impl CommandReceiver {
     /// Waits for up to `most` inputs. Cancel-safe.
     pub async fn take(&mut self, into: &mut Vec<Input>, most: usize) -> usize {
         self.inputs.recv_many(into, most).await
@@ -440,14 +444,14 @@ mod tests {
     use turnway_core::id::{TenantId, UserId};
     use turnway_core::protocol::refusal::Code;
 
-    fn note() -> Note {
-        Note::GoAway { reason: "drain", within: Duration::ZERO, jitter: Duration::ZERO }
+    fn note() -> Notification {
+        Notification::GoAway { reason: "drain", within: Duration::ZERO, jitter: Duration::ZERO }
     }
 
     /// Covers: S-16.
     #[test]
     fn links_over_the_user_share_are_refused_until_one_closes() {
-        let links = Arc::new(Links::new(Some(Shares::default()), 16, 16));
+        let links = Arc::new(LinkRegistry::new(Some(Shares::default()), 16, 16));
         let principal = |tenant: &str, user: &str| Principal {
             tenant: TenantId::parse(tenant).expect("a name"),
             user: UserId::parse(user).expect("a name"),
@@ -459,7 +463,7 @@ mod tests {
             let seat = links.open();
             seat.admit(Pool::Tcp, who).map(|()| seat)
         };
-        let mut inside: Vec<Seat> = std::iter::from_fn(|| enter(&eve).ok()).collect();
+        let mut inside: Vec<MailboxHandle> = std::iter::from_fn(|| enter(&eve).ok()).collect();
         assert_eq!(inside.len(), 9, "nine sixteenths");
         assert_eq!(enter(&eve).expect_err("full").code, Code::OverShare);
         let other = enter(&ann).expect("room for others");
@@ -473,7 +477,7 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn reads_over_the_user_share_are_refused_until_one_ends() {
-        let links = Arc::new(Links::new(Some(Shares::default()), 16, 16));
+        let links = Arc::new(LinkRegistry::new(Some(Shares::default()), 16, 16));
         let principal = |tenant: &str| Principal {
             tenant: TenantId::parse(tenant).expect("a name"),
             user: UserId::parse("eve").expect("a name"),
@@ -481,32 +485,33 @@ mod tests {
             writes: true,
         };
         let (eve, ann) = (principal("evil"), principal("acme"));
-        let all = 0..=limits::READINGS_MAX;
-        let mut readings: Vec<Place> = all.map_while(|_| links.take(Pool::Reads, &eve).ok()).collect();
-        assert_eq!(readings.len(), limits::READINGS_MAX * 9 / 16, "nine sixteenths");
-        let refusal = links.take(Pool::Reads, &eve).expect_err("full");
+        let all = 0..=limits::SCAN_REQUESTS_MAX;
+        let mut readings: Vec<PoolPermit> =
+            all.map_while(|_| links.acquire(Pool::Reads, &eve).ok()).collect();
+        assert_eq!(readings.len(), limits::SCAN_REQUESTS_MAX * 9 / 16, "nine sixteenths");
+        let refusal = links.acquire(Pool::Reads, &eve).expect_err("full");
         assert_eq!(refusal.code, Code::OverShare);
         assert!(refusal.retry_after_ms.is_some(), "it says when to come again");
-        let other = links.take(Pool::Reads, &ann).expect("room for others");
+        let other = links.acquire(Pool::Reads, &ann).expect("room for others");
         readings.pop();
-        readings.push(links.take(Pool::Reads, &eve).expect("room again"));
+        readings.push(links.acquire(Pool::Reads, &eve).expect("room again"));
         drop((readings, other));
         assert_eq!(
             links.held(Pool::Reads),
-            (0, limits::READINGS_MAX as u64, 2),
+            (0, limits::SCAN_REQUESTS_MAX as u64, 2),
             "all that was held is given back"
         );
     }
 
     #[tokio::test]
     async fn mailbox_keeps_order_and_delivers_the_end_last() {
-        let links = Arc::new(Links::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100));
         let seat = links.open();
         links.send(seat.id(), note());
         links.send(LinkId(99), note());
         links.close_all();
-        assert!(matches!(seat.mail().await, Mail::Notes(notes) if notes.len() == 1));
-        assert!(matches!(seat.mail().await, Mail::Leave(Fate::Leaving)));
+        assert!(matches!(seat.recv().await, MailboxItem::Notes(notes) if notes.len() == 1));
+        assert!(matches!(seat.recv().await, MailboxItem::Close(CloseReason::Shutdown)));
         drop(seat);
         assert_eq!(links.count(), 0);
     }
@@ -514,42 +519,45 @@ mod tests {
     /// Covers: G8.
     #[tokio::test]
     async fn reading_mail_frees_its_bytes() {
-        let links = Arc::new(Links::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100));
         let seat = links.open();
         for n in 0..=2 * MAILBOX_BYTES_MAX / note().weight() {
             links.send(seat.id(), note());
-            assert!(matches!(seat.mail().await, Mail::Notes(_)), "{n}");
+            assert!(matches!(seat.recv().await, MailboxItem::Notes(_)), "{n}");
         }
     }
 
     /// Covers: G8.
     #[tokio::test]
     async fn full_mailbox_is_cleared_and_closed() {
-        let links = Arc::new(Links::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100));
         let seat = links.open();
         for _ in 0..=MAILBOX_BYTES_MAX / note().weight() {
             links.send(seat.id(), note());
         }
         links.send(seat.id(), note());
-        assert!(matches!(seat.mail().await, Mail::Leave(Fate::Slow)));
-        assert_eq!(seat.struck().await, Fate::Slow);
+        assert!(matches!(seat.recv().await, MailboxItem::Close(CloseReason::SlowConsumer)));
+        assert_eq!(seat.wait_close().await, CloseReason::SlowConsumer);
     }
 
     /// Covers: S-01.
     #[tokio::test]
     async fn link_with_a_revoked_credential_gets_no_more_messages() {
-        let links = Arc::new(Links::new(None, 100, 100));
+        let links = Arc::new(LinkRegistry::new(None, 100, 100));
         let (ann, bob, nobody) = (links.open(), links.open(), links.open());
-        ann.mark("a");
-        bob.mark("b");
+        ann.set_credential("a");
+        bob.set_credential("b");
         for seat in [&ann, &bob, &nobody] {
             links.send(seat.id(), note());
         }
-        assert_eq!(links.revoke(|name| name == "a"), 1);
+        assert_eq!(links.close_revoked(|name| name == "a"), 1);
         links.send(ann.id(), note());
-        assert_eq!(ann.struck().await, Fate::Revoked);
-        assert!(matches!(ann.mail().await, Mail::Leave(Fate::Revoked)));
-        assert_eq!(links.revoke(|name| name == "a"), 0);
-        assert!(matches!(bob.mail().await, Mail::Notes(_)) && matches!(nobody.mail().await, Mail::Notes(_)));
+        assert_eq!(ann.wait_close().await, CloseReason::Revoked);
+        assert!(matches!(ann.recv().await, MailboxItem::Close(CloseReason::Revoked)));
+        assert_eq!(links.close_revoked(|name| name == "a"), 0);
+        assert!(
+            matches!(bob.recv().await, MailboxItem::Notes(_))
+                && matches!(nobody.recv().await, MailboxItem::Notes(_))
+        );
     }
 }

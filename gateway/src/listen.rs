@@ -1,32 +1,32 @@
 //! The TCP listener: accepts connections, serves HTTP/1.1 within tight limits, and upgrades requests to WebSockets. A
 //! link's task is in `connection_task`, its transports in `websocket` and [`quic`]; limits for an address are in
-//! [`crowd`] and `lockout`, names behind proxies in [`caller`], framing checks in [`seam`]. Started by `app::run`.
-pub mod caller;
+//! [`address_limiter`] and `lockout`, names behind proxies in [`proxy_protocol`], framing checks in [`frame_guard`]. Started by `app::run`.
+pub mod address_limiter;
+mod address_prefix;
+mod buffer_pressure;
+pub mod churn_limiter;
+mod close_reason;
+mod connection_task;
 mod cors;
-pub mod crowd;
-mod end;
-mod greet;
-mod home;
+pub mod frame_guard;
+mod link_transport;
 mod lockout;
-mod patience;
-pub mod pipe;
+pub mod maybe_tls;
+pub mod proxy_protocol;
 pub mod quic;
-pub mod seam;
-pub mod turnstile;
+mod stall_guard;
+mod tls_accept;
 pub mod upgrade;
-mod visit;
-mod wear;
 mod websocket;
-mod wire;
 
-use crate::answer::{self, Body};
+use crate::auth::host_policy::HostPolicy;
 use crate::config::Networks;
-use crate::door::browser::Rules;
-use crate::metrics::{Denial, Handshake, Metrics};
-use crate::phase::{Life, Phase};
-use crate::socket::Socket;
-use crate::tls::Shown;
-use crowd::{Crowd, Guest};
+use crate::metrics::{DenialReason, HandshakeOutcome, Metrics};
+use crate::phase::{Lifecycle, NodePhase};
+use crate::response::{self, Body};
+use crate::socket::WatchedSocket;
+use crate::tls::TlsConfigWatch;
+use address_limiter::{AddressLimiter, AddressPermit};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
 use http::{Request, Response, StatusCode, Version, header};
@@ -34,8 +34,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use patience::Patience;
-use pipe::Pipe;
+use maybe_tls::MaybeTlsStream;
+use stall_guard::StallGuard;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -49,7 +49,7 @@ use tokio_util::task::TaskTracker;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::refusal::{Code, Refusal};
-use upgrade::Reception;
+use upgrade::LinkContext;
 
 /// Maximum bytes of a request's line and headers together (S-10).
 const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -61,17 +61,17 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Length of the accept queue. After a restart all clients reconnect at once, and a client that finds the queue full
 /// tries again only a whole second later. The system may allow fewer.
-const WAITING_MAX: i32 = 4096;
+const BACKLOG: i32 = 4096;
 /// Response to a connection beyond the limit, for which no task is started.
-const FULL: &[u8] =
+const FULL_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
 
 /// Response to a connection from an address that has too many.
-const CROWDED: &[u8] =
+const CROWDED_RESPONSE: &[u8] =
     b"HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n";
 
 /// A handler of requests that stay HTTP.
-pub type Pages = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+pub type PageHandler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// A bound socket that does not accept yet: ports are bound before anything else is started.
 #[derive(Debug)]
@@ -81,21 +81,21 @@ pub struct Listener {
 }
 
 /// The configuration and shared state of a listener.
-pub struct House {
-    pub pages: Pages,
+pub struct ListenerContext {
+    pub pages: PageHandler,
     /// Allowed host names and origins.
-    pub rules: Rules,
+    pub rules: HostPolicy,
     /// Proxies that are trusted to name the client's address (S-49).
     pub proxies: Networks,
     /// Limits connections by address.
-    pub crowd: Crowd,
+    pub address_limiter: AddressLimiter,
     /// Serves WebSockets; `None` on listeners for operators.
-    pub reception: Option<Arc<Reception>>,
+    pub reception: Option<Arc<LinkContext>>,
     /// The TLS certificate; `None` serves plain TCP.
-    pub tls: Option<Shown>,
+    pub tls: Option<TlsConfigWatch>,
     /// The phase at which the listener stops accepting and asks connections to close.
-    pub until: Phase,
-    pub life: Life,
+    pub stop_phase: NodePhase,
+    pub life: Lifecycle,
     pub metrics: Arc<Metrics>,
     /// Maximum connections at a time.
     pub connections_max: usize,
@@ -104,27 +104,27 @@ pub struct House {
 }
 
 /// A connection's permit, returned when its last clone is dropped.
-type Room = Arc<Place>;
+type ConnectionPermit = Arc<ConnectionPermitInner>;
 
 /// A request over a connection that holds a permit.
-struct Arrival {
-    room: Room,
+struct IncomingRequest {
+    permit: ConnectionPermit,
     /// True if a web page sent the request, as browsers say by themselves (`Origin`).
     is_page: bool,
 }
 
-/// A permit among [`House::connections_max`], and among the connections from one address.
-struct Place {
+/// A permit among [`ListenerContext::connections_max`], and among the connections from one address.
+struct ConnectionPermitInner {
     _permit: OwnedSemaphorePermit,
-    guest: Guest,
+    guest: AddressPermit,
 }
 
 // === impl Arrival ===
 
-impl Arrival {
+impl IncomingRequest {
     /// Records that the request showed a wrong credential.
-    fn failed(&self) {
-        self.room.guest.failed(self.is_page);
+    fn record_failed_login(&self) {
+        self.permit.guest.record_failure(self.is_page);
     }
 }
 
@@ -135,7 +135,7 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = std::net::TcpListener::bind(address)?;
         // The standard library listens with a queue of 128; a second `listen` changes that.
-        rustix::net::listen(&socket, WAITING_MAX)?;
+        rustix::net::listen(&socket, BACKLOG)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         Ok(Self { socket, address })
@@ -148,19 +148,19 @@ impl Listener {
 
     /// Accepts until the process reaches the listener's last phase. May be called again after a panic: the socket stays
     /// open meanwhile.
-    pub async fn serve(&self, house: Arc<House>) -> io::Result<()> {
+    pub async fn serve(&self, house: Arc<ListenerContext>) -> io::Result<()> {
         let socket = TcpListener::from_std(self.socket.try_clone()?)?;
         let rooms = Arc::new(Semaphore::new(house.connections_max));
         loop {
             let accepted = tokio::select! {
                 accepted = socket.accept() => accepted,
-                () = house.life.reached(house.until) => return Ok(()),
+                () = house.life.wait_for_phase(house.stop_phase) => return Ok(()),
             };
             match (accepted, Arc::clone(&rooms).try_acquire_owned()) {
                 (Ok((stream, peer)), Ok(permit)) => {
                     house.tasks.spawn(connection(stream, peer.ip(), Arc::clone(&house), permit));
                 }
-                (Ok((stream, _)), Err(_)) => house.turn_away(&stream, Handshake::Full, FULL),
+                (Ok((stream, _)), Err(_)) => house.refuse(&stream, HandshakeOutcome::Full, FULL_RESPONSE),
                 (Err(error), _) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_RETRY).await;
@@ -171,23 +171,28 @@ impl Listener {
 }
 
 /// Serves one connection, as long as it speaks HTTP.
-async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, permit: OwnedSemaphorePermit) {
+async fn connection(
+    mut stream: TcpStream,
+    peer: IpAddr,
+    house: Arc<ListenerContext>,
+    permit: OwnedSemaphorePermit,
+) {
     // Without TCP_NODELAY small messages wait for each other's acknowledgements; a failure only costs time.
     let _ = stream.set_nodelay(true);
-    let Some(caller) = house.caller(&mut stream, peer).await else { return };
-    let Some(guest) = house.crowd.enter(caller) else {
+    let Some(caller) = house.client_address(&mut stream, peer).await else { return };
+    let Some(guest) = house.address_limiter.try_acquire(caller) else {
         if planted(Planted::CrowdedPlaceLost) {
             permit.forget();
         }
-        return house.turn_away(&stream, Handshake::Crowded, CROWDED);
+        return house.refuse(&stream, HandshakeOutcome::Crowded, CROWDED_RESPONSE);
     };
-    let room = Arc::new(Place { _permit: permit, guest });
-    let Some(pipe) = house.greet(stream).await else { return };
+    let room = Arc::new(ConnectionPermitInner { _permit: permit, guest });
+    let Some(pipe) = house.handshake(stream).await else { return };
     let (watch, is_first) = (pipe.watch(), AtomicBool::new(true));
     let service = service_fn(|mut request: Request<Incoming>| {
         // Behind an earlier response, which may not be sent yet, no interim response can be written.
         let may_ask = is_first.swap(false, Ordering::Relaxed) && request.version() == Version::HTTP_11;
-        request.extensions_mut().insert(if may_ask { watch.clone() } else { watch.silent() });
+        request.extensions_mut().insert(if may_ask { watch.clone() } else { watch.passive() });
         let answer = house.answer(request, &room);
         async { Ok::<_, Infallible>(answer.await) }
     });
@@ -199,12 +204,12 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
         .max_headers(HEADERS_MAX)
         // A client may close its sending half after the request; it still reads (RFC 9112 §9.6).
         .half_close(true)
-        .serve_connection(Patience::new(pipe, limits::STALL_TIMEOUT), service)
+        .serve_connection(StallGuard::new(pipe, limits::STALL_TIMEOUT), service)
         .with_upgrades();
     let mut http = std::pin::pin!(http);
     let ended = tokio::select! {
         ended = http.as_mut() => ended,
-        () = house.life.reached(house.until) => {
+        () = house.life.wait_for_phase(house.stop_phase) => {
             http.as_mut().graceful_shutdown();
             http.await
         }
@@ -216,11 +221,11 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<House>, perm
 
 // === impl House ===
 
-impl House {
+impl ListenerContext {
     /// Sends a refusal. A fresh socket has space for these few bytes; otherwise closing says enough. Over TLS nothing
     /// can be sent before a handshake, for which there is no capacity.
-    fn turn_away(&self, stream: &TcpStream, why: Handshake, words: &[u8]) {
-        self.metrics.links.began(why);
+    fn refuse(&self, stream: &TcpStream, why: HandshakeOutcome, words: &[u8]) {
+        self.metrics.links.count_handshake(why);
         if self.tls.is_none() {
             let _ = stream.try_write(words);
         }
@@ -228,72 +233,74 @@ impl House {
 
     /// Returns the client's address, as named by a trusted proxy if there is one; `None` if that proxy does not name
     /// it.
-    async fn caller(&self, stream: &mut TcpStream, peer: IpAddr) -> Option<IpAddr> {
-        if !self.proxies.have(peer) {
+    async fn client_address(&self, stream: &mut TcpStream, peer: IpAddr) -> Option<IpAddr> {
+        if !self.proxies.contains(peer) {
             return Some(peer);
         }
         // Boxed, so that its memory is freed when it is done.
-        let asked = Box::pin(timeout(HEADER_TIMEOUT, caller::caller(stream)));
+        let asked = Box::pin(timeout(HEADER_TIMEOUT, proxy_protocol::read_client_address(stream)));
         tokio::select! {
             said = asked => match said {
                 Ok(Ok(caller)) => Some(caller.unwrap_or(peer)),
                 Ok(Err(_)) | Err(_) => {
-                    self.metrics.links.began(Handshake::Unnamed);
+                    self.metrics.links.count_handshake(HandshakeOutcome::Unnamed);
                     None
                 }
             },
-            () = self.life.reached(self.until) => None,
+            () = self.life.wait_for_phase(self.stop_phase) => None,
         }
     }
 
     /// Returns the transport for HTTP, after the TLS handshake if the listener has TLS; `None` if the handshake fails.
-    async fn greet(&self, stream: TcpStream) -> Option<Pipe> {
-        let Some(tls) = &self.tls else { return Some(Pipe::Plain(Socket::new(stream))) };
+    async fn handshake(&self, stream: TcpStream) -> Option<MaybeTlsStream> {
+        let Some(tls) = &self.tls else { return Some(MaybeTlsStream::Plain(WatchedSocket::new(stream))) };
         // Boxed, so that its memory is freed when it is done.
-        let turnstile = self.reception.as_ref().map(|reception| &reception.turnstile);
-        let greeted = Box::pin(greet::greet(stream, tls, turnstile));
+        let turnstile = self.reception.as_ref().map(|reception| &reception.churn_limiter);
+        let greeted = Box::pin(tls_accept::accept_tls(stream, tls, turnstile));
         tokio::select! {
             (pipe, how) = greeted => {
-                self.metrics.tls.greeted(how);
+                self.metrics.tls.count_handshake(how);
                 pipe
             }
-            () = self.life.reached(self.until) => None,
+            () = self.life.wait_for_phase(self.stop_phase) => None,
         }
     }
 
     fn answer(
         &self,
         mut request: Request<Incoming>,
-        room: &Room,
+        room: &ConnectionPermit,
     ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
         if let Err(unwelcome) = self.rules.check(request.uri(), request.headers()) {
-            self.metrics.links.began(Handshake::Unwelcome);
-            let refused = answer::problem(StatusCode::FORBIDDEN, Code::Forbidden, unwelcome.why());
+            self.metrics.links.count_handshake(HandshakeOutcome::Unwelcome);
+            let refused = response::problem(StatusCode::FORBIDDEN, Code::Forbidden, unwelcome.message());
             return Either::Left(ready(refused));
         }
-        let arrival =
-            Arrival { room: Arc::clone(room), is_page: request.headers().contains_key(header::ORIGIN) };
-        if let Some(wait) = arrival.room.guest.locked(arrival.is_page) {
-            self.metrics.auth.denied(Denial::Locked);
+        let arrival = IncomingRequest {
+            permit: Arc::clone(room),
+            is_page: request.headers().contains_key(header::ORIGIN),
+        };
+        if let Some(wait) = arrival.permit.guest.lockout_remaining(arrival.is_page) {
+            self.metrics.auth.count_denied(DenialReason::Locked);
             let why = "too many invalid credentials from this address";
             let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
-            return Either::Left(ready(answer::refused(StatusCode::TOO_MANY_REQUESTS, &refusal)));
+            return Either::Left(ready(response::refused(StatusCode::TOO_MANY_REQUESTS, &refusal)));
         }
         match &self.reception {
             Some(reception) if request.uri().path() == upgrade::PATH => {
-                Either::Left(ready(reception.receive(&mut request, arrival)))
+                Either::Left(ready(reception.upgrade(&mut request, arrival)))
             }
-            Some(_) => self.shared_page(request, arrival),
+            Some(_) => self.page_with_cors(request, arrival),
             // Operators' pages are not shared with scripts of any origin.
             None => Either::Right(self.page(request, arrival)),
         }
     }
 
     /// Serves a page, readable for scripts from allowed origins.
-    fn shared_page(
+    fn page_with_cors(
         &self,
         request: Request<Incoming>,
-        arrival: Arrival,
+        arrival: IncomingRequest,
     ) -> Either<Ready<Response<Body>>, BoxFuture<'static, Response<Body>>> {
         let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
             return Either::Right(self.page(request, arrival));
@@ -310,15 +317,21 @@ impl House {
     }
 
     /// Serves a page, and records a failed login if the request showed a wrong credential.
-    fn page(&self, request: Request<Incoming>, arrival: Arrival) -> BoxFuture<'static, Response<Body>> {
+    fn page(
+        &self,
+        request: Request<Incoming>,
+        arrival: IncomingRequest,
+    ) -> BoxFuture<'static, Response<Body>> {
         let is_shown = request.headers().contains_key(header::AUTHORIZATION);
         let page = (self.pages)(request);
-        if !is_shown || !arrival.room.guest.is_watched(arrival.is_page) {
+        if !is_shown || !arrival.permit.guest.counts_failures(arrival.is_page) {
             return page;
         }
         let page = page.inspect(move |page| {
-            if page.extensions().get::<answer::Guess>().is_some() && !planted(Planted::HttpGuessUncounted) {
-                arrival.failed();
+            if page.extensions().get::<response::UnknownCredential>().is_some()
+                && !planted(Planted::HttpGuessUncounted)
+            {
+                arrival.record_failed_login();
             }
         });
         page.boxed()

@@ -1,4 +1,4 @@
-//! The metrics of a node, by area: families in a registry that is passed in, with bounded labels (S-39). [`workshop`]
+//! The metrics of a node, by area: families in a registry that is passed in, with bounded labels (S-39). [`family`]
 //! builds families, [`document`] prints their documentation, and [`load`] sums up the load. Updated by all parts of the
 //! gateway.
 mod agents;
@@ -7,6 +7,7 @@ mod buckets;
 mod bus;
 mod document;
 mod driver;
+mod family;
 mod http;
 mod links;
 mod load;
@@ -14,25 +15,24 @@ mod node;
 mod store;
 mod switchboard;
 mod tls;
-mod workshop;
 
-pub use agents::{AgentMetrics, DialedIn};
-pub use auth::{AuthMetrics, Denial, Fetch, Limited, Told};
-pub use bus::{BusMetrics, Lapse, Loss};
+pub use agents::{AgentMetrics, ConnectionGauge};
+pub use auth::{AuthMetrics, DenialReason, FetchOutcome, RateExchange, RateScope};
+pub use bus::{BusMetrics, GapCause, LossReason};
 pub use document::document;
-pub use driver::{DriverMetrics, Source};
-pub use http::{HttpMetrics, Method as HttpMethod, ROUTES};
-pub use links::{Direction, Handshake, LinkMetrics, Transport};
-pub use load::Load;
+pub use driver::{DriverMetrics, InputSource};
+pub use family::{FamilySpec, LabelSpec, MetricKind};
+pub use http::{HttpMethod, HttpMetrics, ROUTES};
+pub use links::{Direction, HandshakeOutcome, LinkMetrics, Transport};
+pub use load::NodeLoad;
 pub use node::NodeMetrics;
-pub use store::{StoreMetrics, Unanswered};
+pub use store::{PendingOps, StoreMetrics};
 pub use switchboard::SwitchboardMetrics;
-pub use tls::{Greeting, TlsMetrics};
-pub use workshop::{Family, Kind, Label};
+pub use tls::{TlsHandshakeOutcome, TlsMetrics};
 
+use family::FamilyBuilder;
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
-use workshop::Workshop;
 
 /// Every metric family of a node.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct Metrics {
     pub bus: BusMetrics,
     /// The node and its process.
     pub node: NodeMetrics,
-    families: Vec<Family>,
+    families: Vec<FamilySpec>,
 }
 
 /// Defines an enum whose variants are the values of a label, with their names at the same indices in `NAMES`.
@@ -80,7 +80,7 @@ impl Metrics {
     /// Creates every family and registers it.
     pub fn register(registry: &Registry) -> prometheus::Result<Self> {
         registry.register(Box::new(ProcessCollector::for_self()))?;
-        let workshop = &mut Workshop::new(registry);
+        let workshop = &mut FamilyBuilder::new(registry);
         Ok(Self {
             links: LinkMetrics::register(workshop)?,
             tls: TlsMetrics::register(workshop)?,
@@ -97,7 +97,7 @@ impl Metrics {
     }
 
     /// Returns every family of the gateway, for the documentation.
-    pub fn families(&self) -> &[Family] {
+    pub fn families(&self) -> &[FamilySpec] {
         &self.families
     }
 }
@@ -111,8 +111,8 @@ mod tests {
     fn metric_names_have_an_area_prefix_and_no_id_labels() {
         let registry = Registry::new();
         let metrics = Metrics::register(&registry).expect("each family once");
-        metrics.links.closed(Transport::WebSocket, 4508);
-        metrics.links.closed(Transport::WebSocket, 12345);
+        metrics.links.record_closed(Transport::WebSocket, 4508);
+        metrics.links.record_closed(Transport::WebSocket, 12345);
         let mut text = Vec::new();
         TextEncoder::new().encode(&registry.gather(), &mut text).expect("text");
         let text = String::from_utf8(text).expect("UTF-8");

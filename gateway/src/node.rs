@@ -2,14 +2,14 @@
 //! a `main` of a few lines (docs/plugins.md).
 use crate::agent::plugins::Plugins;
 use crate::app::App;
-use crate::cli::plan::{self, Plan};
+use crate::cli::plan::{self, NodePlan};
 use crate::cli::serve::ServeArgs;
 use crate::cli::{
-    self, Cli, Command, Exit, Trouble, agents, chat, check_config, complain, dev_cert, drain, key, nodes,
-    probe, replay, sessions, store, tool_runner, version,
+    self, Cli, CliCommand, CliError, CliExit, agents, chat, check_config, dev_cert, drain, key, nodes, probe,
+    replay, sessions, store, tool_runner, version, write_stderr,
 };
 use crate::config::LogFormat;
-use crate::trace::{self, Shape};
+use crate::trace::{self, LogShape};
 use clap::Parser;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ impl Node {
     /// Sets the workspace, whose `AGENTS.md` is sent to every agent as `context.system_prompt`.
     #[must_use]
     pub fn workspace(mut self, workspace: impl Into<PathBuf>) -> Self {
-        self.plugins = self.plugins.at(workspace);
+        self.plugins = self.plugins.with_workspace(workspace);
         self
     }
 
@@ -60,50 +60,50 @@ impl Node {
     pub fn main(self) -> ExitCode {
         // All TLS code uses this process-wide crypto provider.
         if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
-            complain("turnway: another TLS provider is already installed\n");
-            return Exit::Bug.into();
+            write_stderr("turnway: another TLS provider is already installed\n");
+            return CliExit::Bug.into();
         }
         let (cli, json) = match Cli::try_parse() {
             Ok(cli) => (cli.command, cli.json),
-            Err(error) => return misunderstood(&error).into(),
+            Err(error) => return report_usage(&error).into(),
         };
-        let ended = obey(cli, json, self.plugins).unwrap_or_else(|trouble| {
-            trouble.tell(json);
-            trouble.exit()
+        let ended = run_command(cli, json, self.plugins).unwrap_or_else(|trouble| {
+            trouble.print(json);
+            trouble.exit_status()
         });
         ended.into()
     }
 }
 
-fn obey(command: Command, json: bool, plugins: Plugins) -> Result<Exit, Trouble> {
+fn run_command(command: CliCommand, json: bool, plugins: Plugins) -> Result<CliExit, CliError> {
     match command {
-        Command::Serve(args) => serve(&args, plugins),
-        Command::Chat(args) => in_runtime(chat::run(args)),
-        Command::Replay(args) => in_runtime(replay::run(args, json)),
-        Command::Sessions(args) => in_runtime(sessions::run(args, json)),
-        Command::Agents(args) => in_runtime(agents::run(args, json)),
-        Command::Nodes(args) => in_runtime(nodes::run(args, json)),
-        Command::Probe(args) => in_runtime(probe::run(args, json)),
-        Command::Drain(args) => in_runtime(drain::run(args, json)),
-        Command::CheckConfig(args) => check_config::run(&args, json),
-        Command::DefaultConfig => cli::default_config(json),
-        Command::ConfigDoc => cli::config_doc(json),
-        Command::Key(command) => in_runtime(key::run(command, json)),
-        Command::DevCert(args) => dev_cert::run(&args, json),
-        Command::Store(command) => match store::node(&command) {
-            Some(wish) => in_runtime(store::ask(wish, json)),
+        CliCommand::Serve(args) => serve(&args, plugins),
+        CliCommand::Chat(args) => in_runtime(chat::run(args)),
+        CliCommand::Replay(args) => in_runtime(replay::run(args, json)),
+        CliCommand::Sessions(args) => in_runtime(sessions::run(args, json)),
+        CliCommand::Agents(args) => in_runtime(agents::run(args, json)),
+        CliCommand::Nodes(args) => in_runtime(nodes::run(args, json)),
+        CliCommand::Probe(args) => in_runtime(probe::run(args, json)),
+        CliCommand::Drain(args) => in_runtime(drain::run(args, json)),
+        CliCommand::CheckConfig(args) => check_config::run(&args, json),
+        CliCommand::DefaultConfig => cli::default_config(json),
+        CliCommand::ConfigDoc => cli::config_doc(json),
+        CliCommand::Key(command) => in_runtime(key::run(command, json)),
+        CliCommand::DevCert(args) => dev_cert::run(&args, json),
+        CliCommand::Store(command) => match store::backup_target(&command) {
+            Some(wish) => in_runtime(store::request_backup(wish, json)),
             None => store::run(&command, json),
         },
-        Command::ToolRunner(args) => in_runtime(tool_runner::run(tool_runner::prepare(args)?, json)),
-        Command::Version => version::run(json),
+        CliCommand::ToolRunner(args) => in_runtime(tool_runner::run(tool_runner::prepare(args)?, json)),
+        CliCommand::Version => version::run(json),
     }
 }
 
 /// Prints clap's error, help or version; returns the exit code.
-fn misunderstood(error: &clap::Error) -> Exit {
-    let exit = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
-    if exit == Exit::Usage && std::env::args_os().any(|arg| arg == "--json") {
-        Trouble::Usage(error.render().to_string().trim_end().to_owned()).tell(true);
+fn report_usage(error: &clap::Error) -> CliExit {
+    let exit = if error.use_stderr() { CliExit::Usage } else { CliExit::Success };
+    if exit == CliExit::Usage && std::env::args_os().any(|arg| arg == "--json") {
+        CliError::Usage(error.render().to_string().trim_end().to_owned()).print(true);
     } else {
         // A closed stderr is ignored.
         let _ = error.print();
@@ -112,9 +112,9 @@ fn misunderstood(error: &clap::Error) -> Exit {
 }
 
 /// Reads the configuration, builds the node and runs it.
-fn serve(args: &ServeArgs, plugins: Plugins) -> Result<Exit, Trouble> {
-    let plan = plan::read(args, std::env::vars_os()).map_err(Trouble::Mistakes)?;
-    trace::start(shape(plan.config.log), std::env::var("RUST_LOG").ok().as_deref());
+fn serve(args: &ServeArgs, plugins: Plugins) -> Result<CliExit, CliError> {
+    let plan = plan::read(args, std::env::vars_os()).map_err(CliError::InvalidConfig)?;
+    trace::start(log_format(plan.config.log), std::env::var("RUST_LOG").ok().as_deref());
     for warning in &plan.warnings {
         tracing::warn!("{warning}");
     }
@@ -125,26 +125,29 @@ fn serve(args: &ServeArgs, plugins: Plugins) -> Result<Exit, Trouble> {
     exit
 }
 
-fn run(plan: Plan, plugins: Plugins, runtime: &Runtime) -> Result<Exit, Trouble> {
+fn run(plan: NodePlan, plugins: Plugins, runtime: &Runtime) -> Result<CliExit, CliError> {
     let app = App::build(plan, plugins, runtime.handle())
-        .map_err(|error| Trouble::Unavailable(error.to_string()))?;
+        .map_err(|error| CliError::Unavailable(error.to_string()))?;
     Ok(runtime.block_on(app.run()))
 }
 
 /// Runs a client command on a single thread.
-fn in_runtime(command: impl Future<Output = Result<Exit, Trouble>>) -> Result<Exit, Trouble> {
+fn in_runtime(command: impl Future<Output = Result<CliExit, CliError>>) -> Result<CliExit, CliError> {
     runtime(Builder::new_current_thread())?.block_on(command)
 }
 
-fn runtime(mut builder: Builder) -> Result<Runtime, Trouble> {
-    builder.enable_all().build().map_err(|error| Trouble::Unavailable(format!("cannot start the runtime: {error}")))
+fn runtime(mut builder: Builder) -> Result<Runtime, CliError> {
+    builder
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::Unavailable(format!("cannot start the runtime: {error}")))
 }
 
-fn shape(log: LogFormat) -> Shape {
+fn log_format(log: LogFormat) -> LogShape {
     match log {
-        LogFormat::Pretty => Shape::Pretty,
-        LogFormat::Json => Shape::Json,
-        LogFormat::Auto if std::io::stderr().is_terminal() => Shape::Pretty,
-        LogFormat::Auto => Shape::Json,
+        LogFormat::Pretty => LogShape::Pretty,
+        LogFormat::Json => LogShape::Json,
+        LogFormat::Auto if std::io::stderr().is_terminal() => LogShape::Pretty,
+        LogFormat::Auto => LogShape::Json,
     }
 }

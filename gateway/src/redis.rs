@@ -1,8 +1,8 @@
-//! Connections to Redis: each [`Line`] is one connection with one purpose, reconnected whenever it is lost; [`reach`]
-//! finds the primary and logs in; [`refusal`] classifies errors. Nothing is queued while a connection is down: a
+//! Connections to Redis: each [`RedisConnection`] is one connection with one purpose, reconnected whenever it is lost; [`connect`]
+//! finds the primary and logs in; [`server_error`] classifies errors. Nothing is queued while a connection is down: a
 //! command fails at once. Used by `store::redis` and `bus::redis`.
-mod line;
-pub mod reach;
-pub mod refusal;
+pub mod connect;
+mod connection;
+pub mod server_error;
 
-pub use line::{Hears, Line, Missed, Settings};
+pub use connection::{PushHandler, RedisCommandError, RedisConnection, RedisConnectionOptions};

@@ -3,7 +3,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A listener for the signals `SIGTERM` and `SIGINT`, both of which ask for a shutdown.
 #[derive(Debug)]
-pub struct Leave {
+pub struct ShutdownSignal {
     terminate: Signal,
     interrupt: Signal,
 }
@@ -11,18 +11,18 @@ pub struct Leave {
 /// A listener for `SIGHUP`, which asks for a reload of certificates, keys and passwords. Without a listener the signal
 /// would end the process.
 #[derive(Debug)]
-pub struct Reload(Signal);
+pub struct ReloadSignal(Signal);
 
 // === impl Leave ===
 
-impl Leave {
+impl ShutdownSignal {
     /// Listens from now on; must be called within the runtime.
     pub fn listen() -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     /// Waits for the next signal. Each signal is reported once.
-    pub async fn asked(&mut self) {
+    pub async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -32,14 +32,14 @@ impl Leave {
 
 // === impl Reload ===
 
-impl Reload {
+impl ReloadSignal {
     /// Listens from now on; must be called within the runtime.
     pub fn listen() -> std::io::Result<Self> {
         signal(SignalKind::hangup()).map(Self)
     }
 
     /// Waits for the next signal. Several signals at once are reported once.
-    pub async fn asked(&mut self) {
+    pub async fn recv(&mut self) {
         self.0.recv().await;
     }
 }

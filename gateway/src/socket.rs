@@ -10,31 +10,31 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// Polling interval for the end of the stream while unread requests hide it.
-const UNREAD_LOOK: Duration = Duration::from_millis(250);
+const UNREAD_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// An interim response without content, which every client must accept.
 const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Pauses before each interim response: a reset that the first one causes has arrived when the second one is written.
-const ASK_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
+const PROBE_PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
 
 /// A TCP connection.
 #[derive(Debug)]
-pub struct Socket {
+pub struct WatchedSocket {
     read: OwnedReadHalf,
     write: Arc<OwnedWriteHalf>,
 }
 
 /// A watcher of a connection's client that does not disturb the connection.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct ClientWatch {
     socket: Weak<OwnedWriteHalf>,
     /// True if an interim response may be written to the client.
-    may_ask: bool,
+    may_probe: bool,
 }
 
 // === impl Socket ===
 
-impl Socket {
+impl WatchedSocket {
     /// Takes over a connection.
     pub fn new(stream: TcpStream) -> Self {
         let (read, write) = stream.into_split();
@@ -42,8 +42,8 @@ impl Socket {
     }
 
     /// Returns a watcher of the connection's client.
-    pub fn watch(&self) -> Watch {
-        Watch { socket: Arc::downgrade(&self.write), may_ask: true }
+    pub fn watch(&self) -> ClientWatch {
+        ClientWatch { socket: Arc::downgrade(&self.write), may_probe: true }
     }
 
     fn stream(&self) -> &TcpStream {
@@ -51,7 +51,7 @@ impl Socket {
     }
 
     /// Writes when the socket has space.
-    fn poll_with(
+    fn poll_write_with(
         &self,
         cx: &mut Context<'_>,
         write: impl Fn(&TcpStream) -> io::Result<usize>,
@@ -66,15 +66,15 @@ impl Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for WatchedSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().read).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for WatchedSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, |stream| stream.try_write(buf))
+        self.poll_write_with(cx, |stream| stream.try_write(buf))
     }
 
     fn poll_write_vectored(
@@ -82,7 +82,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, |stream| stream.try_write_vectored(bufs))
+        self.poll_write_with(cx, |stream| stream.try_write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -104,22 +104,22 @@ impl AsyncWrite for Socket {
 
 // === impl Watch ===
 
-impl Watch {
+impl ClientWatch {
     /// Returns a watcher of the same client that writes nothing.
-    pub fn silent(&self) -> Self {
-        Self { socket: Weak::clone(&self.socket), may_ask: false }
+    pub fn passive(&self) -> Self {
+        Self { socket: Weak::clone(&self.socket), may_probe: false }
     }
 
     /// Waits until the client has hung up; for use while no byte of its response is written yet. A client that has
     /// closed its sending half accepts an interim response; a client that is gone answers with a reset (RFC 9110 §15.2:
     /// every client accepts interim responses). If none may be written, the end of the client's stream counts as a
     /// hang-up.
-    pub async fn hung_up(&self) {
-        self.finished().await;
-        if !self.may_ask {
+    pub async fn wait_hung_up(&self) {
+        self.wait_read_closed().await;
+        if !self.may_probe {
             return;
         }
-        for wait in ASK_AFTER {
+        for wait in PROBE_PAUSES {
             tokio::time::sleep(wait).await;
             let Some(socket) = self.socket.upgrade() else { return };
             match socket.try_write(INTERIM) {
@@ -132,7 +132,7 @@ impl Watch {
 
     /// Waits until the client sends no more, after any number of bytes: the client has hung up, has closed its sending
     /// half, or the connection is lost. Only the answer to written bytes tells which.
-    pub async fn finished(&self) {
+    pub async fn wait_read_closed(&self) {
         while let Some(socket) = self.socket.upgrade() {
             match socket.ready(Interest::READABLE).await {
                 Ok(ready) if ready.is_read_closed() => return,
@@ -140,7 +140,7 @@ impl Watch {
                 Err(_) => return,
             }
             drop(socket);
-            tokio::time::sleep(UNREAD_LOOK).await;
+            tokio::time::sleep(UNREAD_POLL_INTERVAL).await;
         }
     }
 }
@@ -152,11 +152,11 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
-    async fn pair() -> (Socket, TcpStream) {
+    async fn pair() -> (WatchedSocket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
         let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
-        (Socket::new(accepted.expect("accepted").0), peer.expect("connected"))
+        (WatchedSocket::new(accepted.expect("accepted").0), peer.expect("connected"))
     }
 
     #[tokio::test]
@@ -180,14 +180,14 @@ mod tests {
         peer.shutdown().await.expect("shut");
         let mut said = [0; INTERIM.len()];
         tokio::select! {
-            () = watch.hung_up() => panic!("it is there"),
+            () = watch.wait_hung_up() => panic!("it is there"),
             read = async {
                 peer.read_exact(&mut said).await?;
                 peer.read_exact(&mut said).await
             } => { read.expect("it is asked"); }
         }
         drop(peer);
-        watch.hung_up().await;
+        watch.wait_hung_up().await;
         assert_eq!(said, INTERIM);
     }
 
@@ -195,13 +195,19 @@ mod tests {
     async fn peer_close_is_seen_behind_unread_bytes() {
         let (mut socket, mut peer) = pair().await;
         let watch = socket.watch();
-        assert!(timeout(Duration::from_millis(20), watch.finished()).await.is_err(), "nothing has ended");
+        assert!(
+            timeout(Duration::from_millis(20), watch.wait_read_closed()).await.is_err(),
+            "nothing has ended"
+        );
         peer.write_all(b"more than anybody reads").await.expect("written");
-        assert!(timeout(Duration::from_millis(20), watch.finished()).await.is_err(), "nothing has ended");
+        assert!(
+            timeout(Duration::from_millis(20), watch.wait_read_closed()).await.is_err(),
+            "nothing has ended"
+        );
         peer.shutdown().await.expect("shut");
-        watch.finished().await;
+        watch.wait_read_closed().await;
         socket.write_all(b"still an answer").await.expect("written");
         drop(socket);
-        watch.finished().await;
+        watch.wait_read_closed().await;
     }
 }

@@ -9,12 +9,12 @@ pub mod redis;
 pub mod registers;
 
 /// A callback for answers. It may be called from any thread, and must not block for long.
-pub type Answers = Arc<dyn Fn(Op, Result<Reply, StoreError>) + Send + Sync>;
+pub type AnswerSink = Arc<dyn Fn(Op, Result<Reply, StoreError>) + Send + Sync>;
 
 /// A callback for the bytes that a store holds, and the maximum, if known. It must not block.
-pub type Filled = Arc<dyn Fn(u64, Option<u64>) + Send + Sync>;
+pub type UsageCallback = Arc<dyn Fn(u64, Option<u64>) + Send + Sync>;
 
-/// A store: performs each operation atomically and answers it exactly once, in any order, through the [`Answers`] it
+/// A store: performs each operation atomically and answers it exactly once, in any order, through the [`AnswerSink`] it
 /// was made with. `submit` never blocks and never fails: an error is an answer.
 pub trait Store: Send + Sync + 'static {
     /// Submits an operation.

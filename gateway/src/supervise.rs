@@ -16,43 +16,44 @@ use tokio::time::Instant;
 const BACKOFF: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Running time after which a task counts as healthy again.
-const WELL: Duration = Duration::from_secs(60);
+const HEALTHY_AFTER: Duration = Duration::from_secs(60);
 
 /// Panics by task name. Names come from calls in the source, so their number is bounded.
 static PANICS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// The task whose failure ends the node.
-static ENDED: LazyLock<watch::Sender<Option<&'static str>>> = LazyLock::new(|| watch::Sender::new(None));
+static FAILED_TASK: LazyLock<watch::Sender<Option<&'static str>>> =
+    LazyLock::new(|| watch::Sender::new(None));
 
 /// Spawns a task that the node cannot run without: its panic ends the node.
-pub fn need(
+pub fn spawn_required(
     runtime: &Handle,
     name: &'static str,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
-    runtime.spawn(needed(name, task))
+    runtime.spawn(run_required(name, task))
 }
 
 /// Runs a task that the node cannot run without, as part of another task.
-pub async fn needed(name: &'static str, task: impl Future<Output = ()>) {
+pub async fn run_required(name: &'static str, task: impl Future<Output = ()>) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-        panicked(name, "the node cannot run without it and exits");
-        end(name);
+        record_panic(name, "the node cannot run without it and exits");
+        fail_node(name);
     }
 }
 
 /// Runs a task that others wait for. Returns whether it panicked, so that they can be told.
-pub async fn caught(name: &'static str, task: impl Future<Output = ()>) -> bool {
+pub async fn run_caught(name: &'static str, task: impl Future<Output = ()>) -> bool {
     let is_caught = AssertUnwindSafe(task).catch_unwind().await.is_err();
     if is_caught {
-        panicked(name, "its waiters are notified");
+        record_panic(name, "its waiters are notified");
     }
     is_caught
 }
 
 /// Ends the node, because a task failed that the node cannot run without.
-pub fn end(name: &'static str) {
-    ENDED.send_if_modified(|ended| {
+pub fn fail_node(name: &'static str) {
+    FAILED_TASK.send_if_modified(|ended| {
         let news = ended.is_none();
         ended.get_or_insert(name);
         news
@@ -60,14 +61,14 @@ pub fn end(name: &'static str) {
 }
 
 /// Waits until the node must end; returns the name of the failed task. Cancel-safe.
-pub async fn failed() -> &'static str {
+pub async fn wait_failed() -> &'static str {
     // The sender lives as long as the process, so the wait cannot fail.
-    let name = ENDED.subscribe().wait_for(Option::is_some).await.ok().and_then(|name| *name);
+    let name = FAILED_TASK.subscribe().wait_for(Option::is_some).await.ok().and_then(|name| *name);
     name.unwrap_or_default()
 }
 
 /// Runs a task, and restarts it after a panic. Returns when the task returns.
-pub async fn keep<F: Future<Output = ()>>(name: &'static str, mut task: impl FnMut() -> F) {
+pub async fn run_restarting<F: Future<Output = ()>>(name: &'static str, mut task: impl FnMut() -> F) {
     let mut wait = BACKOFF;
     loop {
         let began = Instant::now();
@@ -76,8 +77,8 @@ pub async fn keep<F: Future<Output = ()>>(name: &'static str, mut task: impl FnM
         if run.catch_unwind().await.is_ok() {
             return;
         }
-        panicked(name, "it is restarted");
-        if began.elapsed() >= WELL {
+        record_panic(name, "it is restarted");
+        if began.elapsed() >= HEALTHY_AFTER {
             wait = BACKOFF;
         }
         tokio::time::sleep(wait).await;
@@ -90,7 +91,7 @@ pub fn panics() -> BTreeMap<&'static str, u64> {
     counts().clone()
 }
 
-fn panicked(task: &'static str, then: &str) {
+fn record_panic(task: &'static str, then: &str) {
     *counts().entry(task).or_default() += 1;
     tracing::error!(task, then, "a task panicked");
 }
@@ -115,7 +116,7 @@ mod tests {
             async move { assert!(nth >= 2, "injected") }
         };
         let began = Instant::now();
-        keep("test_restarted", task).await;
+        run_restarting("test_restarted", task).await;
         assert_eq!(begun.load(Ordering::SeqCst), 3);
         assert_eq!(panics().get("test_restarted"), Some(&2));
         assert!(began.elapsed() >= BACKOFF * (1 + 2), "each time later");
@@ -124,10 +125,10 @@ mod tests {
     #[tokio::test]
     async fn panicking_essential_task_ends_the_node() {
         let runtime = Handle::current();
-        need(&runtime, "test_well", async {}).await.expect("it ends");
-        assert!(failed().now_or_never().is_none(), "to return is no panic");
-        drop(need(&runtime, "test_needed", async { panic!("injected") }));
-        assert_eq!(failed().await, "test_needed");
+        spawn_required(&runtime, "test_well", async {}).await.expect("it ends");
+        assert!(wait_failed().now_or_never().is_none(), "to return is no panic");
+        drop(spawn_required(&runtime, "test_needed", async { panic!("injected") }));
+        assert_eq!(wait_failed().await, "test_needed");
         assert_eq!(panics().get("test_needed"), Some(&1));
     }
 
@@ -147,7 +148,7 @@ mod tests {
                 tokio::io::AsyncWriteExt::write_all(&mut stream, b"served").await.expect("written");
             }
         };
-        let serving = tokio::spawn(keep("test_acceptor", accept));
+        let serving = tokio::spawn(run_restarting("test_acceptor", accept));
         let mut first = tokio::net::TcpStream::connect(address).await.expect("connected");
         let mut text = String::new();
         // The panic closes the connection, not the listener.

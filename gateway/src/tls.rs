@@ -1,9 +1,9 @@
-//! TLS for clients: loads the certificate ([`pair`], [`validity`]), replaces it without disturbing connections
-//! ([`keeper`]), and makes self-signed ones for tests ([`development`]). Used by `listen` and `app`.
+//! TLS for clients: loads the certificate ([`certificate`], [`validity`]), replaces it without disturbing connections
+//! ([`reloader`]), and makes self-signed ones for tests ([`development`]). Used by `listen` and `app`.
+pub mod certificate;
 pub mod development;
-pub mod keeper;
-pub mod pair;
+pub mod reloader;
 mod validity;
 
-pub use keeper::{Keeper, Shown};
-pub use pair::{BadPair, Pair};
+pub use certificate::{CertificatePair, CertificatePairError};
+pub use reloader::{CertificateReloader, TlsConfigWatch};

@@ -1,4 +1,4 @@
-//! The tool runners connected to this node (protocol.md §1.7). A [`Shop`] decides which runner executes an action; this
+//! The tool runners connected to this node (protocol.md §1.7). A [`RunnerPool`] decides which runner executes an action; this
 //! file carries orders and messages to and from it. Orders never block. Messages of a runner wait while the
 //! switchboard's queue is full, which in turn pauses reading from that runner.
 use crate::clock::Clock;
@@ -14,19 +14,19 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 use turnway_bindings::channel::service::ServerIdentity;
 use turnway_bindings::link::RunnerHello;
-use turnway_bindings::runner::shop::{Connection, Input, NotAdmitted, Output, Shop};
-use turnway_bindings::runner::words::{FromRunner, ToRunner};
+use turnway_bindings::runner::messages::{FromRunner, ToRunner};
+use turnway_bindings::runner::pool::{Input, Output, RunnerConnectionId, RunnerPool, RunnerRefusal};
 use turnway_core::id::{EventId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::action::{ToolOrder, ToolReport};
 
 /// Length of a timer when no deadline is set.
-const LONG: Duration = Duration::from_secs(3600);
+const IDLE_WAIT: Duration = Duration::from_secs(3600);
 
 /// A report about an action, on the way to the switchboard.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunnerReport {
     pub key: SessionKey,
     pub action_id: EventId,
     pub report: ToolReport,
@@ -34,13 +34,13 @@ pub struct Report {
 
 /// The tool runners of a node. Clones share one state.
 #[derive(Clone)]
-pub struct Tools(Arc<Inner>);
+pub struct ToolRunners(Arc<ToolRunnersInner>);
 
-struct Inner {
-    room: Mutex<Room>,
+struct ToolRunnersInner {
+    state: Mutex<ToolRunnersState>,
     /// Notified when the next deadline may have changed.
-    bell: Notify,
-    reports: Sender<Report>,
+    wake: Notify,
+    reports: Sender<RunnerReport>,
     runtime: Handle,
     clock: Clock,
     /// The identities that may run tools for every tenant.
@@ -48,42 +48,49 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct Room {
-    shop: Shop,
-    posts: BTreeMap<Connection, Arc<Post>>,
-    last: Connection,
+struct ToolRunnersState {
+    pool: RunnerPool,
+    queues: BTreeMap<RunnerConnectionId, Arc<RunnerQueue>>,
+    last_connection: RunnerConnectionId,
 }
 
 /// The messages that wait for one runner's connection; the flag is set when the queue has overflowed.
 #[derive(Default)]
-struct Post {
-    letters: Mutex<(VecDeque<ToRunner>, bool)>,
-    bell: Notify,
+struct RunnerQueue {
+    messages: Mutex<(VecDeque<ToRunner>, bool)>,
+    wake: Notify,
 }
 
 /// The registration of a runner's connection. After it is dropped, the runner's actions wait for the runner to
 /// reconnect.
-pub struct Place {
-    tools: Tools,
-    connection: Connection,
-    post: Arc<Post>,
+pub struct RunnerRegistration {
+    tools: ToolRunners,
+    connection: RunnerConnectionId,
+    queue: Arc<RunnerQueue>,
 }
 
 // === impl Tools ===
 
-impl Tools {
+impl ToolRunners {
     /// Creates the pool without runners. Reports go to `reports`; the timer task runs on `runtime`.
-    pub fn new(reports: Sender<Report>, runtime: &Handle, clock: Clock, served_by: ServedBy) -> Self {
+    pub fn new(reports: Sender<RunnerReport>, runtime: &Handle, clock: Clock, served_by: ServedBy) -> Self {
         let (room, bell) = (Mutex::default(), Notify::new());
-        let this = Self(Arc::new(Inner { room, bell, reports, runtime: runtime.clone(), clock, served_by }));
+        let this = Self(Arc::new(ToolRunnersInner {
+            state: room,
+            wake: bell,
+            reports,
+            runtime: runtime.clone(),
+            clock,
+            served_by,
+        }));
         let watched = this.clone();
-        runtime.spawn(supervise::keep("tools", move || watched.clone().watch()));
+        runtime.spawn(supervise::run_restarting("tools", move || watched.clone().run_timer()));
         this
     }
 
     /// Executes an order of a session. Never blocks. Every order may arrive twice.
     pub fn perform(&self, order: ToolOrder) {
-        for report in self.tell(Input::Order(order)) {
+        for report in self.handle_input(Input::Order(order)) {
             self.report(report);
         }
     }
@@ -94,48 +101,52 @@ impl Tools {
     }
 
     /// Registers a runner that may serve as this identity.
-    pub fn enter(&self, hello: RunnerHello, identity: ServerIdentity) -> Result<Place, NotAdmitted> {
+    pub fn register(
+        &self,
+        hello: RunnerHello,
+        identity: ServerIdentity,
+    ) -> Result<RunnerRegistration, RunnerRefusal> {
         let RunnerHello { runner_id: runner, tools } = hello;
-        let post = Arc::new(Post::default());
-        let mut room = self.room();
-        room.shop.admits(&runner, &identity)?;
-        room.last += 1;
-        let connection = room.last;
-        room.posts.insert(connection, Arc::clone(&post));
-        let came = Input::Came { connection, runner, identity, tools };
-        room.shop.handle_input(self.0.clock.now(), came);
+        let post = Arc::new(RunnerQueue::default());
+        let mut room = self.lock_state();
+        room.pool.check_admission(&runner, &identity)?;
+        room.last_connection += 1;
+        let connection = room.last_connection;
+        room.queues.insert(connection, Arc::clone(&post));
+        let came = Input::RunnerConnected { connection, runner, identity, tools };
+        room.pool.handle_input(self.0.clock.now(), came);
         let reports = room.drain();
         drop(room);
-        self.0.bell.notify_one();
+        self.0.wake.notify_one();
         reports.into_iter().for_each(|report| self.report(report));
-        Ok(Place { tools: self.clone(), connection, post })
+        Ok(RunnerRegistration { tools: self.clone(), connection, queue: post })
     }
 
     /// Returns the number of connected runners.
     pub fn connected(&self) -> usize {
-        self.room().shop.runners()
+        self.lock_state().pool.runners()
     }
 
     /// Passes an input to the pool's machine. Returns the reports for sessions, because only the caller knows whether
     /// they may wait.
-    fn tell(&self, input: Input) -> Vec<Report> {
-        let mut room = self.room();
-        room.shop.handle_input(self.0.clock.now(), input);
+    fn handle_input(&self, input: Input) -> Vec<RunnerReport> {
+        let mut room = self.lock_state();
+        room.pool.handle_input(self.0.clock.now(), input);
         let reports = room.drain();
         drop(room);
-        self.0.bell.notify_one();
+        self.0.wake.notify_one();
         reports
     }
 
     /// Runs the timer of the pool's machine.
-    async fn watch(self) {
+    async fn run_timer(self) {
         loop {
-            let due = self.room().shop.poll_timeout();
-            let wait = due.map_or(LONG, |due| due.at - self.0.clock.mono());
+            let due = self.lock_state().pool.poll_timeout();
+            let wait = due.map_or(IDLE_WAIT, |due| due.at - self.0.clock.mono());
             tokio::select! {
-                () = self.0.bell.notified() => {}
+                () = self.0.wake.notified() => {}
                 () = tokio::time::sleep(wait) => {
-                    for report in self.wake() {
+                    for report in self.handle_timeout() {
                         // The send fails only while the node shuts down.
                         let _ = self.0.reports.send(report).await;
                     }
@@ -144,14 +155,14 @@ impl Tools {
         }
     }
 
-    fn wake(&self) -> Vec<Report> {
-        let mut room = self.room();
-        room.shop.handle_timeout(self.0.clock.now());
+    fn handle_timeout(&self) -> Vec<RunnerReport> {
+        let mut room = self.lock_state();
+        room.pool.handle_timeout(self.0.clock.now());
         room.drain()
     }
 
     /// Reports from an order, which must not block. There are no more such reports than actions.
-    fn report(&self, report: Report) {
+    fn report(&self, report: RunnerReport) {
         match self.0.reports.try_send(report) {
             Ok(()) | Err(TrySendError::Closed(_)) => {}
             Err(TrySendError::Full(report)) => {
@@ -162,12 +173,12 @@ impl Tools {
     }
 
     /// Returns the locked state; no code panics while it holds this lock.
-    fn room(&self) -> MutexGuard<'_, Room> {
-        self.0.room.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_state(&self) -> MutexGuard<'_, ToolRunnersState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Tools {
+impl fmt::Debug for ToolRunners {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{} tool runners>", self.connected())
     }
@@ -175,15 +186,17 @@ impl fmt::Debug for Tools {
 
 // === impl Room ===
 
-impl Room {
-    fn drain(&mut self) -> Vec<Report> {
+impl ToolRunnersState {
+    fn drain(&mut self) -> Vec<RunnerReport> {
         let mut reports = Vec::new();
-        while let Some(output) = self.shop.poll_output() {
+        while let Some(output) = self.pool.poll_output() {
             match output {
-                Output::Send { connection, word } => {
-                    self.posts.get(&connection).into_iter().for_each(|post| post.put(word.clone()));
+                Output::Send { connection, message: word } => {
+                    self.queues.get(&connection).into_iter().for_each(|post| post.push(word.clone()));
                 }
-                Output::Report { key, action_id, report } => reports.push(Report { key, action_id, report }),
+                Output::Report { key, action_id, report } => {
+                    reports.push(RunnerReport { key, action_id, report })
+                }
             }
         }
         reports
@@ -192,32 +205,32 @@ impl Room {
 
 // === impl Post ===
 
-impl Post {
-    fn put(&self, word: ToRunner) {
-        let mut letters = self.letters();
-        if letters.0.len() >= limits::RUNNER_UNTAKEN_MAX {
+impl RunnerQueue {
+    fn push(&self, word: ToRunner) {
+        let mut letters = self.messages();
+        if letters.0.len() >= limits::RUNNER_QUEUE_MAX {
             letters.1 = true;
         } else {
             letters.0.push_back(word);
         }
         drop(letters);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
-    fn letters(&self) -> MutexGuard<'_, (VecDeque<ToRunner>, bool)> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages(&self) -> MutexGuard<'_, (VecDeque<ToRunner>, bool)> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 // === impl Place ===
 
-impl Place {
+impl RunnerRegistration {
     /// Waits for the next message to the runner. Returns `None` if the queue has overflowed, and the connection must be
     /// closed. Cancel-safe.
-    pub async fn letter(&self) -> Option<ToRunner> {
+    pub async fn next_message(&self) -> Option<ToRunner> {
         loop {
             {
-                let mut letters = self.post.letters();
+                let mut letters = self.queue.messages();
                 if letters.1 {
                     return None;
                 }
@@ -225,30 +238,30 @@ impl Place {
                     return Some(word);
                 }
             }
-            self.post.bell.notified().await;
+            self.queue.wake.notified().await;
         }
     }
 
     /// Handles a message of the runner. Waits while the switchboard's queue is full.
-    pub async fn said(&self, word: FromRunner) {
+    pub async fn handle_message(&self, word: FromRunner) {
         let connection = self.connection;
-        for report in self.tools.tell(Input::Said { connection, word }) {
+        for report in self.tools.handle_input(Input::Message { connection, message: word }) {
             // The send fails only while the node shuts down.
             let _ = self.tools.0.reports.send(report).await;
         }
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for RunnerRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<tool runner {}>", self.connection)
     }
 }
 
-impl Drop for Place {
+impl Drop for RunnerRegistration {
     fn drop(&mut self) {
-        self.tools.room().posts.remove(&self.connection);
-        for report in self.tools.tell(Input::Left { connection: self.connection }) {
+        self.tools.lock_state().queues.remove(&self.connection);
+        for report in self.tools.handle_input(Input::RunnerDisconnected { connection: self.connection }) {
             self.tools.report(report);
         }
     }

@@ -13,18 +13,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// The gateway's own crates. Other crates log only warnings and errors, because some of them would log the data they
 /// carry.
-const OURS: [&str; 4] = ["turnway", "turnway_bindings", "turnway_core", "turnway_client"];
+const OWN_CRATES: [&str; 4] = ["turnway", "turnway_bindings", "turnway_core", "turnway_client"];
 
 /// Starts logging. `level` is the text of `RUST_LOG`, if set: a single level, for the gateway's own crates.
-pub fn start(shape: Shape, level: Option<&str>) {
+pub fn start(shape: LogShape, level: Option<&str>) {
     let level = level.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
-    let targets = Targets::new().with_default(LevelFilter::WARN).with_targets(OURS.map(|ours| (ours, level)));
+    let targets =
+        Targets::new().with_default(LevelFilter::WARN).with_targets(OWN_CRATES.map(|ours| (ours, level)));
     let registry = tracing_subscriber::registry().with(targets);
     let stderr = std::io::stderr;
     // no-color.org: set, and not empty.
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let started = match shape {
-        Shape::Pretty => registry
+        LogShape::Pretty => registry
             .with(
                 layer()
                     .with_ansi(stderr().is_terminal() && !no_color)
@@ -32,20 +33,20 @@ pub fn start(shape: Shape, level: Option<&str>) {
                     .fmt_fields(debug_fn(escaped).delimited(" ")),
             )
             .try_init(),
-        Shape::Json => registry.with(layer().json().flatten_event(true).with_writer(stderr)).try_init(),
+        LogShape::Json => registry.with(layer().json().flatten_event(true).with_writer(stderr)).try_init(),
     };
     if started.is_err() {
         tracing::debug!("a logger is already installed");
     }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, why = invariant(panic.payload()), "panic");
+        tracing::error!(place, why = panic_message(panic.payload()), "panic");
     }));
 }
 
 /// The format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum LogShape {
     /// Text for people.
     Pretty,
     /// JSON for machines.
@@ -54,7 +55,7 @@ pub enum Shape {
 
 /// Returns the message of a panic on a broken invariant. Other panics are not quoted: those of the standard library, of
 /// a slice out of bounds for example, quote the very text that was sliced (S-38).
-fn invariant(payload: &(dyn std::any::Any + Send)) -> &str {
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
     if text.starts_with("invariant: ") { text } else { "message withheld: it may quote content" }
@@ -66,11 +67,11 @@ fn escaped(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Re
     if field.name() != "message" {
         write!(writer, "{field}=")?;
     }
-    writer.write_str(&visible(value))
+    writer.write_str(&escape_controls(value))
 }
 
 /// Formats a value with its control characters escaped.
-fn visible(value: &dyn Debug) -> String {
+fn escape_controls(value: &dyn Debug) -> String {
     let mut text = String::new();
     for c in format!("{value:?}").chars() {
         if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
@@ -85,13 +86,13 @@ mod tests {
     /// Covers: S-39.
     #[test]
     fn log_field_cannot_forge_a_line() {
-        assert_eq!(visible(&format_args!("a\n\u{1b}[31mERROR\u{85}")), "a\\n\\u{1b}[31mERROR\\u{85}");
+        assert_eq!(escape_controls(&format_args!("a\n\u{1b}[31mERROR\u{85}")), "a\\n\\u{1b}[31mERROR\\u{85}");
     }
 
     /// Covers: S-38.
     #[test]
     fn only_panics_of_own_code_are_quoted() {
-        assert_eq!(invariant(&"invariant: the log never shrinks"), "invariant: the log never shrinks");
-        assert!(!invariant(&"byte index 1 is inside 'é' of `canary`".to_owned()).contains("canary"));
+        assert_eq!(panic_message(&"invariant: the log never shrinks"), "invariant: the log never shrinks");
+        assert!(!panic_message(&"byte index 1 is inside 'é' of `canary`".to_owned()).contains("canary"));
     }
 }

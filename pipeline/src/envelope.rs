@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum MessageKind {
     #[default]
     Message,
     /// The reason why there is no answer, shown where the answer was awaited (TP-E4).
@@ -16,8 +16,8 @@ pub enum Kind {
 /// One message, with its origin or destination.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Envelope {
-    pub kind: Kind,
+pub struct MessageEnvelope {
+    pub kind: MessageKind,
     /// The tenant, if the gateway has several.
     pub tenant: Option<String>,
     /// The kind of conversation, such as `cli`.
@@ -41,9 +41,9 @@ pub struct Envelope {
 
 // === impl Envelope ===
 
-impl Envelope {
+impl MessageEnvelope {
     /// Creates a message with this text and no origin.
-    pub fn text(content: impl Into<String>) -> Self {
+    pub fn from_text(content: impl Into<String>) -> Self {
         Self { content: content.into(), ..Self::default() }
     }
 
@@ -55,7 +55,7 @@ impl Envelope {
             account: self.account.clone(),
             chat_id: self.chat_id.clone(),
             session_id: self.session_id.clone(),
-            ..Self::text(content)
+            ..Self::from_text(content)
         }
     }
 

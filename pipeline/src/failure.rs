@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// A stage of the pipeline, in the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum PipelineStage {
     /// Determines the session of the message.
     ResolveSession,
     /// Loads the state of the session.
@@ -25,7 +25,7 @@ pub enum Stage {
     Turn,
 }
 
-impl Stage {
+impl PipelineStage {
     /// Returns the stage's name in hooks and logs.
     pub fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Stage {
     }
 }
 
-impl fmt::Display for Stage {
+impl fmt::Display for PipelineStage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -51,14 +51,14 @@ impl fmt::Display for Stage {
 /// An error of a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
-pub struct Trouble {
+pub struct HookError {
     /// A stable code, such as `agent_error`.
     pub code: String,
     /// A description, for people.
     pub message: String,
 }
 
-impl Trouble {
+impl HookError {
     /// Creates an error with this code.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
@@ -67,23 +67,19 @@ impl Trouble {
 
 /// The reason why a turn failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Failure {
+pub enum TurnFailure {
     /// A hook failed, or panicked.
     #[error("{stage}: {plugin}: {trouble}")]
-    Hook {
-        stage: Stage,
-        plugin: String,
-        trouble: Trouble,
-    },
-    /// A plugin refused the turn ([`admit`](crate::Plugin::admit)).
+    Hook { stage: PipelineStage, plugin: String, trouble: HookError },
+    /// A plugin refused the turn ([`admit`](crate::Plugin::authenticate)).
     #[error("refused: {0}")]
-    Refused(Trouble),
+    Refused(HookError),
     /// No plugin gave an output.
     #[error("run_model: no plugin gave an output")]
     NoOutput,
     /// The model reported an error in the middle of its answer.
     #[error("run_model: {0}")]
-    Told(Trouble),
+    ModelError(HookError),
     /// A limit was exceeded.
     #[error("too large: {0}")]
     TooLarge(&'static str),
@@ -91,21 +87,21 @@ pub enum Failure {
     Cancelled,
 }
 
-impl Failure {
+impl TurnFailure {
     /// Returns the stage, and the plugin if the failure is a plugin's, for logs; contains no text of a hook.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match self {
             Self::Hook { stage, plugin, .. } => format!("{stage}: {plugin}"),
-            Self::Refused(_) => Stage::Admit.to_string(),
-            Self::NoOutput | Self::Told(_) | Self::TooLarge(_) => Stage::RunModel.to_string(),
-            Self::Cancelled => Stage::Turn.to_string(),
+            Self::Refused(_) => PipelineStage::Admit.to_string(),
+            Self::NoOutput | Self::ModelError(_) | Self::TooLarge(_) => PipelineStage::RunModel.to_string(),
+            Self::Cancelled => PipelineStage::Turn.to_string(),
         }
     }
 
     /// Returns a stable code for clients.
     pub fn code(&self) -> &str {
         match self {
-            Self::Hook { trouble, .. } | Self::Refused(trouble) | Self::Told(trouble) => &trouble.code,
+            Self::Hook { trouble, .. } | Self::Refused(trouble) | Self::ModelError(trouble) => &trouble.code,
             Self::NoOutput => "no_output",
             Self::TooLarge(_) => "too_large",
             Self::Cancelled => "cancelled",

@@ -1,6 +1,6 @@
 //! The turn pipeline: the stages between a message and its answer, which plugins fill. One message comes in, none or
 //! several go out (TP-G1), and the stages have a fixed order (TP-G3): see [`Plugin`]. Gateways and other hosts call
-//! [`Pipeline`].
+//! [`PipelinedPublisher`].
 pub mod builtin;
 pub mod envelope;
 pub mod failure;
@@ -10,10 +10,10 @@ pub mod plugin;
 pub mod prompt;
 pub mod stream;
 
-pub use crate::builtin::Builtin;
-pub use crate::envelope::{Envelope, Kind};
-pub use crate::failure::{Failure, Stage, Trouble};
-pub use crate::pipeline::{NoOutput, Outcome, Pipeline};
-pub use crate::plugin::{Hook, Inbound, Lifespan, Outlet, Plugin, Router, TapeStore, Turn};
+pub use crate::builtin::BuiltinPlugin;
+pub use crate::envelope::{MessageEnvelope, MessageKind};
+pub use crate::failure::{HookError, PipelineStage, TurnFailure};
+pub use crate::pipeline::{NoOutputPolicy, Pipeline, PipelineOutcome};
+pub use crate::plugin::{Dispatcher, HookFuture, Inbound, Lifespan, Plugin, Router, TapeStore, Turn};
 pub use crate::prompt::Prompt;
-pub use crate::stream::{Piece, Pieces};
+pub use crate::stream::{AnswerPiece, AnswerStream};

@@ -2,10 +2,10 @@
 mod call;
 mod model;
 
-use crate::envelope::Envelope;
-use crate::failure::{Failure, Stage, Trouble};
+use crate::envelope::MessageEnvelope;
+use crate::failure::{HookError, PipelineStage, TurnFailure};
 use crate::limits;
-use crate::plugin::{Exit, Inbound, Outlet, Plugin, Router, Turn};
+use crate::plugin::{DispatchOutbound, Dispatcher, Inbound, Plugin, Router, Turn};
 use crate::prompt::Prompt;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -16,7 +16,7 @@ use tokio::task::JoinError;
 
 /// The substitute for the output of a model that gives none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NoOutput {
+pub enum NoOutputPolicy {
     /// An error message, marked as an error: what a gateway does (RX-12).
     #[default]
     Error,
@@ -26,24 +26,24 @@ pub enum NoOutput {
 
 /// The plugins of a host, in the order of their registration.
 #[derive(Clone)]
-pub struct Pipeline(Arc<Inner>);
+pub struct Pipeline(Arc<PipelineInner>);
 
 #[derive(Clone)]
-struct Inner {
+struct PipelineInner {
     /// Plugins in the order in which they are asked: the one registered last comes first (TP-N14).
     plugins: Vec<Arc<dyn Plugin>>,
     router: Option<Arc<dyn Router>>,
     workspace: PathBuf,
-    no_output: NoOutput,
+    no_output: NoOutputPolicy,
 }
 
 /// The outcome of a turn.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct PipelineOutcome {
     /// The turn at its end.
     pub turn: Turn,
     /// Messages that were sent.
-    pub outbound: Vec<Envelope>,
+    pub outbound: Vec<MessageEnvelope>,
     /// Number of messages that a plugin or the router reports as delivered.
     pub delivered: usize,
 }
@@ -54,7 +54,12 @@ impl Pipeline {
     /// Creates a pipeline without plugins, for a workspace.
     pub fn new(workspace: impl Into<PathBuf>) -> Self {
         let workspace = workspace.into();
-        Self(Arc::new(Inner { plugins: Vec::new(), router: None, workspace, no_output: NoOutput::default() }))
+        Self(Arc::new(PipelineInner {
+            plugins: Vec::new(),
+            router: None,
+            workspace,
+            no_output: NoOutputPolicy::default(),
+        }))
     }
 
     /// Registers a plugin, which is asked before those already registered (TP-N14).
@@ -72,14 +77,14 @@ impl Pipeline {
 
     /// Sets the router that delivers messages.
     #[must_use]
-    pub fn through(mut self, router: impl Router + 'static) -> Self {
+    pub fn with_router(mut self, router: impl Router + 'static) -> Self {
         Arc::make_mut(&mut self.0).router = Some(Arc::new(router));
         self
     }
 
     /// Sets the substitute for the output of a model that gives none.
     #[must_use]
-    pub fn without_output(mut self, no_output: NoOutput) -> Self {
+    pub fn with_no_output_policy(mut self, no_output: NoOutputPolicy) -> Self {
         Arc::make_mut(&mut self.0).no_output = no_output;
         self
     }
@@ -88,47 +93,50 @@ impl Pipeline {
     ///
     /// The turn runs in a task of its own: dropping the future cancels the turn, and its state is saved all the same.
     /// A failure is logged and passed to [`on_error`](Plugin::on_error) before it is returned (TP-E1 to TP-E3).
-    pub async fn process(&self, inbound: Inbound) -> Result<Outcome, Failure> {
+    pub async fn process(&self, inbound: Inbound) -> Result<PipelineOutcome, TurnFailure> {
         let cancels = inbound.cancel.clone().drop_guard();
         let inner = Arc::clone(&self.0);
-        let ended = tokio::spawn(async move { inner.process(inbound).await }).await;
+        let ended = tokio::spawn(async move { inner.run_turn(inbound).await }).await;
         cancels.disarm();
-        ended.unwrap_or_else(|lost| Err(panicked(&lost)))
+        ended.unwrap_or_else(|lost| Err(task_panicked(&lost)))
     }
 }
 
 /// Every hook's panic is caught where the hook is called, so this panic is a bug of the pipeline.
-fn panicked(lost: &JoinError) -> Failure {
-    let trouble = Trouble::new("internal_error", lost.to_string());
-    Failure::Hook { stage: Stage::Turn, plugin: "pipeline".to_owned(), trouble }
+fn task_panicked(lost: &JoinError) -> TurnFailure {
+    let trouble = HookError::new("internal_error", lost.to_string());
+    TurnFailure::Hook { stage: PipelineStage::Turn, plugin: "pipeline".to_owned(), trouble }
 }
 
 // === impl Inner ===
 
-impl Inner {
-    async fn process(&self, mut inbound: Inbound) -> Result<Outcome, Failure> {
-        let ended = self.stages(&mut inbound).await;
+impl PipelineInner {
+    async fn run_turn(&self, mut inbound: Inbound) -> Result<PipelineOutcome, TurnFailure> {
+        let ended = self.run_stages(&mut inbound).await;
         if let Err(failure) = &ended {
             let session = inbound.envelope.session_id.as_deref();
             // Logs the place but not the message, which may be a plugin's and contain content of a conversation.
-            let (code, place) = (failure.code(), failure.place());
+            let (code, place) = (failure.code(), failure.location());
             match failure {
-                Failure::Cancelled | Failure::Refused(_) => {
+                TurnFailure::Cancelled | TurnFailure::Refused(_) => {
                     tracing::info!(session, code, place, "turn refused or cancelled");
                 }
-                Failure::Hook { .. } | Failure::NoOutput | Failure::Told(_) | Failure::TooLarge(_) => {
+                TurnFailure::Hook { .. }
+                | TurnFailure::NoOutput
+                | TurnFailure::ModelError(_)
+                | TurnFailure::TooLarge(_) => {
                     tracing::error!(session, code, place, "turn failed");
                 }
             }
-            self.tell(Stage::Turn, failure, &inbound.envelope).await;
+            self.report_failure(PipelineStage::Turn, failure, &inbound.envelope).await;
         }
         ended
     }
 
-    async fn stages(&self, inbound: &mut Inbound) -> Result<Outcome, Failure> {
-        let session_id = self.resolve(inbound).await?;
+    async fn run_stages(&self, inbound: &mut Inbound) -> Result<PipelineOutcome, TurnFailure> {
+        let session_id = self.resolve_session(inbound).await?;
         inbound.envelope.session_id = Some(session_id.clone());
-        let state = self.load(inbound, &session_id).await?;
+        let state = self.load_state(inbound, &session_id).await?;
         let mut turn = Turn {
             inbound: inbound.clone(),
             session_id,
@@ -140,21 +148,22 @@ impl Inner {
             rendered: Vec::new(),
         };
         // From here on the state is saved on every path, once (TP-S1, RX-13).
-        let ended = self.ask(&mut turn).await;
+        let ended = self.answer_or_cancel(&mut turn).await;
         turn.failure = ended.err();
-        let saved = self.save(&turn).await;
+        let saved = self.save_state(&turn).await;
         match (&turn.failure, saved) {
-            (Some(failure), _) if *failure != Failure::NoOutput => Err(failure.clone()),
+            (Some(failure), _) if *failure != TurnFailure::NoOutput => Err(failure.clone()),
             (_, Err(failure)) => Err(failure),
-            (_, Ok(())) => self.say(turn).await,
+            (_, Ok(())) => self.send_outbound(turn).await,
         }
     }
 
-    async fn resolve(&self, inbound: &Inbound) -> Result<String, Failure> {
+    async fn resolve_session(&self, inbound: &Inbound) -> Result<String, TurnFailure> {
         let is_good = |id: &String| !id.is_empty();
         for plugin in &self.plugins {
             let found =
-                call::hook(Stage::ResolveSession, &**plugin, |it| it.resolve_session(inbound)).await?;
+                call::call_hook(PipelineStage::ResolveSession, &**plugin, |it| it.resolve_session(inbound))
+                    .await?;
             if let Some(session_id) = found.filter(is_good) {
                 return Ok(session_id);
             }
@@ -163,10 +172,15 @@ impl Inner {
     }
 
     /// Loads the state: of plugins that set the same key, the one registered later wins (TP-L3 to TP-L5).
-    async fn load(&self, inbound: &Inbound, session_id: &str) -> Result<Map<String, Value>, Failure> {
+    async fn load_state(
+        &self,
+        inbound: &Inbound,
+        session_id: &str,
+    ) -> Result<Map<String, Value>, TurnFailure> {
         let mut known = Vec::with_capacity(self.plugins.len());
         for plugin in &self.plugins {
-            let hook = call::hook(Stage::LoadState, &**plugin, |it| it.load_state(inbound, session_id));
+            let hook =
+                call::call_hook(PipelineStage::LoadState, &**plugin, |it| it.load_state(inbound, session_id));
             known.push(hook.await?);
         }
         let workspace = self.workspace.display().to_string().into();
@@ -176,35 +190,39 @@ impl Inner {
     }
 
     /// Executes the stages from the message to the output; a cancel ends them at any moment.
-    async fn ask(&self, turn: &mut Turn) -> Result<(), Failure> {
+    async fn answer_or_cancel(&self, turn: &mut Turn) -> Result<(), TurnFailure> {
         let cancel = turn.inbound.cancel.clone();
         tokio::select! {
             biased;
-            () = cancel.cancelled() => Err(Failure::Cancelled),
+            () = cancel.cancelled() => Err(TurnFailure::Cancelled),
             ended = self.answer(turn) => ended,
         }
     }
 
-    async fn answer(&self, turn: &mut Turn) -> Result<(), Failure> {
+    async fn answer(&self, turn: &mut Turn) -> Result<(), TurnFailure> {
         for plugin in &self.plugins {
-            if let Some(refusal) = call::hook(Stage::Admit, &**plugin, |it| it.admit(turn)).await? {
-                return Err(Failure::Refused(refusal));
+            if let Some(refusal) =
+                call::call_hook(PipelineStage::Admit, &**plugin, |it| it.admit(turn)).await?
+            {
+                return Err(TurnFailure::Refused(refusal));
             }
         }
         for plugin in &self.plugins {
-            let told = call::hook(Stage::BuildPrompt, &**plugin, |it| it.system_prompt(turn)).await?;
+            let told =
+                call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.system_prompt(turn)).await?;
             if told.is_some() {
                 turn.system_prompt = told;
                 break;
             }
         }
-        let prompt = self.prompt(turn).await?;
+        let prompt = self.build_prompt(turn).await?;
         self.run_model(turn, &prompt).await
     }
 
-    async fn prompt(&self, turn: &Turn) -> Result<Prompt, Failure> {
+    async fn build_prompt(&self, turn: &Turn) -> Result<Prompt, TurnFailure> {
         for plugin in &self.plugins {
-            let built = call::hook(Stage::BuildPrompt, &**plugin, |it| it.build_prompt(turn)).await?;
+            let built =
+                call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.build_prompt(turn)).await?;
             if let Some(prompt) = built {
                 // An empty prompt is an answer too: no other plugin is asked (TP-B4).
                 let is_empty = prompt.is_empty();
@@ -219,45 +237,46 @@ impl Inner {
     }
 
     /// Lets every plugin save its state, even after another one failed; the first failure is the turn's.
-    async fn save(&self, turn: &Turn) -> Result<(), Failure> {
+    async fn save_state(&self, turn: &Turn) -> Result<(), TurnFailure> {
         let mut ended = Ok(());
         for plugin in &self.plugins {
-            let saved = call::hook(Stage::SaveState, &**plugin, |it| it.save_state(turn)).await;
+            let saved = call::call_hook(PipelineStage::SaveState, &**plugin, |it| it.save_state(turn)).await;
             if let Err(failure) = &saved {
-                let (code, place) = (failure.code(), failure.place());
+                let (code, place) = (failure.code(), failure.location());
                 tracing::error!(code, place, "a plugin failed to save its state");
             }
             ended = ended.and(saved);
         }
-        ended.and(self.tape(turn).await)
+        ended.and(self.append_to_tape(turn).await)
     }
 
     /// Appends two entries of the turn to the tape, the message and its output, if a plugin provides a tape store
     /// (TP-G2).
-    async fn tape(&self, turn: &Turn) -> Result<(), Failure> {
+    async fn append_to_tape(&self, turn: &Turn) -> Result<(), TurnFailure> {
         let found =
             self.plugins.iter().find_map(|plugin| Some((plugin.name(), plugin.provide_tape_store()?)));
         let Some((whose, tape)) = found else { return Ok(()) };
-        let ended = turn.failure.as_ref().map(Failure::code);
+        let ended = turn.failure.as_ref().map(TurnFailure::code);
         let entries = [
             json!({"entry": "message", "message": turn.inbound.envelope}),
             json!({"entry": "output", "text": turn.output, "failure": ended}),
         ];
-        call::guarded(Stage::SaveState, whose, tape.append(&turn.session_id, &entries)).await
+        call::await_hook(PipelineStage::SaveState, whose, tape.append(&turn.session_id, &entries)).await
     }
 
-    async fn say(&self, mut turn: Turn) -> Result<Outcome, Failure> {
+    async fn send_outbound(&self, mut turn: Turn) -> Result<PipelineOutcome, TurnFailure> {
         for plugin in &self.plugins {
             let rendered =
-                call::hook(Stage::RenderOutbound, &**plugin, |it| it.render_outbound(&turn)).await?;
+                call::call_hook(PipelineStage::RenderOutbound, &**plugin, |it| it.render_outbound(&turn))
+                    .await?;
             if turn.rendered.len() + rendered.len() > limits::OUTBOUND_MAX {
-                return Err(Failure::TooLarge("messages of one turn"));
+                return Err(TurnFailure::TooLarge("messages of one turn"));
             }
             turn.rendered.extend(rendered);
         }
         let mut outbound = std::mem::take(&mut turn.rendered);
         if outbound.is_empty() {
-            outbound.push(turn.message());
+            outbound.push(turn.output_message());
         }
         for envelope in outbound.iter_mut().filter(|it| turn.streamed && it.content == turn.output) {
             // A plugin that renders the shown text may forget to set this.
@@ -267,38 +286,40 @@ impl Inner {
         for envelope in &outbound {
             delivered += usize::from(self.dispatch(envelope).await?);
         }
-        Ok(Outcome { turn, outbound, delivered })
+        Ok(PipelineOutcome { turn, outbound, delivered })
     }
 
-    async fn dispatch(&self, outbound: &Envelope) -> Result<bool, Failure> {
+    async fn dispatch(&self, outbound: &MessageEnvelope) -> Result<bool, TurnFailure> {
         let mut is_delivered = false;
         for plugin in &self.plugins {
-            let hook = call::hook(Stage::DispatchOutbound, &**plugin, |it| it.dispatch_outbound(outbound));
+            let hook = call::call_hook(PipelineStage::DispatchOutbound, &**plugin, |it| {
+                it.dispatch_outbound(outbound)
+            });
             is_delivered |= hook.await?;
         }
         if let Some(router) = &self.router {
             is_delivered |=
-                call::guarded(Stage::DispatchOutbound, "router", router.deliver(outbound)).await?;
+                call::await_hook(PipelineStage::DispatchOutbound, "router", router.deliver(outbound)).await?;
         }
         Ok(is_delivered)
     }
 
     /// Passes a failure to all plugins, even if one of them fails (TP-E5).
-    async fn tell(&self, stage: Stage, failure: &Failure, inbound: &Envelope) {
-        let outlet = Outlet::to(self);
+    async fn report_failure(&self, stage: PipelineStage, failure: &TurnFailure, inbound: &MessageEnvelope) {
+        let outlet = Dispatcher::to(self);
         for plugin in &self.plugins {
             let heard =
-                call::hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
+                call::call_hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
             if let Err(error) = heard {
-                let (code, place) = (error.code(), error.place());
+                let (code, place) = (error.code(), error.location());
                 tracing::warn!(code, place, "a plugin's on_error hook failed");
             }
         }
     }
 }
 
-impl Exit for Inner {
-    fn dispatch<'a>(&'a self, outbound: &'a Envelope) -> BoxFuture<'a, Result<bool, Failure>> {
+impl DispatchOutbound for PipelineInner {
+    fn dispatch<'a>(&'a self, outbound: &'a MessageEnvelope) -> BoxFuture<'a, Result<bool, TurnFailure>> {
         self.dispatch(outbound).boxed()
     }
 }

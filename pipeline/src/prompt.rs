@@ -11,7 +11,7 @@ pub enum Prompt {
 
 impl Prompt {
     /// Creates a prompt from a text and its media (TP-N6).
-    pub fn of(text: String, media: &[Value]) -> Self {
+    pub fn from_text(text: String, media: &[Value]) -> Self {
         if media.is_empty() {
             return Self::Text(text);
         }

@@ -21,7 +21,7 @@ const IN_BRIEF_MAX: usize = 32;
 const NODE_LOGS_MAX: usize = 3;
 
 /// Prints the failed tests of a run. Their output goes to files in `folder`; `command` runs tests by a filter.
-pub fn tell(run: &[Ran], folder: &Path, command: &str) -> io::Result<String> {
+pub fn summarise(run: &[Ran], folder: &Path, command: &str) -> io::Result<String> {
     let failed: Vec<&Ran> = run.iter().filter(|ran| !ran.has_passed).collect();
     let mut told = String::new();
     for (n, ran) in failed.iter().enumerate() {
@@ -119,7 +119,7 @@ mod tests {
     fn failure_shows_name_message_logs_and_command() {
         let dir = tempfile::tempdir().expect("a directory");
         let run = [Ran::named("turnway-core", "fine"), failed("turnway-tests::serve", "lists::a", PANICKED)];
-        let told = tell(&run, dir.path(), "./test only").expect("written");
+        let told = summarise(&run, dir.path(), "./test only").expect("written");
         let output = dir.path().join("turnway-tests-serve-lists-a.log");
         let expected = format!(
             "FAILED turnway-tests::serve lists::a\n  tests/tests/serve.rs:31:5:\n  \
@@ -148,7 +148,7 @@ mod tests {
     fn many_failures_get_one_line_each() {
         let dir = tempfile::tempdir().expect("a directory");
         let run: Vec<Ran> = (0..40).map(|n| failed("t", &format!("n{n}"), PANICKED)).collect();
-        let told = tell(&run, dir.path(), "./test only").expect("written");
+        let told = summarise(&run, dir.path(), "./test only").expect("written");
         assert_eq!(told.lines().count(), IN_BRIEF_MAX + 2);
         let said = "tests/tests/serve.rs:31:5: assertion `left == right` failed: it is ready\n";
         assert!(told.contains(&format!("FAILED t n31: {said}")) && !told.contains("n32"), "{told}");

@@ -111,7 +111,7 @@ where
         self.machine.handle_timeout(self.now);
         self.drain("handle_timeout");
         if let Some(next) = self.machine.poll_timeout() {
-            assert!(next.at > self.now.mono, "progress: {} is due again at once", next.why);
+            assert!(next.at > self.now.mono, "progress: {} is due again at once", next.label);
         }
     }
 
@@ -212,7 +212,7 @@ mod tests {
             Some(if self.fault == Fault::Forgetful { self.life } else { 0 })
         }
         fn poll_timeout(&self) -> Option<Deadline> {
-            Some(Deadline { at: self.beat_at, why: "beat" })
+            Some(Deadline { at: self.beat_at, label: "beat" })
         }
     }
 

@@ -1,7 +1,6 @@
 //! Real counterparts for tests: the node's binary as operators run it, HTTP agents, raw clients, Redis, proxies and
 //! browsers.
 pub mod agent;
-pub mod asking;
 pub mod bare;
 pub mod bench;
 pub mod chromium;
@@ -16,11 +15,12 @@ pub mod operations;
 pub mod provider;
 pub mod python;
 pub mod quic;
+mod recording;
 pub mod redis;
+pub mod scripted_gateway;
 pub mod slow;
 mod stale;
 pub mod steers;
-mod tape;
 pub mod terminal;
 pub mod tls;
 pub mod web;

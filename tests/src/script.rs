@@ -6,21 +6,22 @@ use known::Known;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Cursor, Epoch, EventId, Holder, Life, LinkId, MessageId, NodeId, Nonce, Place,
-    Principal, RunId, Seq, SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
+    AgentId, ControlId, Cursor, Epoch, EventId, FenceToken, Holder, InboxPosition, LeaseId, LinkId,
+    ListenStamp, ListenersVersion, MessageId, NodeId, Nonce, Principal, RunId, Seq, SessionId, SessionKey,
+    TenantId, UserId,
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{Ask, Content, Control, Input, Message, Role, Strategy};
+use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
-use turnway_core::store::{Append, Birth, Keep, Op, Reply};
+use turnway_core::store::{Append, CreationKey, Op, Reply, SnapshotWrite};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// Emphasis of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub enum Emphasis {
     /// No kind of operation is preferred.
     Even,
     /// Many inputs and controls, so that inboxes fill.
@@ -38,7 +39,7 @@ pub enum Mood {
 #[derive(Clone, Debug)]
 pub struct Script {
     rng: Rng,
-    mood: Mood,
+    mood: Emphasis,
     keys: Vec<SessionKey>,
     known: Vec<Known>,
     past: Vec<Op>,
@@ -54,25 +55,25 @@ fn name<T, E: std::fmt::Debug>(parsed: Result<T, E>) -> T {
 }
 
 impl Script {
-    /// Creates a script for a seed, with any emphasis but [`Mood::Bulky`]. Without `leases` the script never asks
+    /// Creates a script for a seed, with any emphasis but [`Emphasis::Bulky`]. Without `leases` the script never asks
     /// for a lease and never expires an id.
     pub fn new(seed: u64, leases: bool) -> Self {
         let mut rng = Rng::from_number(seed);
         let mood = match rng.below(8) {
-            0 => Mood::Crowded,
-            1 => Mood::Heavy,
-            2 => Mood::Public,
-            _ => Mood::Even,
+            0 => Emphasis::Crowded,
+            1 => Emphasis::Heavy,
+            2 => Emphasis::Public,
+            _ => Emphasis::Even,
         };
         Self::in_mood(mood, rng, leases)
     }
 
-    /// Creates a script for a seed, with emphasis [`Mood::Bulky`].
+    /// Creates a script for a seed, with emphasis [`Emphasis::Bulky`].
     pub fn bulky(seed: u64, leases: bool) -> Self {
-        Self::in_mood(Mood::Bulky, Rng::from_number(seed), leases)
+        Self::in_mood(Emphasis::Bulky, Rng::from_number(seed), leases)
     }
 
-    fn in_mood(mood: Mood, mut rng: Rng, leases: bool) -> Self {
+    fn in_mood(mood: Emphasis, mut rng: Rng, leases: bool) -> Self {
         // Names that sort differently by session than by concatenation.
         let keys = [("a", "s"), ("a-b", "s"), ("a", "s-1"), ("a", "S")];
         let key = |(tenant, session): (&str, &str)| SessionKey {
@@ -80,18 +81,18 @@ impl Script {
             session: name(SessionId::parse(session)),
         };
         let count = match mood {
-            Mood::Even => 2 + rng.below(3) as usize,
-            Mood::Crowded | Mood::Heavy => 2,
-            Mood::Public | Mood::Bulky => 1,
+            Emphasis::Even => 2 + rng.below(3) as usize,
+            Emphasis::Crowded | Emphasis::Heavy => 2,
+            Emphasis::Public | Emphasis::Bulky => 1,
         };
         let keys: Vec<_> = keys.into_iter().take(count).map(key).collect();
-        let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: Life(n) }).collect();
+        let lives = (0..3).map(|n| Holder { node: NodeId(n % 2), life: LeaseId(n) }).collect();
         let known = vec![Known::default(); keys.len()];
         Self { rng, mood, keys, known, past: Vec::new(), lives, runs: Vec::new(), count: 0, leases }
     }
 
     /// Returns the emphasis of this sequence.
-    pub fn mood(&self) -> Mood {
+    pub fn mood(&self) -> Emphasis {
         self.mood
     }
     /// Returns the sessions of this sequence.
@@ -125,18 +126,18 @@ impl Script {
     fn shares(&self, n: usize) -> [(u64, char); 19] {
         let more = |mood, share| if self.mood == mood { share } else { 0 };
         [
-            (16 + more(Mood::Crowded, 30) + more(Mood::Bulky, 60), 'a'),
-            (6 + more(Mood::Crowded, 40), 'c'),
+            (16 + more(Emphasis::Crowded, 30) + more(Emphasis::Bulky, 60), 'a'),
+            (6 + more(Emphasis::Crowded, 40), 'c'),
             (if self.known[n].fenced { 60 } else { 6 }, 'o'),
             (
-                if self.mood == Mood::Crowded { 6 } else { 24 }
-                    + more(Mood::Heavy, 30)
-                    + more(Mood::Bulky, 60),
+                if self.mood == Emphasis::Crowded { 6 } else { 24 }
+                    + more(Emphasis::Heavy, 30)
+                    + more(Emphasis::Bulky, 60),
                 '+',
             ),
             (4, 'r'),
             (3, 't'),
-            (4 + more(Mood::Public, 60), 'l'),
+            (4 + more(Emphasis::Public, 60), 'l'),
             (3, 'u'),
             (4, 'v'),
             (5, 'f'),
@@ -149,7 +150,7 @@ impl Script {
             (4, 'n'),
             (4, 'w'),
             // With frequent deletions an inbox would never fill.
-            (if matches!(self.mood, Mood::Crowded | Mood::Bulky) { 0 } else { 2 }, 'd'),
+            (if matches!(self.mood, Emphasis::Crowded | Emphasis::Bulky) { 0 } else { 2 }, 'd'),
         ]
     }
 
@@ -175,10 +176,10 @@ impl Script {
             }
             'l' => Op::Listen { node: self.node(), stamp: self.stamp(), key },
             'u' => Op::Unlisten { node: self.node(), stamp: self.stamp(), key },
-            'v' => Op::Open { key },
+            'v' => Op::ReadView { key },
             'f' => {
                 let (after, limit) = (self.tail(n).0.saturating_sub(self.rng.below(40)), self.rng.below(30));
-                let limit = if self.mood == Mood::Heavy { 256 } else { limit as u32 };
+                let limit = if self.mood == Emphasis::Heavy { 256 } else { limit as u32 };
                 Op::Read { key, after: Seq(after), limit }
             }
             'i' => {
@@ -222,14 +223,14 @@ impl Script {
         self.lives[n]
     }
     fn node(&mut self) -> NodeId {
-        let nodes = if self.mood == Mood::Public { 400 } else { 4 };
+        let nodes = if self.mood == Emphasis::Public { 400 } else { 4 };
         NodeId(u128::from(self.rng.below(nodes)))
     }
-    fn stamp(&mut self) -> Stamp {
-        Stamp(self.count.saturating_sub(self.rng.below(20)))
+    fn stamp(&mut self) -> ListenStamp {
+        ListenStamp(self.count.saturating_sub(self.rng.below(20)))
     }
     /// Mostly the newest token, sometimes an old or an unknown one.
-    fn token(&mut self, n: usize) -> Token {
+    fn token(&mut self, n: usize) -> FenceToken {
         let old = self.rng.below(self.known[n].tokens.len() as u64) as usize;
         let tokens = &self.known[n].tokens;
         let some = if self.rng.chance(90) { tokens.last() } else { tokens.get(old) };
@@ -244,13 +245,13 @@ impl Script {
             _ => Seq(tail),
         }
     }
-    fn some_place(&mut self, places: &[Place]) -> Place {
+    fn some_place(&mut self, places: &[InboxPosition]) -> InboxPosition {
         let n = self.rng.below(2 * places.len() as u64 + 1) as usize;
         places.get(n).copied().unwrap_or_default()
     }
     fn text(&mut self) -> String {
         let bytes =
-            if self.mood == Mood::Heavy { 30_000 + self.rng.below(33_000) } else { self.rng.below(300) };
+            if self.mood == Emphasis::Heavy { 30_000 + self.rng.below(33_000) } else { self.rng.below(300) };
         "höh \"\\\n".repeat(bytes as usize / 8)
     }
 
@@ -263,10 +264,10 @@ impl Script {
         let message_id = name(MessageId::parse(&named));
         let strategies = [Strategy::Enqueue, Strategy::Interrupt, Strategy::Reject];
         let text = match self.mood {
-            Mood::Bulky => "höh ".repeat(18_000 + self.rng.below(5_000) as usize),
-            Mood::Heavy => self.text(),
-            Mood::Even | Mood::Crowded | Mood::Public if self.rng.chance(50) => self.text(),
-            Mood::Even | Mood::Crowded | Mood::Public => String::new(),
+            Emphasis::Bulky => "höh ".repeat(18_000 + self.rng.below(5_000) as usize),
+            Emphasis::Heavy => self.text(),
+            Emphasis::Even | Emphasis::Crowded | Emphasis::Public if self.rng.chance(50) => self.text(),
+            Emphasis::Even | Emphasis::Crowded | Emphasis::Public => String::new(),
         };
         let input = Input {
             run_id: RunId::derive(&key, &user, &message_id),
@@ -274,9 +275,9 @@ impl Script {
             request_id: None,
             user: user.clone(),
             agent_id: None,
-            history: (self.mood != Mood::Bulky && self.rng.chance(20)).then(|| said_before(&text)),
+            history: (self.mood != Emphasis::Bulky && self.rng.chance(20)).then(|| said_before(&text)),
             message: Message { role: Role::User, content: Content::Text(text) },
-            strategy: if self.mood == Mood::Bulky || self.rng.chance(80) {
+            strategy: if self.mood == Emphasis::Bulky || self.rng.chance(80) {
                 strategies[0]
             } else {
                 strategies[self.rng.below(3) as usize]
@@ -298,15 +299,15 @@ impl Script {
         let user = self.user();
         let run = self.rng.below(self.runs.len() as u64) as usize;
         let what = match self.rng.below(5) {
-            4 => Ask::Remove { agent_id: name(AgentId::parse("a")), reason: None },
-            0 => Ask::Open { agents: Vec::new(), active: None },
-            1 => Ask::Close,
-            2 => Ask::Cancel { run_id: None },
+            4 => ControlRequest::Remove { agent_id: name(AgentId::parse("a")), reason: None },
+            0 => ControlRequest::Open { agents: Vec::new(), active: None },
+            1 => ControlRequest::Close,
+            2 => ControlRequest::Cancel { run_id: None },
             // A run of this session, of another one, or one that never existed.
-            _ => Ask::Cancel { run_id: self.runs.get(run).cloned().or_else(|| self.ghost(n)) },
+            _ => ControlRequest::Cancel { run_id: self.runs.get(run).cloned().or_else(|| self.ghost(n)) },
         };
         let id = name(ControlId::parse(&format!("c{}", self.count - self.rng.below(self.count.min(2)))));
-        let control = Arc::new(Control { id, user: user.clone(), request_id: None, what });
+        let control = Arc::new(ControlEntry { id, user: user.clone(), request_id: None, what });
         Op::Control { principal: self.principal(&key, user), control, create: self.rng.chance(50), key }
     }
 
@@ -355,7 +356,7 @@ impl Script {
     }
 
     /// Returns an input to end. Some inputs stay known and are ended again; some are named after another run.
-    fn end(&mut self, n: usize) -> Option<(Place, RunId)> {
+    fn end(&mut self, n: usize) -> Option<(InboxPosition, RunId)> {
         let inputs = &mut self.known[n].inputs;
         let at = self.rng.below(inputs.len() as u64) as usize;
         if at >= inputs.len() {
@@ -369,18 +370,27 @@ impl Script {
 
     fn append(&mut self, now: Now, n: usize, key: SessionKey) -> Op {
         let facts: Vec<_> = (0..self.rng.below(5)).map(|_| self.fact(now)).collect();
-        let ends = if self.mood == Mood::Bulky { 5 } else { 3 };
+        let ends = if self.mood == Emphasis::Bulky { 5 } else { 3 };
         let ends = (0..self.rng.below(ends)).filter_map(|_| self.end(n)).collect();
         let controls = self.known[n].controls.clone();
         let answers = controls.into_iter().filter(|_| self.rng.chance(20)).collect();
         let closed = match self.rng.below(16) {
-            0 if self.mood != Mood::Bulky => Some(true),
+            0 if self.mood != Emphasis::Bulky => Some(true),
             0..4 => Some(false),
             _ => None,
         };
-        let known = Version(self.known[n].version.0 + u64::from(self.rng.chance(10)));
+        let known = ListenersVersion(self.known[n].version.0 + u64::from(self.rng.chance(10)));
         let (token, after) = (self.token(n), self.tail(n));
-        Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known }))
+        Op::Append(Box::new(Append {
+            key,
+            token,
+            after,
+            facts,
+            ends,
+            answers,
+            closed,
+            known_listeners: known,
+        }))
     }
 
     /// Returns a claim that wins, if the last known state of the session still holds.
@@ -403,7 +413,7 @@ impl Script {
             ends,
             answers,
             closed,
-            known: version,
+            known_listeners: version,
         }))
     }
 
@@ -434,17 +444,17 @@ impl Script {
     fn keep(&mut self, n: usize, key: SessionKey) -> Op {
         let at = Cursor { seq: self.tail(n), epoch: self.known[n].tail.epoch };
         let state = self.text().into_bytes().into();
-        Op::Keep(Box::new(Keep { key, token: self.token(n), at, state }))
+        Op::WriteSnapshot(Box::new(SnapshotWrite { key, token: self.token(n), at, state }))
     }
 
     fn sessions(&mut self, now: Now, tenant: TenantId) -> Op {
         let user = self.rng.chance(50).then(|| self.user());
         let before = self.rng.chance(40).then(|| {
             let session = self.keys[self.rng.below(self.keys.len() as u64) as usize].session.clone();
-            Birth { at: Millis(now.store.0 - self.rng.below(2_000)), session }
+            CreationKey { at: Millis(now.store.0 - self.rng.below(2_000)), session }
         });
         let limit = if self.rng.chance(50) { 100 } else { self.rng.below(3) as u32 };
-        Op::Sessions { tenant, user, before, limit, link: LinkId(self.count) }
+        Op::ListSessions { tenant, user, before, limit, link: LinkId(self.count) }
     }
 
     fn value(&mut self) -> Op {
@@ -487,14 +497,14 @@ pub fn lists(keys: &[SessionKey]) -> Vec<Op> {
     let users = [None, Some("ann"), Some("bob")].map(|user| user.map(|user| name(UserId::parse(user))));
     let list = |tenant: &TenantId, user: &Option<UserId>| {
         let (tenant, user, limit, link) = (tenant.clone(), user.clone(), u32::MAX, LinkId(0));
-        Op::Sessions { tenant, user, before: None, limit, link }
+        Op::ListSessions { tenant, user, before: None, limit, link }
     };
     keys.iter().flat_map(|key| users.iter().map(move |user| list(&key.tenant, user))).collect()
 }
 
 /// Time at which every script starts.
-pub const DAWN: Now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
+pub const START_TIME: Now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
 
 fn said_before(text: &str) -> History {
-    History::of(&[serde_json::json!({ "role": "user", "content": text })]).expect("short enough")
+    History::from_messages(&[serde_json::json!({ "role": "user", "content": text })]).expect("short enough")
 }

@@ -1,10 +1,10 @@
 //! A deterministic simulator of a whole cluster with its store, agents and clients: one thread, virtual time, all
 //! decisions from a seed. `verdict` runs worlds, `world` holds time and nodes, `check` has one file per guarantee,
 //! `cases` directed situations, `mutants` planted bugs, `booth` machines for the machine laws.
-pub mod booth;
 pub mod cases;
 pub mod clocks;
 pub mod faults;
+pub mod harness;
 pub mod mutants;
 pub mod scenario;
 mod steering;
@@ -12,15 +12,15 @@ pub mod verdict;
 pub mod world;
 
 mod agents;
-mod answer;
-mod cast;
+mod behaviour;
+mod bus;
 mod check;
 mod clients;
-mod handing;
-mod hands;
+mod fixtures;
+mod handovers;
 mod index;
-mod lasting;
-mod lines;
-mod post;
+mod links;
+mod odd_requests;
+mod resumable;
 mod storage;
-mod tricks;
+mod tool_runner;

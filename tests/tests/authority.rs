@@ -2,11 +2,11 @@
 //!
 //! Covers: G7, S-06, S-07, RX-23.
 use serde_json::json;
-use turnway_bindings::channel::authority::Action;
+use turnway_bindings::channel::authority::ClientOperation;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::operations::{bare, requests};
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Covers: MP-E2, S-55, LN-MP29, S-06, S-56, ST-13, RX-11.
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
     let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.hung_up().await })).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("held")]).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("ann connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("ann connects");
     let accepted = ann.ask("a1", invoke("anns", "held", "secret")).await.expect("an answer");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     let run = accepted["run_id"].as_str().expect("a run").to_owned();
@@ -23,13 +23,14 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
     // A well-formed run id of a session that does not exist.
     let unknown_run = run.replacen("anns", "nobodys", 1);
     let mut rows = 0;
-    for action in Action::ALL {
+    for action in ClientOperation::ALL {
         // These actions create an unknown session; on a foreign session they must answer like a read of an
         // unknown one.
-        let reference = if action.creates() { Action::Read } else { action };
+        let reference = if action.creates() { ClientOperation::Read } else { action };
         let unknown = requests(reference, "nobodys", &unknown_run);
         for (n, foreign) in requests(action, "anns", &run).into_iter().enumerate() {
-            let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
+            let mut mallory =
+                WebSocketClient::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
             let like = if action.creates() { &unknown[0] } else { &unknown[n] };
             let got = mallory.ask("q", foreign.clone()).await.expect("an answer");
             let want = mallory.ask("q", like.clone()).await.expect("an answer");
@@ -41,7 +42,7 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
     assert_eq!(rows, 18, "every request of every action was tried");
 
     // A foreign run named in the caller's own session is unknown too.
-    let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
+    let mut mallory = WebSocketClient::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
     let opened =
         mallory.ask("o", json!({"type": "session_open", "session_id": "mallorys"})).await.expect("an answer");
     assert_eq!(opened["type"], "session_opened", "{opened}");
@@ -52,7 +53,8 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
     // The requests have not affected ann's run, and ann can still cancel it.
     let done = ann.ask("a2", json!({"type": "cancel_run", "run_id": run})).await;
     drop(done);
-    let done = Wire::hello(node.http, "ann", vec![json!({"session_id": "anns", "after_seq": 0})]).await;
+    let done =
+        WebSocketClient::hello(node.http, "ann", vec![json!({"session_id": "anns", "after_seq": 0})]).await;
     let done = done.expect("ann is back").until(|m| m["type"] == "done").await.expect("an end");
     assert_eq!(
         (done["status"].as_str(), done["run_id"].as_str()),
@@ -68,9 +70,9 @@ async fn identity_claims_in_messages_are_ignored() {
     let agents = Agents::start(|_| Reply::speak(|voice| async move { voice.done().await })).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("quick")]).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("ann connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("ann connects");
     ann.turn("anns", "quick", "a1", "hi").await.expect("a turn");
-    let mut mallory = Wire::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
+    let mut mallory = WebSocketClient::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
     for claim in [
         json!({"user_id": "ann"}),
         json!({"principal": {"user": "ann", "operator": true}}),

@@ -3,20 +3,20 @@
 //! Covers: S-11, S-13, S-48, S-52, RX-15, MP-G6.
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 /// A node with all faulty agents, and a second client that must not notice them.
-struct Bench {
+struct Fixture {
     node: Node,
-    bystander: Wire,
+    other_client: WebSocketClient,
     turns: u32,
     _agents: Agents,
     _dir: tempfile::TempDir,
 }
 
-impl Bench {
+impl Fixture {
     async fn set_up() -> Self {
         let agents = Agents::start(|asked| misbehave(&asked)).await;
         let dir = tempfile::tempdir().expect("a directory");
@@ -29,19 +29,19 @@ impl Bench {
         args.extend(["--agent".to_owned(), "nowhere=http://127.0.0.1:9/".to_owned()]);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let node = Node::start(dir.path(), &args).await;
-        let bystander = Wire::hello(node.http, "bystander", vec![]).await.expect("it connects");
-        Self { node, bystander, turns: 0, _agents: agents, _dir: dir }
+        let bystander = WebSocketClient::hello(node.http, "bystander", vec![]).await.expect("it connects");
+        Self { node, other_client: bystander, turns: 0, _agents: agents, _dir: dir }
     }
 
-    async fn client(&self) -> Wire {
-        Wire::hello(self.node.http, "clumsy", vec![]).await.expect("it connects")
+    async fn client(&self) -> WebSocketClient {
+        WebSocketClient::hello(self.node.http, "clumsy", vec![]).await.expect("it connects")
     }
 
     /// Runs a turn of the second client on its original connection.
     async fn others_are_served(&mut self) {
         self.turns += 1;
         let id = format!("b{}", self.turns);
-        let (text, done) = self.bystander.turn("beside", "good", &id, "hi").await.expect("served");
+        let (text, done) = self.other_client.turn("beside", "good", &id, "hi").await.expect("served");
         assert_eq!((text.as_str(), &done["status"]), ("you said hi", &json!("completed")));
         self.node.must_run();
     }
@@ -107,7 +107,7 @@ fn bad_messages() -> Vec<(&'static str, String, &'static str)> {
 /// Covers: S-13, MP-C1.
 #[tokio::test]
 async fn bad_message_gets_its_error_and_connection_stays_open() {
-    let mut bench = Bench::set_up().await;
+    let mut bench = Fixture::set_up().await;
     for (what, text, code) in bad_messages() {
         let mut clumsy = bench.client().await;
         clumsy.frame(Message::text(text)).await.expect("sent");
@@ -142,13 +142,13 @@ fn fatal_frames() -> Vec<(&'static str, bool, Message, Option<&'static str>, u16
 /// Covers: S-11.
 #[tokio::test]
 async fn a_fatal_frame_closes_with_its_code() {
-    let mut bench = Bench::set_up().await;
+    let mut bench = Fixture::set_up().await;
     let before = bench.node.resident_kib();
     for (what, greeted, frame, error, code) in fatal_frames() {
         let mut clumsy = if greeted {
             bench.client().await
         } else {
-            Wire::open(bench.node.http).await.expect("it connects")
+            WebSocketClient::open(bench.node.http).await.expect("it connects")
         };
         // The node may close while the frame is still being sent.
         drop(clumsy.frame(frame).await);
@@ -160,8 +160,8 @@ async fn a_fatal_frame_closes_with_its_code() {
             }
         };
         // A sender of megabytes may find the connection reset before the close frame arrives.
-        if what != "10 MiB" || matches!(end, Gone::Closed(_)) {
-            assert_eq!(end, Gone::Closed(code), "{what}");
+        if what != "10 MiB" || matches!(end, ConnectionEnd::Closed(_)) {
+            assert_eq!(end, ConnectionEnd::Closed(code), "{what}");
             if let Some(error) = error {
                 assert_eq!(said, Some(json!(error)), "{what}");
             }
@@ -175,7 +175,7 @@ async fn a_fatal_frame_closes_with_its_code() {
 /// Covers: S-13.
 #[tokio::test]
 async fn ten_bad_messages_close_the_connection() {
-    let mut bench = Bench::set_up().await;
+    let mut bench = Fixture::set_up().await;
     let mut clumsy = bench.client().await;
     let mut answered = 0;
     let end = loop {
@@ -187,22 +187,22 @@ async fn ten_bad_messages_close_the_connection() {
         answered += 1;
         assert!(answered <= 10, "the connection should have been closed by now");
     };
-    assert_eq!(end, Gone::Closed(4400));
+    assert_eq!(end, ConnectionEnd::Closed(4400));
     bench.others_are_served().await;
 }
 
 /// Covers: S-04.
 #[tokio::test]
 async fn connection_without_hello_times_out() {
-    let mut bench = Bench::set_up().await;
-    let mut silent = Wire::open(bench.node.http).await.expect("it connects");
+    let mut bench = Fixture::set_up().await;
+    let mut silent = WebSocketClient::open(bench.node.http).await.expect("it connects");
     let end = loop {
         match silent.next().await {
             Ok(message) => assert_eq!(message["type"], "error", "{message}"),
             Err(gone) => break gone,
         }
     };
-    assert_eq!(end, Gone::Closed(4408));
+    assert_eq!(end, ConnectionEnd::Closed(4408));
     bench.others_are_served().await;
 }
 
@@ -236,7 +236,7 @@ fn misbehave(asked: &Invocation) -> Reply {
     }
 }
 
-async fn speak(agent: &str, text: &str, voice: Voice) -> Result<(), HungUp> {
+async fn speak(agent: &str, text: &str, voice: AgentStream) -> Result<(), HungUp> {
     match agent {
         "stalls" => {
             voice.delta("and then").await?;
@@ -282,7 +282,7 @@ async fn speak(agent: &str, text: &str, voice: Voice) -> Result<(), HungUp> {
 /// Covers: RX-15, SR-A10, SR-G7, ST-12, S-48.
 #[tokio::test]
 async fn faulty_agent_ends_only_its_own_turn() {
-    let mut bench = Bench::set_up().await;
+    let mut bench = Fixture::set_up().await;
     for (agent, status, code) in BAD_AGENTS.into_iter().chain([("nowhere", "failed", "agent_unavailable")]) {
         let (mut client, session) = (bench.client().await, format!("with-{agent}"));
         let open = json!({"type": "session_open", "session_id": session, "agents": [agent, "good"]});

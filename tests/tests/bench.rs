@@ -2,7 +2,7 @@
 #[path = "bench/bench.rs"]
 mod bench;
 
-use bench::{keys, metric, well_formed};
+use bench::{assert_well_formed_svg, keys, metric};
 use serde_json::Value;
 use std::path::Path;
 use turnway_tests::real::bench::{Bench, Served};
@@ -66,7 +66,7 @@ async fn turn_counts_match_the_node_metrics() {
         assert!(at("min") <= at("p50") && at("p50") <= at("p99") && at("p99_99") <= at("max"), "{latency}");
     }
     assert!(told["server"]["rss_peak_bytes"].as_u64() > Some(1_000_000), "{told}");
-    well_formed(&std::fs::read_to_string(&plot).expect("a plot"));
+    assert_well_formed_svg(&std::fs::read_to_string(&plot).expect("a plot"));
     for file in [hdr, dir.path().join("out-accepted.hgrm")] {
         let text = std::fs::read_to_string(&file).expect("percentiles");
         assert!(text.contains(&format!("Total count    = {completed:12}")), "{text}");

@@ -78,7 +78,7 @@ async fn comparison_of_a_build_with_itself_has_every_figure() {
 }
 
 /// Returns the command lines of `serve` processes with an argument under this path.
-fn servers(under: &Path) -> Vec<String> {
+fn servers_under(under: &Path) -> Vec<String> {
     let under = under.display().to_string();
     let pids = std::fs::read_dir("/proc").expect("/proc").flatten();
     let said = pids.filter_map(|pid| std::fs::read_to_string(pid.path().join("cmdline")).ok());
@@ -98,7 +98,7 @@ async fn sigterm_stops_all_started_servers() {
         command.env("TMPDIR", scratch.path());
         let mut script = command.spawn().expect("Python starts");
         let (begun, mut looks) = (Instant::now(), interval(Duration::from_millis(20)));
-        while servers(scratch.path()).is_empty() {
+        while servers_under(scratch.path()).is_empty() {
             assert!(begun.elapsed() < PATIENCE, "no server");
             looks.tick().await;
         }
@@ -106,6 +106,6 @@ async fn sigterm_stops_all_started_servers() {
         assert!(Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill").success());
         let ended = tokio::time::timeout(PATIENCE, script.wait()).await.expect("in time").expect("its end");
         assert_eq!(ended.code(), Some(128 + 15), "{words:?}");
-        assert_eq!(servers(scratch.path()), Vec::<String>::new(), "{words:?}");
+        assert_eq!(servers_under(scratch.path()), Vec::<String>::new(), "{words:?}");
     }
 }

@@ -13,7 +13,7 @@ use turnway::admin::ROUTES;
 use turnway_tests::real::command::{Ended, run};
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, http};
 
 fn directory() -> TempDir {
@@ -47,7 +47,7 @@ async fn send(to: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)]
 /// Creates the data of a stopped or killed node in which one session is damaged.
 async fn damaged(dir: &Path, is_killed: bool) -> PathBuf {
     let mut node = Node::start(dir, &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     for n in 0..8 {
         wire.turn(&format!("good{n}"), "echo", "m", &"filler ".repeat(100)).await.expect("a turn");
     }
@@ -89,7 +89,7 @@ async fn damaged_session_does_not_affect_other_sessions() {
                 let (status, body) = messages(&node, &format!("good{n}")).await;
                 assert!(status == 200 && body.contains("filler"), "{status} {body}");
             }
-            let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+            let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
             let turn = format!("m-{}", node.id);
             wire.turn("good3", "echo", &turn, "more").await.expect("a turn in a session beside it");
             for wish in [invoke("bad", "echo", "again"), json!({"type": "subscribe", "session_id": "bad"})] {
@@ -141,7 +141,7 @@ async fn orderly_stop_closes_the_store() {
 async fn removed_data_file_makes_the_node_unready() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "1", "hello").await.expect("a turn");
     std::fs::remove_file(dir.path().join("data/turnway.redb")).expect("removed");
     let began = Instant::now();
@@ -262,7 +262,7 @@ async fn drain_wait_reports_a_timeout() {
     .await;
     let flag = agents.flag("ada");
     let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.say(invoke("s1", "ada", "hello")).await.expect("said");
     wire.until(|message| message["type"] == "run_started").await.expect("it runs");
     let admin = format!("http://{}", node.admin);

@@ -13,18 +13,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use turnway::bus::redis::{Kept, Place, Redis as Bus, State, channel};
-use turnway::bus::{self, Bus as _, Ear, Heard, Mail};
+use turnway::bus::redis::{NodeDurability, NodeState, RedisBus as Bus, RedisBusOptions, inbox_channel};
+use turnway::bus::{self, AddressedMessage, Bus as _, BusEvent, BusEventReceiver};
 use turnway::clock::Clock;
 use turnway::config::redis::RedisUrl;
 use turnway::metrics::Metrics;
-use turnway::phase::{Life, Phase};
-use turnway_bindings::peer::frame::{Frame, Packer};
-use turnway_bindings::peer::{Chunk, Words};
+use turnway::phase::{Lifecycle, NodePhase};
+use turnway_bindings::peer::frame::{FramePacker, PeerFrame};
+use turnway_bindings::peer::{PeerMessage, TextChunk};
 use turnway_core::id::{Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
-use turnway_tests::real::bare::Bare;
+use turnway_tests::real::bare::RedisBaseline;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
@@ -34,9 +34,9 @@ const B: NodeId = NodeId(0xb);
 /// A node as the bus sees it: its bus, its receiver and its metrics.
 struct Node {
     bus: Bus,
-    ear: Ear,
+    ear: BusEventReceiver,
     registry: Registry,
-    life: Life,
+    life: Lifecycle,
 }
 
 impl Node {
@@ -45,34 +45,44 @@ impl Node {
     }
 
     async fn join_at(url: &str, node: NodeId) -> Self {
-        let (registry, (mouth, ear)) = (Registry::new(), bus::ear());
+        let (registry, (mouth, ear)) = (Registry::new(), bus::event_channel());
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let url = RedisUrl::parse(url).expect("a URL");
-        let (name, address, life) = ("test".to_owned(), "127.0.0.1:1".to_owned(), Life::default());
+        let (name, address, life) = ("test".to_owned(), "127.0.0.1:1".to_owned(), Lifecycle::default());
         let clock = Clock::start();
-        let durability = Kept { level: "mem".to_owned(), attested: false };
-        let place = Place { url, node, name, address, mouth, metrics, clock, life: life.clone(), durability };
+        let durability = NodeDurability { level: "mem".to_owned(), attested: false };
+        let place = RedisBusOptions {
+            url,
+            node,
+            name,
+            address,
+            events: mouth,
+            metrics,
+            clock,
+            life: life.clone(),
+            durability,
+        };
         let bus = Bus::open(place, &Handle::current());
-        timeout(PATIENCE, bus.joined()).await.expect("it gets there");
+        timeout(PATIENCE, bus.wait_joined()).await.expect("it gets there");
         Self { bus, ear, registry, life }
     }
 
-    fn say(&self, words: impl IntoIterator<Item = Mail>) {
-        self.bus.post(&mut words.into_iter().collect());
+    fn post(&self, words: impl IntoIterator<Item = AddressedMessage>) {
+        self.bus.publish(&mut words.into_iter().collect());
     }
 
-    async fn hears(&mut self) -> Heard {
+    async fn next_event(&mut self) -> BusEvent {
         timeout(PATIENCE, self.ear.recv()).await.expect("in time").expect("the bus stands")
     }
 
     /// Returns the peer messages of the next frame.
-    async fn words(&mut self) -> Vec<Words> {
-        match self.hears().await {
-            Heard::Frame(Frame { from, words }) => {
+    async fn next_messages(&mut self) -> Vec<PeerMessage> {
+        match self.next_event().await {
+            BusEvent::Frame(PeerFrame { from, messages: words }) => {
                 assert_eq!(from, A);
                 words
             }
-            other @ (Heard::Unheard(_) | Heard::Gap | Heard::Heirs(_)) => {
+            other @ (BusEvent::NotSubscribed(_) | BusEvent::Gap | BusEvent::Successors(_)) => {
                 panic!("{other:?} instead of words")
             }
         }
@@ -100,25 +110,25 @@ fn key() -> SessionKey {
 }
 
 /// Returns a chunk of an answer, numbered by its offset.
-fn piece(offset: u64, text: &str) -> Words {
+fn piece(offset: u64, text: &str) -> PeerMessage {
     let message = MessageId::parse("m1").expect("a name");
     let run_id = RunId::derive(&key(), &UserId::local(), &message);
     let text = Private(Arc::from(text));
-    Words::Chunk {
+    PeerMessage::Chunk {
         key: key(),
         epoch: Epoch(1),
-        chunk: Chunk { run_id, attempt: 1, offset, kind: TextKind::Text, text },
+        chunk: TextChunk { run_id, attempt: 1, offset, kind: TextKind::Text, text },
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_of_one_round_arrive_in_one_frame_in_order() {
     let (_dir, _redis, a, mut b) = two().await;
-    let words: Vec<Words> = (0..100).map(|n| piece(n, "word ")).collect();
-    a.say(words.iter().map(|words| (B, words.clone())));
-    assert_eq!(b.words().await, words);
+    let words: Vec<PeerMessage> = (0..100).map(|n| piece(n, "word ")).collect();
+    a.post(words.iter().map(|words| (B, words.clone())));
+    assert_eq!(b.next_messages().await, words);
     // The message arrives before the sender knows that it was sent.
-    timeout(PATIENCE, a.bus.said()).await.expect("it is out");
+    timeout(PATIENCE, a.bus.flush()).await.expect("it is out");
     assert_eq!(a.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);
     assert_eq!(b.counted("turnway_bus_frames_total{direction=\"in\"}"), 1.0);
     assert_eq!(b.counted("turnway_bus_words_total{direction=\"in\",kind=\"chunk\"}"), 100.0);
@@ -126,24 +136,24 @@ async fn messages_of_one_round_arrive_in_one_frame_in_order() {
     // Rounds without a wait between them may share frames, but keep their order.
     let rounds = 5_000;
     for n in 0..rounds {
-        a.say([(B, piece(n, "x"))]);
+        a.post([(B, piece(n, "x"))]);
     }
     let mut next = 0;
     while next < rounds {
-        for words in b.words().await {
+        for words in b.next_messages().await {
             assert_eq!(words, piece(next, "x"));
             next += 1;
         }
     }
-    timeout(PATIENCE, a.bus.said()).await.expect("all of it is out");
+    timeout(PATIENCE, a.bus.flush()).await.expect("all of it is out");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_to_an_absent_node_is_reported_as_undelivered() {
     let (_dir, _redis, mut a, mut b) = two().await;
-    a.say([(NodeId(7), Words::Knock), (B, Words::Knock), (NodeId(7), Words::Knock)]);
-    assert_eq!(a.hears().await, Heard::Unheard(NodeId(7)));
-    assert_eq!(b.words().await, [Words::Knock]);
+    a.post([(NodeId(7), PeerMessage::Probe), (B, PeerMessage::Probe), (NodeId(7), PeerMessage::Probe)]);
+    assert_eq!(a.next_event().await, BusEvent::NotSubscribed(NodeId(7)));
+    assert_eq!(b.next_messages().await, [PeerMessage::Probe]);
     assert_eq!(a.counted("turnway_bus_unheard_total"), 1.0);
 }
 
@@ -153,13 +163,13 @@ async fn nodes_are_listed_until_they_leave() {
     let old = r#"{"name":"x","address":"y","state":"serving","frames":1,"release":"0","seen_ms":1}"#;
     let _: u64 = redis.command(&["HSET", "nodes", &NodeId(9).to_string(), old]);
     let _: u64 = redis.command(&["HSET", "nodes", "of a later release", "{}"]);
-    b.life.advance(Phase::Draining);
+    b.life.advance(NodePhase::Draining);
     let told = async {
         loop {
             let nodes = a.bus.nodes().await.expect("it answers");
             let states: Vec<_> = nodes.iter().map(|(node, seen)| (*node, seen.record.state)).collect();
             // A node that publishes a new state also removes expired entries.
-            if states == [(A, State::Serving), (B, State::Draining)] {
+            if states == [(A, NodeState::Serving), (B, NodeState::Draining)] {
                 return nodes;
             }
             tokio::task::yield_now().await;
@@ -168,7 +178,7 @@ async fn nodes_are_listed_until_they_leave() {
     let nodes = timeout(PATIENCE, told).await.expect("in time");
     let b_is = &nodes[&B];
     assert_eq!((b_is.record.name.as_str(), b_is.record.frames, b_is.leased), ("test", 1, false));
-    b.say([(A, Words::Knock)]);
+    b.post([(A, PeerMessage::Probe)]);
     timeout(PATIENCE, b.bus.leave()).await.expect("it can leave");
     assert_eq!(b.counted("turnway_bus_frames_total{direction=\"out\"}"), 1.0);
     assert_eq!(a.bus.nodes().await.expect("it answers").len(), 1);
@@ -181,7 +191,7 @@ async fn unreadable_frames_are_counted_and_dropped() {
     let publish = |blob: &[u8]| {
         let mut command = redis::cmd("PUBLISH");
         let heard: u64 =
-            command.arg(channel(B)).arg(blob).query(&mut redis.connection()).expect("it is published");
+            command.arg(inbox_channel(B)).arg(blob).query(&mut redis.connection()).expect("it is published");
         assert_eq!(heard, 1);
     };
     publish(b"");
@@ -189,23 +199,23 @@ async fn unreadable_frames_are_counted_and_dropped() {
     publish(b"TWF\x01\0\0\0\0");
     publish(b"TWB\x01\x08\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff");
     publish(&[7; 100_000]);
-    a.say([(B, Words::Knock)]);
-    assert_eq!(b.words().await, [Words::Knock]);
+    a.post([(B, PeerMessage::Probe)]);
+    assert_eq!(b.next_messages().await, [PeerMessage::Probe]);
     assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"version\"}"), 1.0);
     assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"unreadable\"}"), 3.0);
 }
 
 /// Repeats a message to node B until it arrives.
-async fn until_it_hears(a: &Node, b: &mut Node) {
+async fn until_delivered(a: &Node, b: &mut Node) {
     let mark = piece(4711, "now");
     let heard = async {
         let mut again = tokio::time::interval(Duration::from_millis(20));
         loop {
             tokio::select! {
-                _ = again.tick() => a.say([(B, mark.clone())]),
+                _ = again.tick() => a.post([(B, mark.clone())]),
                 heard = b.ear.recv() => match heard.expect("the bus stands") {
-                    Heard::Frame(Frame { words, .. }) if words.contains(&mark) => return,
-                    Heard::Frame(_) | Heard::Unheard(_) | Heard::Gap | Heard::Heirs(_) => {}
+                    BusEvent::Frame(PeerFrame { messages, .. }) if messages.contains(&mark) => return,
+                    BusEvent::Frame(_) | BusEvent::NotSubscribed(_) | BusEvent::Gap | BusEvent::Successors(_) => {}
                 }
             }
         }
@@ -215,7 +225,7 @@ async fn until_it_hears(a: &Node, b: &mut Node) {
 
 /// Reads until the gap, and skips what arrived before it.
 async fn until_gap(b: &mut Node) {
-    while b.hears().await != Heard::Gap {}
+    while b.next_event().await != BusEvent::Gap {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,7 +235,7 @@ async fn cut_subscription_recovers_with_a_gap() {
         let cut: u64 = redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
         assert_eq!(cut, 2);
         until_gap(&mut b).await;
-        until_it_hears(&a, &mut b).await;
+        until_delivered(&a, &mut b).await;
         assert_eq!(b.counted("turnway_bus_gaps_total{cause=\"broken\"}"), f64::from(times));
         // The other node has recovered too before the next cut.
         until_gap(&mut a).await;
@@ -236,19 +246,19 @@ async fn cut_subscription_recovers_with_a_gap() {
 async fn redis_restart_is_reported_as_a_gap() {
     let (_dir, mut redis, a, mut b) = two().await;
     redis.kill();
-    a.say([(B, Words::Knock)]);
-    timeout(PATIENCE, a.bus.said()).await.expect("given up at once");
+    a.post([(B, PeerMessage::Probe)]);
+    timeout(PATIENCE, a.bus.flush()).await.expect("given up at once");
     assert_eq!(a.counted("turnway_bus_dropped_total{reason=\"unsent\"}"), 1.0);
     let back = Instant::now();
     redis.restart();
     until_gap(&mut b).await;
-    until_it_hears(&a, &mut b).await;
+    until_delivered(&a, &mut b).await;
     figure("words arrive after Redis is back", format!("{:?}", back.elapsed()));
 }
 
 /// Runs a proxy between a node and its server that redirects every subscription to an unused channel while
 /// `swaps` is set.
-async fn between(to: u16, swaps: Arc<AtomicBool>) -> u16 {
+async fn redirecting_proxy(to: u16, swaps: Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("bound").port();
     tokio::spawn(async move {
@@ -281,17 +291,17 @@ async fn between(to: u16, swaps: Arc<AtomicBool>) -> u16 {
 async fn dead_subscription_is_detected_by_heartbeat() {
     let (_dir, redis, mut a, _b) = two().await;
     let (node, swaps) = (NodeId(0xc), Arc::new(AtomicBool::new(true)));
-    let port = between(redis.port, Arc::clone(&swaps)).await;
+    let port = redirecting_proxy(redis.port, Arc::clone(&swaps)).await;
     let mut c = Node::join_at(&format!("redis://127.0.0.1:{port}"), node).await;
     let since = Instant::now();
-    a.say([(node, Words::Knock)]);
-    assert_eq!(a.hears().await, Heard::Unheard(node));
+    a.post([(node, PeerMessage::Probe)]);
+    assert_eq!(a.next_event().await, BusEvent::NotSubscribed(node));
     swaps.store(false, Ordering::Relaxed);
     until_gap(&mut c).await;
     let noticed = since.elapsed();
     assert!(c.counted("turnway_bus_gaps_total{cause=\"deaf\"}") >= 1.0);
-    a.say([(node, Words::Knock)]);
-    assert_eq!(c.words().await, [Words::Knock]);
+    a.post([(node, PeerMessage::Probe)]);
+    assert_eq!(c.next_messages().await, [PeerMessage::Probe]);
     assert!(
         c.counted("turnway_bus_heartbeat_seconds_count")
             + c.counted("turnway_bus_gaps_total{cause=\"broken\"}")
@@ -309,17 +319,17 @@ async fn inbox_overflow_drops_messages_and_reports_a_gap() {
     let text = "x".repeat(60_000);
     let mut said = 0;
     while b.counted("turnway_bus_dropped_total{reason=\"inbox\"}") == 0.0 {
-        a.say((0..100).map(|n| (B, piece(said + n, &text))));
+        a.post((0..100).map(|n| (B, piece(said + n, &text))));
         said += 100;
-        timeout(PATIENCE, a.bus.said()).await.expect("said");
+        timeout(PATIENCE, a.bus.flush()).await.expect("said");
         assert!(said < 10_000, "nothing is ever lost");
     }
     let mut frames = 0;
-    while b.hears().await != Heard::Gap {
+    while b.next_event().await != BusEvent::Gap {
         frames += 1;
     }
     assert!(frames > 32 && b.counted("turnway_bus_gaps_total{cause=\"overflow\"}") == 1.0);
-    until_it_hears(&a, &mut b).await;
+    until_delivered(&a, &mut b).await;
 }
 
 /// Measures the time from the end of a round at one node to the receiver of another, compared with bare
@@ -331,11 +341,11 @@ async fn bus_hop_latency_and_throughput_are_measured() {
     let mut hops = Vec::new();
     for n in 0..size("BUS_HOPS", 2_000) as u64 {
         let (said, words) = (Instant::now(), piece(n, &text));
-        a.say([(B, words.clone())]);
-        assert_eq!(b.words().await, [words]);
+        a.post([(B, words.clone())]);
+        assert_eq!(b.next_messages().await, [words]);
         hops.push(said.elapsed());
     }
-    let (bytes, mut raw, mut bare) = (frame(&piece(1, &text)), Bare::open(&redis).await, Vec::new());
+    let (bytes, mut raw, mut bare) = (frame(&piece(1, &text)), RedisBaseline::open(&redis).await, Vec::new());
     for _ in 0..hops.len() {
         bare.push(raw.hop(&bytes).await);
     }
@@ -350,14 +360,14 @@ async fn bus_hop_latency_and_throughput_are_measured() {
         let (count, since) = (count as u64, Instant::now());
         let mut heard = 0;
         for round in 0..count / batch {
-            a.say((0..batch).map(|n| (B, piece(round * batch + n, &text))));
+            a.post((0..batch).map(|n| (B, piece(round * batch + n, &text))));
             // Stays at most as far ahead of the reader as nodes do.
             while heard + 20_000 < round * batch {
-                heard += b.words().await.len() as u64;
+                heard += b.next_messages().await.len() as u64;
             }
         }
         while heard < count {
-            heard += b.words().await.len() as u64;
+            heard += b.next_messages().await.len() as u64;
         }
         let rate = heard as f64 / since.elapsed().as_secs_f64();
         let times = rate / flood;
@@ -369,8 +379,8 @@ async fn bus_hop_latency_and_throughput_are_measured() {
     assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"inbox\"}"), 0.0);
 }
 
-fn frame(words: &Words) -> Vec<u8> {
-    let mut packer = Packer::new(A);
+fn frame(words: &PeerMessage) -> Vec<u8> {
+    let mut packer = FramePacker::new(A);
     packer.add(words.clone());
     packer.finish().0.remove(0)
 }
@@ -394,10 +404,12 @@ async fn leaving_node_gets_only_live_successors() {
     let dead = NodeId(0xd);
     listed(&redis, B, dead, &json!({}));
     let _: redis::Value = redis.command(&["HSET", &format!("node:{{{B}}}"), "1", "9999999999999"]);
-    a.life.advance(Phase::Draining);
-    match a.hears().await {
-        Heard::Heirs(heirs) => assert_eq!(heirs, BTreeSet::from([B])),
-        other @ (Heard::Frame(_) | Heard::Unheard(_) | Heard::Gap) => panic!("{other:?} instead of heirs"),
+    a.life.advance(NodePhase::Draining);
+    match a.next_event().await {
+        BusEvent::Successors(heirs) => assert_eq!(heirs, BTreeSet::from([B])),
+        other @ (BusEvent::Frame(_) | BusEvent::NotSubscribed(_) | BusEvent::Gap) => {
+            panic!("{other:?} instead of heirs")
+        }
     }
     drop(b);
 }

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use turnway_core::rng::Rng;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 const CLIENTS: usize = 50;
@@ -28,7 +28,7 @@ fn answer(text: &str) -> String {
     (0..PIECES).map(|n| format!("{text}·{n} ß語𝄞 ")).collect()
 }
 
-async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
     for n in 0..PIECES {
         pace.tick().await;
@@ -38,7 +38,7 @@ async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
 }
 
 /// State shared by the clients and the killer of the node.
-struct Stage {
+struct Shared {
     /// Address of the node while it serves.
     up: watch::Receiver<Option<SocketAddr>>,
     /// Number of messages that all clients have read.
@@ -49,7 +49,7 @@ struct Stage {
 
 /// One client with a session and a history file of its own.
 struct Client {
-    stage: Arc<Stage>,
+    stage: Arc<Shared>,
     user: String,
     session: String,
     history: BufWriter<File>,
@@ -60,7 +60,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(stage: Arc<Stage>, n: usize, history: &Path) -> Self {
+    fn new(stage: Arc<Shared>, n: usize, history: &Path) -> Self {
         let history = BufWriter::new(File::create(history).expect("a history file"));
         let (user, session) = (format!("user-{n}"), format!("chaos-{n}"));
         Self { stage, user, session, history, last: (0, 0), open: BTreeMap::new(), over: BTreeSet::new() }
@@ -71,7 +71,7 @@ impl Client {
     }
 
     /// Connects, as often as needed, and resumes from the last cursor.
-    async fn connect(&mut self) -> Wire {
+    async fn connect(&mut self) -> WebSocketClient {
         let mut up = self.stage.up.clone();
         loop {
             let at = up.wait_for(Option::is_some).await.expect("the stage stands").expect("just seen");
@@ -84,7 +84,7 @@ impl Client {
             }
             // The session does not exist before its first turn is accepted.
             let resume = if self.last.0 == 0 && self.open.is_empty() { vec![] } else { vec![cursor] };
-            match Wire::hello(at, &self.user, resume).await {
+            match WebSocketClient::hello(at, &self.user, resume).await {
                 Ok(wire) => return wire,
                 // The node was killed meanwhile; the watch reports when it serves again.
                 Err(_) => up.changed().await.expect("the stage stands"),
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Runs one turn, across any number of node deaths.
-    async fn turn(&mut self, wire: &mut Wire, n: usize) {
+    async fn turn(&mut self, wire: &mut WebSocketClient, n: usize) {
         let id = format!("{}-m{n}", self.session);
         let (begun, mut run) = (Instant::now(), None);
         while self.turn_on(wire, &id, &mut run).await.is_err() {
@@ -134,7 +134,12 @@ impl Client {
         }
     }
 
-    async fn turn_on(&mut self, wire: &mut Wire, id: &str, run: &mut Option<String>) -> Result<(), Gone> {
+    async fn turn_on(
+        &mut self,
+        wire: &mut WebSocketClient,
+        id: &str,
+        run: &mut Option<String>,
+    ) -> Result<(), ConnectionEnd> {
         if run.is_none() {
             let mut ask = invoke(&self.session, "steady", id);
             ask["request_id"] = id.into();
@@ -154,7 +159,7 @@ impl Client {
         }
     }
 
-    async fn live(mut self) {
+    async fn run(mut self) {
         let mut wire = self.connect().await;
         let mut n = 0;
         while !self.stage.over.load(Ordering::Relaxed) {
@@ -200,7 +205,7 @@ fn bare(fact: &Value) -> Value {
 /// visible to all.
 async fn read_log(at: SocketAddr, user: &str, session: &str, types: Value, last: Option<u64>) -> Vec<Value> {
     let resume = vec![json!({"session_id": session, "after_seq": 0, "types": types})];
-    let mut wire = Wire::hello(at, user, resume).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(at, user, resume).await.expect("it connects");
     let subscribed = wire.until(|m| m["type"] == "subscribed").await.expect("subscribed");
     let tail = last.unwrap_or_else(|| subscribed["snapshot"]["seq"].as_u64().expect("the log's end"));
     let mut facts: Vec<Value> = Vec::new();
@@ -274,25 +279,25 @@ impl Verdict {
 async fn kill_often(
     node: &mut Node,
     up: &watch::Sender<Option<SocketAddr>>,
-    stage: &Stage,
+    stage: &Shared,
     rng: &mut Rng,
 ) -> Vec<Duration> {
     let mut gaps = Vec::new();
     for _ in 0..size("CHAOS_KILLS", 3) {
-        heard(stage, 500 + rng.below(5_000)).await;
+        until_messages_read(stage, 500 + rng.below(5_000)).await;
         let dead = Instant::now();
         up.send_replace(None);
         node.kill_and_restart().await;
         up.send_replace(Some(node.http));
-        heard(stage, 1).await;
+        until_messages_read(stage, 1).await;
         gaps.push(dead.elapsed());
     }
-    heard(stage, 2_000).await;
+    until_messages_read(stage, 2_000).await;
     gaps
 }
 
 /// Waits until all clients together have read this many more messages.
-async fn heard(stage: &Stage, more: u64) {
+async fn until_messages_read(stage: &Shared, more: u64) {
     let goal = stage.heard.load(Ordering::Relaxed) + more;
     let reached = async {
         loop {
@@ -315,11 +320,11 @@ async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
     let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
     let (up, seen) = watch::channel(Some(node.http));
     let stage =
-        Stage { up: seen, heard: AtomicU64::new(0), more: Notify::new(), over: AtomicBool::new(false) };
+        Shared { up: seen, heard: AtomicU64::new(0), more: Notify::new(), over: AtomicBool::new(false) };
     let (stage, mut clients) = (Arc::new(stage), tokio::task::JoinSet::new());
     let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };
     for n in 0..CLIENTS {
-        clients.spawn(Client::new(Arc::clone(&stage), n, &file(n)).live());
+        clients.spawn(Client::new(Arc::clone(&stage), n, &file(n)).run());
     }
     let seed = size("CHAOS_SEED", 1) as u64;
     let mut gaps = kill_often(&mut node, &up, &stage, &mut Rng::from_number(seed)).await;

@@ -1,7 +1,6 @@
 //! The client crate over real sockets against a scripted gateway, which drops connections in mid-character,
 //! repeats messages, restarts answers, goes away and closes with codes.
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at some events only")]
-#![allow(missing_docs)]
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::tungstenite::http::header::SEC_WEBSOCKET_PROTOCOL;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use turnway_client::{Backoff, Bookmark, Client, ClientError, Event, Invoke, Options, Start, Subscribe};
+use turnway_client::{Backoff, Bookmark, Client, ClientError, Event, Options, Start, Subscribe, UserInput};
 
 /// Deadline of every wait, so that a test that hangs names the place.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,14 +44,14 @@ impl Gateway {
         let (stream, _) = timely(self.listener.accept()).await.expect("a connection");
         let socket = timely(tokio_tungstenite::accept_hdr_async(stream, agree)).await.expect("a handshake");
         let mut link = Link { socket, hello: Value::Null };
-        link.hello = link.hear().await;
+        link.hello = link.next_message().await;
         assert_eq!(link.hello["type"], "hello");
         link
     }
     /// Accepts the next connection and sends `welcome`.
     async fn welcome(&self) -> Link {
         let mut link = self.accept().await;
-        link.say(json!({"type": "welcome", "connection_id": "c", "node_id": "n",
+        link.send(json!({"type": "welcome", "connection_id": "c", "node_id": "n",
             "limits": {"max_message_bytes": 65536}}))
             .await;
         link
@@ -67,16 +66,16 @@ impl Gateway {
 }
 
 impl Link {
-    async fn say(&mut self, message: Value) {
+    async fn send(&mut self, message: Value) {
         timely(self.socket.send(Message::text(message.to_string()))).await.expect("the client listens");
     }
-    async fn all(&mut self, messages: &[Value]) {
+    async fn send_all(&mut self, messages: &[Value]) {
         for message in messages {
-            self.say(message.clone()).await;
+            self.send(message.clone()).await;
         }
     }
     /// Returns the next text message.
-    async fn hear(&mut self) -> Value {
+    async fn next_message(&mut self) -> Value {
         loop {
             match timely(self.socket.next()).await.expect("the client is there").expect("no error") {
                 Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
@@ -86,15 +85,15 @@ impl Link {
         }
     }
     async fn expect(&mut self, kind: &str) -> Value {
-        let message = self.hear().await;
+        let message = self.next_message().await;
         assert_eq!(message["type"], kind, "{message}");
         message
     }
     /// Reads an input and accepts it as run `s.r`.
-    async fn take_input(&mut self, duplicate: bool) -> String {
+    async fn accept_input(&mut self, duplicate: bool) -> String {
         let input = self.expect("agent_invoke").await;
         let id = input["message"]["message_id"].as_str().expect("an id").to_owned();
-        self.say(json!({"type": "turn_accepted", "session_id": "s", "run_id": "s.r", "turn_id": "s.r",
+        self.send(json!({"type": "turn_accepted", "session_id": "s", "run_id": "s.r", "turn_id": "s.r",
             "message_id": id, "duplicate": duplicate, "durability": "mem"}))
             .await;
         id
@@ -107,7 +106,7 @@ impl Link {
         if let (Some(answer), Value::Object(more)) = (answer.as_object_mut(), more) {
             answer.extend(more);
         }
-        self.say(answer).await;
+        self.send(answer).await;
         body
     }
     async fn close(mut self, code: u16) {
@@ -147,7 +146,7 @@ fn done(seq: u64, attempt: u32, bytes: usize) -> Value {
 }
 
 /// Returns what an application would show, up to the first end of a turn.
-async fn story(client: &mut Client) -> Vec<String> {
+async fn shown_lines(client: &mut Client) -> Vec<String> {
     let mut lines = Vec::new();
     let mut text = String::new();
     loop {
@@ -179,14 +178,14 @@ async fn text_is_complete_across_dropped_connections() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     let whole = "Grüße 日本 🙂!";
-    client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
-    link.take_input(false).await;
-    link.say(started(3, 1)).await;
+    client.session("s").invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
+    link.accept_input(false).await;
+    link.send(started(3, 1)).await;
     let mut have = 0;
     for (at, letter) in whole.char_indices() {
         // One character, preceded by one that was sent before.
         let from = whole[..at].char_indices().last().map_or(0, |(last, _)| last);
-        link.say(delta(1, from, &whole[from..at + letter.len_utf8()])).await;
+        link.send(delta(1, from, &whole[from..at + letter.len_utf8()])).await;
         // The connection is dropped only after the client has reported this character.
         loop {
             match timely(client.next_event()).await.expect("lives") {
@@ -204,10 +203,10 @@ async fn text_is_complete_across_dropped_connections() {
         let body = link.resumed(3, json!({})).await;
         assert_eq!((&body["after_seq"], &body["after_epoch"]), (&json!(3), &json!(1)));
         assert_eq!(body["runs"]["s.r"], json!({"attempt": 1, "offset": have}));
-        assert_eq!(link.take_input(true).await, "m", "said again, under its name");
+        assert_eq!(link.accept_input(true).await, "m", "said again, under its name");
     }
-    link.all(&[started(3, 1), done(4, 1, whole.len())]).await;
-    let told = story(&mut client).await;
+    link.send_all(&[started(3, 1), done(4, 1, whole.len())]).await;
+    let told = shown_lines(&mut client).await;
     assert_eq!(told.last(), Some(&format!(" = {whole}")));
     assert!(!told.iter().any(|line| line.starts_with("accepted")), "told before");
 }
@@ -217,16 +216,17 @@ async fn text_is_complete_across_dropped_connections() {
 async fn restarted_answer_discards_text_of_the_first_attempt() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
-    client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
-    link.take_input(false).await;
-    link.all(&[started(3, 1), delta(1, 0, "the fir")]).await;
+    client.session("s").invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
+    link.accept_input(false).await;
+    link.send_all(&[started(3, 1), delta(1, 0, "the fir")]).await;
     link.close(4503).await;
     let mut link = gateway.welcome().await;
     link.resumed(4, json!({})).await;
     let again = json!({"type": "event", "name": "RUN_RESTARTED", "session_id": "s", "run_id": "s.r",
         "attempt": 2, "seq": 4, "epoch": 2});
-    link.all(&[again, delta(1, 7, "st"), delta(2, 0, "second"), delta(2, 0, "second"), done(5, 2, 6)]).await;
-    let told = story(&mut client).await;
+    link.send_all(&[again, delta(1, 7, "st"), delta(2, 0, "second"), delta(2, 0, "second"), done(5, 2, 6)])
+        .await;
+    let told = shown_lines(&mut client).await;
     assert_eq!(told, ["accepted m", "lost 4503", "the fir; restarted @2", "second = second"]);
 }
 
@@ -235,14 +235,14 @@ async fn restarted_answer_discards_text_of_the_first_attempt() {
 async fn retryable_close_codes_reconnect_and_others_are_final() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
-    client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
-    link.take_input(false).await;
-    link.all(&[started(3, 1), delta(1, 0, "ab")]).await;
+    client.session("s").invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
+    link.accept_input(false).await;
+    link.send_all(&[started(3, 1), delta(1, 0, "ab")]).await;
     link.close(4508).await;
     let mut link = gateway.welcome().await;
     link.resumed(3, json!({})).await;
-    link.all(&[delta(1, 2, "cd"), done(4, 1, 4)]).await;
-    assert_eq!(story(&mut client).await, ["accepted m", "lost 4508", "abcd = abcd"]);
+    link.send_all(&[delta(1, 2, "cd"), done(4, 1, 4)]).await;
+    assert_eq!(shown_lines(&mut client).await, ["accepted m", "lost 4508", "abcd = abcd"]);
     link.close(4409).await;
     loop {
         match timely(client.next_event()).await {
@@ -253,7 +253,7 @@ async fn retryable_close_codes_reconnect_and_others_are_final() {
             None => break,
         }
     }
-    let late = client.session("s").invoke(Invoke::text("anyone?")).await;
+    let late = client.session("s").invoke(UserInput::text("anyone?")).await;
     assert_eq!(late, Err(ClientError::Closed));
 }
 
@@ -262,14 +262,14 @@ async fn retryable_close_codes_reconnect_and_others_are_final() {
 async fn go_away_reconnects_the_client() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
-    client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
-    link.take_input(false).await;
+    client.session("s").invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
+    link.accept_input(false).await;
     let leave = json!({"type": "go_away", "reason": "drain", "reconnect_within_ms": 100, "jitter_ms": 50});
-    link.all(&[started(3, 1), delta(1, 0, "ab"), leave]).await;
+    link.send_all(&[started(3, 1), delta(1, 0, "ab"), leave]).await;
     let mut next = gateway.welcome().await;
     next.resumed(3, json!({})).await;
-    next.all(&[delta(1, 0, "abcd"), done(4, 1, 4)]).await;
-    assert_eq!(story(&mut client).await, ["accepted m", "lost 0", "abcd = abcd"]);
+    next.send_all(&[delta(1, 0, "abcd"), done(4, 1, 4)]).await;
+    assert_eq!(shown_lines(&mut client).await, ["accepted m", "lost 0", "abcd = abcd"]);
 }
 
 /// Requests missing text when the end arrives first, and reports the end after the text.
@@ -277,15 +277,15 @@ async fn go_away_reconnects_the_client() {
 async fn end_is_reported_after_the_missing_text() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
-    client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
-    link.take_input(false).await;
-    link.all(&[started(3, 1), delta(1, 0, "ab"), done(4, 1, 4)]).await;
+    client.session("s").invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
+    link.accept_input(false).await;
+    link.send_all(&[started(3, 1), delta(1, 0, "ab"), done(4, 1, 4)]).await;
     let again = link.expect("subscribe").await;
     assert_eq!((&again["after_seq"], &again["runs"]["s.r"]["offset"]), (&json!(3), &json!(2)));
     link.hello = json!({"resume": [again]});
     link.resumed(4, json!({})).await;
-    link.all(&[delta(1, 2, "cd"), done(4, 1, 4)]).await;
-    assert_eq!(story(&mut client).await, ["accepted m", "abcd = abcd"]);
+    link.send_all(&[delta(1, 2, "cd"), done(4, 1, 4)]).await;
+    assert_eq!(shown_lines(&mut client).await, ["accepted m", "abcd = abcd"]);
 }
 
 /// Resends the unfinished input after the store lost facts that it had acknowledged.
@@ -293,30 +293,30 @@ async fn end_is_reported_after_the_missing_text() {
 async fn input_is_resent_after_the_store_regressed() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
-    client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
-    link.take_input(false).await;
-    link.all(&[started(7, 1), delta(1, 0, "gone")]).await;
+    client.session("s").invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
+    link.accept_input(false).await;
+    link.send_all(&[started(7, 1), delta(1, 0, "gone")]).await;
     drop(link);
     let mut link = gateway.welcome().await;
     link.resumed(2, json!({"reset": true, "reason": "regressed"})).await;
     link.expect("unsubscribe").await;
-    assert_eq!(link.take_input(false).await, "m");
-    link.all(&[started(3, 1), delta(1, 0, "new"), done(4, 1, 3)]).await;
-    assert_eq!(story(&mut client).await, ["accepted m", "lost 0", "reset regressed", "new = new"]);
+    assert_eq!(link.accept_input(false).await, "m");
+    link.send_all(&[started(3, 1), delta(1, 0, "new"), done(4, 1, 3)]).await;
+    assert_eq!(shown_lines(&mut client).await, ["accepted m", "lost 0", "reset regressed", "new = new"]);
 }
 
 #[tokio::test]
 async fn retryable_refusal_is_retried_without_an_error() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
-    client.session("s").invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
+    client.session("s").invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
     link.expect("agent_invoke").await;
-    link.say(json!({"type": "error", "request_id": "m", "session_id": "s", "code": "too_many_pending",
+    link.send(json!({"type": "error", "request_id": "m", "session_id": "s", "code": "too_many_pending",
         "retryable": true, "retry_after_ms": 5}))
         .await;
-    link.take_input(false).await;
-    link.all(&[started(3, 1), done(4, 1, 0)]).await;
-    assert_eq!(story(&mut client).await, ["accepted m", " = "]);
+    link.accept_input(false).await;
+    link.send_all(&[started(3, 1), done(4, 1, 0)]).await;
+    assert_eq!(shown_lines(&mut client).await, ["accepted m", " = "]);
 }
 
 #[tokio::test]
@@ -324,7 +324,7 @@ async fn refused_connect_reports_the_reason() {
     let gateway = Gateway::start().await;
     let refuse = async {
         let mut link = gateway.accept().await;
-        link.say(json!({"type": "error", "code": "unauthorized", "message": "no such key"})).await;
+        link.send(json!({"type": "error", "code": "unauthorized", "message": "no such key"})).await;
         link.close(4401).await;
     };
     let (client, ()) = tokio::join!(Client::connect(gateway.options()), refuse);
@@ -342,9 +342,9 @@ async fn bookmark_resumes_in_another_client() {
     let gateway = Gateway::start().await;
     let (mut client, mut link) = gateway.client().await;
     let session = client.session("s");
-    session.invoke(Invoke::text("hi").message_id("m")).await.expect("taken");
-    link.take_input(false).await;
-    link.all(&[started(3, 1), delta(1, 0, "ab")]).await;
+    session.invoke(UserInput::text("hi").message_id("m")).await.expect("taken");
+    link.accept_input(false).await;
+    link.send_all(&[started(3, 1), delta(1, 0, "ab")]).await;
     while !matches!(timely(client.next_event()).await, Some(Event::Text { .. })) {}
     session.bookmark().await.expect("taken");
     let Some(Event::Bookmark(mark)) = timely(client.next_event()).await else { panic!("a bookmark") };
@@ -357,9 +357,9 @@ async fn bookmark_resumes_in_another_client() {
     link.hello = json!({"resume": [wish]});
     let body = link.resumed(3, json!({})).await;
     assert_eq!(body["runs"]["s.r"]["offset"], 2);
-    assert_eq!(link.take_input(true).await, "m");
-    link.all(&[delta(1, 2, "cd"), done(4, 1, 4)]).await;
-    assert_eq!(story(&mut later).await, ["accepted m", "cd = abcd"]);
+    assert_eq!(link.accept_input(true).await, "m");
+    link.send_all(&[delta(1, 2, "cd"), done(4, 1, 4)]).await;
+    assert_eq!(shown_lines(&mut later).await, ["accepted m", "cd = abcd"]);
 }
 
 /// Stops reading the socket while the application takes no events, and loses or reorders none.
@@ -374,16 +374,16 @@ async fn unread_events_backpressure_the_socket() {
     link.resumed(1, json!({})).await;
     let count = 5000;
     let flood = async {
-        link.say(started(1, 1)).await;
+        link.send(started(1, 1)).await;
         for n in 0..count {
-            link.say(delta(1, 4 * n, &format!("{n:04}"))).await;
+            link.send(delta(1, 4 * n, &format!("{n:04}"))).await;
         }
-        link.say(done(2, 1, 4 * count)).await;
+        link.send(done(2, 1, 4 * count)).await;
     };
     let read = async {
         // Commands are still accepted meanwhile.
         session.cancel(Some("s.other")).await.expect("taken");
-        story(&mut client).await
+        shown_lines(&mut client).await
     };
     let ((), told) = tokio::join!(flood, read);
     let whole: String = (0..count).map(|n| format!("{n:04}")).collect();

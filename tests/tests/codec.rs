@@ -2,7 +2,7 @@
 //! bytes, so that replacing it changes one file.
 //!
 //! Covers: S-14.
-use turnway_core::protocol::codec::{Kind, decode, encode};
+use turnway_core::protocol::codec::{BlobKind, decode, encode};
 
 /// Bytes that the codec puts before a body.
 const HEADER: usize = 8;
@@ -10,10 +10,10 @@ const HEADER: usize = 8;
 #[test]
 fn wincode_writes_the_same_bytes() {
     let value = (7u8, u64::MAX, "höh 語".to_owned(), vec![1u32, 2, 3], Some(5u16), None::<u16>);
-    let ours = encode(Kind::Frame, &value).expect("encodes");
+    let ours = encode(BlobKind::Frame, &value).expect("encodes");
     let theirs = wincode::serialize(&value).expect("encodes");
     assert_eq!(ours[HEADER..], theirs[..]);
     let back: (u8, u64, String, Vec<u32>, Option<u16>, Option<u16>) =
-        decode(Kind::Frame, &ours).expect("decodes");
+        decode(BlobKind::Frame, &ours).expect("decodes");
     assert_eq!(back, value);
 }

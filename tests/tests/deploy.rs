@@ -5,7 +5,7 @@ use std::process::Command;
 use turnway_tests::real::http;
 use turnway_tests::real::node::{Node, binary};
 use turnway_tests::real::redis::Redis;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
@@ -67,7 +67,7 @@ async fn compose_command_lines_start_a_fleet() {
         told["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
     names.sort_by_key(|name| name.to_string());
     assert_eq!(names, ["n1", "n2", "n3"]);
-    let mut wire = Wire::hello(fleet[2].http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(fleet[2].http, "ann", vec![]).await.expect("welcome");
     let (_, done) = wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     assert_eq!(done["status"], "completed");
 }

@@ -2,9 +2,9 @@
 //! and the end of the connection.
 use serde_json::{Value, json};
 use std::time::Duration;
-use turnway_bindings::dialin::said::Said;
-use turnway_bindings::dialin::{DialIn, DialInConfig, Input, Output, Word};
-use turnway_bindings::link::{Capabilities, Renewal};
+use turnway_bindings::dialin::agent_message::AgentMessage;
+use turnway_bindings::dialin::{AttemptEvent, DialIn, DialInConfig, Input, Output};
+use turnway_bindings::link::{DialInCapabilities, RefreshOutcome};
 use turnway_core::id::{
     AgentId, Epoch, MessageId, NodeId, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
 };
@@ -19,8 +19,8 @@ use turnway_tests::laws::{Step, laws};
 fn config(named: bool) -> DialInConfig {
     DialInConfig {
         agent: AgentId::parse("a").expect("a name"),
-        capabilities: Capabilities::default(),
-        named,
+        capabilities: DialInCapabilities::default(),
+        has_event_ids: named,
         node: NodeId(1),
         connection_id: "c1".to_owned(),
         expires: None,
@@ -47,10 +47,10 @@ fn order_of_an_earlier_epoch_is_rejected() {
         | Order::News(_)
         | Order::Credit { .. }) => panic!("{order:?}"),
     };
-    assert!(agent.takes(&under("m1", 7)));
+    assert!(agent.accepts(&under("m1", 7)));
     agent.handle_input(now, Input::Order(Box::new(Order::Invoke(under("m1", 7)))));
-    let taken = [6, 7, 8].map(|epoch| agent.takes(&under("m1", epoch)));
-    assert_eq!((taken, agent.takes(&under("m2", 1))), ([false, true, true], true));
+    let taken = [6, 7, 8].map(|epoch| agent.accepts(&under("m1", epoch)));
+    assert_eq!((taken, agent.accepts(&under("m2", 1))), ([false, true, true], true));
 }
 
 /// Returns the id of the run with this name.
@@ -124,15 +124,15 @@ fn input(words: &str) -> Input {
                 epoch: Epoch(7),
             })
         }
-        ["LEAVE"] => Input::Leaving,
+        ["LEAVE"] => Input::Draining,
         ["FLUSH"] => Input::Flushed,
-        ["ALIVE"] => Input::Alive,
-        ["PART"] => Input::Part,
+        ["ALIVE"] => Input::SignOfLife,
+        ["PART"] => Input::PartialMessage,
         ["BINARY"] => Input::Binary,
         ["TOO-LARGE"] => Input::TooLarge,
-        ["UNTIL", at] => renewed(Renewal::Until(Millis(1_000_000 + at.parse::<u64>().expect("ms")))),
-        ["DENIED"] => renewed(Renewal::Denied),
-        ["NEEDLESS"] => renewed(Renewal::Needless),
+        ["UNTIL", at] => renewed(RefreshOutcome::Until(Millis(1_000_000 + at.parse::<u64>().expect("ms")))),
+        ["DENIED"] => renewed(RefreshOutcome::Denied),
+        ["NEEDLESS"] => renewed(RefreshOutcome::NotRequired),
         ["steer_ack", id] => said(json!({"type": "steer_ack", "message_id": id, "outcome": "accepted"})),
         ["steer_ack", id, name] => {
             said(json!({"type": "steer_ack", "message_id": id, "run_id": run(name), "outcome": "accepted"}))
@@ -150,7 +150,7 @@ fn input(words: &str) -> Input {
     }
 }
 
-fn renewed(renewal: Renewal) -> Input {
+fn renewed(renewal: RefreshOutcome) -> Input {
     Input::Refreshed { request_id: RequestId::parse("r1").ok(), renewal }
 }
 
@@ -158,7 +158,7 @@ fn said(message: Value) -> Input {
     Input::Text(message.to_string())
 }
 
-fn brief(output: &Output) -> String {
+fn describe(output: &Output) -> String {
     match output {
         Output::Write(text) => {
             let message: Value = serde_json::from_str(text).expect("JSON");
@@ -166,27 +166,27 @@ fn brief(output: &Output) -> String {
             let kind = message["type"].as_str().expect("a type").to_uppercase();
             message["code"].as_str().map_or(kind.clone(), |code| format!("{kind} {code}"))
         }
-        Output::Word { attempt, word, .. } => {
+        Output::AttemptEvent { attempt, event: word, .. } => {
             let word = match word {
-                Word::Acked => "acked",
-                Word::CancelAcked => "stopped",
-                Word::Said(Said::Delta { .. }) => "delta",
-                Word::Said(Said::State { .. }) => "state",
-                Word::Said(Said::Steered { .. }) => "steered",
-                Word::Said(Said::Handover { .. }) => "handover",
-                Word::Said(Said::Action { .. }) => "action",
-                Word::Said(Said::Subscribe { .. }) => "wants events",
-                Word::Said(Said::Done { .. }) => "done",
-                Word::Said(Said::Failed(AgentFailure::Reported { .. })) => "error",
-                Word::Said(Said::Failed(AgentFailure::NotKnown)) => "not-known",
-                Word::Said(Said::Failed(AgentFailure::TooLarge)) => "too-large",
-                Word::Said(Said::Failed(_)) => "broken",
-                Word::Said(Said::Unknown) => "unknown",
-                Word::Said(Said::Alive) => "alive",
+                AttemptEvent::Acked => "acked",
+                AttemptEvent::CancelAcked => "stopped",
+                AttemptEvent::Said(AgentMessage::Delta { .. }) => "delta",
+                AttemptEvent::Said(AgentMessage::State { .. }) => "state",
+                AttemptEvent::Said(AgentMessage::Steered { .. }) => "steered",
+                AttemptEvent::Said(AgentMessage::Handover { .. }) => "handover",
+                AttemptEvent::Said(AgentMessage::Action { .. }) => "action",
+                AttemptEvent::Said(AgentMessage::Subscribe { .. }) => "wants events",
+                AttemptEvent::Said(AgentMessage::Done { .. }) => "done",
+                AttemptEvent::Said(AgentMessage::Failed(AgentFailure::Reported { .. })) => "error",
+                AttemptEvent::Said(AgentMessage::Failed(AgentFailure::NotKnown)) => "not-known",
+                AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge)) => "too-large",
+                AttemptEvent::Said(AgentMessage::Failed(_)) => "broken",
+                AttemptEvent::Said(AgentMessage::Unknown) => "unknown",
+                AttemptEvent::Said(AgentMessage::Alive) => "alive",
             };
             format!("{word}/{attempt}")
         }
-        Output::Alive { attempt, .. } => format!("lives/{attempt}"),
+        Output::AttemptAlive { attempt, .. } => format!("lives/{attempt}"),
         Output::Refresh { .. } => "asks again".to_owned(),
         Output::Ping => "PING".to_owned(),
         Output::Close { code, .. } => format!("CLOSE {code}"),
@@ -200,7 +200,7 @@ fn play(named: bool, script: &str) -> String {
     let mut machine = DialIn::new(now, config(named));
     let mut told = Vec::new();
     let drain = |machine: &mut DialIn, told: &mut Vec<String>| {
-        told.extend(std::iter::from_fn(|| machine.poll_output()).map(|output| brief(&output)));
+        told.extend(std::iter::from_fn(|| machine.poll_output()).map(|output| describe(&output)));
     };
     drain(&mut machine, &mut told);
     assert_eq!(told, ["WELCOME"]);
@@ -279,10 +279,10 @@ fn connection_with_an_attempt_wakes_every_second() {
     assert_eq!(wait(&agent), Some(limits::HEARTBEAT));
     agent.handle_input(now, input("INVOKE m"));
     agent.handle_input(now, Input::Flushed);
-    assert_eq!(wait(&agent), Some(limits::DIALIN_LOOK));
-    let later = Now { mono: now.mono + limits::DIALIN_LOOK, ..now };
+    assert_eq!(wait(&agent), Some(limits::DIALIN_SILENCE_CHECK));
+    let later = Now { mono: now.mono + limits::DIALIN_SILENCE_CHECK, ..now };
     agent.handle_timeout(later);
-    assert_eq!(wait(&agent), Some(limits::DIALIN_LOOK * 2));
+    assert_eq!(wait(&agent), Some(limits::DIALIN_SILENCE_CHECK * 2));
 }
 
 /// Accepts a run of tenant `acme` in plain and qualified form, and rejects it under the name of another
@@ -314,8 +314,8 @@ fn qualified_run_name_of_another_tenant_is_rejected() {
         let written: Vec<Value> = std::iter::from_fn(|| agent.poll_output())
             .filter_map(|output| match output {
                 Output::Write(text) => serde_json::from_str(&text).ok(),
-                Output::Word { .. }
-                | Output::Alive { .. }
+                Output::AttemptEvent { .. }
+                | Output::AttemptAlive { .. }
                 | Output::Refresh { .. }
                 | Output::Ping
                 | Output::Close { .. } => None,
@@ -329,7 +329,7 @@ fn qualified_run_name_of_another_tenant_is_rejected() {
         agent.handle_input(now, said(json!({"type": "delta", "run_id": named, "text": "x"})));
         agent.handle_input(now, said(json!({"type": "cancel_ack", "run_id": named})));
         let words: Vec<String> =
-            std::iter::from_fn(|| agent.poll_output()).map(|output| brief(&output)).collect();
+            std::iter::from_fn(|| agent.poll_output()).map(|output| describe(&output)).collect();
         assert_eq!(words.iter().filter(|word| *word != "acked/1").collect::<Vec<_>>(), told, "{named}");
     }
 }
@@ -391,7 +391,7 @@ fn dial_in_machine_obeys_the_machine_laws() {
         Step { after, input: Some(input(words)) }
     };
     let script: Vec<Step<Input>> = words.split("; ").enumerate().map(step).collect();
-    let outputs = laws(|now| DialIn::new(now, config(false)), &script, 4, brief);
+    let outputs = laws(|now| DialIn::new(now, config(false)), &script, 4, describe);
     assert!(outputs.len() > 15, "{outputs:?}");
 }
 

@@ -4,29 +4,29 @@
 #[path = "differential/pair.rs"]
 mod pair;
 
-use pair::{Pair, Ways, quotas};
+use pair::{Pair, Traits, quotas};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use turnway::config::Durability as Level;
 use turnway::config::redis::RedisUrl;
-use turnway::store::embedded::{self, Durability, Embedded, Engine, Options};
-use turnway::store::memory::Memory;
+use turnway::store::embedded::{self, CommitDurability, EmbeddedOptions, EmbeddedStore, Engine};
+use turnway::store::memory::MemoryStore;
 use turnway::store::redis;
-use turnway_core::store::quota::Measure;
+use turnway_core::store::quota::ByteMeasure;
+use turnway_tests::power_cuts::Disk;
 use turnway_tests::real::redis::Redis;
-use turnway_tests::script::DAWN;
-use turnway_tests::torn::Disk;
+use turnway_tests::script::START_TIME;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn options(clock: embedded::Clock, seed: u64) -> Options {
-    let mut options = Options::new(clock, Arc::new(|fault| panic!("{fault}")));
+fn options(clock: embedded::ClockFn, seed: u64) -> EmbeddedOptions {
+    let mut options = EmbeddedOptions::new(clock, Arc::new(|fault| panic!("{fault}")));
     options.two_phase = seed.is_multiple_of(8);
-    options.durability = if seed % 8 == 1 { Durability::Os } else { Durability::Fsync };
+    options.durability = if seed % 8 == 1 { CommitDurability::Os } else { CommitDurability::Fsync };
     options.quotas = quotas(seed);
     options
 }
@@ -37,15 +37,15 @@ fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
     let (dir, disk) = (tempfile::tempdir().expect("a directory"), Disk::new(0));
     let path = seed.is_multiple_of(10).then(|| dir.path().to_owned());
     let backend = disk.clone();
-    let quotas = (Measure::Text, quotas(seed));
-    let ways = Ways { in_order: true, two_clocks: true, restarts: true, quotas };
+    let quotas = (ByteMeasure::Text, quotas(seed));
+    let ways = Traits { in_order: true, two_clocks: true, restarts: true, quotas };
     let mut pair = Pair::new(seed, ways, move |clock| {
         let (sender, receiver) = channel();
         let sink = Arc::new(move |op, result| sender.send((op, result)).expect("somebody listens"));
         let options = options(clock, seed);
         let store = match &path {
-            Some(path) => Embedded::open(path, options, sink),
-            None => Embedded::with_backend(backend.clone(), options, sink),
+            Some(path) => EmbeddedStore::open(path, options, sink),
+            None => EmbeddedStore::with_backend(backend.clone(), options, sink),
         };
         (Box::new(store.expect("a store")), receiver)
     });
@@ -53,7 +53,7 @@ fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
     let mut given = std::mem::take(&mut pair.given);
     given.insert(FORGOTTEN, pair.forgotten);
     drop(pair);
-    let options = options(Arc::new(|| DAWN), seed);
+    let options = options(Arc::new(|| START_TIME), seed);
     let report = match seed.is_multiple_of(10) {
         true => embedded::check(dir.path(), &options).expect("checked"),
         false => Engine::with_backend(disk, &options).expect("opened").check(),
@@ -73,12 +73,12 @@ fn embedded_store_answers_like_the_model() {
     let (first, sequences) = (number("DIFFERENTIAL_SEED", 1), number("DIFFERENTIAL_SEQUENCES", 300));
     let mut given = BTreeMap::new();
     for seed in first..first + sequences {
-        add(&mut given, seed, || compare(seed));
+        add_replies(&mut given, seed, || compare(seed));
     }
-    tell(&given, first, sequences);
+    print_report(&given, first, sequences);
 }
 
-fn add(
+fn add_replies(
     given: &mut BTreeMap<&'static str, u64>,
     seed: u64,
     compare: impl FnOnce() -> BTreeMap<&'static str, u64>,
@@ -89,7 +89,7 @@ fn add(
     some.into_iter().for_each(|(kind, count)| *given.entry(kind).or_default() += count);
 }
 
-fn tell(given: &BTreeMap<&'static str, u64>, first: u64, sequences: u64) {
+fn print_report(given: &BTreeMap<&'static str, u64>, first: u64, sequences: u64) {
     assert!(sequences < 20 || given[FORGOTTEN] > 0, "no session was deleted because of its age");
     let ops: u64 = given.values().sum();
     eprintln!("{sequences} sequences from seed {first}, {ops} ops: equal\n{given:#?}");
@@ -100,12 +100,12 @@ fn tell(given: &BTreeMap<&'static str, u64>, first: u64, sequences: u64) {
 fn memory_store_answers_like_the_model() {
     for seed in 1..20 {
         let quotas = quotas(seed);
-        let counted = (Measure::Weight, quotas);
-        let ways = Ways { in_order: true, two_clocks: true, restarts: false, quotas: counted };
+        let counted = (ByteMeasure::Weight, quotas);
+        let ways = Traits { in_order: true, two_clocks: true, restarts: false, quotas: counted };
         let mut pair = Pair::new(seed, ways, move |clock| {
             let (sender, receiver) = channel();
             let sink = move |op, result| sender.send((op, result)).expect("somebody listens");
-            (Box::new(Memory::new(clock, quotas, Arc::new(|_, _| {}), Arc::new(sink))), receiver)
+            (Box::new(MemoryStore::new(clock, quotas, Arc::new(|_, _| {}), Arc::new(sink))), receiver)
         });
         pair.run();
     }
@@ -120,15 +120,20 @@ fn compare_redis(
     let _: String = server.command(&["FLUSHALL"]);
     let (url, runtime) = (RedisUrl::parse(&server.url()).expect("a URL"), runtime.handle().clone());
     let quotas = quotas(seed);
-    let counted = (Measure::Deferred, quotas);
-    let ways = Ways { in_order: false, two_clocks: false, restarts: true, quotas: counted };
+    let counted = (ByteMeasure::Deferred, quotas);
+    let ways = Traits { in_order: false, two_clocks: false, restarts: true, quotas: counted };
     let mut pair = Pair::new(seed, ways, move |clock| {
         let (sender, receiver) = channel();
         // The last answers may arrive after the receiver is gone.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
         let clock = Some(clock);
-        let options = redis::Options { durability: Level::Mem, clock, quotas, ..redis::Options::default() };
-        let store = runtime.block_on(redis::Redis::open(url.clone(), options, sink));
+        let options = redis::RedisStoreOptions {
+            durability: Level::Mem,
+            clock,
+            quotas,
+            ..redis::RedisStoreOptions::default()
+        };
+        let store = runtime.block_on(redis::RedisStore::open(url.clone(), options, sink));
         (Box::new(store.expect("a store")), receiver)
     });
     pair.run();
@@ -146,9 +151,9 @@ fn compare_all_redis(args: &[&str], prepare: impl Fn(&Redis), sequences: u64) {
     let first = number("DIFFERENTIAL_SEED", 1);
     let mut given = BTreeMap::new();
     for seed in first..first + sequences {
-        add(&mut given, seed, || compare_redis(seed, &server, &runtime));
+        add_replies(&mut given, seed, || compare_redis(seed, &server, &runtime));
     }
-    tell(&given, first, sequences);
+    print_report(&given, first, sequences);
 }
 
 #[test]

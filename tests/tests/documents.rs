@@ -1,7 +1,7 @@
 //! The reference documents match the code wherever the two can be compared.
 use std::collections::BTreeMap;
-use turnway_bindings::channel::json::render::SHOWN;
-use turnway_bindings::channel::openai::Trouble;
+use turnway_bindings::channel::json::render::FACT_MESSAGES;
+use turnway_bindings::channel::openai::ChatError;
 use turnway_core::protocol::refusal::Code;
 
 fn document(name: &str) -> String {
@@ -23,7 +23,7 @@ fn table(document: &str, header: &str) -> BTreeMap<String, String> {
 #[test]
 fn documented_display_of_facts_matches_the_code() {
     let written = table(&document("protocol.md"), "| fact | shown on a link as |");
-    let shown = SHOWN.iter().map(|(fact, shown)| {
+    let shown = FACT_MESSAGES.iter().map(|(fact, shown)| {
         let shown = if shown.is_empty() { "nothing" } else { shown };
         ((*fact).to_owned(), shown.to_owned())
     });
@@ -58,8 +58,8 @@ fn documented_openai_statuses_match_the_code() {
         written.extend(codes.split(", ").map(|code| (code.to_owned(), (status.clone(), kind.clone()))));
     }
     let codes = Code::ALL.iter().map(|code| {
-        let trouble = Trouble::new(*code, "");
-        let object: serde_json::Value = serde_json::from_str(&trouble.json()).expect("JSON");
+        let trouble = ChatError::new(*code, "");
+        let object: serde_json::Value = serde_json::from_str(&trouble.to_json()).expect("JSON");
         let kind = object["error"]["type"].as_str().expect("a type").to_owned();
         (code.as_str().to_owned(), (trouble.status.to_string(), kind))
     });

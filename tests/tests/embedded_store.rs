@@ -5,41 +5,46 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use turnway::store::Store;
-use turnway::store::embedded::{Embedded, Fault, OpenError, Options, check, copy};
+use turnway::store::embedded::{EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, StoreFault, check, copy};
 use turnway_core::id::{
-    Cursor, Epoch, EventId, Holder, MessageId, Nonce, Principal, RunId, Seen, Seq, SessionId, SessionKey,
-    TenantId, UserId, Version,
+    Cursor, Epoch, EventId, Holder, ListenersVersion, MessageId, Nonce, OwnershipSnapshot, Principal, RunId,
+    Seq, SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::store::quota::{Quota, Quotas};
-use turnway_core::store::{Accepted, Append, Keep, Op, Refused, Reply, Shelf, StoreError};
+use turnway_core::store::{
+    Acceptance, Append, ModelStore, Op, Reply, SnapshotWrite, StoreError, StoreRefusal,
+};
 use turnway_core::time::Mono;
-use turnway_tests::script::{DAWN, Script, lists};
-use turnway_tests::torn::Disk;
+use turnway_tests::power_cuts::Disk;
+use turnway_tests::script::{START_TIME, Script, lists};
 
 type Answer = (Op, Result<Reply, StoreError>);
 
 /// A store with its answers and faults.
-struct Rig {
-    store: Embedded,
+struct StoreFixture {
+    store: EmbeddedStore,
     answers: Receiver<Answer>,
-    faults: Receiver<Fault>,
+    faults: Receiver<StoreFault>,
 }
 
-impl Rig {
-    fn open(open: impl FnOnce(Options, turnway::store::Answers) -> Result<Embedded, OpenError>) -> Self {
+impl StoreFixture {
+    fn open(
+        open: impl FnOnce(EmbeddedOptions, turnway::store::AnswerSink) -> Result<EmbeddedStore, EmbeddedOpenError>,
+    ) -> Self {
         let (fault, faults) = channel();
         let (answer, answers) = channel();
-        let options = Options::new(Arc::new(|| DAWN), Arc::new(move |found| drop(fault.send(found))));
+        let options =
+            EmbeddedOptions::new(Arc::new(|| START_TIME), Arc::new(move |found| drop(fault.send(found))));
         let sink = Arc::new(move |op, result| drop(answer.send((op, result))));
         Self { store: open(options, sink).expect("a store"), answers, faults }
     }
     fn at(dir: &Path) -> Self {
-        Self::open(|options, answers| Embedded::open(dir, options, answers))
+        Self::open(|options, answers| EmbeddedStore::open(dir, options, answers))
     }
     fn on(disk: &Disk) -> Self {
-        Self::open(|options, answers| Embedded::with_backend(disk.clone(), options, answers))
+        Self::open(|options, answers| EmbeddedStore::with_backend(disk.clone(), options, answers))
     }
     fn ask(&self, op: Op) -> Result<Reply, StoreError> {
         self.store.submit(op);
@@ -47,8 +52,8 @@ impl Rig {
     }
 }
 
-fn options() -> Options {
-    Options::new(Arc::new(|| DAWN), Arc::new(|fault| panic!("{fault}")))
+fn options() -> EmbeddedOptions {
+    EmbeddedOptions::new(Arc::new(|| START_TIME), Arc::new(|fault| panic!("{fault}")))
 }
 
 fn key() -> SessionKey {
@@ -57,7 +62,7 @@ fn key() -> SessionKey {
 }
 
 fn claim() -> Op {
-    let (holder, expect) = (Holder::default(), Seen::default());
+    let (holder, expect) = (Holder::default(), OwnershipSnapshot::default());
     Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor: Epoch(0) }
 }
 
@@ -77,11 +82,11 @@ fn renew(fresh: bool) -> Op {
 #[test]
 fn store_stays_unavailable_after_a_disk_fault() {
     let disk = Disk::new(0);
-    let rig = Rig::on(&disk);
+    let rig = StoreFixture::on(&disk);
     assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
     disk.cut_after_syncs(0);
     assert_eq!(rig.ask(put(0)), Err(StoreError::Unknown), "it may have happened");
-    assert!(matches!(rig.faults.recv(), Ok(Fault::Disk(_))));
+    assert!(matches!(rig.faults.recv(), Ok(StoreFault::Disk(_))));
     for op in [put(0), read(), renew(true)] {
         assert_eq!(rig.ask(op), Err(StoreError::Unavailable));
     }
@@ -92,13 +97,13 @@ fn store_stays_unavailable_after_a_disk_fault() {
 #[test]
 fn operation_without_a_write_needs_no_sync() {
     let disk = Disk::new(0);
-    let rig = Rig::on(&disk);
+    let rig = StoreFixture::on(&disk);
     assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
     let syncs = disk.syncs();
     let get = Op::Get { name: "name".to_owned() };
     let quiet = [
         read(),
-        Op::Open { key: key() },
+        Op::ReadView { key: key() },
         Op::Sweep { limit: 9 },
         get,
         // A repeated claim, another node's claim, and a value with another version than expected.
@@ -107,7 +112,7 @@ fn operation_without_a_write_needs_no_sync() {
             key: key(),
             holder: Holder::default(),
             nonce: Nonce(2),
-            expect: Seen::default(),
+            expect: OwnershipSnapshot::default(),
             floor: Epoch(0),
         },
         put(5),
@@ -126,18 +131,19 @@ fn operation_without_a_write_needs_no_sync() {
 fn full_disk_refuses_only_inputs() {
     let dir = tempfile::tempdir().expect("a directory");
     let full = || {
-        Rig::open(|mut options, answers| {
+        StoreFixture::open(|mut options, answers| {
             options.reserve_bytes = u64::MAX;
-            Embedded::open(dir.path(), options, answers)
+            EmbeddedStore::open(dir.path(), options, answers)
         })
     };
     let mut script = Script::new(1, false);
-    let accept = std::iter::from_fn(|| Some(script.next(DAWN))).find(|op| matches!(op, Op::Accept { .. }));
+    let accept =
+        std::iter::from_fn(|| Some(script.next(START_TIME))).find(|op| matches!(op, Op::Accept { .. }));
     let accept = accept.expect("an accept");
-    assert_eq!(full().ask(accept.clone()), Ok(Reply::Refused(Refused::Full)));
-    assert!(matches!(Rig::at(dir.path()).ask(accept.clone()), Ok(Reply::Accepted(_))));
+    assert_eq!(full().ask(accept.clone()), Ok(Reply::Refused(StoreRefusal::Full)));
+    assert!(matches!(StoreFixture::at(dir.path()).ask(accept.clone()), Ok(Reply::Accepted(_))));
     let rig = full();
-    assert!(matches!(rig.ask(accept), Ok(Reply::Accepted(Accepted { duplicate: true, .. }))));
+    assert!(matches!(rig.ask(accept), Ok(Reply::Accepted(Acceptance { duplicate: true, .. }))));
     assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
 }
 
@@ -145,16 +151,16 @@ fn full_disk_refuses_only_inputs() {
 /// input's position. The model allows this, so the store must too.
 #[test]
 fn message_id_may_expire_while_its_input_waits() {
-    let rig = Rig::on(&Disk::new(0));
-    let mut shelf = Shelf::new(false);
+    let rig = StoreFixture::on(&Disk::new(0));
+    let mut shelf = ModelStore::new(false);
     let mut same = |op: Op| {
-        let expected = shelf.apply(DAWN, &op);
+        let expected = shelf.apply(START_TIME, &op);
         assert_eq!(rig.ask(op), Ok(expected.clone()));
         expected
     };
     let Reply::Claimed(claimed) = same(claim()) else { panic!("not claimed") };
     let mut script = Script::new(1, false);
-    let mut inputs = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| {
+    let mut inputs = std::iter::from_fn(|| Some(script.next(START_TIME))).filter_map(|op| {
         let Op::Accept { input, hash, .. } = op else { return None };
         Some((input, hash))
     });
@@ -171,7 +177,7 @@ fn message_id_may_expire_while_its_input_waits() {
     let notice = Fact::SessionNotice { name: "n".to_owned(), request_id: None };
     let entry = Entry {
         id: EventId::default(),
-        time: DAWN.store,
+        time: START_TIME.store,
         source: "turnway".into(),
         correlation_id: "x".into(),
         causation_id: None,
@@ -187,12 +193,12 @@ fn message_id_may_expire_while_its_input_waits() {
         ends: vec![(place.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
-        known: Version(0),
+        known_listeners: ListenersVersion(0),
     })));
-    same(Op::Keep(Box::new(Keep { key: key(), token, at: tail, state: Arc::new([1]) })));
+    same(Op::WriteSnapshot(Box::new(SnapshotWrite { key: key(), token, at: tail, state: Arc::new([1]) })));
     same(Op::Trim { key: key(), token, upto: Seq(1) });
     same(Op::Expire { key: key(), before_ms: u64::MAX });
-    for op in [first, second, Op::Open { key: key() }, claim()] {
+    for op in [first, second, Op::ReadView { key: key() }, claim()] {
         same(op);
     }
 }
@@ -200,25 +206,25 @@ fn message_id_may_expire_while_its_input_waits() {
 #[test]
 fn data_directory_in_use_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
-    let rig = Rig::at(dir.path());
-    let second = Embedded::open(dir.path(), options(), Arc::new(|_, _| {}));
-    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    let rig = StoreFixture::at(dir.path());
+    let second = EmbeddedStore::open(dir.path(), options(), Arc::new(|_, _| {}));
+    assert!(matches!(second, Err(EmbeddedOpenError::InUse { .. })));
     drop(rig);
-    assert!(Embedded::open(dir.path(), options(), Arc::new(|_, _| {})).is_ok());
+    assert!(EmbeddedStore::open(dir.path(), options(), Arc::new(|_, _| {})).is_ok());
 }
 
 #[test]
 fn partial_database_is_created_again() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("turnway.redb.new"), [0; 5000]).expect("written");
-    assert!(matches!(Rig::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
+    assert!(matches!(StoreFixture::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
 }
 
 /// Covers: LN-TP25.
 #[test]
 fn damaged_record_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
-    assert!(matches!(Rig::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
+    assert!(matches!(StoreFixture::at(dir.path()).ask(claim()), Ok(Reply::Claimed(_))));
     let heads: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("heads");
     let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
     let txn = database.begin_read().expect("a transaction");
@@ -233,8 +239,8 @@ fn damaged_record_is_refused() {
     txn.commit().expect("committed");
     drop(database);
     {
-        let rig = Rig::at(dir.path());
-        assert_eq!(rig.ask(read()), Ok(Reply::Refused(Refused::Damaged)), "found at the start");
+        let rig = StoreFixture::at(dir.path());
+        assert_eq!(rig.ask(read()), Ok(Reply::Refused(StoreRefusal::Damaged)), "found at the start");
     }
     // Missing in the index of the sweep, the session's damage is found by its first reader.
     let database = Database::open(dir.path().join("turnway.redb")).expect("a database");
@@ -245,8 +251,8 @@ fn damaged_record_is_refused() {
     drop(database);
     let report = check(dir.path(), &options()).expect("checked");
     assert_eq!((report.damages, report.sessions), (1, 1), "{report:?}");
-    let rig = Rig::at(dir.path());
-    assert_eq!(rig.ask(read()), Ok(Reply::Refused(Refused::Damaged)));
+    let rig = StoreFixture::at(dir.path());
+    assert_eq!(rig.ask(read()), Ok(Reply::Refused(StoreRefusal::Damaged)));
     assert!(matches!(rig.ask(put(0)), Ok(Reply::Value { version: 1, .. })), "the rest goes on");
     drop(rig.store);
     assert!(rig.faults.recv().is_err(), "nothing failed");
@@ -256,21 +262,24 @@ fn damaged_record_is_refused() {
 fn backup_is_complete_and_has_a_new_era() {
     let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     {
-        let rig = Rig::at(dir.path());
+        let rig = StoreFixture::at(dir.path());
         assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
         assert!(matches!(rig.ask(put(0)), Ok(Reply::Value { version: 1, .. })));
     }
-    let later = || turnway_core::time::Now { store: turnway_core::time::Millis(DAWN.store.0 + 9), ..DAWN };
-    let then = Options::new(Arc::new(later), Arc::new(|fault| panic!("{fault}")));
+    let later = || turnway_core::time::Now {
+        store: turnway_core::time::Millis(START_TIME.store.0 + 9),
+        ..START_TIME
+    };
+    let then = EmbeddedOptions::new(Arc::new(later), Arc::new(|fault| panic!("{fault}")));
     copy(dir.path(), to.path(), &then).expect("copied");
     let again = copy(dir.path(), to.path(), &then);
-    assert!(matches!(again, Err(OpenError::Occupied { .. })), "nothing is overwritten: {again:?}");
+    assert!(matches!(again, Err(EmbeddedOpenError::NotEmpty { .. })), "nothing is overwritten: {again:?}");
     let report = check(to.path(), &options()).expect("checked");
     assert_eq!((report.damages, report.sessions, report.values), (0, 1, 1));
-    for (dir, era) in [(&dir, DAWN.store.0), (&to, DAWN.store.0 + 9)] {
-        let rig = Rig::at(dir.path());
+    for (dir, era) in [(&dir, START_TIME.store.0), (&to, START_TIME.store.0 + 9)] {
+        let rig = StoreFixture::at(dir.path());
         assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))), "a repeat: it is there");
-        assert_eq!(rig.ask(renew(true)), Ok(Reply::Renewed { era, clock: DAWN.store }));
+        assert_eq!(rig.ask(renew(true)), Ok(Reply::Renewed { era, clock: START_TIME.store }));
     }
 }
 
@@ -280,15 +289,17 @@ fn older_store_gets_its_session_index_on_open() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut script = Script::new(3, false);
     {
-        let rig = Rig::at(dir.path());
+        let rig = StoreFixture::at(dir.path());
         for _ in 0..200 {
-            let op = script.next(DAWN);
+            let op = script.next(START_TIME);
             if let Ok(reply) = rig.ask(op.clone()) {
                 script.learn(&op, &reply);
             }
         }
     }
-    let ask = || lists(script.keys()).into_iter().map(|op| Rig::at(dir.path()).ask(op)).collect::<Vec<_>>();
+    let ask = || {
+        lists(script.keys()).into_iter().map(|op| StoreFixture::at(dir.path()).ask(op)).collect::<Vec<_>>()
+    };
     let before = ask();
     let listed = |answer: &Result<Reply, StoreError>| match answer {
         Ok(Reply::Sessions { sessions, more: false }) => sessions.len(),
@@ -346,8 +357,8 @@ fn said(message: &str) -> Op {
 #[test]
 fn snapshots_count_once_for_the_user_quota() {
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(64 * 1024) };
-    let rig = Rig::open(|options, answers| {
-        Embedded::with_backend(Disk::new(0), Options { quotas, ..options }, answers)
+    let rig = StoreFixture::open(|options, answers| {
+        EmbeddedStore::with_backend(Disk::new(0), EmbeddedOptions { quotas, ..options }, answers)
     });
     let Ok(Reply::Claimed(claimed)) = rig.ask(claim()) else { panic!("not claimed") };
     assert!(matches!(rig.ask(said("m1")), Ok(Reply::Accepted(_))));
@@ -355,8 +366,8 @@ fn snapshots_count_once_for_the_user_quota() {
     for n in 0..10 {
         let fact = Fact::SessionNotice { name: format!("n{n}"), request_id: None };
         let entry = Entry {
-            id: EventId::new(DAWN.store, n),
-            time: DAWN.store,
+            id: EventId::new(START_TIME.store, n),
+            time: START_TIME.store,
             source: "turnway".into(),
             correlation_id: "x".into(),
             causation_id: None,
@@ -373,12 +384,12 @@ fn snapshots_count_once_for_the_user_quota() {
             ends: Vec::new(),
             answers: Vec::new(),
             closed: None,
-            known: Version(0),
+            known_listeners: ListenersVersion(0),
         };
         assert!(matches!(rig.ask(Op::Append(Box::new(append))), Ok(Reply::Appended { .. })));
         let at = Cursor { seq: Seq(after.0 + 1), epoch: token.epoch };
-        let keep = Keep { key: key(), token, at, state: vec![7; 16 * 1024].into() };
-        assert_eq!(rig.ask(Op::Keep(Box::new(keep))), Ok(Reply::Done));
+        let keep = SnapshotWrite { key: key(), token, at, state: vec![7; 16 * 1024].into() };
+        assert_eq!(rig.ask(Op::WriteSnapshot(Box::new(keep))), Ok(Reply::Done));
     }
     let more = rig.ask(said("m2"));
     assert!(matches!(more, Ok(Reply::Accepted(_))), "one snapshot of 16 KiB and a few facts: {more:?}");

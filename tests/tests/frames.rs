@@ -3,25 +3,25 @@
 //! Covers: S-14.
 #[path = "frames/mirror.rs"]
 mod mirror;
-#[path = "frames/trunk.rs"]
-mod trunk;
+#[path = "frames/remote_attempts.rs"]
+mod remote_attempts;
 
-use mirror::{Mirror, mirror};
+use mirror::{MirrorMessage, mirror};
 use std::sync::Arc;
-use turnway_bindings::peer::frame::{Frame, Packer, bell_begins};
-use turnway_bindings::peer::{Chunk, Item, Words};
+use turnway_bindings::peer::frame::{FramePacker, PeerFrame, offer_prefix};
+use turnway_bindings::peer::{OfferedEntry, PeerMessage, TextChunk};
 use turnway_core::id::{
-    AgentId, ControlId, Cursor, Epoch, EventId, Holder, Life, MessageId, NodeId, Nonce, Place, RequestId,
-    RunId, Seen, Seq, SessionId, SessionKey, Stamp, TenantId, UserId,
+    AgentId, ControlId, Cursor, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, MessageId,
+    NodeId, Nonce, OwnershipSnapshot, RequestId, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
 };
-use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_WORDS_MAX, HISTORY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_MESSAGES_MAX, HISTORY_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::private::Private;
-use turnway_core::protocol::action::{Encoding, Printed, Stream};
+use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput};
 use turnway_core::protocol::agent::{StopReason, TextKind};
-use turnway_core::protocol::codec::{CodecError, Kind, decode, encode};
+use turnway_core::protocol::codec::{BlobKind, CodecError, decode, encode};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{Ask, Content, Control, Input, Message, Role, Strategy};
+use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input, Message, Role, Strategy};
 use turnway_core::rng::Rng;
 use turnway_core::time::Millis;
 use turnway_tests::real::size;
@@ -42,8 +42,11 @@ fn run(session: &str) -> RunId {
     RunId::derive(&key(session), &ann(), &MessageId::parse("m1").expect("a name"))
 }
 
-fn seen() -> Seen {
-    Seen { holder: Some(Holder { node: FROM, life: Life(u128::MAX) }), epoch: Epoch(1_764_000_000_123) }
+fn seen() -> OwnershipSnapshot {
+    OwnershipSnapshot {
+        holder: Some(Holder { node: FROM, life: LeaseId(u128::MAX) }),
+        epoch: Epoch(1_764_000_000_123),
+    }
 }
 
 fn at(seq: u64) -> Cursor {
@@ -66,10 +69,10 @@ fn input(text: &str, history: Option<History>) -> Arc<Input> {
     })
 }
 
-fn control() -> Arc<Control> {
-    let what = Ask::Cancel { run_id: Some(run("s1")) };
+fn control() -> Arc<ControlEntry> {
+    let what = ControlRequest::Cancel { run_id: Some(run("s1")) };
     let id = ControlId::parse("cancel:s1").expect("a name");
-    Arc::new(Control { id, user: ann(), request_id: None, what })
+    Arc::new(ControlEntry { id, user: ann(), request_id: None, what })
 }
 
 fn fact(text: &str) -> Arc<Entry> {
@@ -97,29 +100,32 @@ fn done() -> Arc<Entry> {
     Arc::new(Entry { fact, ..Entry::clone(&self::fact("")) })
 }
 
-fn chunk(kind: TextKind, text: &str) -> Words {
-    let chunk = Chunk { run_id: run("s1"), attempt: 2, offset: 3, kind, text: Private(text.into()) };
-    Words::Chunk { key: key("s1"), epoch: Epoch(7), chunk }
+fn chunk(kind: TextKind, text: &str) -> PeerMessage {
+    let chunk = TextChunk { run_id: run("s1"), attempt: 2, offset: 3, kind, text: Private(text.into()) };
+    PeerMessage::Chunk { key: key("s1"), epoch: Epoch(7), chunk }
 }
 
-fn printed() -> Box<Printed> {
+fn printed() -> Box<ProcessOutput> {
     let (action_id, data) = (EventId::new(Millis(5), 6), Private("höh".into()));
-    let (stream, encoding) = (Stream::Stderr, Encoding::Base64);
-    Box::new(Printed { action_id, stream, offset: 3, data, encoding, truncated: true })
+    let (stream, encoding) = (OutputStream::Stderr, OutputEncoding::Base64);
+    Box::new(ProcessOutput { action_id, stream, offset: 3, data, encoding, truncated: true })
 }
 
 /// Returns one message of each kind.
-fn all() -> Vec<Words> {
-    let (key, place, prev) = (key("s1"), Place(9), Place(8));
-    let bell = |item| Words::Bell { key: key.clone(), owner: seen(), item };
+fn all() -> Vec<PeerMessage> {
+    let (key, place, prev) = (key("s1"), InboxPosition(9), InboxPosition(8));
+    let bell = |item| PeerMessage::Offer { key: key.clone(), owner: seen(), item };
     let of_the_switchboard = vec![
-        bell(Item::Input { place, prev, input: input("höh 語", None) }),
-        bell(Item::Control { place, prev, control: control() }),
-        Words::Taken { key: key.clone(), run_id: run("s1") },
-        Words::Answered { key: key.clone(), control: control().id.clone(), shown: true },
-        Words::NotMine { key: key.clone(), owner: Seen { holder: None, epoch: Epoch(3) } },
-        Words::Hello { key: key.clone(), stamp: Stamp(4) },
-        Words::Facts {
+        bell(OfferedEntry::Input { place, prev, input: input("höh 語", None) }),
+        bell(OfferedEntry::Control { place, prev, control: control() }),
+        PeerMessage::InputAccepted { key: key.clone(), run_id: run("s1") },
+        PeerMessage::ControlAnswered { key: key.clone(), control: control().id.clone(), shown: true },
+        PeerMessage::NotOwner {
+            key: key.clone(),
+            owner: OwnershipSnapshot { holder: None, epoch: Epoch(3) },
+        },
+        PeerMessage::Subscribed { key: key.clone(), stamp: ListenStamp(4) },
+        PeerMessage::Facts {
             key: key.clone(),
             owner: seen(),
             after: at(5),
@@ -127,37 +133,44 @@ fn all() -> Vec<Words> {
         },
         chunk(TextKind::Text, "höh 語"),
         chunk(TextKind::Reasoning, ""),
-        Words::Want { key: key.clone(), run_id: run("s1"), attempt: 2, offset: 9 },
-        Words::Beacon { logs: vec![(key.clone(), at(1)), (self::key("s2"), at(2))] },
-        Words::Have { logs: vec![] },
-        Words::Adopt { key, free: seen() },
-        Words::Knock,
-        Words::Printed { key: self::key("s1"), epoch: Epoch(7), run_id: run("s1"), printed: printed() },
+        PeerMessage::FetchText { key: key.clone(), run_id: run("s1"), attempt: 2, offset: 9 },
+        PeerMessage::TailDigest { logs: vec![(key.clone(), at(1)), (self::key("s2"), at(2))] },
+        PeerMessage::Ack { logs: vec![] },
+        PeerMessage::HandOff { key, released: seen() },
+        PeerMessage::Probe,
+        PeerMessage::ProcessOutput {
+            key: self::key("s1"),
+            epoch: Epoch(7),
+            run_id: run("s1"),
+            printed: printed(),
+        },
     ];
     let (key, epoch, holder) = (self::key("s1"), Epoch(7), seen().holder.expect("somebody"));
-    let of_leaving =
-        [Words::Reserve { key: key.clone(), epoch }, Words::Reserved { key, epoch, holder, nonce: Nonce(9) }];
-    of_the_switchboard.into_iter().chain(trunk::all()).chain(of_leaving).collect()
+    let of_leaving = [
+        PeerMessage::Reserve { key: key.clone(), epoch },
+        PeerMessage::Reserved { key, epoch, holder, nonce: Nonce(9) },
+    ];
+    of_the_switchboard.into_iter().chain(remote_attempts::all()).chain(of_leaving).collect()
 }
 
-fn pack(words: impl IntoIterator<Item = Words>) -> Vec<Vec<u8>> {
-    let mut packer = Packer::new(FROM);
+fn pack(words: impl IntoIterator<Item = PeerMessage>) -> Vec<Vec<u8>> {
+    let mut packer = FramePacker::new(FROM);
     words.into_iter().for_each(|words| packer.add(words));
     let (frames, lost) = packer.finish();
     assert_eq!(lost, 0, "words that fit in no frame");
     frames
 }
 
-fn read(frames: &[Vec<u8>]) -> Vec<Words> {
+fn read(frames: &[Vec<u8>]) -> Vec<PeerMessage> {
     let read = |frame: &Vec<u8>| {
         assert!(frame.len() <= HEADER + FRAME_BYTES_MAX);
-        Frame::read(frame).expect("a frame")
+        PeerFrame::decode(frame).expect("a frame")
     };
     frames
         .iter()
         .map(read)
         .inspect(|frame| assert_eq!(frame.from, FROM))
-        .flat_map(|frame| frame.words)
+        .flat_map(|frame| frame.messages)
         .collect()
 }
 
@@ -172,9 +185,9 @@ fn messages_round_trip_in_one_frame_per_round() {
 #[test]
 fn frame_bytes_match_the_golden_values() {
     let hex = |blob: &[u8]| blob.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let knock = hex(&pack([Words::Knock])[0]);
+    let knock = hex(&pack([PeerMessage::Probe])[0]);
     assert_eq!(knock, "545746011c000000efcdab8967452301efcdab896745230101000000000000000b000000");
-    let taken = Words::Taken { key: key("s1"), run_id: run("s1") };
+    let taken = PeerMessage::InputAccepted { key: key("s1"), run_id: run("s1") };
     let taken = hex(&pack([taken])[0]);
     let id = hex(run("s1").as_str().as_bytes());
     let names = "070000000000000064656661756c7402000000000000007331";
@@ -210,7 +223,7 @@ fn fuzz_corpus_has_a_frame_of_each_message() {
 
 #[test]
 fn wincode_writes_the_same_frame() {
-    let words: Vec<Mirror> = all().iter().map(mirror).collect();
+    let words: Vec<MirrorMessage> = all().iter().map(mirror).collect();
     let theirs = wincode::serialize(&(FROM.0, words)).expect("encodes");
     assert_eq!(pack(all())[0][HEADER..], theirs[..]);
 }
@@ -218,15 +231,15 @@ fn wincode_writes_the_same_frame() {
 /// Completes an offer frame outside the codec, as the store does, and compares the bytes with an encoded one.
 #[test]
 fn offer_frame_completed_by_the_store_is_valid() {
-    let (session, owner, place, prev) = (key("s1"), seen(), Place(0x0102_0304), Place(7));
+    let (session, owner, place, prev) = (key("s1"), seen(), InboxPosition(0x0102_0304), InboxPosition(7));
     let said = input("what was said", None);
     let items = [
-        (0_u32, serde_json::to_string(&*said), Item::Input { place, prev, input: said }),
-        (1, serde_json::to_string(&*control()), Item::Control { place, prev, control: control() }),
+        (0_u32, serde_json::to_string(&*said), OfferedEntry::Input { place, prev, input: said }),
+        (1, serde_json::to_string(&*control()), OfferedEntry::Control { place, prev, control: control() }),
     ];
     for (lane, json, item) in items {
         let (json, holder) = (json.expect("JSON"), owner.holder.expect("somebody"));
-        let mut blob = bell_begins(FROM, &session, json.len()).expect("small");
+        let mut blob = offer_prefix(FROM, &session, json.len()).expect("small");
         blob.push(1);
         blob.extend(holder.node.0.to_le_bytes().into_iter().chain(holder.life.0.to_le_bytes()));
         blob.extend(owner.epoch.0.to_le_bytes().into_iter().chain(lane.to_le_bytes()));
@@ -234,9 +247,9 @@ fn offer_frame_completed_by_the_store_is_valid() {
             blob.extend(number.to_le_bytes());
         }
         blob.extend(json.as_bytes());
-        assert_eq!(pack([Words::Bell { key: session.clone(), owner, item }]), [blob]);
+        assert_eq!(pack([PeerMessage::Offer { key: session.clone(), owner, item }]), [blob]);
     }
-    assert_eq!(bell_begins(FROM, &session, FRAME_BYTES_MAX), None);
+    assert_eq!(offer_prefix(FROM, &session, FRAME_BYTES_MAX), None);
 }
 
 /// Splits messages that exceed a frame into several with the same meaning.
@@ -244,11 +257,12 @@ fn offer_frame_completed_by_the_store_is_valid() {
 fn oversized_message_is_split_over_frames() {
     let text = "\u{1}".repeat(50_000);
     let facts: Vec<_> = (0..64).map(|n| (Epoch(n / 8), fact(&text))).collect();
-    let frames = pack([Words::Knock, Words::Facts { key: key("s1"), owner: seen(), after: at(5), facts }]);
+    let frames =
+        pack([PeerMessage::Probe, PeerMessage::Facts { key: key("s1"), owner: seen(), after: at(5), facts }]);
     assert!(frames.len() > 10, "{} frames", frames.len());
     let (mut next, mut parts) = (at(5), 0);
     for words in read(&frames) {
-        let Words::Facts { after, facts, .. } = words else { continue };
+        let PeerMessage::Facts { after, facts, .. } = words else { continue };
         assert_eq!(after, next, "a part follows the one before it");
         let (last, _) = facts.last().expect("no part is empty");
         next = Cursor { seq: Seq(after.seq.0 + facts.len() as u64), epoch: *last };
@@ -257,15 +271,18 @@ fn oversized_message_is_split_over_frames() {
     assert_eq!((next.seq, parts > 10), (Seq(69), true));
 
     let logs: Vec<_> = (0..40_000).map(|n| (key(&format!("{n:064}")), at(n))).collect();
-    let parts = read(&pack([Words::Beacon { logs: logs.clone() }, Words::Have { logs: logs.clone() }]));
-    let of = |part: &Words| {
-        let (Words::Beacon { logs } | Words::Have { logs }) = part else { panic!("{part:?}") };
+    let parts = read(&pack([
+        PeerMessage::TailDigest { logs: logs.clone() },
+        PeerMessage::Ack { logs: logs.clone() },
+    ]));
+    let of = |part: &PeerMessage| {
+        let (PeerMessage::TailDigest { logs } | PeerMessage::Ack { logs }) = part else { panic!("{part:?}") };
         logs.clone()
     };
     assert_eq!(parts.iter().flat_map(of).collect::<Vec<_>>(), [logs.clone(), logs].concat());
 
-    let many = 3 * FRAME_WORDS_MAX + 1;
-    assert_eq!(pack((0..many).map(|_| Words::Knock)).len(), 4);
+    let many = 3 * FRAME_MESSAGES_MAX + 1;
+    assert_eq!(pack((0..many).map(|_| PeerMessage::Probe)).len(), 4);
 }
 
 /// Fits the largest accepted input into one frame, whatever it contains; a message that does not fit is
@@ -273,38 +290,42 @@ fn oversized_message_is_split_over_frames() {
 #[test]
 fn largest_input_fits_one_frame() {
     let long = "\u{1}".repeat(MESSAGE_BYTES_MAX);
-    let history = History::of(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
-    let (place, prev) = (Place(9), Place(8));
-    let bell =
-        |input| Words::Bell { key: key("s1"), owner: seen(), item: Item::Input { place, prev, input } };
+    let history =
+        History::from_messages(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
+    let (place, prev) = (InboxPosition(9), InboxPosition(8));
+    let bell = |input| PeerMessage::Offer {
+        key: key("s1"),
+        owner: seen(),
+        item: OfferedEntry::Input { place, prev, input },
+    };
     let largest = bell(input(&long, Some(history)));
     assert_eq!(read(&pack([largest.clone()])), [largest]);
 
-    let mut packer = Packer::new(FROM);
-    packer.add(Words::Knock);
+    let mut packer = FramePacker::new(FROM);
+    packer.add(PeerMessage::Probe);
     packer.add(chunk(TextKind::Text, &"x".repeat(FRAME_BYTES_MAX)));
-    packer.add(Words::Knock);
+    packer.add(PeerMessage::Probe);
     let (frames, lost) = packer.finish();
-    assert_eq!((read(&frames), lost), (vec![Words::Knock, Words::Knock], 1));
+    assert_eq!((read(&frames), lost), (vec![PeerMessage::Probe, PeerMessage::Probe], 1));
 }
 
 #[test]
 fn malformed_frame_is_rejected() {
     let good = pack(all()).remove(0);
     for cut in 0..good.len() {
-        assert!(Frame::read(&good[..cut]).is_err());
+        assert!(PeerFrame::decode(&good[..cut]).is_err());
     }
-    assert_eq!(Frame::read(&[&good[..], b"x"].concat()), Err(CodecError::Framing));
+    assert_eq!(PeerFrame::decode(&[&good[..], b"x"].concat()), Err(CodecError::Framing));
     let mut newer = good.clone();
     newer[3] = 2;
-    assert_eq!(Frame::read(&newer), Err(CodecError::Version(2)));
+    assert_eq!(PeerFrame::decode(&newer), Err(CodecError::Version(2)));
     // Such numbers never occur and would overflow in the receiver's arithmetic.
-    let far = Words::Facts { key: key("s1"), owner: seen(), after: at(u64::MAX), facts: vec![] };
-    assert_eq!(Frame::read(&pack([far])[0]), Err(CodecError::Body));
-    let crowd: Vec<u32> = vec![11; FRAME_WORDS_MAX + 1];
-    let crowd = encode(Kind::Frame, &(FROM.0, crowd)).expect("encodes");
-    assert_eq!(Frame::read(&crowd), Err(CodecError::Body));
-    assert!(decode::<(u128, Vec<u32>)>(Kind::Frame, &crowd).is_ok(), "only too many");
+    let far = PeerMessage::Facts { key: key("s1"), owner: seen(), after: at(u64::MAX), facts: vec![] };
+    assert_eq!(PeerFrame::decode(&pack([far])[0]), Err(CodecError::Body));
+    let crowd: Vec<u32> = vec![11; FRAME_MESSAGES_MAX + 1];
+    let crowd = encode(BlobKind::Frame, &(FROM.0, crowd)).expect("encodes");
+    assert_eq!(PeerFrame::decode(&crowd), Err(CodecError::Body));
+    assert!(decode::<(u128, Vec<u32>)>(BlobKind::Frame, &crowd).is_ok(), "only too many");
 }
 
 /// Returns the peak memory of this process in KiB.
@@ -320,7 +341,7 @@ fn peak_kib() -> u64 {
 #[test]
 fn mutated_frames_never_panic_or_exhaust_memory() {
     let (mut rng, good) = (Rng::from_number(size("FRAME_SEED", 1) as u64), pack(all()).remove(0));
-    let large = pack((0..FRAME_WORDS_MAX).map(|_| chunk(TextKind::Text, &"x".repeat(800)))).remove(0);
+    let large = pack((0..FRAME_MESSAGES_MAX).map(|_| chunk(TextKind::Text, &"x".repeat(800)))).remove(0);
     let before = peak_kib();
     let (mut read, mut refused) = (0, 0);
     for n in 0..size("FRAME_MUTATIONS", 200_000) {
@@ -333,10 +354,10 @@ fn mutated_frames_never_panic_or_exhaust_memory() {
             let body = u32::try_from(blob.len() - HEADER).expect("small");
             blob[4..HEADER].copy_from_slice(&body.to_le_bytes());
         }
-        match Frame::read(&blob) {
+        match PeerFrame::decode(&blob) {
             Ok(frame) => {
                 read += 1;
-                assert!(frame.words.len() <= FRAME_WORDS_MAX);
+                assert!(frame.messages.len() <= FRAME_MESSAGES_MAX);
                 assert!(!format!("{frame:?}").is_empty());
             }
             Err(_) => refused += 1,

@@ -2,13 +2,13 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Answers with the agent's name; the input `ask NAME` requests a handover first.
-async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
     voice.delta(&format!("{} here", asked.agent)).await?;
     if let Some(to) = asked.text.strip_prefix("ask ") {
         let wish = json!({"to": to, "reason": "sums", "summary": "they want 2+2"});
@@ -32,7 +32,7 @@ fn follow(after: u64) -> Value {
 }
 
 /// Opens a session with these agents, lets `ada` request a handover, and returns the prompt.
-async fn prompted(ann: &mut Wire, members: &[&str], to: &str) -> Value {
+async fn prompted(ann: &mut WebSocketClient, members: &[&str], to: &str) -> Value {
     let open = json!({"type": "session_open", "session_id": "s1", "agents": members});
     ann.ask("o", open).await.expect("an answer");
     ann.say(follow(0)).await.expect("it is said");
@@ -49,7 +49,7 @@ fn decision(prompt: &Value, decision: &str) -> Value {
 }
 
 /// Sends a decision and returns the handover's state from the answer.
-async fn decided(wire: &mut Wire, request_id: &str, mut decision: Value) -> Value {
+async fn decided(wire: &mut WebSocketClient, request_id: &str, mut decision: Value) -> Value {
     decision["request_id"] = request_id.into();
     wire.say(decision).await.expect("it is said");
     let answers = |message: &Value| message["type"] == "handover" && message["request_id"] == request_id;
@@ -57,7 +57,7 @@ async fn decided(wire: &mut Wire, request_id: &str, mut decision: Value) -> Valu
 }
 
 /// Returns the names of all events up to this one, and its message.
-async fn told_upto(wire: &mut Wire, name: &str) -> (Vec<String>, Value) {
+async fn told_upto(wire: &mut WebSocketClient, name: &str) -> (Vec<String>, Value) {
     let mut told = Vec::new();
     loop {
         let message = wire.next().await.expect("it is told");
@@ -77,10 +77,10 @@ async fn told_upto(wire: &mut Wire, name: &str) -> (Vec<String>, Value) {
 async fn confirmed_handover_switches_the_agent_with_its_context() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents, "10m").await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let prompt = prompted(&mut ann, &["ada", "bob"], "bob").await;
     ann.until(|message| message["type"] == "done").await.expect("the end of the turn");
-    let mut other = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut other = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let there = other.ask("w", follow(0)).await.expect("an answer");
     let waits = &there["snapshot"]["pending"]["handover"];
     for field in ["handover_id", "run_id", "from", "to", "reason", "summary", "deadline_ts"] {
@@ -116,7 +116,7 @@ async fn unconfirmed_handover_keeps_the_active_agent() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents, "400ms").await;
     for (to, why) in [("bob", "refused"), ("bob", "expired"), ("nobody", "unavailable")] {
-        let mut ann = Wire::hello(node.http, why, vec![]).await.expect("it connects");
+        let mut ann = WebSocketClient::hello(node.http, why, vec![]).await.expect("it connects");
         let s1 = |mut message: Value| {
             message["session_id"] = why.into();
             message
@@ -152,11 +152,11 @@ async fn handover_survives_a_node_restart() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents, "10m").await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let prompt = prompted(&mut ann, &["ada"], "bob").await;
     ann.until(|message| message["type"] == "done").await.expect("the end of the turn");
     node.kill_and_restart().await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let there = ann.ask("w", follow(0)).await.expect("an answer");
     let waits = &there["snapshot"]["pending"]["handover"];
     assert_eq!(waits["handover_id"], prompt["handover_id"], "{there}");
@@ -167,7 +167,7 @@ async fn handover_survives_a_node_restart() {
     assert_eq!(of_members, ["AGENT_ADDED"], "{told:?}");
     told_upto(&mut ann, "ACTIVE_AGENT_CHANGED").await;
     node.kill_and_restart().await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let (said, _) = ann.turn("s1", "bob", "m2", "go on").await.expect("a turn");
     assert_eq!(said, "bob here");
     let journal = agents.journal();
@@ -190,9 +190,10 @@ async fn handover_deadline_survives_its_owner() {
         std::fs::create_dir_all(&place).expect("a directory");
         nodes.push(node(&redis.url(), &place, &agents, "3s").await);
     }
-    let mut ann = Wire::hello(nodes[0].http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(nodes[0].http, "ann", vec![]).await.expect("it connects");
     let prompt = prompted(&mut ann, &["ada", "bob"], "bob").await;
-    let mut watcher = Wire::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
+    let mut watcher =
+        WebSocketClient::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
     watcher.until(|message| message["type"] == "done").await.expect("the end of the turn");
     nodes[0].kill().await;
     let rejected = told_upto(&mut watcher, "HANDOVER_REJECTED").await.1;

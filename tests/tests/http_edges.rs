@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
-use turnway_tests::real::agent::{Agents, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
 
@@ -75,7 +75,7 @@ async fn disconnect_is_detected_with_any_trailing_bytes() {
     let (told, mut events) = mpsc::unbounded_channel();
     let agents = Agents::start(move |_| {
         let told = told.clone();
-        Reply::speak(async move |voice: Voice| {
+        Reply::speak(async move |voice: AgentStream| {
             voice.delta("begun").await?;
             // The receiver is gone once the test is over.
             _ = told.send("begun");

@@ -27,15 +27,15 @@ fn words(line: &str) -> Vec<String> {
 
 /// The request that a `curl` command would send.
 #[derive(Debug, Default)]
-struct Asked {
+struct CurlRequest {
     method: String,
     path: String,
     headers: Vec<(String, String)>,
     body: String,
 }
 
-fn asked(words: &[String]) -> Asked {
-    let mut asked = Asked { method: "GET".to_owned(), ..Asked::default() };
+fn asked(words: &[String]) -> CurlRequest {
+    let mut asked = CurlRequest { method: "GET".to_owned(), ..CurlRequest::default() };
     let mut words = words.iter();
     assert_eq!(words.next().map(String::as_str), Some("curl"));
     while let Some(word) = words.next() {
@@ -67,7 +67,7 @@ async fn every_example_of_the_reference_succeeds() {
     let (last, first): (Vec<_>, Vec<_>) =
         commands(document).into_iter().partition(|words| words.iter().any(|word| word == "DELETE"));
     for words in first.into_iter().chain(last) {
-        let Asked { method, mut path, headers, body } = asked(&words);
+        let CurlRequest { method, mut path, headers, body } = asked(&words);
         if let Some((before, rest)) = path.split_once("/v1/runs/s1.") {
             // The run id in the text does not exist; the test uses its own.
             let after = rest.get(26..).expect("a run");

@@ -4,7 +4,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Gone, Wire};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient};
 
 async fn node() -> (Node, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -18,7 +18,7 @@ fn ping(request_id: &str, size: usize) -> String {
 }
 
 /// Sends a message in fragments, with a WebSocket ping after each.
-async fn in_pieces(wire: &mut Wire, text: &str, pieces: usize) -> Result<(), Gone> {
+async fn in_pieces(wire: &mut WebSocketClient, text: &str, pieces: usize) -> Result<(), ConnectionEnd> {
     let step = text.len().div_ceil(pieces);
     let count = text.len().div_ceil(step);
     assert_eq!(count, pieces, "a text of {} bytes", text.len());
@@ -38,7 +38,7 @@ async fn in_pieces(wire: &mut Wire, text: &str, pieces: usize) -> Result<(), Gon
 #[tokio::test]
 async fn messages_around_large_ones_are_answered_in_order() {
     let (node, _dir) = node().await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let mut asked = 0;
     for round in 0..40 {
         for size in [60_000, 10, 9_000, 0, 30_000, 40] {
@@ -60,12 +60,12 @@ async fn messages_around_large_ones_are_answered_in_order() {
 #[tokio::test]
 async fn message_in_too_many_fragments_closes_the_connection() {
     let (node, _dir) = node().await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     in_pieces(&mut wire, &ping("r1", 3_200), 32).await.expect("sent");
     assert_eq!(wire.next().await.expect("answered")["request_id"], "r1");
     // The node may close while fragments are still being sent.
     drop(in_pieces(&mut wire, &ping("r2", 3_300), 33).await);
-    assert_eq!(wire.next().await, Err(Gone::Closed(4400)));
+    assert_eq!(wire.next().await, Err(ConnectionEnd::Closed(4400)));
 }
 
 /// Covers: G-15.
@@ -74,7 +74,7 @@ async fn memory_of_a_large_message_is_released() {
     let (node, _dir) = node().await;
     let mut wires = Vec::new();
     for _ in 0..200 {
-        wires.push(Wire::hello(node.http, "ann", vec![]).await.expect("it connects"));
+        wires.push(WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects"));
     }
     // The allocator keeps reserves, which one connection is enough to fill.
     let large = |n: usize| Message::text(ping(&format!("r{n}"), 60_000));

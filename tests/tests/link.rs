@@ -1,18 +1,18 @@
 //! The state machine of one client connection, driven by scripts.
 //!
 //! Covers: S-04, S-11, S-13, S-38, MP-A6, MP-C1, MP-C2, MP-C14, LN-MP2, LN-MP4, LN-MP5, ST-40.
-#[path = "link/lives.rs"]
-mod lives;
 #[path = "link/order.rs"]
 mod order;
-#[path = "link/words.rs"]
-mod words;
+#[path = "link/random_scripts.rs"]
+mod random_scripts;
+#[path = "link/script.rs"]
+mod script;
 
+use script::{Fixture, admitted, check, check_open, config, hello, text_note};
 use serde_json::json;
 use turnway_bindings::link::{Input, Link, LinkConfig};
 use turnway_core::machine::Machine;
 use turnway_core::time::Now;
-use words::{Stage, admitted, check, check_open, config, hello, text_note};
 
 /// Covers: S-04, MP-C2.
 #[test]
@@ -29,10 +29,10 @@ fn missing_hello_times_out() {
 #[test]
 fn message_before_hello_closes_the_link() {
     for first in ["ping", "invoke", "type tool_result", "type launch", "say hi", "say {}", "say "] {
-        let mut stage = Stage::new();
+        let mut stage = Fixture::new();
         stage.play(first);
-        assert_eq!(stage.told.last().map(String::as_str), Some("CLOSE 4401"), "{first}");
-        assert!(stage.told[0].starts_with("error unauthorized") && stage.told.len() == 2, "{first}");
+        assert_eq!(stage.outputs.last().map(String::as_str), Some("CLOSE 4401"), "{first}");
+        assert!(stage.outputs[0].starts_with("error unauthorized") && stage.outputs.len() == 2, "{first}");
     }
     check(r#"say {"type":"hello","user_id":7}; hello"#, "error unauthorized; CLOSE 4401");
     check("binary", "CLOSE 1003");
@@ -191,13 +191,13 @@ fn side_stream_bytes_are_counted_when_written() {
         "stands; +20000; refused; flush; alive; +10000",
         "error not_found r1; written 512; PING; CLOSE 4508",
     );
-    let mut stage = Stage::new();
-    stage.link = Link::new(stage.now, LinkConfig { asides: true, ..config() });
+    let mut stage = Fixture::new();
+    stage.link = Link::new(stage.now, LinkConfig { side_streams: true, ..config() });
     stage.play("hello; admit; flush; text 65280; flush");
-    assert!(stage.told.last().is_some_and(|told| told.starts_with("aside 1 ")), "{:?}", stage.told);
-    stage.told.clear();
+    assert!(stage.outputs.last().is_some_and(|told| told.starts_with("aside 1 ")), "{:?}", stage.outputs);
+    stage.outputs.clear();
     stage.play("flows 65536");
-    assert_eq!(stage.told, ["written 65536"]);
+    assert_eq!(stage.outputs, ["written 65536"]);
 }
 
 #[test]

@@ -2,13 +2,13 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Sends text, and on the input `go on` keeps the answer open until the node disconnects.
-async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
     voice.delta(&format!("{} here", asked.agent)).await?;
     if asked.text.starts_with("go on") {
         return voice.hung_up().await;
@@ -39,7 +39,7 @@ fn wish(kind: &str, agent: &str) -> Value {
 }
 
 /// Returns the names of all messages up to the first that satisfies `fits`, and that message.
-async fn told_upto(wire: &mut Wire, fits: impl Fn(&Value) -> bool) -> (Vec<String>, Value) {
+async fn told_upto(wire: &mut WebSocketClient, fits: impl Fn(&Value) -> bool) -> (Vec<String>, Value) {
     let mut told = Vec::new();
     loop {
         let message = wire.next().await.expect("it is told");
@@ -53,7 +53,7 @@ async fn told_upto(wire: &mut Wire, fits: impl Fn(&Value) -> bool) -> (Vec<Strin
 }
 
 /// Requests a change and reads to the answer, which comes after the facts of the change.
-async fn changed(wire: &mut Wire, request_id: &str, mut wish: Value) -> Value {
+async fn changed(wire: &mut WebSocketClient, request_id: &str, mut wish: Value) -> Value {
     wish["request_id"] = request_id.into();
     wire.say(wish).await.expect("it is said");
     let answers = |message: &Value| message["type"] == "members" && message["request_id"] == request_id;
@@ -71,11 +71,11 @@ async fn members_are_added_removed_and_restored() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let opened = ann.ask("o", open(&["echo", "ada"])).await.expect("an answer");
     assert_eq!(opened["agents"], json!(["echo", "ada"]), "{opened}");
     // Another connection of the same user receives all facts of the change.
-    let mut watcher = Wire::hello(node.http, "ann", vec![follow(0)]).await.expect("it connects");
+    let mut watcher = WebSocketClient::hello(node.http, "ann", vec![follow(0)]).await.expect("it connects");
     watcher.until(|message| message["type"] == "session_opened").await.expect("the first fact");
 
     let members = changed(&mut ann, "i", wish("invite_agent", "bob")).await;
@@ -100,8 +100,8 @@ async fn members_are_added_removed_and_restored() {
 
     // The removed member's state is restored when it is invited again, also after a restart of the node.
     node.kill_and_restart().await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
-    let mut late = Wire::hello(node.http, "ann", vec![follow(0)]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut late = WebSocketClient::hello(node.http, "ann", vec![follow(0)]).await.expect("it connects");
     let again = json!({"type": "invite_agent", "session_id": "s1", "agent_spec": {"agent_id": "bob"}, "active": true});
     let members = changed(&mut ann, "i2", again).await;
     assert_eq!(
@@ -120,7 +120,7 @@ async fn members_are_added_removed_and_restored() {
 async fn removal_of_the_running_agent_cancels_its_run_first() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada", "bob"])).await.expect("an answer");
     ann.say(follow(0)).await.expect("it is said");
     ann.say(json!({"type": "agent_invoke", "session_id": "s1", "request_id": "m1", "message": {"content": "go on and on"}}))
@@ -155,7 +155,7 @@ async fn removal_of_the_running_agent_cancels_its_run_first() {
 async fn invalid_member_change_is_an_error_without_effect() {
     let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada"])).await.expect("an answer");
     ann.say(follow(0)).await.expect("it is said");
     for (kind, agent, code) in [
@@ -191,9 +191,10 @@ async fn member_removal_survives_its_owner() {
         std::fs::create_dir_all(&place).expect("a directory");
         nodes.push(node(&redis.url(), &place, &agents).await);
     }
-    let mut ann = Wire::hello(nodes[0].http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(nodes[0].http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada", "bob"])).await.expect("an answer");
-    let mut watcher = Wire::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
+    let mut watcher =
+        WebSocketClient::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
     ann.say(invoke("s1", "ada", "go on and on")).await.expect("it is said");
     watcher.until(|message| message["type"] == "delta").await.expect("it speaks");
     ann.say(wish("remove_agent", "ada")).await.expect("it is said");

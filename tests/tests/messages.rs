@@ -6,7 +6,7 @@ use tempfile::tempdir;
 use tokio::task::JoinSet;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Column names of the table.
 const SAYS: &str = "a client says";
@@ -32,9 +32,9 @@ const KINDS: [&str; 11] = [
 
 /// Names of the messages that occurred, by column.
 #[derive(Clone, Debug, Default)]
-struct Seen(Arc<Mutex<BTreeMap<&'static str, BTreeSet<String>>>>);
+struct Observed(Arc<Mutex<BTreeMap<&'static str, BTreeSet<String>>>>);
 
-impl Seen {
+impl Observed {
     fn put(&self, column: &'static str, name: impl Into<String>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.entry(column).or_default().insert(name.into());
@@ -47,14 +47,14 @@ impl Seen {
 }
 
 /// A client that records the messages that it sends and receives.
-struct Person {
-    wire: Wire,
-    seen: Seen,
+struct RecordingClient {
+    wire: WebSocketClient,
+    seen: Observed,
     /// Number of requests so far.
     asked: u32,
 }
 
-impl Person {
+impl RecordingClient {
     async fn say(&mut self, message: Value) {
         self.seen.put(SAYS, message["type"].as_str().expect("a type"));
         self.wire.say(message).await.expect("it is said");
@@ -91,7 +91,7 @@ impl Person {
 }
 
 /// Runs an agent that records its messages. The input `deaf` gets no answer, `ask NAME` requests a handover.
-async fn serve(mut wire: Wire, seen: Seen) {
+async fn serve(mut wire: WebSocketClient, seen: Observed) {
     while let Ok(order) = wire.next().await {
         let kind = order["type"].as_str().expect("a type").to_owned();
         seen.put(TOLD, kind.clone());
@@ -132,7 +132,7 @@ fn answer(text: &str) -> Vec<Value> {
 }
 
 /// Sends every request about a session, so that every result occurs.
-async fn converse(ann: &mut Person) {
+async fn converse(ann: &mut RecordingClient) {
     ann.ask(json!({"type": "session_open", "agents": ["ada"]}), "session_opened").await;
     ann.ask(json!({"type": "subscribe", "after_seq": 0}), "subscribed").await;
     ann.turn("hello").await;
@@ -173,17 +173,17 @@ fn named<'a>(cell: &'a str, phrase: &str) -> Vec<&'a str> {
 /// RX-22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_documented_message_occurs_where_documented() {
-    let (dir, seen) = (tempdir().expect("a directory"), Seen::default());
+    let (dir, seen) = (tempdir().expect("a directory"), Observed::default());
     let flags = ["--agent", "ada=dial-in:", "--agent", "bob=dial-in:,input_ack=300ms"];
     let node = Node::start(dir.path(), &flags).await;
     let mut agents = JoinSet::new();
     for agent in ["ada", "bob"] {
         let hello = json!({"type": "hello", "role": "agent", "agent_id": agent});
-        let wire = Wire::open(node.http).await.expect("it connects");
+        let wire = WebSocketClient::open(node.http).await.expect("it connects");
         agents.spawn(serve(wire.greet_with(hello).await.expect("welcome"), seen.clone()));
     }
-    let wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
-    let mut ann = Person { wire, seen: seen.clone(), asked: 0 };
+    let wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = RecordingClient { wire, seen: seen.clone(), asked: 0 };
     converse(&mut ann).await;
     let (web, mut after) = (Web::new(node.http, Some("ann")), Value::from(0));
     while !after.is_null() {

@@ -7,11 +7,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use turnway_tests::real::PATIENCE;
-use turnway_tests::real::agent::{Agents, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, Invocation, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 const CLIENT: &str = "openai_client.py";
 
@@ -26,35 +26,35 @@ fn obey(asked: Invocation) -> Reply {
     let rest = rest.to_owned();
     match what {
         "away" => Reply::Status(503),
-        "say" => Reply::speak(async move |voice: Voice| {
+        "say" => Reply::speak(async move |voice: AgentStream| {
             for letter in rest.split_inclusive(' ') {
                 voice.delta(letter).await?;
             }
             voice.event("done", &usage).await
         }),
-        "session" => Reply::speak(async move |voice: Voice| {
+        "session" => Reply::speak(async move |voice: AgentStream| {
             voice.delta(&asked.session_id).await?;
             voice.done().await
         }),
-        "recite" => Reply::speak(async move |voice: Voice| {
+        "recite" => Reply::speak(async move |voice: AgentStream| {
             voice.delta(&asked.messages.to_string()).await?;
             voice.done().await
         }),
-        "think" => Reply::speak(async |voice: Voice| {
+        "think" => Reply::speak(async |voice: AgentStream| {
             voice.event("delta", &json!({ "text": "hm, ", "kind": "reasoning" })).await?;
             voice.delta("so").await?;
             voice.done().await
         }),
         "fail" | "break" => {
             let words = if what == "break" { vec!["so ", "far"] } else { Vec::new() };
-            Reply::speak(async move |voice: Voice| {
+            Reply::speak(async move |voice: AgentStream| {
                 for word in words {
                     voice.delta(word).await?;
                 }
                 voice.event("error", &json!({ "code": "quota", "message": "no more today" })).await
             })
         }
-        _ => Reply::speak(async |voice: Voice| voice.event("done", &json!({})).await),
+        _ => Reply::speak(async |voice: AgentStream| voice.event("done", &json!({})).await),
     }
 }
 
@@ -90,7 +90,7 @@ impl Slow {
         let agents = Agents::start(move |_| {
             let (told, (word, mut rest)) = (told.clone(), mpsc::channel(1));
             waiting.lock().unwrap_or_else(PoisonError::into_inner).push(word);
-            Reply::speak(async move |voice: Voice| {
+            Reply::speak(async move |voice: AgentStream| {
                 voice.delta("begun").await?;
                 // The receiver is gone once the test has ended.
                 _ = told.send("begun");
@@ -184,7 +184,7 @@ async fn completion_cancelled_by_another_client_is_an_error() {
         if body == streamed {
             call.readable().await.expect("the first word comes");
         }
-        let mut wire = Wire::hello(node.http, "ann", Vec::new()).await.expect("welcome");
+        let mut wire = WebSocketClient::hello(node.http, "ann", Vec::new()).await.expect("welcome");
         wire.say(json!({ "type": "cancel_run", "session_id": session })).await.expect("sent");
         let mut answer = String::new();
         tokio::time::timeout(PATIENCE, call.read_to_string(&mut answer))
@@ -286,7 +286,7 @@ async fn slow_reader_does_not_delay_other_calls() {
     const PIECES: usize = 200;
     let agents = Agents::start(|asked| {
         let pieces = if asked.text == "much" { PIECES } else { 1 };
-        Reply::speak(async move |voice: Voice| {
+        Reply::speak(async move |voice: AgentStream| {
             for _ in 0..pieces {
                 voice.delta(&"x".repeat(PIECE)).await?;
             }

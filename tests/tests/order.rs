@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Connections per test; the race was seen in every second connection.
 const CONNECTIONS: usize = 20;
 
-async fn write_all(wire: &mut Wire, messages: impl IntoIterator<Item = Value>) {
+async fn write_all(wire: &mut WebSocketClient, messages: impl IntoIterator<Item = Value>) {
     for message in messages {
         wire.say(message).await.expect("it takes it");
     }
@@ -20,7 +20,7 @@ fn invoke(session: &str, id: &str, text: &str) -> Value {
 }
 
 /// Reads until every one of these requests is answered; returns the requests in the order of their answers.
-async fn answers(wire: &mut Wire, requests: &[&str]) -> Vec<(String, String)> {
+async fn answers(wire: &mut WebSocketClient, requests: &[&str]) -> Vec<(String, String)> {
     let mut answered = Vec::new();
     while answered.len() < requests.len() {
         let message = wire.next().await.expect("a message");
@@ -37,7 +37,7 @@ async fn answers(wire: &mut Wire, requests: &[&str]) -> Vec<(String, String)> {
 
 async fn pipelined_on(node: &Node, connection: usize) {
     let session = format!("p{connection}");
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     write_all(
         &mut wire,
         [
@@ -98,7 +98,7 @@ async fn pipelined_requests_in_a_fleet_are_answered_in_order() {
 async fn cancel_and_other_sessions_overtake_a_waiting_close() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--default-agent", "counter"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     wire.say(json!({"type": "agent_invoke", "session_id": "s", "agent_id": "counter", "request_id": "long",
         "message": {"content": "1000"}}))
         .await

@@ -5,53 +5,53 @@
 use turnway_tests::model::checked::{
     EPOCHS_ONCE, FACTS_STAY, FENCED, NOTHING_LOST, ONE_END, ONE_WRITER, PROGRESS, Protocol, TAKEN_OVER,
 };
-use turnway_tests::model::rules::{Clock, Fence, Harm, Register, Rules};
+use turnway_tests::model::rules::{Clock, FaultBudget, Fence, Register, Rules};
 use turnway_tests::real::{figure, size};
 use turnway_tests::sim::verdict::cores;
 
-const NONE: Harm =
-    Harm { crashes: 0, lapses: 0, failovers: 0, index_failovers: 0, unknowns: 0, losses: 0, late: 0 };
+const NONE: FaultBudget =
+    FaultBudget { crashes: 0, lapses: 0, failovers: 0, index_failovers: 0, unknowns: 0, losses: 0, late: 0 };
 
 /// Scenarios: name, store clock, number of turns, faults. Each number is a maximum, so every scenario includes the
 /// ones with fewer faults.
-const VISITS: [(&str, Clock, u8, Harm); 6] = [
-    ("two fail-overs", Clock::Runs, 1, Harm { failovers: 2, ..NONE }),
-    ("a lapse and a fail-over", Clock::FellBack, 1, Harm { lapses: 1, failovers: 1, ..NONE }),
+const VISITS: [(&str, Clock, u8, FaultBudget); 6] = [
+    ("two fail-overs", Clock::Runs, 1, FaultBudget { failovers: 2, ..NONE }),
+    ("a lapse and a fail-over", Clock::FellBack, 1, FaultBudget { lapses: 1, failovers: 1, ..NONE }),
     (
         "answers lost, a late copy, a fail-over",
         Clock::Runs,
         1,
-        Harm { unknowns: 1, late: 1, failovers: 1, ..NONE },
+        FaultBudget { unknowns: 1, late: 1, failovers: 1, ..NONE },
     ),
     (
         "answers lost, a late copy, a fail-over",
         Clock::FellBack,
         1,
-        Harm { unknowns: 1, late: 1, failovers: 1, ..NONE },
+        FaultBudget { unknowns: 1, late: 1, failovers: 1, ..NONE },
     ),
     (
         "a crash, words lost, a late copy, a fail-over of the index",
         Clock::Runs,
         1,
-        Harm { crashes: 1, index_failovers: 1, losses: 1, late: 1, ..NONE },
+        FaultBudget { crashes: 1, index_failovers: 1, losses: 1, late: 1, ..NONE },
     ),
-    ("two turns, words lost", Clock::Runs, 2, Harm { losses: 1, ..NONE }),
+    ("two turns, words lost", Clock::Runs, 2, FaultBudget { losses: 1, ..NONE }),
 ];
 
 /// Larger bounds, explored only with `MODEL_LARGE=1`.
-const LARGE: [(&str, Clock, u8, Harm); 8] = [
-    ("a lapse and a fail-over", Clock::Runs, 1, Harm { lapses: 1, failovers: 1, ..NONE }),
-    ("two fail-overs", Clock::FellBack, 1, Harm { failovers: 2, ..NONE }),
-    ("two turns, a crash", Clock::Runs, 2, Harm { crashes: 1, ..NONE }),
-    ("two turns, a fail-over", Clock::FellBack, 2, Harm { failovers: 1, ..NONE }),
-    ("a crash and a lapse", Clock::Runs, 1, Harm { crashes: 1, lapses: 1, ..NONE }),
-    ("a crash and a fail-over", Clock::FellBack, 1, Harm { crashes: 1, failovers: 1, ..NONE }),
-    ("a crash and a fail-over", Clock::Runs, 1, Harm { crashes: 1, failovers: 1, ..NONE }),
+const LARGE: [(&str, Clock, u8, FaultBudget); 8] = [
+    ("a lapse and a fail-over", Clock::Runs, 1, FaultBudget { lapses: 1, failovers: 1, ..NONE }),
+    ("two fail-overs", Clock::FellBack, 1, FaultBudget { failovers: 2, ..NONE }),
+    ("two turns, a crash", Clock::Runs, 2, FaultBudget { crashes: 1, ..NONE }),
+    ("two turns, a fail-over", Clock::FellBack, 2, FaultBudget { failovers: 1, ..NONE }),
+    ("a crash and a lapse", Clock::Runs, 1, FaultBudget { crashes: 1, lapses: 1, ..NONE }),
+    ("a crash and a fail-over", Clock::FellBack, 1, FaultBudget { crashes: 1, failovers: 1, ..NONE }),
+    ("a crash and a fail-over", Clock::Runs, 1, FaultBudget { crashes: 1, failovers: 1, ..NONE }),
     (
         "a crash, answers and words lost, a late copy, a fail-over of the index",
         Clock::Runs,
         1,
-        Harm { crashes: 1, index_failovers: 1, unknowns: 1, losses: 1, late: 1, ..NONE },
+        FaultBudget { crashes: 1, index_failovers: 1, unknowns: 1, losses: 1, late: 1, ..NONE },
     ),
 ];
 
@@ -62,7 +62,7 @@ fn ownership_properties_hold_in_all_histories() {
     let (mut seen, mut states) = (Vec::new(), 0);
     for (what, clock, turns, harm) in VISITS.into_iter().chain(LARGE.into_iter().filter(|_| large)) {
         let rules = Rules { clock, ..Rules::DESIGN };
-        let visited = Protocol { rules, turns, harm }.visit(cores());
+        let visited = Protocol { rules, turns, harm }.explore(cores());
         figure(
             &format!("ownership model, {what}, clock {clock:?}"),
             format!("{} states, {} steps deep", visited.states, visited.depth),
@@ -77,13 +77,13 @@ fn ownership_properties_hold_in_all_histories() {
 
 /// Returns the variants that break one rule, each with the smallest faults that show the error and with the
 /// property that must fail.
-fn twins() -> Vec<(&'static str, Rules, Harm, &'static str)> {
+fn broken_rules() -> Vec<(&'static str, Rules, FaultBudget, &'static str)> {
     let design = Rules::DESIGN;
     let back = Rules { clock: Clock::FellBack, ..design };
-    let overtaken = Harm { lapses: 1, failovers: 1, ..NONE };
-    let forgotten = Harm { failovers: 1, ..NONE };
-    let crash = Harm { crashes: 1, ..NONE };
-    let unknown = Harm { unknowns: 1, late: 1, ..NONE };
+    let overtaken = FaultBudget { lapses: 1, failovers: 1, ..NONE };
+    let forgotten = FaultBudget { failovers: 1, ..NONE };
+    let crash = FaultBudget { crashes: 1, ..NONE };
+    let unknown = FaultBudget { unknowns: 1, late: 1, ..NONE };
     vec![
         ("a fence of >=", Rules { fence: Fence::AtLeast, ..back }, overtaken, ONE_WRITER),
         ("a fence without the nonce", Rules { fence: Fence::Epoch, ..back }, overtaken, ONE_WRITER),
@@ -98,20 +98,20 @@ fn twins() -> Vec<(&'static str, Rules, Harm, &'static str)> {
         (
             "registered where the replica does not know",
             Rules { register: Register::Unacknowledged, ..design },
-            Harm { index_failovers: 1, ..crash },
+            FaultBudget { index_failovers: 1, ..crash },
             PROGRESS,
         ),
         (
             "released before it is acknowledged",
             Rules { heard: false, ..design },
-            Harm { losses: 1, ..NONE },
+            FaultBudget { losses: 1, ..NONE },
             PROGRESS,
         ),
         ("eras that go unnoticed", Rules { eras: false, ..design }, overtaken, PROGRESS),
         (
             "named by a late copy of one's own claim",
             Rules { takes_on: false, ..design },
-            Harm { failovers: 1, ..unknown },
+            FaultBudget { failovers: 1, ..unknown },
             PROGRESS,
         ),
         ("no sweep", Rules { sweeps: false, ..design }, crash, PROGRESS),
@@ -122,8 +122,8 @@ fn twins() -> Vec<(&'static str, Rules, Harm, &'static str)> {
 #[test]
 fn each_broken_ownership_rule_violates_its_property() {
     let mut spared = Vec::new();
-    for (what, rules, harm, property) in twins() {
-        let visited = Protocol { rules, turns: 1, harm }.hunt(cores(), property);
+    for (what, rules, harm, property) in broken_rules() {
+        let visited = Protocol { rules, turns: 1, harm }.explore_until(cores(), property);
         match visited.failed.iter().find(|(name, _)| *name == property) {
             Some((_, steps)) => figure(
                 &format!("ownership model, {what}"),

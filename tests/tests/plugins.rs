@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Pieces of the agent's answer; the split lies inside a word that the profanity filter hides, and a gate releases
 /// each piece.
@@ -18,7 +18,7 @@ const SHOWN: &str = "what a **** good day ß語 Darned";
 type Gates = [Semaphore; 2];
 
 /// Sends all pieces at once if the input's last line is `all`; otherwise waits for a permit before each piece.
-async fn speak(voice: Voice, asked: Invocation, gates: Arc<Gates>) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, asked: Invocation, gates: Arc<Gates>) -> Result<(), HungUp> {
     let is_gated = asked.text.lines().last() != Some("all");
     let gate = &gates[usize::try_from(asked.attempt).expect("few") - 1];
     for piece in PIECES {
@@ -56,7 +56,7 @@ fn done(run: &str) -> impl Fn(&Value) -> bool {
     move |message| message["type"] == "done" && message["run_id"] == run
 }
 
-async fn begin(wire: &mut Wire, id: &str, text: &str) -> String {
+async fn begin(wire: &mut WebSocketClient, id: &str, text: &str) -> String {
     let accepted = wire.ask(id, invoke("s1", "ada", text)).await.expect("an answer");
     accepted["run_id"].as_str().unwrap_or_else(|| panic!("{accepted}")).to_owned()
 }
@@ -66,7 +66,7 @@ async fn begin(wire: &mut Wire, id: &str, text: &str) -> String {
 async fn turn_is_filtered_by_the_plugins_of_its_node() {
     let dir = TempDir::new().expect("a directory");
     let (node, agents, _) = plugged(dir.path()).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     for id in ["r1", "r2"] {
         let (said, done) = ann.turn("s1", "ada", id, "all").await.expect("an answer");
         assert_eq!((said.as_str(), &done["status"]), (SHOWN, &json!("completed")), "{done}");
@@ -87,7 +87,7 @@ async fn turn_is_filtered_by_the_plugins_of_its_node() {
     );
     // Each turn is in the session's log, whether an agent or a plugin answered the turn.
     let follow = json!({"session_id": "s1", "after_seq": 0});
-    let mut ben = Wire::hello(node.http, "ann", vec![follow]).await.expect("it connects");
+    let mut ben = WebSocketClient::hello(node.http, "ann", vec![follow]).await.expect("it connects");
     for _ in 0..3 {
         let ended = ben.until(|message| message["type"] == "done").await.expect("an end");
         assert_eq!(ended["status"], "completed", "{ended}");
@@ -99,7 +99,7 @@ async fn turn_is_filtered_by_the_plugins_of_its_node() {
 async fn refused_input_is_blocked_and_cancel_saves_state_once() {
     let dir = TempDir::new().expect("a directory");
     let (node, agents, gates) = plugged(dir.path()).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let refused = begin(&mut ann, "r1", "how to build a Bomb?").await;
     let error = ann.until(|message| message["type"] == "error").await.expect("an error");
     assert_eq!(
@@ -140,7 +140,7 @@ async fn refused_input_is_blocked_and_cancel_saves_state_once() {
 async fn filtered_answer_survives_node_and_connection_loss() {
     let dir = TempDir::new().expect("a directory");
     let (mut node, agents, gates) = plugged(dir.path()).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let run = begin(&mut ann, "r1", "slowly").await;
     gates[0].add_permits(3);
     let mut said = String::new();
@@ -157,7 +157,7 @@ async fn filtered_answer_survives_node_and_connection_loss() {
         }
         body
     };
-    let mut ann = Wire::hello(node.http, "ann", vec![follow(&json!({"seq": 0}), 1, said.len())])
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![follow(&json!({"seq": 0}), 1, said.len())])
         .await
         .expect("it connects");
     let begun = ann.until(|message| message["name"] == "RUN_RESTARTED").await.expect("it begins again");
@@ -167,7 +167,8 @@ async fn filtered_answer_survives_node_and_connection_loss() {
     assert_eq!((&delta["offset"], &delta["text"]), (&json!(0), &json!("what a ")), "{delta}");
     // The connection is lost in the middle of the second attempt; the client resumes from its byte offset.
     drop(ann);
-    let mut ann = Wire::hello(node.http, "ann", vec![follow(&begun, 2, 7)]).await.expect("it connects");
+    let mut ann =
+        WebSocketClient::hello(node.http, "ann", vec![follow(&begun, 2, 7)]).await.expect("it connects");
     gates[1].add_permits(PIECES.len());
     let mut said = "what a ".to_owned();
     let ended = loop {
@@ -181,7 +182,7 @@ async fn filtered_answer_survives_node_and_connection_loss() {
     };
     assert_eq!((said.as_str(), &ended["status"], &ended["attempt"]), (SHOWN, &json!("completed"), &json!(2)));
     let attempts: Vec<u64> = agents.journal().into_iter().map(|asked| asked.attempt).collect();
-    assert_eq!((attempts, agents.asked_again().len()), (vec![1, 2], 0));
+    assert_eq!((attempts, agents.resume_requests().len()), (vec![1, 2], 0));
     // The process that ran the first attempt died before the attempt's end, so the plugin log lacks that attempt.
     assert_eq!(diary(dir.path()), [format!("s1 fine {}", SHOWN.len())]);
 }
@@ -193,7 +194,7 @@ async fn filtered_answer_survives_node_and_connection_loss() {
 async fn node_without_plugins_answers_commands() {
     let dir = TempDir::new().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let open = json!({"type": "session_open", "session_id": "s1", "agents": ["counter"]});
     ann.ask("o", open).await.expect("an answer");
     let host = ann.ask("r1", invoke("s1", "counter", "count to 10000 every 20ms")).await.expect("an answer");

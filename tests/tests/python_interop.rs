@@ -6,7 +6,7 @@ use std::path::Path;
 use tokio::process::Command;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, run, script};
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Starts the standard-library agent with this delay; returns the process and its `ID=URL` flag.
 async fn agent(id: &str, pace_ms: &str) -> (Running, String) {
@@ -55,7 +55,7 @@ async fn answer_resumes_after_its_node_is_killed_twice() {
     let flag = flag.replace("on_owner_loss=retry", "on_owner_loss=resume");
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let asked = wire.ask("r1", invoke("s1", "lasting", "héllo 語")).await.expect("an answer");
     let run_id = asked["run_id"].as_str().expect("its run").to_owned();
     let (mut text, mut said) = (String::new(), Vec::new());
@@ -84,7 +84,7 @@ async fn answer_resumes_after_its_node_is_killed_twice() {
             let runs = json!({ run_id.clone(): {"attempt": 1, "offset": text.len()} });
             let cursor = json!({"session_id": "s1", "after_seq": last["seq"], "after_epoch": last["epoch"],
                 "runs": runs});
-            wire = Wire::hello(node.http, "ann", vec![cursor]).await.expect("it connects");
+            wire = WebSocketClient::hello(node.http, "ann", vec![cursor]).await.expect("it connects");
         }
     }
     let wide = "aß語𝄞 ".repeat(20);

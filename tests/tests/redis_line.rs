@@ -7,21 +7,26 @@ use tempfile::tempdir;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use turnway::config::redis::RedisUrl;
-use turnway::redis::{Line, Missed, Settings};
+use turnway::redis::{RedisCommandError, RedisConnection, RedisConnectionOptions};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::redis::Redis;
 
-fn settings() -> Settings {
+fn settings() -> RedisConnectionOptions {
     let answer_within = Duration::from_millis(500);
-    Settings { name: "test", answer_within, channels: Vec::new(), hears: None }
+    RedisConnectionOptions {
+        name: "test",
+        command_timeout: answer_within,
+        channels: Vec::new(),
+        push_handler: None,
+    }
 }
 
-fn open(redis: &Redis, settings: Settings) -> Line {
-    Line::open(RedisUrl::parse(&redis.url()).expect("a URL"), settings, &Handle::current())
+fn open(redis: &Redis, settings: RedisConnectionOptions) -> RedisConnection {
+    RedisConnection::open(RedisUrl::parse(&redis.url()).expect("a URL"), settings, &Handle::current())
 }
 
-async fn until_turn(line: &mut Line, wanted: Option<u64>) {
-    timeout(PATIENCE, async { while line.turned().await != wanted {} }).await.expect("in time");
+async fn until_turn(line: &mut RedisConnection, wanted: Option<u64>) {
+    timeout(PATIENCE, async { while line.wait_generation().await != wanted {} }).await.expect("in time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,16 +35,16 @@ async fn lost_connection_is_reported_at_once_and_reconnects() {
     let mut redis = Redis::start(dir.path(), &[]);
     let mut line = open(&redis, settings());
     until_turn(&mut line, Some(1)).await;
-    assert_eq!(line.ask(&cmd("PING")).await, Ok(Value::SimpleString("PONG".into())));
-    let refused = line.ask(cmd("GET").arg("a").arg("b")).await;
-    assert!(matches!(&refused, Err(Missed::Refused { code, .. }) if code == "ERR"), "{refused:?}");
+    assert_eq!(line.execute(&cmd("PING")).await, Ok(Value::SimpleString("PONG".into())));
+    let refused = line.execute(cmd("GET").arg("a").arg("b")).await;
+    assert!(matches!(&refused, Err(RedisCommandError::Refused { code, .. }) if code == "ERR"), "{refused:?}");
 
     redis.kill();
     until_turn(&mut line, None).await;
-    assert_eq!(line.ask(&cmd("PING")).await, Err(Missed::NotSent));
+    assert_eq!(line.execute(&cmd("PING")).await, Err(RedisCommandError::NotSent));
     redis.restart();
     until_turn(&mut line, Some(2)).await;
-    assert_eq!(line.ask(&cmd("PING")).await, Ok(Value::SimpleString("PONG".into())));
+    assert_eq!(line.execute(&cmd("PING")).await, Ok(Value::SimpleString("PONG".into())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,9 +54,9 @@ async fn hanging_server_is_disconnected() {
     let mut line = open(&redis, settings());
     until_turn(&mut line, Some(1)).await;
     redis.signal("-STOP");
-    assert_eq!(line.ask(&cmd("PING")).await, Err(Missed::Unanswered));
+    assert_eq!(line.execute(&cmd("PING")).await, Err(RedisCommandError::Unanswered));
     until_turn(&mut line, None).await;
-    assert_eq!(line.ask(&cmd("PING")).await, Err(Missed::NotSent));
+    assert_eq!(line.execute(&cmd("PING")).await, Err(RedisCommandError::NotSent));
     redis.signal("-CONT");
     until_turn(&mut line, Some(2)).await;
 }
@@ -69,7 +74,11 @@ async fn channels_are_subscribed_again_on_each_connection() {
             rings.notify_one();
         }
     };
-    let settings = Settings { channels: vec!["inbox:a".into()], hears: Some(Arc::new(hears)), ..settings() };
+    let settings = RedisConnectionOptions {
+        channels: vec!["inbox:a".into()],
+        push_handler: Some(Arc::new(hears)),
+        ..settings()
+    };
     let mut line = open(&redis, settings);
     for turn in 1..=2 {
         until_turn(&mut line, Some(turn)).await;
@@ -92,7 +101,7 @@ async fn replica_is_not_accepted_as_a_server() {
     let of = format!("127.0.0.1 {}", primary.port);
     let replica = Redis::start(&dir.path().join("b"), &["--replicaof", &of]);
     let mut line = open(&replica, settings());
-    assert_eq!(line.turn(), None);
+    assert_eq!(line.generation(), None);
     let _: Value = replica.command(&["REPLICAOF", "NO", "ONE"]);
     until_turn(&mut line, Some(1)).await;
 }

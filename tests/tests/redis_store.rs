@@ -1,23 +1,21 @@
 //! Tests of the Redis store against real servers: crashes, lost connections, wiped data, upgrades, failovers, and
 //! access rights.
-#[path = "redis_store/away.rs"]
-mod away;
-#[path = "redis_store/bell.rs"]
-mod bell;
 #[path = "redis_store/bounds.rs"]
 mod bounds;
-#[path = "redis_store/desk.rs"]
-mod desk;
-#[path = "redis_store/far.rs"]
-mod far;
-#[path = "redis_store/harm.rs"]
-mod harm;
+#[path = "redis_store/faults.rs"]
+mod faults;
+#[path = "redis_store/latency.rs"]
+mod latency;
 #[path = "redis_store/library.rs"]
 mod library;
 #[path = "redis_store/managed.rs"]
 mod managed;
-#[path = "redis_store/pace.rs"]
-mod pace;
+#[path = "redis_store/offers.rs"]
+mod offers;
+#[path = "redis_store/outage.rs"]
+mod outage;
+#[path = "redis_store/performance.rs"]
+mod performance;
 #[path = "redis_store/proxy.rs"]
 mod proxy;
 #[path = "redis_store/quota.rs"]
@@ -32,6 +30,8 @@ mod replica;
 mod rewind;
 #[path = "redis_store/start.rs"]
 mod start;
+#[path = "redis_store/store_client.rs"]
+mod store_client;
 #[path = "redis_store/sweep.rs"]
 mod sweep;
 #[path = "redis_store/takeover.rs"]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use turnway_core::rng::Rng;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 use turnway_tests::real::{figure, quantile, size};
 
 /// Disconnects in one answer.
@@ -31,7 +31,7 @@ fn piece(run: usize, n: usize) -> String {
 /// Gates of the answers; the test adds one permit for each piece.
 type Gates = Arc<BTreeMap<String, Semaphore>>;
 
-async fn speak(voice: Voice, gates: Gates, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, gates: Gates, asked: Invocation) -> Result<(), HungUp> {
     let run: usize = asked.text.parse().expect("the answer's number");
     for n in 0..PIECES {
         gates[&asked.text].acquire().await.expect("the gate stays").forget();
@@ -97,7 +97,7 @@ async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -
     let (mut rng, mut held, mut resumes) = (Rng::from_number(seed), Held::default(), Vec::new());
     let (session, user) = (format!("torn-{number}"), format!("user-{number}"));
     let gate = &gates[&number.to_string()];
-    let mut wire = Wire::hello(node, &user, vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node, &user, vec![]).await.expect("it connects");
     let mut ask = invoke(&session, "torn", &number.to_string());
     ask["request_id"] = "r".into();
     wire.say(ask).await.expect("sent");
@@ -116,7 +116,7 @@ async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -
         }
         drop(wire);
         let begun = Instant::now();
-        wire = Wire::hello(node, &user, vec![held.cursor(&session)]).await.expect("it reconnects");
+        wire = WebSocketClient::hello(node, &user, vec![held.cursor(&session)]).await.expect("it reconnects");
         let mut subscribed = false;
         while !subscribed {
             let message = wire.next().await.expect("resumed");
@@ -129,8 +129,8 @@ async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -
     while held.done.is_none() {
         match wire.next().await {
             Ok(message) => held.take(&message),
-            Err(Gone::Closed(code)) => panic!("closed with {code}"),
-            Err(Gone::Broken(why)) => panic!("{why}"),
+            Err(ConnectionEnd::Closed(code)) => panic!("closed with {code}"),
+            Err(ConnectionEnd::Broken(why)) => panic!("{why}"),
         }
     }
     let whole: String = (0..PIECES).map(|n| piece(number, n)).collect();
@@ -151,7 +151,7 @@ fn said(number: usize, pieces: usize) -> usize {
 /// Returns the facts of an ended session as a new client gets them.
 async fn view(node: SocketAddr, session: &str, user: &str) -> Vec<(u64, u64, String)> {
     let resume = vec![json!({"session_id": session, "after_seq": 0})];
-    let mut wire = Wire::hello(node, user, resume).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node, user, resume).await.expect("it connects");
     let mut held = Held::default();
     while held.done.is_none() {
         let message = wire.next().await.expect("the log");
@@ -229,7 +229,7 @@ async fn slow_answer_arrives_whole() {
     for number in 0..WIDTH {
         let http = node.http;
         running.spawn(async move {
-            let mut wire = Wire::hello(http, "patient", vec![]).await.expect("it connects");
+            let mut wire = WebSocketClient::hello(http, "patient", vec![]).await.expect("it connects");
             let (session, text) = (format!("slow-{number}"), number.to_string());
             let (said, done) = wire.turn(&session, "slow", "r", &text).await.expect("an answer");
             let whole: String = (0..SLOW_PIECES).map(|n| piece(number, n)).collect();
@@ -248,7 +248,7 @@ async fn slow_answer_arrives_whole() {
 async fn cursor_of_an_unknown_attempt_gets_the_whole_text() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     wire.say(invoke("s", "echo", "one two three")).await.expect("it takes it");
     let started = wire.until(|message| message["type"] == "run_started").await.expect("it starts");
     wire.until(|message| message["type"] == "done").await.expect("it ends");
@@ -256,7 +256,7 @@ async fn cursor_of_an_unknown_attempt_gets_the_whole_text() {
         let run_id = started["run_id"].as_str().expect("a run");
         let runs = json!({run_id: {"attempt": attempt, "offset": offset}});
         let cursor = json!({"session_id": "s", "after_seq": started["seq"], "runs": runs});
-        let mut wire = Wire::hello(node.http, "ann", vec![cursor]).await.expect("it connects");
+        let mut wire = WebSocketClient::hello(node.http, "ann", vec![cursor]).await.expect("it connects");
         let mut text = String::new();
         loop {
             let message = wire.next().await.expect("a message");

@@ -11,13 +11,13 @@ use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 #[tokio::test]
 async fn resume_before_trimmed_history_gets_a_reset() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo", "--retention", "facts=10"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("a link");
     for turn in 0..20 {
         let text = format!("turn {turn}");
         let (said, _) = wire.turn("s1", "echo", &format!("m{turn}"), &text).await.expect("a turn");
@@ -27,7 +27,7 @@ async fn resume_before_trimmed_history_gets_a_reset() {
         if restarted {
             node.kill_and_restart().await;
         }
-        let mut late = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
+        let mut late = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("a link");
         let subscribe = json!({"type": "subscribe", "session_id": "s1", "after_seq": 1});
         let answer = late.ask("from-1", subscribe).await.expect("an answer");
         assert_eq!((&answer["type"], &answer["reset"]), (&json!("subscribed"), &json!(true)), "{answer}");
@@ -72,7 +72,7 @@ async fn open_turn_is_never_trimmed() {
     let dir = tempfile::tempdir().expect("a directory");
     let args = ["--demo", "--retention", "facts=10", "--agent", &agents.flag("slow")];
     let node = Node::start(dir.path(), &args).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("a link");
     let members = json!({"type": "session_open", "session_id": "s1", "agents": ["echo", "slow"]});
     wire.ask("o", members).await.expect("an answer");
     for turn in 0..5 {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, interval, timeout};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::node::{Node, binary};
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
@@ -116,7 +116,7 @@ async fn node_prints_its_addresses_and_is_ready() {
 async fn traffic_is_counted_and_content_is_not_logged() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "canary-user-81c2", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "canary-user-81c2", vec![]).await.expect("welcome");
     let (said, _) = wire.turn("s1", "echo", "r1", "canary-text-5d7e").await.expect("a turn");
     assert_eq!(said, "canary-text-5d7e");
     wire.say(json!({"type": "nonsense", "canary-key-99aa": "canary-value-77bb"})).await.expect("said");
@@ -153,7 +153,7 @@ async fn requests_and_open_connections_are_counted() {
     let turns = "turnway_http_requests_total{method=\"POST\",route=\"/v1/sessions/{session_id}/turns\",status=\"2xx\"} 1\n";
     let (_, metrics) = get(node.admin, "/metrics").await;
     assert!(metrics.contains(turns), "{turns} is not in {metrics}");
-    let wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     until_open(&node, 1).await;
     drop(wire);
     until_open(&node, 0).await;
@@ -217,7 +217,7 @@ async fn second_node_on_a_data_directory_is_refused() {
 async fn sigterm_drains_and_finishes_open_turns() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let counting = invoke("s1", "counter", "count to 10 every 50ms");
     wire.ask("r1", counting).await.expect("accepted");
     wire.until(|message| message["type"] == "delta").await.expect("it counts");
@@ -226,10 +226,10 @@ async fn sigterm_drains_and_finishes_open_turns() {
     let (status, body) = get(node.admin, "/readyz").await;
     assert!(status == 503 && body.contains("draining"), "{body}");
     assert_eq!(get(node.admin, "/livez").await.0, 200);
-    assert!(Wire::open(node.http).await.is_err(), "it takes on nobody");
+    assert!(WebSocketClient::open(node.http).await.is_err(), "it takes on nobody");
     let done = wire.until(|message| message["type"] == "done").await.expect("the turn ends");
     assert_eq!(done["status"], "completed");
-    assert_eq!(wire.next().await, Err(Gone::Closed(4503)));
+    assert_eq!(wire.next().await, Err(ConnectionEnd::Closed(4503)));
     assert_eq!(node.exit().await, Some(0));
 }
 
@@ -244,7 +244,7 @@ async fn drain_request_stops_the_node_and_second_signal_is_immediate() {
     assert_eq!(node.exit().await, Some(0));
 
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.ask("r1", invoke("s1", "counter", "count to 1000 every 50ms")).await.expect("accepted");
     node.signal("-INT").await;
     wire.until(|message| message["type"] == "go_away").await.expect("asked to go");
@@ -345,10 +345,10 @@ async fn known_subprotocol_is_echoed() {
 async fn connection_without_hello_times_out() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
-    let mut wire = Wire::open(node.http).await.expect("open");
+    let mut wire = WebSocketClient::open(node.http).await.expect("open");
     let error: Value = wire.until(|_| true).await.unwrap_or_default();
-    let gone = if error["type"] == "error" { wire.next().await } else { Err(Gone::Closed(4408)) };
-    assert_eq!(gone, Err(Gone::Closed(4408)));
+    let gone = if error["type"] == "error" { wire.next().await } else { Err(ConnectionEnd::Closed(4408)) };
+    assert_eq!(gone, Err(ConnectionEnd::Closed(4408)));
     let (_, metrics) = get(node.admin, "/metrics").await;
     assert!(
         metrics.contains("turnway_link_closes_total{code=\"4408\",transport=\"websocket\"} 1\n"),
@@ -378,7 +378,7 @@ async fn full_node_answers_503_until_a_connection_closes() {
     let http: SocketAddr = http.parse().expect("an address");
     let mut guests = Vec::new();
     for _ in 0..8 {
-        guests.push(Wire::hello(http, "ann", vec![]).await.expect("room"));
+        guests.push(WebSocketClient::hello(http, "ann", vec![]).await.expect("room"));
     }
     assert_eq!(get(http, "/").await.0, 503);
     // Admitted connections are served, and closing them frees their places.

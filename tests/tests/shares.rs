@@ -12,7 +12,7 @@ use turnway_tests::real::identity::{Key, guarded, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Writes a configuration of these sections, and returns its path.
 fn configuration(dir: &Path, text: &str) -> String {
@@ -145,7 +145,7 @@ async fn attempt_slots_are_released() {
     let file = configuration(dir.path(), "[limit]\nattempts = \"1\"");
     let args = ["--config", &file, "--agent", &good.flag("good")];
     let node = Node::start_on("memory:", dir.path(), &args).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     for n in 0..260 {
         let (_, done) = wire.turn("s", "good", &format!("m{n}"), "hi").await.expect("a turn");
         assert_eq!(done["status"], "completed", "{n}: {done}");
@@ -159,8 +159,8 @@ async fn attempt_slots_are_released() {
 async fn answered_requests_free_their_slots() {
     let dir = tempdir().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
-    for n in 0..2 * limits::LINK_ASKS_MAX {
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
+    for n in 0..2 * limits::LINK_REQUESTS_MAX {
         wire.turn("s", "echo", &format!("m{n}"), "hi").await.expect("a turn");
     }
 }

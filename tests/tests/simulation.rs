@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use turnway_core::mutant::Mutant;
 use turnway_core::rng::Rng;
 use turnway_tests::laws::{Step, laws};
-use turnway_tests::sim::booth::{Booth, Desk, Move};
-use turnway_tests::sim::cases::{Blow, Parting};
+use turnway_tests::sim::cases::{OwnerExit, OwnerFailure};
 use turnway_tests::sim::faults::Faults;
+use turnway_tests::sim::harness::{Move, SessionHarness, SwitchboardHarness};
 use turnway_tests::sim::verdict::{campaign, cores, env, judge};
 use turnway_tests::sim::world::World;
 use turnway_tests::sim::{cases, clocks, mutants};
@@ -37,13 +37,13 @@ fn every_guarantee_holds_under_random_faults() {
         done.seeds,
         start.elapsed(),
         total.steps,
-        total.blows,
+        total.faults,
         total.turns,
         total.ops,
-        total.words,
-        total.notes,
+        total.peer_messages,
+        total.client_messages,
         most.ops,
-        most.words
+        most.peer_messages
     );
     let wrong: Vec<String> = done.wrong.iter().map(|(seed, why)| format!("{seed}: {why:.400}")).collect();
     let again = done.wrong.first().map(|(seed, _)| {
@@ -92,7 +92,7 @@ fn idle_sessions_cause_no_store_operations() {
 /// continues.
 #[test]
 fn failover_completes_within_its_time_limits() {
-    for (blow, half_max, max) in [(Blow::Crash, 700, 1200), (Blow::Sleep, 3600, 4000)] {
+    for (blow, half_max, max) in [(OwnerFailure::Crash, 700, 1200), (OwnerFailure::Sleep, 3600, 4000)] {
         let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::failover_ms(seed, blow)).collect();
         waits.sort_unstable();
         let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
@@ -109,8 +109,8 @@ fn failover_completes_within_its_time_limits() {
 /// Covers: G3, G6, G9, G-14.
 #[test]
 fn resumable_run_continues_after_its_owner_is_lost() {
-    for (how, half_max, max) in [(Parting::Crash, 700, 1200), (Parting::Leave, 300, 600)] {
-        let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::goes_on_ms(seed, how, 8)).collect();
+    for (how, half_max, max) in [(OwnerExit::Crash, 700, 1200), (OwnerExit::Leave, 300, 600)] {
+        let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::resume_ms(seed, how, 8)).collect();
         waits.sort_unstable();
         let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
         eprintln!("{how:?}: {half} ms at the median, {most} ms at most, {} cases", waits.len());
@@ -124,7 +124,7 @@ fn resumable_run_continues_after_its_owner_is_lost() {
 #[test]
 fn failover_in_a_young_fleet_is_as_fast_as_later() {
     for age_s in [0, 1] {
-        let cases = (0..60).filter_map(|seed| cases::goes_on_ms(seed, Parting::Crash, age_s));
+        let cases = (0..60).filter_map(|seed| cases::resume_ms(seed, OwnerExit::Crash, age_s));
         let mut waits: Vec<u64> = cases.collect();
         waits.sort_unstable();
         let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
@@ -178,7 +178,7 @@ fn each_planted_bug_is_detected() {
     let caught = Mutex::new(BTreeMap::new());
     let work = || {
         while let Some(mutant) = { todo.lock().expect("no poison").pop() } {
-            let found = mutants::hunt(mutant, time);
+            let found = mutants::detect(mutant, time);
             caught.lock().expect("no poison").insert(mutant, found);
         }
     };
@@ -211,8 +211,8 @@ fn saved_seeds_pass() {
             let seed = seed.trim().parse::<u64>().ok()?;
             match kind {
                 "seed" => Some((seed, Faults::swarm(seed))),
-                "forgetful" => Some((seed, Faults::swarm(seed).forgetful())),
-                "lasting" => Some((seed, Faults::swarm(seed).lasting())),
+                "forgetful" => Some((seed, Faults::swarm(seed).with_lost_writes())),
+                "lasting" => Some((seed, Faults::swarm(seed).with_resumable_agent())),
                 _ => None,
             }
         });
@@ -243,8 +243,8 @@ fn machines_satisfy_their_laws() {
             };
             (0..400).map(|_| step(&mut rng)).collect()
         };
-        laws(Booth::new, &script(), 5_000, String::clone);
-        laws(Desk::new, &script(), 5_000, String::clone);
+        laws(SwitchboardHarness::new, &script(), 5_000, String::clone);
+        laws(SessionHarness::new, &script(), 5_000, String::clone);
     }
 }
 

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::steers::Steers;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::steers::SteeringLog;
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Works until it receives a steering message that ends with `end`; for a text other than `long` it completes at
 /// once.
-async fn work(voice: Voice, asked: Invocation, steers: Arc<Steers>) -> Result<(), HungUp> {
+async fn work(voice: AgentStream, asked: Invocation, steers: Arc<SteeringLog>) -> Result<(), HungUp> {
     voice.delta("working").await?;
     if asked.text == "long" {
         let last = |steered: &turnway_tests::real::steers::Steered| {
@@ -25,8 +25,8 @@ async fn work(voice: Voice, asked: Invocation, steers: Arc<Steers>) -> Result<()
     voice.done().await
 }
 
-async fn agents() -> (Agents, Arc<Steers>) {
-    let steers = Arc::new(Steers::default());
+async fn agents() -> (Agents, Arc<SteeringLog>) {
+    let steers = Arc::new(SteeringLog::default());
     let for_scripts = Arc::clone(&steers);
     let script = move |asked| {
         let steers = Arc::clone(&for_scripts);
@@ -47,7 +47,7 @@ fn say(session: &str, message_id: &str, text: &str) -> Value {
 }
 
 /// Starts a run with this text and waits for its first text; returns the run id.
-async fn begin(wire: &mut Wire, session: &str, text: &str) -> String {
+async fn begin(wire: &mut WebSocketClient, session: &str, text: &str) -> String {
     let accepted = wire.ask("r1", say(session, "m1", text)).await.expect("an answer");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     wire.until(|message| message["type"] == "delta").await.expect("it begins");
@@ -63,7 +63,7 @@ fn of<'a>(run: &'a str, kind: &'a str) -> impl Fn(&Value) -> bool + 'a {
 async fn message_during_a_run_steers_it_or_becomes_the_next_turn() {
     let ((agents, steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let host = begin(&mut ann, "s1", "long").await;
 
     // Without a strategy: the agent accepts steering, so the message is passed to the running agent.
@@ -98,7 +98,7 @@ async fn message_during_a_run_steers_it_or_becomes_the_next_turn() {
 async fn waiting_turn_can_be_replaced_and_a_running_one_cannot() {
     let ((agents, _steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let host = begin(&mut ann, "s1", "long").await;
     let mut runs = Vec::new();
     for (n, text) in ["a tpyo", "the last"].iter().enumerate() {
@@ -150,7 +150,7 @@ async fn steering_message_survives_the_loss_of_its_owner() {
     let ((agents, steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let host = begin(&mut ann, "s1", "long").await;
     let kept = ann.ask("r2", say("s1", "m2", "keep to the end")).await.expect("an answer");
     let kept = kept["run_id"].as_str().expect("a run").to_owned();
@@ -158,7 +158,7 @@ async fn steering_message_survives_the_loss_of_its_owner() {
 
     node.kill_and_restart().await;
     let follow = json!({"type": "subscribe", "session_id": "s1", "after_seq": 0});
-    let mut ann = Wire::hello(node.http, "ann", vec![follow]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![follow]).await.expect("it connects");
     let acked = ann.until(of(&kept, "STEER_ACK")).await.expect("a receipt");
     assert_eq!((&acked["outcome"], &acked["attempt"]), (&"accepted".into(), &json!(2)), "{acked}");
     let done = ann.until(of(&host, "done")).await.expect("the end");
@@ -175,7 +175,7 @@ async fn steering_message_survives_the_loss_of_its_owner() {
 async fn three_steering_messages_change_one_run() {
     let dir = TempDir::new().expect("a directory");
     let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let mut task = invoke("s1", "counter", "count to 10000 every 20ms");
     task["message"]["message_id"] = "m1".into();
     let open = json!({"type": "session_open", "session_id": "s1", "agents": ["counter"]});
@@ -207,7 +207,7 @@ async fn steering_receipt_follows_acceptance_quickly() {
     let (mut accepts, mut receipts) = (Vec::new(), Vec::new());
     for session in 0..20 {
         let session = format!("s{session}");
-        let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+        let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
         begin(&mut ann, &session, "long").await;
         for n in 0..15 {
             let asked = Instant::now();

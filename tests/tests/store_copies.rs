@@ -6,26 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use turnway::store::Store;
-use turnway::store::embedded::{Embedded, OpenError, Options, Report, check, copy};
+use turnway::store::embedded::{CheckReport, EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, check, copy};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply};
-use turnway_tests::hush;
-use turnway_tests::script::{DAWN, Script};
+use turnway_tests::quiet_panics;
+use turnway_tests::script::{START_TIME, Script};
 
 const FILE: &str = "turnway.redb";
 
-fn options() -> Options {
-    Options::new(Arc::new(|| DAWN), Arc::new(|fault| panic!("{fault}")))
+fn options() -> EmbeddedOptions {
+    EmbeddedOptions::new(Arc::new(|| START_TIME), Arc::new(|fault| panic!("{fault}")))
 }
 
 /// Fills a store with records of every kind, and checks it.
-fn fill(dir: &Path, ops: usize) -> Report {
+fn fill(dir: &Path, ops: usize) -> CheckReport {
     let (answer, answers) = channel();
     let sink = Arc::new(move |op: Op, result| drop(answer.send((op, result))));
-    let store = Embedded::open(dir, options(), sink).expect("a store");
+    let store = EmbeddedStore::open(dir, options(), sink).expect("a store");
     let mut script = Script::new(11, false);
     for _ in 0..ops {
-        store.submit(script.next(DAWN));
+        store.submit(script.next(START_TIME));
         let (op, reply) = answers.recv().expect("an answer");
         script.learn(&op, &reply.expect("a reply"));
     }
@@ -56,10 +56,10 @@ fn flipped_bit_is_reported_or_harmless() {
         turned[at] ^= 1 << bit;
         std::fs::write(dir.path().join(FILE), &turned).expect("written");
         // Panics of the database engine on a damaged page are caught where the file is read.
-        let looked = hush::catch(|| check(dir.path(), &options())).expect("no panic gets out");
+        let looked = quiet_panics::catch(|| check(dir.path(), &options())).expect("no panic gets out");
         let report = looked.unwrap_or_else(|error| panic!("byte {at} bit {bit}: {error}"));
         if report.damages == 0 {
-            let same = Report { unclosed: report.unclosed, ..whole.clone() };
+            let same = CheckReport { unclosed: report.unclosed, ..whole.clone() };
             assert_eq!(report, same, "byte {at} bit {bit}");
         } else {
             found += 1;
@@ -90,8 +90,8 @@ fn fact_with_a_flipped_bit_is_reported_and_not_copied() {
 fn missing_or_invalid_store_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let missing = check(&dir.path().join("nowhere"), &options());
-    assert!(matches!(missing, Err(OpenError::Missing { .. })), "{missing:?}");
-    assert!(matches!(check(dir.path(), &options()), Err(OpenError::Missing { .. })));
+    assert!(matches!(missing, Err(EmbeddedOpenError::Missing { .. })), "{missing:?}");
+    assert!(matches!(check(dir.path(), &options()), Err(EmbeddedOpenError::Missing { .. })));
     assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 0, "looking makes nothing");
     for nonsense in [&b""[..], b"redb", &[7; 100_000]] {
         std::fs::write(dir.path().join(FILE), nonsense).expect("written");
@@ -107,15 +107,15 @@ fn copy_equals_the_original_and_overwrites_nothing() {
     let before = read(dir.path());
     let to = to.path().join("a/b");
     let copied = copy(dir.path(), &to, &options()).expect("copied");
-    assert_eq!(Report { bytes: whole.bytes, ..copied }, whole);
+    assert_eq!(CheckReport { bytes: whole.bytes, ..copied }, whole);
     assert!(read(dir.path()) == before, "the original was written");
     let kept = read(&to);
-    assert!(matches!(copy(dir.path(), &to, &options()), Err(OpenError::Occupied { .. })));
+    assert!(matches!(copy(dir.path(), &to, &options()), Err(EmbeddedOpenError::NotEmpty { .. })));
     assert!(read(&to) == kept);
     // A directory with any other file is not used either.
     let other = tempfile::tempdir().expect("a directory");
     std::fs::write(other.path().join("letters.txt"), "dear ann").expect("written");
-    assert!(matches!(copy(dir.path(), other.path(), &options()), Err(OpenError::Occupied { .. })));
+    assert!(matches!(copy(dir.path(), other.path(), &options()), Err(EmbeddedOpenError::NotEmpty { .. })));
     // Remains of an earlier attempt do not prevent a copy.
     let tried = tempfile::tempdir().expect("a directory");
     std::fs::write(tried.path().join("turnway.redb.new"), "half").expect("written");
@@ -132,7 +132,7 @@ fn copy_of_a_store_in_use_is_consistent() {
         assert!(result.is_ok(), "{result:?}");
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    let store = Embedded::open(dir.path(), options(), sink).expect("a store");
+    let store = EmbeddedStore::open(dir.path(), options(), sink).expect("a store");
     let (copier, over) = (store.copier(), AtomicBool::new(false));
     let put = |n: u64| Op::Put { name: format!("n{n:06}"), expect: 0, value: Some(vec![7; 500]) };
     std::thread::scope(|threads| {
@@ -160,5 +160,8 @@ fn copy_of_a_store_in_use_is_consistent() {
         assert!(sizes.len() > 1, "nothing went on meanwhile: {sizes:?}");
     });
     drop(store);
-    assert!(matches!(copier.copy(&dir.path().join("late")), Err(OpenError::Fault(_))), "it is closed");
+    assert!(
+        matches!(copier.copy(&dir.path().join("late")), Err(EmbeddedOpenError::Fault(_))),
+        "it is closed"
+    );
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use turnway::store::Store;
-use turnway::store::embedded::{Embedded, Fault, OpenError, Options, check, copy, repair, rescue};
+use turnway::store::embedded::{
+    EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, StoreFault, check, copy, repair, rescue,
+};
 use turnway_core::id::{Principal, Seq, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::rng::Rng;
-use turnway_core::store::{Op, Refused, Reply, StoreError};
+use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_tests::real::size;
-use turnway_tests::script::{DAWN, Script};
+use turnway_tests::script::{START_TIME, Script};
 
 const FILE: &str = "turnway.redb";
 /// Enough sessions for more than one page of session heads.
@@ -22,9 +24,9 @@ const START: Duration = Duration::from_secs(60);
 type Answer = (Op, Result<Reply, StoreError>);
 
 struct Rig {
-    store: Embedded,
+    store: EmbeddedStore,
     answers: Receiver<Answer>,
-    faults: Receiver<Fault>,
+    faults: Receiver<StoreFault>,
 }
 
 impl Rig {
@@ -32,12 +34,12 @@ impl Rig {
         Self::try_at(dir).expect("a store")
     }
 
-    fn try_at(dir: &Path) -> Result<Self, OpenError> {
+    fn try_at(dir: &Path) -> Result<Self, EmbeddedOpenError> {
         let (fault, faults) = channel();
         let (answer, answers) = channel();
-        let options = Options::new(Arc::new(now), Arc::new(move |found| drop(fault.send(found))));
+        let options = EmbeddedOptions::new(Arc::new(now), Arc::new(move |found| drop(fault.send(found))));
         let sink = Arc::new(move |op, result| drop(answer.send((op, result))));
-        Ok(Self { store: Embedded::open(dir, options, sink)?, answers, faults })
+        Ok(Self { store: EmbeddedStore::open(dir, options, sink)?, answers, faults })
     }
 
     fn ask(&self, op: Op) -> Result<Reply, StoreError> {
@@ -47,7 +49,7 @@ impl Rig {
 
     /// Returns the view of each session, in the order of their numbers.
     fn all(&self) -> Vec<Result<Reply, StoreError>> {
-        (0..SESSIONS).map(|n| self.ask(Op::Open { key: key(n) })).collect()
+        (0..SESSIONS).map(|n| self.ask(Op::ReadView { key: key(n) })).collect()
     }
 }
 
@@ -56,11 +58,11 @@ fn now() -> turnway_core::time::Now {
     use std::sync::OnceLock;
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     let mono = turnway_core::time::Mono(BEGAN.get_or_init(Instant::now).elapsed());
-    turnway_core::time::Now { mono, ..DAWN }
+    turnway_core::time::Now { mono, ..START_TIME }
 }
 
-fn options() -> Options {
-    Options::new(Arc::new(now), Arc::new(|fault| panic!("{fault}")))
+fn options() -> EmbeddedOptions {
+    EmbeddedOptions::new(Arc::new(now), Arc::new(|fault| panic!("{fault}")))
 }
 
 fn key(n: usize) -> SessionKey {
@@ -76,7 +78,7 @@ fn principal() -> Principal {
 fn fill(dir: &Path) {
     let rig = Rig::at(dir);
     let mut script = Script::new(1, false);
-    let inputs = std::iter::from_fn(|| Some(script.next(DAWN))).filter_map(|op| {
+    let inputs = std::iter::from_fn(|| Some(script.next(START_TIME))).filter_map(|op| {
         let Op::Accept { input, hash, .. } = op else { return None };
         Some((input, hash))
     });
@@ -92,7 +94,7 @@ fn fill(dir: &Path) {
 }
 
 fn is_closed_off(answer: &Result<Reply, StoreError>) -> bool {
-    *answer == Ok(Reply::Refused(Refused::Damaged))
+    *answer == Ok(Reply::Refused(StoreRefusal::Damaged))
 }
 
 /// Sets the flag of a file whose process died without closing it.
@@ -178,7 +180,7 @@ fn damaged_session_is_blocked_alone() {
             .map(|(n, _)| n)
             .collect();
         let [session] = closed[..] else { panic!("restart {restart}: {closed:?}") };
-        let find = Op::Sessions {
+        let find = Op::ListSessions {
             tenant: TenantId::default_tenant(),
             user: None,
             before: None,
@@ -187,7 +189,7 @@ fn damaged_session_is_blocked_alone() {
         };
         let Ok(Reply::Sessions { sessions, more: false }) = rig.ask(find) else { panic!("no list") };
         assert_eq!(sessions.len(), SESSIONS - 1, "the list goes on without it");
-        let Ok(Reply::Work { sessions }) = rig.ask(Op::Sweep { limit: 1000 }) else { panic!("no sweep") };
+        let Ok(Reply::Unowned { sessions }) = rig.ask(Op::Sweep { limit: 1000 }) else { panic!("no sweep") };
         assert_eq!(sessions.len(), SESSIONS - 1, "nobody takes it over");
         let read = Op::Read { key: key(session), after: Seq(0), limit: 9 };
         assert!(is_closed_off(&rig.ask(read)));
@@ -217,9 +219,9 @@ fn closed_store_needs_no_repair() {
     fill(dir.path());
     let rig = Rig::at(dir.path());
     let copier = rig.store.copier();
-    assert!(matches!(rig.ask(Op::Sweep { limit: 1 }), Ok(Reply::Work { .. })));
+    assert!(matches!(rig.ask(Op::Sweep { limit: 1 }), Ok(Reply::Unowned { .. })));
     rig.store.close();
-    assert_eq!(rig.ask(Op::Open { key: key(0) }), Err(StoreError::Unavailable));
+    assert_eq!(rig.ask(Op::ReadView { key: key(0) }), Err(StoreError::Unavailable));
     let report = check(dir.path(), &options()).expect("checked while the store is still held");
     assert!(!report.unclosed && report.damages == 0, "{report:?}");
     assert!(copier.copy(&dir.path().join("late")).is_err());
@@ -258,7 +260,7 @@ fn missing_data_file_is_noticed_and_writes_fail() {
                 assert!(rig.ask(put()).is_err(), "{name}: acknowledged");
             }
             let fault = rig.faults.recv_timeout(Duration::from_secs(1));
-            assert!(matches!(fault, Ok(Fault::Gone { .. })), "{name}, idle {is_idle}: {fault:?}");
+            assert!(matches!(fault, Ok(StoreFault::FileLost { .. })), "{name}, idle {is_idle}: {fault:?}");
             assert_eq!(rig.ask(put()), Err(StoreError::Unavailable), "{name}");
         }
     }

@@ -1,25 +1,25 @@
-//! Tests tool runners that serve several tenants, as state machines: the gateway's [`Shop`] and the runner's
-//! [`Toolbox`], with the messages between them, under random requests of tenants with equal session, run and
+//! Tests tool runners that serve several tenants, as state machines: the gateway's [`RunnerPool`] and the runner's
+//! [`ToolExecutor`], with the messages between them, under random requests of tenants with equal session, run and
 //! argument ids.
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use turnway_bindings::channel::service::ServerIdentity;
-use turnway_bindings::runner::shop::{self, Shop};
-use turnway_bindings::runner::words::FromRunner;
-use turnway_bindings::toolbox::allowed::{Allowed, Program, Word};
-use turnway_bindings::toolbox::process::{How, Signal};
-use turnway_bindings::toolbox::record::Record;
-use turnway_bindings::toolbox::tools::TOOLS;
-use turnway_bindings::toolbox::words::Told;
-use turnway_bindings::toolbox::{self, Toolbox};
+use turnway_bindings::runner::messages::FromRunner;
+use turnway_bindings::runner::pool::{self, RunnerPool};
+use turnway_bindings::tool_executor::journal::JournalRecord;
+use turnway_bindings::tool_executor::messages::GatewayMessage;
+use turnway_bindings::tool_executor::process::{ExitStatus, Signal};
+use turnway_bindings::tool_executor::programs::{AllowedPrograms, CommandWord, Program};
+use turnway_bindings::tool_executor::tools::TOOLS;
+use turnway_bindings::tool_executor::{self, ToolExecutor};
 use turnway_core::id::{
     EventId, MessageId, QualifiedAction, QualifiedSession, RunId, RunnerId, SessionId, SessionKey, TenantId,
     ToolName, UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
-use turnway_core::protocol::action::{Execute, ToolOrder, ToolReport};
+use turnway_core::protocol::action::{ToolExecution, ToolOrder, ToolReport};
 use turnway_core::rng::Rng;
 use turnway_core::time::{Millis, Now};
 
@@ -32,26 +32,26 @@ fn key(tenant: &str) -> SessionKey {
     SessionKey { tenant: tenant.expect("a tenant"), session: session.expect("a session") }
 }
 
-fn allowed() -> Allowed {
+fn allowed() -> AllowedPrograms {
     let program = Program {
         path: "/bin/sleep".to_owned(),
-        words: vec![Word::parse("60")],
+        words: vec![CommandWord::parse("60")],
         args: BTreeMap::new(),
         cwd: "/".to_owned(),
         env: BTreeMap::new(),
         time_limit: Duration::from_secs(3600),
-        parallel: 1000,
+        max_parallel: 1000,
     };
-    Allowed::from([("sleep".to_owned(), program)])
+    AllowedPrograms::from([("sleep".to_owned(), program)])
 }
 
 /// A gateway and a runner that are connected, and the expected state of their processes.
 struct World {
     now: Now,
-    shop: Shop,
-    toolbox: Toolbox,
+    shop: RunnerPool,
+    toolbox: ToolExecutor,
     rng: Rng,
-    journal: Vec<Record>,
+    journal: Vec<JournalRecord>,
     /// Session and tool of each action.
     actions: BTreeMap<EventId, (SessionKey, &'static str)>,
     /// Processes that were started.
@@ -67,8 +67,8 @@ impl World {
         let now = Now { mono: Now::default().mono, store: Millis(1_764_000_000_000) };
         let mut world = Self {
             now,
-            shop: Shop::default(),
-            toolbox: Toolbox::new(allowed(), Vec::new()),
+            shop: RunnerPool::default(),
+            toolbox: ToolExecutor::new(allowed(), Vec::new()),
             rng: Rng::from_number(seed),
             journal: Vec::new(),
             actions: BTreeMap::new(),
@@ -81,23 +81,23 @@ impl World {
     }
 
     fn connect(&mut self) {
-        self.toolbox.handle_input(self.now, toolbox::Input::Opened(0));
+        self.toolbox.handle_input(self.now, tool_executor::Input::Opened(0));
         let tools = TOOLS.iter().map(|tool| ToolName::parse(tool).expect("a tool")).collect();
         let runner = RunnerId::parse("box").expect("a name");
         self.shop.handle_input(
             self.now,
-            shop::Input::Came { connection: 1, runner, tools, identity: ServerIdentity::local() },
+            pool::Input::RunnerConnected { connection: 1, runner, tools, identity: ServerIdentity::local() },
         );
         self.drain();
     }
 
     /// Replaces the runner by a new one with the same journal: all running processes have ended.
     fn restart(&mut self) {
-        self.shop.handle_input(self.now, shop::Input::Left { connection: 1 });
+        self.shop.handle_input(self.now, pool::Input::RunnerDisconnected { connection: 1 });
         let lines: Vec<String> =
             self.journal.iter().map(|record| serde_json::to_string(record).expect("a line")).collect();
         let records = lines.iter().map(|line| serde_json::from_str(line).expect("a record")).collect();
-        self.toolbox = Toolbox::new(allowed(), records);
+        self.toolbox = ToolExecutor::new(allowed(), records);
         self.connect();
     }
 
@@ -105,7 +105,7 @@ impl World {
         self.now.store.0 += 1;
         let action_id = EventId::new(self.now.store, self.rng.next_u128());
         self.actions.insert(action_id, (key.clone(), tool));
-        let execute = Execute {
+        let execute = ToolExecution {
             key: key.clone(),
             run_id: RunId::derive(key, &UserId::local(), &MessageId::parse("m1").expect("a name")),
             action_id,
@@ -115,7 +115,7 @@ impl World {
             runner: None,
         };
         let order = ToolOrder::Execute(Box::new(execute));
-        self.shop.handle_input(self.now, shop::Input::Order(order));
+        self.shop.handle_input(self.now, pool::Input::Order(order));
         self.drain();
         action_id
     }
@@ -137,7 +137,7 @@ impl World {
             }
             (8..10, Some(about)) => self.kill(&key, about),
             (10, Some(about)) => {
-                let query = shop::Input::Order(ToolOrder::Query {
+                let query = pool::Input::Order(ToolOrder::Query {
                     key: self.actions[&about].0.clone(),
                     action_id: about,
                     tool: ToolName::parse("process.spawn").expect("a tool"),
@@ -200,12 +200,12 @@ impl World {
         }
     }
 
-    fn hear(&mut self, output: shop::Output) {
+    fn hear(&mut self, output: pool::Output) {
         match output {
-            shop::Output::Send { word, .. } => {
-                let text = word.text(self.now.store);
-                let told = Told::read(&text).expect("a runner understands it");
-                if let Told::Execute(asked) = &told {
+            pool::Output::Send { message: word, .. } => {
+                let text = word.to_json(self.now.store);
+                let told = GatewayMessage::parse(&text).expect("a runner understands it");
+                if let GatewayMessage::Execute(asked) = &told {
                     let owner = &self.actions[&asked.action_id].0;
                     assert_eq!(asked.session, QualifiedSession::from(owner), "{text}");
                     let body: Value = serde_json::from_str(&text).expect("JSON");
@@ -215,9 +215,9 @@ impl World {
                         );
                     }
                 }
-                self.toolbox.handle_input(self.now, toolbox::Input::Heard(0, told));
+                self.toolbox.handle_input(self.now, tool_executor::Input::Received(0, told));
             }
-            shop::Output::Report { key, action_id, report } => {
+            pool::Output::Report { key, action_id, report } => {
                 let (owner, tool) = &self.actions[&action_id];
                 assert_eq!(key, *owner, "reports go to the session that has asked");
                 if let ToolReport::Ended { ok, result, .. } = report {
@@ -230,29 +230,33 @@ impl World {
         }
     }
 
-    fn perform(&mut self, output: toolbox::Output) {
+    fn perform(&mut self, output: tool_executor::Output) {
         match output {
-            toolbox::Output::Record(record) => self.journal.push(record),
-            toolbox::Output::Spawn { action_id, .. } => {
+            tool_executor::Output::Record(record) => self.journal.push(record),
+            tool_executor::Output::Spawn { action_id, .. } => {
                 assert!(self.processes.insert(action_id), "nothing is begun twice");
-                let spawned = toolbox::Input::Spawned { action_id, pid: Some(7) };
+                let spawned = tool_executor::Input::Spawned { action_id, pid: Some(7) };
                 self.toolbox.handle_input(self.now, spawned);
             }
-            toolbox::Output::Signal { action_id, signal } => {
+            tool_executor::Output::Signal { action_id, signal } => {
                 assert_eq!(signal, Signal::Term);
-                let exited = toolbox::Input::Exited { action_id, how: How::Signal(15) };
+                let exited = tool_executor::Input::Exited { action_id, how: ExitStatus::Signal(15) };
                 self.toolbox.handle_input(self.now, exited);
             }
-            toolbox::Output::Say(_, text) => {
+            tool_executor::Output::Send(_, text) => {
                 let body: Value = serde_json::from_str(&text).expect("JSON");
                 let kind = body["type"].as_str().expect("a type");
                 if kind == "ping" {
-                    return self.toolbox.handle_input(self.now, toolbox::Input::Heard(0, Told::Pong));
+                    return self
+                        .toolbox
+                        .handle_input(self.now, tool_executor::Input::Received(0, GatewayMessage::Pong));
                 }
-                let word = FromRunner::read(kind, &text).expect("a runner's").expect("well said");
-                self.shop.handle_input(self.now, shop::Input::Said { connection: 1, word });
+                let word = FromRunner::parse(kind, &text).expect("a runner's").expect("well said");
+                self.shop.handle_input(self.now, pool::Input::Message { connection: 1, message: word });
             }
-            toolbox::Output::Show(..) | toolbox::Output::Sweep(_) | toolbox::Output::Left => {}
+            tool_executor::Output::SendIfRoom(..)
+            | tool_executor::Output::KillLeftovers(_)
+            | tool_executor::Output::Finished => {}
         }
     }
 }
@@ -283,11 +287,11 @@ fn journal_of_an_earlier_release_is_read() {
     };
     let id = EventId::new(world.now.store, 7);
     world.actions.insert(id, (key("acme"), "process.spawn"));
-    world.toolbox = Toolbox::new(allowed(), vec![serde_json::from_str(&line(id)).expect("a record")]);
+    world.toolbox = ToolExecutor::new(allowed(), vec![serde_json::from_str(&line(id)).expect("a record")]);
     let tool = ToolName::parse("process.spawn").expect("a tool");
     let deadline = world.now.store.after(Duration::from_secs(60));
     let query = ToolOrder::Query { key: key("acme"), action_id: id, tool, runner: None, deadline };
-    world.shop.handle_input(world.now, shop::Input::Order(query));
+    world.shop.handle_input(world.now, pool::Input::Order(query));
     world.connect();
     assert_eq!(world.ended.get(&id), Some(&json!({"ok": true, "result": {"n": 1}})));
 }

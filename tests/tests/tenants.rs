@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tempfile::TempDir;
 use turnway_core::rng::Rng;
 use turnway_tests::real::agent::{Agents, Invocation, Reply};
-use turnway_tests::real::asking::{Runner, processes_of};
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
+use turnway_tests::real::scripted_gateway::{Runner, processes_of};
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 const SESSION: &str = "support-42";
 const TENANTS: [&str; 3] = ["default", "acme", "evil"];
@@ -20,7 +20,7 @@ const STEPS: usize = 24;
 /// A client of one tenant: user `ann`, whose session and messages have the same names in all tenants.
 struct Client {
     tenant: &'static str,
-    wire: Wire,
+    wire: WebSocketClient,
     key: Key,
     /// All messages that the client has received.
     seen: Vec<String>,
@@ -42,7 +42,7 @@ struct Memory {
 struct World {
     node: Node,
     agents: Agents,
-    dialed: Wire,
+    dialed: WebSocketClient,
     clients: Vec<Client>,
     rng: Rng,
     runner: Runner,
@@ -88,7 +88,7 @@ impl World {
         let node = guarded(&dir, &flags).await;
         let bot = Key::make(&node, &["--user", "bot"]).await;
         let hello = json!({"type": "hello", "role": "agent", "agent_id": "d", "api_key": bot.text});
-        let dialed = Wire::open(node.http).await.expect("it connects").greet_with(hello).await;
+        let dialed = WebSocketClient::open(node.http).await.expect("it connects").greet_with(hello).await;
         let list = "[programs.sleep]\nrun = [\"/bin/sleep\", \"1000\"]\nparallel = 64\n";
         let operator = Key::make(&node, &["--user", "op"]).await;
         let env = [("TURNWAY_API_KEY", &*operator.text)];

@@ -14,7 +14,7 @@ use turnway_client::{Client, Options};
 use turnway_tests::real::command::run;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::tls::{Pair, Trust};
-use turnway_tests::real::wire::{Gone, Wire};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient};
 use turnway_tests::real::{PATIENCE, figure, http, python, size};
 
 /// Starts a node with a certificate of its own.
@@ -147,7 +147,7 @@ async fn certificate_reload_keeps_open_connections() {
     assert_eq!(newcomer.certificate().as_deref(), Some(&*third.shown()));
     let stranger = Trust::of([&first]).hello(node.http, "old").await.map(|_| ());
     assert!(
-        matches!(&stranger, Err(Gone::Broken(why)) if why.contains("invalid peer certificate")),
+        matches!(&stranger, Err(ConnectionEnd::Broken(why)) if why.contains("invalid peer certificate")),
         "{stranger:?}"
     );
 
@@ -225,9 +225,9 @@ async fn slow_handshake_times_out() {
     until(&node, "turnway_tls_handshakes_total{outcome=\"late\"} ", 2.0).await;
     // A client that completes the handshake in time is admitted, and must still send a hello in time.
     Trust::of([&pair]).hello(node.http, "ann").await.expect("welcome");
-    let mut mute = Wire::open_tls(node.http, &Trust::of([&pair])).await.expect("open");
+    let mut mute = WebSocketClient::open_tls(node.http, &Trust::of([&pair])).await.expect("open");
     let gone = mute.until(|_| false).await;
-    assert_eq!(gone, Err(Gone::Closed(4408)));
+    assert_eq!(gone, Err(ConnectionEnd::Closed(4408)));
 }
 
 /// Size limits of messages are the same over TLS.
@@ -240,7 +240,7 @@ async fn message_size_limit_applies_over_tls() {
     let (said, _) = wire.turn("s1", "echo", "m1", &text).await.expect("a turn");
     assert!(said == text, "{} of {} bytes", said.len(), text.len());
     wire.say(json!({"type": "ping", "padding": "x".repeat(70_000)})).await.expect("said");
-    assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4413)));
+    assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4413)));
 }
 
 /// An idle TLS connection, with all its state, takes at most 18 KiB of the node's resident memory.

@@ -3,15 +3,17 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use turnway_bindings::toolbox::allowed::{Allowed, Arg, Pattern, Program, Rule, Word};
-use turnway_bindings::toolbox::process::How;
-use turnway_bindings::toolbox::record::Record;
-use turnway_bindings::toolbox::words::{Asked, Told};
-use turnway_bindings::toolbox::{Input, Output, Toolbox};
+use turnway_bindings::tool_executor::journal::JournalRecord;
+use turnway_bindings::tool_executor::messages::{ExecuteMessage, GatewayMessage};
+use turnway_bindings::tool_executor::process::ExitStatus;
+use turnway_bindings::tool_executor::programs::{
+    AllowedPrograms, ArgPattern, ArgRule, CommandWord, Program, ProgramArg,
+};
+use turnway_bindings::tool_executor::{Input, Output, ToolExecutor};
 use turnway_core::id::{EventId, QualifiedAction, QualifiedSession};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::action::Stream;
+use turnway_core::protocol::action::OutputStream;
 use turnway_core::protocol::json::Json;
 use turnway_core::time::{Millis, Now};
 use turnway_tests::laws::{Step, laws};
@@ -19,19 +21,19 @@ use turnway_tests::laws::{Step, laws};
 /// Time of all requests, by the gateway's clock, which differs from the runner's.
 const TS: u64 = 50_000_000;
 
-fn allowed() -> Allowed {
-    let rule = Rule::Pattern(Pattern::parse("[a-z]+").expect("a pattern"));
-    let what = Arg { rule, default: Some("all".to_owned()), dash: false };
+fn allowed() -> AllowedPrograms {
+    let rule = ArgRule::Pattern(ArgPattern::parse("[a-z]+").expect("a pattern"));
+    let what = ProgramArg { rule, default: Some("all".to_owned()), allow_dash: false };
     let program = |parallel| Program {
         path: "/bin/make".to_owned(),
-        words: vec![Word::parse("{what}")],
+        words: vec![CommandWord::parse("{what}")],
         args: BTreeMap::from([("what".to_owned(), what.clone())]),
         cwd: "/".to_owned(),
         env: BTreeMap::new(),
         time_limit: Duration::from_secs(60),
-        parallel,
+        max_parallel: parallel,
     };
-    Allowed::from([("make".to_owned(), program(2)), ("one".to_owned(), program(1))])
+    AllowedPrograms::from([("make".to_owned(), program(2)), ("one".to_owned(), program(1))])
 }
 
 /// Returns the id of the action with this number.
@@ -42,8 +44,8 @@ fn id(n: &str) -> EventId {
 fn execute(n: &str, tool: &str, args: Value, session: &str, wait_ms: u64) -> Input {
     let session = QualifiedSession::parse(session).expect("a name");
     let (ts, deadline, tool) = (Millis(TS), Millis(TS + wait_ms), tool.to_owned());
-    let asked = Asked { action_id: id(n), session, tool, args: Json(args), ts, deadline };
-    Input::Heard(0, Told::Execute(Box::new(asked)))
+    let asked = ExecuteMessage { action_id: id(n), session, tool, args: Json(args), ts, deadline };
+    Input::Received(0, GatewayMessage::Execute(Box::new(asked)))
 }
 
 /// Parses one step of a script: messages of the gateway are in lower case, events at the runner in upper case.
@@ -52,14 +54,14 @@ fn input(words: &str) -> Input {
     if let Some(words) = words.strip_prefix("1:") {
         // A step of the second connected node.
         return match input(words) {
-            Input::Heard(_, told) => Input::Heard(1, told),
+            Input::Received(_, told) => Input::Received(1, told),
             Input::Opened(_) => Input::Opened(1),
             Input::Closed(_) => Input::Closed(1),
             other @ (Input::Spawned { .. }
             | Input::Failed { .. }
             | Input::Printed { .. }
             | Input::Exited { .. }
-            | Input::Leave(_)) => other,
+            | Input::Shutdown(_)) => other,
         };
     }
     let parts: Vec<&str> = words.split(' ').collect();
@@ -84,32 +86,32 @@ fn input(words: &str) -> Input {
         }
         ["tool", n, tool] => execute(n, tool, json!({}), "s1", 9000),
         ["old", n] => {
-            let Input::Heard(_, Told::Execute(mut asked)) = input(&format!("spawn {n}")) else {
+            let Input::Received(_, GatewayMessage::Execute(mut asked)) = input(&format!("spawn {n}")) else {
                 panic!("an execute")
             };
             asked.ts = Millis(TS + 61_000);
-            Input::Heard(0, Told::Execute(asked))
+            Input::Received(0, GatewayMessage::Execute(asked))
         }
-        ["cancel", n] => Input::Heard(0, Told::Signal { action_id: id(n).into() }),
-        ["query", n] => Input::Heard(0, Told::Query { action_id: id(n).into() }),
-        ["pong"] => Input::Heard(0, Told::Pong),
+        ["cancel", n] => Input::Received(0, GatewayMessage::Signal { action_id: id(n).into() }),
+        ["query", n] => Input::Received(0, GatewayMessage::Query { action_id: id(n).into() }),
+        ["pong"] => Input::Received(0, GatewayMessage::Pong),
         ["OPEN"] => Input::Opened(0),
         ["CLOSE"] => Input::Closed(0),
         ["UP", n] => Input::Spawned { action_id: id(n), pid: Some(7) },
         ["FAIL", n] => Input::Failed { action_id: id(n), why: "no such file".to_owned() },
         ["PRINT", n, text] => {
             let bytes = text.as_bytes().to_vec();
-            Input::Printed { action_id: id(n), stream: Stream::Stdout, bytes }
+            Input::Printed { action_id: id(n), stream: OutputStream::Stdout, bytes }
         }
         ["FLOOD", n] => {
             let bytes = vec![b'x'; 600_000];
-            Input::Printed { action_id: id(n), stream: Stream::Stderr, bytes }
+            Input::Printed { action_id: id(n), stream: OutputStream::Stderr, bytes }
         }
         ["EXIT", n, code] => {
-            Input::Exited { action_id: id(n), how: How::Code(code.parse().expect("a code")) }
+            Input::Exited { action_id: id(n), how: ExitStatus::Code(code.parse().expect("a code")) }
         }
-        ["DIE", n] => Input::Exited { action_id: id(n), how: How::Signal(9) },
-        ["LEAVE", ms] => Input::Leave(Duration::from_millis(ms.parse().expect("ms"))),
+        ["DIE", n] => Input::Exited { action_id: id(n), how: ExitStatus::Signal(9) },
+        ["LEAVE", ms] => Input::Shutdown(Duration::from_millis(ms.parse().expect("ms"))),
         _ => panic!("no such words: {words}"),
     }
 }
@@ -126,16 +128,16 @@ fn named(value: &Value) -> u8 {
 
 fn brief(output: &Output) -> String {
     match output {
-        Output::Sweep(ids) => format!("SWEEP {}", ids.len()),
-        Output::Record(Record::Begun { id, .. }) => format!("+{}", number(*id)),
-        Output::Record(Record::Ended { id, .. }) => format!("-{}", number(*id)),
+        Output::KillLeftovers(ids) => format!("SWEEP {}", ids.len()),
+        Output::Record(JournalRecord::Begun { id, .. }) => format!("+{}", number(*id)),
+        Output::Record(JournalRecord::Ended { id, .. }) => format!("-{}", number(*id)),
         Output::Spawn { action_id, command } => {
             format!("SPAWN {} {}", number(*action_id), command.words.join(" "))
         }
         Output::Signal { action_id, signal } => format!("{signal:?} {}", number(*action_id)).to_uppercase(),
-        Output::Say(0, text) | Output::Show(0, text) => said(text),
-        Output::Say(gate, text) | Output::Show(gate, text) => format!("{gate}:{}", said(text)),
-        Output::Left => "LEFT".to_owned(),
+        Output::Send(0, text) | Output::SendIfRoom(0, text) => said(text),
+        Output::Send(gate, text) | Output::SendIfRoom(gate, text) => format!("{gate}:{}", said(text)),
+        Output::Finished => "LEFT".to_owned(),
     }
 }
 
@@ -160,9 +162,9 @@ fn said(text: &str) -> String {
 }
 
 /// Plays a script; `+N` advances the time by N ms and fires timers when they are due.
-fn play_on(machine: &mut Toolbox, now: &mut Now, script: &str) -> (String, Vec<Record>) {
+fn play_on(machine: &mut ToolExecutor, now: &mut Now, script: &str) -> (String, Vec<JournalRecord>) {
     let (mut told, mut records) = (Vec::new(), Vec::new());
-    let mut drain = |machine: &mut Toolbox, told: &mut Vec<String>| {
+    let mut drain = |machine: &mut ToolExecutor, told: &mut Vec<String>| {
         while let Some(output) = machine.poll_output() {
             told.push(brief(&output));
             if let Output::Record(record) = output {
@@ -189,9 +191,9 @@ fn play_on(machine: &mut Toolbox, now: &mut Now, script: &str) -> (String, Vec<R
     (told.join("; "), records)
 }
 
-fn play(script: &str) -> (String, Vec<Record>) {
+fn play(script: &str) -> (String, Vec<JournalRecord>) {
     let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
-    play_on(&mut Toolbox::new(allowed(), Vec::new()), &mut now, script)
+    play_on(&mut ToolExecutor::new(allowed(), Vec::new()), &mut now, script)
 }
 
 #[track_caller]
@@ -309,7 +311,7 @@ fn result_is_resent_until_acknowledged() {
     );
     let many: Vec<String> = (1..=80).map(|n| format!("tool {n} a")).collect();
     let (told, _) = play(&format!("{}; OPEN", many.join("; ")));
-    assert_eq!(told.matches("unknown_tool").count(), limits::RESULTS_UNREAD_MAX);
+    assert_eq!(told.matches("unknown_tool").count(), limits::RESULTS_UNACKED_MAX);
     let (told, _) = play(&format!("{}; OPEN; pong", many.join("; ")));
     assert_eq!(told.matches("unknown_tool").count(), 80);
 }
@@ -346,7 +348,7 @@ fn restarted_runner_knows_actions_from_its_journal() {
     let mut now = Now { mono: Now::default().mono + Duration::from_secs(1000), store: Millis(1_000_000) };
     let script = "OPEN; spawn 1; UP 1; spawn 2; EXIT 2 0; tool 3 a; list 4";
     let (_, records) = play(script);
-    let mut next = Toolbox::new(allowed(), records.clone());
+    let mut next = ToolExecutor::new(allowed(), records.clone());
     let (told, more) =
         play_on(&mut next, &mut now, "OPEN; spawn 1; query 2; spawn 2; query 3; query 4; status 5 1");
     assert_eq!(
@@ -354,10 +356,10 @@ fn restarted_runner_knows_actions_from_its_journal() {
         "SWEEP 1; -1; 1 abnormal_exit; ping; 1 abnormal_exit; 2 exited; 2 exited; 3 unknown_tool; 4 unknown_action; 5 exited"
     );
     // The journal and its compacted form give the same answers, and the compacted form leaves no process to stop.
-    let whole: Vec<Record> = records.into_iter().chain(more).collect();
-    let short: Vec<Record> = Toolbox::new(allowed(), whole).records().collect();
+    let whole: Vec<JournalRecord> = records.into_iter().chain(more).collect();
+    let short: Vec<JournalRecord> = ToolExecutor::new(allowed(), whole).records().collect();
     assert_eq!(short.len(), 3);
-    let (told, _) = play_on(&mut Toolbox::new(allowed(), short), &mut now, "OPEN; spawn 1");
+    let (told, _) = play_on(&mut ToolExecutor::new(allowed(), short), &mut now, "OPEN; spawn 1");
     assert_eq!(told, "1 abnormal_exit; ping");
 }
 
@@ -366,22 +368,22 @@ fn restarted_runner_knows_actions_from_its_journal() {
 fn known_actions_are_bounded() {
     let now = Now { mono: Now::default().mono, store: Millis(1) };
     let session = QualifiedSession::parse("s1").expect("a name");
-    let mut machine = Toolbox::new(allowed(), Vec::new());
+    let mut machine = ToolExecutor::new(allowed(), Vec::new());
     let mut ask = |n: u64, ts: u64| {
         let action_id = EventId::new(Millis(ts), u128::from(n) << 48);
         let (tool, args) = ("a".to_owned(), Json(json!({})));
         let (ts, deadline) = (Millis(ts), Millis(ts + 1));
-        let asked = Asked { action_id, session: session.clone(), tool, args, ts, deadline };
-        machine.handle_input(now, Input::Heard(0, Told::Execute(Box::new(asked))));
+        let asked = ExecuteMessage { action_id, session: session.clone(), tool, args, ts, deadline };
+        machine.handle_input(now, Input::Received(0, GatewayMessage::Execute(Box::new(asked))));
         let told: Vec<String> =
             std::iter::from_fn(|| machine.poll_output()).map(|output| format!("{output:?}")).collect();
-        (told.join(" ").contains("busy"), machine.known())
+        (told.join(" ").contains("busy"), machine.action_count())
     };
-    for n in 0..limits::TOOLBOX_KNOWN_MAX as u64 {
+    for n in 0..limits::TOOL_EXECUTOR_ACTIONS_KEPT_MAX as u64 {
         assert!(!ask(n, TS).0);
     }
-    assert_eq!(ask(9999, TS + 180_000), (true, limits::TOOLBOX_KNOWN_MAX));
-    assert_eq!(ask(9999, TS + 180_001), (false, limits::TOOLBOX_KNOWN_MAX));
+    assert_eq!(ask(9999, TS + 180_000), (true, limits::TOOL_EXECUTOR_ACTIONS_KEPT_MAX));
+    assert_eq!(ask(9999, TS + 180_001), (false, limits::TOOL_EXECUTOR_ACTIONS_KEPT_MAX));
 }
 
 #[test]
@@ -412,6 +414,7 @@ fn tool_runner_machine_satisfies_the_machine_laws() {
         }
     }
     steps.push(Step { after, input: None });
-    let outputs = laws(|_| Toolbox::new(allowed(), Vec::new()), &steps, 100, |output| format!("{output:?}"));
+    let outputs =
+        laws(|_| ToolExecutor::new(allowed(), Vec::new()), &steps, 100, |output| format!("{output:?}"));
     assert!(outputs.iter().any(|output| output.contains("Left")), "{outputs:?}");
 }

@@ -4,7 +4,7 @@
 //! Covers: G-19, MP-D7.
 use std::thread;
 use std::time::Instant;
-use turnway_tests::torn::{self, Tally, Violation};
+use turnway_tests::power_cuts::{self, Tally, Violation};
 
 /// Histories on a disk that ignores syncs within which the checker must have found lost data.
 const LIES: u64 = 100;
@@ -18,7 +18,7 @@ fn histories(first: u64, count: u64) -> (Tally, Vec<(u64, Violation)>) {
     let half = |offset: u64| {
         let mut tally = Tally::default();
         let seeds = (first..first + count).skip(offset as usize).step_by(2);
-        let violations = seeds.filter_map(|seed| Some((seed, torn::run(seed, 0, &mut tally).err()?)));
+        let violations = seeds.filter_map(|seed| Some((seed, power_cuts::run(seed, 0, &mut tally).err()?)));
         (violations.take(1).collect::<Vec<_>>(), tally)
     };
     let ((mut violations, a), (others, b)) = thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn acknowledged_writes_survive_power_cuts() {
 fn ignored_syncs_are_detected() {
     for lies in [100, 20, 5, 1] {
         let mut tally = Tally::default();
-        let caught = (1..=LIES).find_map(|seed| Some((seed, torn::run(seed, lies, &mut tally).err()?)));
+        let caught = (1..=LIES).find_map(|seed| Some((seed, power_cuts::run(seed, lies, &mut tally).err()?)));
         let Some((seed, Violation(what))) = caught else {
             panic!("{lies} % lies were believed for {LIES} histories");
         };

@@ -2,12 +2,12 @@
 //! delays messages: every message arrives once and in order, or both nodes notice that the call is lost.
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
-use turnway_bindings::dialin::Word;
-use turnway_bindings::dialin::said::Said;
-use turnway_bindings::link::Capabilities;
-use turnway_bindings::peer::Words;
-use turnway_bindings::peer::trunk::{EVERYONE, Serving, TrunkWords};
-use turnway_bindings::trunk::{Call, Input, Output, Trunk};
+use turnway_bindings::dialin::AttemptEvent;
+use turnway_bindings::dialin::agent_message::AgentMessage;
+use turnway_bindings::link::DialInCapabilities;
+use turnway_bindings::peer::PeerMessage;
+use turnway_bindings::peer::remote::{ALL_NODES, AgentCapacity, RemoteMessage};
+use turnway_bindings::remote_attempts::{Input, Output, RemoteAttempts, RemoteCallId};
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
@@ -62,16 +62,16 @@ fn cancel(call: u64) -> Box<Order> {
     })
 }
 
-fn text(n: u64) -> Word {
-    Word::Said(Said::Delta { kind: TextKind::Text, text: format!("{n}."), id: None })
+fn text(n: u64) -> AttemptEvent {
+    AttemptEvent::Said(AgentMessage::Delta { kind: TextKind::Text, text: format!("{n}."), id: None })
 }
 
-fn done() -> Word {
-    Word::Said(Said::Done { stop: StopReason::EndTurn, usage: None })
+fn done() -> AttemptEvent {
+    AttemptEvent::Said(AgentMessage::Done { stop: StopReason::EndTurn, usage: None })
 }
 
-fn one(has_room: bool) -> Serving {
-    Serving { connections: 1, open: 0, has_room }
+fn one(has_room: bool) -> AgentCapacity {
+    AgentCapacity { connections: 1, open: 0, has_room }
 }
 
 // === simulated pair of nodes ===
@@ -97,11 +97,11 @@ struct World {
     away: bool,
     /// A node that is gone and receives nothing.
     gone: Option<NodeId>,
-    nodes: BTreeMap<NodeId, Trunk>,
-    mail: VecDeque<(u64, NodeId, NodeId, TrunkWords)>,
+    nodes: BTreeMap<NodeId, RemoteAttempts>,
+    mail: VecDeque<(u64, NodeId, NodeId, RemoteMessage)>,
     tick: u64,
     /// State of each agent at the remote node.
-    agents: BTreeMap<Call, Agent>,
+    agents: BTreeMap<RemoteCallId, Agent>,
     /// Messages that the owner's attempts have received.
     heard: BTreeMap<u64, Heard>,
     rings: u64,
@@ -128,7 +128,7 @@ struct Heard {
 
 impl World {
     fn new(seed: u64, bus: Bus) -> Self {
-        let nodes = [OWNER, HOME].map(|node| (node, Trunk::new(node))).into_iter().collect();
+        let nodes = [OWNER, HOME].map(|node| (node, RemoteAttempts::new(node))).into_iter().collect();
         let (agents, heard, mail) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         let now = Mono(Duration::from_secs(1000));
         let rng = Rng::from_number(seed);
@@ -165,36 +165,40 @@ impl World {
         let mut answers = Vec::new();
         while let Some(output) = self.nodes.get_mut(&node).expect("a node").poll_output() {
             match output {
-                Output::Publish { to: EVERYONE, words: Words::Trunk(words) } => {
+                Output::Publish { to: ALL_NODES, message: PeerMessage::RemoteAttempt(words) } => {
                     for to in [OWNER, HOME] {
                         self.post(node, to, &words);
                     }
                 }
-                Output::Publish { to, words: Words::Trunk(words) } => self.post(node, to, &words),
-                Output::Publish { words, .. } => panic!("{words:?}"),
-                Output::Placed(call, _) => self.heard(call).placed += 1,
-                Output::Refused(call) => self.heard(call).ends.push("refused"),
-                Output::Lost(call) => self.heard(call).ends.push("lost"),
-                Output::Word(call, word) => {
+                Output::Publish { to, message: PeerMessage::RemoteAttempt(words) } => {
+                    self.post(node, to, &words)
+                }
+                Output::Publish { message: words, .. } => panic!("{words:?}"),
+                Output::Assigned(call, _) => self.heard(call).placed += 1,
+                Output::NoCapacity(call) => self.heard(call).ends.push("refused"),
+                Output::ConnectionLost(call) => self.heard(call).ends.push("lost"),
+                Output::Event(call, word) => {
                     let heard = self.heard(call);
                     match word {
-                        Word::Said(Said::Delta { text, .. }) => heard.text.push_str(&text),
-                        word @ (Word::Acked | Word::CancelAcked | Word::Said(_)) => {
+                        AttemptEvent::Said(AgentMessage::Delta { text, .. }) => heard.text.push_str(&text),
+                        word @ (AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_)) => {
                             heard.ends.push(if word.is_last() { "done" } else { "else" })
                         }
                     }
                     heard.waiting += 1;
                 }
-                Output::Ring(call, invoke) => {
+                Output::FindConnection(call, invoke) => {
                     self.rings += 1;
                     assert_eq!(invoke.run_id, run(call.1));
                     assert!(self.agents.insert(call, Agent::default()).is_none(), "begun twice");
-                    answers.push(Input::Place(call, Capabilities::default()));
+                    answers.push(Input::Assigned(call, DialInCapabilities::default()));
                 }
                 Output::Order(call, _) => self.agents.get_mut(&call).expect("placed").cancelled += 1,
-                Output::Room(call, words) => self.agents.get_mut(&call).expect("placed").passed += words,
-                Output::Hung(call) => self.agents.get_mut(&call).into_iter().for_each(|it| it.hung = true),
-                Output::Halt(_) | Output::Came(_) => {}
+                Output::Credit(call, words) => self.agents.get_mut(&call).expect("placed").passed += words,
+                Output::Abandoned(call) => {
+                    self.agents.get_mut(&call).into_iter().for_each(|it| it.hung = true)
+                }
+                Output::Stop(_) | Output::AgentAvailable(_) => {}
             }
         }
         for answer in answers {
@@ -210,9 +214,9 @@ impl World {
         self.rng.below(1000) < of_thousand
     }
 
-    fn post(&mut self, from: NodeId, to: NodeId, words: &TrunkWords) {
+    fn post(&mut self, from: NodeId, to: NodeId, words: &RemoteMessage) {
         if self.gone == Some(to) {
-            return self.tell(from, Input::Unheard(to));
+            return self.tell(from, Input::NodeUnreachable(to));
         }
         if self.away || self.chance(self.bus.lost) {
             return;
@@ -236,10 +240,10 @@ impl World {
         let heard = self.heard.iter_mut().filter(|_| !self.stuck);
         let waiting = heard.map(|(call, it)| (*call, std::mem::take(&mut it.waiting)));
         for (call, words) in waiting.collect::<Vec<_>>() {
-            (0..words).for_each(|_| self.tell(OWNER, Input::Passed(call)));
+            (0..words).for_each(|_| self.tell(OWNER, Input::EventDelivered(call)));
             // An attempt that has taken the last message hangs up.
             if self.heard[&call].ends == ["done"] {
-                self.tell(OWNER, Input::Hang(call));
+                self.tell(OWNER, Input::Abandon(call));
             }
         }
         let now = self.time();
@@ -264,19 +268,19 @@ impl World {
                 let agent = self.agents.get_mut(&call).expect("an agent");
                 // The placement confirmation is the first message that is passed on.
                 let waiting = agent.said + 1 - agent.passed;
-                if agent.over || agent.hung || waiting >= limits::TRUNK_UNTAKEN_MAX as u64 {
+                if agent.over || agent.hung || waiting >= limits::REMOTE_QUEUE_MAX as u64 {
                     break;
                 }
                 let word = if agent.said < words { text(agent.said) } else { done() };
                 agent.said += 1;
                 agent.over = word.is_last();
-                self.tell(HOME, Input::Say(call, word));
+                self.tell(HOME, Input::Event(call, word));
             }
         }
     }
 
     fn calls(&self) -> [(usize, usize); 2] {
-        [OWNER, HOME].map(|node| self.nodes[&node].calls())
+        [OWNER, HOME].map(|node| self.nodes[&node].call_counts())
     }
 }
 
@@ -352,14 +356,14 @@ fn call_to_a_node_that_is_gone_is_lost() {
         world.begin(1);
         (0..10).for_each(|_| world.pass());
         world.agents.get_mut(&(OWNER, 1)).expect("placed").said += 1;
-        world.tell(HOME, Input::Say((OWNER, 1), text(0)));
+        world.tell(HOME, Input::Event((OWNER, 1), text(0)));
         (0..2).for_each(|_| world.pass());
         world.gone = Some(gone);
         (0..40).for_each(|_| world.pass());
         let (lost, hung) = (world.heard[&1].ends == ["lost"], world.agents[&(OWNER, 1)].hung);
         assert_eq!((lost, hung), (gone == HOME, gone == OWNER));
         let stays = if gone == OWNER { HOME } else { OWNER };
-        assert_eq!(world.nodes[&stays].calls(), (0, 0));
+        assert_eq!(world.nodes[&stays].call_counts(), (0, 0));
     }
 }
 
@@ -374,8 +378,8 @@ fn call_to_a_silent_node_is_lost() {
     let mut own = world.time().mono;
     for _ in 0..130 {
         world.pass();
-        let heard = Input::Peer(OWNER, TrunkWords::Counts { begun: vec![], taken_on: vec![] });
-        if world.now - own >= limits::TRUNK_COUNT {
+        let heard = Input::Peer(OWNER, RemoteMessage::Progress { outgoing: vec![], incoming: vec![] });
+        if world.now - own >= limits::REMOTE_COUNT_INTERVAL {
             own = world.now;
             world.tell(OWNER, heard);
         }
@@ -398,7 +402,7 @@ fn unread_messages_are_limited_to_the_window() {
         world.pass();
     }
     let said = world.agents[&(OWNER, 1)].said;
-    assert_eq!(said, limits::TRUNK_UNTAKEN_MAX as u64);
+    assert_eq!(said, limits::REMOTE_QUEUE_MAX as u64);
     world.stuck = false;
     for _ in 0..1000 {
         world.speak(1000);
@@ -414,50 +418,52 @@ fn unread_messages_are_limited_to_the_window() {
 #[test]
 fn nodes_announce_the_agents_they_serve() {
     let mut world = World::new(1, GOOD);
-    let best = |world: &World| world.nodes[&OWNER].best(world.time(), &agent(), &BTreeSet::new());
-    world.tell(OWNER, Input::Wanted);
+    let best =
+        |world: &World| world.nodes[&OWNER].least_loaded_node(world.time(), &agent(), &BTreeSet::new());
+    world.tell(OWNER, Input::AgentWanted);
     assert_eq!(best(&world), None);
-    world.tell(HOME, Input::Serving(agent(), one(true)));
+    world.tell(HOME, Input::Capacity(agent(), one(true)));
     world.pass();
     assert_eq!(best(&world), Some(HOME));
-    world.tell(HOME, Input::Serving(agent(), one(false)));
+    world.tell(HOME, Input::Capacity(agent(), one(false)));
     world.pass();
     assert_eq!(best(&world), None);
-    world.tell(HOME, Input::Serving(agent(), one(true)));
+    world.tell(HOME, Input::Capacity(agent(), one(true)));
     // The announcement is repeated; without repetition it expires.
     (0..300).for_each(|_| world.pass());
     assert_eq!(best(&world), Some(HOME));
-    world.tell(HOME, Input::Leaving);
+    world.tell(HOME, Input::Draining);
     world.pass();
-    assert_eq!((best(&world), world.nodes[&OWNER].elsewhere(world.time(), &agent()).len()), (None, 1));
-    world.tell(HOME, Input::Serving(agent(), Serving::default()));
+    assert_eq!((best(&world), world.nodes[&OWNER].other_nodes(world.time(), &agent()).len()), (None, 1));
+    world.tell(HOME, Input::Capacity(agent(), AgentCapacity::default()));
     world.pass();
-    assert!(world.nodes[&OWNER].elsewhere(world.time(), &agent()).is_empty());
+    assert!(world.nodes[&OWNER].other_nodes(world.time(), &agent()).is_empty());
 }
 
 /// The laws of a machine, over a call of each kind.
 #[test]
 fn remote_attempts_satisfy_the_machine_laws() {
     let peer = |words| Input::Peer(HOME, words);
-    let order = |n, order: Order| peer(TrunkWords::Order { call: 5, n, order: std::sync::Arc::new(order) });
+    let order =
+        |n, order: Order| peer(RemoteMessage::Order { call: 5, n, order: std::sync::Arc::new(order) });
     let script = [
-        Input::Serving(agent(), one(true)),
+        Input::Capacity(agent(), one(true)),
         Input::Begin { call: 1, to: HOME, invoke: invoke(1) },
         order(0, Order::Invoke(*invoke(5))),
-        Input::Place((HOME, 5), Capabilities::default()),
+        Input::Assigned((HOME, 5), DialInCapabilities::default()),
         order(1, *cancel(5)),
-        Input::Say((HOME, 5), text(0)),
-        Input::Unheard(HOME),
-        Input::Gap,
-        Input::Peer(OWNER, TrunkWords::Who),
-        peer(TrunkWords::Gone { call: 1 }),
-        Input::Say((HOME, 5), Word::Said(Said::Failed(AgentFailure::TooLarge))),
-        peer(TrunkWords::Hung { call: 5 }),
-        Input::Leaving,
+        Input::Event((HOME, 5), text(0)),
+        Input::NodeUnreachable(HOME),
+        Input::MessagesMissed,
+        Input::Peer(OWNER, RemoteMessage::ListAgents),
+        peer(RemoteMessage::GivenUp { call: 1 }),
+        Input::Event((HOME, 5), AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge))),
+        peer(RemoteMessage::Abandoned { call: 5 }),
+        Input::Draining,
     ];
     let wait = Duration::from_millis(700);
     let script: Vec<_> = script.into_iter().map(|input| Step { after: wait, input: Some(input) }).collect();
-    let outputs = laws(|_| Trunk::new(OWNER), &script, 16, |output| format!("{output:?}"));
+    let outputs = laws(|_| RemoteAttempts::new(OWNER), &script, 16, |output| format!("{output:?}"));
     let ended =
         outputs.iter().filter(|output| output.contains(" Lost(") || output.contains(" Hung((")).count();
     assert_eq!(ended, 2, "{outputs:?}");
@@ -468,53 +474,54 @@ fn remote_attempts_satisfy_the_machine_laws() {
 /// Covers: S-14, issue 23 E17.
 #[test]
 fn order_too_large_for_a_frame_ends_its_call() {
-    let mut trunk = Trunk::new(OWNER);
+    let mut trunk = RemoteAttempts::new(OWNER);
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
     let mut large = invoke(1);
     large.message.content = Content::Text("\u{1}".repeat(limits::FRAME_BYTES_MAX / 6));
     trunk.handle_input(now, Input::Begin { call: 1, to: HOME, invoke: large });
     let told: Vec<Output> = std::iter::from_fn(|| trunk.poll_output()).collect();
-    let failed = Word::Said(Said::Failed(AgentFailure::TooLarge));
-    let hung = Words::Trunk(TrunkWords::Hung { call: 1 });
+    let failed = AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge));
+    let hung = PeerMessage::RemoteAttempt(RemoteMessage::Abandoned { call: 1 });
     let expected = [
-        Output::Publish { to: HOME, words: hung },
-        Output::Placed(1, Capabilities::default()),
-        Output::Word(1, failed),
-        Output::Lost(1),
+        Output::Publish { to: HOME, message: hung },
+        Output::Assigned(1, DialInCapabilities::default()),
+        Output::Event(1, failed),
+        Output::ConnectionLost(1),
     ];
-    assert_eq!((told.as_slice(), trunk.calls()), (expected.as_slice(), (0, 0)));
+    assert_eq!((told.as_slice(), trunk.call_counts()), (expected.as_slice(), (0, 0)));
     // An order that just fits is sent, and fits a frame.
     let mut fits = invoke(2);
     fits.message.content = Content::Text("x".repeat(limits::FRAME_BYTES_MAX - 2000));
     trunk.handle_input(now, Input::Begin { call: 2, to: HOME, invoke: fits });
-    let mut packer = turnway_bindings::peer::frame::Packer::new(OWNER);
+    let mut packer = turnway_bindings::peer::frame::FramePacker::new(OWNER);
     while let Some(output) = trunk.poll_output() {
-        let Output::Publish { words, .. } = output else { panic!("{output:?}") };
+        let Output::Publish { message: words, .. } = output else { panic!("{output:?}") };
         packer.add(words);
     }
-    assert_eq!((packer.finish().1, trunk.calls()), (0, (1, 0)));
+    assert_eq!((packer.finish().1, trunk.call_counts()), (0, (1, 0)));
 }
 
 /// Message text must not appear in debug output (S-38).
 #[test]
 fn debug_output_contains_no_message_text() {
-    let mut trunk = Trunk::new(OWNER);
+    let mut trunk = RemoteAttempts::new(OWNER);
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
-    let said = TrunkWords::Spoken {
+    let said = RemoteMessage::Event {
         call: 1,
         n: 0,
-        spoken: turnway_bindings::peer::trunk::Spoken::Text {
+        event: turnway_bindings::peer::remote::RemoteEvent::Text {
             kind: TextKind::Text,
             text: Private("canary".into()),
             id: None,
         },
     };
-    let text = Word::Said(Said::Delta { kind: TextKind::Text, text: "canary".to_owned(), id: None });
+    let text =
+        AttemptEvent::Said(AgentMessage::Delta { kind: TextKind::Text, text: "canary".to_owned(), id: None });
     trunk.handle_input(now, Input::Begin { call: 1, to: HOME, invoke: invoke(1) });
     trunk.handle_input(now, Input::Peer(HOME, said.clone()));
-    let input = Input::Say((OWNER, 1), text);
+    let input = Input::Event((OWNER, 1), text);
     let outputs: Vec<Output> = std::iter::from_fn(|| trunk.poll_output()).collect();
-    assert!(outputs.iter().any(|output| matches!(output, Output::Word(1, _))));
+    assert!(outputs.iter().any(|output| matches!(output, Output::Event(1, _))));
     let printed = format!("{said:?} {trunk:?} {input:?} {outputs:?}");
     assert!(!printed.contains("canary"), "{printed}");
 }

@@ -11,8 +11,8 @@ use turnway_tests::real::agent::{Agents, Invocation, Reply};
 use turnway_tests::real::http::get;
 use turnway_tests::real::load::Load;
 use turnway_tests::real::node::Node;
-use turnway_tests::real::steers::Steers;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::steers::SteeringLog;
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 /// Duration of one answer of the slow agents.
@@ -41,7 +41,7 @@ async fn slow_agent() -> Agents {
 /// Runs one turn to its end; returns its duration and its `done` message.
 async fn turn(to: SocketAddr, round: &str, n: usize, begun: mpsc::Sender<()>) -> (Duration, Value) {
     let session = format!("{round}-{n}");
-    let mut wire = Wire::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
     let since = Instant::now();
     let accepted = wire.ask("m", invoke(&session, "slow", "hi")).await.expect("an answer");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
@@ -116,7 +116,7 @@ async fn cancel_closes_the_agent_request_quickly() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("held")]).await;
     let load = Load::start(node.http, size("CANCEL_LOAD", 8));
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let mut took = Vec::new();
     for n in 0..size("CANCELS", 50) {
         let run = wire.ask(&format!("m{n}"), invoke("anns", "held", "hi")).await.expect("accepted");
@@ -139,7 +139,7 @@ async fn cancel_closes_the_agent_request_quickly() {
 
 /// Sends eight steering messages to an agent that answers, and a last one that lets the agent end; returns the
 /// times until each was accepted and until its receipt arrived.
-async fn interject(wire: &mut Wire, session: &str, round: usize) -> Vec<(Duration, Duration)> {
+async fn interject(wire: &mut WebSocketClient, session: &str, round: usize) -> Vec<(Duration, Duration)> {
     let host = wire.ask(&format!("{round}-host"), invoke(session, "held", "hi")).await.expect("an answer");
     wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
     let (mut pace, mut took) = (interval(PIECE), Vec::new());
@@ -166,7 +166,7 @@ async fn interject(wire: &mut Wire, session: &str, round: usize) -> Vec<(Duratio
 async fn steering_receipt_follows_acceptance_within_5_ms() {
     /// Allowed difference between the 99th percentiles of receipts and of acceptances.
     const LATER: Duration = Duration::from_millis(5);
-    let steers = Arc::new(Steers::default());
+    let steers = Arc::new(SteeringLog::default());
     let heard = Arc::clone(&steers);
     let held = move |asked: Invocation| {
         let heard = Arc::clone(&heard);
@@ -183,7 +183,7 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
     for n in 0..size("STEER_CLIENTS", 10) {
         let to = node.http;
         clients.spawn(async move {
-            let mut wire = Wire::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
+            let mut wire = WebSocketClient::hello(to, &format!("user-{n}"), vec![]).await.expect("welcome");
             let mut took = Vec::new();
             for round in 0..size("STEER_ROUNDS", 10) {
                 took.extend(interject(&mut wire, &format!("s{n}"), round).await);
@@ -203,7 +203,7 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
 
 /// Returns the 99th percentile of small turns, one after the other, for as long as `meanwhile` takes.
 async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output = ()>) -> Duration {
-    let mut wire = Wire::hello(to, user, vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(to, user, vec![]).await.expect("welcome");
     let (mut took, mut meanwhile) = (Vec::new(), std::pin::pin!(meanwhile));
     for n in 0.. {
         let (since, message) = (Instant::now(), format!("m{n}"));
@@ -219,7 +219,7 @@ async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output =
 
 /// Reads all text of a slow turn in this session.
 async fn reader(to: SocketAddr, session: String, bytes: usize) {
-    let mut wire = Wire::hello(to, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(to, "ann", vec![]).await.expect("welcome");
     let (said, done) = wire.turn(&session, "flood", "m", "hi").await.expect("a turn");
     assert_eq!((said.len(), &done["status"]), (bytes, &json!("completed")));
 }
@@ -256,7 +256,7 @@ async fn stalled_clients_cost_little_and_delay_nobody() {
     let (count, sessions) = (size("STALLED_LINKS", 100), size("STALLED_SESSIONS", 3));
     let mut stalled = Vec::new();
     for n in 0..count {
-        let mut wire = Wire::narrow(node.http).await.expect("a connection");
+        let mut wire = WebSocketClient::open_with_small_buffer(node.http).await.expect("a connection");
         wire.say(json!({"type": "hello", "user_id": "ann"})).await.expect("said");
         let session = format!("s{}", n % sessions);
         wire.say(json!({"type": "session_open", "session_id": session})).await.expect("said");

@@ -40,7 +40,7 @@ pub enum Row {
     Stall,
 }
 
-/// Arguments of [`Mode::Compare`](super::Mode::Compare).
+/// Arguments of [`SubscriptionMode::Compare`](super::SubscriptionMode::Compare).
 #[derive(Clone, Debug, Args)]
 pub struct Compare {
     /// Which systems, with commas between them; absent: all that are installed

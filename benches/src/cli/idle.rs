@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Arguments of [`super::Mode::Idle`].
+/// Arguments of [`super::SubscriptionMode::ScanIdle`].
 #[derive(Clone, Debug, Args)]
 pub struct Idle {
     /// Target, load and outputs.
@@ -28,7 +28,7 @@ pub struct Idle {
     pub rest: Duration,
 }
 
-/// Arguments of [`super::Mode::EchoServer`].
+/// Arguments of [`super::SubscriptionMode::EchoServer`].
 #[derive(Clone, Debug, Args)]
 pub struct EchoServer {
     /// Where

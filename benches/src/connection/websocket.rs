@@ -1,7 +1,7 @@
 //! A WebSocket connection, whose messages have one order.
 use super::MESSAGE_BYTES_MAX;
+use crate::error::ConnectionFailure;
 use crate::target::Target;
-use crate::trouble::Lost;
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -27,8 +27,9 @@ impl WebSocket {
         n: usize,
         protocol: Option<&'static str>,
         read_bytes: usize,
-    ) -> Result<Self, Lost> {
-        let unreachable = |error: std::io::Error| Lost::Unreachable(format!("{}: {error}", target.address));
+    ) -> Result<Self, ConnectionFailure> {
+        let unreachable =
+            |error: std::io::Error| ConnectionFailure::Unreachable(format!("{}: {error}", target.address));
         let stream = match target.source(n) {
             Some(source) => {
                 let socket = TcpSocket::new_v4().map_err(unreachable)?;
@@ -49,32 +50,36 @@ impl WebSocket {
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
         let tls = target.url.starts_with("wss:").then(|| Connector::Rustls(turnway_client::trust()));
         let opened = client_async_tls_with_config(request, stream, Some(config), tls).await;
-        Ok(Self(opened.map_err(|error| Lost::Unreachable(format!("{}: {error}", target.url)))?.0))
+        Ok(Self(
+            opened.map_err(|error| ConnectionFailure::Unreachable(format!("{}: {error}", target.url)))?.0,
+        ))
     }
 
     /// Returns the next message. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Utf8Bytes, Lost> {
+    pub(super) async fn next(&mut self) -> Result<Utf8Bytes, ConnectionFailure> {
         loop {
             match self.0.next().await {
                 Some(Ok(Message::Text(text))) => return Ok(text),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Ok(Message::Binary(_))) => return Err(Lost::Broken("a binary frame".to_owned())),
+                Some(Ok(Message::Binary(_))) => {
+                    return Err(ConnectionFailure::Broken("a binary frame".to_owned()));
+                }
                 Some(Ok(Message::Close(frame))) => {
-                    return Err(Lost::Closed(frame.map_or(1005, |frame| frame.code.into())));
+                    return Err(ConnectionFailure::Closed(frame.map_or(1005, |frame| frame.code.into())));
                 }
                 Some(Err(error)) => return Err(error.into()),
-                None => return Err(Lost::Broken("end of stream".to_owned())),
+                None => return Err(ConnectionFailure::Broken("end of stream".to_owned())),
             }
         }
     }
 
     /// Queues a message until the next flush.
-    pub(super) async fn feed(&mut self, text: String) -> Result<(), Lost> {
+    pub(super) async fn queue(&mut self, text: String) -> Result<(), ConnectionFailure> {
         Ok(self.0.feed(Message::text(text)).await?)
     }
 
     /// Sends all queued messages.
-    pub(super) async fn flush(&mut self) -> Result<(), Lost> {
+    pub(super) async fn flush(&mut self) -> Result<(), ConnectionFailure> {
         Ok(self.0.flush().await?)
     }
 

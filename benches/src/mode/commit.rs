@@ -1,14 +1,14 @@
 //! Mode `commit`: single durable commits in sequence, the cost of durability on this disk.
 use crate::cli::Commit;
-use crate::process::{Process, Watch};
+use crate::error::BenchError;
+use crate::process::{Process, ProcessMonitor};
 use crate::record::{Count, Measure, Record};
-use crate::report::{self, Sheet, Story};
-use crate::trouble::Trouble;
+use crate::report::{self, ModeFigures, ReportData};
 use redb::{Database, Error, TableDefinition};
 use serde_json::json;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use turnway::cli::Exit;
+use turnway::cli::CliExit;
 
 const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("commits");
 /// Bytes of a value, about the size of a small fact.
@@ -17,43 +17,49 @@ const VALUE_BYTES: usize = 200;
 const WARM_UP: u64 = 20;
 
 /// Runs the mode.
-pub fn run(args: &Commit) -> Result<Exit, Trouble> {
-    let failed = |error: &dyn std::fmt::Display| Trouble::Failed(format!("{}: {error}", args.dir.display()));
+pub fn run(args: &Commit) -> Result<CliExit, BenchError> {
+    let failed =
+        |error: &dyn std::fmt::Display| BenchError::Failed(format!("{}: {error}", args.dir.display()));
     let dir = tempfile::Builder::new().prefix("turnway-bench-").tempdir_in(&args.dir);
     let dir = dir.map_err(|error| failed(&error))?;
-    let own = Watch::new(Process::own());
+    let own = ProcessMonitor::new(Process::own());
     let mut record = Record::new(Measure::Commit);
     let lasted = measure(&dir.path().join("commits.redb"), args.duration, &mut record, &own);
     let lasted = lasted.map_err(|error| failed(&error))?;
     let count = record.counted(Count::Completed);
-    let story = Story {
+    let story = ModeFigures {
         unit: "commits",
         count,
-        closed: None,
-        more: json!({ "value_bytes": VALUE_BYTES }),
-        lines: Vec::new(),
+        closed_loop: None,
+        extra_json: json!({ "value_bytes": VALUE_BYTES }),
+        extra_lines: Vec::new(),
     };
-    let sheet = Sheet {
+    let sheet = ReportData {
         mode: "commit",
         url: None,
         load: None,
-        lasted,
+        duration: lasted,
         record: &record,
-        story: &story,
+        mode_figures: &story,
         server: None,
         own: &own,
     };
     report::publish(&sheet, &args.outputs)
 }
 
-fn measure(file: &Path, duration: Duration, record: &mut Record, own: &Watch) -> Result<Duration, Error> {
+fn measure(
+    file: &Path,
+    duration: Duration,
+    record: &mut Record,
+    own: &ProcessMonitor,
+) -> Result<Duration, Error> {
     let database = Database::create(file)?;
     for key in 0..WARM_UP {
         put(&database, key)?;
     }
     let begun = Instant::now();
-    record.arm(begun);
-    own.begin();
+    record.start(begun);
+    own.start_cpu();
     let mut second = begun;
     for key in WARM_UP.. {
         let since = Instant::now();
@@ -61,16 +67,16 @@ fn measure(file: &Path, duration: Duration, record: &mut Record, own: &Watch) ->
             break;
         }
         if since.duration_since(second) >= Duration::from_secs(1) {
-            record.tick(since, begun, None);
+            record.end_second(since, begun, None);
             second = since;
         }
         put(&database, key)?;
-        record.took(Measure::Commit, since.elapsed());
+        record.record_duration(Measure::Commit, since.elapsed());
         record.count(Count::Completed, 1);
     }
     let lasted = begun.elapsed();
-    record.tick(Instant::now(), begun, None);
-    own.look();
+    record.end_second(Instant::now(), begun, None);
+    own.sample();
     Ok(lasted)
 }
 

@@ -1,59 +1,59 @@
 //! Mode `compare`: Turnway beside other systems that pass messages to many connections, with the same loads and
-//! one clock. [`peer`] is the interface of a system, [`rows`] measures, [`page`] and [`bars`] write the
+//! one clock. [`system`] is the interface of a system, [`rows`] measures, [`page`] and [`bar_chart`] write the
 //! results.
-pub mod bars;
-pub mod ground;
+pub mod bar_chart;
+pub mod http_publish;
 pub mod listener;
 pub mod load;
 pub mod loss;
-pub mod mark;
 pub mod nats;
 pub mod nchan;
 pub mod page;
-pub mod peer;
-pub mod pipeline;
 pub mod rows;
 pub mod socketio;
 pub mod sockudo;
 pub mod stall;
+pub mod system;
+pub mod test_message;
 pub mod turnway;
+pub mod workspace;
 
 use crate::cli::{Compare, Row, System};
-use crate::mode::echo_server::told_to_stop;
-use crate::print::{complain, say};
-use crate::trouble::Trouble;
-use ::turnway::cli::Exit;
+use crate::error::BenchError;
+use crate::mode::echo_server::termination_signal;
+use crate::output::{print_stderr, print_stdout};
+use ::turnway::cli::CliExit;
 use clap::ValueEnum;
-use ground::Ground;
-use page::{Cell, Column, Named};
+use page::{Cell, Column, NamedColumn};
 use rows::Sizes;
 use std::time::Duration;
 use tokio::time::timeout;
+use workspace::Workspace;
 
 /// Maximum duration of a row; a row that takes longer counts as stuck.
 const ROW_MAX: Duration = Duration::from_secs(8 * 60);
 
 /// Runs the mode. All started servers are killed in any case.
-pub async fn run(args: &Compare) -> Result<Exit, Trouble> {
+pub async fn run(args: &Compare) -> Result<CliExit, BenchError> {
     tokio::select! {
         done = compare(args) => done,
-        () = told_to_stop() => Err(Trouble::Failed("stopped by a signal; nothing is written".to_owned())),
+        () = termination_signal() => Err(BenchError::Failed("stopped by a signal; nothing is written".to_owned())),
     }
 }
 
-async fn compare(args: &Compare) -> Result<Exit, Trouble> {
-    let failed = |error| Trouble::Failed(format!("{}: {error}", args.into.display()));
+async fn compare(args: &Compare) -> Result<CliExit, BenchError> {
+    let failed = |error| BenchError::Failed(format!("{}: {error}", args.into.display()));
     std::fs::create_dir_all(&args.into).map_err(failed)?;
-    let ground = Ground::new(&args.installed)?;
-    let systems = chosen(&args.peers, System::value_variants());
-    let rows = chosen(&args.rows, Row::value_variants());
+    let ground = Workspace::new(&args.installed)?;
+    let systems = requested_or_all(&args.peers, System::value_variants());
+    let rows = requested_or_all(&args.rows, Row::value_variants());
     let runs = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
     let mut columns = Vec::new();
     for system in systems {
-        let peer = peer::of(system);
+        let peer = system::driver(system);
         let version = peer.version(&ground);
         if let Err(why) = &version {
-            complain(&format!("{} is skipped: {why}\n", peer.name()));
+            print_stderr(&format!("{} is skipped: {why}\n", peer.name()));
         }
         columns.push((peer, Column { system, version, cells: Vec::new() }));
     }
@@ -66,37 +66,44 @@ async fn compare(args: &Compare) -> Result<Exit, Trouble> {
         for run in 1..=runs {
             for (peer, column) in columns.iter_mut().filter(|(_, column)| column.version.is_ok()) {
                 let measured = timeout(ROW_MAX, rows::measure(&**peer, &ground, *row, &sizes)).await;
-                let stuck = || Trouble::Failed(format!("nothing within {} s", ROW_MAX.as_secs()));
+                let stuck = || BenchError::Failed(format!("nothing within {} s", ROW_MAX.as_secs()));
                 let measured = measured.map_err(|_| stuck()).and_then(|measured| measured);
-                complain(&format!("{} {run}: {}: {}\n", page::key(*row), peer.name(), page::told(&measured)));
+                print_stderr(&format!(
+                    "{} {run}: {}: {}\n",
+                    page::row_name(*row),
+                    peer.name(),
+                    page::figures_text(&measured)
+                ));
                 if let Some(cell) = column.cells.last_mut() {
-                    cell.take(measured);
+                    cell.add_run(measured);
                 }
             }
         }
     }
-    let columns: Vec<Named> = columns.into_iter().map(|(peer, column)| column.named(peer.name())).collect();
+    let columns: Vec<NamedColumn> =
+        columns.into_iter().map(|(peer, column)| column.with_name(peer.name())).collect();
     write(args, &rows, &columns, runs)
 }
 
 /// Returns the requested items, or all if none were requested.
-fn chosen<T: Copy>(asked: &[T], all: &[T]) -> Vec<T> {
+fn requested_or_all<T: Copy>(asked: &[T], all: &[T]) -> Vec<T> {
     if asked.is_empty() { all.to_vec() } else { asked.to_vec() }
 }
 
 /// Writes the table and the plots. Succeeds if everything requested of Turnway was measured.
-fn write(args: &Compare, rows: &[Row], columns: &[Named], runs: u8) -> Result<Exit, Trouble> {
+fn write(args: &Compare, rows: &[Row], columns: &[NamedColumn], runs: u8) -> Result<CliExit, BenchError> {
     let put = |name: &str, text: &str| {
         let path = args.into.join(name);
-        std::fs::write(&path, text).map_err(|error| Trouble::Failed(format!("{}: {error}", path.display())))
+        std::fs::write(&path, text)
+            .map_err(|error| BenchError::Failed(format!("{}: {error}", path.display())))
     };
-    let text = page::of(rows, columns, runs, args.quick);
+    let text = page::render(rows, columns, runs, args.quick);
     put("compare.markdown", &text)?;
     for (n, row) in rows.iter().enumerate() {
-        put(&format!("compare-{}.svg", page::key(*row)), &bars::of(*row, n, columns))?;
+        put(&format!("compare-{}.svg", page::row_name(*row)), &bar_chart::render(*row, n, columns))?;
     }
-    say(&text);
-    let ours = |named: &&Named| named.column.system == System::Turnway;
+    print_stdout(&text);
+    let ours = |named: &&NamedColumn| named.column.system == System::Turnway;
     let is_whole = columns.iter().filter(ours).all(|named| named.column.cells.iter().all(Cell::is_measured));
-    Ok(if is_whole { Exit::Fine } else { Exit::Failed })
+    Ok(if is_whole { CliExit::Success } else { CliExit::Failed })
 }

@@ -1,9 +1,9 @@
 //! Direct requests to an agent: the first text without a node in between.
-use crate::bell::Bell;
+use crate::due_queue::DueQueue;
+use crate::error::{ANSWER_TIMEOUT, BenchError, ConnectionFailure};
 use crate::record::{Count, Measure};
 use crate::run::Run;
 use crate::target::Target;
-use crate::trouble::{Lost, PATIENCE, Trouble};
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
 use http_body_util::{BodyExt, Full};
@@ -18,19 +18,19 @@ use tokio::time::timeout;
 
 /// A connection to an agent, kept open as a gateway keeps it.
 #[derive(Debug)]
-pub struct Direct {
+pub struct DirectClient {
     run: Rc<Run>,
     target: Target,
     sender: SendRequest<Full<Bytes>>,
     body: Bytes,
-    bell: Rc<Bell>,
+    bell: Rc<DueQueue>,
 }
 
 // === impl Direct ===
 
-impl Direct {
+impl DirectClient {
     /// Connects, and sends one request to warm up the connection.
-    pub async fn open(run: &Rc<Run>, target: &Target, text: &str) -> Result<Self, Trouble> {
+    pub async fn open(run: &Rc<Run>, target: &Target, text: &str) -> Result<Self, BenchError> {
         let body = json!({
             "agent_id": "direct", "session_id": "direct", "run_id": "direct.1",
             "input_message": { "role": "user", "content": text }, "context": { "user_id": "bench" },
@@ -44,33 +44,33 @@ impl Direct {
     }
 
     /// Returns the queue of due times; adding to it makes the client send a request.
-    pub fn bell(&self) -> Rc<Bell> {
+    pub fn due_queue(&self) -> Rc<DueQueue> {
         Rc::clone(&self.bell)
     }
 
     /// Sends requests when they are due, until the load is over.
     pub async fn run(mut self) {
         loop {
-            if let Some(due) = self.bell.take() {
-                self.run.took(Measure::Late, due.elapsed());
+            if let Some(due) = self.bell.pop() {
+                self.run.record_duration(Measure::Late, due.elapsed());
                 match self.ask(due).await {
                     Ok(()) => self.run.count(Count::Completed, 1),
-                    Err(lost) => return self.run.lost(&lost),
+                    Err(lost) => return self.run.count_lost(&lost),
                 }
             } else if self.run.is_over() {
                 return;
             } else {
-                self.bell.rung().await;
+                self.bell.notified().await;
             }
         }
     }
 
     /// Sends one request, and measures its first text.
-    async fn ask(&mut self, due: Instant) -> Result<(), Lost> {
-        timeout(PATIENCE, self.request(due)).await.map_err(|_| Lost::Silent)?
+    async fn ask(&mut self, due: Instant) -> Result<(), ConnectionFailure> {
+        timeout(ANSWER_TIMEOUT, self.request(due)).await.map_err(|_| ConnectionFailure::TimedOut)?
     }
 
-    async fn request(&mut self, due: Instant) -> Result<(), Lost> {
+    async fn request(&mut self, due: Instant) -> Result<(), ConnectionFailure> {
         let mut request = Request::post(format!("{}/invoke", path(&self.target)));
         if let Some(headers) = request.headers_mut() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -81,22 +81,23 @@ impl Direct {
         self.sender.ready().await.map_err(broken)?;
         let mut response = self.sender.send_request(request).await.map_err(broken)?;
         if !response.status().is_success() {
-            return Err(Lost::Broken(format!("the agent answered {}", response.status())));
+            return Err(ConnectionFailure::Broken(format!("the agent answered {}", response.status())));
         }
         let mut is_first = true;
         while let Some(frame) = response.body_mut().frame().await {
             let frame = frame.map_err(broken)?;
             let is_text = frame.data_ref().is_some_and(|data| data.starts_with(b"event: delta"));
             if is_text && std::mem::take(&mut is_first) {
-                self.run.took(Measure::Direct, due.elapsed());
+                self.run.record_duration(Measure::Direct, due.elapsed());
             }
         }
-        if is_first { Err(Lost::Broken("the agent said nothing".to_owned())) } else { Ok(()) }
+        if is_first { Err(ConnectionFailure::Broken("the agent said nothing".to_owned())) } else { Ok(()) }
     }
 }
 
-async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, Lost> {
-    let unreachable = |error: &dyn Display| Lost::Unreachable(format!("{}: {error}", target.address));
+async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, ConnectionFailure> {
+    let unreachable =
+        |error: &dyn Display| ConnectionFailure::Unreachable(format!("{}: {error}", target.address));
     let stream = TcpStream::connect(target.address).await.map_err(|error| unreachable(&error))?;
     stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;
@@ -110,6 +111,6 @@ fn path(target: &Target) -> &str {
     rest.find('/').map_or("", |at| rest[at..].trim_end_matches('/'))
 }
 
-fn broken(error: impl Display) -> Lost {
-    Lost::Broken(error.to_string())
+fn broken(error: impl Display) -> ConnectionFailure {
+    ConnectionFailure::Broken(error.to_string())
 }

@@ -3,34 +3,34 @@
 mod quic;
 
 use crate::cli::EchoServer;
-use crate::mode::announce;
-use crate::trouble::Trouble;
+use crate::error::BenchError;
+use crate::mode::print_ready;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Interval, interval_at, sleep_until};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
-use turnway::cli::Exit;
-use turnway::listen::upgrade::codec;
+use turnway::cli::CliExit;
+use turnway::listen::upgrade::websocket_config;
 
 /// Serves until the process is told to stop, or the time is over.
-pub async fn run(args: EchoServer) -> Result<Exit, Trouble> {
+pub async fn run(args: EchoServer) -> Result<CliExit, BenchError> {
     let over = Instant::now() + args.duration;
     tokio::select! {
         served = serve(&args) => served?,
         () = sleep_until(over) => {}
-        () = told_to_stop() => {}
+        () = termination_signal() => {}
     }
-    Ok(Exit::Fine)
+    Ok(CliExit::Success)
 }
 
-async fn serve(args: &EchoServer) -> Result<(), Trouble> {
+async fn serve(args: &EchoServer) -> Result<(), BenchError> {
     if let Some(dir) = &args.quic {
         return quic::serve(args.listen, dir, args.beat).await;
     }
-    let unavailable = |error| Trouble::Unavailable(format!("{}: {error}", args.listen));
+    let unavailable = |error| BenchError::Unavailable(format!("{}: {error}", args.listen));
     let listener = TcpListener::bind(args.listen).await.map_err(unavailable)?;
-    announce(listener.local_addr().map_err(unavailable)?);
+    print_ready(listener.local_addr().map_err(unavailable)?);
     accept(&listener, args.beat).await.map_err(unavailable)
 }
 
@@ -53,12 +53,12 @@ fn spread(beat: Duration, n: u32) -> Duration {
 
 /// Echoes messages; messages that arrive together are flushed together, as a node does.
 async fn echo(stream: TcpStream, beat: Option<Duration>) -> Result<(), Error> {
-    let mut socket = tokio_tungstenite::accept_async_with_config(stream, Some(codec())).await?;
+    let mut socket = tokio_tungstenite::accept_async_with_config(stream, Some(websocket_config())).await?;
     let mut beats = beat.map(|beat| interval_at(Instant::now() + beat, beat));
     loop {
         let heard = tokio::select! {
             heard = socket.next() => heard,
-            () = next(&mut beats) => {
+            () = next_beat(&mut beats) => {
                 socket.send(Message::Ping(Bytes::new())).await?;
                 continue;
             }
@@ -77,7 +77,7 @@ async fn echo(stream: TcpStream, beat: Option<Duration>) -> Result<(), Error> {
     }
 }
 
-async fn next(beats: &mut Option<Interval>) {
+async fn next_beat(beats: &mut Option<Interval>) {
     match beats {
         Some(beats) => _ = beats.tick().await,
         None => std::future::pending().await,
@@ -85,7 +85,7 @@ async fn next(beats: &mut Option<Interval>) {
 }
 
 /// Waits for SIGTERM or SIGINT.
-pub(super) async fn told_to_stop() {
+pub(super) async fn termination_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

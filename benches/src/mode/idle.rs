@@ -1,15 +1,15 @@
 //! Mode `idle`: memory and CPU time of idle connections, whether all of them still work afterwards, and the
 //! memory that remains after they are closed.
-mod guest;
+mod client;
 
 use crate::cli::Idle;
+use crate::error::BenchError;
 use crate::process::Cpu;
 use crate::record::{Count, Measure};
-use crate::report::table::size;
-use crate::report::{self, Story};
+use crate::report::table::format_bytes;
+use crate::report::{self, ModeFigures};
 use crate::run::Run;
-use crate::trouble::Trouble;
-use guest::Plan;
+use client::IdlePlan;
 use serde_json::json;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,16 +17,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
-use turnway::cli::Exit;
+use turnway::cli::CliExit;
 
 /// Longest time that the server has to return memory; not longer than it was idle.
-const SETTLE: Duration = Duration::from_secs(10);
+const RETURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of requests while memory is returned, because allocators return memory while they are used.
 const TRAFFIC_EVERY: Duration = Duration::from_millis(250);
 
 /// Samples of the server's process: resident memory in bytes, and CPU time.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ProcessSamples {
     before: u64,
     opened: u64,
     idle: u64,
@@ -38,7 +38,7 @@ struct Seen {
 
 /// The outcome of the connections.
 #[derive(Clone, Copy, Debug)]
-struct Went {
+struct IdleOutcome {
     /// Connections still open at the end.
     held: u64,
     /// Of these, connections that answered at the end.
@@ -48,27 +48,29 @@ struct Went {
 }
 
 /// Runs the mode.
-pub async fn run(mut args: Idle) -> Result<Exit, Trouble> {
+pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
     args.common.aim.sources.get_or_insert(8);
     let run = Run::unpaced("idle", Measure::Connect, &args.common)?;
     let Some(server) = run.server() else {
-        return Err(Trouble::Usage("idle needs --server-pid: it is about that process's memory".to_owned()));
+        return Err(BenchError::Usage(
+            "idle needs --server-pid: it is about that process's memory".to_owned(),
+        ));
     };
-    let (process, plan) = (server.process, Plan::new(&run, &args));
+    let (process, plan) = (server.process, IdlePlan::new(&run, &args));
     let (rss, cpu) = (|| process.rss().unwrap_or(0), || process.cpu().unwrap_or_default());
-    let mut seen = Seen { before: server.rss_before, ..Seen::default() };
+    let mut seen = ProcessSamples { before: server.rss_before, ..ProcessSamples::default() };
     run.begin();
     let (count, began) = (run.load().connections, cpu());
     let (over, watched) = watch::channel(false);
     let tasks = RefCell::new(JoinSet::new());
     // Each connection answers pings from the start: opening all may take longer than a node waits for a pong.
     let seat = async |n| {
-        let line = plan.seat(n).await?;
-        tasks.borrow_mut().spawn_local(Rc::clone(&plan).stay(line, watched.clone()));
+        let line = plan.open_idle(n).await?;
+        tasks.borrow_mut().spawn_local(Rc::clone(&plan).stay_idle(line, watched.clone()));
         Ok(())
     };
-    run.gather(count, seat).await?;
-    let opening = run.begun().elapsed();
+    run.make_all(count, seat).await?;
+    let opening = run.started_at().elapsed();
     (seen.opened, seen.opening) = (rss(), cpu().since(began));
     run.pause(args.rest).await;
     let (since, from) = (Instant::now(), cpu());
@@ -78,27 +80,37 @@ pub async fn run(mut args: Idle) -> Result<Exit, Trouble> {
     let left = run.record().borrow().counted(Count::Lost);
     over.send_replace(true);
     run.drain(tasks.into_inner()).await;
-    let went = Went { held: (count as u64).saturating_sub(left), answered: plan.answered(), opening, idling };
-    seen.closed = settle(&plan, rss, count, SETTLE.min(idling)).await?;
+    let went = IdleOutcome {
+        held: (count as u64).saturating_sub(left),
+        answered: plan.answered_count(),
+        opening,
+        idling,
+    };
+    seen.closed = minimum_memory(&plan, rss, count, RETURN_TIMEOUT.min(idling)).await?;
     run.end();
     seen.peak = server.rss_peak();
-    report::finish(&run, &story(&args, seen, went))
+    report::finish(&run, &figures(&args, seen, went))
 }
 
 /// Sends a little traffic after all connections were closed, until no more memory is returned. Returns the
 /// minimum.
-async fn settle(plan: &Plan, rss: impl Fn() -> u64, n: usize, wait: Duration) -> Result<u64, Trouble> {
+async fn minimum_memory(
+    plan: &IdlePlan,
+    rss: impl Fn() -> u64,
+    n: usize,
+    wait: Duration,
+) -> Result<u64, BenchError> {
     let mut guest = plan.open(n).await?;
     let mut least = rss();
     let mut ticks = interval(TRAFFIC_EVERY);
     let traffic = async {
         loop {
             ticks.tick().await;
-            guest.ask().await?;
+            guest.run_turn().await?;
             least = least.min(rss());
         }
     };
-    let ended: Result<Result<(), Trouble>, _> = timeout(wait, traffic).await;
+    let ended: Result<Result<(), BenchError>, _> = timeout(wait, traffic).await;
     if let Ok(Err(trouble)) = ended {
         return Err(trouble);
     }
@@ -107,8 +119,8 @@ async fn settle(plan: &Plan, rss: impl Fn() -> u64, n: usize, wait: Duration) ->
     Ok(least)
 }
 
-fn story(args: &Idle, seen: Seen, went: Went) -> Story {
-    let Went { held, answered, opening, idling } = went;
+fn figures(args: &Idle, seen: ProcessSamples, went: IdleOutcome) -> ModeFigures {
+    let IdleOutcome { held, answered, opening, idling } = went;
     #[expect(clippy::cast_precision_loss, reason = "bytes of one machine")]
     let each = |rss: u64| rss.saturating_sub(seen.before) as f64 / held.max(1) as f64;
     #[expect(clippy::cast_precision_loss, reason = "bytes of one machine")]
@@ -128,7 +140,14 @@ fn story(args: &Idle, seen: Seen, went: Went) -> Story {
     });
     let lines = vec![
         ("still there", format!("{held}, of which {answered} answered when they were spoken to again")),
-        ("each", format!("{} when opened, {} when idle", size(each(seen.opened)), size(each(seen.idle)))),
+        (
+            "each",
+            format!(
+                "{} when opened, {} when idle",
+                format_bytes(each(seen.opened)),
+                format_bytes(each(seen.idle))
+            ),
+        ),
         ("CPU while idle", format!("{:.2} % of a core over {:.0} s", of_core * 1e2, idling.as_secs_f64())),
         (
             "after closing",
@@ -139,5 +158,5 @@ fn story(args: &Idle, seen: Seen, went: Went) -> Story {
             ),
         ),
     ];
-    Story { unit: "connections", count: held, closed: None, more, lines }
+    ModeFigures { unit: "connections", count: held, closed_loop: None, extra_json: more, extra_lines: lines }
 }

@@ -1,38 +1,38 @@
 //! Mode `reconnect`: drops every connection at once, resumes with cursors, and checks that nothing is missing.
+mod session_view;
 mod subscriber;
-mod view;
 
 use crate::cli::Reconnect;
-use crate::mode::stream::sentence;
+use crate::error::BenchError;
+use crate::mode::stream::count_request;
 use crate::record::{Count, Measure};
-use crate::report::{self, Story};
+use crate::report::{self, ModeFigures};
 use crate::run::Run;
-use crate::trouble::Trouble;
 use futures_util::future::join_all;
 use serde_json::json;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use subscriber::{Plan, Subscriber};
+use subscriber::{ReconnectPlan, Subscriber};
 use tokio::task::JoinSet;
-use turnway::cli::Exit;
+use turnway::cli::CliExit;
 
 /// Runs the mode.
-pub async fn run(args: Reconnect) -> Result<Exit, Trouble> {
+pub async fn run(args: Reconnect) -> Result<CliExit, BenchError> {
     let run = Run::unpaced("reconnect", Measure::Resumed, &args.common)?;
     let streaming = &args.streaming;
-    let plan = Rc::new(Plan {
+    let plan = Rc::new(ReconnectPlan {
         agent: streaming.agent.clone(),
-        short: sentence(1, Duration::from_millis(1)),
-        long: sentence(streaming.tokens, streaming.pace),
+        short: count_request(1, Duration::from_millis(1)),
+        long: count_request(streaming.tokens, streaming.pace),
         open_percent: args.open,
         answer_wait: streaming.pace * streaming.tokens,
     });
     let count = run.load().connections;
-    let mut subscribers = run.gather(count, |n| Subscriber::open(&run, &plan, n)).await?;
+    let mut subscribers = run.make_all(count, |n| Subscriber::open(&run, &plan, n)).await?;
     run.begin();
     let mut rounds = Vec::new();
     for round in 1..=args.rounds {
-        if run.begun().elapsed() > run.load().duration {
+        if run.started_at().elapsed() > run.load().duration {
             break;
         }
         run.progress().show(
@@ -46,7 +46,7 @@ pub async fn run(args: Reconnect) -> Result<Exit, Trouble> {
     let verified = join_all(subscribers.into_iter().map(Subscriber::verify)).await;
     let verified = verified.into_iter().filter(|is_same| *is_same).count();
     run.drain(JoinSet::new()).await;
-    report::finish(&run, &story(&run, &args, &rounds, verified))
+    report::finish(&run, &figures(&run, &args, &rounds, verified))
 }
 
 /// Drops all connections, resumes them and reads open answers to their end. Returns the time until the last had
@@ -57,12 +57,12 @@ async fn round(run: &Run, subscribers: &mut [Subscriber], round: u32) -> Duratio
     subscribers.iter_mut().for_each(Subscriber::drop_line);
     let resumed = join_all(subscribers.iter_mut().map(|subscriber| subscriber.resume(dropped))).await;
     let last = resumed.into_iter().flatten().max().unwrap_or_default();
-    join_all(subscribers.iter_mut().map(Subscriber::hear_out)).await;
-    run.record().borrow_mut().tick(Instant::now(), run.begun(), None);
+    join_all(subscribers.iter_mut().map(Subscriber::read_to_end)).await;
+    run.record().borrow_mut().end_second(Instant::now(), run.started_at(), None);
     last
 }
 
-fn story(run: &Run, args: &Reconnect, rounds: &[Duration], verified: usize) -> Story {
+fn figures(run: &Run, args: &Reconnect, rounds: &[Duration], verified: usize) -> ModeFigures {
     let millis: Vec<f64> = rounds.iter().map(|round| round.as_secs_f64() * 1e3).collect();
     let said: Vec<String> = millis.iter().map(|millis| format!("{millis:.1} ms")).collect();
     let record = run.record().borrow();
@@ -75,5 +75,5 @@ fn story(run: &Run, args: &Reconnect, rounds: &[Duration], verified: usize) -> S
         ("all resumed", said.join(", ")),
         ("gaps", format!("{gaps}; {verified} sessions read again whole, and the same")),
     ];
-    Story { unit: "resumes", count: resumed, closed: None, more, lines }
+    ModeFigures { unit: "resumes", count: resumed, closed_loop: None, extra_json: more, extra_lines: lines }
 }

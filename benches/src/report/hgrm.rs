@@ -7,7 +7,7 @@ const STEPS: u32 = 5;
 const NANOS_PER_MILLI: f64 = 1e6;
 
 /// Returns the whole file.
-pub fn of(histogram: &Histogram<u64>) -> String {
+pub fn render(histogram: &Histogram<u64>) -> String {
     let mut text =
         format!("{:>12} {:>14} {:>10} {:>14}\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
     let mut count = 0;
@@ -41,7 +41,7 @@ mod tests {
     fn percentiles_rise_to_the_last_value() {
         let mut histogram = Histogram::new(3).expect("digits");
         (1..=1000_u64).for_each(|n| histogram.record(n * 1_000_000).expect("in range"));
-        let text = of(&histogram);
+        let text = render(&histogram);
         let rows: Vec<Vec<f64>> = text
             .lines()
             .skip(2)

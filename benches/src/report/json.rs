@@ -1,12 +1,12 @@
 //! Renders figures as JSON for programs. The names are documented in docs/benchmarks.md and stay stable.
-use crate::process::{Machine, Watch};
+use crate::process::{Machine, ProcessMonitor};
 use crate::record::{Count, Measure, micros};
-use crate::report::Sheet;
+use crate::report::ReportData;
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 /// Returns all figures as one JSON object.
-pub fn of(sheet: &Sheet<'_>) -> String {
+pub fn render(sheet: &ReportData<'_>) -> String {
     let machine = Machine::read();
     let mut all = json!({
         "mode": sheet.mode,
@@ -20,11 +20,11 @@ pub fn of(sheet: &Sheet<'_>) -> String {
         "url": sheet.url,
         "connections": sheet.load.map(|load| load.connections),
         "rate": sheet.load.and_then(|load| load.rate),
-        "loop": sheet.story.closed.map(|_| if sheet.is_open_loop() { "open" } else { "closed" }),
-        "duration_s": sheet.lasted.as_secs_f64(),
+        "loop": sheet.mode_figures.closed_loop.map(|_| if sheet.is_open_loop() { "open" } else { "closed" }),
+        "duration_s": sheet.duration.as_secs_f64(),
         "throughput": {
-            "unit": sheet.story.unit, "count": sheet.story.count,
-            "per_second": sheet.per_second(sheet.story.count),
+            "unit": sheet.mode_figures.unit, "count": sheet.mode_figures.count,
+            "per_second": sheet.per_second(sheet.mode_figures.count),
         },
         "counts": counts(sheet),
         "latency_us": latencies(sheet),
@@ -35,18 +35,18 @@ pub fn of(sheet: &Sheet<'_>) -> String {
         },
         "server": sheet.server.map(|server| process(server, sheet)),
         "timeline": timeline(sheet),
-        "ok": sheet.is_good(),
+        "ok": sheet.is_ok(),
     });
-    all[sheet.mode.replace('-', "_")] = sheet.story.more.clone();
+    all[sheet.mode.replace('-', "_")] = sheet.mode_figures.extra_json.clone();
     format!("{all:#}\n")
 }
 
-fn counts(sheet: &Sheet<'_>) -> Map<String, Value> {
+fn counts(sheet: &ReportData<'_>) -> Map<String, Value> {
     let count = |count: Count| (count.key().to_owned(), sheet.record.counted(count).into());
     Count::ALL.into_iter().map(count).collect()
 }
 
-fn latencies(sheet: &Sheet<'_>) -> Map<String, Value> {
+fn latencies(sheet: &ReportData<'_>) -> Map<String, Value> {
     let measured = Measure::ALL.into_iter().filter_map(|measure| {
         let histogram = sheet.record.histogram(measure)?;
         Some((measure.key().to_owned(), latency(histogram)))
@@ -63,7 +63,7 @@ fn latency(histogram: &Histogram<u64>) -> Value {
     })
 }
 
-fn process(server: &Watch, sheet: &Sheet<'_>) -> Value {
+fn process(server: &ProcessMonitor, sheet: &ReportData<'_>) -> Value {
     let cpu = server.cpu();
     json!({
         "pid": server.process.pid(), "rss_before_bytes": server.rss_before,
@@ -73,7 +73,7 @@ fn process(server: &Watch, sheet: &Sheet<'_>) -> Value {
     })
 }
 
-fn timeline(sheet: &Sheet<'_>) -> Vec<Value> {
+fn timeline(sheet: &ReportData<'_>) -> Vec<Value> {
     let tick = |tick: &crate::record::Tick| {
         json!({
             "t_s": tick.at, "per_second": tick.rate, "p50_us": tick.p50, "p99_us": tick.p99,

@@ -1,7 +1,7 @@
 //! Renders figures as a text table for people.
-use crate::process::Watch;
+use crate::process::ProcessMonitor;
 use crate::record::{Count, Measure, micros};
-use crate::report::Sheet;
+use crate::report::ReportData;
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ const RANKS: [(&str, f64); 5] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 
 /// Returns the whole table.
-pub fn of(sheet: &Sheet<'_>) -> String {
+pub fn render(sheet: &ReportData<'_>) -> String {
     let mut text = format!("\n{}: {}\n\n", sheet.mode, conditions(sheet));
     latencies(&mut text, sheet);
     text.push('\n');
@@ -23,18 +23,18 @@ pub fn of(sheet: &Sheet<'_>) -> String {
     text
 }
 
-fn conditions(sheet: &Sheet<'_>) -> String {
-    let seconds = sheet.lasted.as_secs_f64();
+fn conditions(sheet: &ReportData<'_>) -> String {
+    let seconds = sheet.duration.as_secs_f64();
     let Some(load) = sheet.load else { return format!("{seconds:.1} s") };
     let how = match load.rate {
         Some(rate) => format!("open loop at {rate}/s, latency from when each was due"),
-        None => sheet.story.closed.unwrap_or_default().to_owned(),
+        None => sheet.mode_figures.closed_loop.unwrap_or_default().to_owned(),
     };
     let how = if how.is_empty() { how } else { format!("{how}, ") };
     format!("{} connections, {how}{seconds:.1} s", load.connections)
 }
 
-fn latencies(text: &mut String, sheet: &Sheet<'_>) {
+fn latencies(text: &mut String, sheet: &ReportData<'_>) {
     let _ = write!(text, "{:<16}", "");
     for name in RANKS.iter().map(|(name, _)| *name).chain(["max", "count"]) {
         let _ = write!(text, "{name:>11}");
@@ -57,22 +57,22 @@ fn ranks(histogram: &Histogram<u64>) -> impl Iterator<Item = String> + use<'_> {
     let known = move |rank: f64| count * (1.0 - rank) >= 1.0;
     let at = RANKS.iter().map(move |(_, rank)| known(*rank).then(|| histogram.value_at_quantile(*rank)));
     at.chain([Some(histogram.max())])
-        .map(|nanos| nanos.map_or_else(|| "–".to_owned(), |nanos| time(micros(nanos))))
+        .map(|nanos| nanos.map_or_else(|| "–".to_owned(), |nanos| format_micros(micros(nanos))))
 }
 
-fn rows(sheet: &Sheet<'_>) -> Vec<(&'static str, String)> {
+fn rows(sheet: &ReportData<'_>) -> Vec<(&'static str, String)> {
     let of = |count| sheet.record.counted(count);
     let mut rows = Vec::new();
-    let (count, unit) = (sheet.story.count, sheet.story.unit);
+    let (count, unit) = (sheet.mode_figures.count, sheet.mode_figures.unit);
     rows.push(("throughput", format!("{:.0} {unit}/s ({count} {unit})", sheet.per_second(count))));
     let in_load = |count| sheet.record.counted_in_load(count);
     if in_load(Count::Deltas) > 0 {
         let (deltas, bytes) = (in_load(Count::Deltas), in_load(Count::TextBytes));
         let (each, all) = (sheet.per_second(deltas), sheet.per_second(bytes));
-        rows.push(("text", format!("{each:.0} deltas/s, {}/s ({deltas} deltas)", size(all))));
+        rows.push(("text", format!("{each:.0} deltas/s, {}/s ({deltas} deltas)", format_bytes(all))));
     }
     #[expect(clippy::cast_precision_loss, reason = "for people")]
-    let traffic = |messages, bytes| format!("{} messages, {}", of(messages), size(of(bytes) as f64));
+    let traffic = |messages, bytes| format!("{} messages, {}", of(messages), format_bytes(of(bytes) as f64));
     if of(Count::MessagesOut) > 0 {
         rows.push(("received", traffic(Count::MessagesIn, Count::BytesIn)));
         rows.push(("sent", traffic(Count::MessagesOut, Count::BytesOut)));
@@ -92,20 +92,21 @@ fn rows(sheet: &Sheet<'_>) -> Vec<(&'static str, String)> {
     let errors: Vec<String> =
         sheet.record.errors().iter().map(|(code, times)| format!("{code} {times}")).collect();
     rows.push(("errors", if errors.is_empty() { "none".to_owned() } else { errors.join(", ") }));
-    rows.extend(sheet.story.lines.iter().map(|(name, value)| (*name, value.clone())));
+    rows.extend(sheet.mode_figures.extra_lines.iter().map(|(name, value)| (*name, value.clone())));
     rows.extend(sheet.server.map(|server| ("server", process(server, sheet))));
     let own = sheet.own.cpu().total().as_secs_f64();
-    let share = own * 100.0 / sheet.lasted.as_secs_f64().max(1e-9);
+    let share = own * 100.0 / sheet.duration.as_secs_f64().max(1e-9);
     rows.push(("generator", format!("{own:.2} s of CPU time, {share:.0} % of a core")));
     rows
 }
 
-fn process(server: &Watch, sheet: &Sheet<'_>) -> String {
+fn process(server: &ProcessMonitor, sheet: &ReportData<'_>) -> String {
     let cpu = server.cpu();
-    let each = sheet.cpu_micros_each().map(|each| format!(", {} each", time(each))).unwrap_or_default();
+    let each =
+        sheet.cpu_micros_each().map(|each| format!(", {} each", format_micros(each))).unwrap_or_default();
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let memory = [server.rss_before, server.process.rss().unwrap_or(0), server.rss_peak()]
-        .map(|bytes| size(bytes as f64));
+        .map(|bytes| format_bytes(bytes as f64));
     let [before, now, peak] = memory;
     format!(
         "{:.2} s of CPU time ({:.2} s in the kernel){each}; memory {before}, then {now}, at most {peak}",
@@ -114,7 +115,7 @@ fn process(server: &Watch, sheet: &Sheet<'_>) -> String {
     )
 }
 
-fn remarks(sheet: &Sheet<'_>) -> Vec<String> {
+fn remarks(sheet: &ReportData<'_>) -> Vec<String> {
     let of = |count| sheet.record.counted(count);
     let mut remarks = Vec::new();
     if sheet.is_behind() {
@@ -130,14 +131,14 @@ fn remarks(sheet: &Sheet<'_>) -> Vec<String> {
             remarks.push(format!("{count} {what}"));
         }
     }
-    if sheet.story.count == 0 {
-        remarks.push(format!("no {} were measured", sheet.story.unit));
+    if sheet.mode_figures.count == 0 {
+        remarks.push(format!("no {} were measured", sheet.mode_figures.unit));
     }
     remarks
 }
 
 /// Formats microseconds in a readable unit.
-pub fn time(micros: f64) -> String {
+pub fn format_micros(micros: f64) -> String {
     if micros < 1000.0 {
         format!("{micros:.1} µs")
     } else if micros < 1e6 {
@@ -148,7 +149,7 @@ pub fn time(micros: f64) -> String {
 }
 
 /// Formats bytes in a readable unit.
-pub fn size(bytes: f64) -> String {
+pub fn format_bytes(bytes: f64) -> String {
     let (mut value, mut units) = (bytes, ["KiB", "MiB", "GiB", "TiB"].iter());
     let mut unit = "B";
     while value >= 1024.0
@@ -165,7 +166,13 @@ mod tests {
 
     #[test]
     fn units_read_well() {
-        assert_eq!([time(12.34), time(1234.0), time(2.5e6)], ["12.3 µs", "1.23 ms", "2.50 s"]);
-        assert_eq!([size(512.0), size(2048.0), size(3.5e9)], ["512.0 B", "2.0 KiB", "3.3 GiB"]);
+        assert_eq!(
+            [format_micros(12.34), format_micros(1234.0), format_micros(2.5e6)],
+            ["12.3 µs", "1.23 ms", "2.50 s"]
+        );
+        assert_eq!(
+            [format_bytes(512.0), format_bytes(2048.0), format_bytes(3.5e9)],
+            ["512.0 B", "2.0 KiB", "3.3 GiB"]
+        );
     }
 }

@@ -5,7 +5,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// An operation that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
+pub enum ClientOperation {
     /// `session_open`.
     Open,
     /// `session_close`.
@@ -22,7 +22,7 @@ pub enum Action {
     Decide,
 }
 
-impl Action {
+impl ClientOperation {
     /// All operations; the matrix test has a row for each.
     pub const ALL: [Self; 7] =
         [Self::Open, Self::Close, Self::Read, Self::Invoke, Self::Cancel, Self::Members, Self::Decide];
@@ -44,7 +44,7 @@ impl Action {
 
 /// Checks whether a principal may perform an operation at all. The check ignores the session, so a refusal reveals
 /// nothing about the session.
-pub fn permit(principal: &Principal, action: Action) -> Result<(), Refusal> {
+pub fn check_access(principal: &Principal, action: ClientOperation) -> Result<(), Refusal> {
     if principal.writes || !action.writes() {
         return Ok(());
     }
@@ -54,7 +54,11 @@ pub fn permit(principal: &Principal, action: Action) -> Result<(), Refusal> {
 /// Checks whether a principal may perform an operation on a session. `owner` is the session's user within the
 /// principal's tenant, or `None` if no such session exists. Another user's session is answered exactly as a session
 /// that does not exist.
-pub fn authorize(principal: &Principal, action: Action, owner: Option<&UserId>) -> Result<(), Refusal> {
+pub fn authorize(
+    principal: &Principal,
+    action: ClientOperation,
+    owner: Option<&UserId>,
+) -> Result<(), Refusal> {
     let allowed = match owner {
         Some(owner) => principal.operator || *owner == principal.user,
         None => action.creates(),

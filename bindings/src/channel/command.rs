@@ -1,15 +1,15 @@
 //! Client commands after parsing; every field has been checked for form.
-use crate::channel::authority::Action;
+use crate::channel::authority::ClientOperation;
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{Ask, Message, Strategy};
+use turnway_core::protocol::input::{ControlRequest, Message, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::pattern::Pattern;
-use turnway_core::store::Birth;
+use turnway_core::store::CreationKey;
 
 /// A request of a link (protocol.md §1.2).
 #[derive(Clone, Debug, PartialEq)]
-pub enum Command {
+pub enum LinkCommand {
     /// Creates a session, loads it, or reopens it after it was closed.
     Open {
         request_id: Option<RequestId>,
@@ -25,44 +25,44 @@ pub enum Command {
         session: SessionId,
     },
     /// Attaches to a session's output, or moves the link's cursor.
-    Subscribe(Subscribe),
+    Subscribe(SubscribeCommand),
     /// Detaches from a session's output.
     Unsubscribe {
         request_id: Option<RequestId>,
         session: SessionId,
     },
     /// Sends a user message.
-    Invoke(Box<Invoke>),
+    Invoke(Box<InvokeCommand>),
     /// Reads a session's present state without side effects.
-    Look {
+    GetSnapshot {
         request_id: Option<RequestId>,
         session: SessionId,
     },
     /// Lists the user's own sessions, newest first; an operator sees all sessions of the tenant. Answered by
-    /// [`Note::Listed`](crate::channel::note::Note::Listed).
+    /// [`Notification::Listed`](crate::inbox_channel::note::Notification::Listed).
     List {
         /// Only sessions created before this one.
-        before: Option<Birth>,
+        before: Option<CreationKey>,
         /// At most [`turnway_core::limits::LIST_SESSIONS_MAX`].
         limit: u32,
     },
-    /// Locates a run's facts in the log. Answered by [`Note::Found`](crate::channel::note::Note::Found).
-    Find {
+    /// Locates a run's facts in the log. Answered by [`Notification::Found`](crate::inbox_channel::note::Notification::Found).
+    FindRun {
         run_id: RunId,
     },
-    /// Deletes a closed session permanently. Answered by [`Note::Deleted`](crate::channel::note::Note::Deleted).
+    /// Deletes a closed session permanently. Answered by [`Notification::Deleted`](crate::inbox_channel::note::Notification::Deleted).
     Delete {
         session: SessionId,
     },
     /// Adds or removes a member of a session, or switches the active agent.
-    Members {
+    ChangeMembers {
         request_id: Option<RequestId>,
         session: SessionId,
-        wish: MemberWish,
+        request: MemberChangeRequest,
     },
     /// Confirms or rejects a handover that an agent has requested. Answered by
-    /// [`Note::Handover`](crate::channel::note::Note::Handover).
-    Decide {
+    /// [`Notification::Handover`](crate::inbox_channel::note::Notification::Handover).
+    DecideHandover {
         request_id: Option<RequestId>,
         session: SessionId,
         handover_id: EventId,
@@ -71,46 +71,46 @@ pub enum Command {
     /// Cancels a run, or every open run of a session.
     Cancel {
         request_id: Option<RequestId>,
-        target: Target,
+        target: CancelTarget,
         /// Also acknowledges the cancel once the owner has accepted it, for a client that does not subscribe to the
         /// session.
-        receipt: bool,
+        wants_receipt: bool,
     },
 }
 
-impl Command {
-    /// Returns the operation that must be permitted. With [`Command::request_id`] this is the table of operations.
-    pub fn action(&self) -> Action {
+impl LinkCommand {
+    /// Returns the operation that must be permitted. With [`LinkCommand::request_id`] this is the table of operations.
+    pub fn action(&self) -> ClientOperation {
         match self {
-            Self::Open { .. } => Action::Open,
-            Self::Close { .. } | Self::Delete { .. } => Action::Close,
-            Self::Invoke(_) => Action::Invoke,
-            Self::Cancel { .. } => Action::Cancel,
-            Self::Members { .. } => Action::Members,
-            Self::Decide { .. } => Action::Decide,
+            Self::Open { .. } => ClientOperation::Open,
+            Self::Close { .. } | Self::Delete { .. } => ClientOperation::Close,
+            Self::Invoke(_) => ClientOperation::Invoke,
+            Self::Cancel { .. } => ClientOperation::Cancel,
+            Self::ChangeMembers { .. } => ClientOperation::Members,
+            Self::DecideHandover { .. } => ClientOperation::Decide,
             Self::Subscribe(_)
             | Self::Unsubscribe { .. }
-            | Self::Look { .. }
+            | Self::GetSnapshot { .. }
             | Self::List { .. }
-            | Self::Find { .. } => Action::Read,
+            | Self::FindRun { .. } => ClientOperation::Read,
         }
     }
 
     /// Returns whether the command counts towards a link's limit of requests in flight.
-    pub fn may_be_busy(&self) -> bool {
+    pub fn counts_as_request(&self) -> bool {
         match self {
             Self::Open { .. }
             | Self::Close { .. }
             | Self::Invoke(_)
-            | Self::Members { .. }
-            | Self::Decide { .. }
+            | Self::ChangeMembers { .. }
+            | Self::DecideHandover { .. }
             | Self::Cancel { .. } => true,
             Self::Subscribe(_)
             | Self::Unsubscribe { .. }
-            | Self::Look { .. }
+            | Self::GetSnapshot { .. }
             | Self::List { .. }
             | Self::Delete { .. }
-            | Self::Find { .. } => false,
+            | Self::FindRun { .. } => false,
         }
     }
 
@@ -120,29 +120,29 @@ impl Command {
             Self::Open { request_id, .. }
             | Self::Close { request_id, .. }
             | Self::Unsubscribe { request_id, .. }
-            | Self::Look { request_id, .. }
-            | Self::Members { request_id, .. }
-            | Self::Decide { request_id, .. }
+            | Self::GetSnapshot { request_id, .. }
+            | Self::ChangeMembers { request_id, .. }
+            | Self::DecideHandover { request_id, .. }
             | Self::Cancel { request_id, .. } => request_id.as_ref(),
             Self::Subscribe(subscribe) => subscribe.request_id.as_ref(),
             Self::Invoke(invoke) => invoke.request_id.as_ref(),
-            Self::List { .. } | Self::Find { .. } | Self::Delete { .. } => None,
+            Self::List { .. } | Self::FindRun { .. } | Self::Delete { .. } => None,
         }
     }
 }
 
 /// A request to change a session's members (protocol.md §1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemberWish {
+pub struct MemberChangeRequest {
     pub agent_id: AgentId,
-    pub what: MemberChange,
+    pub kind: MemberChangeKind,
     /// Text for a person.
     pub reason: Option<String>,
 }
 
 /// The kind of change that a member request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemberChange {
+pub enum MemberChangeKind {
     /// Makes the agent the one that answers messages without an addressee.
     Switch,
     /// Adds the agent to the session.
@@ -154,20 +154,20 @@ pub enum MemberChange {
     Remove,
 }
 
-impl From<MemberWish> for Ask {
-    fn from(wish: MemberWish) -> Self {
-        let MemberWish { agent_id, what, reason } = wish;
+impl From<MemberChangeRequest> for ControlRequest {
+    fn from(wish: MemberChangeRequest) -> Self {
+        let MemberChangeRequest { agent_id, kind: what, reason } = wish;
         match what {
-            MemberChange::Switch => Self::Switch { agent_id, reason },
-            MemberChange::Invite { activate } => Self::Invite { agent_id, reason, activate },
-            MemberChange::Remove => Self::Remove { agent_id, reason },
+            MemberChangeKind::Switch => Self::Switch { agent_id, reason },
+            MemberChangeKind::Invite { activate } => Self::Invite { agent_id, reason, activate },
+            MemberChangeKind::Remove => Self::Remove { agent_id, reason },
         }
     }
 }
 
 /// The run or session that a cancel names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum CancelTarget {
     /// A run in any non-terminal state.
     Run(RunId),
     /// Every open run of the session.
@@ -176,7 +176,7 @@ pub enum Target {
 
 /// A user message with its addressee and options.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Invoke {
+pub struct InvokeCommand {
     /// Echoed in the answer; also the default of `message_id`.
     pub request_id: Option<RequestId>,
     /// Absent: a new session.
@@ -200,7 +200,7 @@ pub struct Invoke {
 
 /// A request to read a session's log from a cursor.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Subscribe {
+pub struct SubscribeCommand {
     pub request_id: Option<RequestId>,
     pub session: SessionId,
     /// `seq` of the last fact that the client has (0: no fact yet, so everything is sent); absent: only new facts are sent.

@@ -5,15 +5,15 @@ use turnway_core::id::{AgentId, RunnerId, ToolName, UserId};
 
 /// The identity that a client claims in `hello`; the gateway's authentication verifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct HelloRequest {
     pub user: Option<UserId>,
     /// `api_key` or `token`; never printed.
     pub credential: Option<Credential>,
-    pub role: Role,
+    pub role: ConnectionRole,
     /// `agent_id` of `role: "agent"`.
     pub agent_id: Option<AgentId>,
     /// `capabilities` of `role: "agent"`.
-    pub capabilities: Capabilities,
+    pub capabilities: DialInCapabilities,
     /// The tool runner's id and tools, for `role: "tool_runner"`.
     pub runner: Option<Box<RunnerHello>>,
     /// `streams`: the client accepts server-initiated streams for text (QUIC); default true.
@@ -30,7 +30,7 @@ pub struct RunnerHello {
 
 /// The optional features of an agent that dials in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capabilities {
+pub struct DialInCapabilities {
     /// Accepts further inputs while it answers; default false.
     pub steer: bool,
     /// Can continue an attempt after a given event, also on another connection; default false.
@@ -39,7 +39,7 @@ pub struct Capabilities {
     pub cancel: bool,
 }
 
-impl Default for Capabilities {
+impl Default for DialInCapabilities {
     fn default() -> Self {
         Self { steer: false, resume: false, cancel: true }
     }
@@ -57,7 +57,7 @@ impl fmt::Debug for Credential {
 
 /// The role of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
+pub enum ConnectionRole {
     #[default]
     User,
     /// An adapter of a chat system.

@@ -2,19 +2,19 @@
 //! agent.
 //! Must not silently ignore a request that would change the answer's shape: such a request is refused.
 mod call;
-mod chunks;
+mod call_ids;
+mod collect;
+mod error;
 mod frame;
 mod messages;
 pub mod model;
-mod name;
 mod progress;
-mod trouble;
+mod stream;
 mod usage;
-mod whole;
 
-pub use call::{CALL_BYTES_MAX, Call};
-pub use chunks::Chunks;
-pub use frame::Head;
-pub use name::Name;
-pub use trouble::Trouble;
-pub use whole::Whole;
+pub use call::{CHAT_CALL_BYTES_MAX, ChatCall};
+pub use call_ids::ChatCallIds;
+pub use collect::ChatCollector;
+pub use error::ChatError;
+pub use frame::ChatResponseHead;
+pub use stream::ChatStream;

@@ -10,7 +10,7 @@ use turnway_core::time::Millis;
 
 /// The state of a turn, as far as the processed facts reveal it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Run {
+pub struct RunView {
     pub run_id: RunId,
     pub session_id: SessionId,
     /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`; at the end `completed`, `failed` or `cancelled`, or `ended` if
@@ -39,7 +39,7 @@ pub struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Trouble>,
+    pub error: Option<RunError>,
     /// Time at which the message was accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_ts: Option<Millis>,
@@ -57,7 +57,7 @@ pub struct Run {
 
 /// The error of a failed turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Trouble {
+pub struct RunError {
     pub code: Code,
     /// Text for a person.
     pub message: String,
@@ -68,12 +68,12 @@ pub struct Trouble {
     pub retry_after_ms: Option<u64>,
     /// The agent's own error, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<TroubleDetail>,
+    pub detail: Option<RunErrorDetail>,
 }
 
 /// The agent's own description of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TroubleDetail {
+pub struct RunErrorDetail {
     /// The agent's own code, or that of the plugin that refused the turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_code: Option<String>,
@@ -84,7 +84,7 @@ pub struct TroubleDetail {
 
 // === impl Run ===
 
-impl Run {
+impl RunView {
     /// Creates the state of an accepted input without recorded facts.
     pub fn new(run_id: RunId) -> Self {
         Self {
@@ -114,12 +114,12 @@ impl Run {
     }
 
     /// Marks the turn as ended with an unknown result, because the fact with the result has been trimmed.
-    pub fn forget_end(&mut self) {
+    pub fn mark_end_trimmed(&mut self) {
         self.status = "ended";
     }
 
     /// Applies the next fact of the session; facts of other turns change nothing.
-    pub fn take(&mut self, seq: Seq, entry: &Entry) {
+    pub fn apply(&mut self, seq: Seq, entry: &Entry) {
         if entry.run_id.as_ref() != Some(&self.run_id) {
             return;
         }
@@ -154,7 +154,7 @@ impl Run {
             }
             Fact::RunFailed { attempt, text_bytes, .. } => {
                 self.end(entry, "failed", *attempt, *text_bytes);
-                self.error = trouble(&entry.fact);
+                self.error = run_error(&entry.fact);
             }
             Fact::RunCancelled { attempt, text_bytes, .. } => {
                 self.end(entry, "cancelled", *attempt, *text_bytes);
@@ -200,15 +200,15 @@ impl Run {
     }
 }
 
-fn trouble(fact: &Fact) -> Option<Trouble> {
+fn run_error(fact: &Fact) -> Option<RunError> {
     let Fact::RunFailed { code, message, agent_code, retry_after_ms, agent_body, .. } = fact else {
         return None;
     };
     let is_said = agent_code.is_some() || agent_body.is_some();
     let (agent_code, agent_body) = (agent_code.clone(), agent_body.clone());
-    let detail = is_said.then_some(TroubleDetail { agent_code, agent_body });
+    let detail = is_said.then_some(RunErrorDetail { agent_code, agent_body });
     let (message, retryable, retry_after_ms) = (message.clone(), code.retryable(), *retry_after_ms);
-    Some(Trouble { code: *code, message, retryable, retry_after_ms, detail })
+    Some(RunError { code: *code, message, retryable, retry_after_ms, detail })
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use turnway_core::id::TenantId;
 
 /// The tenants whose sessions may give work to a serving connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reach {
+pub enum TenantScope {
     /// Every tenant: the node's configuration names the credential's user, or asks for no credentials.
-    Everyone,
+    AllTenants,
     /// One tenant: the credential's own.
     Tenant(TenantId),
 }
@@ -15,18 +15,18 @@ pub enum Reach {
 /// The identity of a serving connection; two connections of one server have the same identity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerIdentity {
-    pub reach: Reach,
+    pub tenants: TenantScope,
     /// The credential's public name; `None` if the node requires no credentials.
     pub credential: Option<Arc<str>>,
 }
 
 // === impl Reach ===
 
-impl Reach {
+impl TenantScope {
     /// Returns whether sessions of `tenant` may give work to the connection.
     pub fn covers(&self, tenant: &TenantId) -> bool {
         match self {
-            Self::Everyone => true,
+            Self::AllTenants => true,
             Self::Tenant(own) => own == tenant,
         }
     }
@@ -37,6 +37,6 @@ impl Reach {
 impl ServerIdentity {
     /// Returns the identity of a server at a node that requires no credentials.
     pub fn local() -> Self {
-        Self { reach: Reach::Everyone, credential: None }
+        Self { tenants: TenantScope::AllTenants, credential: None }
     }
 }

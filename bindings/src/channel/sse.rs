@@ -5,23 +5,23 @@ pub mod cursor;
 pub mod log;
 pub mod turn;
 
-pub use cursor::Cursor;
-pub use log::Log;
-pub use turn::Turn;
+pub use cursor::TurnCursor;
+pub use log::LogStream;
+pub use turn::TurnStream;
 
 /// A comment that keeps idle connections open through proxies.
 pub const HEARTBEAT: &str = ":\n\n";
 
 /// Appends an event with a name and without an `id:`, so the reader's position stays.
-fn named(to: &mut String, name: &str, data: &str) {
+fn push_named_event(to: &mut String, name: &str, data: &str) {
     to.push_str("event: ");
     to.push_str(name);
     to.push('\n');
-    event(to, None, data);
+    push_event(to, None, data);
 }
 
 /// Appends one event. `data` is compact JSON, which has no line breaks.
-pub fn event(to: &mut String, id: Option<&str>, data: &str) {
+pub fn push_event(to: &mut String, id: Option<&str>, data: &str) {
     if let Some(id) = id {
         to.push_str("id: ");
         to.push_str(id);

@@ -11,12 +11,12 @@ use turnway_core::time::Millis;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Said {
+pub struct TranscriptMessage {
     /// Log position: of the message itself, or of the end of the answer.
     pub seq: Seq,
     pub run_id: RunId,
     #[serde(flatten)]
-    pub by: By,
+    pub by: TranscriptAuthor,
     /// The addressee of a message, or the author of an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
@@ -28,7 +28,7 @@ pub struct Said {
 /// The author of a message, with the fields of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-pub enum By {
+pub enum TranscriptAuthor {
     User {
         user_id: UserId,
         message_id: MessageId,
@@ -54,36 +54,36 @@ pub struct Transcript {
     limit: usize,
     bytes_max: usize,
     /// Oldest first.
-    found: VecDeque<Finding>,
+    found: VecDeque<PartialMessage>,
     /// Older messages exist beyond the limit.
     more: bool,
-    ends: Ends,
+    ends: TurnEnds,
 }
 
 /// The ends of turns whose first fact has not been read yet; their number is bounded by the number of open turns.
 #[derive(Debug, Default)]
-struct Ends {
+struct TurnEnds {
     /// Turns with a known end.
-    seen: Vec<RunId>,
+    ended: Vec<RunId>,
     /// Turns that were rolled back.
-    undone: Vec<RunId>,
+    rolled_back: Vec<RunId>,
     /// Turns that became part of another turn, which is the second item.
-    hosted: Vec<(RunId, RunId)>,
+    absorbed: Vec<(RunId, RunId)>,
 }
 
 #[derive(Debug)]
-struct Finding {
-    said: Said,
+struct PartialMessage {
+    message: TranscriptMessage,
     /// The part of an answer that is still to be read.
-    lacks: Option<Lacking>,
+    missing: Option<MissingText>,
     /// A user message whose turn's end has not been read.
-    is_unended: bool,
+    lacks_end: bool,
     bytes: usize,
 }
 
 /// An answer whose beginning has not been read yet.
 #[derive(Debug)]
-struct Lacking {
+struct MissingText {
     attempt: u32,
     /// Length of the text that counts, in bytes.
     text_bytes: u64,
@@ -93,13 +93,13 @@ struct Lacking {
 
 /// One page of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct TranscriptPage {
     /// Oldest first.
-    pub messages: Vec<Said>,
+    pub messages: Vec<TranscriptMessage>,
     /// Older messages exist before this position.
-    pub next: Option<Seq>,
+    pub before: Option<Seq>,
     /// Turns whose message is on the page and whose end is not.
-    pub unended: Vec<RunId>,
+    pub without_end: Vec<RunId>,
 }
 
 // === impl Transcript ===
@@ -108,49 +108,49 @@ impl Transcript {
     /// Creates a reader for at most `limit` messages of `bytes_max` bytes in total; the first message is returned
     /// whatever its size.
     pub fn new(limit: usize, bytes_max: usize) -> Self {
-        Self { limit, bytes_max, found: VecDeque::new(), more: false, ends: Ends::default() }
+        Self { limit, bytes_max, found: VecDeque::new(), more: false, ends: TurnEnds::default() }
     }
 
     /// Returns whether no older fact is needed.
     pub fn is_done(&self) -> bool {
-        self.more && self.found.iter().all(|finding| finding.lacks.is_none())
+        self.more && self.found.iter().all(|finding| finding.missing.is_none())
     }
 
     /// Processes the next older fact.
-    pub fn take(&mut self, seq: Seq, entry: &Arc<Entry>) {
+    pub fn push_older(&mut self, seq: Seq, entry: &Arc<Entry>) {
         let Some(run_id) = &entry.run_id else { return };
         match &entry.fact {
             // The message became part of another turn, which holds the answer.
-            Fact::RunDone { host_run_id: Some(host), .. } => self.ends.host(run_id, host),
-            fact if fact.takes_back() => self.ends.undo(run_id),
+            Fact::RunDone { host_run_id: Some(host), .. } => self.ends.record_absorbed(run_id, host),
+            fact if fact.retracts_turn() => self.ends.record_rolled_back(run_id),
             Fact::RunDone { attempt, text_bytes, .. } => {
-                self.ended(seq, entry, run_id, ("completed", None), (*attempt, *text_bytes));
+                self.push_answer(seq, entry, run_id, ("completed", None), (*attempt, *text_bytes));
             }
             Fact::RunFailed { attempt, code, text_bytes, .. } => {
-                self.ended(seq, entry, run_id, ("failed", Some(*code)), (*attempt, *text_bytes));
+                self.push_answer(seq, entry, run_id, ("failed", Some(*code)), (*attempt, *text_bytes));
             }
             Fact::RunCancelled { attempt, text_bytes, .. } => {
-                self.ended(seq, entry, run_id, ("cancelled", None), (*attempt, *text_bytes));
+                self.push_answer(seq, entry, run_id, ("cancelled", None), (*attempt, *text_bytes));
             }
-            Fact::AgentStreamDelta { .. } => self.stretch(run_id, entry),
+            Fact::AgentStreamDelta { .. } => self.push_text(run_id, entry),
             Fact::RunStarted { agent_id, attempt, .. } | Fact::RunRestarted { agent_id, attempt, .. } => {
-                if let Some(finding) = self.lacking(run_id)
-                    && finding.lacks.as_ref().is_some_and(|lacks| lacks.attempt == *attempt)
+                if let Some(finding) = self.incomplete_answer(run_id)
+                    && finding.missing.as_ref().is_some_and(|lacks| lacks.attempt == *attempt)
                 {
-                    finding.said.agent_id = Some(agent_id.clone());
+                    finding.message.agent_id = Some(agent_id.clone());
                     finding.complete();
                 }
             }
             Fact::TurnAdmitted { agent_id, .. } => {
-                if let Some(finding) = self.lacking(run_id) {
-                    finding.said.agent_id.get_or_insert_with(|| agent_id.clone());
+                if let Some(finding) = self.incomplete_answer(run_id) {
+                    finding.message.agent_id.get_or_insert_with(|| agent_id.clone());
                 }
             }
             Fact::UserMessage { message_id, user, message, agent_id, .. } => {
-                let by = By::User { user_id: user.clone(), message_id: message_id.clone() };
+                let by = TranscriptAuthor::User { user_id: user.clone(), message_id: message_id.clone() };
                 let (run_id, agent_id, content) = (run_id.clone(), agent_id.clone(), message.content.clone());
-                let said = Said { seq, run_id, by, agent_id, content, ts: entry.time };
-                self.asked(said, entry.weight());
+                let said = TranscriptMessage { seq, run_id, by, agent_id, content, ts: entry.time };
+                self.push_question(said, entry.weight());
             }
             Fact::SessionOpened { .. }
             | Fact::SessionClosing { .. }
@@ -185,27 +185,27 @@ impl Transcript {
     }
 
     /// Ends at the beginning of the log; the missing text of an answer is reported as trimmed.
-    pub fn finish(mut self) -> Found {
+    pub fn finish(mut self) -> TranscriptPage {
         for finding in &mut self.found {
-            if finding.lacks.is_some()
-                && let By::Assistant { trimmed, .. } = &mut finding.said.by
+            if finding.missing.is_some()
+                && let TranscriptAuthor::Assistant { trimmed, .. } = &mut finding.message.by
             {
                 *trimmed = true;
             }
             finding.complete();
         }
-        let next = self.found.front().filter(|_| self.more).map(|oldest| oldest.said.seq);
-        let unended = self.found.iter().filter(|finding| finding.is_unended);
-        let unended = unended.map(|finding| finding.said.run_id.clone()).collect();
-        let messages = self.found.into_iter().map(|finding| finding.said).collect();
-        Found { messages, next, unended }
+        let next = self.found.front().filter(|_| self.more).map(|oldest| oldest.message.seq);
+        let unended = self.found.iter().filter(|finding| finding.lacks_end);
+        let unended = unended.map(|finding| finding.message.run_id.clone()).collect();
+        let messages = self.found.into_iter().map(|finding| finding.message).collect();
+        TranscriptPage { messages, before: next, without_end: unended }
     }
 
     /// Adds a piece of an answer, if the answer lacks it.
-    fn stretch(&mut self, run_id: &RunId, entry: &Arc<Entry>) {
+    fn push_text(&mut self, run_id: &RunId, entry: &Arc<Entry>) {
         if let Fact::AgentStreamDelta { attempt, offset, text, .. } = &entry.fact
-            && let Some(finding) = self.lacking(run_id)
-            && let Some(lacks) = &mut finding.lacks
+            && let Some(finding) = self.incomplete_answer(run_id)
+            && let Some(lacks) = &mut finding.missing
             && lacks.attempt == *attempt
             && *offset < lacks.text_bytes
         {
@@ -216,17 +216,17 @@ impl Transcript {
     }
 
     /// Adds a user message: the first fact of its turn.
-    fn asked(&mut self, said: Said, bytes: usize) {
-        if let Some(finding) = self.lacking(&said.run_id) {
+    fn push_question(&mut self, said: TranscriptMessage, bytes: usize) {
+        if let Some(finding) = self.incomplete_answer(&said.run_id) {
             finding.complete();
         }
-        match self.ends.forget(&said.run_id) {
-            Some(Counts::Not) => {}
-            end => self.add(Finding { said, lacks: None, is_unended: end.is_none(), bytes }),
+        match self.ends.remove(&said.run_id) {
+            Some(TurnVisibility::RolledBack) => {}
+            end => self.add(PartialMessage { message: said, missing: None, lacks_end: end.is_none(), bytes }),
         }
     }
 
-    fn ended(
+    fn push_answer(
         &mut self,
         seq: Seq,
         end: &Entry,
@@ -234,15 +234,16 @@ impl Transcript {
         (status, code): (&'static str, Option<Code>),
         (attempt, text_bytes): (u32, u64),
     ) {
-        self.ends.seen.push(run_id.clone());
-        let by = By::Assistant { status, code, trimmed: false };
+        self.ends.ended.push(run_id.clone());
+        let by = TranscriptAuthor::Assistant { status, code, trimmed: false };
         let content = Content::Text(String::new());
-        let said = Said { seq, run_id: run_id.clone(), by, agent_id: None, content, ts: end.time };
-        let lacks = Some(Lacking { attempt, text_bytes, pieces: Vec::new() });
-        self.add(Finding { said, lacks, is_unended: false, bytes: 512 });
+        let said =
+            TranscriptMessage { seq, run_id: run_id.clone(), by, agent_id: None, content, ts: end.time };
+        let lacks = Some(MissingText { attempt, text_bytes, pieces: Vec::new() });
+        self.add(PartialMessage { message: said, missing: lacks, lacks_end: false, bytes: 512 });
     }
 
-    fn add(&mut self, finding: Finding) {
+    fn add(&mut self, finding: PartialMessage) {
         self.more |= self.found.len() >= self.limit;
         if !self.more {
             self.found.push_front(finding);
@@ -259,8 +260,8 @@ impl Transcript {
         }
     }
 
-    fn lacking(&mut self, run_id: &RunId) -> Option<&mut Finding> {
-        self.found.iter_mut().find(|finding| finding.lacks.is_some() && finding.said.run_id == *run_id)
+    fn incomplete_answer(&mut self, run_id: &RunId) -> Option<&mut PartialMessage> {
+        self.found.iter_mut().find(|finding| finding.missing.is_some() && finding.message.run_id == *run_id)
     }
 }
 
@@ -268,57 +269,57 @@ impl Transcript {
 
 /// Whether a turn that has ended belongs to the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
-    Yes,
-    Not,
+enum TurnVisibility {
+    Included,
+    RolledBack,
 }
 
-impl Ends {
-    fn host(&mut self, run_id: &RunId, host: &RunId) {
-        self.seen.push(run_id.clone());
-        self.hosted.push((run_id.clone(), host.clone()));
+impl TurnEnds {
+    fn record_absorbed(&mut self, run_id: &RunId, host: &RunId) {
+        self.ended.push(run_id.clone());
+        self.absorbed.push((run_id.clone(), host.clone()));
     }
 
-    fn undo(&mut self, run_id: &RunId) {
-        self.seen.push(run_id.clone());
-        self.undone.push(run_id.clone());
+    fn record_rolled_back(&mut self, run_id: &RunId) {
+        self.ended.push(run_id.clone());
+        self.rolled_back.push(run_id.clone());
     }
 
     /// Removes and returns the outcome of a turn whose first fact has been reached; `None` if no end was read.
-    fn forget(&mut self, run_id: &RunId) -> Option<Counts> {
-        let seen = take(&mut self.seen, |seen| seen == run_id)?;
-        let hosted = take(&mut self.hosted, |(hosted, _)| hosted == run_id);
+    fn remove(&mut self, run_id: &RunId) -> Option<TurnVisibility> {
+        let seen = remove_first(&mut self.ended, |seen| seen == run_id)?;
+        let hosted = remove_first(&mut self.absorbed, |(hosted, _)| hosted == run_id);
         // The host's first fact precedes those of the turns that it absorbed, so the host is still listed.
         let undone = match hosted {
-            Some((_, host)) => self.undone.contains(&host),
-            None => take(&mut self.undone, |undone| *undone == seen).is_some(),
+            Some((_, host)) => self.rolled_back.contains(&host),
+            None => remove_first(&mut self.rolled_back, |undone| *undone == seen).is_some(),
         };
-        Some(if undone { Counts::Not } else { Counts::Yes })
+        Some(if undone { TurnVisibility::RolledBack } else { TurnVisibility::Included })
     }
 }
 
-fn take<T>(from: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
+fn remove_first<T>(from: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
     from.iter().position(is_it).map(|at| from.swap_remove(at))
 }
 
 // === impl Finding ===
 
-impl Finding {
+impl PartialMessage {
     /// Joins the pieces, and cuts the text at the length that counts.
     fn complete(&mut self) {
-        let Some(lacks) = self.lacks.take() else { return };
+        let Some(lacks) = self.missing.take() else { return };
         let mut text = String::new();
         for piece in lacks.pieces.iter().rev() {
             if let Fact::AgentStreamDelta { offset, text: more, .. } = &piece.fact {
-                text.push_str(cut(more, lacks.text_bytes - offset));
+                text.push_str(truncate(more, lacks.text_bytes - offset));
             }
         }
-        self.said.content = Content::Text(text);
+        self.message.content = Content::Text(text);
     }
 }
 
 /// Returns at most `bytes` bytes of a text; never splits a code point.
-fn cut(text: &Private<String>, bytes: u64) -> &str {
+fn truncate(text: &Private<String>, bytes: u64) -> &str {
     let text = text.reveal();
     let upto = usize::try_from(bytes).unwrap_or(usize::MAX).min(text.len());
     &text[..text.floor_char_boundary(upto)]

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use turnway_core::id::{SessionKey, TenantId, UserId};
-use turnway_core::protocol::action::{ActionsContext, News};
+use turnway_core::protocol::action::{ActionsContext, FactDelivery};
 use turnway_core::protocol::agent::Invoke;
 use turnway_core::protocol::entry::{Entry, Envelope};
 use turnway_core::protocol::handover::HandoverContext;
@@ -13,13 +13,13 @@ use turnway_core::protocol::steer::Steer;
 /// The field `context` of an `invoke` or a `steer`. Ids of runs, actions and processes are written in their
 /// qualified forms.
 #[derive(Debug)]
-pub struct Context<'a> {
+pub struct InputContext<'a> {
     key: &'a SessionKey,
-    body: Body<'a>,
+    body: InputContextBody<'a>,
 }
 
 #[derive(Debug, Serialize)]
-struct Body<'a> {
+struct InputContextBody<'a> {
     tenant: &'a TenantId,
     user_id: &'a UserId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,19 +41,23 @@ pub struct EventEnvelope<'a> {
 
 // === impl Context ===
 
-impl<'a> Context<'a> {
+impl<'a> InputContext<'a> {
     /// Returns the context of a new attempt.
-    pub fn of(invoke: &'a Invoke) -> Self {
+    pub fn for_invoke(invoke: &'a Invoke) -> Self {
         let system_prompt = invoke.system_prompt.as_ref().map(|text| text.reveal());
         let (handover, actions) = (invoke.handover.as_deref(), invoke.actions.as_deref());
         let (key, user_id) = (&invoke.key, &invoke.user);
-        Self { key, body: Body { tenant: &key.tenant, user_id, handover, actions, system_prompt } }
+        Self {
+            key,
+            body: InputContextBody { tenant: &key.tenant, user_id, handover, actions, system_prompt },
+        }
     }
 
     /// Returns the context of a steered input; the agent knows the rest from the attempt's start.
-    pub fn on_the_way(steer: &'a Steer) -> Self {
+    pub fn for_steer(steer: &'a Steer) -> Self {
         let (key, user_id, actions) = (&steer.key, &steer.user, steer.actions.as_deref());
-        let body = Body { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
+        let body =
+            InputContextBody { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
         Self { key, body }
     }
 }
@@ -62,27 +66,27 @@ impl<'a> Context<'a> {
 
 impl<'a> EventEnvelope<'a> {
     /// Returns the envelope of the fact.
-    pub fn of(news: &'a News) -> Self {
-        let News { key, seq, epoch, entry, .. } = news;
-        Self { key, body: entry.in_place(&key.session, *seq, *epoch) }
+    pub fn new(news: &'a FactDelivery) -> Self {
+        let FactDelivery { key, seq, epoch, entry, .. } = news;
+        Self { key, body: entry.with_position(&key.session, *seq, *epoch) }
     }
 }
 
-impl Serialize for Context<'_> {
+impl Serialize for InputContext<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        rewritten(self.key, &self.body, qualified::context, to)
+        serialize_qualified(self.key, &self.body, qualified::qualify_context, to)
     }
 }
 
 impl Serialize for EventEnvelope<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        rewritten(self.key, &self.body, qualified::event, to)
+        serialize_qualified(self.key, &self.body, qualified::qualify_event, to)
     }
 }
 
 /// Serialises a body with its ids in their qualified forms. In the default tenant the qualified forms equal the
 /// plain ones, so the body is serialised once.
-fn rewritten<S: Serializer>(
+fn serialize_qualified<S: Serializer>(
     key: &SessionKey,
     body: &impl Serialize,
     rewrite: fn(&SessionKey, String) -> String,

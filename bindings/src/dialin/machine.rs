@@ -1,10 +1,10 @@
 //! The state machine of the connection of an agent that has dialed in.
-use super::joiner::Joiner;
+use super::surrogates::SurrogateJoiner;
 use super::{DialInConfig, Input, Output, render};
-use crate::channel::hello::Capabilities;
+use crate::channel::hello::DialInCapabilities;
 use crate::channel::json::render as shown;
-use crate::channel::note::Note;
-use crate::link::{Expiry, Renewal};
+use crate::channel::notification::Notification;
+use crate::link::{RefreshOutcome, TokenExpiry};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::time::Duration;
 use turnway_core::id::{Epoch, MessageId, RequestId, RunId, TenantId};
 use turnway_core::limits::{self, MESSAGE_BYTES_MAX};
 use turnway_core::machine::Machine;
-use turnway_core::protocol::action::News;
+use turnway_core::protocol::action::FactDelivery;
 use turnway_core::protocol::agent::{Invoke, Order};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::refusal::{Code, Refusal};
 use turnway_core::protocol::steer::Steer;
 use turnway_core::time::{Deadline, Mono, Now};
 
-mod hear;
+mod inbound;
 
 /// One connection of one agent.
 ///
@@ -30,38 +30,38 @@ mod hear;
 pub struct DialIn {
     outputs: VecDeque<Output>,
     closed: bool,
-    capabilities: Capabilities,
-    named: bool,
+    capabilities: DialInCapabilities,
+    has_event_ids: bool,
     /// Time of the agent's last activity.
-    heard: Mono,
+    last_activity: Mono,
     ping_at: Mono,
     /// Time of the driver's next wake-up to check for received bytes while an attempt runs.
-    look_at: Mono,
+    next_check: Mono,
     heartbeat: Duration,
     /// Time since which a text waits to be flushed.
     unflushed_since: Option<Mono>,
     /// Facts sent to the agent since then.
-    unflushed_news: usize,
+    unflushed_events: usize,
     /// The deadline of a token that was not refreshed.
-    expires: Option<Expiry>,
-    runs: BTreeMap<RunId, Run>,
+    expires: Option<TokenExpiry>,
+    runs: BTreeMap<RunId, DialInAttempt>,
     /// Runs that were dropped recently: the agent's late messages about them are ignored.
-    forgiven: VecDeque<RunId>,
+    recently_dropped: VecDeque<RunId>,
     /// Types of facts that the agent subscribes to.
-    types: Arc<[Pattern]>,
+    subscribed_types: Arc<[Pattern]>,
     /// Times of malformed messages within [`limits::BAD_MESSAGES_WINDOW`].
-    bad: Vec<Mono>,
+    malformed_times: Vec<Mono>,
 }
 
 /// An attempt that was ordered and has not ended.
 #[derive(Debug)]
-struct Run {
+struct DialInAttempt {
     tenant: TenantId,
     attempt: u32,
     /// The ownership epoch of the order.
     epoch: Epoch,
     /// The attempt resumes after an earlier event.
-    goes_on: bool,
+    is_resumed: bool,
     /// A cancel was sent.
     cancelled: bool,
     acked: bool,
@@ -69,7 +69,7 @@ struct Run {
     bytes: usize,
     /// Message ids of steered inputs; at most as many as fit into one inbox.
     steers: Vec<MessageId>,
-    joiner: Joiner,
+    joiner: SurrogateJoiner,
 }
 
 // === impl DialIn ===
@@ -83,18 +83,18 @@ impl DialIn {
             outputs: VecDeque::new(),
             closed: false,
             capabilities: config.capabilities,
-            named: config.named,
-            heard: now.mono,
+            has_event_ids: config.has_event_ids,
+            last_activity: now.mono,
             ping_at: now.mono + heartbeat,
-            look_at: now.mono + limits::DIALIN_LOOK,
+            next_check: now.mono + limits::DIALIN_SILENCE_CHECK,
             heartbeat,
             unflushed_since: None,
-            unflushed_news: 0,
-            expires: config.expires.map(|ends| Expiry::new(now, ends)),
+            unflushed_events: 0,
+            expires: config.expires.map(|ends| TokenExpiry::new(now, ends)),
             runs: BTreeMap::new(),
-            forgiven: VecDeque::new(),
-            types: Arc::default(),
-            bad: Vec::new(),
+            recently_dropped: VecDeque::new(),
+            subscribed_types: Arc::default(),
+            malformed_times: Vec::new(),
         };
         let id = &config.connection_id;
         this.write(now, shown::welcome(now.store, config.node, id, heartbeat, 0, config.expires));
@@ -103,11 +103,11 @@ impl DialIn {
 
     /// Returns whether an order is not older than the known attempt of the run. A previous owner that was suspended
     /// may still send an order after the next owner has continued; such an order must not be passed on.
-    pub fn takes(&self, invoke: &Invoke) -> bool {
+    pub fn accepts(&self, invoke: &Invoke) -> bool {
         self.runs.get(&invoke.run_id).is_none_or(|run| run.epoch <= invoke.epoch)
     }
 
-    pub fn capabilities(&self) -> Capabilities {
+    pub fn capabilities(&self) -> DialInCapabilities {
         self.capabilities
     }
 }
@@ -124,18 +124,18 @@ impl Machine for DialIn {
             Input::Text(text) => self.handle_text(now, &text),
             Input::Binary => self.close(1003, "binary messages are not supported"),
             Input::TooLarge => self.too_large(now),
-            Input::Alive => self.heard = now.mono,
-            Input::Part => self.handle_part(now),
+            Input::SignOfLife => self.last_activity = now.mono,
+            Input::PartialMessage => self.handle_part(now),
             Input::Order(order) => self.handle_order(now, *order),
-            Input::Leaving => {
+            Input::Draining => {
                 let (within, jitter) = (limits::GO_AWAY_WITHIN, limits::GO_AWAY_JITTER);
-                let note = Note::GoAway { reason: "drain", within, jitter };
+                let note = Notification::GoAway { reason: "drain", within, jitter };
                 let mut texts = Vec::new();
                 shown::render(now.store, "", &note, &mut |text| texts.push(text));
                 texts.into_iter().for_each(|text| self.write(now, text));
             }
             Input::Refreshed { request_id, renewal } => self.handle_refreshed(now, &request_id, renewal),
-            Input::Flushed => (self.unflushed_since, self.unflushed_news) = (None, 0),
+            Input::Flushed => (self.unflushed_since, self.unflushed_events) = (None, 0),
         }
     }
 
@@ -143,16 +143,16 @@ impl Machine for DialIn {
         if self.poll_timeout().is_none_or(|deadline| deadline.at > now.mono) {
             return;
         }
-        if self.expires.as_mut().is_some_and(|expiry| expiry.is_over(now)) {
+        if self.expires.as_mut().is_some_and(|expiry| expiry.has_expired(now)) {
             return self.unauthorized(now, &None, "the token has expired");
         }
-        if self.stalled_at().is_some_and(|at| at <= now.mono) {
+        if self.stall_deadline().is_some_and(|at| at <= now.mono) {
             return self.close(4508, "the agent did not read its messages in time");
         }
-        if self.idle_at() <= now.mono {
+        if self.idle_deadline() <= now.mono {
             return self.close(1001, "idle");
         }
-        self.look_at = now.mono + limits::DIALIN_LOOK;
+        self.next_check = now.mono + limits::DIALIN_SILENCE_CHECK;
         if self.ping_at <= now.mono {
             self.ping_at = now.mono + self.heartbeat;
             self.outputs.push_back(Output::Ping);
@@ -167,11 +167,11 @@ impl Machine for DialIn {
         if self.closed {
             return None;
         }
-        let idle = Deadline { at: self.idle_at(), why: "idle" };
-        let ping = Deadline { at: self.ping_at, why: "ping" };
-        let look = (!self.runs.is_empty()).then_some(Deadline { at: self.look_at, why: "look" });
-        let stall = self.stalled_at().map(|at| Deadline { at, why: "stall" });
-        let expiry = self.expires.map(|expiry| Deadline { at: expiry.at(), why: "expiry" });
+        let idle = Deadline { at: self.idle_deadline(), label: "idle" };
+        let ping = Deadline { at: self.ping_at, label: "ping" };
+        let look = (!self.runs.is_empty()).then_some(Deadline { at: self.next_check, label: "look" });
+        let stall = self.stall_deadline().map(|at| Deadline { at, label: "stall" });
+        let expiry = self.expires.map(|expiry| Deadline { at: expiry.deadline(), label: "expiry" });
         [Some(idle), Some(ping), look, stall, expiry].into_iter().flatten().min()
     }
 }
@@ -181,15 +181,16 @@ impl Machine for DialIn {
 impl DialIn {
     /// Reports every acknowledged attempt as alive, because the attempt of an incomplete message is not known yet.
     fn handle_part(&mut self, now: Now) {
-        self.heard = now.mono;
+        self.last_activity = now.mono;
         let begun = self.runs.iter().filter(|(_, run)| run.acked && !run.cancelled);
-        let alive = begun.map(|(run_id, run)| Output::Alive { run_id: run_id.clone(), attempt: run.attempt });
+        let alive =
+            begun.map(|(run_id, run)| Output::AttemptAlive { run_id: run_id.clone(), attempt: run.attempt });
         self.outputs.extend(alive);
     }
 
     fn handle_order(&mut self, now: Now, order: Order) {
         match order {
-            Order::Invoke(invoke) => self.invoke(now, &invoke),
+            Order::Invoke(invoke) => self.send_invoke(now, &invoke),
             // The tenant is known from the run's own order.
             Order::Cancel { tenant: _, run_id, attempt, epoch: _ } => {
                 if let Some(run) = self.runs.get_mut(&run_id).filter(|run| run.attempt == attempt)
@@ -199,40 +200,40 @@ impl DialIn {
                     self.write(now, render::cancel(now.store, &tenant, &run_id, attempt));
                 }
             }
-            Order::Steer(steer) => self.steer(now, &steer),
+            Order::Steer(steer) => self.send_steer(now, &steer),
             // A resumable attempt may be resumed by another owner over another connection, so it is not cancelled;
             // `Stop` cancels it if nobody will resume it.
-            Order::Drop { run_id, attempt } => self.let_go(now, &run_id, attempt, !self.named),
+            Order::Drop { run_id, attempt } => self.drop_attempt(now, &run_id, attempt, !self.has_event_ids),
             // The agent may still run the attempt, whichever connection received its order.
             Order::Stop { tenant, run_id, attempt, .. } => {
                 self.write(now, render::cancel(now.store, &tenant, &run_id, attempt));
-                self.forgive(run_id);
+                self.remember_dropped(run_id);
             }
-            Order::News(news) => self.news(now, &news),
+            Order::News(news) => self.send_event(now, &news),
             // Backpressure needs no credit here: if too much uncredited text is in flight, the driver stops
             // reading.
             Order::Credit { .. } => {}
         }
     }
 
-    fn invoke(&mut self, now: Now, invoke: &Invoke) {
-        let run = Run {
+    fn send_invoke(&mut self, now: Now, invoke: &Invoke) {
+        let run = DialInAttempt {
             tenant: invoke.key.tenant.clone(),
             attempt: invoke.attempt,
             epoch: invoke.epoch,
-            goes_on: invoke.resume.is_some(),
+            is_resumed: invoke.resume.is_some(),
             cancelled: false,
             acked: false,
             bytes: 0,
             steers: Vec::new(),
-            joiner: Joiner::default(),
+            joiner: SurrogateJoiner::default(),
         };
-        self.forgiven.retain(|run_id| *run_id != invoke.run_id);
+        self.recently_dropped.retain(|run_id| *run_id != invoke.run_id);
         self.runs.insert(invoke.run_id.clone(), run);
         self.write(now, render::invoke(now.store, invoke));
     }
 
-    fn steer(&mut self, now: Now, steer: &Steer) {
+    fn send_steer(&mut self, now: Now, steer: &Steer) {
         let Some(run) = self.runs.get_mut(&steer.run_id).filter(|run| run.attempt == steer.attempt) else {
             return;
         };
@@ -244,18 +245,18 @@ impl DialIn {
 
     /// Sends the result of an action or a subscribed fact. An agent that reads too slowly misses some of them; the
     /// context of its next input contains the state of its actions.
-    fn news(&mut self, now: Now, news: &News) {
+    fn send_event(&mut self, now: Now, news: &FactDelivery) {
         let runs = self.runs.get(&news.run_id);
-        if self.unflushed_news < limits::NEWS_MAX
+        if self.unflushed_events < limits::FACT_DELIVERIES_MAX
             && runs.is_some_and(|run| run.attempt == news.attempt && !run.cancelled)
         {
-            self.unflushed_news += 1;
-            self.write(now, render::news(now.store, news));
+            self.unflushed_events += 1;
+            self.write(now, render::event(now.store, news));
         }
     }
 
     /// Drops an attempt without a listener; `told` sends a cancel, unless one was sent or the attempt has ended.
-    fn let_go(&mut self, now: Now, run_id: &RunId, attempt: u32, told: bool) {
+    fn drop_attempt(&mut self, now: Now, run_id: &RunId, attempt: u32, told: bool) {
         if self.runs.get(run_id).is_none_or(|run| run.attempt != attempt) {
             return;
         }
@@ -263,33 +264,33 @@ impl DialIn {
         if told && !run.cancelled {
             self.write(now, render::cancel(now.store, &run.tenant, run_id, attempt));
         }
-        self.forgive(run_id.clone());
+        self.remember_dropped(run_id.clone());
     }
 
-    fn forgive(&mut self, run_id: RunId) {
-        if self.forgiven.contains(&run_id) {
+    fn remember_dropped(&mut self, run_id: RunId) {
+        if self.recently_dropped.contains(&run_id) {
             return;
         }
-        if self.forgiven.len() >= limits::DIALIN_FORGIVEN_MAX {
-            self.forgiven.pop_front();
+        if self.recently_dropped.len() >= limits::DIALIN_STOPPED_RUNS_MAX {
+            self.recently_dropped.pop_front();
         }
-        self.forgiven.push_back(run_id);
+        self.recently_dropped.push_back(run_id);
     }
 
-    fn handle_refreshed(&mut self, now: Now, request_id: &Option<RequestId>, renewal: Renewal) {
+    fn handle_refreshed(&mut self, now: Now, request_id: &Option<RequestId>, renewal: RefreshOutcome) {
         match renewal {
-            Renewal::Until(expires) => {
-                self.expires = Some(Expiry::new(now, expires));
+            RefreshOutcome::Until(expires) => {
+                self.expires = Some(TokenExpiry::new(now, expires));
                 self.write(now, shown::refreshed(now.store, request_id, expires));
             }
-            Renewal::Needless => {
+            RefreshOutcome::NotRequired => {
                 let why = "this connection's credential does not expire and cannot be refreshed";
                 self.refuse(now, request_id, Refusal::new(Code::InvalidMessage, why));
             }
-            Renewal::Denied => {
+            RefreshOutcome::Denied => {
                 self.unauthorized(now, request_id, "expected a valid token of the same user");
             }
-            Renewal::Late => {
+            RefreshOutcome::RateLimited => {
                 let refusal = Refusal::new(Code::RateLimited, "too many requests on this connection");
                 self.refuse(now, request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
@@ -300,10 +301,10 @@ impl DialIn {
 // === helpers ===
 
 impl DialIn {
-    fn idle_at(&self) -> Mono {
-        self.heard + limits::IDLE_TIMEOUT
+    fn idle_deadline(&self) -> Mono {
+        self.last_activity + limits::IDLE_TIMEOUT
     }
-    fn stalled_at(&self) -> Option<Mono> {
+    fn stall_deadline(&self) -> Option<Mono> {
         self.unflushed_since.map(|since| since + limits::STALL_TIMEOUT)
     }
     fn write(&mut self, now: Now, text: String) {
@@ -311,7 +312,7 @@ impl DialIn {
         self.outputs.push_back(Output::Write(text));
     }
     fn refuse(&mut self, now: Now, request_id: &Option<RequestId>, refusal: Refusal) {
-        self.write(now, shown::refused(now.store, request_id, &refusal));
+        self.write(now, shown::render_error(now.store, request_id, &refusal));
     }
     fn unauthorized(&mut self, now: Now, request_id: &Option<RequestId>, why: &'static str) {
         self.refuse(now, request_id, Refusal::new(Code::Unauthorized, why));

@@ -7,28 +7,28 @@ use turnway_core::time::{Millis, Mono, Now};
 
 /// The deadline at which a connection with an expired token is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expiry {
+pub struct TokenExpiry {
     ends: Millis,
     at: Mono,
 }
 
 // === impl Expiry ===
 
-impl Expiry {
+impl TokenExpiry {
     /// Starts waiting for the expiry of a token, which may lie shortly before the present.
     pub fn new(now: Now, ends: Millis) -> Self {
         let mut this = Self { ends, at: now.mono };
-        this.is_over(now);
+        this.has_expired(now);
         this
     }
 
     /// Returns the time of the next check.
-    pub fn at(&self) -> Mono {
+    pub fn deadline(&self) -> Mono {
         self.at
     }
 
     /// Recomputes the deadline, and returns whether the token has expired by more than [`limits::TOKEN_GRACE`].
-    pub fn is_over(&mut self, now: Now) -> bool {
+    pub fn has_expired(&mut self, now: Now) -> bool {
         let grace = limits::TOKEN_GRACE * if planted(Planted::TokenGraceDoubled) { 2 } else { 1 };
         let last = self.ends.after(grace);
         self.at = now.mono + Duration::from_millis(last.0.saturating_sub(now.store.0));
@@ -46,12 +46,12 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let day = Millis(86_400_000);
         let at = |seconds: u64, store: Millis| Now { mono: Mono(Duration::from_secs(seconds)), store };
-        let mut expiry = Expiry::new(at(0, day), day.after(hour));
-        assert_eq!(expiry.at(), Mono(hour + limits::TOKEN_GRACE));
+        let mut expiry = TokenExpiry::new(at(0, day), day.after(hour));
+        assert_eq!(expiry.deadline(), Mono(hour + limits::TOKEN_GRACE));
         // Clock half an hour behind: the token lasts longer. Clock two hours ahead: the token expires at once.
-        assert!(!expiry.is_over(at(25, Millis(day.0 - 1_800_000))));
-        assert_eq!(expiry.at(), Mono(Duration::from_secs(25 + 5400) + limits::TOKEN_GRACE));
-        assert!(expiry.is_over(at(50, day.after(hour * 2))));
-        assert!(!expiry.is_over(at(51, day)));
+        assert!(!expiry.has_expired(at(25, Millis(day.0 - 1_800_000))));
+        assert_eq!(expiry.deadline(), Mono(Duration::from_secs(25 + 5400) + limits::TOKEN_GRACE));
+        assert!(expiry.has_expired(at(50, day.after(hour * 2))));
+        assert!(!expiry.has_expired(at(51, day)));
     }
 }

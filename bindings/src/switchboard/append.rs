@@ -1,125 +1,144 @@
 //! Performs the outputs of owned sessions: facts first, every other output once the facts are durable.
 use super::io::Output;
-use super::seat::{Ear, Owned, Seat};
+use super::owned_session::{OwnedSession, SessionOwnership, SubscriberNode};
 use super::{Switchboard, Timer};
-use crate::peer::{Chunk, Words};
+use crate::peer::{PeerMessage, TextChunk};
 use std::sync::Arc;
-use turnway_core::id::{Epoch, NodeId, Seen, Seq, SessionKey, Token};
+use turnway_core::id::{Epoch, FenceToken, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::session::{Input as Told, Output as Said};
-use turnway_core::store::{Append, Keep, Op, Reply};
+use turnway_core::store::{Append, Op, Reply, SnapshotWrite};
 use turnway_core::time::Now;
 
 impl Switchboard {
     /// Drains one session's runtime; at most one append is in flight per session.
-    pub(super) fn pump(&mut self, now: Now, key: &SessionKey) {
-        let leased = self.is_lawful(now);
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
-        let lawful = leased && owned.reclaim.is_none();
+    pub(super) fn drive_runtime(&mut self, now: Now, key: &SessionKey) {
+        let leased = self.may_own(now);
+        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
+            return;
+        };
+        let lawful = leased && owned.reclaim_nonce.is_none();
         let mut said = Vec::new();
         add_counts(&mut self.stats, owned);
-        let mut unsaid = std::mem::take(&mut owned.unsaid).into_iter();
+        let mut unsaid = std::mem::take(&mut owned.held_outputs).into_iter();
         loop {
             while let Some(output) = unsaid.next().or_else(|| owned.runtime.poll_output()) {
                 match output {
                     Said::Record(record) => owned.backlog.push_back(record),
-                    Said::Consume { place } => owned.consumed.push(place),
+                    Said::RemoveControl { place } => owned.consumed.push(place),
                     Said::Order(order) if lawful => self.outbox.push_back(Output::Order(order)),
                     Said::Tool(order) if lawful => self.outbox.push_back(Output::Tool(order)),
                     other @ (Said::Order(_)
                     | Said::Tool(_)
                     | Said::Chunk { .. }
-                    | Said::Printed { .. }
-                    | Said::Answered { .. }
-                    | Said::Errand(_)
-                    | Said::CatchUp
+                    | Said::ProcessOutput { .. }
+                    | Said::ControlAnswered { .. }
+                    | Said::SessionTask(_)
+                    | Said::ReadInbox
                     | Said::ReadContent) => said.push(other),
                 }
             }
             // A session that receives the permit it waits for has further outputs.
-            if !self.holdings.settle(now, key, owned) {
+            if !self.holdings.update_permit(now, key, owned) {
                 break;
             }
         }
         let deadline = owned.runtime.poll_timeout().map(|deadline| deadline.at);
-        self.timers.put(Timer::Seat(key.clone()), deadline);
+        self.timers.set_or_clear(Timer::Runtime(key.clone()), deadline);
         if !lawful {
-            return self.show_only(now, key, said);
+            return self.show_text_only(now, key, said);
         }
-        self.append(now, key);
+        self.append_backlog(now, key);
         for output in said {
-            self.say_for(now, key, output);
+            self.perform_output(now, key, output);
         }
-        self.rest(now, key);
+        self.release_if_quiet(now, key);
     }
 
     /// Handles outputs without a lease: nothing is recorded, started or ended; text of running attempts is still
     /// shown to this node's links, as provisional as always.
-    fn show_only(&mut self, now: Now, key: &SessionKey, said: Vec<Said>) {
+    fn show_text_only(&mut self, now: Now, key: &SessionKey, said: Vec<Said>) {
         for output in said {
-            let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+            let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
+                return;
+            };
             if let Said::Chunk { run_id, attempt, offset, kind, text } = output {
                 let epoch = owned.epoch();
-                self.chunk(now, key, epoch, &Chunk { run_id, attempt, offset, kind, text });
-            } else if let Said::Printed { run_id, printed } = output {
+                self.handle_chunk(now, key, epoch, &TextChunk { run_id, attempt, offset, kind, text });
+            } else if let Said::ProcessOutput { run_id, printed } = output {
                 let epoch = owned.epoch();
-                self.printed(key, epoch, &run_id, &printed);
+                self.handle_process_output(key, epoch, &run_id, &printed);
             } else {
-                owned.unsaid.push(output);
+                owned.held_outputs.push(output);
             }
         }
     }
 
-    fn say_for(&mut self, now: Now, key: &SessionKey, output: Said) {
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+    fn perform_output(&mut self, now: Now, key: &SessionKey, output: Said) {
+        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
+            return;
+        };
         match output {
             Said::Chunk { run_id, attempt, offset, kind, text } => {
-                let first = (offset == 0).then(|| owned.runtime.first_shown(&run_id)).flatten();
+                let first = (offset == 0).then(|| owned.runtime.mark_shown(&run_id)).flatten();
                 if let Some(since) = first {
-                    self.stats.first_delta.add(now.mono - since);
+                    self.stats.first_delta_durations.record(now.mono - since);
                 }
-                let (epoch, chunk) = (owned.epoch(), Chunk { run_id, attempt, offset, kind, text });
-                let ears: Vec<NodeId> = owned.ears.keys().copied().filter(|node| *node != self.me).collect();
+                let (epoch, chunk) = (owned.epoch(), TextChunk { run_id, attempt, offset, kind, text });
+                let ears: Vec<NodeId> =
+                    owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in ears {
-                    self.tell(now, node, Words::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
+                    self.send_peer(
+                        now,
+                        node,
+                        PeerMessage::Chunk { key: key.clone(), epoch, chunk: chunk.clone() },
+                    );
                 }
-                self.chunk(now, key, epoch, &chunk);
+                self.handle_chunk(now, key, epoch, &chunk);
             }
-            Said::Printed { run_id, printed } => {
+            Said::ProcessOutput { run_id, printed } => {
                 let epoch = owned.epoch();
-                let ears: Vec<NodeId> = owned.ears.keys().copied().filter(|node| *node != self.me).collect();
+                let ears: Vec<NodeId> =
+                    owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in ears {
                     let (key, run_id, printed) = (key.clone(), run_id.clone(), printed.clone());
-                    self.tell(now, node, Words::Printed { key, epoch, run_id, printed });
+                    self.send_peer(now, node, PeerMessage::ProcessOutput { key, epoch, run_id, printed });
                 }
-                self.printed(key, epoch, &run_id, &printed);
+                self.handle_process_output(key, epoch, &run_id, &printed);
             }
-            Said::Answered { control, shown } => {
-                let ringer = owned.ringers.remove(&control).unwrap_or(self.me);
-                self.tell(now, ringer, Words::Answered { key: key.clone(), control, shown });
+            Said::ControlAnswered { control, shown } => {
+                let ringer = owned.control_offerers.remove(&control).unwrap_or(self.me);
+                self.send_peer(
+                    now,
+                    ringer,
+                    PeerMessage::ControlAnswered { key: key.clone(), control, shown },
+                );
             }
-            Said::Errand(errand) => self.errand(now, key, errand),
-            Said::CatchUp => {
+            Said::SessionTask(errand) => self.start_task(now, key, errand),
+            Said::ReadInbox => {
                 owned.catching_up = true;
                 self.read_inbox(key);
             }
             Said::ReadContent => self.read_inbox(key),
-            Said::Record(_) | Said::Consume { .. } | Said::Order(_) | Said::Tool(_) => {}
+            Said::Record(_) | Said::RemoveControl { .. } | Said::Order(_) | Said::Tool(_) => {}
         }
     }
 
-    fn append(&mut self, now: Now, key: &SessionKey) {
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+    fn append_backlog(&mut self, now: Now, key: &SessionKey) {
+        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
+            return;
+        };
         if owned.in_flight.is_some() || (owned.backlog.is_empty() && owned.consumed.is_empty()) {
             return;
         }
-        if owned.may_wait() && self.drain.is_none() {
-            let is_awaited = owned.is_heard() || self.feeds.contains_key(key) || owned.runtime.is_gated();
-            let wait = if is_awaited { limits::FACT_WAIT } else { limits::FACT_WAIT_UNFOLLOWED };
+        if owned.may_delay_write() && self.drain.is_none() {
+            let is_awaited =
+                owned.has_live_subscriber() || self.feeds.contains_key(key) || owned.runtime.is_gated();
+            let wait = if is_awaited { limits::FACT_WAIT } else { limits::FACT_WAIT_UNSUBSCRIBED };
             let at = owned.write_at.map_or(now.mono + wait, |at| at.min(now.mono + wait));
             owned.write_at = Some(at);
             if at > now.mono {
@@ -137,7 +156,7 @@ impl Switchboard {
             ends: Vec::new(),
             answers: Vec::new(),
             closed: None,
-            known: owned.version,
+            known_listeners: owned.version,
         };
         let count = owned.backlog.len().min(limits::APPEND_FACTS_MAX);
         if count == owned.backlog.len() {
@@ -155,45 +174,45 @@ impl Switchboard {
         }
         owned.heads = (owned.head, owned.control_head);
         owned.in_flight = Some(append.clone());
-        owned.sent = now.mono;
-        self.store(Op::Append(Box::new(append)));
+        owned.append_sent_at = now.mono;
+        self.push_store_op(Op::Append(Box::new(append)));
     }
 
-    pub(super) fn appended(&mut self, now: Now, key: &SessionKey, token: Token, reply: Reply) {
+    pub(super) fn handle_appended(&mut self, now: Now, key: &SessionKey, token: FenceToken, reply: Reply) {
         let me = self.me;
-        let owner = Seen { holder: Some(self.lease.holder), epoch: token.epoch };
-        let owned = self.seats.get_mut(key).and_then(Seat::owned_mut);
+        let owner = OwnershipSnapshot { holder: Some(self.lease.holder), epoch: token.epoch };
+        let owned = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut);
         let Some(owned) = owned.filter(|owned| owned.token == token) else { return };
         let Reply::Appended { tail, inbox_tail, control_tail, version, listeners } = reply else {
-            return self.append_failed(now, key, token, &reply);
+            return self.handle_append_failure(now, key, token, &reply);
         };
         let Some(append) = owned.in_flight.take() else { return };
         let after = owned.tail();
         let forgot = inbox_tail < owned.heads.0 || control_tail < owned.heads.1;
         if forgot || append.after != after.seq || tail.0 != after.seq.0 + append.facts.len() as u64 {
-            return self.abandon(now, key, token);
+            return self.reload_from_store(now, key, token);
         }
         let facts: Vec<(Epoch, Arc<Entry>)> =
             append.facts.into_iter().map(|entry| (token.epoch, entry)).collect();
         for (epoch, entry) in &facts {
             owned.durable.apply(*epoch, entry);
-            owned.bytes_since_kept += entry.weight();
+            owned.bytes_since_snapshot += entry.weight();
         }
         let ended = facts.iter().filter(|(_, entry)| entry.fact.is_terminal());
         for ((_, entry), (taken, strategy)) in ended.zip(owned.ending.drain(..)) {
             self.stats.turn_ended(&entry.fact, strategy, now.mono - taken);
         }
-        self.stats.appending.add(now.mono - owned.sent);
+        self.stats.append_durations.record(now.mono - owned.append_sent_at);
         if let Some(listeners) = listeners.filter(|_| !planted(Mutant::AppendIgnoresListeners)) {
             owned.version = version;
-            owned.ears.retain(|node, _| listeners.contains_key(node));
+            owned.subscribers.retain(|node, _| listeners.contains_key(node));
             for (node, stamp) in listeners {
-                owned.ears.entry(node).or_insert(Ear::new(stamp)).stamp = stamp;
+                owned.subscribers.entry(node).or_insert(SubscriberNode::new(stamp)).stamp = stamp;
             }
         }
         owned.runtime.handle_input(now, Told::Durable(tail));
         let unread = inbox_tail > owned.head || control_tail > owned.control_head;
-        let ears: Vec<NodeId> = owned.ears.keys().copied().filter(|node| *node != me).collect();
+        let ears: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != me).collect();
         self.stats.facts += facts.len() as u64;
         if unread {
             self.read_inbox(key);
@@ -201,75 +220,84 @@ impl Switchboard {
         if !facts.is_empty() {
             for node in ears {
                 let facts = facts.clone();
-                self.tell(now, node, Words::Facts { key: key.clone(), owner, after, facts });
+                self.send_peer(now, node, PeerMessage::Facts { key: key.clone(), owner, after, facts });
             }
-            self.facts(now, key, after, &facts);
-            self.watch(now, key, owner);
+            self.handle_facts(now, key, after, &facts);
+            self.watch_owner(now, key, owner);
         }
-        self.keep(key);
-        self.look_again(key);
-        self.pump(now, key);
+        self.store_snapshot(key);
+        self.verify_log(key);
+        self.drive_runtime(now, key);
     }
 
-    fn append_failed(&mut self, now: Now, key: &SessionKey, token: Token, reply: &Reply) {
-        if self.owned(key, token).is_some_and(|owned| owned.reclaim.is_some()) {
+    fn handle_append_failure(&mut self, now: Now, key: &SessionKey, token: FenceToken, reply: &Reply) {
+        if self.owned_session_mut(key, token).is_some_and(|owned| owned.reclaim_nonce.is_some()) {
             // The claim in flight will decide about the session.
             return;
         }
         match reply {
-            Reply::Order | Reply::Gone { .. } => self.abandon(now, key, token),
+            Reply::OutOfOrder | Reply::InputMissing { .. } => self.reload_from_store(now, key, token),
             Reply::Fenced => {
                 self.stats.fenced += 1;
                 // The reply to this node's claim will name the new owner.
-                self.abandon(now, key, token);
+                self.reload_from_store(now, key, token);
                 // A store that lost this claim may still name this node by an earlier one, which would never end.
-                self.view(key);
+                self.read_state(key);
             }
             other @ (Reply::Renewed { .. }
-            | Reply::Lost
+            | Reply::LeaseLost
             | Reply::Done
             | Reply::Leased { .. }
             | Reply::Accepted(_)
             | Reply::Refused(_)
             | Reply::Claimed(_)
-            | Reply::Held { .. }
+            | Reply::OwnershipConflict { .. }
             | Reply::Appended { .. }
             | Reply::Released
-            | Reply::Pending
+            | Reply::NotReleased
             | Reply::Transferred { .. }
             | Reply::Listening { .. }
             | Reply::View(_)
-            | Reply::Heard(_)
-            | Reply::Waiting(_)
+            | Reply::Facts(_)
+            | Reply::Inbox(_)
             | Reply::Found(_)
             | Reply::Sessions { .. }
             | Reply::Idle { .. }
-            | Reply::Work { .. }
-            | Reply::Value { .. }) => turnway_core::invariant!(false, "unexpected reply to an append: {other:?}"),
+            | Reply::Unowned { .. }
+            | Reply::Value { .. }) => {
+                turnway_core::invariant!(false, "unexpected reply to an append: {other:?}")
+            }
         }
     }
 
     /// Stores a snapshot, so that the cost of a takeover does not grow with the history.
-    fn keep(&mut self, key: &SessionKey) {
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+    fn store_snapshot(&mut self, key: &SessionKey) {
+        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
+            return;
+        };
         let tail = owned.tail();
         let every = self
             .keep_facts
             .map_or(limits::SNAPSHOT_FACTS / 2, |keep| keep.clamp(1, limits::SNAPSHOT_FACTS / 2));
-        let many = tail.seq.0 - owned.kept.0 >= every;
-        if !many && owned.bytes_since_kept < limits::SNAPSHOT_BYTES {
+        let many = tail.seq.0 - owned.snapshot_seq.0 >= every;
+        if !many && owned.bytes_since_snapshot < limits::SNAPSHOT_BYTES {
             return;
         }
         let Ok(state) = owned.durable.to_snapshot() else { return };
-        (owned.kept, owned.bytes_since_kept) = (tail.seq, 0);
+        (owned.snapshot_seq, owned.bytes_since_snapshot) = (tail.seq, 0);
         let (token, state) = (owned.token, Arc::from(state));
-        self.store(Op::Keep(Box::new(Keep { key: key.clone(), token, at: tail, state })));
+        self.push_store_op(Op::WriteSnapshot(Box::new(SnapshotWrite {
+            key: key.clone(),
+            token,
+            at: tail,
+            state,
+        })));
     }
 
     /// Trims facts older than the operator's limit once a snapshot is stored, but no facts of an open turn.
-    pub(super) fn kept(&mut self, now: Now, key: &SessionKey, token: Token, at: Seq) {
+    pub(super) fn handle_snapshot_stored(&mut self, now: Now, key: &SessionKey, token: FenceToken, at: Seq) {
         let Some(keep) = self.keep_facts else { return };
-        let Some(owned) = self.owned(key, token) else { return };
+        let Some(owned) = self.owned_session_mut(key, token) else { return };
         let open = owned
             .durable
             .runs
@@ -282,68 +310,77 @@ impl Switchboard {
             let due = owned.expire_at.is_none_or(|at| at <= now.mono);
             if due {
                 // Expiry reads every message id of the session, so it runs rarely.
-                owned.expire_at = Some(now.mono + limits::EXPIRE_EVERY);
+                owned.expire_at = Some(now.mono + limits::EXPIRE_INTERVAL);
             }
-            self.store(Op::Trim { key: key.clone(), token, upto: Seq(upto) });
+            self.push_store_op(Op::Trim { key: key.clone(), token, upto: Seq(upto) });
             if due {
                 let before_ms = now.store.0.saturating_sub(limits::MESSAGE_ID_KEPT_MS);
-                self.store(Op::Expire { key: key.clone(), before_ms });
+                self.push_store_op(Op::Expire { key: key.clone(), before_ms });
             }
         }
     }
 
     /// Releases a quiet session after a while, and schedules a tail digest for unacknowledged facts.
-    fn rest(&mut self, now: Now, key: &SessionKey) {
+    fn release_if_quiet(&mut self, now: Now, key: &SessionKey) {
         let (me, draining) = (self.me, self.drain.is_some());
         let (kept, silent) = (planted(Mutant::IdleKept), planted(Mutant::NoBeacon));
-        let (beacon, _) = self.beacon_waits();
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return };
+        let (beacon, _) = self.digest_waits();
+        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
+            return;
+        };
         let tail = owned.tail().seq;
-        if !silent && owned.ears.iter().any(|(node, ear)| *node != me && (kept || ear.acked < tail)) {
-            self.timers.set_earlier(Timer::Beacon, now.mono + beacon);
+        if !silent && owned.subscribers.iter().any(|(node, ear)| *node != me && (kept || ear.acked < tail)) {
+            self.timers.set_earlier(Timer::TailDigest, now.mono + beacon);
         }
-        let unheard = silent && owned.runtime.is_quiet() && owned.is_written() && !owned.releasing;
+        let unheard = silent && owned.runtime.is_idle() && owned.is_written() && !owned.releasing;
         let linger = Timer::Linger(key.clone());
         if kept || !(owned.is_quiet(me) || unheard) {
             owned.lingering = false;
             self.timers.clear(&linger);
             return;
         }
-        let over = owned.lingering && self.timers.at(&linger).is_none();
+        let over = owned.lingering && self.timers.due_at(&linger).is_none();
         if draining || over {
             self.timers.clear(&linger);
-            self.part_with(now, key);
+            self.give_up_ownership(now, key);
         } else if !owned.lingering {
             owned.lingering = true;
-            self.timers.set(linger, now.mono + limits::SEAT_LINGER);
+            self.timers.set(linger, now.mono + limits::OWNED_SESSION_LINGER);
         }
     }
 
-    pub(super) fn count(&mut self, owned: &mut Owned) {
+    pub(super) fn record_runtime_counts(&mut self, owned: &mut OwnedSession) {
         add_counts(&mut self.stats, owned);
     }
 
-    pub(super) fn released(&mut self, now: Now, key: &SessionKey, token: Token, drain: bool, reply: &Reply) {
-        let Some(owned) = self.owned(key, token) else { return };
+    pub(super) fn handle_released(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        token: FenceToken,
+        drain: bool,
+        reply: &Reply,
+    ) {
+        let Some(owned) = self.owned_session_mut(key, token) else { return };
         // If the store has lost the release, this node is still the owner and no other node would claim the
         // session.
-        if *reply == Reply::Pending || owned.doubted {
-            return self.abandon(now, key, token);
+        if *reply == Reply::NotReleased || owned.needs_check {
+            return self.reload_from_store(now, key, token);
         }
         self.stats.released += 1;
-        self.drop_seat(key);
+        self.drop_owned_session(key);
         if let Some(feed) = self.feeds.get_mut(key) {
-            feed.owner = Seen { holder: None, epoch: token.epoch };
+            feed.owner = OwnershipSnapshot { holder: None, epoch: token.epoch };
         }
         if drain {
-            self.offer(now, key, Seen { holder: None, epoch: token.epoch });
+            self.offer_hand_off(now, key, OwnershipSnapshot { holder: None, epoch: token.epoch });
         } else {
-            self.ring_all(now, key, Seen { holder: None, epoch: token.epoch });
+            self.offer_all(now, key, OwnershipSnapshot { holder: None, epoch: token.epoch });
         }
     }
 }
 
-fn add_counts(stats: &mut super::Stats, owned: &mut Owned) {
+fn add_counts(stats: &mut super::SwitchboardStats, owned: &mut OwnedSession) {
     let counts = owned.runtime.take_counts();
     stats.restarts += counts.restarts;
     stats.resumed += counts.resumed;

@@ -1,14 +1,14 @@
 //! Delivery at the edge: passes facts in order to every link that has all earlier facts, and watches the owners of
 //! open turns.
-use super::feed::Stage;
+use super::feed::FeedStage;
 use super::io::Output;
-use super::sub::{Mode, Post, Shown};
+use super::subscription::{NotificationSender, ShowOutcome, SubscriptionMode};
 use super::{Switchboard, Timer};
-use crate::peer::Words;
+use crate::peer::PeerMessage;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{Cursor, Epoch, NodeId, Seen, Seq, SessionKey};
+use turnway_core::id::{Cursor, Epoch, NodeId, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::planted::{self, Planted};
@@ -17,67 +17,77 @@ use turnway_core::store::Op;
 use turnway_core::time::Now;
 
 /// Time for a gap to close by itself before the log is read.
-const GAP: Duration = Duration::from_millis(100);
+const GAP_WAIT: Duration = Duration::from_millis(100);
 
 impl Switchboard {
     /// Handles durable facts and the position they follow, from an owner here or at another node.
-    pub(super) fn facts(&mut self, now: Now, key: &SessionKey, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) {
-        self.release_asks(now, facts);
+    pub(super) fn handle_facts(
+        &mut self,
+        now: Now,
+        key: &SessionKey,
+        after: Cursor,
+        facts: &[(Epoch, Arc<Entry>)],
+    ) {
+        self.release_acceptances(now, facts);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         // A state that is being read may be older than these facts; the rest is read afterwards.
-        feed.known = feed.known.max(Seq(after.seq.0 + facts.len() as u64));
-        if feed.stage != Stage::Live {
+        feed.known_end = feed.known_end.max(Seq(after.seq.0 + facts.len() as u64));
+        if feed.stage != FeedStage::Live {
             return;
         }
         let head = feed.head();
         if after.seq > head.seq && !planted(Mutant::EdgeSkipsGap) {
-            return self.behind(now, key);
+            return self.schedule_catch_up(now, key);
         }
-        if !planted(Mutant::CursorBare) && belies(head, after, facts) {
-            return self.regress(key);
+        if !planted(Mutant::CursorBare) && contradicts(head, after, facts) {
+            return self.resync_feed(key);
         }
         let skip = usize::try_from(head.seq.0.saturating_sub(after.seq.0)).unwrap_or(usize::MAX);
         for (epoch, entry) in facts.iter().skip(skip) {
-            self.advance(key, *epoch, entry);
+            self.apply_fact(key, *epoch, entry);
         }
-        self.behind(now, key);
+        self.schedule_catch_up(now, key);
     }
 
     /// Applies the next fact of a feed, and shows it to every link that has all earlier facts.
-    fn advance(&mut self, key: &SessionKey, epoch: Epoch, entry: &Arc<Entry>) {
+    fn apply_fact(&mut self, key: &SessionKey, epoch: Epoch, entry: &Arc<Entry>) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.state.apply(epoch, entry);
         feed.epoch = feed.epoch.max(epoch);
         let (at, mut holes) = (feed.state.tail, Vec::new());
-        let post = &mut Post { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
-        for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == Mode::Live) {
-            match sub.show(post, *link, key, at, entry) {
-                Shown::Yes if sub.lifted => {
+        let post = &mut NotificationSender {
+            links: &mut self.links,
+            outbox: &mut self.outbox,
+            stats: &mut self.stats,
+        };
+        for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == SubscriptionMode::Live) {
+            match sub.show_fact(post, *link, key, at, entry) {
+                ShowOutcome::Done if sub.text_search_pending => {
                     sub.look_for_text(&feed.state);
                     holes.push(*link);
                 }
-                Shown::Yes => {}
-                Shown::Full => {
-                    sub.mode = Mode::Paused { scan: sub.cursor.seq };
+                ShowOutcome::Done => {}
+                ShowOutcome::Full => {
+                    sub.mode = SubscriptionMode::Paused { scan: sub.cursor.seq };
                     post.stats.slow_links += 1;
                 }
-                Shown::Hole(run_id) => {
-                    sub.fill_hole(&feed.state, &run_id);
+                ShowOutcome::TextMissing(run_id) => {
+                    sub.read_missing_text(&feed.state, &run_id);
                     holes.push(*link);
                 }
             }
         }
         for link in holes {
-            self.go_on(key, link);
+            self.continue_link(key, link);
         }
     }
 
     /// Schedules a read of the log if this node knows of facts that it lacks.
-    pub(super) fn behind(&mut self, now: Now, key: &SessionKey) {
+    pub(super) fn schedule_catch_up(&mut self, now: Now, key: &SessionKey) {
         let Some(feed) = self.feeds.get(key) else { return };
-        if feed.head().seq < feed.known {
+        if feed.head().seq < feed.known_end {
             self.stats.gaps += 1;
-            self.timers.set_earlier(Timer::Read(key.clone()), now.mono + GAP);
+            self.timers.set_earlier(Timer::Read(key.clone()), now.mono + GAP_WAIT);
         } else {
             self.timers.clear(&Timer::Read(key.clone()));
         }
@@ -86,67 +96,67 @@ impl Switchboard {
     // === owners ===
 
     /// Watches the owner's node while a turn is open: one probe per node, not per session.
-    pub(super) fn watch(&mut self, now: Now, key: &SessionKey, owner: Seen) {
+    pub(super) fn watch_owner(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot) {
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.owner.epoch <= owner.epoch) else {
             return;
         };
         feed.owner = owner;
         if feed.state.has_open_turn() && owner.holder.is_some_and(|holder| holder.node != self.me) {
-            self.timers.set_earlier(Timer::Knock, now.mono + limits::KNOCK);
+            self.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         }
     }
 
     /// Probes each node that owns a session with an open turn or request here, and checks its lease: the probe
     /// detects a process that is gone, the lease one that is suspended.
-    pub(super) fn knock(&mut self, now: Now) {
+    pub(super) fn probe_owners(&mut self, now: Now) {
         let me = self.me;
         let open = self.feeds.values().filter(|feed| feed.state.has_open_turn());
         let shown = open.filter_map(|feed| feed.owner.holder);
-        let asked = self.asks.values().filter_map(|ask| ask.owner.holder);
+        let asked = self.requests.values().filter_map(|ask| ask.owner.holder);
         let owners: BTreeSet<NodeId> =
             shown.chain(asked).map(|holder| holder.node).filter(|node| *node != me).collect();
-        self.lapsed.retain(|node, _| owners.contains(node));
+        self.without_lease.retain(|node, _| owners.contains(node));
         if !owners.is_empty() {
-            self.timers.set(Timer::Knock, now.mono + limits::KNOCK);
+            self.timers.set(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
         }
         for node in owners {
-            self.store(Op::Lease { node, sent: now.mono });
+            self.push_store_op(Op::Lease { node, sent: now.mono });
             if !self.suspects.contains_key(&node) {
-                self.outbox.push_back(Output::Publish { to: node, words: Words::Knock });
+                self.outbox.push_back(Output::Publish { to: node, message: PeerMessage::Probe });
             }
         }
     }
 
     /// Answers a tail digest with the positions that this node has.
-    pub(super) fn beacon(&mut self, now: Now, from: NodeId, logs: Vec<(SessionKey, Cursor)>) {
+    pub(super) fn handle_tail_digest(&mut self, now: Now, from: NodeId, logs: Vec<(SessionKey, Cursor)>) {
         let mut have = Vec::new();
         for (key, end) in logs {
             match self.feeds.get_mut(&key) {
-                Some(feed) if feed.stage == Stage::Live => {
-                    feed.known = feed.known.max(end.seq);
+                Some(feed) if feed.stage == FeedStage::Live => {
+                    feed.known_end = feed.known_end.max(end.seq);
                     let head = feed.head();
                     if head.seq == end.seq && head.epoch != end.epoch && !planted(Mutant::CursorBare) {
-                        self.regress(&key);
+                        self.resync_feed(&key);
                     }
-                    self.behind(now, &key);
+                    self.schedule_catch_up(now, &key);
                     have.push((key, head));
                 }
                 Some(_) => {}
                 None => {
                     if !planted::planted(Planted::NeverUnlistened) {
-                        self.unlisten(&key);
+                        self.deregister_subscription(&key);
                     }
                     have.push((key, end));
                 }
             }
         }
-        self.tell(now, from, Words::Have { logs: have });
+        self.send_peer(now, from, PeerMessage::Ack { logs: have });
     }
 }
 
 /// Returns whether facts prove that the log differs from the one this node has read: another epoch at the same
 /// position, or a later epoch before it.
-fn belies(head: Cursor, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) -> bool {
+fn contradicts(head: Cursor, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) -> bool {
     if after.seq == head.seq {
         return head.seq > Seq(0) && after.epoch != head.epoch;
     }

@@ -1,7 +1,7 @@
 //! Inputs and outputs of the switchboard.
-use crate::channel::command::Command;
-use crate::channel::note::Note;
-use crate::peer::Words;
+use crate::channel::command::LinkCommand;
+use crate::channel::notification::Notification;
+use crate::peer::PeerMessage;
 use std::collections::BTreeSet;
 use turnway_core::id::{Epoch, EventId, LinkId, NodeId, Principal, RunId, SessionId, SessionKey};
 use turnway_core::protocol::action::{ToolOrder, ToolReport};
@@ -18,44 +18,31 @@ pub enum Input {
         principal: Principal,
     },
     /// A link has disconnected.
-    Disconnect {
-        link: LinkId,
-    },
+    Disconnect { link: LinkId },
     /// A command of a link.
-    Say {
-        link: LinkId,
-        command: Command,
-    },
+    Command { link: LinkId, command: LinkCommand },
     /// A link has written notifications of this weight to its peer since the last report. Reports come at least
     /// every [`turnway_core::limits::LINK_REPORT_BYTES`].
     Written {
         link: LinkId,
-        /// Sum of [`Note::weight`].
+        /// Sum of [`Notification::rendezvous_weight`].
         weight: usize,
     },
     /// Pauses or resumes a session's notifications to a link whose client does not read the text.
-    Hold {
+    PauseSession {
         link: LinkId,
         session: SessionId,
         /// True pauses, false resumes.
-        is_held: bool,
+        is_paused: bool,
     },
     /// A message of another node.
-    Peer {
-        from: NodeId,
-        words: Words,
-    },
+    Peer { from: NodeId, message: PeerMessage },
     /// The bus could not deliver a message of this node.
-    Unheard {
-        to: NodeId,
-    },
+    PublishFailed { to: NodeId },
     /// The subscription to this node's inbox was renewed: messages may have been missed.
-    Gap,
+    MessagesMissed,
     /// A reply of the store. The op identifies its continuation.
-    Stored {
-        op: Op,
-        result: Result<Reply, StoreError>,
-    },
+    Stored { op: Op, result: Result<Reply, StoreError> },
     /// Events of an agent.
     Agent {
         key: SessionKey,
@@ -67,15 +54,11 @@ pub enum Input {
         events: Vec<AgentEvent>,
     },
     /// A tool runner's report about an action.
-    Tool {
-        key: SessionKey,
-        action_id: EventId,
-        report: ToolReport,
-    },
-    /// Shut down: accept nothing new, let running turns end for [`turnway_core::limits::DRAIN`], hand over, exit.
+    Tool { key: SessionKey, action_id: EventId, report: ToolReport },
+    /// Shut down: accept nothing new, let running turns end for [`turnway_core::limits::DRAIN_TIMEOUT`], hand over, exit.
     Drain,
     /// The nodes that can take over a leaving node's sessions. Sent once during the shutdown, if there are any.
-    Heirs(BTreeSet<NodeId>),
+    Successors(BTreeSet<NodeId>),
 }
 
 impl Input {
@@ -84,16 +67,16 @@ impl Input {
         match self {
             Self::Stored { op, .. } => op.key(),
             Self::Agent { key, .. } | Self::Tool { key, .. } => Some(key),
-            Self::Peer { words, .. } => words.key(),
+            Self::Peer { message: words, .. } => words.key(),
             Self::Connect { .. }
             | Self::Disconnect { .. }
-            | Self::Say { .. }
+            | Self::Command { .. }
             | Self::Written { .. }
-            | Self::Unheard { .. }
-            | Self::Gap
+            | Self::PublishFailed { .. }
+            | Self::MessagesMissed
             | Self::Drain
-            | Self::Hold { .. }
-            | Self::Heirs(_) => None,
+            | Self::PauseSession { .. }
+            | Self::Successors(_) => None,
         }
     }
 }
@@ -104,19 +87,13 @@ pub enum Output {
     /// Perform an op on the store.
     Store(Op),
     /// Send a message to a node's inbox.
-    Publish {
-        to: NodeId,
-        words: Words,
-    },
+    Publish { to: NodeId, message: PeerMessage },
     /// Send an order to an agent.
     Order(Order),
     /// Send an order to a tool runner.
     Tool(ToolOrder),
     /// Send a notification to a local link: facts in order, without gaps or repeats.
-    Send {
-        link: LinkId,
-        note: Note,
-    },
+    Notify { link: LinkId, notification: Notification },
     /// The shutdown is complete.
     Exit,
 }

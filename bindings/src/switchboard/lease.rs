@@ -1,9 +1,9 @@
 //! This node's lease, and its knowledge of other nodes' leases (ownership.md §1.6).
-use super::takeover::TWICE;
+use super::takeover::CHECKS_APART;
 use super::{Switchboard, Timer};
-use crate::peer::Words;
+use crate::peer::PeerMessage;
 use std::time::Duration;
-use turnway_core::id::{Holder, Life, NodeId};
+use turnway_core::id::{Holder, LeaseId, NodeId};
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
 use turnway_core::rng::Rng;
@@ -11,52 +11,52 @@ use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 
 /// A live node has renewed its lease within this time: [`limits::LEASE_RENEW`], its jitter, and a slow reply.
-const STALE: Duration = Duration::from_millis(650);
+const LEASE_STALE_AFTER: Duration = Duration::from_millis(650);
 /// After a break in contact with the store of this length, leases of live nodes may have expired too.
-const BREAK: Duration = Duration::from_millis(2000);
+const CONTACT_BREAK: Duration = Duration::from_millis(2000);
 /// A request for a first lease without a reply is given up after this time, and another lease id is requested. The
 /// shell answers every op, so this covers only a lost reply.
 const GRANT_WITHIN: Duration = limits::LEASE.saturating_mul(3);
 
 /// Delay of a renewal that need not wait for its regular time.
-const AT_ONCE: Duration = Duration::from_millis(10);
+const RENEW_AT_ONCE: Duration = Duration::from_millis(10);
 
 /// This node's lease.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) holder: Holder,
-    held: bool,
+    is_held: bool,
     until: Mono,
     /// Time of the unanswered request for a lease. No other request is sent until its reply: with a round trip of
     /// more than [`limits::LEASE_RENEW`], every reply would be for a lease id that was given up.
-    asked: Option<Mono>,
+    requested_at: Option<Mono>,
     /// Start of the present contact with the store without a significant break.
-    contact: Option<Mono>,
-    answered: Mono,
+    contact_since: Option<Mono>,
+    last_reply: Mono,
     era: Option<u64>,
 }
 
 /// A node that a message did not reach.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suspect {
-    knocks: u32,
-    unheard: u32,
+    probes: u32,
+    failed_probes: u32,
     /// Time of the first check and the remaining lease then.
-    lease: Option<(Mono, Option<Duration>)>,
+    first_check: Option<(Mono, Option<Duration>)>,
     /// The lease is too fresh to decide: one more check follows.
-    fresh: bool,
+    needs_another_check: bool,
 }
 
 impl Lease {
     pub(super) fn new(node: NodeId, rng: &mut Rng) -> Self {
-        let holder = Holder { node, life: Life(rng.next_u128()) };
+        let holder = Holder { node, life: LeaseId(rng.next_u128()) };
         Self {
             holder,
-            held: false,
+            is_held: false,
             until: Mono::default(),
-            asked: None,
-            contact: None,
-            answered: Mono::default(),
+            requested_at: None,
+            contact_since: None,
+            last_reply: Mono::default(),
             era: None,
         }
     }
@@ -70,33 +70,33 @@ impl Switchboard {
     }
 
     /// Returns whether this node may act as an owner, by its own clock.
-    pub(super) fn is_lawful(&self, now: Now) -> bool {
-        self.lease.held && (now.mono < self.lease.until || planted(Mutant::NoSelfFence))
+    pub(super) fn may_own(&self, now: Now) -> bool {
+        self.lease.is_held && (now.mono < self.lease.until || planted(Mutant::NoSelfFence))
     }
 
     /// Returns whether this node holds a lease, as far as it knows; for readiness.
     pub fn is_leased(&self, now: Now) -> bool {
-        self.is_lawful(now)
+        self.may_own(now)
     }
 
-    pub(super) fn renew(&mut self, now: Now) {
+    pub(super) fn renew_lease(&mut self, now: Now) {
         let tenth = limits::LEASE_RENEW / 10;
         let spread = Duration::from_millis(self.rng.below(u64::try_from(tenth.as_millis() * 2).unwrap_or(1)));
         self.timers.set(Timer::Renew, now.mono + (limits::LEASE_RENEW - tenth) + spread);
         // A lease id is requested once: a late copy of an older request would grant a lease without a holder.
-        if !self.lease.held && !planted(Mutant::GrantRepeats) {
-            let waits = self.lease.asked.is_some_and(|asked| now.mono < asked + GRANT_WITHIN);
+        if !self.lease.is_held && !planted(Mutant::GrantRepeats) {
+            let waits = self.lease.requested_at.is_some_and(|asked| now.mono < asked + GRANT_WITHIN);
             if waits && !planted(Mutant::GrantAnew) {
                 return;
             }
-            self.lease.holder.life = Life(self.rng.next_u128());
-            self.lease.asked = Some(now.mono);
+            self.lease.holder.life = LeaseId(self.rng.next_u128());
+            self.lease.requested_at = Some(now.mono);
         }
-        let (holder, fresh) = (self.lease.holder, !self.lease.held);
-        self.store(Op::Renew { holder, ttl: limits::LEASE, fresh, sent: now.mono });
+        let (holder, fresh) = (self.lease.holder, !self.lease.is_held);
+        self.push_store_op(Op::Renew { holder, ttl: limits::LEASE, fresh, sent: now.mono });
     }
 
-    pub(super) fn renewed(
+    pub(super) fn handle_renewed(
         &mut self,
         now: Now,
         holder: Holder,
@@ -105,75 +105,75 @@ impl Switchboard {
         result: Result<Reply, StoreError>,
     ) {
         if fresh && holder == self.lease.holder {
-            self.lease.asked = None;
+            self.lease.requested_at = None;
         }
         match result {
-            Err(StoreError::Unavailable) => self.lease.contact = None,
+            Err(StoreError::Unavailable) => self.lease.contact_since = None,
             Ok(Reply::Renewed { era, .. }) if holder == self.lease.holder => {
-                self.touch(now);
+                self.record_contact(now);
                 let lapsed = self.lease.until <= now.mono;
                 self.lease.until =
                     self.lease.until.max(Mono((sent + limits::LEASE) - Mono(limits::LEASE_MARGIN)));
-                let new = !self.lease.held && fresh;
-                self.lease.held = true;
+                let new = !self.lease.is_held && fresh;
+                self.lease.is_held = true;
                 let forgot = self.lease.era.replace(era).is_some_and(|before| before != era);
                 let forgot = forgot && !planted(Mutant::EraIgnored);
                 if forgot || (new && !planted(Mutant::NoRelisten)) {
-                    self.relisten();
+                    self.register_all_again();
                 }
                 if forgot {
                     // The store may have lost leases too, so live nodes get time to renew.
-                    self.lease.contact = Some(now.mono);
-                    self.probe();
+                    self.lease.contact_since = Some(now.mono);
+                    self.verify_owned_sessions();
                 }
-                if self.is_lawful(now) {
-                    for (key, mine) in std::mem::take(&mut self.owed) {
+                if self.may_own(now) {
+                    for (key, mine) in std::mem::take(&mut self.unclaimed_ownership) {
                         self.reclaim(now, &key, mine);
                     }
                 }
-                if new && !self.is_lawful(now) {
+                if new && !self.may_own(now) {
                     // The reply took so long that the lease has expired here. The store still has the lease: a
                     // renewal takes one round trip, a first lease two.
-                    self.timers.set(Timer::Renew, now.mono + AT_ONCE);
+                    self.timers.set(Timer::Renew, now.mono + RENEW_AT_ONCE);
                 }
                 if lapsed {
-                    for key in self.seats.keys().cloned().collect::<Vec<_>>() {
-                        self.pump(now, &key);
+                    for key in self.owned_sessions.keys().cloned().collect::<Vec<_>>() {
+                        self.drive_runtime(now, &key);
                     }
                 }
             }
-            Ok(Reply::Lost) if holder == self.lease.holder && !fresh => {
+            Ok(Reply::LeaseLost) if holder == self.lease.holder && !fresh => {
                 self.stats.leases_lost += 1;
-                self.touch(now);
-                self.lose_seats();
-                self.lease.held = false;
+                self.record_contact(now);
+                self.handle_lease_lost();
+                self.lease.is_held = false;
                 self.lease.until = Mono::default();
-                self.timers.set(Timer::Renew, now.mono + AT_ONCE);
+                self.timers.set(Timer::Renew, now.mono + RENEW_AT_ONCE);
             }
             Ok(_) | Err(StoreError::Unknown) => {}
         }
     }
 
     /// Records a reply of the store.
-    fn touch(&mut self, now: Now) {
-        if self.lease.answered + BREAK <= now.mono {
-            self.lease.contact = None;
+    fn record_contact(&mut self, now: Now) {
+        if self.lease.last_reply + CONTACT_BREAK <= now.mono {
+            self.lease.contact_since = None;
         }
-        self.lease.answered = now.mono;
-        self.lease.contact.get_or_insert(now.mono);
+        self.lease.last_reply = now.mono;
+        self.lease.contact_since.get_or_insert(now.mono);
     }
 
     /// Returns whether this node has been in contact with the store long enough that a missing lease proves a dead
     /// node.
-    pub(super) fn is_sound(&self, now: Now) -> bool {
-        self.lease.contact.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono)
+    pub(super) fn has_stable_contact(&self, now: Now) -> bool {
+        self.lease.contact_since.is_some_and(|since| since + limits::LEASE_CONTACT <= now.mono)
     }
 
     /// Returns whether a node with `left` remaining has renewed its lease since this node's contact with the store
     /// began. Then the store was available to both, so a node that stops renewing is gone and not merely
     /// disconnected.
     fn has_seen_renewal(&self, sent: Mono, left: Option<Duration>) -> bool {
-        let Some((since, left)) = self.lease.contact.zip(left) else { return false };
+        let Some((since, left)) = self.lease.contact_since.zip(left) else { return false };
         !planted(Mutant::ContactOnly) && since + limits::LEASE <= sent + left
     }
 
@@ -181,71 +181,74 @@ impl Switchboard {
 
     /// Records whether an awaited owner's node has a lease. Without a lease at two checks the node is dead, even if
     /// its inbox accepts messages: a suspended process keeps its connections.
-    fn lapsed(&mut self, now: Now, node: NodeId, gone: bool) {
+    fn record_lease_check(&mut self, now: Now, node: NodeId, gone: bool) {
         if !gone {
-            self.lapsed.remove(&node);
+            self.without_lease.remove(&node);
             return;
         }
-        let first = *self.lapsed.entry(node).or_insert(now.mono);
-        if self.is_sound(now) && first + TWICE <= now.mono {
-            self.lapsed.remove(&node);
-            self.died(now, node);
-            self.sweep_after(now, None);
+        let first = *self.without_lease.entry(node).or_insert(now.mono);
+        if self.has_stable_contact(now) && first + CHECKS_APART <= now.mono {
+            self.without_lease.remove(&node);
+            self.handle_node_died(now, node);
+            self.schedule_sweep(now, None);
         } else {
-            self.timers.set_earlier(Timer::Knock, now.mono + TWICE);
+            self.timers.set_earlier(Timer::Probe, now.mono + CHECKS_APART);
         }
     }
 
     /// Handles an undeliverable message: probes the node again before suspecting it.
-    pub(super) fn unheard(&mut self, now: Now, to: NodeId) {
+    pub(super) fn handle_publish_failed(&mut self, now: Now, to: NodeId) {
         if planted(Mutant::PruneUnheard) {
-            self.prune(now, to, now.mono);
+            self.remove_subscriber(now, to, now.mono);
         }
         if let Some(suspect) = self.suspects.get_mut(&to) {
-            suspect.unheard = suspect.knocks;
-            if suspect.knocks == 2 {
-                suspect.knocks = 3;
+            suspect.failed_probes = suspect.probes;
+            if suspect.probes == 2 {
+                suspect.probes = 3;
                 self.timers.set(Timer::Suspect(to), now.mono + limits::LEASE_RENEW * 2);
-                self.doubt(now, to);
+                self.check_lease(now, to);
             }
             return;
         }
-        self.suspects.insert(to, Suspect { knocks: 0, unheard: 0, lease: None, fresh: false });
+        self.suspects.insert(
+            to,
+            Suspect { probes: 0, failed_probes: 0, first_check: None, needs_another_check: false },
+        );
         self.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
-        self.doubt(now, to);
+        self.check_lease(now, to);
     }
 
-    pub(super) fn suspect(&mut self, now: Now, node: NodeId) {
+    pub(super) fn probe_suspect(&mut self, now: Now, node: NodeId) {
         let Some(suspect) = self.suspects.get_mut(&node) else { return };
-        if std::mem::take(&mut suspect.fresh) {
+        if std::mem::take(&mut suspect.needs_another_check) {
             self.timers.set(Timer::Suspect(node), now.mono + limits::LEASE_RENEW * 2);
-            return self.doubt(now, node);
+            return self.check_lease(now, node);
         }
-        if suspect.unheard < suspect.knocks || suspect.knocks >= 3 {
+        if suspect.failed_probes < suspect.probes || suspect.probes >= 3 {
             // A probe was delivered, or the last lease check never got a reply.
-            return self.unsuspect(node);
+            return self.clear_suspect(node);
         }
-        suspect.knocks += 1;
-        self.timers.set(Timer::Suspect(node), now.mono + Duration::from_millis(100) * suspect.knocks);
-        self.tell(now, node, Words::Knock);
+        suspect.probes += 1;
+        self.timers.set(Timer::Suspect(node), now.mono + Duration::from_millis(100) * suspect.probes);
+        self.send_peer(now, node, PeerMessage::Probe);
     }
 
-    pub(super) fn unsuspect(&mut self, node: NodeId) {
+    pub(super) fn clear_suspect(&mut self, node: NodeId) {
         self.suspects.remove(&node);
         self.timers.clear(&Timer::Suspect(node));
     }
 
     /// Handles a lease check. A lease that is missing, or not renewed since the first check nor recently, proves a
     /// dead node.
-    pub(super) fn leased(&mut self, now: Now, node: NodeId, sent: Mono, left: Option<Duration>) {
+    pub(super) fn handle_lease_check(&mut self, now: Now, node: NodeId, sent: Mono, left: Option<Duration>) {
         if left.is_none() {
-            self.prune(now, node, sent);
+            self.remove_subscriber(now, node, sent);
         }
-        self.lapsed(now, node, left.is_none());
+        self.record_lease_check(now, node, left.is_none());
         let Some(suspect) = self.suspects.get_mut(&node) else { return };
-        match suspect.lease {
-            None => suspect.lease = Some((now.mono, left)),
-            Some(_) if suspect.knocks < 3 => {}
+        match suspect.first_check {
+            None => suspect.first_check = Some((now.mono, left)),
+            Some(_) if suspect.probes < 3 => {}
             Some((since, before)) => {
                 let passed = now.mono - since;
                 let slack = Duration::from_millis(50);
@@ -254,15 +257,15 @@ impl Switchboard {
                     (None, Some(_)) => true,
                     (Some(before), Some(left)) => left + passed > before + slack,
                 };
-                let spare = (left.unwrap_or_default() + STALE).saturating_sub(limits::LEASE);
+                let spare = (left.unwrap_or_default() + LEASE_STALE_AFTER).saturating_sub(limits::LEASE);
                 if !renewed && !spare.is_zero() {
-                    suspect.fresh = true;
+                    suspect.needs_another_check = true;
                     return self.timers.set(Timer::Suspect(node), now.mono + spare);
                 }
-                self.unsuspect(node);
-                if !renewed && (self.is_sound(now) || self.has_seen_renewal(sent, left)) {
-                    self.died(now, node);
-                    self.sweep_after(now, left);
+                self.clear_suspect(node);
+                if !renewed && (self.has_stable_contact(now) || self.has_seen_renewal(sent, left)) {
+                    self.handle_node_died(now, node);
+                    self.schedule_sweep(now, left);
                 }
             }
         }

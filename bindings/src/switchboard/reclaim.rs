@@ -1,52 +1,67 @@
 //! Sessions of this node after its lease expired: those that no other node has claimed continue.
 use super::Switchboard;
-use super::seat::{Ear, Seat};
-use turnway_core::id::{Epoch, Nonce, Seen, SessionKey};
+use super::owned_session::{SessionOwnership, SubscriberNode};
+use turnway_core::id::{Epoch, Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::store::{Claimed, Op, Reply};
 use turnway_core::time::Now;
 
 impl Switchboard {
     /// Handles the loss of a lease. Sessions owned under the lost lease may be claimed by any node. They are
     /// claimed again with the next lease; until then nothing is recorded, started or ended.
-    pub(super) fn lose_seats(&mut self) {
+    pub(super) fn handle_lease_lost(&mut self) {
         let (holder, leaving) = (self.lease.holder, self.drain.is_some());
         let mut gone = Vec::new();
-        for (key, seat) in &mut self.seats {
+        for (key, seat) in &mut self.owned_sessions {
             let epoch = match seat {
-                Seat::Claiming { .. } => None,
-                Seat::Loading { claimed, .. } => Some(claimed.token.epoch),
+                SessionOwnership::Claiming { .. } => None,
+                SessionOwnership::Loading { claimed, .. } => Some(claimed.token.epoch),
                 // The session was released, or claimed with a lease that is lost too; which of the two is unknown.
-                Seat::Owned(owned) if owned.releasing || owned.reclaim.is_some() || leaving => None,
-                Seat::Owned(owned) => {
-                    owned.reclaim = Some(Nonce(self.rng.next_u128()));
-                    self.owed.insert(key.clone(), Seen { holder: Some(holder), epoch: owned.epoch() });
+                SessionOwnership::Owned(owned)
+                    if owned.releasing || owned.reclaim_nonce.is_some() || leaving =>
+                {
+                    None
+                }
+                SessionOwnership::Owned(owned) => {
+                    owned.reclaim_nonce = Some(Nonce(self.rng.next_u128()));
+                    self.unclaimed_ownership.insert(
+                        key.clone(),
+                        OwnershipSnapshot { holder: Some(holder), epoch: owned.epoch() },
+                    );
                     continue;
                 }
             };
             if let Some(epoch) = epoch {
-                self.owed.insert(key.clone(), Seen { holder: Some(holder), epoch });
+                self.unclaimed_ownership
+                    .insert(key.clone(), OwnershipSnapshot { holder: Some(holder), epoch });
             }
             gone.push(key.clone());
         }
         for key in gone {
-            self.drop_seat(&key);
+            self.drop_owned_session(&key);
         }
     }
 
     /// Claims a session that this node owned before, unless another node owns it.
-    pub(super) fn reclaim(&mut self, now: Now, key: &SessionKey, mine: Seen) {
-        let Some(nonce) = self.seats.get(key).and_then(Seat::owned).and_then(|owned| owned.reclaim) else {
+    pub(super) fn reclaim(&mut self, now: Now, key: &SessionKey, mine: OwnershipSnapshot) {
+        let Some(nonce) = self
+            .owned_sessions
+            .get(key)
+            .and_then(SessionOwnership::owned)
+            .and_then(|owned| owned.reclaim_nonce)
+        else {
             return self.claim(now, key, mine);
         };
         let (holder, floor) = (self.lease.holder, self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch));
-        self.store(Op::Claim { key: key.clone(), holder, nonce, expect: mine, floor });
+        self.push_store_op(Op::Claim { key: key.clone(), holder, nonce, expect: mine, floor });
     }
 
     /// Continues an owned session after a successful claim, if no other node has written since. Returns false if
     /// the session must be loaded again.
-    pub(super) fn keep_seat(&mut self, now: Now, key: &SessionKey, claimed: &Claimed) -> bool {
-        let Some(owned) = self.seats.get_mut(key).and_then(Seat::owned_mut) else { return false };
-        if owned.reclaim.is_none() {
+    pub(super) fn continue_owning(&mut self, now: Now, key: &SessionKey, claimed: &Claimed) -> bool {
+        let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
+            return false;
+        };
+        if owned.reclaim_nonce.is_none() {
             return false;
         }
         let (old, inbox) = (owned.token, &claimed.inbox);
@@ -64,27 +79,31 @@ impl Switchboard {
             let (tail, version) = (claimed.view.tail.seq, owned.version);
             let (inbox_tail, control_tail) = owned.heads;
             let reply = Reply::Appended { tail, inbox_tail, control_tail, version, listeners: None };
-            self.appended(now, key, old, reply);
+            self.handle_appended(now, key, old, reply);
         }
-        let Some(owned) = self.owned(key, old) else { return false };
-        (owned.token, owned.version, owned.reclaim) = (claimed.token, claimed.version, None);
-        owned.runtime.go_on(claimed.token);
-        owned.ears.retain(|node, _| claimed.listeners.contains_key(node));
+        let Some(owned) = self.owned_session_mut(key, old) else { return false };
+        (owned.token, owned.version, owned.reclaim_nonce) = (claimed.token, claimed.version, None);
+        owned.runtime.continue_under(claimed.token);
+        owned.subscribers.retain(|node, _| claimed.listeners.contains_key(node));
         for (node, stamp) in &claimed.listeners {
-            owned.ears.entry(*node).or_insert(Ear::new(*stamp)).stamp = *stamp;
+            owned.subscribers.entry(*node).or_insert(SubscriberNode::new(*stamp)).stamp = *stamp;
         }
         // A read under the old token has no valid reply; the claim has returned its content.
         (owned.reading, owned.read_again) = (false, false);
         let again = owned.in_flight.as_mut().map(|append| {
-            (append.token, append.known) = (claimed.token, claimed.version);
+            (append.token, append.known_listeners) = (claimed.token, claimed.version);
             append.clone()
         });
         self.stats.claims += 1;
         if let Some(append) = again {
-            self.store(Op::Append(Box::new(append)));
+            self.push_store_op(Op::Append(Box::new(append)));
         }
-        self.watch(now, key, Seen { holder: Some(self.lease.holder), epoch: claimed.token.epoch });
-        self.inputs(now, key, claimed.token, claimed.inbox.clone());
+        self.watch_owner(
+            now,
+            key,
+            OwnershipSnapshot { holder: Some(self.lease.holder), epoch: claimed.token.epoch },
+        );
+        self.apply_inbox(now, key, claimed.token, claimed.inbox.clone());
         true
     }
 }

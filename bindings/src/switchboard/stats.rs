@@ -1,9 +1,9 @@
 //! Counters and gauges of a node as plain numbers; the shell exports them as metrics.
 use super::Switchboard;
-use super::holdings::Held;
-use super::seat::Seat;
-use super::spread::Spread;
-use crate::channel::note::Reset;
+use super::histogram::DurationHistogram;
+use super::owned_session::SessionOwnership;
+use super::resources::ResourceGauges;
+use crate::channel::notification::ResetReason;
 use std::time::Duration;
 use turnway_core::id::Seq;
 use turnway_core::protocol::entry::Fact;
@@ -13,23 +13,23 @@ use turnway_core::time::Now;
 
 /// Counters since the start, and present gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct SwitchboardStats {
     /// Gauge: links.
     pub links: u64,
     /// Gauge: subscribed sessions.
     pub feeds: u64,
     /// Gauge: sessions owned or being claimed.
-    pub seats: u64,
+    pub owned_sessions: u64,
     /// Gauge: attempts, content bytes of running inputs, owned sessions and subscriptions.
-    pub held: Tally<{ Held::NAMES.len() }>,
+    pub held: CounterArray<{ ResourceGauges::NAMES.len() }>,
     /// The maxima of the same resources.
-    pub held_max: Tally<{ Held::NAMES.len() }>,
+    pub held_max: CounterArray<{ ResourceGauges::NAMES.len() }>,
     /// Refusals at the bounds of the same resources.
-    pub over_share: Tally<{ Held::NAMES.len() }>,
+    pub over_share: CounterArray<{ ResourceGauges::NAMES.len() }>,
     /// Gauge: turns that wait for a permit.
     pub permits_waiting: u64,
     /// Gauge: requests in progress.
-    pub asks: u64,
+    pub requests: u64,
     /// Gauge: pending timers.
     pub timers: u64,
     /// Gauge: unfinished turns of owned sessions.
@@ -45,17 +45,17 @@ pub struct Stats {
     /// Accepted inputs that were repetitions.
     pub duplicates: u64,
     /// Time from receiving an input to reporting its durability to the link.
-    pub accepting: Spread,
+    pub accept_durations: DurationHistogram,
     /// Refused requests, by code.
-    pub refused: Tally<{ Code::ALL.len() }>,
+    pub refused: CounterArray<{ Code::ALL.len() }>,
     /// Turns ended durably by this node, by outcome and then by strategy.
-    pub ended: Tally<{ Outcome::ALL.len() * Strategy::ALL.len() }>,
+    pub ended: CounterArray<{ TurnResult::ALL.len() * Strategy::ALL.len() }>,
     /// Failed turns, by code.
-    pub failed: Tally<{ Code::ALL.len() }>,
+    pub failed: CounterArray<{ Code::ALL.len() }>,
     /// Time from a turn's arrival at its owner to the first piece of an answer or of reasoning.
-    pub first_delta: Spread,
+    pub first_delta_durations: DurationHistogram,
     /// Time from a turn's arrival at its owner to its durable end, by outcome.
-    pub whole_turn: [Spread; Outcome::ALL.len()],
+    pub turn_durations: [DurationHistogram; TurnResult::ALL.len()],
     /// Attempts after the first of a run.
     pub restarts: u64,
     /// Attempts that were resumed here after the loss of another owner.
@@ -65,7 +65,7 @@ pub struct Stats {
     /// Facts written by this node.
     pub facts: u64,
     /// Time from the first request to append until the store's confirmation, including repetitions.
-    pub appending: Spread,
+    pub append_durations: DurationHistogram,
     /// Claims that won.
     pub claims: u64,
     /// Claims that won over a holder that was gone.
@@ -73,7 +73,7 @@ pub struct Stats {
     /// Claims that lost.
     pub claims_held: u64,
     /// Time from claiming a session until it is loaded and owned.
-    pub taking_up: Spread,
+    pub claim_durations: DurationHistogram,
     /// Writes that the store's fence refused because this node had been replaced.
     pub fenced: u64,
     /// Owned sessions given up because store and memory disagreed.
@@ -92,7 +92,7 @@ pub struct Stats {
     /// Pieces of text sent to links.
     pub deltas_shown: u64,
     /// Subscriptions answered and links reset, by kind of start.
-    pub subscribed: Tally<{ Start::NAMES.len() }>,
+    pub subscribed: CounterArray<{ SubscriptionStart::NAMES.len() }>,
     /// Snapshots that this release could not read; their states were rebuilt from the log.
     pub snapshots_unreadable: u64,
     /// Times that a link was too slow and its cursor was paused.
@@ -105,11 +105,11 @@ pub struct Stats {
 
 /// Counters for a fixed set of kinds, indexed by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tally<const N: usize>(pub [u64; N]);
+pub struct CounterArray<const N: usize>(pub [u64; N]);
 
 /// The outcome of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TurnResult {
     Completed,
     Failed,
     Cancelled,
@@ -117,11 +117,11 @@ pub enum Outcome {
 
 /// The position at which a subscription starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum SubscriptionStart {
     /// At the present: no cursor was given.
     Present,
     /// At the cursor, with no fact after it.
-    Level,
+    UpToDate,
     /// At the cursor, with facts after it.
     Behind,
     /// At the present, because the facts after the cursor have been trimmed.
@@ -133,13 +133,13 @@ pub enum Start {
     Regressed,
 }
 
-impl<const N: usize> Default for Tally<N> {
+impl<const N: usize> Default for CounterArray<N> {
     fn default() -> Self {
         Self([0; N])
     }
 }
 
-impl<const N: usize> Tally<N> {
+impl<const N: usize> CounterArray<N> {
     /// Counts one more of kind `number`.
     pub(super) fn add(&mut self, number: usize) {
         if let Some(count) = self.0.get_mut(number) {
@@ -148,7 +148,7 @@ impl<const N: usize> Tally<N> {
     }
 }
 
-impl Outcome {
+impl TurnResult {
     /// Every outcome, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Completed, Self::Failed, Self::Cancelled];
 
@@ -162,14 +162,14 @@ impl Outcome {
     }
 }
 
-impl Start {
+impl SubscriptionStart {
     /// Metric labels, by number.
     pub const NAMES: [&str; 5] = ["present", "level", "behind", "trimmed", "regressed"];
 
     pub(super) fn number(self) -> usize {
         match self {
             Self::Present => 0,
-            Self::Level => 1,
+            Self::UpToDate => 1,
             Self::Behind => 2,
             Self::Trimmed { .. } => 3,
             Self::Regressed => 4,
@@ -177,51 +177,53 @@ impl Start {
     }
 
     /// Returns the reset that the link must be told of, if any.
-    pub(super) fn reset(self) -> Option<Reset> {
+    pub(super) fn reset_reason(self) -> Option<ResetReason> {
         match self {
-            Self::Present | Self::Level | Self::Behind => None,
-            Self::Trimmed { floor } => Some(Reset::Trimmed { floor }),
-            Self::Regressed => Some(Reset::Regressed),
+            Self::Present | Self::UpToDate | Self::Behind => None,
+            Self::Trimmed { floor } => Some(ResetReason::Trimmed { floor }),
+            Self::Regressed => Some(ResetReason::Regressed),
         }
     }
 }
 
-impl Stats {
+impl SwitchboardStats {
     /// Records the durable end of a turn that took `took` since its arrival.
     pub(super) fn turn_ended(&mut self, fact: &Fact, strategy: Strategy, took: Duration) {
         let outcome = if let Fact::RunFailed { code, .. } = fact {
             self.failed.add(*code as usize);
-            Outcome::Failed
+            TurnResult::Failed
         } else if matches!(fact, Fact::RunDone { .. }) {
-            Outcome::Completed
+            TurnResult::Completed
         } else {
-            Outcome::Cancelled
+            TurnResult::Cancelled
         };
         self.ended.add(outcome as usize * Strategy::ALL.len() + strategy as usize);
-        self.whole_turn[outcome as usize].add(took);
+        self.turn_durations[outcome as usize].record(took);
     }
 }
 
 impl Switchboard {
     /// Returns the present statistics. The cost grows with the number of owned sessions.
-    pub fn stats(&self, now: Now) -> Stats {
+    pub fn stats(&self, now: Now) -> SwitchboardStats {
         let (mut open, mut waiting, mut most, mut oldest) = (0, 0, 0, now.mono);
-        for runtime in self.seats.values().filter_map(Seat::owned).map(|owned| &owned.runtime) {
+        for runtime in
+            self.owned_sessions.values().filter_map(SessionOwnership::owned).map(|owned| &owned.runtime)
+        {
             let (runs, waits) = (runtime.state().runs.len() as u64, runtime.state().waiting.len() as u64);
             (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));
-            oldest = runtime.oldest().map_or(oldest, |at| at.min(oldest));
+            oldest = runtime.oldest_input_at().map_or(oldest, |at| at.min(oldest));
         }
-        let (held, permits_waiting) = self.held_amounts();
-        let tally = |of: fn(&Held) -> u64| Tally(held.map(|held| of(&held)));
-        Stats {
+        let (held, permits_waiting) = self.resource_gauges();
+        let tally = |of: fn(&ResourceGauges) -> u64| CounterArray(held.map(|held| of(&held)));
+        SwitchboardStats {
             links: self.links.len() as u64,
             feeds: self.feeds.len() as u64,
-            seats: self.seats.len() as u64,
-            held: tally(|held| held.now),
+            owned_sessions: self.owned_sessions.len() as u64,
+            held: tally(|held| held.held),
             held_max: tally(|held| held.capacity),
             over_share: tally(|held| held.refused),
             permits_waiting,
-            asks: self.asks.len() as u64,
+            requests: self.requests.len() as u64,
             timers: self.timers.len() as u64,
             open_turns: open,
             oldest_turn: now.mono - oldest,

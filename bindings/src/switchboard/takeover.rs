@@ -1,96 +1,97 @@
 //! Takeover of sessions without a live owner (ownership.md §1.6): an occasional sweep if there are none, and page
 //! after page without a pause after a node has died.
-use super::seat::Seat;
+use super::owned_session::SessionOwnership;
 use super::{Switchboard, Timer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use turnway_core::id::{Holder, NodeId, Nonce, Seen, SessionKey};
+use turnway_core::id::{Holder, NodeId, Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 
 /// Delay before a session without a live owner is checked again.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_AFTER: Duration = Duration::from_millis(250);
 /// Minimum time between two checks of a lost lease or of a lost input.
-pub(super) const TWICE: Duration = Duration::from_millis(200);
+pub(super) const CHECKS_APART: Duration = Duration::from_millis(200);
 /// Extra wait for each node that has precedence over this node in claiming a session.
 const STAGGER: Duration = Duration::from_millis(50);
 /// Maximum number of nodes to wait for: together they delay a claim by at most half a second.
 const OTHERS_MAX: usize = 10;
 /// The next page is requested once one in so many of a page's claims is answered: then the store has performed the
 /// others or is about to, and prepares the next page meanwhile.
-const ANSWERED: usize = 4;
+const CLAIMS_PER_PAGE_TRIGGER: usize = 4;
 /// Maximum number of claims in flight: those of two pages, so that a lost reply does not delay the next page.
 const CLAIMS_MAX: usize = 2 * limits::SWEEP_SESSIONS_MAX as usize;
 
 /// The progress of this node's takeovers. Bounded by two pages.
 #[derive(Debug, Default)]
-pub(super) struct Takeover {
+pub(super) struct TakeoverState {
     /// Holders seen without a lease, and since when. A holder never returns, so two checks suffice for all its
     /// sessions.
-    gone: BTreeMap<Holder, Mono>,
+    holders_without_lease: BTreeMap<Holder, Mono>,
     /// The sessions of the last page, and the time since which pages contain them unchanged.
-    listed: BTreeMap<(SessionKey, Seen), Mono>,
+    listed: BTreeMap<(SessionKey, OwnershipSnapshot), Mono>,
     /// Unanswered claims of listed sessions; at most [`CLAIMS_MAX`].
     claims: BTreeSet<Nonce>,
     /// The last page was full, so more sessions follow.
     more: bool,
     /// Number of replies until the next page is requested.
-    missing: usize,
+    replies_until_next_page: usize,
     /// A claim has won since the last page was requested.
-    gained: bool,
+    has_won_claim: bool,
     /// Other nodes that are taking over the same pages and were faster than this node.
-    others: BTreeSet<NodeId>,
+    faster_nodes: BTreeSet<NodeId>,
 }
 
-impl Takeover {
-    fn list(&mut self, now: Now, page: &[(SessionKey, Seen)]) {
+impl TakeoverState {
+    fn record_page(&mut self, now: Now, page: &[(SessionKey, OwnershipSnapshot)]) {
         let mut before = std::mem::take(&mut self.listed);
         for listed in page {
             let since = before.remove(listed).unwrap_or(now.mono);
             self.listed.insert(listed.clone(), since);
         }
         let holders: BTreeSet<Holder> = page.iter().filter_map(|(_, seen)| seen.holder).collect();
-        self.gone.retain(|holder, _| holders.contains(holder));
+        self.holders_without_lease.retain(|holder, _| holders.contains(holder));
         for holder in holders {
-            self.gone.entry(holder).or_insert(now.mono);
+            self.holders_without_lease.entry(holder).or_insert(now.mono);
         }
         self.more = page.len() >= limits::SWEEP_SESSIONS_MAX as usize;
         if !self.more {
-            self.others.clear();
+            self.faster_nodes.clear();
         }
     }
 
     /// Returns the time at which this node may claim a session: if other nodes take part, after those with
     /// precedence.
-    fn due(&self, now: Now, me: NodeId, listed: &(SessionKey, Seen)) -> Mono {
+    fn claim_time(&self, now: Now, me: NodeId, listed: &(SessionKey, OwnershipSnapshot)) -> Mono {
         let (key, seen) = listed;
         let first = self.listed.get(listed).copied().unwrap_or(now.mono);
         // Another node may be about to claim a free session, so each session is checked twice.
-        let gone = seen.holder.and_then(|holder| self.gone.get(&holder)).copied().unwrap_or(first);
-        let mine = weight(me, key);
-        let sooner = self.others.iter().filter(|other| weight(**other, key) > mine).count();
-        (gone + TWICE).max(first + STAGGER * u32::try_from(sooner).unwrap_or(u32::MAX))
+        let gone =
+            seen.holder.and_then(|holder| self.holders_without_lease.get(&holder)).copied().unwrap_or(first);
+        let mine = rendezvous_weight(me, key);
+        let sooner = self.faster_nodes.iter().filter(|other| rendezvous_weight(**other, key) > mine).count();
+        (gone + CHECKS_APART).max(first + STAGGER * u32::try_from(sooner).unwrap_or(u32::MAX))
     }
 
     /// Removes the nodes with precedence for a session that this node now claims, because they did not claim it in
     /// time.
-    fn pass_over(&mut self, me: NodeId, key: &SessionKey) {
-        let mine = weight(me, key);
-        self.others.retain(|other| weight(*other, key) < mine);
+    fn drop_nodes_before(&mut self, me: NodeId, key: &SessionKey) {
+        let mine = rendezvous_weight(me, key);
+        self.faster_nodes.retain(|other| rendezvous_weight(*other, key) < mine);
     }
 
     /// Records that another node takes over sessions of the same pages.
-    pub(super) fn joined_by(&mut self, node: NodeId) {
-        if self.more && self.others.len() < OTHERS_MAX {
-            self.others.insert(node);
+    pub(super) fn add_node(&mut self, node: NodeId) {
+        if self.more && self.faster_nodes.len() < OTHERS_MAX {
+            self.faster_nodes.insert(node);
         }
     }
 }
 
 /// Returns a node's weight for a session. The node with the greatest weight has precedence, so that nodes that know
 /// of each other claim different parts of a page (rendezvous hashing; FNV-1a with its bits mixed).
-fn weight(node: NodeId, key: &SessionKey) -> u64 {
+fn rendezvous_weight(node: NodeId, key: &SessionKey) -> u64 {
     let parts = [key.tenant.as_str(), "/", key.session.as_str()];
     let bytes = node.0.to_be_bytes().into_iter().chain(parts.into_iter().flat_map(str::bytes));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -101,77 +102,77 @@ fn weight(node: NodeId, key: &SessionKey) -> u64 {
 }
 
 impl Switchboard {
-    pub(super) fn sweep(&mut self, now: Now) {
-        let wait = self.jitter(limits::SWEEP);
+    pub(super) fn start_sweep(&mut self, now: Now) {
+        let wait = self.jitter(limits::SWEEP_INTERVAL);
         self.timers.set(Timer::Sweep, now.mono + wait);
-        self.store(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
+        self.push_store_op(Op::Sweep { limit: limits::SWEEP_SESSIONS_MAX });
     }
 
     /// Schedules a sweep for the sessions of a dead node, once its lease has expired.
-    pub(super) fn sweep_after(&mut self, now: Now, left: Option<Duration>) {
+    pub(super) fn schedule_sweep(&mut self, now: Now, left: Option<Duration>) {
         let apart = self.jitter(STAGGER) - STAGGER;
         self.timers.set_earlier(Timer::Sweep, now.mono + left.unwrap_or_default() + apart);
     }
 
     /// Handles a page of sessions without an owner; after an error the sweep is repeated soon if more sessions are
     /// expected.
-    pub(super) fn swept(&mut self, now: Now, result: Result<Reply, StoreError>) {
-        if let Ok(Reply::Work { sessions }) = result {
-            self.take_on(now, &sessions);
+    pub(super) fn handle_sweep(&mut self, now: Now, result: Result<Reply, StoreError>) {
+        if let Ok(Reply::Unowned { sessions }) = result {
+            self.claim_page(now, &sessions);
         } else if self.takeover.more {
-            let again = self.jitter(AGAIN);
+            let again = self.jitter(RETRY_AFTER);
             self.timers.set_earlier(Timer::Sweep, now.mono + again);
         }
     }
 
     /// Claims sessions that were seen without an owner twice, and those of a holder whose lease was missing twice
     /// while this node had stable contact with the store; one page at a time.
-    fn take_on(&mut self, now: Now, page: &[(SessionKey, Seen)]) {
-        self.takeover.list(now, page);
-        let (sound, alone, me) = (self.is_sound(now), self.alone, self.me);
+    fn claim_page(&mut self, now: Now, page: &[(SessionKey, OwnershipSnapshot)]) {
+        self.takeover.record_page(now, page);
+        let (sound, alone, me) = (self.has_stable_contact(now), self.single_node, self.me);
         let mut soonest = None::<Mono>;
         for listed in page {
             let (key, seen) = listed;
             // With a store of a single process, any other holder was an earlier process and is dead.
             let dead = alone && seen.holder.is_none_or(|holder| holder.node != me);
-            let due = if dead { now.mono } else { self.takeover.due(now, me, listed) };
+            let due = if dead { now.mono } else { self.takeover.claim_time(now, me, listed) };
             if !dead && (!sound || due > now.mono) {
-                let due = if sound { due } else { now.mono + AGAIN };
+                let due = if sound { due } else { now.mono + RETRY_AFTER };
                 soonest = Some(soonest.map_or(due, |soonest| soonest.min(due)));
             } else if self.takeover.claims.len() < CLAIMS_MAX {
-                self.takeover.pass_over(me, key);
+                self.takeover.drop_nodes_before(me, key);
                 self.claim(now, key, *seen);
-                if let Some(Seat::Claiming { nonce, .. }) = self.seats.get(key) {
+                if let Some(SessionOwnership::Claiming { nonce, .. }) = self.owned_sessions.get(key) {
                     self.takeover.claims.insert(*nonce);
                 }
             }
         }
         let under_way = self.takeover.claims.len();
-        self.takeover.missing = under_way.div_ceil(ANSWERED);
+        self.takeover.replies_until_next_page = under_way.div_ceil(CLAIMS_PER_PAGE_TRIGGER);
         if let Some(soonest) = soonest {
             // Spread, so that nodes do not sweep at the same moment.
             let apart = self.jitter(STAGGER) - STAGGER;
             self.timers.set_earlier(Timer::Sweep, soonest + apart);
         } else if under_way == 0 && self.takeover.more {
-            let again = self.jitter(AGAIN);
+            let again = self.jitter(RETRY_AFTER);
             self.timers.set_earlier(Timer::Sweep, now.mono + again);
         }
     }
 
     /// Handles an answered claim, and requests the next page once enough claims of the page are answered.
-    pub(super) fn claim_answered(&mut self, now: Now, nonce: Nonce, won: bool) {
+    pub(super) fn handle_claim_answered(&mut self, now: Now, nonce: Nonce, won: bool) {
         let takeover = &mut self.takeover;
         if !takeover.claims.remove(&nonce) {
             return;
         }
-        takeover.gained |= won;
-        let last = takeover.missing == 1;
-        takeover.missing = takeover.missing.saturating_sub(1);
+        takeover.has_won_claim |= won;
+        let last = takeover.replies_until_next_page == 1;
+        takeover.replies_until_next_page = takeover.replies_until_next_page.saturating_sub(1);
         if !(last && takeover.more) {
             return;
         }
-        if std::mem::take(&mut takeover.gained) {
-            self.sweep(now);
+        if std::mem::take(&mut takeover.has_won_claim) {
+            self.start_sweep(now);
         } else {
             // Other nodes are faster; the sessions that they leave are found soon.
             self.timers.set_earlier(Timer::Sweep, now.mono + STAGGER);
@@ -179,8 +180,14 @@ impl Switchboard {
     }
 
     /// Handles another node's message that a session is this node's to claim.
-    pub(super) fn adopt(&mut self, now: Now, from: NodeId, key: &SessionKey, free: Seen) {
-        self.takeover.joined_by(from);
+    pub(super) fn handle_hand_off(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        key: &SessionKey,
+        free: OwnershipSnapshot,
+    ) {
+        self.takeover.add_node(from);
         self.claim(now, key, free);
     }
 }

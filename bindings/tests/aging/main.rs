@@ -3,12 +3,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{
-    ControlId, Epoch, Holder, Life, NodeId, Nonce, Principal, Seen, SessionId, SessionKey, TenantId, UserId,
+    ControlId, Epoch, Holder, LeaseId, NodeId, Nonce, OwnershipSnapshot, Principal, SessionId, SessionKey,
+    TenantId, UserId,
 };
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::Directory;
-use turnway_core::protocol::input::{Ask, Control};
-use turnway_core::store::{Append, Op, Reply, Shelf};
+use turnway_core::protocol::agent::AgentDirectory;
+use turnway_core::protocol::input::{ControlEntry, ControlRequest};
+use turnway_core::store::{Append, ModelStore, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -18,7 +19,7 @@ const SESSIONS: u64 = 700;
 /// Nodes on one store.
 struct Fleet {
     nodes: Vec<Switchboard>,
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
 }
 
@@ -30,9 +31,9 @@ fn key(n: u64) -> SessionKey {
 fn node(number: u8) -> Switchboard {
     Switchboard::new(Config {
         node: NodeId(u128::from(number)),
-        directory: Arc::new(Directory::default()),
+        directory: Arc::new(AgentDirectory::default()),
         seed: [number; 32],
-        alone: false,
+        single_node: false,
         keep_facts: None,
         max_age: Some(DAY),
         capacity: Capacity::default(),
@@ -42,7 +43,7 @@ fn node(number: u8) -> Switchboard {
 impl Fleet {
     fn new(nodes: u8) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        Self { nodes: (1..=nodes).map(node).collect(), shelf: Shelf::new(false), now }
+        Self { nodes: (1..=nodes).map(node).collect(), shelf: ModelStore::new(false), now }
     }
 
     fn apply(&mut self, op: &Op) -> Reply {
@@ -55,21 +56,22 @@ impl Fleet {
         let principal =
             Principal { tenant: key(n).tenant, user: user.clone(), operator: false, writes: true };
         let id = ControlId::parse(&format!("c{n}")).expect("a name");
-        let control = Control { id, user, request_id: None, what: Ask::Close };
+        let control = ControlEntry { id, user, request_id: None, what: ControlRequest::Close };
         let op = Op::Control { key: key(n), principal, control: Arc::new(control), create: true };
         assert!(matches!(self.apply(&op), Reply::Accepted(_)));
     }
 
     /// Claims a session, answers its control entries and releases it.
     fn settle(&mut self, n: u64) {
-        let (key, nonce, expect) = (key(n), Nonce(u128::from(n) + 1), Seen::default());
-        let holder = Holder { node: NodeId(99), life: Life(1) };
+        let (key, nonce, expect) = (key(n), Nonce(u128::from(n) + 1), OwnershipSnapshot::default());
+        let holder = Holder { node: NodeId(99), life: LeaseId(1) };
         let claim = Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) };
         let Reply::Claimed(claimed) = self.apply(&claim) else { panic!("not claimed") };
         let answers = claimed.inbox.controls.iter().map(|(place, _)| *place).collect();
         let (token, after) = (claimed.token, claimed.view.tail.seq);
         let (facts, ends, closed, known) = (Vec::new(), Vec::new(), None, claimed.version);
-        let append = Append { key: key.clone(), token, after, facts, ends, answers, closed, known };
+        let append =
+            Append { key: key.clone(), token, after, facts, ends, answers, closed, known_listeners: known };
         assert!(matches!(self.apply(&Op::Append(Box::new(append))), Reply::Appended { .. }));
         let release = Op::Release { key, token, tail: after, drain: false };
         assert_eq!(self.apply(&release), Reply::Released);

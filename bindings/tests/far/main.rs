@@ -5,26 +5,26 @@ use std::time::Duration;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::NodeId;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::Directory;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
-use turnway_core::store::{Op, Shelf};
+use turnway_core::store::{ModelStore, Op};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// Maximum number of renewals in flight: one each half second, during a lease.
 const UNDER_WAY_MAX: usize = 8;
 
 /// An operation on its way to the store, or its answer on the way back.
-enum Mail {
+enum InFlight {
     Op(Op),
     Answer(Input),
 }
 
 /// One node and its distant store.
-struct Far {
+struct Fixture {
     board: Switchboard,
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
-    mail: BTreeMap<(Mono, u64), Mail>,
+    mail: BTreeMap<(Mono, u64), InFlight>,
     posted: u64,
     renewals: usize,
     renewals_max: usize,
@@ -33,21 +33,21 @@ struct Far {
     rng: Rng,
 }
 
-impl Far {
+impl Fixture {
     fn new(way: fn(Mono, &mut Rng) -> Duration) -> Self {
-        let directory = Arc::new(Directory { agents: BTreeMap::new(), default: None });
+        let directory = Arc::new(AgentDirectory { agents: BTreeMap::new(), default: None });
         let config = Config {
             node: NodeId(1),
             directory,
             seed: [3; 32],
-            alone: false,
+            single_node: false,
             keep_facts: None,
             max_age: None,
             capacity: Capacity::default(),
         };
         Self {
             board: Switchboard::new(config),
-            shelf: Shelf::new(false),
+            shelf: ModelStore::new(false),
             now: Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) },
             mail: BTreeMap::new(),
             posted: 0,
@@ -58,7 +58,7 @@ impl Far {
         }
     }
 
-    fn post(&mut self, ways: u32, mail: Mail) {
+    fn post(&mut self, ways: u32, mail: InFlight) {
         let way = (self.way)(self.now.mono, &mut self.rng);
         self.posted += 1;
         self.mail.insert((self.now.mono + way * ways, self.posted), mail);
@@ -73,7 +73,7 @@ impl Far {
                 }
                 // The first lease is preceded by an enrolment: there, back, and there again.
                 let ways = if matches!(op, Op::Renew { fresh: true, .. }) { 3 } else { 1 };
-                self.post(ways, Mail::Op(op));
+                self.post(ways, InFlight::Op(op));
             }
         }
     }
@@ -86,11 +86,11 @@ impl Far {
             self.now = Now { mono: self.now.mono + step, store: self.now.store.after(step) };
             while let Some(first) = self.mail.first_entry().filter(|first| first.key().0 <= self.now.mono) {
                 match first.remove() {
-                    Mail::Op(op) => {
+                    InFlight::Op(op) => {
                         let result = Ok(self.shelf.apply(self.now, &op));
-                        self.post(1, Mail::Answer(Input::Stored { op, result }));
+                        self.post(1, InFlight::Answer(Input::Stored { op, result }));
                     }
-                    Mail::Answer(input) => {
+                    InFlight::Answer(input) => {
                         self.renewals -=
                             usize::from(matches!(&input, Input::Stored { op: Op::Renew { .. }, .. }));
                         self.board.handle_input(self.now, input);
@@ -109,8 +109,8 @@ impl Far {
 }
 
 /// Waits for the first lease, then a minute, and returns the time without a lease.
-fn lasting(way: fn(Mono, &mut Rng) -> Duration) -> Duration {
-    let mut far = Far::new(way);
+fn time_without_lease(way: fn(Mono, &mut Rng) -> Duration) -> Duration {
+    let mut far = Fixture::new(way);
     far.pass(Duration::from_secs(8));
     assert!(far.board.is_leased(far.now), "a lease is had in time");
     let without = far.pass(Duration::from_secs(60));
@@ -129,22 +129,22 @@ fn lease_is_held_at_any_round_trip_below_its_ttl() {
         |_, _| Duration::from_secs(1),
     ];
     for way in ways {
-        assert_eq!(lasting(way), Duration::ZERO);
+        assert_eq!(time_without_lease(way), Duration::ZERO);
     }
 }
 
 /// Covers: G9.
 #[test]
 fn lease_is_held_while_round_trips_vary_and_grow() {
-    assert_eq!(lasting(|_, rng| Duration::from_millis(100 + rng.below(700))), Duration::ZERO);
+    assert_eq!(time_without_lease(|_, rng| Duration::from_millis(100 + rng.below(700))), Duration::ZERO);
     let grows = |now: Mono, _: &mut Rng| now.0 / 72 + Duration::from_millis(1);
-    assert_eq!(lasting(grows), Duration::ZERO);
+    assert_eq!(time_without_lease(grows), Duration::ZERO);
 }
 
 /// Covers: G1.
 #[test]
 fn lease_is_invalid_if_its_answer_comes_after_its_ttl() {
-    let mut far = Far::new(|_, _| Duration::from_secs(2));
+    let mut far = Fixture::new(|_, _| Duration::from_secs(2));
     let without = far.pass(Duration::from_secs(60));
     assert_eq!(without, Duration::from_secs(60));
     assert!(far.renewals_max <= 2 * UNDER_WAY_MAX, "{} renewals under way", far.renewals_max);

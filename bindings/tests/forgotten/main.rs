@@ -5,14 +5,14 @@ mod scene;
 use scene::{accept, ann, board, input};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::peer::{Item, Words};
+use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
-use turnway_core::id::{ControlId, NodeId, Place, RunId, Seen, SessionKey};
+use turnway_core::id::{ControlId, InboxPosition, NodeId, OwnershipSnapshot, RunId, SessionKey};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentPolicy;
 use turnway_core::protocol::entry::Fact;
-use turnway_core::protocol::input::{Ask, Control};
-use turnway_core::store::{Accepted, Op, Reply, Shelf};
+use turnway_core::protocol::input::{ControlEntry, ControlRequest};
+use turnway_core::store::{Acceptance, ModelStore, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
 const ME: NodeId = NodeId(1);
@@ -21,10 +21,10 @@ const OTHER: NodeId = NodeId(2);
 /// One node and its store, which answers at once.
 struct Pair {
     board: Switchboard,
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
     /// Messages that the node sent to peers.
-    said: Vec<Words>,
+    sent: Vec<PeerMessage>,
     claims: usize,
 }
 
@@ -32,17 +32,17 @@ fn key() -> SessionKey {
     scene::key("s1")
 }
 
-fn cancel(run_id: &RunId) -> Arc<Control> {
+fn cancel(run_id: &RunId) -> Arc<ControlEntry> {
     let id = ControlId::parse(&format!("cancel:{run_id}")).expect("a name");
-    let what = Ask::Cancel { run_id: Some(run_id.clone()) };
-    Arc::new(Control { id, user: ann().user, request_id: None, what })
+    let what = ControlRequest::Cancel { run_id: Some(run_id.clone()) };
+    Arc::new(ControlEntry { id, user: ann().user, request_id: None, what })
 }
 
 impl Pair {
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (board, shelf) = (board(ME, 7, AgentPolicy::default()), Shelf::new(true));
-        let mut pair = Self { board, shelf, now, said: Vec::new(), claims: 0 };
+        let (board, shelf) = (board(ME, 7, AgentPolicy::default()), ModelStore::new(true));
+        let mut pair = Self { board, shelf, now, sent: Vec::new(), claims: 0 };
         pair.board.handle_timeout(now);
         pair.settle();
         pair
@@ -57,30 +57,30 @@ impl Pair {
                     let result = Ok(self.shelf.apply(self.now, &op));
                     self.board.handle_input(self.now, Input::Stored { op, result });
                 }
-                Output::Publish { words, .. } => self.said.push(words),
-                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
+                Output::Publish { message: words, .. } => self.sent.push(words),
+                Output::Order(_) | Output::Tool(_) | Output::Notify { .. } | Output::Exit => {}
             }
         }
     }
 
-    fn hear(&mut self, words: Words) {
-        self.board.handle_input(self.now, Input::Peer { from: OTHER, words });
+    fn handle_peer(&mut self, words: PeerMessage) {
+        self.board.handle_input(self.now, Input::Peer { from: OTHER, message: words });
         self.settle();
     }
 
-    fn apply(&mut self, op: &Op) -> Accepted {
+    fn apply(&mut self, op: &Op) -> Acceptance {
         let reply = self.shelf.apply(self.now, op);
         let Reply::Accepted(accepted) = reply else { panic!("{reply:?}") };
         accepted
     }
 
-    fn bell(&mut self, accepted: &Accepted, item: impl Fn(Place, Place) -> Item) {
+    fn offer(&mut self, accepted: &Acceptance, item: impl Fn(InboxPosition, InboxPosition) -> OfferedEntry) {
         let item = item(accepted.place, accepted.prev);
-        self.hear(Words::Bell { key: key(), owner: accepted.owner, item });
+        self.handle_peer(PeerMessage::Offer { key: key(), owner: accepted.owner, item });
     }
 
     fn facts(&mut self) -> Vec<Fact> {
-        let Reply::View(view) = self.shelf.apply(self.now, &Op::Open { key: key() }) else {
+        let Reply::View(view) = self.shelf.apply(self.now, &Op::ReadView { key: key() }) else {
             panic!("no view");
         };
         view.facts.into_iter().map(|(_, entry)| entry.fact.clone()).collect()
@@ -96,7 +96,7 @@ fn entries_lost_by_the_store_are_not_taken_for_ended() {
     let mut pair = Pair::new();
     let (first, later) = (input(&key(), "m1"), input(&key(), "m2"));
     pair.apply(&accept(&key(), &first));
-    pair.hear(Words::Adopt { key: key(), free: Seen::default() });
+    pair.handle_peer(PeerMessage::HandOff { key: key(), released: OwnershipSnapshot::default() });
     assert!(pair.facts().iter().any(|fact| matches!(fact, Fact::RunStarted { .. })), "{:?}", pair.facts());
     let claims = pair.claims;
 
@@ -105,16 +105,16 @@ fn entries_lost_by_the_store_are_not_taken_for_ended() {
     pair.apply(&accept(&key(), &later));
     let lost = pair.apply(&op);
     pair.shelf.rewind(2);
-    pair.bell(&lost, |place, prev| Item::Control { place, prev, control: Arc::clone(&asked) });
-    let answered = |words: &Words| matches!(words, Words::Answered { .. });
-    assert!(!pair.said.iter().any(answered), "nobody is told that it is done: {:?}", pair.said);
+    pair.offer(&lost, |place, prev| OfferedEntry::Control { place, prev, control: Arc::clone(&asked) });
+    let answered = |words: &PeerMessage| matches!(words, PeerMessage::ControlAnswered { .. });
+    assert!(!pair.sent.iter().any(answered), "nobody is told that it is done: {:?}", pair.sent);
     assert_eq!(pair.claims, claims + 1, "it begins again from what the store has");
 
     let again = pair.apply(&accept(&key(), &later));
-    pair.bell(&again, |place, prev| Item::Input { place, prev, input: Arc::clone(&later) });
+    pair.offer(&again, |place, prev| OfferedEntry::Input { place, prev, input: Arc::clone(&later) });
     let again = pair.apply(&op);
-    pair.bell(&again, |place, prev| Item::Control { place, prev, control: Arc::clone(&asked) });
+    pair.offer(&again, |place, prev| OfferedEntry::Control { place, prev, control: Arc::clone(&asked) });
     let cancelled = pair.facts().into_iter().filter(|fact| matches!(fact, Fact::RunCancelled { .. })).count();
     assert_eq!(cancelled, 1, "{:?}", pair.facts());
-    assert!(pair.said.iter().any(answered));
+    assert!(pair.sent.iter().any(answered));
 }

@@ -5,18 +5,18 @@ mod scene;
 use scene::{accept, ann, board, input, key};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::{Command, Subscribe};
-use turnway_bindings::channel::note::Note;
-use turnway_bindings::peer::{Item, Words};
+use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
+use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
-use turnway_core::id::{Cursor, LinkId, NodeId, Seen, Seq};
+use turnway_core::id::{Cursor, LinkId, NodeId, OwnershipSnapshot, Seq};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Invoke, Order, StopReason, TextKind};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::input::Input as Said;
-use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::store::{ModelStore, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
 const OWNER: NodeId = NodeId(1);
@@ -26,10 +26,10 @@ const LINK: LinkId = LinkId(1);
 /// An owner node and an edge node with a client. Messages and answers take no time unless held back.
 struct Fleet {
     nodes: [(NodeId, Switchboard); 2],
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
     asked: Vec<Invoke>,
-    shown: Vec<Note>,
+    shown: Vec<Notification>,
     /// True while answers to the edge node's reads of the session state are held back; then those answers.
     is_slow: bool,
     late: Vec<Input>,
@@ -38,7 +38,7 @@ struct Fleet {
     /// True while peer messages and log pages to the edge node are held back; then those items.
     is_far: bool,
     pages: Vec<Input>,
-    words: Vec<Words>,
+    words: Vec<PeerMessage>,
 }
 
 impl Fleet {
@@ -49,7 +49,7 @@ impl Fleet {
             (OWNER, board(OWNER, 7, AgentPolicy::default())),
             (EDGE, board(EDGE, 9, AgentPolicy::default())),
         ];
-        let shelf = Shelf::new(true);
+        let shelf = ModelStore::new(true);
         let (asked, shown, late) = (Vec::new(), Vec::new(), Vec::new());
         let (pages, words) = (Vec::new(), Vec::new());
         let (is_slow, is_far, lose) = (false, false, 0);
@@ -57,14 +57,14 @@ impl Fleet {
         fleet.settle();
         let reply = fleet.shelf.apply(now, &accept(&key("s"), &input(&key("s"), "m1")));
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
-        let words = Words::Adopt { key: key("s"), free: Seen::default() };
-        fleet.give(OWNER, Input::Peer { from: EDGE, words });
+        let words = PeerMessage::HandOff { key: key("s"), released: OwnershipSnapshot::default() };
+        fleet.give(OWNER, Input::Peer { from: EDGE, message: words });
         fleet.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
         fleet
     }
 
     fn give(&mut self, to: NodeId, input: Input) {
-        self.tell(to, input);
+        self.handle(to, input);
         self.settle();
     }
 
@@ -89,7 +89,7 @@ impl Fleet {
         match output {
             Output::Store(op) => {
                 let result = Ok(self.shelf.apply(self.now, &op));
-                let looks = node == EDGE && matches!(op, Op::Open { .. });
+                let looks = node == EDGE && matches!(op, Op::ReadView { .. });
                 let reads = node == EDGE && matches!(op, Op::Read { .. });
                 let answer = Input::Stored { op, result };
                 if looks && self.is_slow {
@@ -97,26 +97,26 @@ impl Fleet {
                 } else if reads && self.is_far {
                     self.pages.push(answer);
                 } else {
-                    self.tell(node, answer);
+                    self.handle(node, answer);
                 }
             }
-            Output::Publish { to, words } => {
-                let is_lost = to == EDGE && self.lose > 0 && matches!(words, Words::Chunk { .. });
+            Output::Publish { to, message: words } => {
+                let is_lost = to == EDGE && self.lose > 0 && matches!(words, PeerMessage::Chunk { .. });
                 self.lose -= usize::from(is_lost);
                 if to == EDGE && self.is_far {
                     self.words.push(words);
                 } else if !is_lost {
-                    self.tell(to, Input::Peer { from: node, words });
+                    self.handle(to, Input::Peer { from: node, message: words });
                 }
             }
             Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
-            Output::Send { note, .. } => self.shown.push(note),
+            Output::Notify { notification: note, .. } => self.shown.push(note),
             Output::Order(_) | Output::Tool(_) | Output::Exit => {}
         }
     }
 
     /// Passes an input to a node, unless it is the third one, which does not exist.
-    fn tell(&mut self, to: NodeId, input: Input) {
+    fn handle(&mut self, to: NodeId, input: Input) {
         if let Some((_, board)) = self.nodes.iter_mut().find(|(node, _)| *node == to) {
             board.handle_input(self.now, input);
         }
@@ -139,13 +139,13 @@ impl Fleet {
 
     /// Connects a client that subscribes from now on.
     fn watch(&mut self) {
-        self.come(LINK, None);
+        self.connect(LINK, None);
     }
 
     /// Connects a client that subscribes from this cursor, or from now on.
-    fn come(&mut self, link: LinkId, seen: Option<Cursor>) {
+    fn connect(&mut self, link: LinkId, seen: Option<Cursor>) {
         self.give(EDGE, Input::Connect { link, principal: ann() });
-        let subscribe = Subscribe {
+        let subscribe = SubscribeCommand {
             request_id: None,
             session: key("s").session,
             after_seq: seen.map(|at| at.seq),
@@ -153,7 +153,7 @@ impl Fleet {
             runs: Vec::new(),
             types: Vec::new(),
         };
-        self.give(EDGE, Input::Say { link, command: Command::Subscribe(subscribe) });
+        self.give(EDGE, Input::Command { link, command: LinkCommand::Subscribe(subscribe) });
     }
 
     /// Accepts another client's input through a third node.
@@ -161,15 +161,16 @@ impl Fleet {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key("s"), input)) else {
             panic!("it is not accepted");
         };
-        let item = Item::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
-        let words = Words::Bell { key: key("s"), owner: accepted.owner, item };
+        let item =
+            OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let words = PeerMessage::Offer { key: key("s"), owner: accepted.owner, item };
         let turns = self.asked.len();
-        self.give(OWNER, Input::Peer { from: NodeId(3), words });
+        self.give(OWNER, Input::Peer { from: NodeId(3), message: words });
         assert_eq!(self.asked.len(), turns + 1, "its turn begins");
     }
 
     /// Delivers the held answers, and holds later ones back or not.
-    fn arrive(&mut self, is_slow: bool) {
+    fn deliver_held(&mut self, is_slow: bool) {
         self.is_slow = is_slow;
         for answer in std::mem::take(&mut self.late) {
             self.give(EDGE, answer);
@@ -177,19 +178,19 @@ impl Fleet {
     }
 
     /// Returns whether a client's subscription was confirmed at this position.
-    fn is_let_in(&self, seq: Seq) -> bool {
-        let at = |note: &Note| matches!(note, Note::Subscribed { snapshot, .. } if snapshot.seq == seq);
+    fn is_subscribed_at(&self, seq: Seq) -> bool {
+        let at = |note: &Notification| matches!(note, Notification::Subscribed { snapshot, .. } if snapshot.seq == seq);
         self.shown.iter().any(at)
     }
 
     /// Returns whether the client received the start of a turn, and the turn's text.
     fn seen(&self, input: &Said) -> (bool, String) {
-        let begins = |note: &Note| {
-            matches!(note, Note::Fact { entry, .. }
+        let begins = |note: &Notification| {
+            matches!(note, Notification::Fact { entry, .. }
             if matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(&input.run_id))
         };
-        let text = |note: &Note| {
-            let Note::Delta { run_id, text, .. } = note else { return None };
+        let text = |note: &Notification| {
+            let Notification::Delta { run_id, text, .. } = note else { return None };
             (*run_id == input.run_id).then(|| text.reveal().to_string())
         };
         (self.shown.iter().any(begins), self.shown.iter().filter_map(text).collect())
@@ -203,12 +204,12 @@ fn events_during_the_state_read_are_recovered_at_once() {
     fleet.is_slow = true;
     fleet.watch();
     // The first read checks access; the second reads the state after the store has registered this node.
-    fleet.arrive(true);
+    fleet.deliver_held(true);
     assert_eq!(fleet.late.len(), 1);
     let turn = input(&key("s"), "m2");
     fleet.begin(&turn);
     fleet.say("It begins");
-    fleet.arrive(false);
+    fleet.deliver_held(false);
     assert_eq!(fleet.seen(&turn), (true, "It begins".to_owned()));
 }
 
@@ -242,18 +243,18 @@ fn resubscribe_ahead_of_a_stale_node_succeeds() {
         fleet.begin(&input(&key("s"), &format!("t{n}")));
         fleet.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
     }
-    let Reply::View(view) = fleet.shelf.apply(fleet.now, &Op::Open { key: key("s") }) else {
+    let Reply::View(view) = fleet.shelf.apply(fleet.now, &Op::ReadView { key: key("s") }) else {
         panic!("no view")
     };
     assert!(view.snapshot.is_some());
-    fleet.come(LinkId(2), Some(view.tail));
-    assert!(!fleet.is_let_in(view.tail.seq) && !fleet.pages.is_empty(), "it waits for the page");
+    fleet.connect(LinkId(2), Some(view.tail));
+    assert!(!fleet.is_subscribed_at(view.tail.seq) && !fleet.pages.is_empty(), "it waits for the page");
     fleet.is_far = false;
     for words in std::mem::take(&mut fleet.words) {
-        fleet.give(EDGE, Input::Peer { from: OWNER, words });
+        fleet.give(EDGE, Input::Peer { from: OWNER, message: words });
     }
     for page in std::mem::take(&mut fleet.pages) {
         fleet.give(EDGE, page);
     }
-    assert!(fleet.is_let_in(view.tail.seq));
+    assert!(fleet.is_subscribed_at(view.tail.seq));
 }

@@ -5,7 +5,7 @@ use turnway_bindings::switchboard::{Capacity, Config, Switchboard};
 use turnway_core::id::{
     AgentId, MessageId, NodeId, Principal, RunId, SessionId, SessionKey, TenantId, UserId,
 };
-use turnway_core::protocol::agent::{AgentPolicy, Directory};
+use turnway_core::protocol::agent::{AgentDirectory, AgentPolicy};
 use turnway_core::protocol::input::{Content, Input as Said, Message, Role, Strategy};
 use turnway_core::store::Op;
 
@@ -44,12 +44,12 @@ pub(crate) fn accept(key: &SessionKey, input: &Arc<Said>) -> Op {
 pub(crate) fn board(node: NodeId, seed: u8, policy: AgentPolicy) -> Switchboard {
     let echo = AgentId::parse("echo").expect("a name");
     let agents = BTreeMap::from([(echo.clone(), policy)]);
-    let directory = Arc::new(Directory { agents, default: Some(echo) });
+    let directory = Arc::new(AgentDirectory { agents, default: Some(echo) });
     Switchboard::new(Config {
         node,
         directory,
         seed: [seed; 32],
-        alone: false,
+        single_node: false,
         keep_facts: None,
         max_age: None,
         capacity: Capacity::default(),

@@ -3,27 +3,29 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::{Command, Invoke, Subscribe, Target};
-use turnway_bindings::channel::note::Note;
+use turnway_bindings::channel::command::{CancelTarget, InvokeCommand, LinkCommand, SubscribeCommand};
+use turnway_bindings::channel::notification::Notification;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{AgentId, LinkId, MessageId, NodeId, Principal, SessionId, TenantId, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Directory, Invoke as Asked, Order, StopReason};
+use turnway_core::protocol::agent::{
+    AgentDirectory, AgentEvent, AgentPolicy, Invoke as Asked, Order, StopReason,
+};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::refusal::Code;
 use turnway_core::rng::Rng;
 use turnway_core::share::Shares;
-use turnway_core::store::{Op, Shelf};
+use turnway_core::store::{ModelStore, Op};
 use turnway_core::time::{Millis, Mono, Now};
 
 const EVE: LinkId = LinkId(1);
 const ANN: LinkId = LinkId(2);
 
 /// One node with simulated time.
-struct Bench {
+struct Fixture {
     board: Switchboard,
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
     inputs: VecDeque<Input>,
     /// Unanswered invocations, in order.
@@ -33,16 +35,16 @@ struct Bench {
     reads: usize,
 }
 
-impl Bench {
+impl Fixture {
     fn new(capacity: Capacity) -> Self {
         let agent = |id| AgentId::parse(id).expect("a name");
         let local = AgentPolicy { is_local: true, ..AgentPolicy::default() };
         let agents = BTreeMap::from([(agent("slow"), AgentPolicy::default()), (agent("echo"), local)]);
         let board = Switchboard::new(Config {
             node: NodeId(7),
-            directory: Arc::new(Directory { agents, default: Some(agent("slow")) }),
+            directory: Arc::new(AgentDirectory { agents, default: Some(agent("slow")) }),
             seed: [3; 32],
-            alone: true,
+            single_node: true,
             keep_facts: None,
             max_age: None,
             capacity: Capacity { shares: Some(Shares::default()), ..capacity },
@@ -50,7 +52,7 @@ impl Bench {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let mut bench = Self {
             board,
-            shelf: Shelf::new(false),
+            shelf: ModelStore::new(false),
             now,
             inputs: VecDeque::new(),
             asked: Vec::new(),
@@ -83,12 +85,12 @@ impl Bench {
                     let result = Ok(self.shelf.apply(self.now, &op));
                     self.inputs.push_back(Input::Stored { op, result });
                 }
-                Output::Publish { to, .. } => self.inputs.push_back(Input::Unheard { to }),
+                Output::Publish { to, .. } => self.inputs.push_back(Input::PublishFailed { to }),
                 Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
-                Output::Send { link, note: Note::Refused { refusal, .. } } => {
+                Output::Notify { link, notification: Notification::Refused { refusal, .. } } => {
                     self.refused.push((link, refusal.code, refusal.retry_after_ms));
                 }
-                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
+                Output::Order(_) | Output::Tool(_) | Output::Notify { .. } | Output::Exit => {}
             }
         }
     }
@@ -110,7 +112,7 @@ impl Bench {
     }
 
     fn say(&mut self, link: LinkId, session: &str, message: &str, text: &str, agent: Option<&str>) {
-        let command = Command::Invoke(Box::new(Invoke {
+        let command = LinkCommand::Invoke(Box::new(InvokeCommand {
             request_id: None,
             session: Some(SessionId::parse(session).expect("a name")),
             agent_id: agent.map(|agent| AgentId::parse(agent).expect("a name")),
@@ -122,7 +124,7 @@ impl Bench {
             metadata: None,
             traceparent: None,
         }));
-        self.give(Input::Say { link, command });
+        self.give(Input::Command { link, command });
     }
 
     /// Ends the turn that was invoked first.
@@ -157,7 +159,7 @@ fn attempts(attempts: u64) -> Capacity {
 /// Covers: S-17.
 #[test]
 fn turns_over_a_users_share_wait_while_others_start() {
-    let mut bench = Bench::new(attempts(16));
+    let mut bench = Fixture::new(attempts(16));
     for n in 0..20 {
         bench.say(EVE, &format!("e{n}"), "m", "hi", None);
     }
@@ -177,7 +179,7 @@ fn turns_over_a_users_share_wait_while_others_start() {
 /// Covers: S-17.
 #[test]
 fn permits_alternate_between_waiting_tenants() {
-    let mut bench = Bench::new(attempts(1));
+    let mut bench = Fixture::new(attempts(1));
     bench.say(EVE, "e0", "m", "hi", None);
     for n in 1..4 {
         bench.say(EVE, &format!("e{n}"), "m", "hi", None);
@@ -193,7 +195,7 @@ fn permits_alternate_between_waiting_tenants() {
 
 #[test]
 fn session_with_a_queue_does_not_overtake_others() {
-    let mut bench = Bench::new(attempts(1));
+    let mut bench = Fixture::new(attempts(1));
     for n in 0..3 {
         bench.say(EVE, "e", &format!("m{n}"), "hi", None);
     }
@@ -204,7 +206,7 @@ fn session_with_a_queue_does_not_overtake_others() {
 
 #[test]
 fn local_agents_need_no_permit() {
-    let mut bench = Bench::new(attempts(1));
+    let mut bench = Fixture::new(attempts(1));
     bench.say(EVE, "e0", "m", "hi", None);
     bench.say(EVE, "e1", "m", "hi", Some("echo"));
     assert_eq!(bench.asked.len(), 2);
@@ -213,7 +215,7 @@ fn local_agents_need_no_permit() {
 /// Covers: S-48.
 #[test]
 fn content_of_waiting_inputs_is_read_when_they_start() {
-    let mut bench = Bench::new(Capacity::default());
+    let mut bench = Fixture::new(Capacity::default());
     let text = |n: usize| format!("{n}").repeat(20_000);
     for n in 0..5 {
         bench.say(EVE, "e", &format!("m{n}"), &text(n), None);
@@ -229,7 +231,7 @@ fn content_of_waiting_inputs_is_read_when_they_start() {
 
 #[test]
 fn small_waiting_inputs_need_no_second_read() {
-    let mut bench = Bench::new(Capacity::default());
+    let mut bench = Fixture::new(Capacity::default());
     for n in 0..5 {
         bench.say(EVE, "e", &format!("m{n}"), "hi", None);
     }
@@ -243,7 +245,7 @@ fn small_waiting_inputs_need_no_second_read() {
 #[test]
 fn running_inputs_share_the_content_memory() {
     let content_bytes = 160 * 1024;
-    let mut bench = Bench::new(Capacity { content_bytes, ..Capacity::default() });
+    let mut bench = Fixture::new(Capacity { content_bytes, ..Capacity::default() });
     for n in 0..8 {
         bench.say(EVE, &format!("e{n}"), "m", &"x".repeat(20 * 1024), None);
     }
@@ -259,7 +261,7 @@ fn running_inputs_share_the_content_memory() {
 /// Covers: S-17.
 #[test]
 fn session_over_the_share_is_refused() {
-    let mut bench = Bench::new(Capacity { sessions: 16, ..Capacity::default() });
+    let mut bench = Fixture::new(Capacity { sessions: 16, ..Capacity::default() });
     for n in 0..10 {
         bench.say(EVE, &format!("e{n}"), "m", "hi", None);
     }
@@ -274,9 +276,9 @@ fn session_over_the_share_is_refused() {
 /// Covers: S-17.
 #[test]
 fn subscriptions_over_the_share_are_refused() {
-    let mut bench = Bench::new(Capacity { subscriptions: 16, ..Capacity::default() });
+    let mut bench = Fixture::new(Capacity { subscriptions: 16, ..Capacity::default() });
     let subscribe = |n: usize| {
-        Command::Subscribe(Subscribe {
+        LinkCommand::Subscribe(SubscribeCommand {
             request_id: None,
             session: SessionId::parse(&format!("s{n}")).expect("a name"),
             after_seq: None,
@@ -288,11 +290,11 @@ fn subscriptions_over_the_share_are_refused() {
     for n in 0..12 {
         bench.say(EVE, &format!("s{n}"), "m", "hi", Some("echo"));
     }
-    let over = |bench: &Bench, link| {
+    let over = |bench: &Fixture, link| {
         bench.refused.iter().filter(|(by, code, _)| (*by, *code) == (link, Code::OverShare)).count()
     };
     assert_eq!(over(&bench, EVE), 3, "nine sixteenths of the subscriptions");
-    bench.give(Input::Say { link: EVE, command: subscribe(20) });
+    bench.give(Input::Command { link: EVE, command: subscribe(20) });
     assert_eq!(over(&bench, EVE), 4);
     bench.say(ANN, "a", "m", "hi", Some("echo"));
     assert_eq!(over(&bench, ANN), 0);
@@ -308,7 +310,7 @@ fn random_loads_release_all_shares() {
     for number in 0..40 {
         let mut rng = Rng::from_number(number);
         let capacity = Capacity { attempts: 3, content_bytes: 100_000, ..Capacity::default() };
-        let mut bench = Bench::new(capacity);
+        let mut bench = Fixture::new(capacity);
         for step in 0..150 {
             let (link, name) = if rng.below(2) == 0 { (EVE, "e") } else { (ANN, "a") };
             let session = format!("{name}{}", rng.below(5));
@@ -320,13 +322,15 @@ fn random_loads_release_all_shares() {
                 }
                 6..=8 if !bench.asked.is_empty() => drop(bench.answer()),
                 9 => {
-                    let (request_id, target) = (None, Target::Session(id));
-                    let command = Command::Cancel { request_id, target, receipt: false };
-                    bench.give(Input::Say { link, command });
+                    let (request_id, target) = (None, CancelTarget::Session(id));
+                    let command = LinkCommand::Cancel { request_id, target, wants_receipt: false };
+                    bench.give(Input::Command { link, command });
                 }
                 10 if rng.below(4) == 0 => {
-                    bench
-                        .give(Input::Say { link, command: Command::Close { request_id: None, session: id } });
+                    bench.give(Input::Command {
+                        link,
+                        command: LinkCommand::Close { request_id: None, session: id },
+                    });
                 }
                 _ => bench.run(Duration::from_millis(rng.below(3_000))),
             }

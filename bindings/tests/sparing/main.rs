@@ -5,16 +5,16 @@ mod scene;
 use scene::{accept, board, input};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::peer::{Item, Words};
+use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
-use turnway_core::id::{Epoch, Holder, Life, NodeId, Nonce, Seen, SessionKey, Stamp};
+use turnway_core::id::{Epoch, Holder, LeaseId, ListenStamp, NodeId, Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Invoke, Order, StopReason};
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::input::{Input as Said, Strategy};
 use turnway_core::protocol::steer::Steer;
-use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::store::{ModelStore, Op, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
 const OWNER: NodeId = NodeId(1);
@@ -23,10 +23,10 @@ const EDGE: NodeId = NodeId(2);
 /// An owner and its store, which answers at once, with a subscriber at the edge node.
 struct Owner {
     board: Switchboard,
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
     /// Messages sent to the edge node.
-    told: Vec<Words>,
+    sent: Vec<PeerMessage>,
     /// Invocations of the agent.
     asked: Vec<Invoke>,
     /// The facts of each append.
@@ -50,7 +50,7 @@ impl Owner {
     /// Creates an owner with a started turn and no subscriber.
     fn unfollowed() -> Self {
         let mut owner = Self::new(AgentPolicy::default());
-        owner.take(Seen::default());
+        owner.take(OwnershipSnapshot::default());
         owner
     }
 
@@ -58,8 +58,8 @@ impl Owner {
     fn new(policy: AgentPolicy) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         let (told, asked, appends, steers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (board, shelf) = (board(OWNER, 7, policy), Shelf::new(true));
-        let mut owner = Self { board, shelf, now, told, asked, appends, steers };
+        let (board, shelf) = (board(OWNER, 7, policy), ModelStore::new(true));
+        let mut owner = Self { board, shelf, now, sent: told, asked, appends, steers };
         owner.wait(Duration::ZERO);
         let reply = owner.shelf.apply(now, &accept(&key(), &input(&key(), "m1")));
         assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
@@ -67,34 +67,37 @@ impl Owner {
     }
 
     /// Lets the node claim the session and start its first turn.
-    fn take(&mut self, free: Seen) {
-        self.give(Input::Peer { from: EDGE, words: Words::Adopt { key: key(), free } });
+    fn take(&mut self, free: OwnershipSnapshot) {
+        self.give(Input::Peer { from: EDGE, message: PeerMessage::HandOff { key: key(), released: free } });
         assert_eq!(self.asked.len(), 1);
         self.appends.clear();
     }
 
     /// Creates an owner that took the session over from the edge node, which had a subscriber and died.
-    fn heir() -> Self {
+    fn successor() -> Self {
         let mut owner = Self::new(AgentPolicy::default());
-        let holder = Holder { node: EDGE, life: Life(1) };
-        let (expect, floor) = (Seen::default(), Epoch(0));
+        let holder = Holder { node: EDGE, life: LeaseId(1) };
+        let (expect, floor) = (OwnershipSnapshot::default(), Epoch(0));
         let claim = Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor };
         let Reply::Claimed(claimed) = owner.shelf.apply(owner.now, &claim) else { panic!("not claimed") };
         owner.register_edge();
-        owner.take(Seen { holder: Some(holder), epoch: claimed.token.epoch });
+        owner.take(OwnershipSnapshot { holder: Some(holder), epoch: claimed.token.epoch });
         owner
     }
 
     /// Registers the edge node as a subscriber in the store.
     fn register_edge(&mut self) {
-        let reply = self.shelf.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: Stamp(1) });
+        let reply = self.shelf.apply(self.now, &Op::Listen { key: key(), node: EDGE, stamp: ListenStamp(1) });
         assert!(matches!(reply, Reply::Listening { .. }), "{reply:?}");
     }
 
     /// Subscribes the edge node.
     fn listen(&mut self) {
         self.register_edge();
-        self.give(Input::Peer { from: EDGE, words: Words::Hello { key: key(), stamp: Stamp(1) } });
+        self.give(Input::Peer {
+            from: EDGE,
+            message: PeerMessage::Subscribed { key: key(), stamp: ListenStamp(1) },
+        });
     }
 
     fn give(&mut self, input: Input) {
@@ -119,13 +122,13 @@ impl Owner {
                     let result = Ok(self.shelf.apply(self.now, &op));
                     self.board.handle_input(self.now, Input::Stored { op, result });
                 }
-                Output::Publish { to, words } => {
+                Output::Publish { to, message: words } => {
                     assert_eq!(to, EDGE);
-                    self.told.push(words);
+                    self.sent.push(words);
                 }
                 Output::Order(Order::Invoke(invoke)) => self.asked.push(invoke),
                 Output::Order(Order::Steer(steer)) => self.steers.push(*steer),
-                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
+                Output::Order(_) | Output::Tool(_) | Output::Notify { .. } | Output::Exit => {}
             }
         }
     }
@@ -141,23 +144,23 @@ impl Owner {
     }
 
     /// Accepts an input at the edge node and offers it to the owner.
-    fn ring(&mut self, input: &Arc<Said>) {
+    fn offer(&mut self, input: &Arc<Said>) {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key(), input)) else {
             panic!("it is not accepted");
         };
-        let item = Item::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
-        let words = Words::Bell { key: key(), owner: accepted.owner, item };
-        self.give(Input::Peer { from: EDGE, words });
+        let item =
+            OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let words = PeerMessage::Offer { key: key(), owner: accepted.owner, item };
+        self.give(Input::Peer { from: EDGE, message: words });
     }
 
     /// Returns whether, since the last call, the edge node was told that an input is taken, and that its turn
     /// has begun.
-    fn told_of(&mut self, input: &Said) -> (bool, bool) {
-        let told = std::mem::take(&mut self.told);
-        let is_taken =
-            |words: &Words| matches!(words, Words::Taken { run_id, .. } if *run_id == input.run_id);
-        let begins = |words: &Words| {
-            let Words::Facts { facts, .. } = words else { return false };
+    fn take_notices(&mut self, input: &Said) -> (bool, bool) {
+        let told = std::mem::take(&mut self.sent);
+        let is_taken = |words: &PeerMessage| matches!(words, PeerMessage::InputAccepted { run_id, .. } if *run_id == input.run_id);
+        let begins = |words: &PeerMessage| {
+            let PeerMessage::Facts { facts, .. } = words else { return false };
             facts.iter().any(|(_, entry)| {
                 matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(&input.run_id)
             })
@@ -202,7 +205,7 @@ fn acknowledgement_is_written_after_the_maximum_wait() {
 fn acknowledgement_without_subscribers_waits_longer() {
     let mut owner = Owner::unfollowed();
     owner.report(vec![AgentEvent::Acked]);
-    owner.wait(limits::FACT_WAIT_UNFOLLOWED - Duration::from_millis(1));
+    owner.wait(limits::FACT_WAIT_UNSUBSCRIBED - Duration::from_millis(1));
     assert!(owner.appends.is_empty(), "{:?}", owner.appends);
     owner.wait(Duration::from_millis(1));
     let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
@@ -216,9 +219,9 @@ fn acknowledgement_without_subscribers_waits_longer() {
 #[test]
 fn acknowledgement_that_a_steer_needs_is_written_soon() {
     let mut owner = Owner::new(AgentPolicy { steer: true, ..AgentPolicy::default() });
-    owner.take(Seen::default());
+    owner.take(OwnershipSnapshot::default());
     let more = Said { strategy: Strategy::Steer, ..(*input(&key(), "m2")).clone() };
-    owner.ring(&Arc::new(more));
+    owner.offer(&Arc::new(more));
     assert!(owner.steers.is_empty(), "it is not known to have begun");
     owner.report(vec![AgentEvent::Acked]);
     owner.wait(limits::FACT_WAIT);
@@ -231,12 +234,15 @@ fn acknowledgement_that_a_steer_needs_is_written_soon() {
 /// Covers: SR-A11.
 #[test]
 fn acknowledgement_does_not_hurry_for_the_previous_owner() {
-    let mut owner = Owner::heir();
+    let mut owner = Owner::successor();
     owner.report(vec![AgentEvent::Acked]);
-    owner.wait(limits::FACT_WAIT_UNFOLLOWED - Duration::from_millis(1));
+    owner.wait(limits::FACT_WAIT_UNSUBSCRIBED - Duration::from_millis(1));
     assert!(owner.appends.is_empty(), "{:?}", owner.appends);
     // The previous owner was only suspended.
-    owner.give(Input::Peer { from: EDGE, words: Words::Hello { key: key(), stamp: Stamp(2) } });
+    owner.give(Input::Peer {
+        from: EDGE,
+        message: PeerMessage::Subscribed { key: key(), stamp: ListenStamp(2) },
+    });
     owner.wait(Duration::from_millis(1));
     assert_eq!(owner.appends.len(), 1);
 }
@@ -246,7 +252,7 @@ fn acknowledgement_does_not_hurry_for_the_previous_owner() {
 fn acknowledgement_is_written_soon_for_a_new_subscriber() {
     let mut owner = Owner::unfollowed();
     owner.report(vec![AgentEvent::Acked]);
-    owner.wait(limits::FACT_WAIT_UNFOLLOWED / 2);
+    owner.wait(limits::FACT_WAIT_UNSUBSCRIBED / 2);
     owner.listen();
     owner.wait(limits::FACT_WAIT);
     let [facts] = &owner.appends[..] else { panic!("one append: {:?}", owner.appends) };
@@ -269,14 +275,14 @@ fn turn_that_starts_at_once_needs_no_taken_message() {
     let mut owner = Owner::with_a_turn();
     owner.done();
     let (next, later) = (input(&key(), "m2"), input(&key(), "m3"));
-    owner.told.clear();
-    owner.ring(&next);
-    assert_eq!(owner.told_of(&next), (false, true));
+    owner.sent.clear();
+    owner.offer(&next);
+    assert_eq!(owner.take_notices(&next), (false, true));
     // The fact may be lost; then the input is offered again.
-    owner.ring(&next);
-    assert_eq!(owner.told_of(&next), (true, false));
-    owner.ring(&later);
-    assert_eq!(owner.told_of(&later), (true, false), "it waits for its turn");
+    owner.offer(&next);
+    assert_eq!(owner.take_notices(&next), (true, false));
+    owner.offer(&later);
+    assert_eq!(owner.take_notices(&later), (true, false), "it waits for its turn");
     owner.done();
-    assert_eq!(owner.told_of(&later), (false, true));
+    assert_eq!(owner.take_notices(&later), (false, true));
 }

@@ -7,11 +7,11 @@ use scene::{accept, board, input};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
-use turnway_core::id::{Epoch, Holder, Life, NodeId, Nonce, Seen, SessionKey};
+use turnway_core::id::{Epoch, Holder, LeaseId, NodeId, Nonce, OwnershipSnapshot, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentPolicy;
-use turnway_core::store::{Op, Reply, Shelf, StoreError};
+use turnway_core::store::{ModelStore, Op, Reply, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -19,10 +19,10 @@ const MILLI: Duration = Duration::from_millis(1);
 const SESSIONS: usize = 10_000;
 /// Maximum duration, counted from the moment when the death is detected.
 const WITHIN: Duration = Duration::from_secs(2);
-const DEAD: Holder = Holder { node: NodeId(99), life: Life(99) };
+const DEAD: Holder = Holder { node: NodeId(99), life: LeaseId(99) };
 
 /// A message in flight.
-enum Mail {
+enum InFlight {
     Asked(usize, Op),
     Given(usize, Input),
 }
@@ -30,9 +30,9 @@ enum Mail {
 /// Nodes, and counts of their store operations.
 struct Fleet {
     boards: Vec<Option<Switchboard>>,
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
-    mail: BTreeMap<(Mono, u64), Mail>,
+    mail: BTreeMap<(Mono, u64), InFlight>,
     sent: u64,
     sweeps: usize,
     claims: usize,
@@ -59,7 +59,7 @@ impl Fleet {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
         Self {
             boards: (0..nodes).map(|at| Some(node(at))).collect(),
-            shelf: Shelf::new(false),
+            shelf: ModelStore::new(false),
             now,
             mail: BTreeMap::new(),
             sent: 0,
@@ -74,19 +74,19 @@ impl Fleet {
     }
 
     /// Gives sessions with one input each to a node that is about to die.
-    fn doomed(&mut self, sessions: usize) {
+    fn add_dead_owner(&mut self, sessions: usize) {
         let (ttl, sent) = (limits::LEASE, self.now.mono);
         self.shelf.apply(self.now, &Op::Renew { holder: DEAD, ttl, fresh: true, sent });
         for n in 0..sessions {
             self.shelf.apply(self.now, &accept(&key(n), &input(&key(n), "m1")));
-            let (expect, floor) = (Seen::default(), Epoch(0));
+            let (expect, floor) = (OwnershipSnapshot::default(), Epoch(0));
             let claim = Op::Claim { key: key(n), holder: DEAD, nonce: Nonce(n as u128), expect, floor };
             let reply = self.shelf.apply(self.now, &claim);
             assert!(matches!(reply, Reply::Claimed(_)), "{reply:?}");
         }
     }
 
-    fn post(&mut self, mail: Mail) {
+    fn post(&mut self, mail: InFlight) {
         self.sent += 1;
         self.mail.insert((self.now.mono + self.way, self.sent), mail);
     }
@@ -101,33 +101,35 @@ impl Fleet {
                         self.under_way[node] += 1;
                         self.most = self.most.max(self.under_way[node]);
                     }
-                    self.post(Mail::Asked(node, op));
+                    self.post(InFlight::Asked(node, op));
                 }
-                Output::Publish { to, words } => {
+                Output::Publish { to, message: words } => {
                     let from = NodeId(node as u128 + 1);
                     let there = (0..self.boards.len()).find(|there| NodeId(*there as u128 + 1) == to);
                     match there.filter(|there| self.boards[*there].is_some()) {
-                        Some(there) => self.post(Mail::Given(there, Input::Peer { from, words })),
-                        None => self.post(Mail::Given(node, Input::Unheard { to })),
+                        Some(there) => {
+                            self.post(InFlight::Given(there, Input::Peer { from, message: words }))
+                        }
+                        None => self.post(InFlight::Given(node, Input::PublishFailed { to })),
                     }
                 }
-                Output::Order(_) | Output::Tool(_) | Output::Send { .. } | Output::Exit => {}
+                Output::Order(_) | Output::Tool(_) | Output::Notify { .. } | Output::Exit => {}
             }
         }
     }
 
-    fn deliver(&mut self, mail: Mail) {
+    fn deliver(&mut self, mail: InFlight) {
         match mail {
-            Mail::Asked(node, op) => {
+            InFlight::Asked(node, op) => {
                 let reply = self.shelf.apply(self.now, &op);
                 self.sweeps += usize::from(matches!(op, Op::Sweep { .. }));
                 self.claims += usize::from(matches!(op, Op::Claim { .. }));
-                self.held += usize::from(matches!(reply, Reply::Held { .. }));
+                self.held += usize::from(matches!(reply, Reply::OwnershipConflict { .. }));
                 let lost = self.lossy && self.sent.is_multiple_of(50) && matches!(op, Op::Claim { .. });
                 let result = if lost { Err(StoreError::Unknown) } else { Ok(reply) };
-                self.post(Mail::Given(node, Input::Stored { op, result }));
+                self.post(InFlight::Given(node, Input::Stored { op, result }));
             }
-            Mail::Given(node, input) => {
+            InFlight::Given(node, input) => {
                 if matches!(input, Input::Stored { op: Op::Claim { .. }, .. }) {
                     self.under_way[node] -= 1;
                 }
@@ -167,7 +169,7 @@ impl Fleet {
     }
 
     /// Returns the time from the first claim until the dead node owns no session.
-    fn take(&mut self, sessions: usize) -> Duration {
+    fn take_over_all(&mut self, sessions: usize) -> Duration {
         self.pass(Duration::from_secs(20), |fleet| fleet.claims > 0);
         let begin = self.now.mono;
         self.pass(Duration::from_secs(60), |fleet| fleet.owned(None) == sessions);
@@ -175,7 +177,7 @@ impl Fleet {
         self.now.mono - begin
     }
 
-    fn tell(&self, what: &str, took: Duration) {
+    fn report(&self, what: &str, took: Duration) {
         eprintln!(
             "{what}: {took:?}; {} sweeps, {} claims, {} of them too late, at most {} at a time",
             self.sweeps, self.claims, self.held, self.most
@@ -187,10 +189,10 @@ impl Fleet {
 #[test]
 fn sessions_of_a_dead_node_are_claimed_page_by_page() {
     let mut fleet = Fleet::new(1);
-    fleet.doomed(SESSIONS);
+    fleet.add_dead_owner(SESSIONS);
     let died = fleet.now.mono;
-    let took = fleet.take(SESSIONS);
-    fleet.tell("10,000 sessions, one node", took);
+    let took = fleet.take_over_all(SESSIONS);
+    fleet.report("10,000 sessions, one node", took);
     assert!(took < WITHIN, "{took:?}");
     let page = limits::SWEEP_SESSIONS_MAX as usize;
     // A few sweeps before the death is detected; after that each page is a full one.
@@ -207,9 +209,9 @@ fn concurrent_takeovers_share_the_sessions() {
     let mut fleet = Fleet::new(3);
     // Slow enough that the other nodes start before the first is done.
     fleet.way = 10 * MILLI;
-    fleet.doomed(SESSIONS);
-    let took = fleet.take(SESSIONS);
-    fleet.tell("10,000 sessions, three nodes, slow ways", took);
+    fleet.add_dead_owner(SESSIONS);
+    let took = fleet.take_over_all(SESSIONS);
+    fleet.report("10,000 sessions, three nodes, slow ways", took);
     let each: Vec<usize> = (1..=3).map(|node| fleet.owned(Some(NodeId(node)))).collect();
     eprintln!("each took {each:?}");
     assert!(took < WITHIN, "{took:?}");
@@ -224,7 +226,7 @@ fn concurrent_takeovers_share_the_sessions() {
 fn takeover_tolerates_lost_answers_and_another_death() {
     let mut fleet = Fleet::new(3);
     fleet.lossy = true;
-    fleet.doomed(SESSIONS);
+    fleet.add_dead_owner(SESSIONS);
     fleet.pass(Duration::from_secs(20), |fleet| fleet.owned(None) > SESSIONS / 2);
     let begin = fleet.now.mono;
     // Its claimed sessions must be taken over in turn.
@@ -233,7 +235,7 @@ fn takeover_tolerates_lost_answers_and_another_death() {
         fleet.owned(None) == SESSIONS && fleet.owned(Some(NodeId(1))) == 0
     });
     let took = fleet.now.mono - begin;
-    fleet.tell("10,000 sessions, three nodes, one of which dies", took);
+    fleet.report("10,000 sessions, three nodes, one of which dies", took);
     assert_eq!((fleet.owned(None), fleet.owned(Some(NodeId(1)))), (SESSIONS, 0));
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
@@ -244,14 +246,14 @@ fn sweeps_run_at_a_fixed_interval_without_deaths() {
     let mut counts = Vec::new();
     for sessions in [0, 2000] {
         let mut fleet = Fleet::new(2);
-        fleet.doomed(sessions);
-        fleet.take(sessions);
+        fleet.add_dead_owner(sessions);
+        fleet.take_over_all(sessions);
         fleet.pass(Duration::from_secs(20), |_| false);
         fleet.sweeps = 0;
         fleet.pass(Duration::from_secs(60), |_| false);
         counts.push(fleet.sweeps);
     }
     eprintln!("sweeps of two nodes in a minute without deaths: {counts:?}");
-    let most = 2 * usize::try_from(60_000 / limits::SWEEP.as_millis()).expect("few");
+    let most = 2 * usize::try_from(60_000 / limits::SWEEP_INTERVAL.as_millis()).expect("few");
     assert!(counts.iter().all(|sweeps| *sweeps <= most), "{counts:?}");
 }

@@ -6,14 +6,14 @@ mod scene;
 use scene::{accept, board, input};
 use std::collections::VecDeque;
 use std::time::Duration;
-use turnway_bindings::peer::Words;
+use turnway_bindings::peer::PeerMessage;
 use turnway_bindings::switchboard::{Input, Output, Switchboard};
-use turnway_core::id::{Epoch, NodeId, RunId, Seen, SessionKey};
+use turnway_core::id::{Epoch, NodeId, OwnershipSnapshot, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentEvent, AgentPolicy, Order, StopReason};
 use turnway_core::protocol::entry::Fact;
-use turnway_core::store::{Reply, Shelf};
+use turnway_core::store::{ModelStore, Reply};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// Index of the leaving node; the other one stays.
@@ -30,12 +30,12 @@ enum Lost {
 }
 
 /// Two nodes on one store, which answers at once.
-struct Two {
+struct TwoNodes {
     boards: Vec<Switchboard>,
-    shelf: Shelf,
+    shelf: ModelStore,
     now: Now,
     lost: Lost,
-    words: VecDeque<(NodeId, NodeId, Words)>,
+    words: VecDeque<(NodeId, NodeId, PeerMessage)>,
     /// Invoked runs, with the index of the invoking node.
     orders: Vec<(usize, RunId)>,
     ops: Vec<&'static str>,
@@ -50,7 +50,7 @@ fn node(at: usize) -> NodeId {
     NodeId(at as u128 + 1)
 }
 
-impl Two {
+impl TwoNodes {
     /// Starts one of two turns at the leaving node, with the other one queued there.
     fn with_two_turns(lost: Lost) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
@@ -60,7 +60,7 @@ impl Two {
                 board(node(LEAVES), 1, AgentPolicy::default()),
                 board(node(STAYS), 2, AgentPolicy::default()),
             ],
-            Shelf::new(false),
+            ModelStore::new(false),
         );
         let mut two = Self { boards, shelf, now, lost, words, orders, ops, gone: false };
         two.wait(Duration::ZERO);
@@ -69,8 +69,8 @@ impl Two {
             assert!(matches!(reply, Reply::Accepted(_)), "{reply:?}");
         }
         // The hand-off also makes the other node known.
-        let adopt = Words::Adopt { key: key(), free: Seen::default() };
-        two.give(LEAVES, Input::Peer { from: node(STAYS), words: adopt });
+        let adopt = PeerMessage::HandOff { key: key(), released: OwnershipSnapshot::default() };
+        two.give(LEAVES, Input::Peer { from: node(STAYS), message: adopt });
         assert_eq!(two.orders.len(), 1, "one turn has begun");
         two.boards[LEAVES].handle_input(two.now, Input::Drain);
         two.settle();
@@ -112,7 +112,7 @@ impl Two {
             while let Some((from, to, words)) = self.words.pop_front() {
                 still = false;
                 let at = usize::from(to == node(STAYS));
-                self.boards[at].handle_input(self.now, Input::Peer { from, words });
+                self.boards[at].handle_input(self.now, Input::Peer { from, message: words });
             }
             if still {
                 return;
@@ -127,12 +127,12 @@ impl Two {
                 let result = Ok(self.shelf.apply(self.now, &op));
                 self.boards[at].handle_input(self.now, Input::Stored { op, result });
             }
-            Output::Publish { to, words } => {
+            Output::Publish { to, message: words } => {
                 let lost = match self.lost {
                     Lost::Nothing => false,
-                    Lost::Question => matches!(words, Words::Reserve { .. }),
-                    Lost::Answer => matches!(words, Words::Reserved { .. }),
-                    Lost::Word => matches!(words, Words::Adopt { .. }),
+                    Lost::Question => matches!(words, PeerMessage::Reserve { .. }),
+                    Lost::Answer => matches!(words, PeerMessage::Reserved { .. }),
+                    Lost::Word => matches!(words, PeerMessage::HandOff { .. }),
                 };
                 if !lost {
                     self.words.push_back((node(at), to, words));
@@ -140,7 +140,7 @@ impl Two {
             }
             Output::Order(Order::Invoke(invoke)) => self.orders.push((at, invoke.run_id.clone())),
             Output::Exit => self.gone = true,
-            Output::Order(_) | Output::Tool(_) | Output::Send { .. } => {}
+            Output::Order(_) | Output::Tool(_) | Output::Notify { .. } => {}
         }
     }
 
@@ -150,7 +150,7 @@ impl Two {
 
     /// Asserts that the second turn has started at the other node under a later epoch, and that the leaving
     /// node has left.
-    fn went_on(&self, before: Epoch) {
+    fn assert_continued(&self, before: Epoch) {
         assert_eq!(
             self.orders.get(1..),
             Some(&[(STAYS, input(&key(), "m2").run_id.clone())][..]),
@@ -169,11 +169,11 @@ impl Two {
 /// Covers: G9, I9.
 #[test]
 fn queued_work_is_transferred_to_another_node() {
-    let mut two = Two::with_two_turns(Lost::Nothing);
+    let mut two = TwoNodes::with_two_turns(Lost::Nothing);
     assert_eq!(two.owner(), Some(node(LEAVES)), "its turn still runs");
     let before = two.shelf.session(&key()).expect("a session").token.epoch;
     two.end_turn();
-    two.went_on(before);
+    two.assert_continued(before);
     assert!(two.ops.contains(&"transfer") && !two.ops.contains(&"release"), "{:?}", two.ops);
     assert_eq!(two.boards[LEAVES].stats(two.now).transferred, 1);
 }
@@ -184,13 +184,13 @@ fn queued_work_is_transferred_to_another_node() {
 #[test]
 fn session_without_a_reservation_is_released() {
     for lost in [Lost::Question, Lost::Answer] {
-        let mut two = Two::with_two_turns(lost);
+        let mut two = TwoNodes::with_two_turns(lost);
         let before = two.shelf.session(&key()).expect("a session").token.epoch;
         two.end_turn();
         assert_eq!(two.owner(), Some(node(LEAVES)), "{lost:?}: it waits for an answer");
-        two.wait(limits::RESERVE_WITHIN);
+        two.wait(limits::RESERVE_TIMEOUT);
         // The node that reserved the session claims it as offered, as any other node could.
-        two.went_on(before);
+        two.assert_continued(before);
         assert!(two.ops.contains(&"release") && !two.ops.contains(&"transfer"), "{lost:?}: {:?}", two.ops);
     }
 }
@@ -200,12 +200,12 @@ fn session_without_a_reservation_is_released() {
 /// Covers: G9, I9.
 #[test]
 fn reserving_node_discovers_its_ownership_without_notice() {
-    let mut two = Two::with_two_turns(Lost::Word);
+    let mut two = TwoNodes::with_two_turns(Lost::Word);
     let before = two.shelf.session(&key()).expect("a session").token.epoch;
     two.end_turn();
     assert_eq!((two.owner(), two.orders.len()), (Some(node(STAYS)), 1), "{:?}", two.ops);
-    two.wait(limits::RESERVED_LOOK);
-    two.went_on(before);
+    two.wait(limits::RESERVED_CHECK_INTERVAL);
+    two.assert_continued(before);
 }
 
 /// Ignores an answer that arrives after the release, and one that names another node.
@@ -213,21 +213,24 @@ fn reserving_node_discovers_its_ownership_without_notice() {
 /// Covers: G1, I1.
 #[test]
 fn late_or_foreign_reservation_changes_nothing() {
-    let mut two = Two::with_two_turns(Lost::Question);
+    let mut two = TwoNodes::with_two_turns(Lost::Question);
     two.end_turn();
     let slot = two.shelf.session(&key()).expect("a session");
     let (epoch, mut holder) = (slot.token.epoch, slot.holder.expect("somebody"));
     let nonce = slot.token.nonce;
     holder.node = NodeId(7);
-    let other = Words::Reserved { key: key(), epoch, holder, nonce };
-    two.give(LEAVES, Input::Peer { from: node(STAYS), words: other });
+    let other = PeerMessage::Reserved { key: key(), epoch, holder, nonce };
+    two.give(LEAVES, Input::Peer { from: node(STAYS), message: other });
     assert_eq!(two.owner(), Some(node(LEAVES)), "nobody reserves for others");
-    two.wait(limits::RESERVE_WITHIN);
+    two.wait(limits::RESERVE_TIMEOUT);
     holder.node = node(STAYS);
     two.give(
         LEAVES,
-        Input::Peer { from: node(STAYS), words: Words::Reserved { key: key(), epoch, holder, nonce } },
+        Input::Peer {
+            from: node(STAYS),
+            message: PeerMessage::Reserved { key: key(), epoch, holder, nonce },
+        },
     );
-    two.went_on(epoch);
+    two.assert_continued(epoch);
     assert!(!two.ops.contains(&"transfer"), "{:?}", two.ops);
 }

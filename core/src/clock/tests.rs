@@ -10,9 +10,9 @@ fn mono(ms: u64) -> Mono {
 }
 
 /// Returns an exact reading of a clock that is ahead by `off` milliseconds.
-fn reads(at: u64, off: i64) -> Reading {
+fn reads(at: u64, off: i64) -> ClockReading {
     let time = Millis((DAWN + at).saturating_add_signed(off));
-    Reading { time, after: mono(at), before: mono(at) }
+    ClockReading { time, after: mono(at), before: mono(at) }
 }
 
 /// Returns how far the node's time is ahead of the true time, in milliseconds.
@@ -21,7 +21,7 @@ fn off(clock: &WallClock, at: u64) -> i64 {
 }
 
 /// Reads the clock once a second from `from` to `to`; returns the last event.
-fn watch(clock: &mut WallClock, from: u64, to: u64, off: i64) -> Option<Change> {
+fn watch(clock: &mut WallClock, from: u64, to: u64, off: i64) -> Option<ClockEvent> {
     let mut last = None;
     for at in (from..=to).step_by(1000) {
         last = clock.observe(reads(at, off)).or(last);
@@ -32,21 +32,21 @@ fn watch(clock: &mut WallClock, from: u64, to: u64, off: i64) -> Option<Change> 
 #[test]
 fn step_of_two_seconds_duration_changes_nothing() {
     let mut clock = WallClock::anchored(reads(0, 0));
-    assert_eq!(clock.observe(reads(1000, DAY)), Some(Change::Doubted(DAY)));
+    assert_eq!(clock.observe(reads(1000, DAY)), Some(ClockEvent::StepDetected(DAY)));
     assert_eq!(watch(&mut clock, 2000, 3000, DAY), None);
     assert_eq!(off(&clock, 3000), 0);
-    assert_eq!(clock.observe(reads(4000, 0)), Some(Change::Recovered));
-    assert_eq!((off(&clock, 4000), clock.steps()), (0, 0));
+    assert_eq!(clock.observe(reads(4000, 0)), Some(ClockEvent::Recovered));
+    assert_eq!((off(&clock, 4000), clock.jumps()), (0, 0));
 }
 
 #[test]
 fn clock_step_is_adopted_after_30_s_of_agreement() {
     for by in [DAY, -DAY, 61_000, -61_000] {
         let mut clock = WallClock::anchored(reads(0, 0));
-        assert_eq!(watch(&mut clock, 1000, 30_000, by), Some(Change::Doubted(by)));
+        assert_eq!(watch(&mut clock, 1000, 30_000, by), Some(ClockEvent::StepDetected(by)));
         assert_eq!(off(&clock, 30_000), 0);
-        assert_eq!(clock.observe(reads(31_000, by)), Some(Change::Believed(by)));
-        assert_eq!((off(&clock, 31_000), clock.steps()), (by, 1));
+        assert_eq!(clock.observe(reads(31_000, by)), Some(ClockEvent::StepAccepted(by)));
+        assert_eq!((off(&clock, 31_000), clock.jumps()), (by, 1));
     }
 }
 
@@ -58,12 +58,12 @@ fn intermittent_clock_step_is_never_adopted() {
         watch(&mut clock, at + 1000, at + 28_000, DAY);
         watch(&mut clock, at + 29_000, at + 30_000, 0);
     }
-    assert_eq!((off(&clock, 800_000), clock.steps()), (0, 0));
+    assert_eq!((off(&clock, 800_000), clock.jumps()), (0, 0));
     // A clock that jumps about is not accepted either.
     for at in (801_000..900_000).step_by(1000) {
         clock.observe(reads(at, DAY + (at as i64 / 1000 % 7) * 3_600_000));
     }
-    assert_eq!((off(&clock, 900_000), clock.steps()), (0, 0));
+    assert_eq!((off(&clock, 900_000), clock.jumps()), (0, 0));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn missing_readings_do_not_confirm_a_step() {
     for at in (1000..400_000).step_by(11_000) {
         clock.observe(reads(at, DAY));
     }
-    assert_eq!((off(&clock, 400_000), clock.steps()), (0, 0));
+    assert_eq!((off(&clock, 400_000), clock.jumps()), (0, 0));
 }
 
 #[test]
@@ -94,11 +94,11 @@ fn small_step_is_followed_smoothly_and_never_back() {
 #[test]
 fn reading_within_its_uncertainty_corrects_nothing() {
     let mut clock = WallClock::anchored(reads(0, 0));
-    let before = clock.line();
-    let late = Reading { time: Millis(DAWN + 1000), after: mono(900), before: mono(1300) };
-    assert_eq!((clock.observe(late), clock.line()), (None, before));
+    let before = clock.segment();
+    let late = ClockReading { time: Millis(DAWN + 1000), after: mono(900), before: mono(1300) };
+    assert_eq!((clock.observe(late), clock.segment()), (None, before));
     // The clock answered after 300 ms, and is off by at least 200 ms.
-    let off_by = Reading { time: Millis(DAWN + 2500), after: mono(2000), before: mono(2300) };
+    let off_by = ClockReading { time: Millis(DAWN + 2500), after: mono(2000), before: mono(2300) };
     clock.observe(off_by);
     assert_eq!(off(&clock, 10_000), 200);
 }
@@ -118,7 +118,7 @@ fn extreme_readings_do_not_overflow() {
     let mut clock = WallClock::anchored(reads(0, 0));
     for time in [0, u64::MAX, i64::MAX as u64, 1] {
         for at in (0..50_000).step_by(1000) {
-            clock.observe(Reading { time: Millis(time), after: mono(at), before: mono(at) });
+            clock.observe(ClockReading { time: Millis(time), after: mono(at), before: mono(at) });
             clock.at(mono(at));
         }
     }
@@ -144,7 +144,10 @@ fn random_readings_keep_the_clock_invariants() {
             }
             let change = clock.observe(reads(at, by));
             let now = clock.at(mono(at));
-            assert!(now >= last || matches!(change, Some(Change::Believed(by)) if by < 0), "{number}");
+            assert!(
+                now >= last || matches!(change, Some(ClockEvent::StepAccepted(by)) if by < 0),
+                "{number}"
+            );
             last = now;
         }
         watch(&mut clock, at + 1000, at + 300_000, 0);

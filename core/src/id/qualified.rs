@@ -36,7 +36,7 @@ pub struct QualifiedAction {
 }
 
 /// Splits a name into its tenant, if one is named, and the rest.
-fn split<'a>(text: &'a str, kind: &'static str) -> Result<(Option<TenantId>, &'a str), BadName> {
+fn split_tenant<'a>(text: &'a str, kind: &'static str) -> Result<(Option<TenantId>, &'a str), BadName> {
     let Some((tenant, rest)) = text.split_once(SEPARATOR) else { return Ok((None, text)) };
     let tenant = TenantId::parse(tenant).map_err(|_| BadName { kind })?;
     // Each name has exactly one qualified form: the form of the default tenant contains no tenant.
@@ -48,7 +48,7 @@ fn split<'a>(text: &'a str, kind: &'static str) -> Result<(Option<TenantId>, &'a
 impl QualifiedSession {
     /// Parses a qualified name.
     pub fn parse(text: &str) -> Result<Self, BadName> {
-        let (tenant, session) = split(text, "session_id")?;
+        let (tenant, session) = split_tenant(text, "session_id")?;
         let tenant = tenant.unwrap_or_else(TenantId::default_tenant);
         Ok(Self(SessionKey { tenant, session: SessionId::parse(session)? }))
     }
@@ -82,7 +82,7 @@ impl QualifiedRun {
 
     /// Parses either form; the bare form names no tenant.
     pub fn parse(text: &str) -> Result<(Option<TenantId>, RunId), BadName> {
-        let (tenant, run_id) = split(text, "run_id")?;
+        let (tenant, run_id) = split_tenant(text, "run_id")?;
         Ok((tenant, RunId::parse(run_id)?))
     }
 
@@ -120,7 +120,7 @@ impl QualifiedAction {
     /// Parses either form; the bare form names no session.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let kind = "action_id";
-        let (tenant, rest) = split(text, kind)?;
+        let (tenant, rest) = split_tenant(text, kind)?;
         let Some(tenant) = tenant else {
             return Ok(EventId::parse(rest).map_err(|_| BadName { kind })?.into());
         };
@@ -131,7 +131,7 @@ impl QualifiedAction {
     }
 
     /// Returns whether the name may belong to an action of this session: the name contains this session or none.
-    pub fn is_of(&self, key: &SessionKey) -> bool {
+    pub fn may_belong_to(&self, key: &SessionKey) -> bool {
         self.session.as_ref().is_none_or(|session| session == key)
     }
 }
@@ -229,8 +229,8 @@ mod tests {
             assert!(!run.is_named(&other.to_string()) && !run.is_named(&format!("other~{}", run.run_id)));
             let action = QualifiedAction::of(&key, EventId::new(Millis(7), 9));
             let read = QualifiedAction::parse(&action.to_string()).expect("an action");
-            assert!(read.id == action.id && read.is_of(&key));
-            assert_eq!(read.is_of(&self::key("other", "s1")), key.tenant.is_default());
+            assert!(read.id == action.id && read.may_belong_to(&key));
+            assert_eq!(read.may_belong_to(&self::key("other", "s1")), key.tenant.is_default());
         }
     }
 

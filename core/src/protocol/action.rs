@@ -4,9 +4,11 @@ mod context;
 
 pub use context::{ActionsContext, EndedAction, OpenAction, OpenState};
 
-use crate::id::{AgentId, Epoch, EventId, RunId, RunnerId, SaidId, Seq, SessionKey, SystemName, ToolName};
+use crate::id::{
+    AgentEventId, AgentId, Epoch, EventId, RunId, RunnerId, Seq, SessionKey, SystemName, ToolName,
+};
 use crate::private::Private;
-use crate::protocol::agent::Mark;
+use crate::protocol::agent::EventMark;
 use crate::protocol::entry::Entry;
 use crate::protocol::json::Json;
 use crate::time::Millis;
@@ -15,39 +17,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The tool whose action stays open while the process that it starts runs.
-pub const SPAWN: &str = "process.spawn";
+pub const SPAWN_TOOL: &str = "process.spawn";
 /// Tools that end such a process; the process then counts as cancelled.
-pub const ENDING: [&str; 2] = ["process.kill", "process.signal"];
+pub const KILL_TOOLS: [&str; 2] = ["process.kill", "process.signal"];
 
 /// A request of an agent for an action during its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ActionWish {
+pub struct ActionRequest {
     /// The agent's own name for the action: a request with the same name in the same run is the same action (EV-N5).
-    pub name: Option<SaidId>,
-    pub what: Doing,
+    pub name: Option<AgentEventId>,
+    pub what: ActionSpec,
     /// The action's time limit; `None`: the default.
     pub timeout: Option<Duration>,
 }
 
 /// The content of an action (EV-E3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", try_from = "DoingBody")]
-pub enum Doing {
+#[serde(tag = "type", rename_all = "snake_case", try_from = "ActionSpecFields")]
+pub enum ActionSpec {
     /// A statement that needs no execution.
-    Say {
-        text: Private<String>,
-    },
+    Say { text: Private<String> },
     /// A call of a tool.
-    ToolCall {
-        tool: ToolName,
-        args: Json,
-    },
+    ToolCall { tool: ToolName, args: Json },
 }
 
-/// The stored form of a [`Doing`]. serde reads an internally tagged enum only through a buffered form that cannot
+/// The stored form of a [`ActionSpec`]. serde reads an internally tagged enum only through a buffered form that cannot
 /// hold every number.
 #[derive(Deserialize)]
-struct DoingBody {
+struct ActionSpecFields {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -58,12 +55,12 @@ struct DoingBody {
     args: Option<Json>,
 }
 
-/// The stored form of an [`ActionAsked`], for the same reason.
+/// The stored form of an [`ActionRequested`], for the same reason.
 #[derive(Deserialize)]
-struct AskedBody {
+struct ActionRequestedFields {
     action_id: EventId,
     #[serde(default)]
-    name: Option<SaidId>,
+    name: Option<AgentEventId>,
     agent_id: AgentId,
     attempt: u32,
     #[serde(rename = "type")]
@@ -77,7 +74,7 @@ struct AskedBody {
     #[serde(default)]
     deadline_ms: Option<Millis>,
     #[serde(default)]
-    mark: Option<Mark>,
+    mark: Option<EventMark>,
 }
 
 /// The fact that an agent has requested an action: `agent.action`.
@@ -85,23 +82,23 @@ struct AskedBody {
 /// The id of this fact is the action's id (EV-C3). The fact is durable before any runner is asked, and a repeated
 /// request never starts the same action twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "AskedBody")]
-pub struct ActionAsked {
+#[serde(try_from = "ActionRequestedFields")]
+pub struct ActionRequested {
     /// The id of this fact.
     pub action_id: EventId,
     /// The agent's own name for the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<SaidId>,
+    pub name: Option<AgentEventId>,
     pub agent_id: AgentId,
     pub attempt: u32,
     #[serde(flatten)]
-    pub what: Doing,
+    pub what: ActionSpec,
     /// The time at which the action has ended at the latest, if it needs execution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<Millis>,
     /// The attempt's recorded position including this fact, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mark: Option<Mark>,
+    pub mark: Option<EventMark>,
 }
 
 /// The fact that a runner has started an action: `tool.invoke`.
@@ -115,11 +112,11 @@ pub struct ToolInvoked {
 
 /// The fact that an action has ended: `tool.result`. Only the first one of an action counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolEnded {
+pub struct ToolResult {
     pub action_id: EventId,
     /// The agent's own name for the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<SaidId>,
+    pub name: Option<AgentEventId>,
     pub tool: ToolName,
     pub ok: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -128,7 +125,7 @@ pub struct ToolEnded {
     pub error: Option<ToolError>,
 }
 
-/// The error of a tool: the runner's own code, or one of [`crate::session::Actions`]'s.
+/// The error of a tool: the runner's own code, or one of [`crate::check_session::Actions`]'s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolError {
     /// A stable code, for programs.
@@ -139,7 +136,7 @@ pub struct ToolError {
 
 /// A fact about a process: `process.spawned`, `process.progress`, `process.exited`, `process.canceled`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessTold {
+pub struct ProcessReported {
     pub action_id: EventId,
     /// The process, named after its action, so that a repeated request starts no second process (EV-N6).
     pub process_id: EventId,
@@ -156,7 +153,7 @@ pub struct ProcessTold {
 
 /// A fact about the machine that an action runs on, as reported by its runner: `system.event` (EV-E7).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SystemTold {
+pub struct SystemReported {
     /// An action of the session that runs on that machine.
     pub action_id: EventId,
     pub runner_id: RunnerId,
@@ -169,14 +166,14 @@ pub struct SystemTold {
 
 /// A chunk of output of an action's process: shown live, and never logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Printed {
+pub struct ProcessOutput {
     pub action_id: EventId,
-    pub stream: Stream,
+    pub stream: OutputStream,
     /// Position of the chunk's first byte in that stream.
     pub offset: u64,
-    /// At most [`crate::limits::CHUNK_BYTES_MAX`] bytes, in `encoding`.
+    /// At most [`crate::limits::OUTPUT_CHUNK_BYTES_MAX`] bytes, in `encoding`.
     pub data: Private<Arc<str>>,
-    pub encoding: Encoding,
+    pub encoding: OutputEncoding,
     /// True if output before this chunk was left out.
     pub truncated: bool,
 }
@@ -184,7 +181,7 @@ pub struct Printed {
 /// An output stream of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stream {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
@@ -192,7 +189,7 @@ pub enum Stream {
 /// An encoding of output bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Encoding {
+pub enum OutputEncoding {
     Utf8,
     /// Base64 (RFC 4648 §4), for bytes that are not UTF-8.
     Base64,
@@ -201,7 +198,7 @@ pub enum Encoding {
 /// An order of a session to tool runners. It leaves the process only after the fact that justifies it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolOrder {
-    Execute(Box<Execute>),
+    Execute(Box<ToolExecution>),
     /// Stop the action: it has ended for the gateway.
     Signal {
         action_id: EventId,
@@ -224,7 +221,7 @@ pub enum ToolOrder {
 
 /// An order to execute a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Execute {
+pub struct ToolExecution {
     pub key: SessionKey,
     pub run_id: RunId,
     pub action_id: EventId,
@@ -257,13 +254,9 @@ pub enum ToolReport {
         data: Option<Json>,
     },
     /// Output of the process.
-    Printed(Box<Printed>),
+    Output(Box<ProcessOutput>),
     /// The action has ended.
-    Ended {
-        ok: bool,
-        result: Option<Json>,
-        error: Option<ToolError>,
-    },
+    Ended { ok: bool, result: Option<Json>, error: Option<ToolError> },
     /// No runner that could have the action knows of it.
     Unknown,
     /// No runner with the tool is connected.
@@ -275,7 +268,7 @@ pub enum ToolReport {
 /// A fact that is sent to a running agent, about the agent's actions or of a subscribed type, with its position in
 /// the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct News {
+pub struct FactDelivery {
     pub key: SessionKey,
     pub run_id: RunId,
     pub attempt: u32,
@@ -289,10 +282,10 @@ pub struct News {
 
 // === impl Doing ===
 
-impl TryFrom<DoingBody> for Doing {
+impl TryFrom<ActionSpecFields> for ActionSpec {
     type Error = &'static str;
 
-    fn try_from(body: DoingBody) -> Result<Self, Self::Error> {
+    fn try_from(body: ActionSpecFields) -> Result<Self, Self::Error> {
         match (body.kind.as_str(), body.text, body.tool) {
             ("say", Some(text), _) => Ok(Self::Say { text }),
             ("tool_call", _, Some(tool)) => Ok(Self::ToolCall { tool, args: body.args.unwrap_or_default() }),
@@ -302,18 +295,28 @@ impl TryFrom<DoingBody> for Doing {
     }
 }
 
-impl TryFrom<AskedBody> for ActionAsked {
+impl TryFrom<ActionRequestedFields> for ActionRequested {
     type Error = &'static str;
 
-    fn try_from(body: AskedBody) -> Result<Self, Self::Error> {
-        let AskedBody { action_id, name, agent_id, attempt, kind, text, tool, args, deadline_ms, mark } =
-            body;
-        let what = Doing::try_from(DoingBody { kind, text, tool, args })?;
+    fn try_from(body: ActionRequestedFields) -> Result<Self, Self::Error> {
+        let ActionRequestedFields {
+            action_id,
+            name,
+            agent_id,
+            attempt,
+            kind,
+            text,
+            tool,
+            args,
+            deadline_ms,
+            mark,
+        } = body;
+        let what = ActionSpec::try_from(ActionSpecFields { kind, text, tool, args })?;
         Ok(Self { action_id, name, agent_id, attempt, what, deadline_ms, mark })
     }
 }
 
-impl Doing {
+impl ActionSpec {
     /// Returns the size of the agent's content in it, in bytes, as a fact counts it.
     pub fn weight(&self) -> usize {
         match self {
@@ -325,7 +328,7 @@ impl Doing {
 
 // === impl Stream ===
 
-impl Stream {
+impl OutputStream {
     /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -337,7 +340,7 @@ impl Stream {
 
 // === impl Encoding ===
 
-impl Encoding {
+impl OutputEncoding {
     /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
@@ -364,12 +367,12 @@ mod tests {
     /// Covers: EV-E3, EV-E5.
     #[test]
     fn requested_action_serialises_in_protocol_form() {
-        let asked = ActionAsked {
+        let asked = ActionRequested {
             action_id: EventId::new(Millis(1), 1),
-            name: Some(SaidId::parse("a1").expect("a name")),
+            name: Some(AgentEventId::parse("a1").expect("a name")),
             agent_id: AgentId::parse("a").expect("a name"),
             attempt: 1,
-            what: Doing::ToolCall {
+            what: ActionSpec::ToolCall {
                 tool: ToolName::parse("sh.run").expect("a name"),
                 args: Json(json!({"x": [1]})),
             },
@@ -381,11 +384,14 @@ mod tests {
             (&written["type"], &written["tool"], &written["args"]),
             (&json!("tool_call"), &json!("sh.run"), &json!({"x": [1]}))
         );
-        assert_eq!(serde_json::from_value::<ActionAsked>(written).ok(), Some(asked.clone()));
-        let said =
-            ActionAsked { what: Doing::Say { text: Private("hi".to_owned()) }, deadline_ms: None, ..asked };
+        assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(asked.clone()));
+        let said = ActionRequested {
+            what: ActionSpec::Say { text: Private("hi".to_owned()) },
+            deadline_ms: None,
+            ..asked
+        };
         let written = serde_json::to_value(&said).expect("it is written");
         assert_eq!((&written["type"], &written["text"]), (&json!("say"), &json!("hi")));
-        assert_eq!(serde_json::from_value::<ActionAsked>(written).ok(), Some(said));
+        assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(said));
     }
 }

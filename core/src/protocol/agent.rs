@@ -1,11 +1,11 @@
 //! Orders to agents, the events that agents report, and the policies of agents. Agent connections and sessions use
 //! them.
-use crate::id::{AgentId, Epoch, MessageId, RunId, SaidId, SessionKey, TenantId, UserId};
+use crate::id::{AgentEventId, AgentId, Epoch, MessageId, RunId, SessionKey, TenantId, UserId};
 use crate::limits;
 use crate::private::Private;
-use crate::protocol::action::{ActionWish, ActionsContext, News};
+use crate::protocol::action::{ActionRequest, ActionsContext, FactDelivery};
 use crate::protocol::entry::Scope;
-use crate::protocol::handover::{HandoverContext, HandoverWish};
+use crate::protocol::handover::{HandoverContext, HandoverRequest};
 use crate::protocol::history::History;
 use crate::protocol::input::Message;
 use crate::protocol::json::{Json, json_bytes};
@@ -33,9 +33,9 @@ pub enum OnOwnerLoss {
 
 /// The recorded position of an attempt, for an agent whose events have ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct EventMark {
     /// The last event that is recorded completely, together with all events before it.
-    pub event_id: SaidId,
+    pub event_id: AgentEventId,
     /// End of that event's text: bytes of this attempt's text.
     pub text_bytes: u64,
 }
@@ -62,35 +62,35 @@ pub struct AgentPolicy {
     /// Types of facts that the agent is sent while it runs, besides facts about its own actions (EV-G1).
     pub events: Arc<[Pattern]>,
     /// True if the agent becomes a member of every new session that is created without a list of members.
-    pub joins: bool,
+    pub auto_joins: bool,
 }
 
 impl Default for AgentPolicy {
     fn default() -> Self {
         Self {
             on_owner_loss: OnOwnerLoss::default(),
-            input_ack: limits::AGENT_ACK_HTTP,
-            silence: limits::AGENT_SILENCE,
+            input_ack: limits::AGENT_ACK_TIMEOUT_HTTP,
+            silence: limits::AGENT_SILENCE_TIMEOUT,
             run: limits::RUN_TIMEOUT,
-            cancel_ack: limits::CANCEL_ACK,
+            cancel_ack: limits::CANCEL_ACK_TIMEOUT,
             steer: false,
-            handover: limits::HANDOVER,
+            handover: limits::HANDOVER_TIMEOUT,
             is_local: false,
             events: Arc::default(),
-            joins: false,
+            auto_joins: false,
         }
     }
 }
 
 /// The agents that a node knows; the same on every node of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Directory {
+pub struct AgentDirectory {
     pub agents: BTreeMap<AgentId, AgentPolicy>,
     /// The agent that answers inputs which address no agent, in a new session.
     pub default: Option<AgentId>,
 }
 
-impl Directory {
+impl AgentDirectory {
     /// Returns an agent's policy; the default policy for an agent that is no longer configured.
     pub fn policy(&self, agent: &AgentId) -> AgentPolicy {
         self.agents.get(agent).cloned().unwrap_or_default()
@@ -98,9 +98,9 @@ impl Directory {
 
     /// Returns the members of a new session that is created without a list of members: `first` (else the default
     /// agent), then the agents that join every new session.
-    pub fn company(&self, first: Option<&AgentId>) -> Vec<AgentId> {
+    pub fn default_members(&self, first: Option<&AgentId>) -> Vec<AgentId> {
         let first = first.or(self.default.as_ref());
-        let joining = self.agents.iter().filter(|(agent, policy)| policy.joins && Some(*agent) != first);
+        let joining = self.agents.iter().filter(|(agent, policy)| policy.auto_joins && Some(*agent) != first);
         let members = first.into_iter().chain(joining.map(|(agent, _)| agent));
         members.take(limits::SESSION_AGENTS_MAX).cloned().collect()
     }
@@ -121,13 +121,10 @@ pub enum Order {
         /// The ownership that ordered the attempt; repeated in the report.
         epoch: Epoch,
     },
-    /// Take a further input while running; report [`AgentEvent::Steered`].
+    /// Take a further input while running; report [`AgentEvent::SteeredInput`].
     Steer(Box<Steer>),
     /// The run has ended for the gateway: close its connection, report nothing more.
-    Drop {
-        run_id: RunId,
-        attempt: u32,
-    },
+    Drop { run_id: RunId, attempt: u32 },
     /// Tell an agent that outlives its connection that no owner will ask for the rest of a run that has ended.
     /// Nothing is reported about this order.
     Stop {
@@ -141,7 +138,7 @@ pub enum Order {
         epoch: Epoch,
     },
     /// A fact about one of the agent's actions, or of a type that the agent has subscribed to.
-    News(Box<News>),
+    News(Box<FactDelivery>),
     /// Text up to `upto` is in a checkpoint: read on (at most [`limits::UNSAVED_TEXT_BYTES_MAX`] past it).
     Credit {
         run_id: RunId,
@@ -183,14 +180,14 @@ pub struct Invoke {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// The recorded position; `None`: nothing is recorded, or only a part of the attempt's first event.
-    pub after: Option<Mark>,
+    pub after: Option<EventMark>,
     /// Bytes of the attempt's text that are recorded: no less than up to the mark.
     pub saved: u64,
 }
 
 impl Resume {
     /// Returns the bytes of text before the first event that is sent again.
-    pub fn from(&self) -> u64 {
+    pub fn text_offset(&self) -> u64 {
         self.after.as_ref().map_or(0, |mark| mark.text_bytes)
     }
 }
@@ -223,7 +220,7 @@ pub enum StopReason {
 }
 
 /// Bytes of a fact besides the agent's content: the names of its fields, counts, a mark or a hash.
-const DATA_NAMES_BYTES: usize = 512;
+const DATA_OVERHEAD_BYTES: usize = 512;
 
 /// An event that an agent reports for one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,14 +232,14 @@ pub enum AgentEvent {
         kind: TextKind,
         text: Private<String>,
         /// The id of the event that ends with this piece, if events have ids.
-        id: Option<SaidId>,
+        id: Option<AgentEventId>,
     },
     /// A state in the agent's own words.
     State {
         state: String,
         detail: Option<Json>,
         /// The id of the event, if events have ids.
-        id: Option<SaidId>,
+        id: Option<AgentEventId>,
     },
     /// The answer is complete.
     Done {
@@ -257,15 +254,15 @@ pub enum AgentEvent {
     },
     /// The agent requests a handover to another agent (HANDOVER_REQUEST, SR-F1).
     Handover {
-        wish: Box<HandoverWish>,
+        request: Box<HandoverRequest>,
         /// The id of the event, if events have ids.
-        id: Option<SaidId>,
+        id: Option<AgentEventId>,
     },
     /// The agent requests an action (EV-E3).
     Action {
-        wish: Box<ActionWish>,
+        request: Box<ActionRequest>,
         /// The id of the event, if events have ids.
-        id: Option<SaidId>,
+        id: Option<AgentEventId>,
     },
     /// The agent subscribes to these types of facts for the rest of the attempt; this replaces its earlier
     /// subscriptions.
@@ -286,11 +283,13 @@ impl AgentEvent {
     pub fn data_bytes(&self) -> usize {
         match self {
             Self::State { state, detail, .. } => {
-                json_bytes(&(Scope::Agent, state, detail)) + DATA_NAMES_BYTES
+                json_bytes(&(Scope::Agent, state, detail)) + DATA_OVERHEAD_BYTES
             }
-            Self::Handover { wish, .. } => json_bytes(&(&wish.reason, &wish.summary)) + DATA_NAMES_BYTES,
-            Self::Action { wish, .. } => json_bytes(&(&wish.name, &wish.what)) + DATA_NAMES_BYTES,
-            Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_NAMES_BYTES,
+            Self::Handover { request: wish, .. } => {
+                json_bytes(&(&wish.reason, &wish.summary)) + DATA_OVERHEAD_BYTES
+            }
+            Self::Action { request: wish, .. } => json_bytes(&(&wish.name, &wish.what)) + DATA_OVERHEAD_BYTES,
+            Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_OVERHEAD_BYTES,
             Self::Acked
             | Self::Alive
             | Self::Delta { .. }
@@ -330,14 +329,14 @@ pub enum AgentFailure {
     /// The connection of an agent that had dialed in was lost before the end; another of its connections may resume.
     Lost(String),
     /// The agent answered with an error, or with something other than an event stream.
-    Answered(Box<ErrorAnswer>),
+    Answered(Box<ErrorResponse>),
     /// The head of the agent's answer has too many header fields, or too many bytes.
     HeadTooLarge,
 }
 
 /// An HTTP response of an agent that is not an answer to its input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorAnswer {
+pub struct ErrorResponse {
     /// Description of the problem, without content.
     pub why: String,
     /// True if the status means that no agent is there to answer (502, 503, 504).
@@ -361,15 +360,15 @@ mod tests {
 
     #[test]
     fn default_members_are_the_active_agent_and_joining_ones() {
-        let joins = |joins| AgentPolicy { joins, ..AgentPolicy::default() };
+        let joins = |joins| AgentPolicy { auto_joins: joins, ..AgentPolicy::default() };
         let agents = [("a", false), ("echo", true), ("counter", true)];
         let agents = agents.map(|(name, does)| (agent(name), joins(does))).into();
-        let directory = Directory { agents, default: Some(agent("echo")) };
-        assert_eq!(directory.company(None), ["echo", "counter"].map(agent));
-        assert_eq!(directory.company(Some(&agent("counter"))), ["counter", "echo"].map(agent));
-        assert_eq!(directory.company(Some(&agent("a"))), ["a", "counter", "echo"].map(agent));
-        let alone = Directory { default: Some(agent("a")), ..Directory::default() };
-        assert_eq!(alone.company(None), [agent("a")]);
-        assert_eq!(Directory::default().company(None), []);
+        let directory = AgentDirectory { agents, default: Some(agent("echo")) };
+        assert_eq!(directory.default_members(None), ["echo", "counter"].map(agent));
+        assert_eq!(directory.default_members(Some(&agent("counter"))), ["counter", "echo"].map(agent));
+        assert_eq!(directory.default_members(Some(&agent("a"))), ["a", "counter", "echo"].map(agent));
+        let alone = AgentDirectory { default: Some(agent("a")), ..AgentDirectory::default() };
+        assert_eq!(alone.default_members(None), [agent("a")]);
+        assert_eq!(AgentDirectory::default().default_members(None), []);
     }
 }

@@ -2,16 +2,16 @@
 //! releases. The session machine decides on them; stores, links and agents carry them.
 mod envelope;
 mod kind;
-mod reading;
+mod parse;
 
 use crate::id::{AgentId, MessageId, RequestId, RunId, UserId};
 use crate::private::Private;
-use crate::protocol::action::{ActionAsked, ProcessTold, SystemTold, ToolEnded, ToolInvoked};
-use crate::protocol::agent::{Mark, StopReason};
-use crate::protocol::handover::{HandoverAsked, HandoverConfirmed, HandoverRejected};
+use crate::protocol::action::{ActionRequested, ProcessReported, SystemReported, ToolInvoked, ToolResult};
+use crate::protocol::agent::{EventMark, StopReason};
+use crate::protocol::handover::{HandoverConfirmed, HandoverRejected, HandoverRequested};
 use crate::protocol::input::{Message, Strategy};
 use crate::protocol::json::Json;
-use crate::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed};
+use crate::protocol::member::{MemberChangeFailed, MemberChangeRequested, MemberChanged};
 use crate::protocol::refusal::Code;
 use crate::protocol::steer::SteerOutcome;
 use crate::time::Millis;
@@ -103,25 +103,25 @@ pub enum Fact {
     },
     /// An agent is about to become a member (SR-E2).
     #[serde(rename = "agent.adding")]
-    AgentAdding(ChangeAsked),
+    AgentAdding(MemberChangeRequested),
     /// The agent has become a member.
     #[serde(rename = "agent.added")]
-    AgentAdded(ChangeDone),
+    AgentAdded(MemberChanged),
     /// The agent could not be added.
     #[serde(rename = "agent.add_failed")]
-    AgentAddFailed(ChangeFailed),
+    AgentAddFailed(MemberChangeFailed),
     /// A member is about to leave, and gets no new inputs from here on (SR-D3, SR-D5).
     #[serde(rename = "agent.removing")]
-    AgentRemoving(ChangeAsked),
+    AgentRemoving(MemberChangeRequested),
     /// The member has left.
     #[serde(rename = "agent.removed")]
-    AgentRemoved(ChangeDone),
+    AgentRemoved(MemberChanged),
     /// The member could not be removed, and nothing has changed (RX-9).
     #[serde(rename = "agent.remove_failed")]
-    AgentRemoveFailed(ChangeFailed),
+    AgentRemoveFailed(MemberChangeFailed),
     /// An agent requests that another agent takes over, and a person is asked to decide (SR-F1, SR-F2).
     #[serde(rename = "handover.requested")]
-    HandoverRequested(HandoverAsked),
+    HandoverRequested(HandoverRequested),
     /// The handover is confirmed: the other agent is active from here on (SR-F5).
     #[serde(rename = "handover.confirmed")]
     HandoverConfirmed(HandoverConfirmed),
@@ -130,28 +130,28 @@ pub enum Fact {
     HandoverRejected(HandoverRejected),
     /// An agent requests an action (EV-E3); the fact's id is the action's id (EV-C3).
     #[serde(rename = "agent.action")]
-    AgentAction(ActionAsked),
+    AgentAction(ActionRequested),
     /// A tool runner has started the action (EV-E4).
     #[serde(rename = "tool.invoke")]
     ToolInvoke(ToolInvoked),
     /// The action has ended (EV-E5).
     #[serde(rename = "tool.result")]
-    ToolResult(ToolEnded),
+    ToolResult(ToolResult),
     /// A process was started (EV-E6).
     #[serde(rename = "process.spawned")]
-    ProcessSpawned(ProcessTold),
+    ProcessSpawned(ProcessReported),
     /// A runner reports progress of an action (EV-E8).
     #[serde(rename = "process.progress")]
-    ProcessProgress(ProcessTold),
+    ProcessProgress(ProcessReported),
     /// The process has ended by itself.
     #[serde(rename = "process.exited")]
-    ProcessExited(ProcessTold),
+    ProcessExited(ProcessReported),
     /// The process has ended because it was cancelled.
     #[serde(rename = "process.canceled")]
-    ProcessCanceled(ProcessTold),
+    ProcessCanceled(ProcessReported),
     /// An event of a machine that tools run on (EV-E7).
     #[serde(rename = "system.event")]
-    SystemEvent(SystemTold),
+    SystemEvent(SystemReported),
     /// A user's message.
     #[serde(rename = "user.message")]
     UserMessage {
@@ -233,10 +233,7 @@ pub enum Fact {
     },
     /// The agent has the input (INPUT_ACK).
     #[serde(rename = "agent.invoke.started")]
-    AgentInvokeStarted {
-        agent_id: AgentId,
-        attempt: u32,
-    },
+    AgentInvokeStarted { agent_id: AgentId, attempt: u32 },
     /// A recorded part of the answer.
     #[serde(rename = "agent.stream.delta")]
     AgentStreamDelta {
@@ -246,14 +243,11 @@ pub enum Fact {
         text: Private<String>,
         /// The attempt's recorded position including this part, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        mark: Option<Mark>,
+        mark: Option<EventMark>,
     },
     /// The agent has finished its answer.
     #[serde(rename = "agent.invoke.done")]
-    AgentInvokeDone {
-        agent_id: AgentId,
-        attempt: u32,
-    },
+    AgentInvokeDone { agent_id: AgentId, attempt: u32 },
     /// An intermediate state.
     #[serde(rename = "run.state")]
     RunState {
@@ -263,14 +257,11 @@ pub enum Fact {
         detail: Option<Json>,
         /// The attempt's recorded position including this state, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        mark: Option<Mark>,
+        mark: Option<EventMark>,
     },
     /// The attempt was stopped by a draining node; it does not count (ownership.md §2.5).
     #[serde(rename = "run.suspended")]
-    RunSuspended {
-        attempt: u32,
-        reason: String,
-    },
+    RunSuspended { attempt: u32, reason: String },
     /// CANCEL was sent; CANCEL_ACK is awaited until the deadline.
     #[serde(rename = "run.cancelling")]
     RunCancelling {

@@ -1,13 +1,13 @@
 //! Handovers: an agent requests that another agent takes over the session, and a person decides (scenario F).
 use crate::id::{AgentId, EventId, RequestId, RunId};
 use crate::private::Private;
-use crate::protocol::agent::Mark;
+use crate::protocol::agent::EventMark;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 
 /// A request of an agent for a handover, during its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandoverWish {
+pub struct HandoverRequest {
     /// The agent that is to take over.
     pub to: AgentId,
     /// For the person who decides.
@@ -18,7 +18,7 @@ pub struct HandoverWish {
 
 /// The fact that an agent has requested a handover, and a person is asked: `handover.requested`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandoverAsked {
+pub struct HandoverRequested {
     /// The transaction: the id of this fact, repeated in every fact that follows from it (SR-T13).
     pub handover_id: EventId,
     /// The requesting agent.
@@ -33,7 +33,7 @@ pub struct HandoverAsked {
     pub deadline_ms: Millis,
     /// The attempt's recorded position including this fact, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mark: Option<Mark>,
+    pub mark: Option<EventMark>,
 }
 
 /// The fact that a person has agreed and the other agent is a member: `handover.confirmed`.
@@ -55,7 +55,7 @@ pub struct HandoverRejected {
     pub from: AgentId,
     /// The agent that was to take over.
     pub to: AgentId,
-    pub why: Rejection,
+    pub why: HandoverRejection,
     /// Id of the request that decided, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
@@ -64,7 +64,7 @@ pub struct HandoverRejected {
 /// The reason for a rejected handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Rejection {
+pub enum HandoverRejection {
     /// A person refused.
     Refused,
     /// Nobody decided in time.
@@ -98,7 +98,7 @@ pub struct HandoverContext {
 
 // === impl Rejection ===
 
-impl Rejection {
+impl HandoverRejection {
     /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,7 +118,7 @@ mod tests {
     /// Covers: LN-SR13.
     #[test]
     fn rejection_serialises_as_its_name() {
-        use Rejection::{AgentLeft, Expired, Refused, SessionClosed, Unavailable};
+        use HandoverRejection::{AgentLeft, Expired, Refused, SessionClosed, Unavailable};
         for why in [Refused, Expired, Unavailable, AgentLeft, SessionClosed] {
             assert_eq!(serde_json::to_value(why).ok(), Some(why.as_str().into()));
         }

@@ -27,10 +27,10 @@ impl fmt::Display for HistoryTooLong {
 impl History {
     /// Creates a history. Keys are sorted, so equal messages give the same text in whatever order their keys were
     /// sent.
-    pub fn of(messages: &[Value]) -> Result<Self, HistoryTooLong> {
+    pub fn from_messages(messages: &[Value]) -> Result<Self, HistoryTooLong> {
         let mut text = Vec::new();
         // Values that were read from JSON always serialise.
-        let _ = serde_json::Serializer::new(&mut text).collect_seq(messages.iter().map(json::Exact));
+        let _ = serde_json::Serializer::new(&mut text).collect_seq(messages.iter().map(json::ExactJson));
         let text = String::from_utf8(text).unwrap_or_default();
         if text.len() > HISTORY_BYTES_MAX {
             return Err(HistoryTooLong);
@@ -39,9 +39,12 @@ impl History {
     }
     /// Returns the text with its numbers as earlier releases read them: the form that is hashed to recognise a
     /// repeat.
-    pub(crate) fn rounded(&self) -> String {
-        let read = json::read_back(self.reveal());
-        read.map_or_else(|_| self.reveal().to_owned(), |messages| json::rounded(&messages).to_string())
+    pub(crate) fn with_rounded_numbers(&self) -> String {
+        let read = json::read_stored(self.reveal());
+        read.map_or_else(
+            |_| self.reveal().to_owned(),
+            |messages| json::with_rounded_numbers(&messages).to_string(),
+        )
     }
     /// Returns the SHA-256 of the text, hex, by which a fact refers to the history.
     pub fn sha256(&self) -> String {
@@ -63,14 +66,17 @@ mod tests {
     fn history_is_bounded_and_hidden_from_debug() {
         let read = |text: &str| serde_json::from_str::<Vec<Value>>(text).expect("a list");
         let messages = read(r#"[{"role":"user","content":"canary"}]"#);
-        let history = History::of(&messages).expect("short");
+        let history = History::from_messages(&messages).expect("short");
         assert_eq!(history.reveal(), r#"[{"content":"canary","role":"user"}]"#);
-        assert_eq!(Ok(&history), History::of(&read(r#"[ {"content":"canary", "role":"user"} ]"#)).as_ref());
+        assert_eq!(
+            Ok(&history),
+            History::from_messages(&read(r#"[ {"content":"canary", "role":"user"} ]"#)).as_ref()
+        );
         assert!(!format!("{history:?}").contains("canary"));
         let kept = serde_json::to_string(&history).expect("serialises");
         assert_eq!(serde_json::from_str::<History>(&kept).ok(), Some(history));
         // Quotes and brackets take four bytes.
-        assert!(History::of(&[json!("x".repeat(HISTORY_BYTES_MAX - 4))]).is_ok());
-        assert_eq!(History::of(&[json!("x".repeat(HISTORY_BYTES_MAX - 3))]), Err(HistoryTooLong));
+        assert!(History::from_messages(&[json!("x".repeat(HISTORY_BYTES_MAX - 4))]).is_ok());
+        assert_eq!(History::from_messages(&[json!("x".repeat(HISTORY_BYTES_MAX - 3))]), Err(HistoryTooLong));
     }
 }

@@ -1,7 +1,7 @@
 //! Inputs and control requests of users, as stored in a session's inbox and control lane.
 use crate::id::{AgentId, ControlId, EventId, MessageId, RequestId, RunId, UserId};
 use crate::protocol::history::History;
-use crate::protocol::json::{self, Json, json_bytes, rounded};
+use crate::protocol::json::{self, Json, json_bytes, with_rounded_numbers};
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -30,14 +30,14 @@ impl Serialize for Content {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(text) => to.serialize_str(text),
-            Self::Parts(parts) => to.collect_seq(parts.iter().map(json::Exact)),
+            Self::Parts(parts) => to.collect_seq(parts.iter().map(json::ExactJson)),
         }
     }
 }
 
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match json::stored(from)? {
+        match json::deserialize_stored(from)? {
             Value::String(text) => Ok(Self::Text(text)),
             Value::Array(parts) => Ok(Self::Parts(parts)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
@@ -58,7 +58,7 @@ impl fmt::Debug for Content {
 
 impl Content {
     /// Returns the text, or the joined texts of the parts.
-    pub fn plain(&self) -> String {
+    pub fn plain_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Parts(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
@@ -150,10 +150,10 @@ impl Input {
     pub fn body_hash(&self) -> BodyHash {
         let content = match &self.message.content {
             Content::Text(text) => text.as_str().into(),
-            Content::Parts(parts) => Value::Array(parts.iter().map(rounded).collect()),
+            Content::Parts(parts) => Value::Array(parts.iter().map(with_rounded_numbers).collect()),
         };
-        let metadata = self.metadata.as_ref().map(|metadata| rounded(&metadata.0));
-        let history = self.history.as_ref().map(|history| history.rounded());
+        let metadata = self.metadata.as_ref().map(|metadata| with_rounded_numbers(&metadata.0));
+        let history = self.history.as_ref().map(|history| history.with_rounded_numbers());
         let message = json!({"content": content, "role": self.message.role});
         let body = json!([message, history, self.agent_id, self.strategy, metadata]);
         // A value that was read as JSON always serialises.
@@ -186,19 +186,19 @@ impl Input {
 
 /// One entry of the control lane, which reaches the owner ahead of every waiting input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Control {
+pub struct ControlEntry {
     /// The unit of de-duplication: `cancel:<run_id>`, or unique for each request.
     pub id: ControlId,
     pub user: UserId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    pub what: Ask,
+    pub what: ControlRequest,
 }
 
 /// The request of a control entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
-pub enum Ask {
+pub enum ControlRequest {
     /// Create the session, or open it again (SR-H1).
     Open {
         /// The members; empty: the default agent.
@@ -229,14 +229,9 @@ pub enum Ask {
         reason: Option<String>,
     },
     /// Cancel a run, or with `None` the running turn, or else the first waiting one (SR-C1).
-    Cancel {
-        run_id: Option<RunId>,
-    },
+    Cancel { run_id: Option<RunId> },
     /// Confirm or refuse a handover that an agent has requested (SR-F4).
-    Handover {
-        handover_id: EventId,
-        confirm: bool,
-    },
+    Handover { handover_id: EventId, confirm: bool },
 }
 
 #[cfg(test)]
@@ -255,7 +250,7 @@ mod tests {
             user,
             agent_id: None,
             message: Message { role: Role::User, content: Content::Text(text.to_owned()) },
-            history: history.map(|earlier| History::of(&[earlier.into()]).expect("short")),
+            history: history.map(|earlier| History::from_messages(&[earlier.into()]).expect("short")),
             strategy: Strategy::Enqueue,
             replaces: None,
             metadata: None,
@@ -293,7 +288,7 @@ mod tests {
             let part = format!(r#"{{"type":"x","n":{number},"a":["\u00e9",null,true]}}"#);
             let earlier = format!(r#"{{"role":"user","content":"hi","n":{number}}}"#);
             let content = Content::Parts(vec![read(&part)]);
-            let history = Some(History::of(&[read(&earlier)]).expect("short"));
+            let history = Some(History::from_messages(&[read(&earlier)]).expect("short"));
             let metadata = Some(Json(read(&format!(r#"{{"z":{number},"a":1}}"#))));
             Input { message: Message { role: Role::User, content }, history, metadata, ..input("hi", None) }
         };

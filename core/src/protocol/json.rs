@@ -2,11 +2,11 @@
 mod number;
 mod reader;
 
-pub use number::{Exact, literal};
-pub use reader::{BadJson, Halves, RESERVED, joined, read, read_halves};
+pub use number::{ExactJson, number_literal};
+pub use reader::{BadJson, RESERVED, SurrogateHalves, join_surrogates, read, read_with_halves};
 
-pub(crate) use number::rounded;
-pub(crate) use reader::read_back;
+pub(crate) use number::with_rounded_numbers;
+pub(crate) use reader::read_stored;
 
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::{Serialize, Serializer};
@@ -34,27 +34,27 @@ impl Json {
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        Exact(&self.0).serialize(to)
+        ExactJson(&self.0).serialize(to)
     }
 }
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        stored(from).map(Self)
+        deserialize_stored(from).map(Self)
     }
 }
 
 /// Deserialises a value that this gateway wrote earlier.
-pub(super) fn stored<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
+pub(super) fn deserialize_stored<'de, D: Deserializer<'de>>(from: D) -> Result<Value, D::Error> {
     let raw = Box::<RawValue>::deserialize(from)?;
     // The original error is dropped, because it may quote content (S-38).
-    read_back(raw.get()).map_err(|_| D::Error::custom("not JSON that can be stored"))
+    read_stored(raw.get()).map_err(|_| D::Error::custom("not JSON that can be stored"))
 }
 
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            number if literal(number).is_some() => "<number>",
+            number if number_literal(number).is_some() => "<number>",
             Value::Null => "<null>",
             Value::Bool(_) => "<bool>",
             Value::Number(_) => "<number>",
@@ -67,7 +67,7 @@ impl fmt::Debug for Json {
 
 /// Returns the bytes that a value takes as JSON, without writing it anywhere.
 pub fn json_bytes(value: &impl Serialize) -> usize {
-    let mut count = Count(0);
+    let mut count = ByteCounter(0);
     // Counting cannot fail, and values with string keys and finite numbers always serialise.
     match serde_json::to_writer(&mut count, value) {
         Ok(()) => count.0,
@@ -77,7 +77,7 @@ pub fn json_bytes(value: &impl Serialize) -> usize {
 
 /// Returns the length of the longest prefix that takes at most `json_bytes_max` bytes as JSON. No code point is
 /// split.
-pub fn text_within(text: &str, json_bytes_max: usize) -> usize {
+pub fn json_prefix_len(text: &str, json_bytes_max: usize) -> usize {
     let mut room = json_bytes_max;
     for (at, c) in text.char_indices() {
         let takes = match c {
@@ -93,9 +93,9 @@ pub fn text_within(text: &str, json_bytes_max: usize) -> usize {
     text.len()
 }
 
-struct Count(usize);
+struct ByteCounter(usize);
 
-impl Write for Count {
+impl Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -135,7 +135,7 @@ mod tests {
             let written = serde_json::to_string(text).expect("a text").len();
             assert_eq!(json_bytes(&text), written);
             for room in (0..written + 3).step_by(7) {
-                let fits = text_within(text, room);
+                let fits = json_prefix_len(text, room);
                 assert!(json_bytes(&&text[..fits]) - 2 <= room);
                 let next = text[fits..].chars().next();
                 assert!(next.is_none_or(|c| json_bytes(&&text[..fits + c.len_utf8()]) - 2 > room));

@@ -18,7 +18,7 @@ pub struct Member {
 
 /// The fact that adding or removing an agent was requested: `agent.adding`, `agent.removing`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeAsked {
+pub struct MemberChangeRequested {
     /// The transaction: the id of this fact, repeated in every fact that follows from it (SR-T13).
     pub tx_id: EventId,
     pub agent_id: AgentId,
@@ -41,7 +41,7 @@ pub struct ChangeAsked {
 
 /// The fact that an agent was added or removed: `agent.added`, `agent.removed`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeDone {
+pub struct MemberChanged {
     pub tx_id: EventId,
     pub agent_id: AgentId,
     pub member: Member,
@@ -57,7 +57,7 @@ pub struct ChangeDone {
 
 /// The fact that a change of members failed and nothing has changed: `agent.add_failed`, `agent.remove_failed`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeFailed {
+pub struct MemberChangeFailed {
     pub tx_id: EventId,
     pub agent_id: AgentId,
     /// `ADD_AGENT_FAILED` or `REMOVE_AGENT_FAILED`.
@@ -71,16 +71,16 @@ pub struct ChangeFailed {
 /// A task that the session gives to its node's store (`REQUEST_ADD_AGENT`, `REQUEST_REMOVE_AGENT`). Doing it twice is
 /// harmless: another owner repeats it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errand {
+pub struct SessionTask {
     pub tx_id: EventId,
     pub agent_id: AgentId,
     /// The record to keep of a leaving agent; `None`: check whether the agent can join, and return the kept record.
-    pub keep: Option<Member>,
+    pub record_to_keep: Option<Member>,
 }
 
 /// The outcome of such a task (SR-K3, SR-K4).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Receipt {
+pub enum SessionTaskResult {
     /// Done, with the kept record of an agent that was a member before.
     Done(Option<Member>),
     /// Failed, with the reason.

@@ -16,120 +16,124 @@ const PROCESS_ID: &str = "process_id";
 const RUNNING: &str = "running";
 
 /// A JSON object whose values stay unparsed, with its members in their order.
-struct Members(Vec<(String, Box<RawValue>)>);
+struct JsonMembers(Vec<(String, Box<RawValue>)>);
 
 /// Rewrites the names in a fact's envelope to their qualified forms.
-pub fn event(key: &SessionKey, json: String) -> String {
-    rewritten(key, json, |members| {
-        members.edit("session_id", |_| Some(QualifiedSession::from(key).to_string()));
+pub fn qualify_event(key: &SessionKey, json: String) -> String {
+    rewrite_object(key, json, |members| {
+        members.replace_string("session_id", |_| Some(QualifiedSession::from(key).to_string()));
         for name in ["run_id", "correlation_id"] {
-            members.edit(name, |id| run(key, id));
+            members.replace_string(name, |id| qualified_run(key, id));
         }
         // The id of the fact that requests an action is the action's id.
         for name in ["id", "causation_id"] {
-            members.edit(name, |id| action(key, id));
+            members.replace_string(name, |id| qualified_action(key, id));
         }
-        let is_process = members.text("type").is_some_and(|kind| kind.starts_with(PROCESS));
-        members.nested("data", |data| {
-            let names_process = ["tool", "name"].map(|name| data.text(name));
+        let is_process = members.string_member("type").is_some_and(|kind| kind.starts_with(PROCESS));
+        members.rewrite_object_member("data", |data| {
+            let names_process = ["tool", "name"].map(|name| data.string_member(name));
             let names_process = names_process.iter().flatten().any(|name| name.starts_with(PROCESS));
-            fact(key, data, is_process || names_process);
+            qualify_fact(key, data, is_process || names_process);
         });
     })
 }
 
 /// Rewrites the names in `context` of an order to their qualified forms.
-pub fn context(key: &SessionKey, json: String) -> String {
-    rewritten(key, json, |members| {
-        members.nested("handover", |handover| fact(key, handover, false));
+pub fn qualify_context(key: &SessionKey, json: String) -> String {
+    rewrite_object(key, json, |members| {
+        members.rewrite_object_member("handover", |handover| qualify_fact(key, handover, false));
         for name in ["open_actions", "ended_actions"] {
-            members.each(name, |action| {
-                let names_process = action.text("tool").is_some_and(|tool| tool.starts_with(PROCESS));
-                fact(key, action, names_process);
+            members.rewrite_list_member(name, |action| {
+                let names_process =
+                    action.string_member("tool").is_some_and(|tool| tool.starts_with(PROCESS));
+                qualify_fact(key, action, names_process);
             });
         }
     })
 }
 
 /// Rewrites the process ids in the arguments, or in a result, of this tool to their qualified forms.
-pub fn processes(key: &SessionKey, tool: &str, json: String) -> String {
+pub fn qualify_processes(key: &SessionKey, tool: &str, json: String) -> String {
     if !tool.starts_with(PROCESS) {
         return json;
     }
-    rewritten(key, json, |members| members.processes(&|id| action(key, id)))
+    rewrite_object(key, json, |members| members.rewrite_process_ids(&|id| qualified_action(key, id)))
 }
 
 /// Rewrites the process ids in the arguments, or in a result, of this tool to their bare forms. An id of another
 /// session stays unchanged: no process of this session has it.
-pub fn bare_processes(key: &SessionKey, tool: &str, json: String) -> String {
+pub fn unqualify_processes(key: &SessionKey, tool: &str, json: String) -> String {
     if !tool.starts_with(PROCESS) {
         return json;
     }
-    rewritten(key, json, |members| members.processes(&|id| bare(key, id)))
+    rewrite_object(key, json, |members| members.rewrite_process_ids(&|id| bare_action(key, id)))
 }
 
 /// Rewrites a JSON object. Any other JSON stays unchanged.
-fn rewritten(key: &SessionKey, json: String, rewrite: impl FnOnce(&mut Members)) -> String {
+fn rewrite_object(key: &SessionKey, json: String, rewrite: impl FnOnce(&mut JsonMembers)) -> String {
     if key.tenant.is_default() {
         return json;
     }
-    let Ok(mut members) = serde_json::from_str::<Members>(&json) else { return json };
+    let Ok(mut members) = serde_json::from_str::<JsonMembers>(&json) else { return json };
     rewrite(&mut members);
     serde_json::to_string(&members).unwrap_or(json)
 }
 
 /// Rewrites the members of a fact, or of an action in a context, that name objects of the session.
-fn fact(key: &SessionKey, members: &mut Members, names_process: bool) {
+fn qualify_fact(key: &SessionKey, members: &mut JsonMembers, names_process: bool) {
     for name in ["run_id", "host_run_id", "replaces"] {
-        members.edit(name, |id| run(key, id));
+        members.replace_string(name, |id| qualified_run(key, id));
     }
     for name in ["action_id", "handover_id", PROCESS_ID] {
-        members.edit(name, |id| action(key, id));
+        members.replace_string(name, |id| qualified_action(key, id));
     }
     if names_process {
         for name in ["args", "result", "data"] {
-            members.nested(name, |content| content.processes(&|id| action(key, id)));
+            members.rewrite_object_member(name, |content| {
+                content.rewrite_process_ids(&|id| qualified_action(key, id))
+            });
         }
     }
 }
 
-fn run(key: &SessionKey, id: &str) -> Option<String> {
+fn qualified_run(key: &SessionKey, id: &str) -> Option<String> {
     let run_id = RunId::parse(id).ok().filter(|run_id| run_id.session() == key.session)?;
     Some(QualifiedRun::of(key, &run_id).to_string())
 }
 
-fn action(key: &SessionKey, id: &str) -> Option<String> {
-    let action = QualifiedAction::parse(id).ok().filter(|action| action.is_of(key))?;
+fn qualified_action(key: &SessionKey, id: &str) -> Option<String> {
+    let action = QualifiedAction::parse(id).ok().filter(|action| action.may_belong_to(key))?;
     Some(QualifiedAction::of(key, action.id).to_string())
 }
 
-fn bare(key: &SessionKey, id: &str) -> Option<String> {
-    let action = QualifiedAction::parse(id).ok().filter(|action| action.is_of(key))?;
+fn bare_action(key: &SessionKey, id: &str) -> Option<String> {
+    let action = QualifiedAction::parse(id).ok().filter(|action| action.may_belong_to(key))?;
     Some(action.id.to_string())
 }
 
 // === impl Members ===
 
-impl Members {
+impl JsonMembers {
     fn get(&mut self, name: &str) -> Option<&mut Box<RawValue>> {
         self.0.iter_mut().find(|(member, _)| member == name).map(|(_, value)| value)
     }
 
     /// Returns a member that is a string.
-    fn text(&mut self, name: &str) -> Option<String> {
+    fn string_member(&mut self, name: &str) -> Option<String> {
         self.get(name).and_then(|value| serde_json::from_str(value.get()).ok())
     }
 
     /// Replaces the text of a member that is a string, if `write` returns a new text.
-    fn edit(&mut self, name: &str, write: impl FnOnce(&str) -> Option<String>) {
-        let written = self.text(name).and_then(|text| write(&text)).and_then(|text| to_raw_value(&text).ok());
+    fn replace_string(&mut self, name: &str, write: impl FnOnce(&str) -> Option<String>) {
+        let written =
+            self.string_member(name).and_then(|text| write(&text)).and_then(|text| to_raw_value(&text).ok());
         if let (Some(value), Some(written)) = (self.get(name), written) {
             *value = written;
         }
     }
 
     /// Rewrites a member that is an object.
-    fn nested(&mut self, name: &str, rewrite: impl FnOnce(&mut Self)) {
+    fn rewrite_object_member(&mut self, name: &str, rewrite: impl FnOnce(&mut Self)) {
         let Some(value) = self.get(name) else { return };
         let Ok(mut members) = serde_json::from_str::<Self>(value.get()) else { return };
         rewrite(&mut members);
@@ -139,7 +143,7 @@ impl Members {
     }
 
     /// Rewrites each object of a member that is a list of objects.
-    fn each(&mut self, name: &str, mut rewrite: impl FnMut(&mut Self)) {
+    fn rewrite_list_member(&mut self, name: &str, mut rewrite: impl FnMut(&mut Self)) {
         let Some(value) = self.get(name) else { return };
         let Ok(mut list) = serde_json::from_str::<Vec<Self>>(value.get()) else { return };
         list.iter_mut().for_each(&mut rewrite);
@@ -149,13 +153,13 @@ impl Members {
     }
 
     /// Rewrites the process ids where arguments and results of `process.*` have them.
-    fn processes(&mut self, write: &dyn Fn(&str) -> Option<String>) {
-        self.edit(PROCESS_ID, write);
-        self.each(RUNNING, |process| process.edit(PROCESS_ID, write));
+    fn rewrite_process_ids(&mut self, write: &dyn Fn(&str) -> Option<String>) {
+        self.replace_string(PROCESS_ID, write);
+        self.rewrite_list_member(RUNNING, |process| process.replace_string(PROCESS_ID, write));
     }
 }
 
-impl Serialize for Members {
+impl Serialize for JsonMembers {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
@@ -165,23 +169,23 @@ impl Serialize for Members {
     }
 }
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de> Deserialize<'de> for JsonMembers {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Members;
+        struct JsonMembersVisitor;
+        impl<'de> Visitor<'de> for JsonMembersVisitor {
+            type Value = JsonMembers;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonMembers, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(JsonMembers(members))
             }
         }
-        from.deserialize_map(Object)
+        from.deserialize_map(JsonMembersVisitor)
     }
 }
 
@@ -204,7 +208,7 @@ mod tests {
             ("$RUN", run_id.to_string()),
             ("$ID", ID.to_owned()),
             ("@RUN", QualifiedRun::of(key, &run_id).to_string()),
-            ("@ID", action(key, ID).expect("an id")),
+            ("@ID", qualified_action(key, ID).expect("an id")),
             ("@S", QualifiedSession::from(key).to_string()),
         ];
         names.iter().fold(json.to_owned(), |json, (mark, name)| json.replace(mark, name))
@@ -219,28 +223,28 @@ mod tests {
     #[test]
     fn ids_in_facts_are_qualified_and_values_unchanged() {
         check(
-            event,
+            qualify_event,
             r#"{"session_id":"s1","seq":1e400,"id":"$ID","correlation_id":"$RUN","run_id":"$RUN","type":"tool.result","data":{"action_id":"$ID","tool":"search","result":{"process_id":"$ID","n":12345678901234567890123}}}"#,
             r#"{"session_id":"@S","seq":1e400,"id":"@ID","correlation_id":"@RUN","run_id":"@RUN","type":"tool.result","data":{"action_id":"@ID","tool":"search","result":{"process_id":"$ID","n":12345678901234567890123}}}"#,
         );
         check(
-            event,
+            qualify_event,
             r#"{"type":"tool.result","data":{"action_id":"$ID","tool":"process.status","result":{"running":[{"process_id":"$ID"}]}}}"#,
             r#"{"type":"tool.result","data":{"action_id":"@ID","tool":"process.status","result":{"running":[{"process_id":"@ID"}]}}}"#,
         );
         check(
-            event,
+            qualify_event,
             r#"{"type":"process.spawned","data":{"action_id":"$ID","process_id":"$ID","data":{"process_id":"no id"}}}"#,
             r#"{"type":"process.spawned","data":{"action_id":"@ID","process_id":"@ID","data":{"process_id":"no id"}}}"#,
         );
-        check(event, r#"{"run_id":"other.x","data":[]}"#, r#"{"run_id":"other.x","data":[]}"#);
-        check(event, "[1]", "[1]");
+        check(qualify_event, r#"{"run_id":"other.x","data":[]}"#, r#"{"run_id":"other.x","data":[]}"#);
+        check(qualify_event, "[1]", "[1]");
     }
 
     #[test]
     fn ids_in_contexts_are_qualified() {
         check(
-            context,
+            qualify_context,
             r#"{"user_id":"$RUN","handover":{"handover_id":"$ID","run_id":"$RUN"},"open_actions":[{"action_id":"$ID","run_id":"$RUN","tool":"t","process_id":"$ID"}],"ended_actions":[{"action_id":"$ID","tool":"process.kill","result":{"process_id":"$ID"}}]}"#,
             r#"{"user_id":"$RUN","handover":{"handover_id":"@ID","run_id":"@RUN"},"open_actions":[{"action_id":"@ID","run_id":"@RUN","tool":"t","process_id":"@ID"}],"ended_actions":[{"action_id":"@ID","tool":"process.kill","result":{"process_id":"@ID"}}]}"#,
         );
@@ -248,8 +252,8 @@ mod tests {
 
     #[test]
     fn process_ids_convert_between_plain_and_qualified() {
-        let out = |key: &SessionKey, json| processes(key, "process.kill", json);
-        let back = |key: &SessionKey, json| bare_processes(key, "process.kill", json);
+        let out = |key: &SessionKey, json| qualify_processes(key, "process.kill", json);
+        let back = |key: &SessionKey, json| unqualify_processes(key, "process.kill", json);
         check(out, r#"{"process_id":"$ID"}"#, r#"{"process_id":"@ID"}"#);
         check(out, r#"{"process_id":"@ID"}"#, r#"{"process_id":"@ID"}"#);
         check(back, r#"{"process_id":"@ID"}"#, r#"{"process_id":"$ID"}"#);
@@ -258,7 +262,7 @@ mod tests {
         check(back, &foreign, &foreign);
         check(out, &foreign, &foreign);
         check(
-            |key, json| processes(key, "search", json),
+            |key, json| qualify_processes(key, "search", json),
             r#"{"process_id":"$ID"}"#,
             r#"{"process_id":"$ID"}"#,
         );

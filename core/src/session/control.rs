@@ -1,20 +1,20 @@
 //! The control lane: open, close and cancel (scenarios C and H).
-use crate::id::{AgentId, Place, RequestId, RunId, UserId};
+use crate::id::{AgentId, InboxPosition, RequestId, RunId, UserId};
 use crate::mutant::{Mutant, planted};
 use crate::protocol::agent::Order;
 use crate::protocol::entry::Fact;
-use crate::protocol::input::{Ask, Control};
+use crate::protocol::input::{ControlEntry, ControlRequest};
 use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
 use crate::session::ending::Ending;
 use crate::session::outbox::Output;
-use crate::session::runtime::{About, SessionRuntime};
-use crate::session::state::{Phase, RunPhase};
+use crate::session::runtime::{RecordContext, SessionRuntime};
+use crate::session::state::{RunPhase, SessionPhase};
 use crate::time::Now;
 use std::sync::Arc;
 
 impl SessionRuntime {
-    pub(super) fn control(&mut self, now: Now, place: Place, control: Arc<Control>) {
+    pub(super) fn handle_control(&mut self, now: Now, place: InboxPosition, control: Arc<ControlEntry>) {
         self.controls.push_back((place, control));
         self.run_controls(now);
     }
@@ -24,99 +24,105 @@ impl SessionRuntime {
     pub(super) fn run_controls(&mut self, now: Now) {
         while let Some((place, control)) = self.controls.pop_front() {
             match &control.what {
-                Ask::Open { .. } | Ask::Close if self.close.is_some() => {
+                ControlRequest::Open { .. } | ControlRequest::Close if self.close.is_some() => {
                     self.controls.push_front((place, control));
                     return;
                 }
-                Ask::Open { agents, active } => {
+                ControlRequest::Open { agents, active } => {
                     let (agents, active) = (agents.clone(), active.clone());
-                    self.open_asked(now, place, &control, agents, active);
+                    self.handle_open(now, place, &control, agents, active);
                 }
-                Ask::Close => self.close_asked(now, place, control),
-                Ask::Switch { .. } | Ask::Invite { .. } | Ask::Remove { .. } => {
-                    self.member_asked(now, place, &control);
+                ControlRequest::Close => self.handle_close(now, place, control),
+                ControlRequest::Switch { .. }
+                | ControlRequest::Invite { .. }
+                | ControlRequest::Remove { .. } => {
+                    self.handle_member_request(now, place, &control);
                 }
-                Ask::Handover { handover_id, confirm } => {
+                ControlRequest::Handover { handover_id, confirm } => {
                     let what = (*handover_id, *confirm);
-                    self.handover_decided(now, place, &control, what);
+                    self.handle_handover_decision(now, place, &control, what);
                 }
-                Ask::Cancel { run_id: Some(run_id) } => {
+                ControlRequest::Cancel { run_id: Some(run_id) } => {
                     let run_id = run_id.clone();
-                    self.cancel_asked(now, place, control, run_id);
+                    self.handle_cancel(now, place, control, run_id);
                 }
-                Ask::Cancel { run_id: None } => {
+                ControlRequest::Cancel { run_id: None } => {
                     let open = self.state.running.clone().or_else(|| self.state.waiting.first().cloned());
                     match open {
-                        Some(run_id) => self.cancel(now, &run_id, "user", Some((place, &control))),
-                        None => self.notice(now, "NO_ACTIVE_SPEAKING", place, &control),
+                        Some(run_id) => self.cancel_turn(now, &run_id, "user", Some((place, &control))),
+                        None => self.answer_with_notice(now, "NO_ACTIVE_SPEAKING", place, &control),
                     }
                 }
             }
         }
     }
 
-    pub(super) fn open(
+    pub(super) fn record_opened(
         &mut self,
         now: Now,
         user: &UserId,
         agents: Vec<AgentId>,
         active_agent: AgentId,
         request_id: Option<RequestId>,
-        answers: Option<Place>,
+        answers: Option<InboxPosition>,
     ) {
         let fact = Fact::SessionOpened { user: user.clone(), agents, active_agent, request_id };
         let closed = Some(false);
-        self.record(now, fact, About { answers, closed, user: Some(user), ..About::default() });
+        self.record(
+            now,
+            fact,
+            RecordContext { answers, closed, user: Some(user), ..RecordContext::default() },
+        );
     }
 
-    fn open_asked(
+    fn handle_open(
         &mut self,
         now: Now,
-        place: Place,
-        control: &Arc<Control>,
+        place: InboxPosition,
+        control: &Arc<ControlEntry>,
         mut agents: Vec<AgentId>,
         active: Option<AgentId>,
     ) {
         if self.is_open() {
-            return self.consume(place, control);
+            return self.answer_without_fact(place, control);
         }
         if agents.is_empty() {
             agents.clone_from(&self.state.agents);
         }
         if agents.is_empty() {
-            agents = self.directory.company(active.as_ref());
+            agents = self.directory.default_members(active.as_ref());
         }
         let first = active.filter(|active| agents.contains(active)).or_else(|| agents.first().cloned());
         let Some(active) = first else {
-            return self.notice(now, Code::SessionOpenFailed.as_str(), place, control);
+            return self.answer_with_notice(now, Code::SessionOpenFailed.as_str(), place, control);
         };
         let user = self.state.user.clone().unwrap_or_else(|| control.user.clone());
-        self.open(now, &user, agents, active, control.request_id.clone(), Some(place));
-        self.answered(control);
+        self.record_opened(now, &user, agents, active, control.request_id.clone(), Some(place));
+        self.answer_with_fact(control);
     }
 
-    fn close_asked(&mut self, now: Now, place: Place, control: Arc<Control>) {
+    fn handle_close(&mut self, now: Now, place: InboxPosition, control: Arc<ControlEntry>) {
         match self.state.phase {
-            Phase::Closed => return self.consume(place, &control),
-            Phase::Closing => {}
-            Phase::New | Phase::Open => {
+            SessionPhase::Closed => return self.answer_without_fact(place, &control),
+            SessionPhase::Closing => {}
+            SessionPhase::New | SessionPhase::Open => {
                 let request_id = control.request_id.clone();
-                self.record(now, Fact::SessionClosing { request_id }, About::default());
+                self.record(now, Fact::SessionClosing { request_id }, RecordContext::default());
             }
         }
         self.close = Some((place, control));
         let open = self.state.waiting.iter().chain(&self.state.running).cloned();
         for run_id in open.collect::<Vec<_>>() {
-            self.stop(now, &run_id);
+            self.stop_turn(now, &run_id);
         }
     }
 
     /// Ends a turn of a closing session: the running turn is cancelled, a waiting turn ends at once.
-    pub(super) fn stop(&mut self, now: Now, run_id: &RunId) {
+    pub(super) fn stop_turn(&mut self, now: Now, run_id: &RunId) {
         if self.state.running.as_ref() == Some(run_id) {
-            return self.cancel(now, run_id, "session_close", None);
+            return self.cancel_turn(now, run_id, "session_close", None);
         }
-        self.end(now, run_id, Ending::failed(Code::SessionClosed, "the session was closed"));
+        self.end_turn(now, run_id, Ending::failed(Code::SessionClosed, "the session was closed"));
     }
 
     /// Finishes a close once no turn, change of members or handover is open; the close's entry stays in the lane
@@ -124,50 +130,50 @@ impl SessionRuntime {
     pub(super) fn finish_close(&mut self, now: Now) {
         let changes = !self.state.changes.is_empty() || self.state.handovers.open.is_some();
         let open = self.state.has_open_turn() || changes;
-        if self.state.phase != Phase::Closing || open {
+        if self.state.phase != SessionPhase::Closing || open {
             return;
         }
         let Some((place, control)) = self.close.take() else { return };
         let request_id = control.request_id.clone();
-        let about = About { answers: Some(place), closed: Some(true), ..About::default() };
+        let about = RecordContext { answers: Some(place), closed: Some(true), ..RecordContext::default() };
         self.record(now, Fact::SessionClosed { request_id }, about);
-        self.answered(&control);
+        self.answer_with_fact(&control);
     }
 
-    fn cancel_asked(&mut self, now: Now, place: Place, control: Arc<Control>, run_id: RunId) {
+    fn handle_cancel(&mut self, now: Now, place: InboxPosition, control: Arc<ControlEntry>, run_id: RunId) {
         if self.state.runs.contains_key(&run_id) && self.inputs.contains_key(&run_id) {
-            return self.cancel(now, &run_id, "user", Some((place, &control)));
+            return self.cancel_turn(now, &run_id, "user", Some((place, &control)));
         }
         // The turn has ended, or its input is in the inbox behind the last one read: the lanes have no common order.
         self.early_cancels.insert(run_id, (place, control));
-        self.outbox.now(Output::CatchUp);
+        self.outbox.push(Output::ReadInbox);
     }
 
-    pub(super) fn caught_up(&mut self) {
+    pub(super) fn handle_inbox_read(&mut self) {
         for (run_id, (place, control)) in std::mem::take(&mut self.early_cancels) {
             if self.state.runs.contains_key(&run_id) {
                 // The store has lost the input of a turn that is in the log: the turn is cancelled as soon as its
                 // client, which alone can, sends the input again.
                 self.early_cancels.insert(run_id, (place, control));
             } else {
-                self.consume(place, &control);
+                self.answer_without_fact(place, &control);
             }
         }
     }
 
     /// Cancels a turn in any phase (RX-6). Repeating the cancel changes nothing (ST-11).
-    pub(super) fn cancel(
+    pub(super) fn cancel_turn(
         &mut self,
         now: Now,
         run_id: &RunId,
         reason: &str,
-        by: Option<(Place, &Arc<Control>)>,
+        by: Option<(InboxPosition, &Arc<ControlEntry>)>,
     ) {
         let answers = by.map(|(place, _)| place);
         let running = self.state.running.as_ref() == Some(run_id);
         if running && self.is_cancelling(run_id) {
             if let Some((place, control)) = by {
-                self.consume(place, control);
+                self.answer_without_fact(place, control);
             }
             return;
         }
@@ -178,18 +184,18 @@ impl SessionRuntime {
             let deadline_ms = now.store.after(wait);
             let request_id = by.and_then(|(_, control)| control.request_id.clone());
             let fact = Fact::RunCancelling { reason: reason.to_owned(), deadline_ms, request_id };
-            let seq = self.record(now, fact, About { answers, ..About::run(run_id) });
+            let seq = self.record(now, fact, RecordContext { answers, ..RecordContext::run(run_id) });
             let attempt = self.state.runs.get(run_id).map_or(0, |run| run.attempt);
-            let (run_id, epoch) = (run_id.clone(), self.ordered_under(run_id, attempt));
+            let (run_id, epoch) = (run_id.clone(), self.ordering_epoch(run_id, attempt));
             let tenant = self.key.tenant.clone();
-            self.outbox.after(seq, Output::Order(Order::Cancel { tenant, run_id, attempt, epoch }));
-            self.attempt.cancelling(now, wait);
+            self.outbox.push_after(seq, Output::Order(Order::Cancel { tenant, run_id, attempt, epoch }));
+            self.attempt.start_cancel(now, wait);
         } else if !spared {
             let ending = Ending::Cancelled { reason: reason.to_owned(), forced: false, answers };
-            self.end(now, run_id, ending);
+            self.end_turn(now, run_id, ending);
         }
         if let Some((_, control)) = by {
-            self.answered(control);
+            self.answer_with_fact(control);
         }
     }
 
@@ -197,26 +203,32 @@ impl SessionRuntime {
     pub(super) fn cancel_orphan(&mut self, now: Now, run_id: &RunId) {
         let phase = self.state.runs.get(run_id).map(|run| run.phase.clone());
         let Some(RunPhase::Cancelling { reason, .. }) = phase else { return };
-        self.end(now, run_id, Ending::Cancelled { reason, forced: false, answers: None });
+        self.end_turn(now, run_id, Ending::Cancelled { reason, forced: false, answers: None });
     }
 
-    pub(super) fn notice(&mut self, now: Now, name: &str, place: Place, control: &Arc<Control>) {
+    pub(super) fn answer_with_notice(
+        &mut self,
+        now: Now,
+        name: &str,
+        place: InboxPosition,
+        control: &Arc<ControlEntry>,
+    ) {
         let fact = Fact::SessionNotice { name: name.to_owned(), request_id: control.request_id.clone() };
-        self.record(now, fact, About { answers: Some(place), ..About::default() });
-        self.answered(control);
+        self.record(now, fact, RecordContext { answers: Some(place), ..RecordContext::default() });
+        self.answer_with_fact(control);
     }
 
-    pub(super) fn consume(&mut self, place: Place, control: &Arc<Control>) {
-        self.outbox.now(Output::Consume { place });
+    pub(super) fn answer_without_fact(&mut self, place: InboxPosition, control: &Arc<ControlEntry>) {
+        self.outbox.push(Output::RemoveControl { place });
         self.answer(control, false);
     }
 
-    pub(super) fn answered(&mut self, control: &Arc<Control>) {
+    pub(super) fn answer_with_fact(&mut self, control: &Arc<ControlEntry>) {
         self.answer(control, true);
     }
 
-    fn answer(&mut self, control: &Arc<Control>, shown: bool) {
+    fn answer(&mut self, control: &Arc<ControlEntry>, shown: bool) {
         let control = control.id.clone();
-        self.outbox.after(self.state.tail.seq, Output::Answered { control, shown });
+        self.outbox.push_after(self.state.tail.seq, Output::ControlAnswered { control, shown });
     }
 }

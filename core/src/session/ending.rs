@@ -1,5 +1,5 @@
 //! Endings of turns: every way to end is one fact, and every turn takes exactly one (G3).
-use crate::id::{Place, RunId};
+use crate::id::{InboxPosition, RunId};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
@@ -9,10 +9,10 @@ use crate::protocol::input::Strategy;
 use crate::protocol::json::Json;
 use crate::protocol::refusal::Code;
 use crate::session::attempt::Attempt;
-use crate::session::digest::TextHash;
-use crate::session::outbox::{Ended, Output};
-use crate::session::permit::Permit;
-use crate::session::runtime::{About, SessionRuntime, Source};
+use crate::session::outbox::{EndedInput, Output};
+use crate::session::permit::AttemptPermit;
+use crate::session::runtime::{FactSource, RecordContext, SessionRuntime};
+use crate::session::text_hash::TextHash;
 use crate::time::Now;
 
 /// The end of a turn.
@@ -28,7 +28,7 @@ pub(super) enum Ending {
         agent_body: Option<Private<String>>,
     },
     /// The turn was cancelled; `answers` is the control entry that did so, if the turn ended at once.
-    Cancelled { reason: String, forced: bool, answers: Option<Place> },
+    Cancelled { reason: String, forced: bool, answers: Option<InboxPosition> },
     /// The input became part of another run, which has ended.
     Steered { host: RunId },
 }
@@ -36,7 +36,7 @@ pub(super) enum Ending {
 /// An agent's own message about its failure is cut to this many characters.
 const FAILURE_TEXT_MAX: usize = 1_000;
 
-fn short(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text.chars().take(FAILURE_TEXT_MAX).collect()
 }
 
@@ -46,10 +46,10 @@ impl From<AgentFailure> for Ending {
         let (code, message, agent_code) = match failure {
             AgentFailure::Unavailable(why) | AgentFailure::Lost(why) => (Code::AgentUnavailable, why, None),
             AgentFailure::Reported { code, message: Private(text) } => {
-                (Code::AgentError, text, Some(short(&code)))
+                (Code::AgentError, text, Some(truncated(&code)))
             }
             AgentFailure::Blocked { code, message: Private(text) } => {
-                (Code::Blocked, text, Some(short(&code)))
+                (Code::Blocked, text, Some(truncated(&code)))
             }
             AgentFailure::Broken(why) => (Code::AgentError, why, None),
             AgentFailure::TooLarge => (
@@ -65,7 +65,7 @@ impl From<AgentFailure> for Ending {
             }
             AgentFailure::HeadTooLarge => (Code::TooLarge, head_too_large(), None),
         };
-        Self::Failed { code, message: short(&message), agent_code, retry_after_ms, agent_body }
+        Self::Failed { code, message: truncated(&message), agent_code, retry_after_ms, agent_body }
     }
 }
 
@@ -83,7 +83,7 @@ impl Ending {
 }
 
 /// Returns whether an agent that outlives its connection may not know that its turn is over.
-fn runs_on(ending: &Ending, live: bool) -> bool {
+fn may_still_run(ending: &Ending, live: bool) -> bool {
     match ending {
         Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } | Ending::Steered { .. } => {
             false
@@ -95,7 +95,7 @@ fn runs_on(ending: &Ending, live: bool) -> bool {
 }
 
 /// Returns the strategy as applied: an input that was to be steered and was not taken has waited instead (ST-6).
-fn applied(ending: &Ending, asked: Strategy) -> Strategy {
+fn applied_strategy(ending: &Ending, asked: Strategy) -> Strategy {
     match (asked, ending) {
         (Strategy::Steer, Ending::Steered { .. }) => Strategy::Steer,
         (Strategy::Steer, _) => Strategy::Enqueue,
@@ -106,65 +106,66 @@ fn applied(ending: &Ending, asked: Strategy) -> Strategy {
 impl SessionRuntime {
     /// Ends a turn: records its unrecorded text, then its terminal fact; its input is removed from the inbox in the
     /// same step.
-    pub(super) fn end(&mut self, now: Now, run_id: &RunId, ending: Ending) {
+    pub(super) fn end_turn(&mut self, now: Now, run_id: &RunId, ending: Ending) {
         let Some(taken) = self.inputs.get(run_id) else { return };
-        let ends = Some(Ended {
+        let ends = Some(EndedInput {
             place: taken.place,
             run_id: run_id.clone(),
-            taken: taken.at,
-            strategy: applied(&ending, taken.input.strategy),
+            taken: taken.taken_at,
+            strategy: applied_strategy(&ending, taken.input.strategy),
         });
         let live = matches!(&self.attempt, Attempt::Live(live) if live.run_id == *run_id);
         let running = self.state.running.as_ref() == Some(run_id);
         if live {
-            self.show(now);
+            self.flush_text(now);
             if !planted(Mutant::TailUnsaved) {
-                self.save(now, run_id);
+                self.checkpoint_text(now, run_id);
             }
         }
         let Some(run) = self.state.runs.get(run_id) else { return };
         let (attempt, text_bytes) = (run.attempt, run.saved);
         let (source, completed) = match &ending {
-            Ending::Completed { .. } => (Source::Agent, true),
+            Ending::Completed { .. } => (FactSource::Agent, true),
             Ending::Failed { .. } | Ending::Cancelled { .. } | Ending::Steered { .. } => {
-                (Source::Gateway, false)
+                (FactSource::Gateway, false)
             }
         };
-        let stop = run.agent.clone().filter(|_| run.resume.is_some() && runs_on(&ending, live));
+        let stop = run.agent.clone().filter(|_| run.resume.is_some() && may_still_run(&ending, live));
         if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
-            self.record(now, Fact::AgentInvokeDone { agent_id, attempt }, About::agent(run_id));
+            self.record(now, Fact::AgentInvokeDone { agent_id, attempt }, RecordContext::agent(run_id));
         }
-        let (fact, answers) = self.terminal(ending, attempt, text_bytes);
-        let ended = self.record(now, fact, About { source, ends, answers, ..About::run(run_id) });
+        let (fact, answers) = self.terminal_fact(ending, attempt, text_bytes);
+        let ended =
+            self.record(now, fact, RecordContext { source, ends, answers, ..RecordContext::run(run_id) });
         self.inputs.remove(run_id);
-        self.outbox.recall(run_id);
+        self.outbox.drop_steer(run_id);
         if let (Attempt::Live(live), false) = (&self.attempt, completed)
             && live.run_id == *run_id
         {
             let drop = Output::Order(Order::Drop { run_id: run_id.clone(), attempt });
-            if live.ordered {
-                self.outbox.now(drop);
+            if live.is_ordered {
+                self.outbox.push(drop);
             } else {
                 // The drop must not precede the order itself, which still waits for its fact.
-                self.outbox.after(live.begun, drop);
+                self.outbox.push_after(live.start_seq, drop);
             }
         }
         if let Some(agent_id) = stop {
             // The stop waits for the fact: before the fact is durable another owner may still resume the attempt.
             let (tenant, run_id, epoch) = (self.key.tenant.clone(), run_id.clone(), self.token.epoch);
             let stop = Order::Stop { tenant, agent_id, run_id, attempt, epoch };
-            self.outbox.after(ended, Output::Order(stop));
+            self.outbox.push_after(ended, Output::Order(stop));
         }
         if live || running {
             self.attempt = Attempt::None;
-            if self.permit == Permit::Granted {
+            if self.permit == AttemptPermit::Granted {
                 // The next turn requests a new permit, so that sessions of other users are not passed over.
-                self.permit = Permit::None;
+                self.permit = AttemptPermit::None;
             }
         }
     }
 
-    fn terminal(&self, ending: Ending, attempt: u32, text_bytes: u64) -> (Fact, Option<Place>) {
+    fn terminal_fact(&self, ending: Ending, attempt: u32, text_bytes: u64) -> (Fact, Option<InboxPosition>) {
         match ending {
             Ending::Completed { stop: stop_reason, usage } => {
                 let text_sha256 = match &self.attempt {

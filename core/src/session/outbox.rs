@@ -1,11 +1,11 @@
 //! The session's outputs, and the outbox that holds an output back until the facts it depends on are durable.
-use crate::id::{ControlId, Epoch, Place, RunId, Seq};
+use crate::id::{ControlId, Epoch, InboxPosition, RunId, Seq};
 use crate::private::Private;
-use crate::protocol::action::{Printed, ToolOrder};
+use crate::protocol::action::{ProcessOutput, ToolOrder};
 use crate::protocol::agent::{Order, TextKind};
 use crate::protocol::entry::Entry;
 use crate::protocol::input::Strategy;
-use crate::protocol::member::Errand;
+use crate::protocol::member::SessionTask;
 use crate::time::Mono;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,11 +14,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Write a fact at the end of the log.
-    Record(Record),
+    Record(FactRecord),
     /// Remove a control entry that needed no fact from its lane.
-    Consume {
-        place: Place,
-    },
+    RemoveControl { place: InboxPosition },
     /// Send an order to an agent, never before its fact is durable (G4).
     Order(Order),
     /// Send an order to a tool runner, never before its fact is durable.
@@ -33,43 +31,43 @@ pub enum Output {
         text: Private<Arc<str>>,
     },
     /// Show output of a process to those that have asked for it. May be lost, for good.
-    Printed {
+    ProcessOutput {
         /// The run that requested the action.
         run_id: RunId,
-        printed: Box<Printed>,
+        printed: Box<ProcessOutput>,
     },
     /// Tell the node that sent a control entry that the entry is answered, durably.
-    Answered {
+    ControlAnswered {
         control: ControlId,
         /// True if a fact contains the answer, so that subscribers of the session have been told.
         shown: bool,
     },
     /// Execute a task and answer with [`super::Input::Receipt`].
-    Errand(Errand),
-    /// Read the inbox up to its end, then answer with [`super::Input::CaughtUp`]: a control entry names a turn that
+    SessionTask(SessionTask),
+    /// Read the inbox up to its end, then answer with [`super::Input::InboxRead`]: a control entry names a turn that
     /// may be there.
-    CatchUp,
+    ReadInbox,
     /// Read the input at [`super::SessionRuntime::wanted_content`] from the inbox, then answer with
-    /// [`super::Input::Content`].
+    /// [`super::Input::ContentSchema`].
     ReadContent,
 }
 
 /// One fact to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct FactRecord {
     pub entry: Arc<Entry>,
     /// The input that ends with the fact, and is removed from the inbox in the same step.
-    pub ends: Option<Ended>,
+    pub ends: Option<EndedInput>,
     /// The control entry that the fact answers.
-    pub answers: Option<Place>,
+    pub answers: Option<InboxPosition>,
     /// True if the session is closed from here on, false if it is open; `None`: unchanged.
     pub closed: Option<bool>,
 }
 
 /// An input that ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    pub place: Place,
+pub struct EndedInput {
+    pub place: InboxPosition,
     pub run_id: RunId,
     /// Time at which this owner got the input: for metrics.
     pub taken: Mono,
@@ -83,21 +81,21 @@ pub struct Ended {
 pub(super) struct Outbox {
     ready: VecDeque<Output>,
     gated: VecDeque<(Seq, Output)>,
-    durable: Seq,
+    durable_upto: Seq,
 }
 
 impl Outbox {
-    pub(super) fn new(durable: Seq) -> Self {
-        Self { durable, ..Self::default() }
+    pub(super) fn new(durable_upto: Seq) -> Self {
+        Self { durable_upto, ..Self::default() }
     }
 
-    pub(super) fn now(&mut self, output: Output) {
+    pub(super) fn push(&mut self, output: Output) {
         self.ready.push_back(output);
     }
 
     /// Adds an output that waits until the fact at `seq` is durable, and for every output added by `after` before.
-    pub(super) fn after(&mut self, seq: Seq, output: Output) {
-        if seq <= self.durable && self.gated.is_empty() {
+    pub(super) fn push_after(&mut self, seq: Seq, output: Output) {
+        if seq <= self.durable_upto && self.gated.is_empty() {
             self.ready.push_back(output);
         } else {
             self.gated.push_back((seq, output));
@@ -109,17 +107,17 @@ impl Outbox {
         !self.gated.is_empty()
     }
 
-    pub(super) fn durable(&mut self, seq: Seq) {
-        self.durable = self.durable.max(seq);
+    pub(super) fn mark_durable(&mut self, seq: Seq) {
+        self.durable_upto = self.durable_upto.max(seq);
         // Gates are set in log order, except for an early gate of text, which only waits for the outputs before it.
-        while self.gated.front().is_some_and(|(gate, _)| *gate <= self.durable) {
+        while self.gated.front().is_some_and(|(gate, _)| *gate <= self.durable_upto) {
             let Some((_, output)) = self.gated.pop_front() else { break };
             self.ready.push_back(output);
         }
     }
 
     /// Returns the orders to close requests that were sent, whatever else the end of these requests waits for.
-    pub(super) fn unsent_drops(&self) -> Vec<Order> {
+    pub(super) fn pending_drops(&self) -> Vec<Order> {
         let unsent = |run: &RunId, number: u32| {
             self.gated.iter().any(|(_, output)| {
                 let Output::Order(Order::Invoke(invoke)) = output else { return false };
@@ -141,19 +139,19 @@ impl Outbox {
             )
             | Output::Tool(_)
             | Output::Record(_)
-            | Output::Consume { .. }
+            | Output::RemoveControl { .. }
             | Output::Chunk { .. }
-            | Output::Printed { .. }
-            | Output::Answered { .. }
-            | Output::Errand(_)
-            | Output::CatchUp
+            | Output::ProcessOutput { .. }
+            | Output::ControlAnswered { .. }
+            | Output::SessionTask(_)
+            | Output::ReadInbox
             | Output::ReadContent => None,
         });
         drops.collect()
     }
 
     /// Changes the epoch of orders that were not sent yet to that of another ownership.
-    pub(super) fn rename(&mut self, epoch: Epoch) {
+    pub(super) fn set_epoch(&mut self, epoch: Epoch) {
         let gated = self.gated.iter_mut().map(|(_, output)| output);
         for output in self.ready.iter_mut().chain(gated) {
             match output {
@@ -165,26 +163,26 @@ impl Outbox {
                 Output::Order(Order::Drop { .. } | Order::Credit { .. } | Order::News(_))
                 | Output::Tool(_)
                 | Output::Record(_)
-                | Output::Consume { .. }
+                | Output::RemoveControl { .. }
                 | Output::Chunk { .. }
-                | Output::Printed { .. }
-                | Output::Answered { .. }
-                | Output::Errand(_)
-                | Output::CatchUp
+                | Output::ProcessOutput { .. }
+                | Output::ControlAnswered { .. }
+                | Output::SessionTask(_)
+                | Output::ReadInbox
                 | Output::ReadContent => {}
             }
         }
     }
 
     /// Drops the order to hand over an input that has ended or has become a turn of its own.
-    pub(super) fn recall(&mut self, turn: &RunId) {
+    pub(super) fn drop_steer(&mut self, turn: &RunId) {
         self.gated.retain(
             |(_, output)| !matches!(output, Output::Order(Order::Steer(steer)) if steer.turn_id == *turn),
         );
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {
-        seq <= self.durable
+        seq <= self.durable_upto
     }
 
     pub(super) fn pop(&mut self) -> Option<Output> {

@@ -1,6 +1,6 @@
 //! The preconditions of starting a turn: an attempt permit of the node, and the input's content in memory. Content of
 //! waiting inputs beyond a few kB stays in the store and is read when the turn comes.
-use crate::id::{Place, RunId, UserId};
+use crate::id::{InboxPosition, RunId, UserId};
 use crate::limits;
 use crate::protocol::input::{Content, Input, Message};
 use crate::session::attempt::Attempt;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The state of a session's permit for its next attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Permit {
+pub enum AttemptPermit {
     /// Attempts of this session need no permit.
     #[default]
     Unbounded,
@@ -24,7 +24,7 @@ pub enum Permit {
 
 /// A turn that waits for a permit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applicant {
+pub struct PermitRequest {
     /// The user that sent the input.
     pub user: UserId,
     /// Bytes of the input's content, which stays in memory while the turn runs.
@@ -34,29 +34,29 @@ pub struct Applicant {
 impl SessionRuntime {
     /// Requires a permit for every attempt at an agent outside this process.
     pub fn require_permits(&mut self) {
-        self.permit = Permit::None;
+        self.permit = AttemptPermit::None;
     }
 
     /// Returns the state of the session's permit.
-    pub fn permit(&self) -> Permit {
+    pub fn permit(&self) -> AttemptPermit {
         self.permit
     }
 
     /// Returns the turn that waits for a permit, if any.
-    pub fn applicant(&self) -> Option<Applicant> {
-        let run_id = self.next_to_begin().filter(|_| self.permit == Permit::Wanted)?;
+    pub fn permit_request(&self) -> Option<PermitRequest> {
+        let run_id = self.next_turn().filter(|_| self.permit == AttemptPermit::Wanted)?;
         let taken = self.inputs.get(&run_id)?;
-        Some(Applicant { user: taken.input.user.clone(), bytes: taken.bytes })
+        Some(PermitRequest { user: taken.input.user.clone(), bytes: taken.bytes })
     }
 
     /// Returns the position of an input whose content is to be read from the inbox.
-    pub fn wanted_content(&self) -> Option<Place> {
-        self.reading
+    pub fn wanted_content(&self) -> Option<InboxPosition> {
+        self.reading_content
     }
 
     /// Returns the turn that would start next if permitted, whether new or taken over.
-    pub(super) fn next_to_begin(&self) -> Option<RunId> {
-        if self.held || !matches!(self.attempt, Attempt::None) {
+    pub(super) fn next_turn(&self) -> Option<RunId> {
+        if self.is_draining || !matches!(self.attempt, Attempt::None) {
             return None;
         }
         let next = self.state.running.as_ref();
@@ -65,80 +65,85 @@ impl SessionRuntime {
     }
 
     /// Returns whether a turn may start; if the turn needs a permit and has none, a permit is requested.
-    pub(super) fn is_permitted(&mut self, run_id: &RunId) -> bool {
+    pub(super) fn check_permit(&mut self, run_id: &RunId) -> bool {
         let agent = self.state.runs.get(run_id).and_then(|run| run.agent.as_ref());
         let is_local = agent.is_some_and(|agent| self.directory.policy(agent).is_local);
-        if is_local || matches!(self.permit, Permit::Unbounded | Permit::Granted) {
+        if is_local || matches!(self.permit, AttemptPermit::Unbounded | AttemptPermit::Granted) {
             return true;
         }
-        self.permit = Permit::Wanted;
+        self.permit = AttemptPermit::Wanted;
         false
     }
 
     /// Returns whether the content of a turn's input is in memory; otherwise requests the content.
-    pub(super) fn has_content(&mut self, run_id: &RunId) -> bool {
+    pub(super) fn check_content(&mut self, run_id: &RunId) -> bool {
         let Some(taken) = self.inputs.get(run_id) else { return false };
-        if taken.is_here {
+        if taken.has_content {
             return true;
         }
-        if self.reading.replace(taken.place) != Some(taken.place) {
-            self.outbox.now(Output::ReadContent);
+        if self.reading_content.replace(taken.place) != Some(taken.place) {
+            self.outbox.push(Output::ReadContent);
         }
         false
     }
 
     /// Accepts a permit that was requested.
-    pub(super) fn permitted(&mut self) {
-        if self.permit == Permit::Wanted {
-            self.permit = Permit::Granted;
+    pub(super) fn grant_permit(&mut self) {
+        if self.permit == AttemptPermit::Wanted {
+            self.permit = AttemptPermit::Granted;
         }
     }
 
     /// Accepts the content of an input that was read from the inbox.
-    pub(super) fn content_read(&mut self, place: Place, input: Arc<Input>) {
-        self.reading = self.reading.filter(|wanted| *wanted != place);
+    pub(super) fn handle_content(&mut self, place: InboxPosition, input: Arc<Input>) {
+        self.reading_content = self.reading_content.filter(|wanted| *wanted != place);
         if let Some(taken) = self.inputs.get_mut(&input.run_id).filter(|taken| taken.place == place) {
-            (taken.input, taken.is_here) = (input, true);
+            (taken.input, taken.has_content) = (input, true);
         }
     }
 
     /// Gives the permit back if no attempt runs, and drops requests of turns that are gone.
-    pub(super) fn settle_permit(&mut self) {
-        if self.reading.is_none() && matches!(self.permit, Permit::Unbounded | Permit::None) {
+    pub(super) fn update_permit(&mut self) {
+        if self.reading_content.is_none()
+            && matches!(self.permit, AttemptPermit::Unbounded | AttemptPermit::None)
+        {
             return;
         }
-        let next = self.next_to_begin();
-        let is_read = |place: Place| {
+        let next = self.next_turn();
+        let is_read = |place: InboxPosition| {
             next.as_ref().and_then(|run_id| self.inputs.get(run_id)).is_some_and(|taken| taken.place == place)
         };
-        self.reading = self.reading.filter(|place| is_read(*place));
-        let is_idle = matches!(self.attempt, Attempt::None) && self.reading.is_none();
+        self.reading_content = self.reading_content.filter(|place| is_read(*place));
+        let is_idle = matches!(self.attempt, Attempt::None) && self.reading_content.is_none();
         match self.permit {
-            Permit::Granted if is_idle => self.permit = Permit::None,
-            Permit::Wanted if next.is_none() => self.permit = Permit::None,
-            Permit::Unbounded | Permit::None | Permit::Wanted | Permit::Granted => {}
+            AttemptPermit::Granted if is_idle => self.permit = AttemptPermit::None,
+            AttemptPermit::Wanted if next.is_none() => self.permit = AttemptPermit::None,
+            AttemptPermit::Unbounded
+            | AttemptPermit::None
+            | AttemptPermit::Wanted
+            | AttemptPermit::Granted => {}
         }
     }
 
     /// Drops the content of the turn that waits for a permit from memory.
-    pub fn wait_for_permit(&mut self) {
-        if let Some(run_id) = self.next_to_begin().filter(|_| self.permit == Permit::Wanted) {
-            self.leave_content(&run_id);
+    pub fn unload_waiting_content(&mut self) {
+        if let Some(run_id) = self.next_turn().filter(|_| self.permit == AttemptPermit::Wanted) {
+            self.unload_content(&run_id);
         }
     }
 
     /// Drops the content of a new input from memory, unless the input is about to be used.
-    pub(super) fn leave_if_waiting(&mut self, run_id: &RunId) {
-        let is_next = self.next_to_begin().as_ref() == Some(run_id);
-        if self.permit != Permit::Unbounded && !is_next && self.state.waiting.contains(run_id) {
-            self.leave_content(run_id);
+    pub(super) fn unload_if_waiting(&mut self, run_id: &RunId) {
+        let is_next = self.next_turn().as_ref() == Some(run_id);
+        if self.permit != AttemptPermit::Unbounded && !is_next && self.state.waiting.contains(run_id) {
+            self.unload_content(run_id);
         }
     }
 
     /// Drops the content of an input from memory, unless the content of waiting inputs is small in total.
-    fn leave_content(&mut self, run_id: &RunId) {
+    fn unload_content(&mut self, run_id: &RunId) {
         let waiting = self.state.waiting.iter().filter_map(|run_id| self.inputs.get(run_id));
-        let kept: u64 = waiting.filter(|taken| taken.is_here).map(|taken| taken.bytes).sum();
+        let kept: u64 = waiting.filter(|taken| taken.has_content).map(|taken| taken.bytes).sum();
         if kept <= limits::WAITING_CONTENT_BYTES_MAX {
             return;
         }
@@ -158,6 +163,6 @@ impl SessionRuntime {
             metadata: None,
             traceparent: input.traceparent.clone(),
         };
-        (taken.input, taken.is_here) = (Arc::new(named), false);
+        (taken.input, taken.has_content) = (Arc::new(named), false);
     }
 }

@@ -1,20 +1,20 @@
 //! The session machine: it decides on an input, records facts, and sends outputs only after their facts are durable.
-use crate::id::{AgentId, Epoch, EventId, Place, RunId, RunnerId, Seq, SessionKey, Token};
+use crate::id::{AgentId, Epoch, EventId, FenceToken, InboxPosition, RunId, RunnerId, Seq, SessionKey};
 use crate::machine::Machine;
 use crate::mutant::{Mutant, planted};
 use crate::protocol::action::ToolReport;
-use crate::protocol::agent::{AgentEvent, Directory, Order};
+use crate::protocol::agent::{AgentDirectory, AgentEvent, Order};
 use crate::protocol::entry::{Entry, Fact};
-use crate::protocol::input::{self, Control};
-use crate::protocol::member::Receipt;
+use crate::protocol::input::{self, ControlEntry};
+use crate::protocol::member::SessionTaskResult;
 use crate::rng::Rng;
-use crate::session::acting::Acting;
+use crate::session::action_decide::ActionDeadlines;
 use crate::session::attempt::Attempt;
-use crate::session::handing::Handing;
-use crate::session::membership::Changes;
-use crate::session::outbox::{Ended, Outbox, Output, Record};
-use crate::session::permit::Permit;
-use crate::session::state::{Phase, State};
+use crate::session::handover_decide::HandoverProgress;
+use crate::session::member_decide::MemberChangeProgress;
+use crate::session::outbox::{EndedInput, FactRecord, Outbox, Output};
+use crate::session::permit::AttemptPermit;
+use crate::session::state::{SessionPhase, State};
 use crate::time::{Deadline, Mono, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,25 +23,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub enum Input {
     /// The next input, in inbox order.
-    Take {
-        place: Place,
-        input: Arc<input::Input>,
-    },
+    Take { place: InboxPosition, input: Arc<input::Input> },
     /// The next entry of the control lane, in its order.
-    Control {
-        place: Place,
-        control: Arc<Control>,
-    },
-    /// The content of an input, read after [`Output::ReadContent`].
+    Control { place: InboxPosition, control: Arc<ControlEntry> },
+    /// The content of an input, read after [`ProcessOutputPayload::ReadContent`].
     Content {
-        place: Place,
+        place: InboxPosition,
         /// The whole input.
         input: Arc<input::Input>,
     },
-    /// The requested permit to start a turn ([`Permit::Wanted`]).
-    Permitted,
-    /// The inbox was read up to its end after [`Output::CatchUp`].
-    CaughtUp,
+    /// The requested permit to start a turn ([`AttemptPermit::Wanted`]).
+    PermitGranted,
+    /// The inbox was read up to its end after [`ProcessOutputPayload::ReadInbox`].
+    InboxRead,
     /// A report of an agent.
     Agent {
         run_id: RunId,
@@ -53,16 +47,13 @@ pub enum Input {
     /// The log is durable up to this position.
     Durable(Seq),
     /// The outcome of a task.
-    Receipt {
+    TaskResult {
         /// The transaction of the task.
         tx_id: EventId,
-        receipt: Receipt,
+        receipt: SessionTaskResult,
     },
     /// A report about an action.
-    Tool {
-        action_id: EventId,
-        report: ToolReport,
-    },
+    Tool { action_id: EventId, report: ToolReport },
     /// Start no more turns: the node is draining.
     Hold,
     /// The same, and leave a resumable attempt to the next owner.
@@ -73,7 +64,7 @@ pub enum Input {
 
 /// Counters of a session, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SessionCounts {
     /// Reports of agents that came too late or belonged to no attempt: dropped, never shown (RX-8).
     pub late_reports: u64,
     /// Attempts after the first.
@@ -84,24 +75,24 @@ pub struct Counts {
 
 /// An input that this owner has taken from the inbox and not ended.
 #[derive(Clone, Debug)]
-pub(super) struct Taken {
-    pub(super) place: Place,
+pub(super) struct OpenInput {
+    pub(super) place: InboxPosition,
     /// The input; without its content if that was left in the store.
     pub(super) input: Arc<input::Input>,
     /// Bytes of the input's content.
     pub(super) bytes: u64,
     /// True if the content is in memory.
-    pub(super) is_here: bool,
+    pub(super) has_content: bool,
     /// Time at which this owner got the input: for metrics.
-    pub(super) at: Mono,
+    pub(super) taken_at: Mono,
     /// True once a part of the answer was shown: for metrics.
-    heard: bool,
+    is_shown: bool,
 }
 
-impl Taken {
-    pub(super) fn new(now: Now, place: Place, input: Arc<input::Input>) -> Self {
+impl OpenInput {
+    pub(super) fn new(now: Now, place: InboxPosition, input: Arc<input::Input>) -> Self {
         let bytes = input.weight() as u64;
-        Self { place, input, bytes, is_here: true, at: now.mono, heard: false }
+        Self { place, input, bytes, has_content: true, taken_at: now.mono, is_shown: false }
     }
 }
 
@@ -112,35 +103,41 @@ impl Taken {
 #[derive(Debug)]
 pub struct SessionRuntime {
     pub(super) key: SessionKey,
-    pub(super) token: Token,
-    pub(super) directory: Arc<Directory>,
+    pub(super) token: FenceToken,
+    pub(super) directory: Arc<AgentDirectory>,
     pub(super) rng: Rng,
     pub(super) state: State,
     /// Inputs that have not ended, by the turn that they open.
-    pub(super) inputs: BTreeMap<RunId, Taken>,
+    pub(super) inputs: BTreeMap<RunId, OpenInput>,
     /// Control entries not yet answered, in order; entries wait here only while the session is closing.
-    pub(super) controls: VecDeque<(Place, Arc<Control>)>,
+    pub(super) controls: VecDeque<(InboxPosition, Arc<ControlEntry>)>,
     /// The close in progress.
-    pub(super) close: Option<(Place, Arc<Control>)>,
+    pub(super) close: Option<(InboxPosition, Arc<ControlEntry>)>,
     /// Cancels of turns that are not known (yet).
-    pub(super) early_cancels: BTreeMap<RunId, (Place, Arc<Control>)>,
-    pub(super) changes: Changes,
-    pub(super) handing: Handing,
-    pub(super) acting: Acting,
+    pub(super) early_cancels: BTreeMap<RunId, (InboxPosition, Arc<ControlEntry>)>,
+    pub(super) changes: MemberChangeProgress,
+    pub(super) handover: HandoverProgress,
+    pub(super) actions: ActionDeadlines,
     pub(super) attempt: Attempt,
-    pub(super) held: bool,
-    pub(super) permit: Permit,
+    pub(super) is_draining: bool,
+    pub(super) permit: AttemptPermit,
     /// Position of an input whose content is being read.
-    pub(super) reading: Option<Place>,
+    pub(super) reading_content: Option<InboxPosition>,
     pub(super) outbox: Outbox,
-    pub(super) counts: Counts,
+    pub(super) counts: SessionCounts,
     /// An attempt that was ordered under an earlier ownership of this same owner.
-    kept: Option<(RunId, u32, Epoch)>,
+    earlier_order: Option<(RunId, u32, Epoch)>,
 }
 
 impl SessionRuntime {
     /// Creates the machine for the owner of a session whose durable log gives `state`.
-    pub fn new(key: SessionKey, token: Token, directory: Arc<Directory>, rng: Rng, state: State) -> Self {
+    pub fn new(
+        key: SessionKey,
+        token: FenceToken,
+        directory: Arc<AgentDirectory>,
+        rng: Rng,
+        state: State,
+    ) -> Self {
         let outbox = Outbox::new(state.tail.seq);
         Self {
             key,
@@ -152,16 +149,16 @@ impl SessionRuntime {
             controls: VecDeque::new(),
             close: None,
             early_cancels: BTreeMap::new(),
-            changes: Changes::default(),
-            handing: Handing::default(),
-            acting: Acting::default(),
+            changes: MemberChangeProgress::default(),
+            handover: HandoverProgress::default(),
+            actions: ActionDeadlines::default(),
             attempt: Attempt::None,
-            held: false,
-            permit: Permit::Unbounded,
-            reading: None,
+            is_draining: false,
+            permit: AttemptPermit::Unbounded,
+            reading_content: None,
             outbox,
-            counts: Counts::default(),
-            kept: None,
+            counts: SessionCounts::default(),
+            earlier_order: None,
         }
     }
 
@@ -171,26 +168,26 @@ impl SessionRuntime {
     }
 
     /// Returns the counters since the last call, and resets them.
-    pub fn take_counts(&mut self) -> Counts {
+    pub fn take_counts(&mut self) -> SessionCounts {
         std::mem::take(&mut self.counts)
     }
 
     /// Returns the time at which the oldest open input was taken: for metrics.
-    pub fn oldest(&self) -> Option<Mono> {
-        self.inputs.values().map(|taken| taken.at).min()
+    pub fn oldest_input_at(&self) -> Option<Mono> {
+        self.inputs.values().map(|taken| taken.taken_at).min()
     }
 
     /// Returns the time at which a turn's input was taken, on the first call for that turn only. For metrics.
-    pub fn first_shown(&mut self, run_id: &RunId) -> Option<Mono> {
+    pub fn mark_shown(&mut self, run_id: &RunId) -> Option<Mono> {
         let taken = self.inputs.get_mut(run_id)?;
-        (!std::mem::replace(&mut taken.heard, true)).then_some(taken.at)
+        (!std::mem::replace(&mut taken.is_shown, true)).then_some(taken.taken_at)
     }
 
     /// Ends the machine after this node has lost ownership; returns the orders that close requests at agents.
-    pub fn give_up(&mut self) -> Vec<Order> {
-        let mut orders = self.outbox.unsent_drops();
+    pub fn abandon(&mut self) -> Vec<Order> {
+        let mut orders = self.outbox.pending_drops();
         match std::mem::take(&mut self.attempt) {
-            Attempt::Live(live) if live.ordered => {
+            Attempt::Live(live) if live.is_ordered => {
                 orders.push(Order::Drop { run_id: live.run_id, attempt: live.attempt });
             }
             Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => {}
@@ -199,31 +196,31 @@ impl SessionRuntime {
     }
 
     /// Continues under a new ownership by the same node, if no other node owned the session in between.
-    pub fn go_on(&mut self, token: Token) {
+    pub fn continue_under(&mut self, token: FenceToken) {
         match &self.attempt {
-            Attempt::Live(live) if live.ordered => {
-                let epoch = self.ordered_under(&live.run_id, live.attempt);
-                self.kept = Some((live.run_id.clone(), live.attempt, epoch));
+            Attempt::Live(live) if live.is_ordered => {
+                let epoch = self.ordering_epoch(&live.run_id, live.attempt);
+                self.earlier_order = Some((live.run_id.clone(), live.attempt, epoch));
             }
-            Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => self.outbox.rename(token.epoch),
+            Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => self.outbox.set_epoch(token.epoch),
         }
         self.token = token;
     }
 
     /// Returns the ownership that ordered an attempt, if the attempt is the current one.
-    pub(super) fn ordered_under(&self, run_id: &RunId, attempt: u32) -> Epoch {
-        let kept = self.kept.as_ref().filter(|(run, number, _)| run == run_id && *number == attempt);
+    pub(super) fn ordering_epoch(&self, run_id: &RunId, attempt: u32) -> Epoch {
+        let kept = self.earlier_order.as_ref().filter(|(run, number, _)| run == run_id && *number == attempt);
         kept.map_or(self.token.epoch, |(_, _, epoch)| *epoch)
     }
 
     /// Returns whether the session has no attempt, no waiting work and no pending output.
-    pub fn is_quiet(&self) -> bool {
-        let resting = self.held || self.inputs.is_empty();
+    pub fn is_idle(&self) -> bool {
+        let resting = self.is_draining || self.inputs.is_empty();
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
         let settled =
-            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handing.is_quiet();
+            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
         // While a handover or an action is open, an owner has to stay, for its deadline.
-        idle && resting && settled && !self.state.is_awaited() && self.outbox.is_empty()
+        idle && resting && settled && !self.state.needs_owner() && self.outbox.is_empty()
     }
 
     /// Returns whether an output waits for a fact to be durable.
@@ -238,11 +235,11 @@ impl SessionRuntime {
 
     /// Returns whether only a handover's decision or an action is pending, and nothing else is left to do: another
     /// owner can wait for it as well.
-    pub fn only_waits(&self) -> bool {
+    pub fn only_awaits_others(&self) -> bool {
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
         let settled =
-            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handing.is_quiet();
-        self.held && idle && settled && self.state.is_awaited() && self.outbox.is_empty()
+            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
+        self.is_draining && idle && settled && self.state.needs_owner() && self.outbox.is_empty()
     }
 
     /// Creates the id of a fact that is about to be recorded.
@@ -251,19 +248,19 @@ impl SessionRuntime {
     }
 
     /// Records a fact: applies it to the state and outputs it for the log. This is the only way to change the state.
-    pub(super) fn record(&mut self, now: Now, fact: Fact, about: About<'_>) -> Seq {
+    pub(super) fn record(&mut self, now: Now, fact: Fact, about: RecordContext<'_>) -> Seq {
         // The first fact of a transaction gives the transaction its id.
-        let names = about.tx.filter(|_| fact.begins_change());
+        let names = about.tx.filter(|_| fact.starts_transaction());
         let id = names.unwrap_or_else(|| self.event_id(now));
         let run = about.run.and_then(|run| self.state.runs.get(run));
         let cause = about.cause.or(run.map(|run| run.cause)).or(about.tx.filter(|_| names.is_none()));
         let traceparent = about.run.and_then(|run| self.inputs.get(run));
         let traceparent = traceparent.and_then(|taken| taken.input.traceparent.as_deref()).map(Arc::from);
         let source = match (about.source, run) {
-            (Source::Agent, Some(run)) => run.agent.as_ref().map(|agent| format!("agent:{agent}")),
-            (Source::User, _) => about.user.map(|user| format!("user:{user}")),
-            (Source::Runner, _) => about.runner.map(|runner| format!("runner:{runner}")),
-            (Source::Agent | Source::Gateway, _) => None,
+            (FactSource::Agent, Some(run)) => run.agent.as_ref().map(|agent| format!("agent:{agent}")),
+            (FactSource::User, _) => about.user.map(|user| format!("user:{user}")),
+            (FactSource::Runner, _) => about.runner.map(|runner| format!("runner:{runner}")),
+            (FactSource::Agent | FactSource::Gateway, _) => None,
         };
         let entry = Arc::new(Entry {
             id,
@@ -280,16 +277,16 @@ impl SessionRuntime {
         });
         self.state.apply(self.token.epoch, &entry);
         let (ends, answers, closed) = (about.ends, about.answers, about.closed);
-        let record = Record { entry: Arc::clone(&entry), ends, answers, closed };
-        self.outbox.now(Output::Record(record));
-        self.tell_agent(about.asker, &entry);
+        let record = FactRecord { entry: Arc::clone(&entry), ends, answers, closed };
+        self.outbox.push(Output::Record(record));
+        self.deliver_to_agent(about.asker, &entry);
         self.state.tail.seq
     }
 }
 
 /// The originator of a fact.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Source {
+pub(super) enum FactSource {
     User,
     Agent,
     Runner,
@@ -299,28 +296,28 @@ pub(super) enum Source {
 
 /// The context in which a fact is recorded.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About<'a> {
+pub(super) struct RecordContext<'a> {
     pub(super) run: Option<&'a RunId>,
     /// The transaction that the fact belongs to.
     pub(super) tx: Option<EventId>,
-    pub(super) source: Source,
+    pub(super) source: FactSource,
     pub(super) user: Option<&'a crate::id::UserId>,
     pub(super) runner: Option<&'a RunnerId>,
     /// The agent that requested the action which the fact is about.
     pub(super) asker: Option<&'a AgentId>,
     /// The fact that this one follows from, if that is not the run's last cause.
     pub(super) cause: Option<EventId>,
-    pub(super) ends: Option<Ended>,
-    pub(super) answers: Option<Place>,
+    pub(super) ends: Option<EndedInput>,
+    pub(super) answers: Option<InboxPosition>,
     pub(super) closed: Option<bool>,
 }
 
-impl<'a> About<'a> {
+impl<'a> RecordContext<'a> {
     pub(super) fn run(run: &'a RunId) -> Self {
         Self { run: Some(run), ..Self::default() }
     }
     pub(super) fn agent(run: &'a RunId) -> Self {
-        Self { run: Some(run), source: Source::Agent, ..Self::default() }
+        Self { run: Some(run), source: FactSource::Agent, ..Self::default() }
     }
     pub(super) fn tx(tx: EventId) -> Self {
         Self { tx: Some(tx), ..Self::default() }
@@ -335,31 +332,33 @@ impl Machine for SessionRuntime {
         match input {
             Input::Take { place, input } => {
                 let run_id = input.run_id.clone();
-                self.take(now, place, input);
+                self.take_input(now, place, input);
                 self.settle(now);
-                return self.leave_if_waiting(&run_id);
+                return self.unload_if_waiting(&run_id);
             }
-            Input::Control { place, control } => self.control(now, place, control),
-            Input::CaughtUp => self.caught_up(),
-            Input::Content { place, input } => self.content_read(place, input),
-            Input::Permitted => self.permitted(),
+            Input::Control { place, control } => self.handle_control(now, place, control),
+            Input::InboxRead => self.handle_inbox_read(),
+            Input::Content { place, input } => self.handle_content(place, input),
+            Input::PermitGranted => self.grant_permit(),
             // The attempt number alone does not identify an attempt: if the store lost the fact that counted one, the
             // next attempt has the same number.
             Input::Agent { ref run_id, attempt, epoch, .. }
-                if epoch != self.ordered_under(run_id, attempt)
+                if epoch != self.ordering_epoch(run_id, attempt)
                     && !planted(Mutant::ReportsUnfenced)
                     && !planted(Mutant::AttemptsMixed) =>
             {
                 self.counts.late_reports += 1;
             }
-            Input::Agent { run_id, attempt, event, .. } => self.agent(now, &run_id, attempt, event),
-            Input::Durable(seq) => {
-                self.outbox.durable(seq);
-                self.ordered(now, seq);
-                self.credit(seq);
+            Input::Agent { run_id, attempt, event, .. } => {
+                self.handle_agent_event(now, &run_id, attempt, event)
             }
-            Input::Receipt { tx_id, receipt } => self.receipt(now, tx_id, receipt),
-            Input::Tool { action_id, report } => self.tool(now, action_id, report),
+            Input::Durable(seq) => {
+                self.outbox.mark_durable(seq);
+                self.mark_ordered(now, seq);
+                self.grant_credit(seq);
+            }
+            Input::TaskResult { tx_id, receipt } => self.handle_task_result(now, tx_id, receipt),
+            Input::Tool { action_id, report } => self.handle_tool_report(now, action_id, report),
             Input::Hold => self.hold(),
             Input::HandOver => self.hand_over(now),
             Input::Suspend => self.suspend(now),
@@ -378,8 +377,8 @@ impl Machine for SessionRuntime {
 
     fn poll_timeout(&self) -> Option<Deadline> {
         let open = self.state.handovers.open.as_deref();
-        let actions = self.acting.poll_timeout(&self.state.actions);
-        let rest = [self.changes.poll_timeout(), self.handing.poll_timeout(open), actions];
+        let actions = self.actions.poll_timeout(&self.state.actions);
+        let rest = [self.changes.poll_timeout(), self.handover.poll_timeout(open), actions];
         rest.into_iter().chain([self.attempt.poll_timeout()]).flatten().min()
     }
 }
@@ -396,17 +395,17 @@ impl SessionRuntime {
             self.settle_handover(now);
             self.settle_members(now);
             self.settle_steers(now);
-            self.begin(now);
+            self.begin_next_turn(now);
             if self.state.tail.seq == before {
                 break;
             }
         }
         self.settle_silence(now);
-        self.settle_permit();
+        self.update_permit();
     }
 
     /// Returns whether the session accepts inputs.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.state.phase, Phase::Open)
+        matches!(self.state.phase, SessionPhase::Open)
     }
 }

@@ -1,16 +1,16 @@
 //! A session's state, derived from the facts of its log and from nothing else.
 use crate::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, UserId};
 use crate::mutant::{Mutant, planted};
-use crate::protocol::agent::Mark;
-use crate::protocol::codec::{self, CodecError, Kind};
+use crate::protocol::agent::EventMark;
+use crate::protocol::codec::{self, BlobKind, CodecError};
 use crate::protocol::entry::{Entry, Fact, Scope};
 use crate::protocol::member::Member;
-use crate::session::actions::Actions;
-use crate::session::digest::TextHash;
-use crate::session::handover::Handovers;
-use crate::session::members::Change;
-use crate::session::older::{BEFORE_SAID, BEFORE_TIME, Older};
-use crate::session::steer::{Rank, Steered};
+use crate::session::action_apply::Actions;
+use crate::session::handover_apply::Handovers;
+use crate::session::member_apply::PendingMemberChange;
+use crate::session::older_snapshot::{OlderState, VERSION_WITHOUT_ANSWER_TAIL, VERSION_WITHOUT_TIME};
+use crate::session::steer::{Rank, SteeredInput};
+use crate::session::text_hash::TextHash;
 use crate::shrink::Shrink;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// A session's phase in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
+pub enum SessionPhase {
     /// No fact was recorded yet.
     #[default]
     New,
@@ -71,9 +71,9 @@ pub struct Run {
     /// True if text of any attempt was recorded.
     pub spoke: bool,
     /// Data that another owner needs to resume the latest attempt; `None`: another owner starts a new attempt.
-    pub resume: Option<Box<Resumable>>,
+    pub resume: Option<Box<ResumeState>>,
     /// The run that the input was handed to, until that run has ended or did not take the input.
-    pub steered: Option<Steered>,
+    pub steered: Option<SteeredInput>,
     /// Order among the waiting turns.
     pub rank: Rank,
     /// Time at which the whole run ends at the latest.
@@ -84,9 +84,9 @@ pub struct Run {
 
 /// The recorded part of an attempt that outlives its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resumable {
+pub struct ResumeState {
     /// The last event that is recorded completely; `None`: the first event is not.
-    pub mark: Option<Mark>,
+    pub mark: Option<EventMark>,
     /// Number of recorded states of the agent.
     pub states: u32,
     /// Hash of the recorded text.
@@ -98,7 +98,7 @@ pub struct Resumable {
 pub struct State {
     /// `seq` of the last fact that the state includes.
     pub tail: Cursor,
-    pub phase: Phase,
+    pub phase: SessionPhase,
     /// The user that the session belongs to.
     pub user: Option<UserId>,
     /// Members, in order (SR-T2).
@@ -115,7 +115,7 @@ pub struct State {
     /// The records of the members, in the order of `agents`.
     pub members: Vec<Member>,
     /// Open changes of members, by the agent that they concern (SR-T14).
-    pub changes: BTreeMap<AgentId, Change>,
+    pub changes: BTreeMap<AgentId, PendingMemberChange>,
     /// Handovers from agent to agent.
     pub handovers: Handovers,
     /// Actions of the session's agents.
@@ -127,7 +127,7 @@ pub struct State {
 
 impl State {
     /// Returns the state after these facts.
-    pub fn replay<'a>(facts: impl IntoIterator<Item = (Epoch, &'a Entry)>) -> Self {
+    pub fn from_facts<'a>(facts: impl IntoIterator<Item = (Epoch, &'a Entry)>) -> Self {
         let mut state = Self::default();
         for (epoch, entry) in facts {
             state.apply(epoch, entry);
@@ -137,12 +137,13 @@ impl State {
 
     /// Decodes a snapshot.
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
-        match codec::decode::<(Self, Millis)>(Kind::Snapshot, blob) {
-            Err(CodecError::Version(BEFORE_SAID)) => {
-                codec::decode_older::<Older>(Kind::Snapshot, BEFORE_SAID, blob).map(Self::from)
+        match codec::decode::<(Self, Millis)>(BlobKind::Snapshot, blob) {
+            Err(CodecError::Version(VERSION_WITHOUT_ANSWER_TAIL)) => {
+                codec::decode_older::<OlderState>(BlobKind::Snapshot, VERSION_WITHOUT_ANSWER_TAIL, blob)
+                    .map(Self::from)
             }
-            Err(CodecError::Version(BEFORE_TIME)) => {
-                codec::decode_older::<Self>(Kind::Snapshot, BEFORE_TIME, blob)
+            Err(CodecError::Version(VERSION_WITHOUT_TIME)) => {
+                codec::decode_older::<Self>(BlobKind::Snapshot, VERSION_WITHOUT_TIME, blob)
             }
             read => read.map(|(state, time)| Self { time, ..state }),
         }
@@ -153,9 +154,9 @@ impl State {
         if planted(Mutant::SnapshotForgetsQueue) {
             let mut forgetful = self.clone();
             forgetful.waiting.clear();
-            return codec::encode(Kind::Snapshot, &(&forgetful, self.time));
+            return codec::encode(BlobKind::Snapshot, &(&forgetful, self.time));
         }
-        codec::encode(Kind::Snapshot, &(self, self.time))
+        codec::encode(BlobKind::Snapshot, &(self, self.time))
     }
 
     /// Returns whether any turn is open.
@@ -164,7 +165,7 @@ impl State {
     }
 
     /// Returns whether the session needs an owner: a handover waits for a decision, or an action is open.
-    pub fn is_awaited(&self) -> bool {
+    pub fn needs_owner(&self) -> bool {
         self.handovers.open.is_some() || !self.actions.open.is_empty()
     }
 
@@ -180,13 +181,13 @@ impl State {
         self.time = self.time.max(entry.time);
         match &entry.fact {
             Fact::SessionOpened { user, agents, active_agent, .. } => {
-                self.phase = Phase::Open;
+                self.phase = SessionPhase::Open;
                 self.user = Some(user.clone());
-                self.enter_all(entry.time, agents);
+                self.set_members(entry.time, agents);
                 self.active = Some(active_agent.clone());
             }
-            Fact::SessionClosing { .. } => self.phase = Phase::Closing,
-            Fact::SessionClosed { .. } => self.phase = Phase::Closed,
+            Fact::SessionClosing { .. } => self.phase = SessionPhase::Closing,
+            Fact::SessionClosed { .. } => self.phase = SessionPhase::Closed,
             Fact::SessionNotice { .. }
             | Fact::HandoverRequested(_)
             | Fact::HandoverConfirmed(_)
@@ -234,11 +235,11 @@ impl State {
         let seq = self.tail.seq;
         if let Fact::UserMessage { message_id, request_id, user, .. } = &entry.fact {
             let asked = (user.clone(), message_id.clone(), request_id.clone());
-            self.runs.insert(run_id.clone(), Box::new(Run::waits(seq, entry.id, asked)));
+            self.runs.insert(run_id.clone(), Box::new(Run::new_waiting(seq, entry.id, asked)));
             return;
         }
         if entry.fact.is_terminal() {
-            self.answered(run_id, &entry.fact);
+            self.count_turn(run_id, &entry.fact);
             self.runs.remove(run_id);
             self.runs.shrink_if_empty();
             self.waiting.retain(|waiting| waiting != run_id);
@@ -251,20 +252,20 @@ impl State {
             Fact::TurnAdmitted { agent_id, .. } => run.agent = Some(agent_id.clone()),
             Fact::RunStarted { attempt, deadline_ms, resumable, .. } => {
                 (run.deadline, run.cause) = (*deadline_ms, entry.id);
-                run.begin(*attempt, seq, *resumable);
+                run.begin_attempt(*attempt, seq, *resumable);
                 self.waiting.retain(|waiting| waiting != run_id);
                 self.running = Some(run_id.clone());
             }
             Fact::RunRestarted { attempt, resumable, .. } => {
                 run.cause = entry.id;
-                run.begin(*attempt, seq, *resumable);
+                run.begin_attempt(*attempt, seq, *resumable);
             }
             Fact::RunResumed { .. } => (run.cause, run.resumed) = (entry.id, run.resumed + 1),
-            Fact::AgentInvokeStarted { .. } | Fact::RunState { scope: Scope::Run, .. } => run.runs_on(),
+            Fact::AgentInvokeStarted { .. } | Fact::RunState { scope: Scope::Run, .. } => run.mark_running(),
             Fact::AgentStreamDelta { offset, text, mark, .. } => {
-                run.said(*offset, text.reveal(), mark.as_ref());
+                run.apply_text(*offset, text.reveal(), mark.as_ref());
             }
-            Fact::RunState { scope: Scope::Agent, mark, .. } => run.told(mark.as_ref()),
+            Fact::RunState { scope: Scope::Agent, mark, .. } => run.apply_state(mark.as_ref()),
             Fact::AgentInvokeDone { .. } | Fact::AgentSteerAcked { .. } => {}
             Fact::RunSuspended { .. } => run.excused += 1,
             Fact::RunCancelling { reason, deadline_ms, .. } => {
@@ -300,8 +301,8 @@ impl State {
     }
 }
 
-impl Resumable {
-    pub(super) fn reach(&mut self, mark: Option<&Mark>) {
+impl ResumeState {
+    pub(super) fn advance_mark(&mut self, mark: Option<&EventMark>) {
         if let Some(mark) = mark {
             self.mark = Some(mark.clone());
         }
@@ -310,7 +311,7 @@ impl Resumable {
 
 impl Run {
     /// Creates a waiting run from the user, message id and request id of its message.
-    fn waits(first: Seq, cause: EventId, asked: (UserId, MessageId, Option<RequestId>)) -> Self {
+    fn new_waiting(first: Seq, cause: EventId, asked: (UserId, MessageId, Option<RequestId>)) -> Self {
         let (user, message_id, request_id) = asked;
         Self {
             agent: None,
@@ -333,37 +334,37 @@ impl Run {
         }
     }
 
-    fn begin(&mut self, attempt: u32, seq: Seq, resumable: bool) {
+    fn begin_attempt(&mut self, attempt: u32, seq: Seq, resumable: bool) {
         self.phase = RunPhase::Routing;
         (self.attempt, self.began, self.saved) = (attempt, seq, 0);
         self.resume = resumable.then(Box::default);
     }
 
     /// Applies the record of a part of the run's text.
-    fn said(&mut self, offset: u64, text: &str, mark: Option<&Mark>) {
+    fn apply_text(&mut self, offset: u64, text: &str, mark: Option<&EventMark>) {
         (self.saved, self.spoke) = (offset + text.len() as u64, true);
         if let Some(resume) = &mut self.resume {
             resume.hash.update(text.as_bytes());
-            resume.reach(mark);
+            resume.advance_mark(mark);
         }
     }
 
     /// Applies the record of a state of the run's agent.
-    fn told(&mut self, mark: Option<&Mark>) {
+    fn apply_state(&mut self, mark: Option<&EventMark>) {
         if let Some(resume) = &mut self.resume {
             resume.states += 1;
-            resume.reach(mark);
+            resume.advance_mark(mark);
         }
     }
 
     /// Returns the number of owners that ran this turn, including the current one, without excused ones (ownership.md
     /// §2.5).
-    pub(super) fn tries(&self) -> u32 {
+    pub(super) fn owner_count(&self) -> u32 {
         let resumed = if planted(Mutant::ResumeUncounted) { 0 } else { self.resumed };
         (self.attempt + resumed).saturating_sub(self.excused)
     }
 
-    fn runs_on(&mut self) {
+    fn mark_running(&mut self) {
         if self.phase == RunPhase::Routing {
             self.phase = RunPhase::Running;
         }

@@ -12,7 +12,7 @@ use crate::protocol::steer::{Steer, SteerOutcome};
 use crate::session::attempt::Attempt;
 use crate::session::ending::Ending;
 use crate::session::outbox::Output;
-use crate::session::runtime::{About, SessionRuntime};
+use crate::session::runtime::{RecordContext, SessionRuntime};
 use crate::session::state::{RunPhase, State};
 use crate::time::{Mono, Now};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// An input that was handed to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Steered {
+pub struct SteeredInput {
     /// The host run.
     pub host: RunId,
     /// The agent's answer in the latest attempt; `None`: no answer yet.
@@ -42,30 +42,30 @@ pub enum Rank {
 
 /// This owner's part of the inputs that were handed to the current attempt, which is not in the log.
 #[derive(Debug, Default)]
-pub(super) struct Steers {
+pub(super) struct PendingSteers {
     /// True once the agent has reported something, and so knows of the run.
-    pub(super) heard: bool,
+    pub(super) agent_reported: bool,
     /// Inputs sent to the agent, with the time until which the answer is awaited.
-    given: BTreeMap<RunId, Mono>,
+    sent: BTreeMap<RunId, Mono>,
     /// Set once the agent has finished while its answers to sent inputs are awaited.
-    ending: Option<(StopReason, Option<Json>)>,
+    outcome: Option<(StopReason, Option<Json>)>,
 }
 
 // === impl Steers ===
 
-impl Steers {
-    pub(super) fn is_ending(&self) -> bool {
-        self.ending.is_some()
+impl PendingSteers {
+    pub(super) fn is_finishing(&self) -> bool {
+        self.outcome.is_some()
     }
 
     /// Stops waiting for answers, because the run is cancelled.
     pub(super) fn stop(&mut self) {
-        self.ending = None;
+        self.outcome = None;
     }
 
     /// Returns the deadline of the last awaited answer, if any is awaited.
-    pub(super) fn due(&self) -> Option<Mono> {
-        self.ending.as_ref().and_then(|_| self.given.values().max().copied())
+    pub(super) fn deadline(&self) -> Option<Mono> {
+        self.outcome.as_ref().and_then(|_| self.sent.values().max().copied())
     }
 }
 
@@ -76,22 +76,22 @@ impl State {
     pub(super) fn apply_to_steered(&mut self, run_id: &RunId, fact: &Fact) {
         if let Fact::TurnAdmitted { strategy, position, host_run_id, replaces, .. } = fact {
             match replaces {
-                Some(_) => self.stands_in(run_id, position.unwrap_or_default()),
-                None => self.admitted(run_id, *strategy, host_run_id.as_ref()),
+                Some(_) => self.apply_replacement(run_id, position.unwrap_or_default()),
+                None => self.apply_admitted(run_id, *strategy, host_run_id.as_ref()),
             }
         }
         if let Fact::RunRestarted { .. } = fact {
-            self.steer_again(run_id);
+            self.reset_steers(run_id);
         }
         if let Fact::AgentSteerAcked { outcome, .. } = fact {
-            self.steer_acked(run_id, *outcome);
+            self.apply_steer_ack(run_id, *outcome);
         }
     }
 
-    fn admitted(&mut self, run_id: &RunId, strategy: Admission, host: Option<&RunId>) {
+    fn apply_admitted(&mut self, run_id: &RunId, strategy: Admission, host: Option<&RunId>) {
         let Some(run) = self.runs.get_mut(run_id) else { return };
         if let (Admission::Steered, Some(host)) = (strategy, host) {
-            run.steered = Some(Steered { host: host.clone(), outcome: None });
+            run.steered = Some(SteeredInput { host: host.clone(), outcome: None });
             return;
         }
         let returned = run.steered.take().is_some();
@@ -106,12 +106,12 @@ impl State {
             (false, false) => Rank::Queued,
         };
         let (rank, first) = (run.rank, run.first);
-        let place = if interrupts { 0 } else { self.place_among_waiting(rank, first) };
+        let place = if interrupts { 0 } else { self.waiting_index(rank, first) };
         self.waiting.insert(place, run_id.clone());
     }
 
     /// Gives an input the place of another, which has ended.
-    fn stands_in(&mut self, run_id: &RunId, ahead: u32) {
+    fn apply_replacement(&mut self, run_id: &RunId, ahead: u32) {
         let place = (ahead as usize).saturating_sub(usize::from(self.running.is_some()));
         if self.runs.contains_key(run_id) {
             self.waiting.insert(place.min(self.waiting.len()), run_id.clone());
@@ -120,7 +120,7 @@ impl State {
 
     /// Returns the index at which to insert a waiting turn: a returned input goes before the first turn of a lower
     /// rank or of a later input, any other input to the end.
-    fn place_among_waiting(&self, rank: Rank, first: Seq) -> usize {
+    fn waiting_index(&self, rank: Rank, first: Seq) -> usize {
         let after = |run_id: &RunId| {
             let other = self.runs.get(run_id);
             rank == Rank::Returned && other.is_some_and(|other| (other.rank, other.first) > (rank, first))
@@ -129,14 +129,14 @@ impl State {
     }
 
     /// Applies an agent's answer.
-    fn steer_acked(&mut self, run_id: &RunId, outcome: SteerOutcome) {
+    fn apply_steer_ack(&mut self, run_id: &RunId, outcome: SteerOutcome) {
         if let Some(steered) = self.runs.get_mut(run_id).and_then(|run| run.steered.as_mut()) {
             steered.outcome = Some(outcome);
         }
     }
 
     /// Resets the answers of a host run: a further attempt knows nothing of inputs sent in the previous one.
-    fn steer_again(&mut self, host: &RunId) {
+    fn reset_steers(&mut self, host: &RunId) {
         if planted(Mutant::SteerStaysTaken) {
             return;
         }
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// Returns the inputs that have a host run, open or ended, in their order.
-    fn steered(&self) -> Vec<(RunId, Steered)> {
+    fn steered_inputs(&self) -> Vec<(RunId, SteeredInput)> {
         let steered =
             self.runs.iter().filter_map(|(id, run)| Some((run.first, id.clone(), run.steered.clone()?)));
         let mut steered: Vec<_> = steered.collect();
@@ -176,69 +176,69 @@ impl SessionRuntime {
             && self.directory.policy(agent).steer
             && matches!(run.phase, RunPhase::Routing | RunPhase::Running)
             && !self.state.is_leaving(agent);
-        let ending = matches!(&self.attempt, Attempt::Live(live) if live.steers.is_ending());
+        let ending = matches!(&self.attempt, Attempt::Live(live) if live.steers.is_finishing());
         // Two users may use the same message id; an agent answers by that id.
         let named = |other: &RunId| {
             self.state.runs.get(other).is_some_and(|other| other.message_id == input.message_id)
         };
-        let twice = self.state.steered().iter().any(|(other, _)| named(other));
+        let twice = self.state.steered_inputs().iter().any(|(other, _)| named(other));
         (takes && !ending && !twice).then(|| host.clone())
     }
 
     /// Performs the follow-ups for steered inputs after any change.
     pub(super) fn settle_steers(&mut self, now: Now) {
-        self.finish(now);
-        for (run_id, steered) in self.state.steered() {
+        self.finish_if_answered(now);
+        for (run_id, steered) in self.state.steered_inputs() {
             if !self.inputs.contains_key(&run_id) {
                 continue;
             }
             let open = self.state.runs.contains_key(&steered.host);
             match (open, steered.outcome) {
-                (_, Some(SteerOutcome::Refused)) => self.return_steer(now, &run_id),
+                (_, Some(SteerOutcome::Refused)) => self.requeue_steered(now, &run_id),
                 (false, Some(SteerOutcome::Accepted)) if !planted(Mutant::SteerTwice) => {
-                    self.end(now, &run_id, Ending::Steered { host: steered.host });
+                    self.end_turn(now, &run_id, Ending::Steered { host: steered.host });
                 }
                 (false, _) if planted(Mutant::SteerLost) => {
-                    self.end(now, &run_id, Ending::Steered { host: steered.host });
+                    self.end_turn(now, &run_id, Ending::Steered { host: steered.host });
                 }
-                (false, _) => self.return_steer(now, &run_id),
+                (false, _) => self.requeue_steered(now, &run_id),
                 (true, Some(SteerOutcome::Accepted)) => {}
-                (true, None | Some(SteerOutcome::Pending)) => self.give_steer(now, &run_id, &steered.host),
+                (true, None | Some(SteerOutcome::Pending)) => self.send_steer(now, &run_id, &steered.host),
             }
         }
     }
 
     /// Makes an input that was not taken the next turn (ST-9).
-    fn return_steer(&mut self, now: Now, run_id: &RunId) {
+    fn requeue_steered(&mut self, now: Now, run_id: &RunId) {
         if !self.is_open() {
-            return self.stop(now, run_id);
+            return self.stop_turn(now, run_id);
         }
         let Some(run) = self.state.runs.get(run_id) else { return };
         let Some(agent_id) = run.agent.clone() else { return };
-        self.outbox.recall(run_id);
-        let place = self.state.place_among_waiting(Rank::Returned, run.first);
+        self.outbox.drop_steer(run_id);
+        let place = self.state.waiting_index(Rank::Returned, run.first);
         let ahead = place + usize::from(self.state.running.is_some());
         let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
         let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
         let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
-        self.record(now, fact, About::run(run_id));
+        self.record(now, fact, RecordContext::run(run_id));
     }
 
     /// Sends an input to the agent, once in each attempt and by each owner.
-    fn give_steer(&mut self, now: Now, run_id: &RunId, host: &RunId) {
+    fn send_steer(&mut self, now: Now, run_id: &RunId, host: &RunId) {
         let epoch = match &self.attempt {
-            Attempt::Live(live) if live.run_id == *host => self.ordered_under(host, live.attempt),
+            Attempt::Live(live) if live.run_id == *host => self.ordering_epoch(host, live.attempt),
             Attempt::Live(_) | Attempt::Delayed { .. } | Attempt::None => return,
         };
         let cancelling = self.is_cancelling(host);
         let (Some(taken), Attempt::Live(live)) = (self.inputs.get(run_id), &mut self.attempt) else { return };
         let Some(agent_id) = self.state.runs.get(host).and_then(|run| run.agent.clone()) else { return };
-        let gone = live.steers.is_ending() || cancelling || !live.steers.heard;
-        if gone || live.steers.given.contains_key(run_id) {
+        let gone = live.steers.is_finishing() || cancelling || !live.steers.agent_reported;
+        if gone || live.steers.sent.contains_key(run_id) {
             return;
         }
-        let due = now.mono + limits::STEER_ACK;
-        live.steers.given.insert(run_id.clone(), due);
+        let due = now.mono + limits::STEER_ACK_TIMEOUT;
+        live.steers.sent.insert(run_id.clone(), due);
         // The agent has to answer this first: the silence timeout of the run counts from then on.
         live.restart_silence(due);
         let input = Arc::clone(&taken.input);
@@ -252,36 +252,36 @@ impl SessionRuntime {
             user: input.user.clone(),
             message_id: input.message_id.clone(),
             message: input.message.clone(),
-            actions: self.state.actions.told_with(host),
+            actions: self.state.actions.context_for(host),
             traceparent: input.traceparent.clone(),
         };
         let order = Output::Order(Order::Steer(Box::new(steer)));
         if planted(Mutant::SteerEarly) {
-            self.outbox.now(order);
+            self.outbox.push(order);
         } else {
-            self.outbox.after(self.state.tail.seq, order);
+            self.outbox.push_after(self.state.tail.seq, order);
         }
     }
 
     /// Handles an agent's answer to a steered input. A final answer stays; only `pending` may be followed by another.
-    pub(super) fn steer_answered(
+    pub(super) fn handle_steer_ack(
         &mut self,
         now: Now,
         host: &RunId,
         message_id: &MessageId,
         outcome: SteerOutcome,
     ) {
-        let named = |(run_id, steered): &(RunId, Steered)| {
+        let named = |(run_id, steered): &(RunId, SteeredInput)| {
             let run = self.state.runs.get(run_id);
             steered.host == *host && run.is_some_and(|run| run.message_id == *message_id)
         };
-        let found = self.state.steered().into_iter().find(named);
+        let found = self.state.steered_inputs().into_iter().find(named);
         let said = found.as_ref().and_then(|(_, steered)| steered.outcome);
         let (Some((run_id, _)), Attempt::Live(live)) = (found, &self.attempt) else {
             self.counts.late_reports += 1;
             return;
         };
-        let given = live.steers.given.contains_key(&run_id);
+        let given = live.steers.sent.contains_key(&run_id);
         if !given || said.is_some_and(|said| said.is_final() || said == outcome) {
             self.counts.late_reports += 1;
             return;
@@ -289,27 +289,27 @@ impl SessionRuntime {
         let Some(agent_id) = self.state.runs.get(host).and_then(|run| run.agent.clone()) else { return };
         let (host_run_id, attempt) = (host.clone(), live.attempt);
         let fact = Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome };
-        self.record(now, fact, About::agent(&run_id));
+        self.record(now, fact, RecordContext::agent(&run_id));
     }
 
     /// Handles the end of the agent's answer. Inputs that were sent and not answered may be part of the answer: the
     /// run waits for the agent's answers to them, so that an input that was taken is not asked again (ST-9).
-    pub(super) fn finished(&mut self, now: Now, run_id: &RunId, stop: StopReason, usage: Option<Json>) {
+    pub(super) fn handle_done(&mut self, now: Now, run_id: &RunId, stop: StopReason, usage: Option<Json>) {
         if let Attempt::Live(live) = &mut self.attempt {
-            live.steers.ending = Some((stop, usage));
-            let least = now.mono + limits::STEER_ACK_AFTER_END;
-            live.steers.given.values_mut().for_each(|due| *due = (*due).max(least));
+            live.steers.outcome = Some((stop, usage));
+            let least = now.mono + limits::STEER_ACK_AFTER_END_MIN;
+            live.steers.sent.values_mut().for_each(|due| *due = (*due).max(least));
         }
         if planted(Mutant::SteerUnawaited) {
             return self.finish_now(now, run_id);
         }
-        self.finish(now);
+        self.finish_if_answered(now);
     }
 
     /// Ends a run whose agent has finished, once no answer is awaited any more.
-    fn finish(&mut self, now: Now) {
+    fn finish_if_answered(&mut self, now: Now) {
         let Attempt::Live(live) = &self.attempt else { return };
-        if !live.steers.is_ending() {
+        if !live.steers.is_finishing() {
             return;
         }
         let unanswered = |run_id: &RunId| {
@@ -317,7 +317,7 @@ impl SessionRuntime {
             run.and_then(|run| run.steered.as_ref()).is_some_and(|steered| steered.outcome.is_none())
         };
         let awaited = |(run_id, due): (&RunId, &Mono)| *due > now.mono && unanswered(run_id);
-        if !live.steers.given.iter().any(awaited) {
+        if !live.steers.sent.iter().any(awaited) {
             let run_id = live.run_id.clone();
             self.finish_now(now, &run_id);
         }
@@ -325,8 +325,8 @@ impl SessionRuntime {
 
     fn finish_now(&mut self, now: Now, run_id: &RunId) {
         let Attempt::Live(live) = &mut self.attempt else { return };
-        if let Some((stop, usage)) = live.steers.ending.take() {
-            self.end(now, run_id, Ending::Completed { stop, usage });
+        if let Some((stop, usage)) = live.steers.outcome.take() {
+            self.end_turn(now, run_id, Ending::Completed { stop, usage });
         }
     }
 }

@@ -38,9 +38,9 @@ impl<T> FairQueue<T> {
 
     /// Removes and returns the next item whose holder `may` have it; each holder is asked about its first item.
     pub fn pop(&mut self, mut may: impl FnMut(&Account, &T) -> bool) -> Option<(Account, T)> {
-        let (user, tenant) = after(&self.tenants, self.last.as_ref()).find_map(|tenant| {
+        let (user, tenant) = keys_after(&self.tenants, self.last.as_ref()).find_map(|tenant| {
             let queue = self.tenants.get(tenant)?;
-            let found = after(&queue.users, queue.last.as_ref()).find(|user| {
+            let found = keys_after(&queue.users, queue.last.as_ref()).find(|user| {
                 let account = Account { tenant: tenant.clone(), user: (*user).clone() };
                 queue.users.get(*user).and_then(VecDeque::front).is_some_and(|item| may(&account, item))
             });
@@ -88,7 +88,7 @@ impl<T> FairQueue<T> {
 }
 
 /// Returns all keys once, beginning with the one after `last`.
-fn after<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, last: Option<&'a K>) -> impl Iterator<Item = &'a K> {
+fn keys_after<'a, K: Ord, V>(map: &'a BTreeMap<K, V>, last: Option<&'a K>) -> impl Iterator<Item = &'a K> {
     let later = map.range((last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded));
     let earlier = last.map(|last| map.range(..=last));
     later.chain(earlier.into_iter().flatten()).map(|(key, _)| key)

@@ -15,7 +15,7 @@ fn fill(ledger: &mut Ledger, who: &Account) -> u64 {
 fn single_user_gets_its_share_of_the_tenants_share() {
     let mut ledger = Ledger::new(1600, Some(Shares::default()));
     assert_eq!(fill(&mut ledger, &account("evil", "eve")), 900);
-    assert_eq!(ledger.over(&account("evil", "eve"), 1), Some(Over::User));
+    assert_eq!(ledger.exceeded_bound(&account("evil", "eve"), 1), Some(ShareBound::User));
     assert!(fill(&mut ledger, &account("evil", "bob")) > 100, "the tenant's rest is for its other users");
 }
 
@@ -41,8 +41,8 @@ fn greedy_tenants_leave_capacity_for_another() {
 fn without_shares_only_the_capacity_bounds() {
     let mut ledger = Ledger::new(100, None);
     assert_eq!(fill(&mut ledger, &account("default", "local")), 100);
-    assert_eq!(ledger.over(&account("other", "bob"), 1), Some(Over::Node));
-    ledger.give_back(&account("default", "local"), 100);
+    assert_eq!(ledger.exceeded_bound(&account("other", "bob"), 1), Some(ShareBound::Node));
+    ledger.release(&account("default", "local"), 100);
     assert_eq!(ledger.held(), 0);
 }
 
@@ -51,7 +51,7 @@ fn small_capacities_admit_a_first_amount() {
     let mut ledger = Ledger::new(2, Some(Shares::default()));
     assert_eq!(fill(&mut ledger, &account("a", "ann")), 1);
     assert_eq!(fill(&mut ledger, &account("b", "bob")), 1);
-    assert_eq!(ledger.over(&account("c", "cat"), 1), Some(Over::Node));
+    assert_eq!(ledger.exceeded_bound(&account("c", "cat"), 1), Some(ShareBound::Node));
 }
 
 /// Random sequences: `take` never exceeds a bound, and after everything is given back all amounts are zero.
@@ -66,7 +66,7 @@ fn random_sequences_keep_the_bounds_and_return_to_zero() {
             if rng.below(3) == 0 && !taken.is_empty() {
                 let at = usize::try_from(rng.below(taken.len() as u64)).expect("small");
                 let (account, amount) = taken.swap_remove(at);
-                ledger.give_back(&account, amount);
+                ledger.release(&account, amount);
                 continue;
             }
             let by = account(&format!("t{}", rng.below(3)), &format!("u{}", rng.below(4)));
@@ -85,7 +85,7 @@ fn random_sequences_keep_the_bounds_and_return_to_zero() {
             assert!(ledger.held() <= capacity, "{number}: the node");
         }
         for (account, amount) in taken {
-            ledger.give_back(&account, amount);
+            ledger.release(&account, amount);
         }
         assert_eq!(ledger.held(), 0);
         assert!(ledger.tenants.is_empty(), "{number}: accounts of nobody are gone");

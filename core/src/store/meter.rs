@@ -1,9 +1,9 @@
 //! Stored bytes in the model store: the size of each session, computed from its contents after each op. The model
 //! store calls it, unless it is created without quotas.
-use crate::id::{Place, Seq, SessionKey, UserId};
+use crate::id::{InboxPosition, Seq, SessionKey, UserId};
 use crate::limits;
-use crate::store::quota::{Measure, Quotas, Usage, fact_bytes, state_bytes, waiting_bytes};
-use crate::store::{Refused, Slot};
+use crate::store::quota::{ByteMeasure, Quotas, Usage, fact_bytes, state_bytes, waiting_bytes};
+use crate::store::{StoreRefusal, StoredSession};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ const CONTROL_WEIGHT: u64 = 256;
 
 /// Stored bytes of users, and their bounds.
 #[derive(Clone, Debug)]
-pub(super) struct Meter {
-    measure: Measure,
+pub(super) struct ModelUsageMeter {
+    measure: ByteMeasure,
     quotas: Quotas,
     /// Bytes that the store may hold in all; `None`: unbounded.
-    room: Option<u64>,
+    capacity: Option<u64>,
     usage: Usage,
 }
 
 /// Bytes of the records of one session, kept in its slot. All zero if bytes are not counted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sizes {
+pub(super) struct RecordSizes {
     /// Facts up to this position were deleted.
     floor: Seq,
     log: VecDeque<u64>,
     facts: u64,
-    inbox: BTreeMap<Place, u64>,
-    control: BTreeMap<Place, u64>,
+    inbox: BTreeMap<InboxPosition, u64>,
+    control: BTreeMap<InboxPosition, u64>,
     /// Position and bytes of the stored state.
     state: Option<(Seq, u64)>,
     total: u64,
@@ -39,53 +39,53 @@ pub(super) struct Sizes {
 
 // === impl Meter ===
 
-impl Meter {
+impl ModelUsageMeter {
     /// Creates the meter of an empty store that may hold `room` bytes.
-    pub(super) fn new(measure: Measure, quotas: Quotas, room: Option<u64>) -> Self {
-        Self { measure, quotas, room, usage: Usage::default() }
+    pub(super) fn new(measure: ByteMeasure, quotas: Quotas, capacity: Option<u64>) -> Self {
+        Self { measure, quotas, capacity, usage: Usage::default() }
     }
 
     /// Returns the reason if there is no room for an input of a session that is, or will be, the user's.
-    pub(super) fn refuses(
+    pub(super) fn check_room(
         &self,
         key: &SessionKey,
-        sizes: &Sizes,
+        sizes: &RecordSizes,
         user: &UserId,
         weight: u64,
-    ) -> Option<Refused> {
-        let free = self.room.map(|room| room.saturating_sub(self.usage.total()));
+    ) -> Option<StoreRefusal> {
+        let free = self.capacity.map(|room| room.saturating_sub(self.usage.total()));
         if free.is_some_and(|free| free < weight) {
-            return Some(Refused::Full);
+            return Some(StoreRefusal::Full);
         }
         if self.quotas == Quotas::OFF {
             return None;
         }
         let account = Usage::account(key, user);
         let gain = sizes.uncounted().saturating_add_unsigned(weight);
-        self.usage.over(self.quotas, &account, gain, free).map(|_| Refused::Quota)
+        self.usage.exceeded_quota(self.quotas, &account, gain, free).map(|_| StoreRefusal::Quota)
     }
 
     /// Counts the change in a session's size since the last call. Only sessions that belong to a user count.
-    pub(super) fn follow(&mut self, key: &SessionKey, slot: &mut Slot) {
+    pub(super) fn update(&mut self, key: &SessionKey, slot: &mut StoredSession) {
         let mut sizes = std::mem::take(&mut slot.sizes);
-        sizes.follow(self.measure, key, slot);
+        sizes.update(self.measure, key, slot);
         slot.sizes = sizes;
-        let most = if self.measure == Measure::Deferred && slot.holder.is_some() {
+        let most = if self.measure == ByteMeasure::Deferred && slot.holder.is_some() {
             limits::UNCOUNTED_BYTES_MAX
         } else {
             1
         };
         if slot.sizes.uncounted().unsigned_abs() >= most {
-            self.settle(key, slot);
+            self.flush(key, slot);
         }
     }
 
     /// Counts the remaining difference of a session that its owner has released.
-    pub(super) fn settle(&mut self, key: &SessionKey, slot: &mut Slot) {
+    pub(super) fn flush(&mut self, key: &SessionKey, slot: &mut StoredSession) {
         let gain = slot.sizes.uncounted();
         slot.sizes.counted = slot.sizes.total;
         if let Some(user) = slot.user.as_ref().filter(|_| gain != 0) {
-            self.usage.count(&Usage::account(key, user), gain);
+            self.usage.record_unmarked(&Usage::account(key, user), gain);
         }
     }
 
@@ -97,12 +97,12 @@ impl Meter {
 
 // === impl Sizes ===
 
-impl Sizes {
+impl RecordSizes {
     fn uncounted(&self) -> i64 {
         self.total.wrapping_sub(self.counted).cast_signed()
     }
 
-    fn follow(&mut self, measure: Measure, key: &SessionKey, slot: &Slot) {
+    fn update(&mut self, measure: ByteMeasure, key: &SessionKey, slot: &StoredSession) {
         // A deleted session starts from zero.
         if slot.floor < self.floor || slot.log.is_empty() {
             self.log = VecDeque::new();
@@ -115,19 +115,21 @@ impl Sizes {
         for (token, fact) in slot.log.iter().skip(self.log.len()) {
             seq = Seq(seq.0 + 1);
             let bytes = match measure {
-                Measure::Text | Measure::Deferred => fact_bytes(fact.to_json(key, seq, token.epoch).len()),
-                Measure::Weight => fact.weight() as u64,
+                ByteMeasure::Text | ByteMeasure::Deferred => {
+                    fact_bytes(fact.to_json(key, seq, token.epoch).len())
+                }
+                ByteMeasure::Weight => fact.weight() as u64,
             };
             self.log.push_back(bytes);
             self.facts += bytes;
         }
-        lane(&mut self.inbox, &slot.inbox, |input| match measure {
-            Measure::Text | Measure::Deferred => json_bytes(input),
-            Measure::Weight => input.weight() as u64,
+        update_lane(&mut self.inbox, &slot.inbox, |input| match measure {
+            ByteMeasure::Text | ByteMeasure::Deferred => json_bytes(input),
+            ByteMeasure::Weight => input.weight() as u64,
         });
-        lane(&mut self.control, &slot.control, |control| match measure {
-            Measure::Text | Measure::Deferred => json_bytes(control),
-            Measure::Weight => CONTROL_WEIGHT,
+        update_lane(&mut self.control, &slot.control, |control| match measure {
+            ByteMeasure::Text | ByteMeasure::Deferred => json_bytes(control),
+            ByteMeasure::Weight => CONTROL_WEIGHT,
         });
         let kept = slot.snapshot.as_ref().map(|kept| (kept.at.seq, state_bytes(kept.state.len())));
         self.state = kept;
@@ -137,7 +139,11 @@ impl Sizes {
     }
 }
 
-fn lane<T>(sizes: &mut BTreeMap<Place, u64>, there: &BTreeMap<Place, Arc<T>>, bytes: impl Fn(&T) -> u64) {
+fn update_lane<T>(
+    sizes: &mut BTreeMap<InboxPosition, u64>,
+    there: &BTreeMap<InboxPosition, Arc<T>>,
+    bytes: impl Fn(&T) -> u64,
+) {
     sizes.retain(|place, _| there.contains_key(place));
     for (place, waits) in there {
         sizes.entry(*place).or_insert_with(|| bytes(waits));

@@ -1,17 +1,16 @@
 //! Operations of a store. The gateway's stores and the model in this crate execute them.
 use crate::id::{
-    Cursor, Epoch, Holder, LinkId, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, SessionKey, Stamp,
-    TenantId, Token, UserId, Version,
+    Cursor, Epoch, FenceToken, Holder, InboxPosition, LinkId, ListenStamp, ListenersVersion, NodeId, Nonce,
+    OwnershipSnapshot, Principal, RunId, Seq, SessionKey, TenantId, UserId,
 };
 use crate::protocol::entry::Entry;
-use crate::protocol::input::{BodyHash, Control, Input};
-use crate::store::{Birth, IdlePlace};
+use crate::protocol::input::{BodyHash, ControlEntry, Input};
+use crate::store::{CreationKey, IdleCursor};
 use crate::time::{Millis, Mono};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// An operation of the store.
-#[expect(missing_docs, reason = "the fields say it themselves")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Renew a node's lease; with `fresh`, take out a new lease under a lease id that was never used. `sent` is
@@ -25,34 +24,34 @@ pub enum Op {
     Accept { key: SessionKey, principal: Principal, input: Arc<Input>, hash: BodyHash },
     /// Put an entry into the control lane; any node may do so. `create` creates the session if its id is free.
     /// Answers `Accepted` or `Refused`.
-    Control { key: SessionKey, principal: Principal, control: Arc<Control>, create: bool },
+    Control { key: SessionKey, principal: Principal, control: Arc<ControlEntry>, create: bool },
     /// Become the owner, if the ownership is still as the claimer saw it. The same nonce repeats the same claim.
     /// `floor` is the highest epoch that the claimer knows. Answers `Claimed` or `Held`.
-    Claim { key: SessionKey, holder: Holder, nonce: Nonce, expect: Seen, floor: Epoch },
+    Claim { key: SessionKey, holder: Holder, nonce: Nonce, expect: OwnershipSnapshot, floor: Epoch },
     /// Append facts to the log; the only way to write to the log. Answers `Appended`, `Fenced`, `Order` or `Gone`.
     Append(Box<Append>),
     /// Give up ownership; with `drain` inputs may be left to the next owner. Answers `Released`, `Fenced` or
     /// `Pending`.
-    Release { key: SessionKey, token: Token, tail: Seq, drain: bool },
+    Release { key: SessionKey, token: FenceToken, tail: Seq, drain: bool },
     /// Hand ownership to a chosen node. Answers `Transferred`, `Fenced` or `Order`.
-    Transfer { key: SessionKey, token: Token, tail: Seq, to: Holder, nonce: Nonce },
+    Transfer { key: SessionKey, token: FenceToken, tail: Seq, to: Holder, nonce: Nonce },
     /// Register this node as a listener because it has links of the session; the greater stamp is kept. Answers
     /// `Listening`, or `Refused::TooMany` if [`crate::limits::LISTENERS_MAX`] other nodes listen.
-    Listen { key: SessionKey, node: NodeId, stamp: Stamp },
+    Listen { key: SessionKey, node: NodeId, stamp: ListenStamp },
     /// Remove this node from the listeners, if the stored stamp is ≤ `stamp`. Answers `Done`.
-    Unlisten { key: SessionKey, node: NodeId, stamp: Stamp },
+    Unlisten { key: SessionKey, node: NodeId, stamp: ListenStamp },
     /// Read the latest snapshot and every fact after it, which make the session's present state. Answers `View`.
-    Open { key: SessionKey },
+    ReadView { key: SessionKey },
     /// Read facts after a position, at most `limit` of them and [`crate::limits::READ_BYTES_MAX`] bytes (but at least
     /// one). Answers `Heard`.
     Read { key: SessionKey, after: Seq, limit: u32 },
     /// Read inputs and control entries after the given positions. Answers `Waiting`.
-    Inbox { key: SessionKey, token: Token, after: Place, control_after: Place },
+    Inbox { key: SessionKey, token: FenceToken, after: InboxPosition, control_after: InboxPosition },
     /// Store the state at a position of the log; a state older than the stored one changes nothing. Answers `Done` or
     /// `Fenced`.
-    Keep(Box<Keep>),
+    WriteSnapshot(Box<SnapshotWrite>),
     /// Delete facts up to a position (never past the snapshot's). Answers `Done` or `Fenced`.
-    Trim { key: SessionKey, token: Token, upto: Seq },
+    Trim { key: SessionKey, token: FenceToken, upto: Seq },
     /// Find the position of a run's facts, for a principal that may see its session. `link` is repeated in the
     /// answer. Answers `Found` or `Refused`.
     Find { key: SessionKey, principal: Principal, run_id: RunId, link: LinkId },
@@ -62,13 +61,19 @@ pub enum Op {
     Delete { key: SessionKey, principal: Principal, link: LinkId },
     /// List sessions of a tenant, or of one of its users, latest creation first: at most `limit` of those created
     /// before a given one. `link` is repeated in the answer. Answers `Sessions`.
-    Sessions { tenant: TenantId, user: Option<UserId>, before: Option<Birth>, limit: u32, link: LinkId },
+    ListSessions {
+        tenant: TenantId,
+        user: Option<UserId>,
+        before: Option<CreationKey>,
+        limit: u32,
+        link: LinkId,
+    },
     /// Examine at most `limit` sessions from a position on, in the order of tenants and of creation. Answers `Idle`:
     /// those that have been idle since before a time.
-    Idle { from: Option<IdlePlace>, before: Millis, limit: u32 },
+    ScanIdle { from: Option<IdleCursor>, before: Millis, limit: u32 },
     /// Delete a session with everything in it, as `Delete` does, if the session is idle and its last fact is from
     /// before a time, in whole seconds. Answers `Done` to one caller only, or `Refused`: `Busy`, or `NotFound`.
-    Forget { key: SessionKey, before: Millis },
+    DeleteIdle { key: SessionKey, before: Millis },
     /// Find sessions whose holder has no lease, and sessions without an owner that have entries in inbox or control
     /// lane; at most `limit`. Answers `Work`.
     Sweep { limit: u32 },
@@ -86,29 +91,29 @@ pub enum Op {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
     pub key: SessionKey,
-    pub token: Token,
+    pub token: FenceToken,
     /// Position of the last fact before these; must be the end of the log.
     pub after: Seq,
     /// The facts; empty: only check that the store is as the owner remembers it.
     pub facts: Vec<Arc<Entry>>,
     /// Inputs that end with these facts: removed in the same step; each must be in the inbox.
-    pub ends: Vec<(Place, RunId)>,
+    pub ends: Vec<(InboxPosition, RunId)>,
     /// Control entries that these facts answer; missing ones are ignored.
-    pub answers: Vec<Place>,
+    pub answers: Vec<InboxPosition>,
     /// True if the session is closed from now on, false if it is open; `None`: unchanged.
     pub closed: Option<bool>,
     /// The version of the set of listeners that the owner knows.
-    pub known: Version,
+    pub known_listeners: ListenersVersion,
 }
 
 /// A state to store as the session's snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct SnapshotWrite {
     pub key: SessionKey,
-    pub token: Token,
+    pub token: FenceToken,
     /// `seq` of the last fact that the state includes.
     pub at: Cursor,
-    /// The state, encoded by [`crate::protocol::codec`].
+    /// The state, encoded by [`crate::protocol::websocket_config`].
     pub state: Arc<[u8]>,
 }
 
@@ -127,16 +132,16 @@ impl Op {
             Self::Transfer { .. } => "transfer",
             Self::Listen { .. } => "listen",
             Self::Unlisten { .. } => "unlisten",
-            Self::Open { .. } => "open",
+            Self::ReadView { .. } => "open",
             Self::Read { .. } => "read",
             Self::Inbox { .. } => "inbox",
-            Self::Keep(_) => "keep",
+            Self::WriteSnapshot(_) => "keep",
             Self::Find { .. } => "find",
             Self::Delete { .. } => "delete",
-            Self::Sessions { .. } => "sessions",
+            Self::ListSessions { .. } => "sessions",
             Self::Trim { .. } => "trim",
-            Self::Idle { .. } => "idle",
-            Self::Forget { .. } => "forget",
+            Self::ScanIdle { .. } => "idle",
+            Self::DeleteIdle { .. } => "forget",
             Self::Sweep { .. } => "sweep",
             Self::Get { .. } => "get",
             Self::Put { .. } => "put",
@@ -153,22 +158,22 @@ impl Op {
             | Self::Transfer { key, .. }
             | Self::Listen { key, .. }
             | Self::Unlisten { key, .. }
-            | Self::Open { key, .. }
+            | Self::ReadView { key, .. }
             | Self::Read { key, .. }
             | Self::Inbox { key, .. }
             | Self::Trim { key, .. }
             | Self::Find { key, .. }
             | Self::Delete { key, .. }
-            | Self::Forget { key, .. }
+            | Self::DeleteIdle { key, .. }
             | Self::Expire { key, .. } => Some(key),
             Self::Append(append) => Some(&append.key),
-            Self::Keep(keep) => Some(&keep.key),
+            Self::WriteSnapshot(keep) => Some(&keep.key),
             Self::Renew { .. }
             | Self::Retire { .. }
             | Self::Lease { .. }
             | Self::Sweep { .. }
-            | Self::Idle { .. }
-            | Self::Sessions { .. }
+            | Self::ScanIdle { .. }
+            | Self::ListSessions { .. }
             | Self::Get { .. }
             | Self::Put { .. } => None,
         }

@@ -1,7 +1,7 @@
 //! Quotas of stored bytes: limits of tenants and users, and their usage. Each store counts; a quota refuses inputs
 //! only, so that open turns are still recorded.
 use crate::id::{SessionKey, TenantId};
-use crate::share::{Account, Fraction, Over};
+use crate::share::{Account, Fraction, ShareBound};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A limit of stored bytes.
@@ -14,13 +14,13 @@ pub enum Quota {
 }
 
 /// Bytes that every store counts for a record in addition to its text: a checksum.
-const RECORD: u64 = 4;
+const RECORD_OVERHEAD_BYTES: u64 = 4;
 /// Bytes that every store counts for the position of a fact or of a stored state, in addition to its record.
-const PLACE: u64 = 16;
+const POSITION_OVERHEAD_BYTES: u64 = 16;
 
 /// A way to count the bytes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
+pub enum ByteMeasure {
     /// The size as a durable store writes the record: see [`fact_bytes`].
     Text,
     /// Like [`Self::Text`], but a change in a session's size is counted for its user from
@@ -82,17 +82,17 @@ impl Default for Quotas {
 
 /// Returns the bytes that a fact counts for, from the length of its JSON.
 pub fn fact_bytes(json: usize) -> u64 {
-    RECORD + PLACE + json as u64
+    RECORD_OVERHEAD_BYTES + POSITION_OVERHEAD_BYTES + json as u64
 }
 
 /// Returns the bytes that a waiting input or control entry counts for, from the length of its JSON.
 pub fn waiting_bytes(json: usize) -> u64 {
-    RECORD + json as u64
+    RECORD_OVERHEAD_BYTES + json as u64
 }
 
 /// Returns the bytes that a stored state counts for, from its length.
 pub fn state_bytes(state: usize) -> u64 {
-    RECORD + PLACE + state as u64
+    RECORD_OVERHEAD_BYTES + POSITION_OVERHEAD_BYTES + state as u64
 }
 
 // === impl Usage ===
@@ -101,19 +101,19 @@ impl Usage {
     /// Sets a user's bytes to a number read from the store.
     pub fn restore(&mut self, account: Account, bytes: u64) {
         let before = self.of_user(&account);
-        self.count(&account, bytes.wrapping_sub(before).cast_signed());
+        self.record_unmarked(&account, bytes.wrapping_sub(before).cast_signed());
     }
 
     /// Counts bytes that a user's session has gained or lost.
-    pub fn add(&mut self, account: &Account, bytes: i64) {
-        self.count(account, bytes);
+    pub fn record(&mut self, account: &Account, bytes: i64) {
+        self.record_unmarked(account, bytes);
         self.changed.insert(account.clone());
     }
 
     /// Counts bytes without marking the number to be written.
-    pub(super) fn count(&mut self, account: &Account, bytes: i64) {
-        let gained = shift(&mut self.users, account, bytes);
-        shift(&mut self.tenants, &account.tenant, gained);
+    pub(super) fn record_unmarked(&mut self, account: &Account, bytes: i64) {
+        let gained = add_to_sum(&mut self.users, account, bytes);
+        add_to_sum(&mut self.tenants, &account.tenant, gained);
         self.total = self.total.saturating_add_signed(gained);
     }
 
@@ -133,7 +133,13 @@ impl Usage {
     }
 
     /// Returns the quota that `bytes` more of a user would exceed. `free` is the space above the reserve, if known.
-    pub fn over(&self, quotas: Quotas, account: &Account, bytes: i64, free: Option<u64>) -> Option<Over> {
+    pub fn exceeded_quota(
+        &self,
+        quotas: Quotas,
+        account: &Account,
+        bytes: i64,
+        free: Option<u64>,
+    ) -> Option<ShareBound> {
         if quotas == Quotas::OFF {
             return None;
         }
@@ -142,9 +148,9 @@ impl Usage {
             quota.bytes(whole).is_some_and(|most| held.saturating_add_signed(bytes) > most)
         };
         if exceeds(quotas.user, self.of_user(account)) {
-            return Some(Over::User);
+            return Some(ShareBound::User);
         }
-        exceeds(quotas.tenant, self.of_tenant(account)).then_some(Over::Tenant)
+        exceeds(quotas.tenant, self.of_tenant(account)).then_some(ShareBound::Tenant)
     }
 
     /// Takes the users whose numbers are to be written, with their bytes.
@@ -160,7 +166,7 @@ impl Usage {
 }
 
 /// Adds to a sum, which never falls below zero, and removes a name whose sum is zero. Returns the change.
-fn shift<K: Ord + Clone>(sums: &mut BTreeMap<K, u64>, name: &K, bytes: i64) -> i64 {
+fn add_to_sum<K: Ord + Clone>(sums: &mut BTreeMap<K, u64>, name: &K, bytes: i64) -> i64 {
     let Some(sum) = sums.get_mut(name) else {
         let after = 0_u64.saturating_add_signed(bytes);
         if after > 0 {
@@ -197,15 +203,21 @@ mod tests {
     #[test]
     fn relative_quota_counts_used_and_free_space() {
         let (mut usage, quotas) = (Usage::default(), parts(500, 250));
-        usage.add(&account("evil", "eve"), 200);
-        assert_eq!(usage.over(quotas, &account("evil", "eve"), 50, Some(800)), None);
-        assert_eq!(usage.over(quotas, &account("evil", "eve"), 51, Some(800)), Some(Over::User));
-        usage.add(&account("evil", "bob"), 250);
-        assert_eq!(usage.over(quotas, &account("evil", "sue"), 100, Some(650)), None);
-        assert_eq!(usage.over(quotas, &account("evil", "sue"), 200, Some(550)), Some(Over::Tenant));
-        assert_eq!(usage.over(quotas, &account("acme", "ann"), 100, Some(550)), None);
+        usage.record(&account("evil", "eve"), 200);
+        assert_eq!(usage.exceeded_quota(quotas, &account("evil", "eve"), 50, Some(800)), None);
         assert_eq!(
-            usage.over(quotas, &account("evil", "eve"), 1 << 40, None),
+            usage.exceeded_quota(quotas, &account("evil", "eve"), 51, Some(800)),
+            Some(ShareBound::User)
+        );
+        usage.record(&account("evil", "bob"), 250);
+        assert_eq!(usage.exceeded_quota(quotas, &account("evil", "sue"), 100, Some(650)), None);
+        assert_eq!(
+            usage.exceeded_quota(quotas, &account("evil", "sue"), 200, Some(550)),
+            Some(ShareBound::Tenant)
+        );
+        assert_eq!(usage.exceeded_quota(quotas, &account("acme", "ann"), 100, Some(550)), None);
+        assert_eq!(
+            usage.exceeded_quota(quotas, &account("evil", "eve"), 1 << 40, None),
             None,
             "free space is not known"
         );
@@ -215,10 +227,10 @@ mod tests {
     fn absolute_quotas_need_no_disk() {
         let (mut usage, eve) = (Usage::default(), account("evil", "eve"));
         let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(100) };
-        usage.add(&eve, 60);
-        assert_eq!(usage.over(quotas, &eve, 40, None), None);
-        assert_eq!(usage.over(quotas, &eve, 41, None), Some(Over::User));
-        assert_eq!(usage.over(Quotas::OFF, &eve, i64::MAX, Some(0)), None);
+        usage.record(&eve, 60);
+        assert_eq!(usage.exceeded_quota(quotas, &eve, 40, None), None);
+        assert_eq!(usage.exceeded_quota(quotas, &eve, 41, None), Some(ShareBound::User));
+        assert_eq!(usage.exceeded_quota(Quotas::OFF, &eve, i64::MAX, Some(0)), None);
     }
 
     #[test]
@@ -228,18 +240,18 @@ mod tests {
         for _ in 0..2_000 {
             let who = account(&format!("t{}", rng.below(3)), &format!("u{}", rng.below(3)));
             let bytes = i64::try_from(rng.below(10_000)).expect("small");
-            usage.add(&who, bytes);
+            usage.record(&who, bytes);
             kept.push((who, bytes));
             if rng.below(2) == 0 {
                 let at = usize::try_from(rng.below(kept.len() as u64)).expect("small");
                 let (who, bytes) = kept.swap_remove(at);
-                usage.add(&who, -bytes);
+                usage.record(&who, -bytes);
             }
             let sum: i64 = kept.iter().map(|(_, bytes)| bytes).sum();
             assert_eq!(i64::try_from(usage.total()), Ok(sum));
         }
         for (who, bytes) in kept {
-            usage.add(&who, -bytes);
+            usage.record(&who, -bytes);
         }
         assert_eq!(usage.total(), 0);
         assert!(usage.users.is_empty() && usage.tenants.is_empty());

@@ -1,84 +1,84 @@
 //! Replies of a store to its operations.
 use crate::id::{
-    Cursor, Epoch, NodeId, Place, Seen, Seq, SessionId, SessionKey, Stamp, TenantId, Token, UserId, Version,
+    Cursor, Epoch, FenceToken, InboxPosition, ListenStamp, ListenersVersion, NodeId, OwnershipSnapshot, Seq,
+    SessionId, SessionKey, TenantId, UserId,
 };
 use crate::protocol::entry::Entry;
-use crate::protocol::input::{Control, Input};
+use crate::protocol::input::{ControlEntry, Input};
 use crate::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A reply of the store.
-#[expect(missing_docs, reason = "the fields say it themselves")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The lease is granted. The era is a new one if the store was restored from a copy; `clock` is the store's time
     /// now.
     Renewed { era: u64, clock: Millis },
     /// The lease ran out.
-    Lost,
+    LeaseLost,
     /// The op is done.
     Done,
     /// The time that the node's lease still runs, if it does.
     Leased { left: Option<Duration> },
     /// The entry is durable, now or since an earlier time; its owner is to be sent an offer.
-    Accepted(Accepted),
+    Accepted(Acceptance),
     /// Nothing was stored.
-    Refused(Refused),
+    Refused(StoreRefusal),
     /// The caller owns the session.
     Claimed(Box<Claimed>),
     /// The ownership is not as the claimer saw it.
-    Held { owner: Seen },
+    OwnershipConflict { owner: OwnershipSnapshot },
     /// The facts are durable (now or since an earlier time). Includes the ends of log, inbox and control lane, and
     /// the listeners, if the caller does not know the current set.
     Appended {
         tail: Seq,
-        inbox_tail: Place,
-        control_tail: Place,
-        version: Version,
-        listeners: Option<BTreeMap<NodeId, Stamp>>,
+        inbox_tail: InboxPosition,
+        control_tail: InboxPosition,
+        version: ListenersVersion,
+        listeners: Option<BTreeMap<NodeId, ListenStamp>>,
     },
     /// The caller's ownership is over.
     Fenced,
     /// The token is valid, but the log does not end where the caller assumed.
-    Order,
+    OutOfOrder,
     /// An input to be ended is not in the inbox.
-    Gone { place: Place },
+    InputMissing { place: InboxPosition },
     /// The ownership is given up.
     Released,
     /// The ownership is not given up: the log or the inbox is not as the caller assumed.
-    Pending,
+    NotReleased,
     /// The ownership is handed over, under this token.
-    Transferred { token: Token },
+    Transferred { token: FenceToken },
     /// From now on the log is sent to the caller, whose presence can be announced to the owner at once.
-    Listening { owner: Seen, tail: Cursor },
+    Listening { owner: OwnershipSnapshot, tail: Cursor },
     /// A session's present state.
-    View(Box<View>),
+    View(Box<SessionView>),
     /// A page of facts.
-    Heard(Heard),
+    Facts(FactPage),
     /// Inputs and control entries.
-    Waiting(Inputs),
+    Inbox(InboxContents),
     /// The position of a run's facts.
-    Found(Found),
+    Found(RunLocation),
     /// Sessions in the requested order, and whether more follow.
-    Sessions { sessions: Vec<Summary>, more: bool },
+    Sessions { sessions: Vec<SessionSummary>, more: bool },
     /// Idle sessions, and the position at which the scan continues; `None`: the scan is complete.
-    Idle { sessions: Vec<SessionKey>, next: Option<IdlePlace> },
+    Idle { sessions: Vec<SessionKey>, next: Option<IdleCursor> },
     /// Sessions, with their ownership as the sweep saw it.
-    Work { sessions: Vec<(SessionKey, Seen)> },
+    Unowned { sessions: Vec<(SessionKey, OwnershipSnapshot)> },
     /// The value that is now stored under the name; version 0: none.
     Value { version: u64, value: Option<Vec<u8>> },
 }
 
 /// A durable input or control entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    pub place: Place,
+pub struct Acceptance {
+    pub place: InboxPosition,
     /// The position assigned before this one: an owner that has read up to there needs to read nothing.
-    pub prev: Place,
+    pub prev: InboxPosition,
     /// The owner, which is to be sent an offer.
-    pub owner: Seen,
+    pub owner: OwnershipSnapshot,
     /// The end of the log when the entry was first accepted: before its turn's first fact.
     pub tail: Cursor,
     /// True if the entry had been accepted before.
@@ -87,12 +87,12 @@ pub struct Accepted {
     pub ended: bool,
     /// Number of receivers of the offer that the store itself sent to the owner in the same step, with the whole
     /// entry. `None`: the store sent no offer, and the caller has to.
-    pub rung: Option<u32>,
+    pub offer_receivers: Option<u32>,
 }
 
 /// The reason why nothing was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refused {
+pub enum StoreRefusal {
     /// The session does not exist, or belongs to another user.
     NotFound,
     /// The same message id with another body.
@@ -114,10 +114,10 @@ pub enum Refused {
     Damaged,
 }
 
-impl Refused {
+impl StoreRefusal {
     /// Returns whether the store currently refuses every write, which says nothing about the outcome of an earlier
     /// try.
-    pub fn is_of_store(self) -> bool {
+    pub fn is_store_wide(self) -> bool {
         match self {
             Self::Full | Self::ReadOnly | Self::Forbidden => true,
             Self::NotFound
@@ -135,28 +135,28 @@ impl Refused {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// The fencing token.
-    pub token: Token,
+    pub token: FenceToken,
     /// The session's state, read in the same step: no other node writes from here on.
-    pub view: View,
+    pub view: SessionView,
     /// Open inputs and control entries.
-    pub inbox: Inputs,
+    pub inbox: InboxContents,
     /// Listening nodes, with the stamps of their requests.
-    pub listeners: BTreeMap<NodeId, Stamp>,
+    pub listeners: BTreeMap<NodeId, ListenStamp>,
     /// Version of the set of listeners.
-    pub version: Version,
+    pub version: ListenersVersion,
 }
 
 /// Contents of inbox and control lane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inputs {
+pub struct InboxContents {
     /// Inputs in order, without ended ones.
-    pub inputs: Vec<(Place, Arc<Input>)>,
+    pub inputs: Vec<(InboxPosition, Arc<Input>)>,
     /// The last position ever assigned in the inbox.
-    pub tail: Place,
+    pub tail: InboxPosition,
     /// Control entries in order, without answered ones.
-    pub controls: Vec<(Place, Arc<Control>)>,
+    pub controls: Vec<(InboxPosition, Arc<ControlEntry>)>,
     /// The last position ever assigned in the control lane.
-    pub control_tail: Place,
+    pub control_tail: InboxPosition,
 }
 
 /// A stored state.
@@ -164,14 +164,14 @@ pub struct Inputs {
 pub struct Snapshot {
     /// `seq` of the last fact that the state includes.
     pub at: Cursor,
-    /// The state, encoded by [`crate::protocol::codec`].
+    /// The state, encoded by [`crate::protocol::websocket_config`].
     pub state: Arc<[u8]>,
 }
 
 /// A session's present state: a snapshot and the facts since.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    pub owner: Seen,
+pub struct SessionView {
+    pub owner: OwnershipSnapshot,
     /// The user that owns the session; `None`: there is no such session.
     pub user: Option<UserId>,
     pub closed: bool,
@@ -187,7 +187,7 @@ pub struct View {
 
 /// A page of facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct FactPage {
     /// The position before the first fact: as requested, or the floor if that is later.
     pub after: Seq,
     /// The facts, with their epochs.
@@ -200,7 +200,7 @@ pub struct Heard {
 
 /// The position of a run's facts in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct RunLocation {
     /// The end of the log when the run's input was accepted: all of the run's facts are after it.
     pub after: Cursor,
     /// The end of the append that ended the run, if it has ended.
@@ -209,7 +209,7 @@ pub struct Found {
 
 /// A session with its time of creation: the sort key of session lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Birth {
+pub struct CreationKey {
     /// Time of creation, by the store's clock.
     pub at: Millis,
     pub session: SessionId,
@@ -217,17 +217,17 @@ pub struct Birth {
 
 /// A position in a scan through all sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IdlePlace {
+pub struct IdleCursor {
     /// The tenant whose sessions are being examined.
     pub tenant: TenantId,
     /// The last session that was examined; `None`: the tenant's first session is next.
-    pub after: Option<Birth>,
+    pub after: Option<CreationKey>,
 }
 
 /// A session in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
-    pub birth: Birth,
+pub struct SessionSummary {
+    pub birth: CreationKey,
     pub user: UserId,
     pub closed: bool,
     /// The end of the session's log.

@@ -7,7 +7,8 @@ use turnway_core::id::{EventId, RunnerId, SystemName, ToolName};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::action::{
-    ActionWish, Doing, Encoding, Printed, Stream, ToolEnded, ToolError, ToolOrder, ToolReport,
+    ActionRequest, ActionSpec, OutputEncoding, OutputStream, ProcessOutput, ToolError, ToolOrder, ToolReport,
+    ToolResult,
 };
 use turnway_core::protocol::agent::{AgentEvent, OnOwnerLoss};
 use turnway_core::protocol::entry::Fact;
@@ -25,13 +26,13 @@ const RESULT: &str = "result(ok) NEWS(tool.result)";
 impl Script {
     pub(crate) fn act(&mut self, words: &[&str]) {
         match words {
-            ["act", "say"] => self.wish(None, Doing::Say { text: Private("hm".to_owned()) }),
+            ["act", "say"] => self.request_action(None, ActionSpec::Say { text: Private("hm".to_owned()) }),
             ["act", "process.kill"] => {
                 let about = self.action(1).to_string();
-                self.wish(None, call("process.kill", json!({"process_id": about})));
+                self.request_action(None, call("process.kill", json!({"process_id": about})));
             }
-            ["act", tool] => self.wish(None, call(tool, json!({"x": 1}))),
-            ["act", tool, name] => self.wish(Some(name), call(tool, json!({"x": 1}))),
+            ["act", tool] => self.request_action(None, call(tool, json!({"x": 1}))),
+            ["act", tool, name] => self.request_action(Some(name), call(tool, json!({"x": 1}))),
             ["tool", word, n @ ..] => {
                 let n = n.first().map_or(0, |n| n.parse().expect("a number"));
                 let action_id = self.action(n);
@@ -41,9 +42,9 @@ impl Script {
         }
     }
 
-    fn wish(&mut self, name: Option<&str>, what: Doing) {
-        let wish = Box::new(ActionWish { name: name.map(said), what, timeout: None });
-        self.report(AgentEvent::Action { wish, id: None });
+    fn request_action(&mut self, name: Option<&str>, what: ActionSpec) {
+        let wish = Box::new(ActionRequest { name: name.map(said), what, timeout: None });
+        self.report(AgentEvent::Action { request: wish, id: None });
     }
 
     /// Returns the id of the n-th requested action; 0 is the last.
@@ -58,8 +59,8 @@ impl Script {
     }
 }
 
-fn call(tool: &str, args: serde_json::Value) -> Doing {
-    Doing::ToolCall { tool: ToolName::parse(tool).expect("a name"), args: Json(args) }
+fn call(tool: &str, args: serde_json::Value) -> ActionSpec {
+    ActionSpec::ToolCall { tool: ToolName::parse(tool).expect("a name"), args: Json(args) }
 }
 
 fn report(word: &str) -> ToolReport {
@@ -77,16 +78,17 @@ fn report(word: &str) -> ToolReport {
         "nobody" => ToolReport::NoRunner,
         "lost" => ToolReport::Lost,
         "prints" => {
-            let (stream, encoding, data) = (Stream::Stdout, Encoding::Utf8, Private("out".into()));
+            let (stream, encoding, data) =
+                (OutputStream::Stdout, OutputEncoding::Utf8, Private("out".into()));
             let action_id = EventId::default();
-            let printed = Printed { action_id, stream, offset: 0, data, encoding, truncated: false };
-            ToolReport::Printed(Box::new(printed))
+            let printed = ProcessOutput { action_id, stream, offset: 0, data, encoding, truncated: false };
+            ToolReport::Output(Box::new(printed))
         }
         other => panic!("no such word: {other}"),
     }
 }
 
-pub(crate) fn shown(ended: &ToolEnded) -> String {
+pub(crate) fn shown(ended: &ToolResult) -> String {
     let code = ended.error.as_ref().map_or("", |error| error.code.as_str());
     format!("result({})", if ended.ok { "ok" } else { code })
 }

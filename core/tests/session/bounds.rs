@@ -57,7 +57,7 @@ fn ended_turns_leave_nothing_in_the_state() {
                 world.step(step);
             }
         }
-        let state = State::replay(world.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
+        let state = State::from_facts(world.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
         assert!(!state.has_open_turn() && state.waiting.is_empty() && state.running.is_none());
         state.to_snapshot().expect("a state").len()
     };

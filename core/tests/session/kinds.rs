@@ -3,7 +3,7 @@ use crate::script::{Script, agent, run};
 use turnway_core::id::{EventId, RunId};
 use turnway_core::protocol::agent::OnOwnerLoss;
 use turnway_core::protocol::entry::Entry;
-use turnway_core::session::{Phase, RunPhase, State};
+use turnway_core::session::{RunPhase, SessionPhase, State};
 
 fn after(world: &mut Script, steps: &str) -> State {
     steps.split("; ").for_each(|step| world.step(step));
@@ -19,7 +19,7 @@ fn members_runs_and_phase_change_independently() {
     let idle = after(&mut world, "open a b");
     let members = (vec![agent("a"), agent("b")], Some(agent("a")));
     assert_eq!((idle.agents.clone(), idle.active.clone()), members);
-    assert!(idle.runs.is_empty() && idle.speaking().is_none() && idle.phase == Phase::Open);
+    assert!(idle.runs.is_empty() && idle.speaking().is_none() && idle.phase == SessionPhase::Open);
 
     let routed = after(&mut world, "say m1");
     assert_eq!(routed.runs.get(&m1).map(|run| run.phase.clone()), Some(RunPhase::Routing));
@@ -35,11 +35,11 @@ fn members_runs_and_phase_change_independently() {
     let cancelled = after(&mut world, "cancel-ack");
     for state in [&routed, &speaking, &cancelling, &cancelled] {
         assert_eq!((state.agents.clone(), state.active.clone()), members);
-        assert_eq!(state.phase, Phase::Open);
+        assert_eq!(state.phase, SessionPhase::Open);
     }
     assert!(cancelled.runs.is_empty() && cancelled.running.is_none());
     let closing = after(&mut world, "say m2; ack; close");
-    assert_eq!((closing.phase, closing.agents.clone()), (Phase::Closing, members.0));
+    assert_eq!((closing.phase, closing.agents.clone()), (SessionPhase::Closing, members.0));
 }
 
 /// Covers: EV-C4, EV-C5, EV-T1, EV-T3, LN-EV2, SR-T13.

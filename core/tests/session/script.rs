@@ -5,21 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Epoch, EventId, MessageId, Nonce, Place, RunId, SaidId, SessionId, SessionKey,
-    TenantId, Token, UserId,
+    AgentEventId, AgentId, ControlId, Epoch, EventId, FenceToken, InboxPosition, MessageId, Nonce, RunId,
+    SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
-    AgentEvent, AgentFailure, AgentPolicy, Directory, ErrorAnswer, Mark, OnOwnerLoss, Order, StopReason,
-    TextKind,
+    AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, OnOwnerLoss, Order,
+    StopReason, TextKind,
 };
 use turnway_core::protocol::entry::{Entry, Fact, Scope};
-use turnway_core::protocol::handover::HandoverWish;
+use turnway_core::protocol::handover::HandoverRequest;
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{Ask, Content, Control, Input as Request, Message, Role, Strategy};
+use turnway_core::protocol::input::{
+    Content, ControlEntry, ControlRequest, Input as Request, Message, Role, Strategy,
+};
 use turnway_core::protocol::json::Json;
-use turnway_core::protocol::member::{Errand, Member, Receipt};
+use turnway_core::protocol::member::{Member, SessionTask, SessionTaskResult};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::protocol::steer::SteerOutcome;
 use turnway_core::rng::Rng;
@@ -28,18 +30,18 @@ use turnway_core::time::{Millis, Mono, Now};
 
 pub(crate) struct Script {
     pub(crate) runtime: SessionRuntime,
-    directory: Arc<Directory>,
+    directory: Arc<AgentDirectory>,
     now: Now,
     places: u64,
     /// Inputs and control entries that are still in the store.
-    inbox: BTreeMap<Place, Arc<Request>>,
-    lane: BTreeMap<Place, Arc<Control>>,
+    inbox: BTreeMap<InboxPosition, Arc<Request>>,
+    lane: BTreeMap<InboxPosition, Arc<ControlEntry>>,
     pub(crate) log: Vec<(Epoch, Arc<Entry>)>,
     epoch: u64,
     pub(super) durable: bool,
     running: Option<(RunId, u32, Epoch)>,
-    errand: Option<Errand>,
-    kept: Option<Member>,
+    pending_task: Option<SessionTask>,
+    kept_member: Option<Member>,
     pub(crate) record: Vec<String>,
 }
 
@@ -59,8 +61,8 @@ pub(crate) fn run(message: &str) -> RunId {
     RunId::derive(&key(), &user(), &MessageId::parse(message).expect("a name"))
 }
 
-pub(super) fn said(id: &str) -> SaidId {
-    SaidId::parse(id).expect("a name")
+pub(super) fn said(id: &str) -> AgentEventId {
+    AgentEventId::parse(id).expect("a name")
 }
 
 impl Script {
@@ -72,7 +74,7 @@ impl Script {
         // `w` subscribes to some facts.
         let events = ["user.message", "run.*", "tool.>"].map(|text| Pattern::parse(text).expect("a pattern"));
         agents.insert(agent("w"), AgentPolicy { events: events.into(), ..policy });
-        let directory = Arc::new(Directory { agents, default: Some(agent("a")) });
+        let directory = Arc::new(AgentDirectory { agents, default: Some(agent("a")) });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_000_000) };
         let runtime = owner(&directory, 1, State::default());
         let (inbox, lane) = (BTreeMap::new(), BTreeMap::new());
@@ -88,8 +90,8 @@ impl Script {
             epoch: 1,
             durable: true,
             running,
-            errand: None,
-            kept: None,
+            pending_task: None,
+            kept_member: None,
             record,
         }
     }
@@ -125,7 +127,7 @@ impl Script {
                 self.log.push((Epoch(self.epoch), Arc::clone(&record.entry)));
                 name(&record.entry.fact)
             }
-            Output::Consume { place } => {
+            Output::RemoveControl { place } => {
                 self.lane.remove(&place);
                 "consume".to_owned()
             }
@@ -136,7 +138,7 @@ impl Script {
                 match invoke.resume {
                     Some(resume) => {
                         let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());
-                        let (from, saved) = (resume.from(), resume.saved);
+                        let (from, saved) = (resume.text_offset(), resume.saved);
                         format!(
                             "RESUME({},{} after {mark}:{from} of {saved})",
                             invoke.agent_id, invoke.attempt
@@ -164,15 +166,15 @@ impl Script {
             Output::Order(Order::Credit { upto, .. }) => format!("CREDIT({upto})"),
             Output::Order(Order::Steer(steer)) => format!("STEER({})", steer.message_id),
             Output::Chunk { offset, text, .. } => format!("{offset}'{}'", text.reveal()),
-            Output::Printed { printed, .. } => format!("PRINTED({})", printed.data.reveal()),
-            Output::Answered { .. } => "answered".to_owned(),
-            Output::Errand(errand) => {
-                let word = if errand.keep.is_some() { "REQUEST_REMOVE" } else { "REQUEST_ADD" };
+            Output::ProcessOutput { printed, .. } => format!("PRINTED({})", printed.data.reveal()),
+            Output::ControlAnswered { .. } => "answered".to_owned(),
+            Output::SessionTask(errand) => {
+                let word = if errand.record_to_keep.is_some() { "REQUEST_REMOVE" } else { "REQUEST_ADD" };
                 let word = format!("{word}({})", errand.agent_id);
-                self.errand = Some(errand);
+                self.pending_task = Some(errand);
                 word
             }
-            Output::CatchUp => {
+            Output::ReadInbox => {
                 self.record.push("catch_up".to_owned());
                 return;
             }
@@ -184,20 +186,20 @@ impl Script {
         self.record.push(word);
     }
 
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> InboxPosition {
         self.places += 1;
-        Place(self.places)
+        InboxPosition(self.places)
     }
 
     fn request(&mut self, message: &str, strategy: Strategy, to: Option<&str>, after: Option<&str>) {
-        self.lay(Request {
+        self.submit(Request {
             run_id: run(message),
             message_id: MessageId::parse(message).expect("a name"),
             request_id: None,
             user: user(),
             agent_id: to.map(agent),
             message: Message { role: Role::User, content: Content::Text(format!("text of {message}")) },
-            history: after.map(|earlier| History::of(&[earlier.into()]).expect("short")),
+            history: after.map(|earlier| History::from_messages(&[earlier.into()]).expect("short")),
             strategy,
             replaces: None,
             metadata: None,
@@ -211,11 +213,11 @@ impl Script {
     }
 
     /// Submits an input that replaces an earlier one.
-    fn instead(&mut self, way: &str, message: &str, old: &str) {
+    fn replace(&mut self, way: &str, message: &str, old: &str) {
         let strategy = if way == "steer" { Strategy::Steer } else { Strategy::Enqueue };
         let by = if way == "another" { UserId::local() } else { user() };
         let content = Content::Text(format!("text of {message}"));
-        self.lay(Request {
+        self.submit(Request {
             run_id: run(message),
             message_id: MessageId::parse(message).expect("a name"),
             request_id: None,
@@ -230,17 +232,17 @@ impl Script {
         });
     }
 
-    fn lay(&mut self, input: Request) {
+    fn submit(&mut self, input: Request) {
         let input = Arc::new(input);
         let place = self.place();
         self.inbox.insert(place, Arc::clone(&input));
         self.give(Input::Take { place, input });
     }
 
-    fn ask(&mut self, what: Ask) {
+    fn ask(&mut self, what: ControlRequest) {
         let place = self.place();
         let id = ControlId::parse(&format!("c{}", place.0)).expect("a label");
-        let control = Arc::new(Control { id, user: user(), request_id: None, what });
+        let control = Arc::new(ControlEntry { id, user: user(), request_id: None, what });
         self.lane.insert(place, Arc::clone(&control));
         self.give(Input::Control { place, control });
     }
@@ -251,13 +253,13 @@ impl Script {
     }
 
     /// Answers the pending task; state that a removal kept is returned by the next successful task.
-    fn receipt(&mut self, receipt: Receipt) {
-        let errand = self.errand.take().expect("an errand went out");
-        self.kept = errand.keep;
-        self.give(Input::Receipt { tx_id: errand.tx_id, receipt });
+    fn receipt(&mut self, receipt: SessionTaskResult) {
+        let errand = self.pending_task.take().expect("an errand went out");
+        self.kept_member = errand.record_to_keep;
+        self.give(Input::TaskResult { tx_id: errand.tx_id, receipt });
     }
 
-    fn say(&mut self, text: &str, id: Option<SaidId>) {
+    fn say(&mut self, text: &str, id: Option<AgentEventId>) {
         self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private(text.to_owned()), id });
     }
 
@@ -265,7 +267,7 @@ impl Script {
     fn crash(&mut self) {
         self.record.push("|".to_owned());
         self.epoch += 1;
-        let state = State::replay(self.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
+        let state = State::from_facts(self.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
         let kept = State::from_snapshot(&state.to_snapshot().expect("a snapshot")).expect("a state");
         assert_eq!(kept, state, "a snapshot is the state");
         self.runtime = owner(&self.directory, self.epoch, kept);
@@ -291,19 +293,19 @@ impl Script {
 
     fn members(&mut self, words: &[&str]) {
         match words {
-            ["switch", to] => self.ask(Ask::Switch { agent_id: agent(to), reason: None }),
+            ["switch", to] => self.ask(ControlRequest::Switch { agent_id: agent(to), reason: None }),
             ["invite", who] => {
-                self.ask(Ask::Invite { agent_id: agent(who), reason: None, activate: false });
+                self.ask(ControlRequest::Invite { agent_id: agent(who), reason: None, activate: false });
             }
             ["invite", who, "active"] => {
-                self.ask(Ask::Invite { agent_id: agent(who), reason: None, activate: true });
+                self.ask(ControlRequest::Invite { agent_id: agent(who), reason: None, activate: true });
             }
-            ["remove", who] => self.ask(Ask::Remove { agent_id: agent(who), reason: None }),
+            ["remove", who] => self.ask(ControlRequest::Remove { agent_id: agent(who), reason: None }),
             ["errand-done"] => {
-                let kept = self.kept.take();
-                self.receipt(Receipt::Done(kept));
+                let kept = self.kept_member.take();
+                self.receipt(SessionTaskResult::Done(kept));
             }
-            ["errand-failed"] => self.receipt(Receipt::Failed("the store is away".to_owned())),
+            ["errand-failed"] => self.receipt(SessionTaskResult::Failed("the store is away".to_owned())),
             other => panic!("no such step: {other:?}"),
         }
     }
@@ -312,8 +314,9 @@ impl Script {
         let confirm = match words {
             ["asks", to, id @ ..] => {
                 let (reason, summary) = (Private("why".to_owned()), Private("what".to_owned()));
-                let wish = Box::new(HandoverWish { to: agent(to), reason, summary });
-                return self.report(AgentEvent::Handover { wish, id: id.first().map(|id| said(id)) });
+                let wish = Box::new(HandoverRequest { to: agent(to), reason, summary });
+                return self
+                    .report(AgentEvent::Handover { request: wish, id: id.first().map(|id| said(id)) });
             }
             ["yes"] => true,
             ["no"] => false,
@@ -324,7 +327,7 @@ impl Script {
             Some(asked.handover_id)
         });
         let handover_id = asked.unwrap_or(EventId::new(Millis(1), 1));
-        self.ask(Ask::Handover { handover_id, confirm });
+        self.ask(ControlRequest::Handover { handover_id, confirm });
     }
 
     fn steer(&mut self, words: &[&str]) {
@@ -351,19 +354,22 @@ impl Script {
             ["say", message, "after", earlier] => {
                 self.request(message, Strategy::Enqueue, None, Some(earlier));
             }
-            [way, message, "for", old] => self.instead(way, message, old),
+            [way, message, "for", old] => self.replace(way, message, old),
             ["steer" | "takes" | "ponders" | "refuses", ..] => self.steer(&words),
             ["interrupt" | "rollback", message] => self.interrupt(words[0], message),
             ["open", agents @ ..] => {
-                self.ask(Ask::Open { agents: agents.iter().map(|name| agent(name)).collect(), active: None });
+                self.ask(ControlRequest::Open {
+                    agents: agents.iter().map(|name| agent(name)).collect(),
+                    active: None,
+                });
             }
-            ["close"] => self.ask(Ask::Close),
-            ["cancel"] => self.ask(Ask::Cancel { run_id: None }),
-            ["cancel", message] => self.ask(Ask::Cancel { run_id: Some(run(message)) }),
+            ["close"] => self.ask(ControlRequest::Close),
+            ["cancel"] => self.ask(ControlRequest::Cancel { run_id: None }),
+            ["cancel", message] => self.ask(ControlRequest::Cancel { run_id: Some(run(message)) }),
             ["switch" | "invite" | "remove" | "errand-done" | "errand-failed", ..] => self.members(&words),
             ["asks" | "yes" | "no", ..] => self.handover(&words),
             ["act" | "tool", ..] => self.act(&words),
-            ["caught-up"] => self.give(Input::CaughtUp),
+            ["caught-up"] => self.give(Input::InboxRead),
             ["ack"] => self.report(AgentEvent::Acked),
             ["text", text] => self.say(text, None),
             ["text", text, id] => self.say(text, Some(said(id))),
@@ -415,13 +421,13 @@ impl Script {
     }
 }
 
-fn owner(directory: &Arc<Directory>, epoch: u64, state: State) -> SessionRuntime {
-    let token = Token { epoch: Epoch(epoch), nonce: Nonce(u128::from(epoch)) };
+fn owner(directory: &Arc<AgentDirectory>, epoch: u64, state: State) -> SessionRuntime {
+    let token = FenceToken { epoch: Epoch(epoch), nonce: Nonce(u128::from(epoch)) };
     SessionRuntime::new(key(), token, Arc::clone(directory), Rng::from_number(epoch), state)
 }
 
 /// Describes how far an attempt is recorded: event id and byte position.
-fn shown(mark: Option<&Mark>) -> String {
+fn shown(mark: Option<&EventMark>) -> String {
     mark.map(|mark| format!(" {}:{}", mark.event_id, mark.text_bytes)).unwrap_or_default()
 }
 
@@ -479,7 +485,7 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
         world.step(step);
     }
     let live = world.runtime.state().clone();
-    let rebuilt = State::replay(world.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
+    let rebuilt = State::from_facts(world.log.iter().map(|(epoch, entry)| (*epoch, &**entry)));
     assert_eq!(rebuilt, live, "state is a projection of the log (RX-3)");
     let record = world.record.join(" ");
     assert_eq!(record, expected.split_whitespace().collect::<Vec<_>>().join(" "), "script: {script}");
@@ -503,12 +509,12 @@ fn failure(word: &str) -> AgentFailure {
         "502" => {
             let (why, body) = ("status 502".to_owned(), None);
             let (is_away, is_busy, retry_after_ms) = (true, false, Some(7_000));
-            AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms, body }))
+            AgentFailure::Answered(Box::new(ErrorResponse { why, is_away, is_busy, retry_after_ms, body }))
         }
         "503" | "429" => {
             let (why, body) = (format!("status {word}"), Some(Private("busy".to_owned())));
             let (is_away, is_busy, retry_after_ms) = (word == "503", true, Some(7_000));
-            AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms, body }))
+            AgentFailure::Answered(Box::new(ErrorResponse { why, is_away, is_busy, retry_after_ms, body }))
         }
         _ => AgentFailure::Broken("status 500".to_owned()),
     }

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use std::path::PathBuf;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
-use turnway_pipeline::{Hook, Plugin, Trouble, Turn};
+use turnway_pipeline::{HookError, HookFuture, Plugin, Turn};
 
 /// Keeps no words, only how it went.
 #[derive(Debug)]
@@ -29,11 +29,11 @@ impl Plugin for Diary {
         true
     }
 
-    fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
+    fn save_state<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, ()> {
         let how = turn.failure.as_ref().map_or("fine", |failure| failure.code());
         let line = format!("{} {how} {}\n", turn.session_id, turn.output.len());
         async move {
-            let told = |why: std::io::Error| Trouble::new("diary", why.to_string());
+            let told = |why: std::io::Error| HookError::new("diary", why.to_string());
             let mut file = File::options().create(true).append(true).open(&self.0).await.map_err(told)?;
             file.write_all(line.as_bytes()).await.map_err(told)?;
             file.flush().await.map_err(told)

@@ -6,7 +6,9 @@
 //! changed where it is rendered, and that a turn is refused before any model is asked.
 use futures_util::future::ready;
 use futures_util::{FutureExt, StreamExt};
-use turnway_pipeline::{Envelope, Failure, Hook, Piece, Pieces, Plugin, Trouble, Turn};
+use turnway_pipeline::{
+    AnswerPiece, AnswerStream, HookError, HookFuture, MessageEnvelope, Plugin, Turn, TurnFailure,
+};
 
 /// Letters that are held back at most while a word goes on: a longer one is no word of anybody's list.
 const WORD_BYTES_MAX: usize = 256;
@@ -61,35 +63,36 @@ impl Plugin for Profanity {
         "profanity"
     }
 
-    fn admit<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Option<Trouble>> {
+    fn admit<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, Option<HookError>> {
         let said = turn.inbound.envelope.content.to_lowercase();
         let is_refused = said
             .split(|letter: char| !letter.is_alphanumeric())
             .any(|word| self.refused.iter().any(|it| it == word));
-        ready(Ok(is_refused.then(|| Trouble::new("profanity", "not in these words")))).boxed()
+        ready(Ok(is_refused.then(|| HookError::new("profanity", "not in these words")))).boxed()
     }
 
-    fn adapt_stream(&self, _: &Turn, pieces: Pieces) -> Pieces {
+    fn adapt_stream(&self, _: &Turn, pieces: AnswerStream) -> AnswerStream {
         let filter = self.filter();
         let ended = futures_util::stream::once(ready(None));
         let pieces = pieces.map(Some).chain(ended);
         let masked = pieces.scan(filter, |filter, piece| {
             let out = match piece {
-                Some(Piece::Text(text)) => vec![Piece::Text(filter.take(&text))],
+                Some(AnswerPiece::Text(text)) => vec![AnswerPiece::Text(filter.take(&text))],
                 // What was held comes before it.
-                Some(other) => vec![Piece::Text(filter.end()), other],
-                None => vec![Piece::Text(filter.end())],
+                Some(other) => vec![AnswerPiece::Text(filter.end()), other],
+                None => vec![AnswerPiece::Text(filter.end())],
             };
             ready(Some(futures_util::stream::iter(out)))
         });
-        let says_something = |piece: &Piece| ready(!matches!(piece, Piece::Text(text) if text.is_empty()));
+        let says_something =
+            |piece: &AnswerPiece| ready(!matches!(piece, AnswerPiece::Text(text) if text.is_empty()));
         masked.flatten().filter(says_something).boxed()
     }
 
-    fn render_outbound<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Vec<Envelope>> {
+    fn render_outbound<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, Vec<MessageEnvelope>> {
         // Every answer came through the filter above. A prompt that stands for one did not.
-        let is_echo = turn.failure == Some(Failure::NoOutput) && !turn.output.is_empty();
-        let masked = || Envelope { content: self.masked(&turn.output), ..turn.message() };
+        let is_echo = turn.failure == Some(TurnFailure::NoOutput) && !turn.output.is_empty();
+        let masked = || MessageEnvelope { content: self.masked(&turn.output), ..turn.output_message() };
         ready(Ok(is_echo.then(masked).into_iter().collect())).boxed()
     }
 }

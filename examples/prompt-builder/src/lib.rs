@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
-use turnway_pipeline::{Hook, Inbound, Plugin, Prompt, Turn};
+use turnway_pipeline::{HookFuture, Inbound, Plugin, Prompt, Turn};
 
 /// Sessions that are remembered at most; the one that was remembered first is forgotten for another.
 const SESSIONS_MAX: usize = 10_000;
@@ -50,13 +50,13 @@ impl Plugin for PromptBuilder {
         true
     }
 
-    fn load_state<'a>(&'a self, _: &'a Inbound, session_id: &'a str) -> Hook<'a, Map<String, Value>> {
+    fn load_state<'a>(&'a self, _: &'a Inbound, session_id: &'a str) -> HookFuture<'a, Map<String, Value>> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let known = said.sessions.get(session_id).cloned().unwrap_or_default();
         ready(Ok(Map::from_iter([("last_messages".to_owned(), json!(known))]))).boxed()
     }
 
-    fn build_prompt<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Option<Prompt>> {
+    fn build_prompt<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, Option<Prompt>> {
         let envelope = &turn.inbound.envelope;
         if envelope.content.starts_with(',') || !envelope.media.is_empty() {
             // Commands and pictures are not ours.
@@ -72,7 +72,7 @@ impl Plugin for PromptBuilder {
         ready(Ok(Some(Prompt::Text(text)))).boxed()
     }
 
-    fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
+    fn save_state<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, ()> {
         // What failed was not said.
         if turn.failure.is_none() {
             let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);

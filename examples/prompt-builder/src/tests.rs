@@ -1,6 +1,6 @@
 //! What a model is told beside the message.
 use super::*;
-use turnway_pipeline::{Builtin, Envelope, Pipeline};
+use turnway_pipeline::{BuiltinPlugin, MessageEnvelope, Pipeline};
 
 fn noon() -> Timestamp {
     Timestamp::from_second(1_800_000_000).expect("a time")
@@ -13,7 +13,7 @@ impl Plugin for Echo {
     fn name(&self) -> &'static str {
         "echo"
     }
-    fn run_model<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> Hook<'a, Option<String>> {
+    fn run_model<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> HookFuture<'a, Option<String>> {
         let Prompt::Text(text) = prompt else { return ready(Ok(None)).boxed() };
         let said = &turn.inbound.envelope.content;
         let answer = if said == "what?" { text.clone() } else { format!("to {said}") };
@@ -24,9 +24,10 @@ impl Plugin for Echo {
 /// Covers: TP-L1, TP-B2, TP-S2, TP-N14.
 #[tokio::test]
 async fn the_model_is_told_the_time_and_what_was_said_last() {
-    let pipeline = Pipeline::new("/").with(Builtin::new()).with(Echo).with(PromptBuilder::by(3, noon));
+    let pipeline = Pipeline::new("/").with(BuiltinPlugin::new()).with(Echo).with(PromptBuilder::by(3, noon));
     let ask = async |session: &str, text: &str| {
-        let envelope = Envelope { session_id: Some(session.to_owned()), ..Envelope::text(text) };
+        let envelope =
+            MessageEnvelope { session_id: Some(session.to_owned()), ..MessageEnvelope::from_text(text) };
         pipeline.process(envelope.into()).await.expect("it is answered").turn.output
     };
     assert_eq!(ask("s1", "what?").await, "It is 2027-01-15 08:00 UTC.\nwhat?");

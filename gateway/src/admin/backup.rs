@@ -1,6 +1,6 @@
 //! Serves `POST /v1/store/backup`: copies the store of a running node.
-use crate::answer::{self, Body};
-use crate::store::embedded::{Copier, OpenError, Report};
+use crate::response::{self, Body};
+use crate::store::embedded::{CheckReport, Copier, EmbeddedOpenError};
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -19,35 +19,35 @@ const BODY_BYTES_MAX: usize = 16 * 1024;
 pub struct Backup {
     copier: Option<Copier>,
     /// One copy at a time: each reads the whole store and keeps its old versions.
-    turn: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// The body of a backup request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct BackupRequest {
     /// A new or empty directory on the node's machine.
     to: PathBuf,
 }
 
 /// The answer for a finished copy.
 #[derive(Serialize)]
-struct Copied<'a> {
+struct BackupReport<'a> {
     ok: bool,
     dir: &'a Path,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a CheckReport,
 }
 
 /// The status, code and explanation of a refused backup.
-struct Refusal(StatusCode, Code, String);
+struct BackupRefusal(StatusCode, Code, String);
 
 // === impl Backup ===
 
 impl Backup {
     /// Creates the handler for a store; `None` if the store is in memory.
     pub fn new(copier: Option<Copier>) -> Self {
-        Self { copier, turn: Arc::new(Semaphore::new(1)) }
+        Self { copier, permits: Arc::new(Semaphore::new(1)) }
     }
 
     /// Makes a copy, and answers once it is on disk and was verified.
@@ -57,19 +57,19 @@ impl Backup {
     {
         match self.copy(headers, body).await {
             Ok(response) => response,
-            Err(Refusal(status, code, why)) => answer::problem(status, code, why),
+            Err(BackupRefusal(status, code, why)) => response::problem(status, code, why),
         }
     }
 
-    async fn copy<B>(&self, headers: &HeaderMap, body: B) -> Result<Response<Body>, Refusal>
+    async fn copy<B>(&self, headers: &HeaderMap, body: B) -> Result<Response<Body>, BackupRefusal>
     where
         B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        let Wish { to } = wish(headers, body).await?;
-        let conflict = |why: &str| Refusal(StatusCode::CONFLICT, Code::Busy, why.to_owned());
+        let BackupRequest { to } = read_request(headers, body).await?;
+        let conflict = |why: &str| BackupRefusal(StatusCode::CONFLICT, Code::Busy, why.to_owned());
         let memory = "this node's store is in memory: there is nothing to back up";
         let copier = self.copier.clone().ok_or_else(|| invalid(StatusCode::CONFLICT, memory))?;
-        let turn = Arc::clone(&self.turn).try_acquire_owned();
+        let turn = Arc::clone(&self.permits).try_acquire_owned();
         let turn = turn.map_err(|_| conflict("another backup is in progress"))?;
         tracing::info!("store backup requested by an operator");
         // The copy is finished even if the client disconnects.
@@ -78,16 +78,24 @@ impl Backup {
             drop(turn);
             (to, copied)
         });
-        let gone =
-            |_| Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "the backup task failed".to_owned());
+        let gone = |_| {
+            BackupRefusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                Code::InternalError,
+                "the backup task failed".to_owned(),
+            )
+        };
         let (to, copied) = copied.await.map_err(gone)?;
         let report = copied.map_err(|error| refuse(&error))?;
         tracing::info!(facts = report.facts, "store backup finished");
-        Ok(answer::json(StatusCode::OK, &Copied { ok: report.left_out == 0, dir: &to, report: &report }))
+        Ok(response::json(
+            StatusCode::OK,
+            &BackupReport { ok: report.left_out == 0, dir: &to, report: &report },
+        ))
     }
 }
 
-async fn wish<B>(headers: &HeaderMap, body: B) -> Result<Wish, Refusal>
+async fn read_request<B>(headers: &HeaderMap, body: B) -> Result<BackupRequest, BackupRefusal>
 where
     B: http_body_util::BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
@@ -98,25 +106,28 @@ where
     }
     let bad = || invalid(StatusCode::BAD_REQUEST, "expected {\"to\": DIRECTORY} with an absolute path");
     let body: Bytes = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| bad())?.to_bytes();
-    let wish: Wish = serde_json::from_slice(&body).map_err(|_| bad())?;
+    let wish: BackupRequest = serde_json::from_slice(&body).map_err(|_| bad())?;
     if wish.to.is_absolute() { Ok(wish) } else { Err(bad()) }
 }
 
-fn invalid(status: StatusCode, why: &str) -> Refusal {
-    Refusal(status, Code::InvalidMessage, why.to_owned())
+fn invalid(status: StatusCode, why: &str) -> BackupRefusal {
+    BackupRefusal(status, Code::InvalidMessage, why.to_owned())
 }
 
-fn refuse(error: &OpenError) -> Refusal {
+fn refuse(error: &EmbeddedOpenError) -> BackupRefusal {
     tracing::warn!(%error, "store backup failed");
     let why = error.to_string();
     match error {
-        OpenError::Occupied { .. }
-        | OpenError::InUse { .. }
-        | OpenError::Missing { .. }
-        | OpenError::Network { .. }
-        | OpenError::Directory { .. } => invalid(StatusCode::CONFLICT, &why),
-        OpenError::Damaged { .. } | OpenError::Format { .. } | OpenError::Thread(_) | OpenError::Fault(_) => {
-            Refusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, why)
+        EmbeddedOpenError::NotEmpty { .. }
+        | EmbeddedOpenError::InUse { .. }
+        | EmbeddedOpenError::Missing { .. }
+        | EmbeddedOpenError::Network { .. }
+        | EmbeddedOpenError::Directory { .. } => invalid(StatusCode::CONFLICT, &why),
+        EmbeddedOpenError::Damaged { .. }
+        | EmbeddedOpenError::Format { .. }
+        | EmbeddedOpenError::Thread(_)
+        | EmbeddedOpenError::Fault(_) => {
+            BackupRefusal(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, why)
         }
     }
 }

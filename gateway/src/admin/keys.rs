@@ -1,10 +1,10 @@
 //! Serves `GET /v1/keys`, `POST /v1/keys`, `POST /v1/keys/{key_id}:revoke` and `POST /v1/keys:migrate`: API keys, for
 //! operators.
-use crate::answer::{self, Body};
-use crate::door::key::{KeyId, Record, Scopes};
-use crate::door::serves::Serves;
-use crate::keys::shelf::Unkept;
-use crate::keys::{Keys, NoKey, Wish};
+use crate::auth::key::{ApiKeyRecord, KeyId, Scopes};
+use crate::auth::service_grants::ServiceGrants;
+use crate::keys::key_store::KeyStoreError;
+use crate::keys::{ApiKeys, KeyError, KeySpec};
+use crate::response::{self, Body};
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -30,20 +30,20 @@ const BODY_BYTES_MAX: usize = 16 * 1024;
 /// Maximum bytes of a label; as long as a name.
 const LABEL_BYTES_MAX: usize = 256;
 /// Ten years. A key without expiry leaves the field out.
-const LASTS_SECONDS_MAX: u64 = 10 * 365 * 86_400;
+const LIFETIME_SECONDS_MAX: u64 = 10 * 365 * 86_400;
 
 /// The handler that creates, revokes and lists keys; it refuses on a node without a pepper.
 #[derive(Clone)]
-pub struct KeyDesk(Option<Arc<Keys>>);
+pub struct KeyAdmin(Option<Arc<ApiKeys>>);
 
 /// The body of a request for a new key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct NewKeyRequest {
     tenant: Option<String>,
     user_id: Option<String>,
     scopes: Option<Scopes>,
-    serves: Option<Serves>,
+    serves: Option<ServiceGrants>,
     label: Option<String>,
     lasts_s: Option<u64>,
 }
@@ -51,13 +51,13 @@ struct Asked {
 /// The body of a request to seal keys.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ToSeal {
+struct MigrateKeysRequest {
     key_ids: Vec<KeyId>,
 }
 
 /// A key without its secret.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct KeyView<'a> {
     key_id: &'a KeyId,
     /// True if the key is accepted now.
     good: bool,
@@ -67,7 +67,7 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     user_id: Option<&'a UserId>,
     scopes: Scopes,
-    serves: &'a Serves,
+    serves: &'a ServiceGrants,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<&'a str>,
     created_ts: u64,
@@ -79,27 +79,27 @@ struct Shown<'a> {
 
 /// A new key. Its secret occurs in this answer and nowhere else.
 #[derive(Serialize)]
-struct Made<'a> {
+struct NewKeyView<'a> {
     key: &'a str,
     #[serde(flatten)]
-    shown: Shown<'a>,
+    shown: KeyView<'a>,
 }
 
 #[derive(Serialize)]
-struct List<'a> {
-    keys: Vec<Shown<'a>>,
+struct KeyListView<'a> {
+    keys: Vec<KeyView<'a>>,
 }
 
 /// The status and refusal of a failed request.
-struct Refused(StatusCode, Refusal);
+struct KeyRefusal(StatusCode, Refusal);
 
-type Answer = Result<Response<Body>, Refused>;
+type KeyResult = Result<Response<Body>, KeyRefusal>;
 
 // === impl KeyDesk ===
 
-impl KeyDesk {
+impl KeyAdmin {
     /// Creates the handler; `None` on a node without a pepper.
-    pub fn new(keys: Option<Arc<Keys>>) -> Self {
+    pub fn new(keys: Option<Arc<ApiKeys>>) -> Self {
         Self(keys)
     }
 
@@ -116,60 +116,67 @@ impl KeyDesk {
             (&Method::POST, Some(name)) if name.ends_with(REVOKE) => self.revoke(name).await,
             (_, _) => Err(invalid(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")),
         };
-        answer.unwrap_or_else(|Refused(status, refusal)| answer::refused(status, &refusal))
+        answer.unwrap_or_else(|KeyRefusal(status, refusal)| response::refused(status, &refusal))
     }
 
-    fn keys(&self) -> Result<&Keys, Refused> {
+    fn keys(&self) -> Result<&ApiKeys, KeyRefusal> {
         let none = "API keys are disabled on this node: no pepper is configured (auth.pepper)";
         self.0.as_deref().ok_or_else(|| invalid(StatusCode::CONFLICT, none))
     }
 
-    async fn list(&self) -> Answer {
-        let list = self.keys()?.list().await.map_err(NoKey::from)?;
-        let keys = list.iter().map(|(record, good)| self.shown(record, *good)).collect();
-        Ok(answer::json(StatusCode::OK, &List { keys }))
+    async fn list(&self) -> KeyResult {
+        let list = self.keys()?.list().await.map_err(KeyError::from)?;
+        let keys = list.iter().map(|(record, good)| self.key_view(record, *good)).collect();
+        Ok(response::json(StatusCode::OK, &KeyListView { keys }))
     }
 
-    async fn make<B>(&self, headers: &HeaderMap, body: B) -> Answer
+    async fn make<B>(&self, headers: &HeaderMap, body: B) -> KeyResult
     where
         B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        let (keys, wish) = (self.keys()?, wish(headers, body).await?);
-        let (key, record) = keys.make(wish).await?;
-        tracing::info!(key = record.id.as_str(), tenant = record.tenant.as_str(), "API key created by an operator");
-        Ok(answer::json(StatusCode::CREATED, &Made { key: &key.reveal(), shown: self.shown(&record, true) }))
+        let (keys, wish) = (self.keys()?, read_new_key(headers, body).await?);
+        let (key, record) = keys.create(wish).await?;
+        tracing::info!(
+            key = record.id.as_str(),
+            tenant = record.tenant.as_str(),
+            "API key created by an operator"
+        );
+        Ok(response::json(
+            StatusCode::CREATED,
+            &NewKeyView { key: &key.reveal(), shown: self.key_view(&record, true) },
+        ))
     }
 
-    async fn revoke(&self, name: &str) -> Answer {
-        let id = name.strip_suffix(REVOKE).and_then(KeyId::parse).ok_or(NoKey::Unknown)?;
+    async fn revoke(&self, name: &str) -> KeyResult {
+        let id = name.strip_suffix(REVOKE).and_then(KeyId::parse).ok_or(KeyError::Unknown)?;
         let record = self.keys()?.revoke(&id).await?;
         tracing::info!(key = id.as_str(), "API key revoked by an operator");
-        Ok(answer::json(StatusCode::OK, &self.shown(&record, false)))
+        Ok(response::json(StatusCode::OK, &self.key_view(&record, false)))
     }
 
-    async fn migrate<B>(&self, headers: &HeaderMap, body: B) -> Answer
+    async fn migrate<B>(&self, headers: &HeaderMap, body: B) -> KeyResult
     where
         B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        let (keys, ToSeal { key_ids }) = (self.keys()?, read(headers, body).await?);
+        let (keys, MigrateKeysRequest { key_ids }) = (self.keys()?, read_json(headers, body).await?);
         if key_ids.is_empty() || key_ids.len() > MIGRATE_MAX {
             let why = format!("key_ids: expected 1 to {MIGRATE_MAX} names of keys");
             return Err(invalid(StatusCode::BAD_REQUEST, why));
         }
         let sealed = keys.migrate(&key_ids).await?;
         tracing::info!(keys = sealed.len(), "API keys of an earlier release sealed by an operator");
-        let keys = sealed.iter().map(|record| self.shown(record, true)).collect();
-        Ok(answer::json(StatusCode::OK, &List { keys }))
+        let keys = sealed.iter().map(|record| self.key_view(record, true)).collect();
+        Ok(response::json(StatusCode::OK, &KeyListView { keys }))
     }
 
-    fn shown<'a>(&self, record: &'a Record, good: bool) -> Shown<'a> {
+    fn key_view<'a>(&self, record: &'a ApiKeyRecord, good: bool) -> KeyView<'a> {
         let sealed = self.0.as_deref().is_some_and(|keys| keys.is_sealed(record));
-        shown(record, good, sealed)
+        key_view(record, good, sealed)
     }
 }
 
-fn shown(record: &Record, good: bool, sealed: bool) -> Shown<'_> {
-    Shown {
+fn key_view(record: &ApiKeyRecord, good: bool, sealed: bool) -> KeyView<'_> {
+    KeyView {
         key_id: &record.id,
         good,
         sealed,
@@ -185,7 +192,7 @@ fn shown(record: &Record, good: bool, sealed: bool) -> Shown<'_> {
 }
 
 /// Reads a JSON body.
-async fn read<T: DeserializeOwned, B>(headers: &HeaderMap, body: B) -> Result<T, Refused>
+async fn read_json<T: DeserializeOwned, B>(headers: &HeaderMap, body: B) -> Result<T, KeyRefusal>
 where
     B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
@@ -200,52 +207,52 @@ where
     serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))
 }
 
-async fn wish<B>(headers: &HeaderMap, body: B) -> Result<Wish, Refused>
+async fn read_new_key<B>(headers: &HeaderMap, body: B) -> Result<KeySpec, KeyRefusal>
 where
     B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    let asked: Asked = read(headers, body).await?;
+    let asked: NewKeyRequest = read_json(headers, body).await?;
     let bad = |why: String| invalid(StatusCode::BAD_REQUEST, why);
     let named = |error: turnway_core::id::BadName| bad(error.to_string());
-    let Asked { tenant, user_id, scopes, serves, label, lasts_s } = asked;
+    let NewKeyRequest { tenant, user_id, scopes, serves, label, lasts_s } = asked;
     if label
         .as_ref()
         .is_some_and(|label| label.len() > LABEL_BYTES_MAX || label.chars().any(char::is_control))
     {
         return Err(bad(format!("label: expected up to {LABEL_BYTES_MAX} bytes of printable text")));
     }
-    if lasts_s.is_some_and(|lasts| lasts == 0 || lasts > LASTS_SECONDS_MAX) {
-        return Err(bad(format!("lasts_s: expected 1 to {LASTS_SECONDS_MAX}")));
+    if lasts_s.is_some_and(|lasts| lasts == 0 || lasts > LIFETIME_SECONDS_MAX) {
+        return Err(bad(format!("lasts_s: expected 1 to {LIFETIME_SECONDS_MAX}")));
     }
-    Ok(Wish {
+    Ok(KeySpec {
         tenant: tenant
             .map_or_else(|| Ok(TenantId::default_tenant()), |name| TenantId::parse(&name))
             .map_err(named)?,
         user: user_id.map(|name| UserId::parse(&name)).transpose().map_err(named)?,
-        scopes: scopes.unwrap_or_else(Scopes::usual),
+        scopes: scopes.unwrap_or_else(Scopes::defaults),
         serves: serves.unwrap_or_default(),
         label,
-        lasts: lasts_s.map(Duration::from_secs),
+        lifetime: lasts_s.map(Duration::from_secs),
     })
 }
 
-fn invalid(status: StatusCode, why: impl Into<std::borrow::Cow<'static, str>>) -> Refused {
-    Refused(status, Refusal::new(Code::InvalidMessage, why))
+fn invalid(status: StatusCode, why: impl Into<std::borrow::Cow<'static, str>>) -> KeyRefusal {
+    KeyRefusal(status, Refusal::new(Code::InvalidMessage, why))
 }
 
-impl From<NoKey> for Refused {
-    fn from(error: NoKey) -> Self {
+impl From<KeyError> for KeyRefusal {
+    fn from(error: KeyError) -> Self {
         let why = error.to_string();
         let refuse = |status, code| Self(status, Refusal::new(code, why.clone()));
         match error {
-            NoKey::Unknown => refuse(StatusCode::NOT_FOUND, Code::NotFound),
-            NoKey::Changed => refuse(StatusCode::CONFLICT, Code::Forbidden),
-            NoKey::Unkept(Unkept::Full) => refuse(StatusCode::CONFLICT, Code::TooLarge),
-            NoKey::Unkept(Unkept::Store(_) | Unkept::Busy) => {
+            KeyError::Unknown => refuse(StatusCode::NOT_FOUND, Code::NotFound),
+            KeyError::Changed => refuse(StatusCode::CONFLICT, Code::Forbidden),
+            KeyError::Store(KeyStoreError::Full) => refuse(StatusCode::CONFLICT, Code::TooLarge),
+            KeyError::Store(KeyStoreError::Store(_) | KeyStoreError::Busy) => {
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
                 Self(StatusCode::SERVICE_UNAVAILABLE, refusal.retry_after(limits::STORE_RETRY_AFTER))
             }
-            NoKey::Unkept(Unkept::Unreadable) | NoKey::Chance(_) => {
+            KeyError::Store(KeyStoreError::Unreadable) | KeyError::Randomness(_) => {
                 refuse(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError)
             }
         }

@@ -10,7 +10,7 @@ use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 
 /// A body stream that counts its bytes since the last blank line, which ends an SSE event.
-pub(super) struct Budget<S> {
+pub(super) struct BodyBudget<S> {
     body: S,
     /// Bytes of the whole body so far.
     total: usize,
@@ -20,8 +20,8 @@ pub(super) struct Budget<S> {
     is_line_empty: bool,
     /// True if the last byte was CR: an LF after it ends no further line.
     is_after_cr: bool,
-    is_spent: bool,
-    has_come: Arc<AtomicBool>,
+    is_exhausted: bool,
+    bytes_arrived: Arc<AtomicBool>,
 }
 
 /// A reason why a body cannot be read to its end.
@@ -35,15 +35,23 @@ pub(super) enum BodyFault {
     TooLarge,
 }
 
-impl<S> Budget<S> {
+impl<S> BodyBudget<S> {
     pub(super) fn new(body: S) -> Self {
-        let has_come = Arc::default();
-        Self { body, total: 0, event: 0, is_line_empty: true, is_after_cr: false, is_spent: false, has_come }
+        let bytes_arrived = Arc::default();
+        Self {
+            body,
+            total: 0,
+            event: 0,
+            is_line_empty: true,
+            is_after_cr: false,
+            is_exhausted: false,
+            bytes_arrived,
+        }
     }
 
     /// Returns a flag that is set whenever bytes arrive, including bytes of an incomplete event.
-    pub(super) fn has_come(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.has_come)
+    pub(super) fn bytes_arrived(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.bytes_arrived)
     }
 
     /// Counts a chunk. If a limit is exceeded, returns how many of its bytes belong to complete events within the
@@ -88,14 +96,14 @@ impl<S> Budget<S> {
     }
 }
 
-impl<S, E> Stream for Budget<S>
+impl<S, E> Stream for BodyBudget<S>
 where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
 {
     type Item = Result<Bytes, BodyFault>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.is_spent {
+        if self.is_exhausted {
             return Poll::Ready(Some(Err(BodyFault::TooLarge)));
         }
         let mut chunk = match ready!(Pin::new(&mut self.body).poll_next(cx)) {
@@ -104,7 +112,7 @@ where
             None => return Poll::Ready(None),
         };
         if !chunk.is_empty() {
-            self.has_come.store(true, Ordering::Relaxed);
+            self.bytes_arrived.store(true, Ordering::Relaxed);
         }
         self.total = self.total.saturating_add(chunk.len());
         if self.total > limits::AGENT_BODY_BYTES_MAX && !planted(Planted::AgentBodyUnbounded) {
@@ -115,7 +123,7 @@ where
             Err(0) => Poll::Ready(Some(Err(BodyFault::TooLarge))),
             Err(whole) => {
                 // Complete events before the one that is too large still count.
-                self.is_spent = true;
+                self.is_exhausted = true;
                 chunk.truncate(whole);
                 Poll::Ready(Some(Ok(chunk)))
             }
@@ -134,7 +142,7 @@ mod tests {
         let body = futures_util::stream::iter(
             chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))),
         );
-        let mut budget = Budget::new(body);
+        let mut budget = BodyBudget::new(body);
         let mut passed = 0;
         let mut cx = Context::from_waker(std::task::Waker::noop());
         loop {

@@ -1,10 +1,10 @@
 //! HTTP client of one agent: pools its connections, and opens a new one if a pooled one turns out to be closed. A
 //! server may close an idle connection while a request is on its way; such a request is sent once more, unchanged, on a
 //! new connection (RFC 9112 section 9.3.1): same body, `Idempotency-Key` and attempt. Used by `http` and `health`.
-use crate::agent::directory::{BadAgent, Keeping};
-use crate::agent::request::Whole;
+use crate::agent::directory::{BadAgent, KeepAliveOptions};
+use crate::agent::request::FullRequest;
 use crate::agent::retry_after::retry_after;
-use crate::agent::traffic::{Counting, Traffic};
+use crate::agent::traffic::{CountingConnector, Traffic};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use bytes::Bytes;
@@ -29,9 +29,9 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// The connectors that open connections to all HTTP agents of a node.
 pub(super) struct Connectors {
-    plain: Counting<HttpConnector>,
+    plain: CountingConnector<HttpConnector>,
     /// Present if an agent is behind TLS.
-    tls: Option<Counting<HttpsConnector<HttpConnector>>>,
+    tls: Option<CountingConnector<HttpsConnector<HttpConnector>>>,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
@@ -39,9 +39,9 @@ pub(super) struct Connectors {
 /// The HTTP client of one agent. HTTP/1.1 only: streams of HTTP/2 share one connection window, so one run that waits
 /// for credit would block the others.
 #[derive(Clone)]
-pub(super) struct Client {
-    pools: Pools,
-    keeping: Keeping,
+pub(super) struct AgentClient {
+    pools: ClientPools,
+    keep_alive_options: KeepAliveOptions,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
@@ -49,22 +49,22 @@ pub(super) struct Client {
 /// The pooled clients, without or with TLS. Two variants, because a connection that may be either has the size of a TLS
 /// session in each future that it passes through, and most agents are local and without TLS.
 #[derive(Clone)]
-enum Pools {
+enum ClientPools {
     /// Its connector refuses `https`, so a request to an `https` URL is never sent in plain text.
-    Plain(Pair<Counting<HttpConnector>>),
-    Tls(Pair<Counting<HttpsConnector<HttpConnector>>>),
+    Plain(ClientPair<CountingConnector<HttpConnector>>),
+    Tls(ClientPair<CountingConnector<HttpsConnector<HttpConnector>>>),
 }
 
 /// A client with pooled connections, and one whose connections serve one request each.
 #[derive(Clone)]
-struct Pair<C> {
-    kept: legacy::Client<C, Full<Bytes>>,
+struct ClientPair<C> {
+    pooled: legacy::Client<C, Full<Bytes>>,
     single: legacy::Client<C, Full<Bytes>>,
 }
 
 /// A reason why a request has no response.
 #[derive(Debug)]
-pub(super) enum NoAnswer {
+pub(super) enum AgentRequestError {
     /// No connection was opened.
     Unreachable(&'static str),
     /// There was a connection, and no readable response came over it.
@@ -72,8 +72,8 @@ pub(super) enum NoAnswer {
 }
 
 /// A try to send a request that failed.
-struct Missed {
-    why: NoAnswer,
+struct FailedTry {
+    error: AgentRequestError,
     /// Traffic counters of the connection used, if there was one.
     traffic: Option<Traffic>,
 }
@@ -83,38 +83,43 @@ struct Missed {
 impl Connectors {
     /// Builds the connectors of a node. Root certificates are loaded only if an agent is behind TLS.
     pub(super) fn new(is_https: bool, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, BadAgent> {
-        let plain = Counting::new(tcp(), clock.clone());
-        let tls = if is_https { Some(Counting::new(tls()?, clock.clone())) } else { None };
+        let plain = CountingConnector::new(tcp(), clock.clone());
+        let tls = if is_https { Some(CountingConnector::new(tls()?, clock.clone())) } else { None };
         Ok(Self { plain, tls, clock, metrics })
     }
 
     /// Returns the client of an agent. A client for `https` without a TLS connector fails every request.
-    pub(super) fn client(&self, is_https: bool, keeping: Keeping) -> Client {
+    pub(super) fn client(&self, is_https: bool, keeping: KeepAliveOptions) -> AgentClient {
         let pools = match &self.tls {
-            Some(tls) if is_https => Pools::Tls(Pair::new(tls, keeping)),
-            Some(_) | None => Pools::Plain(Pair::new(&self.plain, keeping)),
+            Some(tls) if is_https => ClientPools::Tls(ClientPair::new(tls, keeping)),
+            Some(_) | None => ClientPools::Plain(ClientPair::new(&self.plain, keeping)),
         };
-        Client { pools, keeping, clock: self.clock.clone(), metrics: Arc::clone(&self.metrics) }
+        AgentClient {
+            pools,
+            keep_alive_options: keeping,
+            clock: self.clock.clone(),
+            metrics: Arc::clone(&self.metrics),
+        }
     }
 }
 
 // === impl Client ===
 
-impl Client {
+impl AgentClient {
     /// Sends a request and waits for the head of its response. Only opening the connection has a deadline here.
-    pub(super) async fn send(&self, request: Whole) -> Result<Response<Incoming>, NoAnswer> {
-        self.send_noting(request, &AtomicBool::new(false)).await
+    pub(super) async fn send(&self, request: FullRequest) -> Result<Response<Incoming>, AgentRequestError> {
+        self.send_tracking_start(request, &AtomicBool::new(false)).await
     }
 
     /// Sends a request as [`Self::send`] does, and sets `is_begun` once there is a connection to write the request to.
-    pub(super) async fn send_noting(
+    pub(super) async fn send_tracking_start(
         &self,
-        request: Whole,
+        request: FullRequest,
         is_begun: &AtomicBool,
-    ) -> Result<Response<Incoming>, NoAnswer> {
+    ) -> Result<Response<Incoming>, AgentRequestError> {
         match &self.pools {
-            Pools::Plain(pair) => self.send_over(pair, request, is_begun).await,
-            Pools::Tls(pair) => self.send_over(pair, request, is_begun).await,
+            ClientPools::Plain(pair) => self.send_with_retry(pair, request, is_begun).await,
+            ClientPools::Tls(pair) => self.send_with_retry(pair, request, is_begun).await,
         }
     }
 
@@ -123,38 +128,38 @@ impl Client {
         retry_after(headers, self.clock.now().store)
     }
 
-    async fn send_over<C: Connect + Clone + Send + Sync + 'static>(
+    async fn send_with_retry<C: Connect + Clone + Send + Sync + 'static>(
         &self,
-        pair: &Pair<C>,
-        request: Whole,
+        pair: &ClientPair<C>,
+        request: FullRequest,
         is_begun: &AtomicBool,
-    ) -> Result<Response<Incoming>, NoAnswer> {
-        let again = self.keeping.resend_on_stale.then(|| request.clone());
+    ) -> Result<Response<Incoming>, AgentRequestError> {
+        let again = self.keep_alive_options.resend_on_stale.then(|| request.clone());
         let asked = self.clock.mono();
-        let missed = match self.exchange(&pair.kept, request, is_begun).await {
+        let missed = match self.try_send(&pair.pooled, request, is_begun).await {
             Ok(response) => return Ok(response),
             Err(missed) => missed,
         };
         let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(asked, self.clock.mono()));
-        let Some(again) = again.filter(|_| is_stale) else { return Err(missed.why) };
-        self.metrics.agents.resent();
+        let Some(again) = again.filter(|_| is_stale) else { return Err(missed.error) };
+        self.metrics.agents.count_resend();
         tracing::debug!("an agent closed a pooled connection; resending the request");
         // Boxed: few requests need the size of both tries.
-        Box::pin(self.exchange(&pair.single, again, is_begun)).await.map_err(|missed| missed.why)
+        Box::pin(self.try_send(&pair.single, again, is_begun)).await.map_err(|missed| missed.error)
     }
 
     /// Tries once, on one connection.
-    async fn exchange<C: Connect + Clone + Send + Sync + 'static>(
+    async fn try_send<C: Connect + Clone + Send + Sync + 'static>(
         &self,
         pool: &legacy::Client<C, Full<Bytes>>,
-        mut request: Whole,
+        mut request: FullRequest,
         is_begun: &AtomicBool,
-    ) -> Result<Response<Incoming>, Missed> {
+    ) -> Result<Response<Incoming>, FailedTry> {
         let mut connection = capture_connection(&mut request);
         let response = pool.request(request);
         tokio::pin!(response);
         // The connector's own deadline covers TCP; this deadline also covers DNS and TLS.
-        let connected = tokio::time::timeout(limits::AGENT_CONNECT, async {
+        let connected = tokio::time::timeout(limits::AGENT_CONNECT_TIMEOUT, async {
             drop(connection.wait_for_connection_metadata().await);
         });
         let answer = tokio::select! {
@@ -166,15 +171,16 @@ impl Client {
                     response.await
                 }
                 Err(_) => {
-                    let why = NoAnswer::Unreachable("timed out connecting");
-                    return Err(Missed { why, traffic: None });
+                    let why = AgentRequestError::Unreachable("timed out connecting");
+                    return Err(FailedTry { error: why, traffic: None });
                 }
             },
         };
         match answer {
             Ok(response) => {
                 // The server may close the connection before the next request arrives.
-                if announced(response.headers()).is_some_and(|wait| wait <= self.keeping.keep_alive)
+                if server_keep_alive(response.headers())
+                    .is_some_and(|wait| wait <= self.keep_alive_options.keep_alive)
                     && !planted(Planted::KeepAliveNotHeeded)
                     && let Some(connection) = connection.connection_metadata().as_ref()
                 {
@@ -183,9 +189,11 @@ impl Client {
                 Ok(response)
             }
             Err(error) if error.is_connect() => {
-                Err(Missed { why: NoAnswer::Unreachable("cannot connect"), traffic: None })
+                Err(FailedTry { error: AgentRequestError::Unreachable("cannot connect"), traffic: None })
             }
-            Err(error) => Err(Missed { why: NoAnswer::Failed(error), traffic: traffic_of(&connection) }),
+            Err(error) => {
+                Err(FailedTry { error: AgentRequestError::Failed(error), traffic: traffic_of(&connection) })
+            }
         }
     }
 }
@@ -197,7 +205,7 @@ fn traffic_of(connection: &CaptureConnection) -> Option<Traffic> {
 }
 
 /// Returns how long a server says that it keeps an idle connection (`Keep-Alive: timeout=5, max=100`).
-fn announced(headers: &HeaderMap) -> Option<Duration> {
+fn server_keep_alive(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all("keep-alive").iter().filter_map(|value| value.to_str().ok());
     let mut parts = values.flat_map(|value| value.split(','));
     let seconds = parts.find_map(|part| {
@@ -209,12 +217,12 @@ fn announced(headers: &HeaderMap) -> Option<Duration> {
 
 // === impl Pair ===
 
-impl<C: Connect + Clone> Pair<C> {
-    fn new(connector: &C, keeping: Keeping) -> Self {
-        let Keeping { keep_alive, .. } = keeping;
+impl<C: Connect + Clone> ClientPair<C> {
+    fn new(connector: &C, keeping: KeepAliveOptions) -> Self {
+        let KeepAliveOptions { keep_alive, .. } = keeping;
         let max = if keep_alive.is_zero() { 0 } else { limits::AGENT_IDLE_CONNECTIONS_MAX };
         Self {
-            kept: pool(connector.clone(), keep_alive, max),
+            pooled: pool(connector.clone(), keep_alive, max),
             single: pool(connector.clone(), keep_alive, 0),
         }
     }
@@ -234,7 +242,7 @@ fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_KEEPALIVE));
-    tcp.set_connect_timeout(Some(limits::AGENT_CONNECT));
+    tcp.set_connect_timeout(Some(limits::AGENT_CONNECT_TIMEOUT));
     tcp.set_recv_buffer_size(Some(RECEIVE_BUFFER_BYTES));
     tcp
 }
@@ -266,10 +274,10 @@ mod tests {
         let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
         let connectors =
             Connectors::new(false, Clock::start(), Arc::new(metrics)).expect("it needs no certificates");
-        let client = connectors.client(true, Keeping::default());
+        let client = connectors.client(true, KeepAliveOptions::default());
         let request = Request::get(format!("https://{at}/health")).body(Full::default()).expect("a request");
         let error = client.send(request).await.expect_err("there is no TLS");
-        assert!(matches!(error, NoAnswer::Unreachable(_)), "{error:?}");
+        assert!(matches!(error, AgentRequestError::Unreachable(_)), "{error:?}");
         let request = Request::get(format!("http://{at}/health")).body(Full::default()).expect("a request");
         let asked = tokio::spawn(async move { client.send(request).await });
         // The first request to arrive is the one without TLS.
@@ -295,7 +303,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("keep-alive", HeaderValue::from_static(text));
-            assert_eq!(announced(&headers), expected.map(Duration::from_secs), "{text}");
+            assert_eq!(server_keep_alive(&headers), expected.map(Duration::from_secs), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `builtin:counter`: counts to N at a given pace, as an example of a long task that reports progress. Called by
 //! `execution`.
-use crate::agent::attempt::Attempt;
+use crate::agent::attempt::AttemptTask;
 use crate::config::amount::parse_wait;
 use serde_json::json;
 use std::time::Duration;
@@ -22,24 +22,24 @@ const STATES: u64 = 10;
 
 /// The task that the user's text asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Task {
+struct CountTask {
     count: u64,
     pace: Duration,
 }
 
 /// Counts, and returns how the attempt ended. A steering input is applied before the next number.
-pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
+pub(super) async fn run(attempt: &mut AttemptTask) -> AgentEvent {
     attempt.report(AgentEvent::Acked).await;
-    let mut task = Task::read(&attempt.invoke.message.content.plain());
-    let line = attempt.line();
+    let mut task = CountTask::parse(&attempt.invoke.message.content.plain_text());
+    let line = attempt.control();
     let mut ticks = paced(task.pace);
     let mut number = 0;
     while number < task.count {
         tokio::select! {
             biased;
-            () = line.cancel_ordered() => return AgentEvent::CancelAcked,
-            steer = line.steer_ordered() => {
-                let changed = task.steered(&steer.message.content.plain(), number);
+            () = line.wait_cancelled() => return AgentEvent::CancelAcked,
+            steer = line.recv_steer() => {
+                let changed = task.with_steer(&steer.message.content.plain_text(), number);
                 if changed.pace != task.pace {
                     ticks = paced(changed.pace);
                     // The first tick of an interval completes at once, and the next number is not due yet.
@@ -48,11 +48,11 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
                 task = changed;
                 let (message_id, outcome) = (steer.message_id, SteerOutcome::Accepted);
                 attempt.report(AgentEvent::Steered { message_id, outcome }).await;
-                attempt.say(TextKind::Text, format!("at {number} of {}\n", task.count), None).await;
+                attempt.report_text(TextKind::Text, format!("at {number} of {}\n", task.count), None).await;
             }
             _ = ticks.tick() => {
                 number += 1;
-                attempt.say(TextKind::Text, format!("{number}\n"), None).await;
+                attempt.report_text(TextKind::Text, format!("{number}\n"), None).await;
                 progress(attempt, task, number).await;
             }
         }
@@ -69,7 +69,7 @@ fn paced(pace: Duration) -> Interval {
     ticks
 }
 
-async fn progress(attempt: &mut Attempt, task: Task, number: u64) {
+async fn progress(attempt: &mut AttemptTask, task: CountTask, number: u64) {
     if task.is_milestone(number) {
         let detail = Some(Json(json!({ "at": number, "of": task.count })));
         attempt.report(AgentEvent::State { state: "counting".to_owned(), detail, id: None }).await;
@@ -78,9 +78,9 @@ async fn progress(attempt: &mut Attempt, task: Task, number: u64) {
 
 // === impl Task ===
 
-impl Task {
+impl CountTask {
     /// Parses a task: the first number is the count, the first duration the pace ("count to 10 every 200ms").
-    fn read(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let words = text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!']));
         let count = words.clone().find_map(|word| word.parse().ok()).unwrap_or(COUNT);
         let pace = words.filter_map(parse_wait).find(|pace| !pace.is_zero()).unwrap_or(PACE);
@@ -89,7 +89,7 @@ impl Task {
 
     /// Returns the task after a steering input that arrived at this number. "stop" ends the count, a number is the new
     /// count, a duration the new pace; any other text changes nothing.
-    fn steered(self, text: &str, number: u64) -> Self {
+    fn with_steer(self, text: &str, number: u64) -> Self {
         let words = || text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', '!', '?']));
         if words().any(|word| word.eq_ignore_ascii_case("stop")) {
             return Self { count: number, ..self };
@@ -120,14 +120,18 @@ mod tests {
             ("1 every 23h", 1, 60_000),
             ("0", 0, 500),
         ] {
-            assert_eq!(Task::read(text), Task { count, pace: Duration::from_millis(millis) }, "{text}");
+            assert_eq!(
+                CountTask::parse(text),
+                CountTask { count, pace: Duration::from_millis(millis) },
+                "{text}"
+            );
         }
     }
 
     /// Covers: EV-T9, EV-T15.
     #[test]
     fn count_task_is_changed_by_a_steering_text() {
-        let task = Task { count: 10, pace: PACE };
+        let task = CountTask { count: 10, pace: PACE };
         for (text, count, millis) in [
             ("How far are you?", 10, 500),
             ("count to 20 every 50ms", 20, 50),
@@ -135,14 +139,18 @@ mod tests {
             ("Stop!", 4, 500),
             ("faster: 10ms", 10, 10),
         ] {
-            assert_eq!(task.steered(text, 4), Task { count, pace: Duration::from_millis(millis) }, "{text}");
+            assert_eq!(
+                task.with_steer(text, 4),
+                CountTask { count, pace: Duration::from_millis(millis) },
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn progress_is_reported_at_most_ten_times() {
         for count in [1, 3, 10, 99, 10_000] {
-            let task = Task { count, pace: PACE };
+            let task = CountTask { count, pace: PACE };
             let told: Vec<u64> = (1..=count).filter(|number| task.is_milestone(*number)).collect();
             assert!(
                 told.len() as u64 == count.min(STATES) && told.last() == Some(&count),

@@ -1,49 +1,49 @@
-//! Agents that dial in (protocol.md §1.6): their connections ([`desk`]), and the attempts that run over one of them
+//! Agents that dial in (protocol.md §1.6): their connections ([`pool`]), and the attempts that run over one of them
 //! (`call`). Events reach an attempt by a short queue of its own; while it is full, the agent is not read. An agent
-//! that is connected only to another node is reached by [`lines`].
+//! that is connected only to another node is reached by [`remote_calls`].
 mod call;
-pub mod desk;
-pub mod lines;
+pub mod pool;
+pub mod remote_calls;
 
 pub(super) use call::run;
-pub use desk::{Desk, Letter, Place};
-pub use lines::Lines;
+pub use pool::{AgentCommand, AgentConnectionPool, PoolRegistration};
+pub use remote_calls::RemoteCalls;
 
-use crate::agent::dialin::desk::Extension;
+use crate::agent::dialin::pool::AgentConnection;
 use crate::config::ServedBy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use turnway_bindings::channel::service::Reach;
-use turnway_bindings::link::Capabilities;
+use turnway_bindings::channel::service::TenantScope;
+use turnway_bindings::link::DialInCapabilities;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
 
 /// The registry of all agents that are configured to dial in. Clones share one registry.
 #[derive(Clone, Debug)]
-pub struct Exchange(Arc<BTreeMap<AgentId, Arc<Desk>>>);
+pub struct AgentRegistry(Arc<BTreeMap<AgentId, Arc<AgentConnectionPool>>>);
 
 /// A reason why a connection is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoPlace {
+pub enum DialInRefusal {
     /// No agent of this name dials in.
     Forbidden,
     /// The connection cannot resume after an event, and the agent's configuration requires that.
-    Forgetful,
+    ResumeRequired,
     /// The agent has its maximum of connections.
-    Crowded,
+    TooManyConnections,
 }
 
 // === impl Exchange ===
 
-impl Exchange {
+impl AgentRegistry {
     /// Creates the registry, and registers it to receive the orders that other nodes send.
-    pub(super) fn new(desks: BTreeMap<AgentId, Arc<Desk>>, lines: &Lines) -> Self {
+    pub(super) fn new(desks: BTreeMap<AgentId, Arc<AgentConnectionPool>>, lines: &RemoteCalls) -> Self {
         let this = Self(Arc::new(desks));
-        lines.reach(this.clone());
+        lines.set_registry(this.clone());
         this
     }
 
-    pub(super) fn desk(&self, agent: &AgentId) -> Option<&Arc<Desk>> {
+    pub(super) fn pool(&self, agent: &AgentId) -> Option<&Arc<AgentConnectionPool>> {
         self.0.get(agent)
     }
 
@@ -54,15 +54,20 @@ impl Exchange {
     }
 
     /// Accepts a connection that may serve this agent for the tenants of `reach`.
-    pub fn enter(&self, agent: &AgentId, capabilities: Capabilities, reach: Reach) -> Result<Place, NoPlace> {
-        let desk = self.0.get(agent).ok_or(NoPlace::Forbidden)?;
+    pub fn register(
+        &self,
+        agent: &AgentId,
+        capabilities: DialInCapabilities,
+        reach: TenantScope,
+    ) -> Result<PoolRegistration, DialInRefusal> {
+        let desk = self.0.get(agent).ok_or(DialInRefusal::Forbidden)?;
         if desk.resumes && !capabilities.resume {
-            return Err(NoPlace::Forgetful);
+            return Err(DialInRefusal::ResumeRequired);
         }
-        let line = Arc::new(Extension::new(capabilities, reach));
+        let line = Arc::new(AgentConnection::new(capabilities, reach));
         if !desk.add(&line, limits::DIALIN_CONNECTIONS_MAX, limits::DIALIN_CONNECTIONS_OF_TENANT_MAX) {
-            return Err(NoPlace::Crowded);
+            return Err(DialInRefusal::TooManyConnections);
         }
-        Ok(Place::new(Arc::clone(desk), line))
+        Ok(PoolRegistration::new(Arc::clone(desk), line))
     }
 }

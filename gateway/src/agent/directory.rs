@@ -5,12 +5,12 @@ mod value;
 use crate::agent::http::HttpEndpoint;
 use crate::config::ServedBy;
 use crate::config::agent::agent_keys;
-use crate::config::nearest::hint;
+use crate::config::nearest::did_you_mean;
 use std::time::Duration;
 use turnway_core::id::AgentId;
 use turnway_core::limits;
 use turnway_core::protocol::agent::{AgentPolicy, OnOwnerLoss};
-use value::{flag, keep_alive, on_owner_loss, patterns, wait, wrong};
+use value::{flag, invalid, keep_alive, on_owner_loss, patterns, wait};
 
 /// One configured agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +22,12 @@ pub struct AgentSpec {
     /// that outlives its request.
     pub cancel: bool,
     /// Used by HTTP agents only.
-    pub keeping: Keeping,
+    pub keep_alive_options: KeepAliveOptions,
 }
 
 /// The keep-alive settings of the connections to one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keeping {
+pub struct KeepAliveOptions {
     /// Time that an idle connection is kept; zero keeps none.
     pub keep_alive: Duration,
     /// True if a request that met the close of a pooled connection is sent once more on a new one.
@@ -36,7 +36,7 @@ pub struct Keeping {
 
 /// The properties of an agent that clients and operators may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Profile {
+pub struct AgentProfile {
     pub id: AgentId,
     /// `http`, `builtin` or `dial_in`.
     pub kind: &'static str,
@@ -56,14 +56,14 @@ pub enum Endpoint {
     /// HTTP requests, answered by SSE.
     Http(Box<HttpEndpoint>),
     /// A function in this process.
-    Builtin(Builtin),
+    Builtin(BuiltinAgent),
     /// A connection that the agent opens itself, as one of these identities.
     DialIn(ServedBy),
 }
 
 /// A builtin agent (`--demo`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Builtin {
+pub enum BuiltinAgent {
     /// Repeats the input, word by word.
     Echo,
     /// Counts: a long task with progress.
@@ -81,26 +81,16 @@ pub enum BadAgent {
     Id(String),
     /// The URL is invalid.
     #[error("{why}")]
-    Url {
-        agent: String,
-        why: &'static str,
-    },
+    Url { agent: String, why: &'static str },
     /// A part after the URL is not `key=value`.
     #[error("{part:?} is not key=value")]
-    Part {
-        agent: String,
-        part: String,
-    },
+    Part { agent: String, part: String },
     /// A key or its value is invalid.
     #[error("{bad}")]
-    Key {
-        agent: String,
-        key: String,
-        bad: BadKey,
-    },
+    Key { agent: String, key: String, bad: BadAgentKey },
     /// Two agents have the same id.
     #[error("agent {0} is configured twice")]
-    Same(AgentId),
+    Duplicate(AgentId),
     /// The default agent is not among the configured agents.
     #[error("default agent {0} is not configured")]
     Default(AgentId),
@@ -111,7 +101,7 @@ pub enum BadAgent {
 
 /// An error in one key of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadKey {
+pub enum BadAgentKey {
     /// The key is unknown.
     #[error("unknown key{hint}; valid keys are url, {}", agent_keys().collect::<Vec<_>>().join(", "))]
     Unknown {
@@ -120,7 +110,7 @@ pub enum BadKey {
     },
     /// The key is given twice.
     #[error("given twice")]
-    Twice,
+    Duplicate,
     /// The value is invalid.
     #[error("expected {why}, not {value:?}")]
     Value {
@@ -132,7 +122,7 @@ pub enum BadKey {
 
 /// The settings of an agent while they are parsed: all but its id and its endpoint.
 #[derive(Default)]
-struct Conduct {
+struct AgentOptions {
     policy: AgentPolicy,
     /// `None` if the agent is not configured.
     cancel: Option<bool>,
@@ -154,10 +144,10 @@ pub fn parse_agent(text: &str) -> Result<AgentSpec, Vec<BadAgent>> {
     for part in parts {
         match part.split_once('=') {
             Some((key, value)) => pairs.push((key.trim(), value.trim())),
-            None => bad.push(BadAgent::Part { agent: shown(id), part: shown(part) }),
+            None => bad.push(BadAgent::Part { agent: redact_id(id), part: redact_id(part) }),
         }
     }
-    match AgentSpec::of(id, pairs) {
+    match AgentSpec::parse(id, pairs) {
         Ok(spec) if bad.is_empty() => Ok(spec),
         Ok(_) => Err(bad),
         Err(more) => {
@@ -174,26 +164,26 @@ impl AgentSpec {
     /// `dial-in:`.
     pub fn new(id: &str, url: &str) -> Result<Self, BadAgent> {
         let first = |bad: Vec<(Option<usize>, BadAgent)>| bad.into_iter().next().map(|(_, bad)| bad);
-        Self::of(id, [("url", url)]).map_err(|bad| first(bad).unwrap_or(BadAgent::Form))
+        Self::parse(id, [("url", url)]).map_err(|bad| first(bad).unwrap_or(BadAgent::Form))
     }
 
     /// Parses an agent from its id and its keys, which must include `url`. Returns every error, each with the index of
     /// its pair, or `None` if the error is not about a single pair.
-    pub fn of<'a>(
+    pub fn parse<'a>(
         id: &str,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, Vec<(Option<usize>, BadAgent)>> {
         let mut wrong = Vec::new();
-        let name = AgentId::parse(id).map_err(|_| wrong.push((None, BadAgent::Id(shown(id))))).ok();
+        let name = AgentId::parse(id).map_err(|_| wrong.push((None, BadAgent::Id(redact_id(id))))).ok();
         let (mut endpoint, mut seen, mut rest) = (None, Vec::new(), Vec::new());
         for (at, (key, value)) in pairs.into_iter().enumerate() {
-            let key_of = |bad| BadAgent::Key { agent: shown(id), key: key.to_owned(), bad };
+            let key_of = |bad| BadAgent::Key { agent: redact_id(id), key: key.to_owned(), bad };
             if seen.contains(&key) {
-                wrong.push((Some(at), key_of(BadKey::Twice)));
+                wrong.push((Some(at), key_of(BadAgentKey::Duplicate)));
             } else if key == "url" {
                 match Endpoint::parse(value) {
                     Ok(parsed) => endpoint = Some(parsed),
-                    Err(why) => wrong.push((Some(at), BadAgent::Url { agent: shown(id), why })),
+                    Err(why) => wrong.push((Some(at), BadAgent::Url { agent: redact_id(id), why })),
                 }
             } else {
                 rest.push((at, key, value));
@@ -201,47 +191,47 @@ impl AgentSpec {
             seen.push(key);
         }
         if !seen.contains(&"url") {
-            wrong.push((None, BadAgent::Url { agent: shown(id), why: "missing" }));
+            wrong.push((None, BadAgent::Url { agent: redact_id(id), why: "missing" }));
         }
-        let mut conduct = endpoint.as_ref().map_or_else(Conduct::default, Conduct::of);
+        let mut conduct = endpoint.as_ref().map_or_else(AgentOptions::default, AgentOptions::defaults_for);
         for (at, key, value) in rest {
             if let Err(bad) = conduct.set(key, value) {
-                wrong.push((Some(at), BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
+                wrong.push((Some(at), BadAgent::Key { agent: redact_id(id), key: key.to_owned(), bad }));
             }
         }
         if let Some(endpoint) = &endpoint
-            && let Err((key, bad)) = conduct.agrees(endpoint)
+            && let Err((key, bad)) = conduct.check_consistency(endpoint)
         {
             let at = seen.iter().position(|seen| *seen == key);
-            wrong.push((at, BadAgent::Key { agent: shown(id), key: key.to_owned(), bad }));
+            wrong.push((at, BadAgent::Key { agent: redact_id(id), key: key.to_owned(), bad }));
         }
-        let keeping = conduct.keeping();
-        let (resumes, Conduct { policy, cancel, served_by, .. }) = (conduct.resumes(), conduct);
+        let keeping = conduct.keep_alive_options();
+        let (resumes, AgentOptions { policy, cancel, served_by, .. }) = (conduct.resumes(), conduct);
         let cancel = cancel.unwrap_or(resumes);
-        let endpoint = endpoint.map(|endpoint| endpoint.served_by(served_by));
+        let endpoint = endpoint.map(|endpoint| endpoint.with_served_by(served_by));
         match (name, endpoint) {
             (Some(id), Some(endpoint)) if wrong.is_empty() => {
-                Ok(Self { id, endpoint, policy, cancel, keeping })
+                Ok(Self { id, endpoint, policy, cancel, keep_alive_options: keeping })
             }
             (_, _) => Err(wrong),
         }
     }
 
     /// Returns the properties that may be shown.
-    pub fn profile(&self) -> Profile {
+    pub fn profile(&self) -> AgentProfile {
         let (kind, url) = match &self.endpoint {
             Endpoint::Http(http) => ("http", Some(http.base())),
             Endpoint::Builtin(_) => ("builtin", None),
             Endpoint::DialIn(_) => ("dial_in", None),
         };
         let resume = self.policy.on_owner_loss == OnOwnerLoss::Resume;
-        Profile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.policy.steer, resume }
+        AgentProfile { id: self.id.clone(), kind, url, cancel: self.cancel, steer: self.policy.steer, resume }
     }
 
     /// Returns the agents of `--demo`: `echo`, then `counter`. Both are members of every new session.
     pub fn demo() -> Result<Vec<Self>, BadAgent> {
         let mut agents = vec![Self::new("echo", "builtin:echo")?, Self::new("counter", "builtin:counter")?];
-        agents.iter_mut().for_each(|agent| agent.policy.joins = true);
+        agents.iter_mut().for_each(|agent| agent.policy.auto_joins = true);
         Ok(agents)
     }
 }
@@ -254,15 +244,15 @@ impl Endpoint {
             return Ok(Self::DialIn(ServedBy::default()));
         }
         match url.strip_prefix("builtin:") {
-            Some("echo") => Ok(Self::Builtin(Builtin::Echo)),
-            Some("counter") => Ok(Self::Builtin(Builtin::Counter)),
+            Some("echo") => Ok(Self::Builtin(BuiltinAgent::Echo)),
+            Some("counter") => Ok(Self::Builtin(BuiltinAgent::Counter)),
             Some(_) => Err("unknown builtin agent; use builtin:echo or builtin:counter"),
             None => Ok(Self::Http(Box::new(HttpEndpoint::parse(url)?))),
         }
     }
 
     /// Sets the identities that serve a dial-in agent; has no effect on other transports.
-    fn served_by(self, served_by: ServedBy) -> Self {
+    fn with_served_by(self, served_by: ServedBy) -> Self {
         match self {
             Self::DialIn(_) => Self::DialIn(served_by),
             Self::Http(_) | Self::Builtin(_) => self,
@@ -272,7 +262,7 @@ impl Endpoint {
 
 // === impl Keeping ===
 
-impl Default for Keeping {
+impl Default for KeepAliveOptions {
     fn default() -> Self {
         Self { keep_alive: limits::AGENT_KEEP_ALIVE, resend_on_stale: true }
     }
@@ -280,15 +270,15 @@ impl Default for Keeping {
 
 // === impl Conduct ===
 
-impl Conduct {
+impl AgentOptions {
     /// Returns the defaults for an endpoint.
-    fn of(endpoint: &Endpoint) -> Self {
+    fn defaults_for(endpoint: &Endpoint) -> Self {
         let mut conduct = Self::default();
         if matches!(endpoint, Endpoint::Builtin(_)) {
             // Builtin agents depend on nothing but their input, so running one again is harmless.
             conduct.policy.on_owner_loss = OnOwnerLoss::Retry;
             conduct.cancel = Some(true);
-            conduct.policy.steer = matches!(endpoint, Endpoint::Builtin(Builtin::Counter));
+            conduct.policy.steer = matches!(endpoint, Endpoint::Builtin(BuiltinAgent::Counter));
         }
         if matches!(endpoint, Endpoint::DialIn(_)) {
             // A dial-in agent says in its hello if it does not answer cancels.
@@ -298,7 +288,7 @@ impl Conduct {
     }
 
     /// Sets one of [`AGENT_SETTINGS`](crate::config::AGENT_SETTINGS).
-    fn set(&mut self, key: &str, value: &str) -> Result<(), BadKey> {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), BadAgentKey> {
         match key {
             "on_owner_loss" => self.policy.on_owner_loss = on_owner_loss(value)?,
             "input_ack" => self.policy.input_ack = wait(value)?,
@@ -310,23 +300,23 @@ impl Conduct {
             "steer" => self.policy.steer = flag(value)?,
             "events" => {
                 let why = "at most 32 patterns of fact types, separated by |: `*` matches one segment, `>` the rest";
-                self.policy.events = patterns(value).ok_or_else(|| wrong(value, why))?;
+                self.policy.events = patterns(value).ok_or_else(|| invalid(value, why))?;
             }
             "keep_alive" => self.keep_alive = Some(keep_alive(value)?),
             "resend_on_stale" => self.resend_on_stale = Some(flag(value)?),
             "served_by" => {
-                self.served_by = ServedBy::parse(value).ok_or_else(|| wrong(value, ServedBy::FORM))?;
+                self.served_by = ServedBy::parse(value).ok_or_else(|| invalid(value, ServedBy::EXPECTED))?;
             }
-            _ => return Err(BadKey::Unknown { hint: hint(key, agent_keys().chain(["url"])) }),
+            _ => return Err(BadAgentKey::Unknown { hint: did_you_mean(key, agent_keys().chain(["url"])) }),
         }
         Ok(())
     }
 }
 
-impl Conduct {
-    fn keeping(&self) -> Keeping {
-        let default = Keeping::default();
-        Keeping {
+impl AgentOptions {
+    fn keep_alive_options(&self) -> KeepAliveOptions {
+        let default = KeepAliveOptions::default();
+        KeepAliveOptions {
             keep_alive: self.keep_alive.unwrap_or(default.keep_alive),
             resend_on_stale: self.resend_on_stale.unwrap_or(default.resend_on_stale),
         }
@@ -337,40 +327,40 @@ impl Conduct {
     }
 
     /// Checks that the keys agree with each other. Returns the first key that does not, and why.
-    fn agrees(&self, endpoint: &Endpoint) -> Result<(), (&'static str, BadKey)> {
+    fn check_consistency(&self, endpoint: &Endpoint) -> Result<(), (&'static str, BadAgentKey)> {
         let is_builtin = matches!(endpoint, Endpoint::Builtin(_));
-        let is_echo = *endpoint == Endpoint::Builtin(Builtin::Echo);
+        let is_echo = *endpoint == Endpoint::Builtin(BuiltinAgent::Echo);
         let is_dial_in = matches!(endpoint, Endpoint::DialIn(_));
         if is_dial_in && self.cancel == Some(false) {
             let why = "no value: an agent that dials in says in its hello whether it supports cancel";
-            return Err(("cancel", wrong("false", why)));
+            return Err(("cancel", invalid("false", why)));
         }
         if self.served_by.is_named() && !is_dial_in {
             let why = "no value: only agents with url = \"dial-in:\" have served_by";
-            return Err(("served_by", wrong("a name", why)));
+            return Err(("served_by", invalid("a name", why)));
         }
         if !matches!(endpoint, Endpoint::Http(_)) {
             let why = "no value: only agents behind http:// or https:// have pooled connections";
             if let Some(wait) = self.keep_alive {
-                return Err(("keep_alive", wrong(&format!("{}ms", wait.as_millis()), why)));
+                return Err(("keep_alive", invalid(&format!("{}ms", wait.as_millis()), why)));
             }
             if let Some(flag) = self.resend_on_stale {
-                return Err(("resend_on_stale", wrong(&flag.to_string(), why)));
+                return Err(("resend_on_stale", invalid(&flag.to_string(), why)));
             }
         }
         if self.resumes() && is_builtin {
             let why = "retry, retry_if_silent or fail: a builtin agent does not survive its node";
-            return Err(("on_owner_loss", wrong("resume", why)));
+            return Err(("on_owner_loss", invalid("resume", why)));
         }
         if self.resumes() && self.cancel == Some(false) {
             let why = "true: with on_owner_loss=resume, closing a request does not cancel the run";
-            return Err(("cancel", wrong("false", why)));
+            return Err(("cancel", invalid("false", why)));
         }
         if is_builtin && !self.policy.events.is_empty() {
-            return Err(("events", wrong("a type", "none: a builtin agent does not use events")));
+            return Err(("events", invalid("a type", "none: a builtin agent does not use events")));
         }
         if is_echo && self.policy.steer {
-            return Err(("steer", wrong("true", "false: builtin:echo takes no input while it answers")));
+            return Err(("steer", invalid("true", "false: builtin:echo takes no input while it answers")));
         }
         Ok(())
     }
@@ -387,14 +377,14 @@ impl BadAgent {
             Self::Url { agent, .. } => Some(format!("agents.{agent}.url")),
             Self::Part { agent, .. } => Some(format!("agents.{agent}")),
             Self::Key { agent, key, .. } => Some(format!("agents.{agent}.{key}")),
-            Self::Same(id) => Some(format!("agents.{id}")),
+            Self::Duplicate(id) => Some(format!("agents.{id}")),
             Self::Default(_) => Some("default_agent".to_owned()),
         }
     }
 }
 
 /// Returns text that is safe to show as an id: `--agent http://user:secret@…` would show all of it.
-fn shown(id: &str) -> String {
+fn redact_id(id: &str) -> String {
     if id.contains([':', '/', '@']) { "…".to_owned() } else { id.to_owned() }
 }
 

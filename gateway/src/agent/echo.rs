@@ -1,17 +1,17 @@
 //! `builtin:echo`: repeats the input, word by word. Called by `execution`.
-use crate::agent::attempt::Attempt;
+use crate::agent::attempt::AttemptTask;
 use std::time::Duration;
 use turnway_core::protocol::agent::{AgentEvent, StopReason, TextKind};
 
-/// Prefix of an input to repeat at [`PACE`], for people who want to watch.
+/// Prefix of an input to repeat at [`READ_WINDOW`], for people who want to watch.
 const SLOW: &str = "/slow ";
 /// Pause between two words of a slow answer.
 const PACE: Duration = Duration::from_millis(100);
 
 /// Answers, and returns how the attempt ended. Without [`SLOW`] there is no timer: benchmarks measure this path.
-pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
+pub(super) async fn run(attempt: &mut AttemptTask) -> AgentEvent {
     attempt.report(AgentEvent::Acked).await;
-    let text = attempt.invoke.message.content.plain();
+    let text = attempt.invoke.message.content.plain_text();
     match text.strip_prefix(SLOW) {
         Some(text) => Box::pin(say_slowly(attempt, text)).await,
         None => {
@@ -19,7 +19,7 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
                 if attempt.is_cancelled() {
                     break;
                 }
-                attempt.say(TextKind::Text, word.to_owned(), None).await;
+                attempt.report_text(TextKind::Text, word.to_owned(), None).await;
             }
         }
     }
@@ -29,13 +29,13 @@ pub(super) async fn run(attempt: &mut Attempt) -> AgentEvent {
     AgentEvent::Done { stop: StopReason::EndTurn, usage: None }
 }
 
-async fn say_slowly(attempt: &mut Attempt, text: &str) {
-    let line = attempt.line();
+async fn say_slowly(attempt: &mut AttemptTask, text: &str) {
+    let line = attempt.control();
     for word in words(text) {
-        attempt.say(TextKind::Text, word.to_owned(), None).await;
+        attempt.report_text(TextKind::Text, word.to_owned(), None).await;
         tokio::select! {
             biased;
-            () = line.cancel_ordered() => return,
+            () = line.wait_cancelled() => return,
             () = tokio::time::sleep(PACE) => {}
         }
     }

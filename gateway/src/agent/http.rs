@@ -1,11 +1,11 @@
 //! Agents over HTTP: one `POST {endpoint}/invoke` for each attempt, answered by SSE (protocol.md §2), or `GET
 //! {endpoint}/runs/{run_id}/events` if an attempt continues under another owner. Called by `execution` and `pipelined`.
-use crate::agent::attempt::Attempt;
-use crate::agent::client::{Client, NoAnswer};
+use crate::agent::attempt::AttemptTask;
+use crate::agent::client::{AgentClient, AgentRequestError};
 use crate::agent::deliver::deliver;
-use crate::agent::health::Health;
-use crate::agent::request::{self, Names, Whole};
-use crate::agent::sse::{Events, Said};
+use crate::agent::health::AgentHealth;
+use crate::agent::request::{self, FullRequest, RequestIds};
+use crate::agent::sse::{AgentMessage, SseEvents};
 use http::uri::InvalidUri;
 use http::{HeaderValue, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt;
@@ -19,7 +19,7 @@ use turnway_core::id::QualifiedRun;
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorAnswer};
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorResponse};
 
 /// The URLs of an HTTP agent. Any address is allowed, because the operator configured it (S-27).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,22 +39,22 @@ pub struct HttpEndpoint {
 /// One HTTP agent.
 #[derive(Clone)]
 pub(super) struct HttpAgent {
-    pub(super) client: Client,
+    pub(super) client: AgentClient,
     pub(super) endpoint: HttpEndpoint,
     /// True if the agent takes `POST {endpoint}/cancel`.
-    pub(super) takes_cancel: bool,
+    pub(super) supports_cancel: bool,
     /// True if the agent's events have ids, and the agent can send the events after one.
     pub(super) resumes: bool,
     /// Timeout of one try to deliver a cancel request.
-    pub(super) cancel_wait: Duration,
-    pub(super) health: Arc<Health>,
+    pub(super) cancel_timeout: Duration,
+    pub(super) health: Arc<AgentHealth>,
     /// Counts events of unknown types, of all agents.
-    pub(super) unknown: Arc<AtomicU64>,
+    pub(super) unknown_events: Arc<AtomicU64>,
 }
 
 /// The end of an attempt, and the response if its rest is to be read. Boxed, so that the task of a builtin agent does
 /// not have its size.
-pub(super) type End = (AgentEvent, Option<Box<Events>>);
+pub(super) type AttemptEnd = (AgentEvent, Option<Box<SseEvents>>);
 
 // === impl HttpEndpoint ===
 
@@ -102,42 +102,43 @@ impl HttpEndpoint {
 
 impl HttpAgent {
     /// Asks the agent to stop an attempt that another request, or no request, reads from. The answer is ignored.
-    pub(super) fn stop(&self, names: Names, auth: HeaderValue) {
+    pub(super) fn stop(&self, names: RequestIds, auth: HeaderValue) {
         if let Ok(request) = request::cancel(&names, &self.endpoint, &request::trace_of(None), auth) {
             self.send(request);
         }
     }
 
-    fn send(&self, request: Whole) {
-        let (wait, client) = (limits::AGENT_CONNECT.saturating_add(self.cancel_wait), self.client.clone());
+    fn send(&self, request: FullRequest) {
+        let (wait, client) =
+            (limits::AGENT_CONNECT_TIMEOUT.saturating_add(self.cancel_timeout), self.client.clone());
         tokio::spawn(async move { tokio::time::timeout(wait, deliver(&client, &request, wait)).await });
     }
 }
 
 /// Yields of the task to wait for bytes that arrived with the head: hyper's connection task hands them over one turn
 /// after it was asked for them, and one turn after it has read them.
-const TURNS_FOR_THE_BODY: usize = 3;
+const BODY_YIELDS_MAX: usize = 3;
 
 /// Runs one attempt to its end. Dropping the future closes the request.
-pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderValue) -> End {
+pub(super) async fn run(attempt: &mut AttemptTask, agent: &HttpAgent, auth: HeaderValue) -> AttemptEnd {
     let trace = request::trace_of(attempt.invoke.traceparent.as_deref());
     let Ok(invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
         return failed(AgentFailure::Broken("the request could not be built".to_owned()));
     };
     let is_begun = AtomicBool::new(false);
-    let (line, goes_on) = (attempt.line(), attempt.invoke.resume.is_some());
-    let names = Names::of(&attempt.invoke);
+    let (line, goes_on) = (attempt.control(), attempt.invoke.resume.is_some());
+    let names = RequestIds::of(&attempt.invoke);
     {
-        let talk = talk(attempt, agent, invoke, &is_begun);
+        let talk = read_answer(attempt, agent, invoke, &is_begun);
         tokio::pin!(talk);
         tokio::select! {
             biased;
-            () = line.cancel_ordered() => {}
+            () = line.wait_cancelled() => {}
             end = &mut talk => return end,
         }
         // An agent that got no request has nothing to stop, unless another owner sent one.
         let is_sent = is_begun.load(Ordering::Acquire) || goes_on && !planted(Planted::ResumedNotCancelled);
-        if agent.takes_cancel && is_sent {
+        if agent.supports_cancel && is_sent {
             // Sent by a separate task, because the request may outlast the stream. Its answer does not matter: the end
             // of the stream is the CANCEL_ACK, and the session runtime times out an agent that never ends it.
             if let Ok(cancel) = request::cancel(&names, &agent.endpoint, &trace, auth) {
@@ -150,24 +151,29 @@ pub(super) async fn run(attempt: &mut Attempt, agent: &HttpAgent, auth: HeaderVa
     (AgentEvent::CancelAcked, None)
 }
 
-async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun: &AtomicBool) -> End {
-    let response = match agent.client.send_noting(request, is_begun).await {
+async fn read_answer(
+    attempt: &mut AttemptTask,
+    agent: &HttpAgent,
+    request: FullRequest,
+    is_begun: &AtomicBool,
+) -> AttemptEnd {
+    let response = match agent.client.send_tracking_start(request, is_begun).await {
         Ok(response) => {
-            agent.health.found();
+            agent.health.mark_reachable();
             response
         }
-        Err(NoAnswer::Unreachable(why)) => {
-            agent.health.lost(&agent.client);
+        Err(AgentRequestError::Unreachable(why)) => {
+            agent.health.mark_unreachable(&agent.client);
             return failed(AgentFailure::Unavailable(why.to_owned()));
         }
-        Err(NoAnswer::Failed(error)) => return failed(unread(&error)),
+        Err(AgentRequestError::Failed(error)) => return failed(read_failure(&error)),
     };
     if let Err(wrong) = check(&response, attempt.invoke.resume.is_some()) {
         return failed(wrong.failure(response, &agent.client).await);
     }
-    let mut events = Events::new(response.into_body(), agent.resumes);
+    let mut events = SseEvents::new(response.into_body(), agent.resumes);
     let run = QualifiedRun::of(&attempt.invoke.key, &attempt.invoke.run_id);
-    let mut first = said_with_the_head(events.next(&run)).await;
+    let mut first = first_event_with_head(events.next(&run)).await;
     attempt.report(AgentEvent::Acked).await;
     loop {
         let said = match first.take() {
@@ -175,27 +181,33 @@ async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun
             None => events.next(&run).await,
         };
         match said {
-            Said::Delta { kind, text, id } => attempt.say(kind, text, id).await,
-            Said::State { state, detail, id } => {
+            AgentMessage::Delta { kind, text, id } => attempt.report_text(kind, text, id).await,
+            AgentMessage::State { state, detail, id } => {
                 attempt.report(AgentEvent::State { state, detail, id }).await
             }
-            Said::Steered { message_id, outcome } => {
+            AgentMessage::Steered { message_id, outcome } => {
                 attempt.report(AgentEvent::Steered { message_id, outcome }).await
             }
-            Said::Handover { wish, id } => attempt.report(AgentEvent::Handover { wish, id }).await,
-            Said::Action { wish, id } => attempt.report(AgentEvent::Action { wish, id }).await,
-            Said::Subscribe { types } => attempt.report(AgentEvent::Subscribed(types)).await,
-            Said::Unknown => {
-                agent.unknown.fetch_add(1, Ordering::Relaxed);
-                attempt.alive().await;
+            AgentMessage::Handover { wish, id } => {
+                attempt.report(AgentEvent::Handover { request: wish, id }).await
             }
-            Said::Alive => attempt.alive().await,
-            Said::Done { stop, usage } => return (AgentEvent::Done { stop, usage }, Some(Box::new(events))),
+            AgentMessage::Action { wish, id } => {
+                attempt.report(AgentEvent::Action { request: wish, id }).await
+            }
+            AgentMessage::Subscribe { types } => attempt.report(AgentEvent::Subscribed(types)).await,
+            AgentMessage::Unknown => {
+                agent.unknown_events.fetch_add(1, Ordering::Relaxed);
+                attempt.report_alive().await;
+            }
+            AgentMessage::Alive => attempt.report_alive().await,
+            AgentMessage::Done { stop, usage } => {
+                return (AgentEvent::Done { stop, usage }, Some(Box::new(events)));
+            }
             // The agent ends the response properly after an error event, so its connection may be used again.
-            Said::Failed(failure @ AgentFailure::Reported { .. }) => {
+            AgentMessage::Failed(failure @ AgentFailure::Reported { .. }) => {
                 return (AgentEvent::Failed(failure), Some(Box::new(events)));
             }
-            Said::Failed(failure) => return failed(failure),
+            AgentMessage::Failed(failure) => return failed(failure),
         }
     }
 }
@@ -203,9 +215,9 @@ async fn talk(attempt: &mut Attempt, agent: &HttpAgent, request: Whole, is_begun
 /// Returns the first event if it arrived together with the head of the response: the acknowledgement is then reported
 /// in one batch with it, and costs one disk sync instead of two. Cancel-safe: an event that has not arrived is read
 /// later.
-async fn said_with_the_head(next: impl Future<Output = Said>) -> Option<Said> {
+async fn first_event_with_head(next: impl Future<Output = AgentMessage>) -> Option<AgentMessage> {
     let mut next = std::pin::pin!(next);
-    for _ in 0..TURNS_FOR_THE_BODY {
+    for _ in 0..BODY_YIELDS_MAX {
         tokio::select! {
             biased;
             said = &mut next => return Some(said),
@@ -216,7 +228,7 @@ async fn said_with_the_head(next: impl Future<Output = Said>) -> Option<Said> {
 }
 
 /// Returns the failure for a response that could not be read.
-fn unread(error: &legacy::Error) -> AgentFailure {
+fn read_failure(error: &legacy::Error) -> AgentFailure {
     let source = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
     match source {
         Some(source) if source.is_parse_too_large() => AgentFailure::HeadTooLarge,
@@ -228,22 +240,22 @@ fn unread(error: &legacy::Error) -> AgentFailure {
 }
 
 /// A reason why a response is not read as an event stream.
-enum Wrong {
+enum ResponseError {
     /// The failure is known from the head of the response.
     Failure(AgentFailure),
     /// The response is an error, or another page; its body may say more.
-    Answer { why: String, is_away: bool },
+    ErrorResponse { why: String, is_away: bool },
 }
 
 /// Checks that the response is an event stream: status 200 only, because other success statuses mean something else
 /// (202 has begun something, 206 has a part of it). Redirects are not followed (S-27).
-fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), Wrong> {
+fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), ResponseError> {
     let status = response.status();
-    let answer = |why, is_away| Err(Wrong::Answer { why, is_away });
+    let answer = |why, is_away| Err(ResponseError::ErrorResponse { why, is_away });
     match status {
         StatusCode::OK => {}
         StatusCode::NOT_FOUND | StatusCode::GONE if goes_on => {
-            return Err(Wrong::Failure(AgentFailure::NotKnown));
+            return Err(ResponseError::Failure(AgentFailure::NotKnown));
         }
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             return answer(format!("status {}", status.as_u16()), true);
@@ -258,13 +270,13 @@ fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), Wrong> {
     if !is_sse {
         return answer("status 200, but the response is not an event stream".to_owned(), false);
     }
-    let broken = |why: &str| Err(Wrong::Failure(AgentFailure::Broken(why.to_owned())));
+    let broken = |why: &str| Err(ResponseError::Failure(AgentFailure::Broken(why.to_owned())));
     if is_compressed(response) {
         return broken("the response is compressed, which was not requested");
     }
     let announced = hyper::body::Body::size_hint(response.body()).lower();
     if announced > limits::AGENT_BODY_BYTES_MAX as u64 {
-        return Err(Wrong::Failure(AgentFailure::TooLarge));
+        return Err(ResponseError::Failure(AgentFailure::TooLarge));
     }
     Ok(())
 }
@@ -276,25 +288,25 @@ fn is_compressed(response: &Response<Incoming>) -> bool {
 
 // === impl Wrong ===
 
-impl Wrong {
+impl ResponseError {
     /// Returns the failure, with the error text of the response.
-    async fn failure(self, response: Response<Incoming>, client: &Client) -> AgentFailure {
+    async fn failure(self, response: Response<Incoming>, client: &AgentClient) -> AgentFailure {
         let is_busy =
             matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let (why, is_away) = match self {
             Self::Failure(failure) => return failure,
-            Self::Answer { why, is_away } => (why, is_away),
+            Self::ErrorResponse { why, is_away } => (why, is_away),
         };
         let wait = client.retry_after(response.headers());
         let wait = wait.filter(|_| !planted(Planted::AgentRetryAfterIgnored));
         let retry_after_ms = wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
-        let body = if is_compressed(&response) { None } else { beginning(response.into_body()).await };
-        AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms, body }))
+        let body = if is_compressed(&response) { None } else { read_error_body(response.into_body()).await };
+        AgentFailure::Answered(Box::new(ErrorResponse { why, is_away, is_busy, retry_after_ms, body }))
     }
 }
 
 /// Reads the beginning of an error's body, as far as it arrives within [`limits::AGENT_ERROR_WAIT`].
-async fn beginning(mut body: Incoming) -> Option<Private<String>> {
+async fn read_error_body(mut body: Incoming) -> Option<Private<String>> {
     let mut bytes = Vec::new();
     let read = async {
         while bytes.len() <= limits::AGENT_ERROR_BYTES_MAX
@@ -307,11 +319,11 @@ async fn beginning(mut body: Incoming) -> Option<Private<String>> {
         }
     };
     let _ = tokio::time::timeout(limits::AGENT_ERROR_WAIT, read).await;
-    text(&bytes)
+    error_text(&bytes)
 }
 
 /// Decodes an error's body: invalid UTF-8 is replaced, and a character cut at the limit is dropped.
-fn text(bytes: &[u8]) -> Option<Private<String>> {
+fn error_text(bytes: &[u8]) -> Option<Private<String>> {
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     if text.len() > limits::AGENT_ERROR_BYTES_MAX {
         text.truncate(text.floor_char_boundary(limits::AGENT_ERROR_BYTES_MAX));
@@ -321,7 +333,7 @@ fn text(bytes: &[u8]) -> Option<Private<String>> {
     (!text.trim().is_empty()).then_some(Private(text))
 }
 
-fn failed(failure: AgentFailure) -> End {
+fn failed(failure: AgentFailure) -> AttemptEnd {
     (AgentEvent::Failed(failure), None)
 }
 
@@ -332,7 +344,7 @@ mod tests {
     #[test]
     fn error_body_is_truncated_at_a_character_boundary() {
         let max = limits::AGENT_ERROR_BYTES_MAX;
-        let cut = |bytes: &[u8]| text(bytes).map(|text| text.0);
+        let cut = |bytes: &[u8]| error_text(bytes).map(|text| text.0);
         assert_eq!(cut(b"no such model"), Some("no such model".to_owned()));
         assert_eq!(cut(b" \r\n"), None);
         assert_eq!(cut(b"caf\xe9"), Some("caf\u{fffd}".to_owned()));

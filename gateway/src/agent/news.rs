@@ -1,46 +1,46 @@
 //! Sends an HTTP agent the results of its actions and its subscribed facts while it answers: `POST {endpoint}/event`
 //! (protocol.md §2), one at a time, in order, each with its fact's id as idempotency key. The agent's answers are
 //! ignored: a notification that the agent has not taken reaches it from the log, with its next input.
-use super::{Agent, Agents, bearer};
-use crate::agent::attempt::Line;
+use super::{AgentBackend, Agents, bearer};
+use crate::agent::attempt::AttemptControl;
 use crate::agent::deliver::deliver;
 use crate::agent::http::HttpAgent;
 use crate::agent::request;
 use http::HeaderValue;
 use std::sync::Arc;
 use turnway_core::limits;
-use turnway_core::protocol::action::News;
+use turnway_core::protocol::action::FactDelivery;
 
 impl Agents {
     /// Sends a notification to a running attempt. If the attempt does not take it, the agent gets it with the next
     /// turn.
-    pub(super) fn news(&self, news: News) {
+    pub(super) fn news(&self, news: FactDelivery) {
         let Some(running) = self.0.running.get(&(news.run_id.clone(), news.attempt)) else { return };
         let agent = self.0.agents.get(&news.agent_id);
-        if !running.line.tell(news) {
+        if !running.control.push_news(news) {
             return;
         }
-        let Some(Agent::Http(agent)) = agent else { return };
-        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.line.begin_telling())
+        let Some(AgentBackend::Http(agent)) = agent else { return };
+        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.control.begin_delivery())
         else {
             return;
         };
-        let (agent, line) = (Arc::clone(agent), Arc::clone(&running.line));
+        let (agent, line) = (Arc::clone(agent), Arc::clone(&running.control));
         let over = Arc::clone(&line);
         self.0.runtime.spawn(async move {
             tokio::select! {
-                () = tell(agent, line, auth) => {}
-                () = over.over() => {}
+                () = deliver_news(agent, line, auth) => {}
+                () = over.wait_ended() => {}
             }
         });
     }
 }
 
 /// Sends notifications one after the other, until the future is dropped at the end of the attempt.
-async fn tell(agent: Arc<HttpAgent>, line: Arc<Line>, auth: HeaderValue) {
+async fn deliver_news(agent: Arc<HttpAgent>, line: Arc<AttemptControl>, auth: HeaderValue) {
     loop {
-        let news = line.news().await;
+        let news = line.recv_news().await;
         let Ok(request) = request::news(&news, &agent.endpoint, auth.clone()) else { continue };
-        drop(deliver(&agent.client, &request, limits::STEER_ACK).await);
+        drop(deliver(&agent.client, &request, limits::STEER_ACK_TIMEOUT).await);
     }
 }

@@ -1,7 +1,7 @@
 //! The plugins of a node: decides which turns pass through them, and restricts agent features that do not work behind
 //! plugins. Used by `agent` and `node`.
-use crate::agent::desk::Desk;
 use crate::agent::directory::AgentSpec;
+use crate::agent::pipeline_bridge::PipelineBridge;
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use turnway_core::id::{QualifiedRun, QualifiedSession};
 use turnway_core::protocol::agent::{Invoke, OnOwnerLoss};
 use turnway_core::protocol::input::Content;
-use turnway_pipeline::{Builtin, Envelope, Pipeline, Plugin};
+use turnway_pipeline::{BuiltinPlugin, MessageEnvelope, Pipeline, Plugin};
 
 /// Channel name that plugins see for every message.
 const CHANNEL: &str = "turnway";
@@ -33,14 +33,14 @@ impl Plugins {
 
     /// Sets the workspace, whose `AGENTS.md` is sent to every agent as `context.system_prompt` (TP-N11).
     #[must_use]
-    pub fn at(mut self, workspace: impl Into<PathBuf>) -> Self {
+    pub fn with_workspace(mut self, workspace: impl Into<PathBuf>) -> Self {
         self.workspace = Some(workspace.into());
         self
     }
 
     /// Returns whether a message passes through the pipeline. Without plugins and workspace only a command does
     /// (TP-N4): every other message goes straight to its agent, at the cost of a node without a pipeline.
-    pub(super) fn concern(&self, content: &Content) -> bool {
+    pub(super) fn applies_to(&self, content: &Content) -> bool {
         !self.plugins.is_empty() || self.workspace.is_some() || is_command(content)
     }
 
@@ -49,7 +49,7 @@ impl Plugins {
     /// Behind a plugin that changes text, an agent's byte offsets are not those of the text that clients were shown, so
     /// the agent cannot be asked for the rest of an answer: a turn whose owner is lost is retried from its beginning.
     /// Behind any plugin an agent gets no steering input: the input passes through the pipeline as the next turn.
-    pub(super) fn allow(&self, mut spec: AgentSpec) -> AgentSpec {
+    pub(super) fn restrict_features(&self, mut spec: AgentSpec) -> AgentSpec {
         let changes = self.plugins.iter().find(|plugin| !plugin.keeps_text());
         if let (Some(plugin), OnOwnerLoss::Resume) = (changes, spec.policy.on_owner_loss) {
             let (agent, plugin) = (spec.id.as_str(), plugin.name());
@@ -65,13 +65,13 @@ impl Plugins {
     }
 
     /// Builds the pipeline of one attempt from all plugins.
-    pub(super) fn pipeline(&self, desk: &Desk) -> Pipeline {
-        let mut builtin = Builtin::new().asking(desk.clone()).leaving_system_prompt();
+    pub(super) fn pipeline(&self, desk: &PipelineBridge) -> Pipeline {
+        let mut builtin = BuiltinPlugin::new().with_model(desk.clone()).without_default_prompt();
         if let Some(workspace) = &self.workspace {
-            builtin = builtin.at(workspace);
+            builtin = builtin.with_workspace(workspace);
         }
         let workspace = self.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-        let pipeline = Pipeline::new(workspace).with(builtin).through(desk.clone());
+        let pipeline = Pipeline::new(workspace).with(builtin).with_router(desk.clone());
         self.plugins.iter().fold(pipeline, |pipeline, plugin| pipeline.with_shared(Arc::clone(plugin)))
     }
 }
@@ -85,17 +85,18 @@ impl fmt::Debug for Plugins {
 /// Returns whether a message is a command to the gateway (TP-N4).
 pub(super) fn is_command(content: &Content) -> bool {
     match content {
-        Content::Text(text) => Builtin::is_command(text),
+        Content::Text(text) => BuiltinPlugin::is_command(text),
         Content::Parts(parts) => {
             let first = parts.iter().find_map(|part| part.get("text")?.as_str());
-            first.is_some_and(|text| text.starts_with(',')) && Builtin::is_command(&content.plain())
+            first.is_some_and(|text| text.starts_with(','))
+                && BuiltinPlugin::is_command(&content.plain_text())
         }
     }
 }
 
 /// Builds the envelope that plugins get for an agent's input. The switchboard has decided the session already: a
 /// session that a plugin resolves has no effect outside the pipeline.
-pub(super) fn envelope(invoke: &Invoke) -> Envelope {
+pub(super) fn envelope(invoke: &Invoke) -> MessageEnvelope {
     let Invoke { key, run_id, attempt, agent_id, user, message, .. } = invoke;
     // Qualified ids: sessions and runs of two tenants may have equal ids, and a plugin serves all tenants.
     let tenant = Some(key.tenant.as_str()).filter(|_| !key.tenant.is_default()).map(str::to_owned);
@@ -113,13 +114,13 @@ pub(super) fn envelope(invoke: &Invoke) -> Envelope {
         ("tenant", key.tenant.as_str().into()),
         ("user_id", user.as_str().into()),
     ];
-    Envelope {
+    MessageEnvelope {
         tenant,
         channel: Some(CHANNEL.to_owned()),
         chat_id: Some(session.clone()),
         session_id: Some(session),
         media,
         context: known.map(|(name, value)| (name.to_owned(), value)).into(),
-        ..Envelope::text(message.content.plain())
+        ..MessageEnvelope::from_text(message.content.plain_text())
     }
 }

@@ -6,13 +6,13 @@ use http::{HeaderValue, Request, Uri, header};
 use http_body_util::Full;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use turnway_bindings::dialin::context::{Context, EventEnvelope};
+use turnway_bindings::dialin::context::{EventEnvelope, InputContext};
 use turnway_core::id::{
     AgentId, Epoch, MessageId, QualifiedAction, QualifiedRun, QualifiedSession, RunId, Seq, SessionKey,
     TenantId,
 };
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::action::News;
+use turnway_core::protocol::action::FactDelivery;
 use turnway_core::protocol::agent::{Invoke, Resume};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::Message;
@@ -20,11 +20,11 @@ use turnway_core::protocol::steer::Steer;
 use turnway_core::protocol::trace::is_traceparent;
 
 /// A request with its complete body.
-pub(super) type Whole = Request<Full<Bytes>>;
+pub(super) type FullRequest = Request<Full<Bytes>>;
 
 /// A reason why a request could not be built; none can occur with ids that were parsed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoRequest {
+pub(super) enum BuildRequestError {
     /// A header or a URI is invalid.
     #[error(transparent)]
     Http(#[from] http::Error),
@@ -39,7 +39,7 @@ pub(super) enum NoRequest {
 /// The ids that every request about an attempt carries. They are qualified with the tenant, because an agent serves all
 /// tenants.
 #[derive(Clone, Debug)]
-pub(super) struct Names {
+pub(super) struct RequestIds {
     tenant: TenantId,
     session: QualifiedSession,
     run: QualifiedRun,
@@ -49,19 +49,19 @@ pub(super) struct Names {
 
 /// The body of `POST {endpoint}/invoke`.
 #[derive(Serialize)]
-struct InvokeBody<'a> {
+struct HttpInvokeBody<'a> {
     agent_id: &'a AgentId,
     session_id: &'a QualifiedSession,
     run_id: &'a QualifiedRun,
     input_message: &'a Message,
     #[serde(skip_serializing_if = "Option::is_none")]
     messages: Option<&'a RawValue>,
-    context: Context<'a>,
+    context: InputContext<'a>,
 }
 
 /// The body of `POST {endpoint}/cancel`.
 #[derive(Serialize)]
-struct CancelBody<'a> {
+struct HttpCancelBody<'a> {
     run_id: &'a QualifiedRun,
     session_id: &'a QualifiedSession,
     attempt: u32,
@@ -69,18 +69,18 @@ struct CancelBody<'a> {
 
 /// The body of `POST {endpoint}/steer`.
 #[derive(Serialize)]
-struct SteerBody<'a> {
+struct HttpSteerBody<'a> {
     run_id: &'a QualifiedRun,
     session_id: &'a QualifiedSession,
     attempt: u32,
     message_id: &'a MessageId,
     message: &'a Message,
-    context: Context<'a>,
+    context: InputContext<'a>,
 }
 
 /// The body of `POST {endpoint}/event`.
 #[derive(Serialize)]
-struct EventBody<'a> {
+struct HttpEventBody<'a> {
     run_id: &'a QualifiedRun,
     session_id: &'a QualifiedSession,
     attempt: u32,
@@ -91,7 +91,7 @@ struct EventBody<'a> {
 
 // === impl Names ===
 
-impl Names {
+impl RequestIds {
     /// Returns the ids of this attempt.
     pub(super) fn new(key: &SessionKey, run_id: &RunId, attempt: u32, epoch: Epoch) -> Self {
         let (session, run) = (QualifiedSession::from(key), QualifiedRun::of(key, run_id));
@@ -104,7 +104,12 @@ impl Names {
         Self::new(key, run_id, *attempt, *epoch)
     }
 
-    fn on(&self, request: http::request::Builder, trace: &str, auth: HeaderValue) -> http::request::Builder {
+    fn add_headers(
+        &self,
+        request: http::request::Builder,
+        trace: &str,
+        auth: HeaderValue,
+    ) -> http::request::Builder {
         request
             .header("traceparent", trace)
             .header("x-tenant-id", self.tenant.as_str())
@@ -116,16 +121,16 @@ impl Names {
             .header(header::ACCEPT, "text/event-stream")
     }
 
-    fn post(
+    fn build_post(
         &self,
         uri: &Uri,
         trace: &str,
         auth: HeaderValue,
         body: &impl Serialize,
-    ) -> Result<Whole, NoRequest> {
+    ) -> Result<FullRequest, BuildRequestError> {
         let body = serde_json::to_vec(body)?;
         Ok(self
-            .on(Request::post(uri.clone()), trace, auth)
+            .add_headers(Request::post(uri.clone()), trace, auth)
             .header("idempotency-key", self.run.to_string())
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::from(body))?)
@@ -138,43 +143,47 @@ pub(super) fn invoke(
     endpoint: &HttpEndpoint,
     trace: &str,
     auth: HeaderValue,
-) -> Result<Whole, NoRequest> {
-    let names = Names::of(invoke);
+) -> Result<FullRequest, BuildRequestError> {
+    let names = RequestIds::of(invoke);
     if let Some(resume) = &invoke.resume {
-        return rest(&names, resume, endpoint, trace, auth);
+        return build_resume(&names, resume, endpoint, trace, auth);
     }
-    let body = InvokeBody {
+    let body = HttpInvokeBody {
         agent_id: &invoke.agent_id,
         session_id: &names.session,
         run_id: &names.run,
         input_message: &invoke.message,
         messages: invoke.history.as_ref().map(messages).transpose()?,
-        context: Context::of(invoke),
+        context: InputContext::for_invoke(invoke),
     };
-    names.post(&endpoint.invoke, trace, auth, &body)
+    names.build_post(&endpoint.invoke, trace, auth, &body)
 }
 
 /// Builds the request that stops an attempt.
 pub(super) fn cancel(
-    names: &Names,
+    names: &RequestIds,
     endpoint: &HttpEndpoint,
     trace: &str,
     auth: HeaderValue,
-) -> Result<Whole, NoRequest> {
-    let body = CancelBody { run_id: &names.run, session_id: &names.session, attempt: names.attempt };
-    names.post(&endpoint.cancel, trace, auth, &body)
+) -> Result<FullRequest, BuildRequestError> {
+    let body = HttpCancelBody { run_id: &names.run, session_id: &names.session, attempt: names.attempt };
+    names.build_post(&endpoint.cancel, trace, auth, &body)
 }
 
 /// Builds the request that passes another input to a running agent. Its idempotency key is the id of the turn that the
 /// input would open.
-pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
+pub(super) fn steer(
+    steer: &Steer,
+    endpoint: &HttpEndpoint,
+    auth: HeaderValue,
+) -> Result<FullRequest, BuildRequestError> {
     let Steer { key, run_id, attempt, epoch, message_id, message, .. } = steer;
-    let names = Names::new(key, run_id, *attempt, *epoch);
+    let names = RequestIds::new(key, run_id, *attempt, *epoch);
     let (session_id, run_id, attempt) = (&names.session, &names.run, names.attempt);
     let trace = trace_of(steer.traceparent.as_deref());
-    let context = Context::on_the_way(steer);
-    let body = SteerBody { run_id, session_id, attempt, message_id, message, context };
-    let mut request = names.post(&endpoint.steer, &trace, auth, &body)?;
+    let context = InputContext::for_steer(steer);
+    let body = HttpSteerBody { run_id, session_id, attempt, message_id, message, context };
+    let mut request = names.build_post(&endpoint.steer, &trace, auth, &body)?;
     if planted(Planted::SteerWithRunKey) {
         return Ok(request);
     }
@@ -187,14 +196,18 @@ pub(super) fn steer(steer: &Steer, endpoint: &HttpEndpoint, auth: HeaderValue) -
 }
 
 /// Builds the request that tells a running agent the result of an action, or a fact of a type it has subscribed to.
-pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> Result<Whole, NoRequest> {
-    let News { key, run_id, attempt, seq, epoch, entry, .. } = news;
-    let names = Names::new(key, run_id, *attempt, *epoch);
+pub(super) fn news(
+    news: &FactDelivery,
+    endpoint: &HttpEndpoint,
+    auth: HeaderValue,
+) -> Result<FullRequest, BuildRequestError> {
+    let FactDelivery { key, run_id, attempt, seq, epoch, entry, .. } = news;
+    let names = RequestIds::new(key, run_id, *attempt, *epoch);
     let (session_id, run_id, attempt) = (&names.session, &names.run, names.attempt);
-    let (name, event) = (entry.fact.name(), EventEnvelope::of(news));
-    let body = EventBody { run_id, session_id, attempt, name, seq: *seq, event };
+    let (name, event) = (entry.fact.name(), EventEnvelope::new(news));
+    let body = HttpEventBody { run_id, session_id, attempt, name, seq: *seq, event };
     let trace = trace_of(entry.traceparent.as_deref());
-    let mut request = names.post(&endpoint.event, &trace, auth, &body)?;
+    let mut request = names.build_post(&endpoint.event, &trace, auth, &body)?;
     if planted(Planted::NewsWithRunKey) {
         return Ok(request);
     }
@@ -207,14 +220,14 @@ pub(super) fn news(news: &News, endpoint: &HttpEndpoint, auth: HeaderValue) -> R
 }
 
 /// Builds the request for the events after the last recorded one, or for all events if none is recorded.
-fn rest(
-    names: &Names,
+fn build_resume(
+    names: &RequestIds,
     resume: &Resume,
     endpoint: &HttpEndpoint,
     trace: &str,
     auth: HeaderValue,
-) -> Result<Whole, NoRequest> {
-    let mut request = names.on(Request::get(endpoint.events(&names.run)?), trace, auth);
+) -> Result<FullRequest, BuildRequestError> {
+    let mut request = names.add_headers(Request::get(endpoint.events(&names.run)?), trace, auth);
     if let Some(mark) = &resume.after {
         request = request.header("last-event-id", mark.event_id.as_str());
     }
@@ -228,11 +241,11 @@ fn messages(history: &History) -> serde_json::Result<&RawValue> {
 
 /// Returns the given trace context, or a new one if there is none or it is invalid.
 pub(super) fn trace_of(given: Option<&str>) -> String {
-    given.filter(|text| is_traceparent(text)).map_or_else(traceparent, str::to_owned)
+    given.filter(|text| is_traceparent(text)).map_or_else(new_traceparent, str::to_owned)
 }
 
 /// Creates a trace context that is not sampled, because no client asked for tracing.
-fn traceparent() -> String {
+fn new_traceparent() -> String {
     let mut ids = [1u8; 24];
     // Without randomness the ids keep their constant value: a trace id is neither a secret nor a key.
     let _ = getrandom::fill(&mut ids);
@@ -248,7 +261,7 @@ mod tests {
     /// Covers: MP-G1, ST-42.
     #[test]
     fn generated_traceparent_is_valid_and_unique() {
-        assert!(is_traceparent(&traceparent()));
-        assert_ne!(traceparent(), traceparent());
+        assert!(is_traceparent(&new_traceparent()));
+        assert_ne!(new_traceparent(), new_traceparent());
     }
 }

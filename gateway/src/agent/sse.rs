@@ -1,6 +1,6 @@
 //! Parses an HTTP agent's SSE response into agent events, within the limits of `budget` (hardening S-27, S-48). Used by
 //! `http` and the fuzzers.
-use crate::agent::budget::{BodyFault, Budget};
+use crate::agent::budget::{BodyBudget, BodyFault};
 use futures_util::StreamExt;
 use http_body_util::BodyDataStream;
 use hyper::body::Incoming;
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
-use turnway_bindings::dialin::joiner::Joiner;
+use turnway_bindings::dialin::surrogates::SurrogateJoiner;
 use turnway_core::id::QualifiedRun;
 use turnway_core::protocol::agent::AgentFailure;
 
-pub use turnway_bindings::dialin::said::Said;
+pub use turnway_bindings::dialin::agent_message::AgentMessage;
 
 /// Events accepted after the last one before the connection is dropped instead of reused.
 const REST_EVENTS_MAX: usize = 16;
@@ -21,66 +21,66 @@ const REST_EVENTS_MAX: usize = 16;
 const REST_WAIT: Duration = Duration::from_secs(1);
 
 /// The agent events of one response.
-pub struct Events {
-    stream: SseByteStream<Budget<BodyDataStream<Incoming>>>,
+pub struct SseEvents {
+    stream: SseByteStream<BodyBudget<BodyDataStream<Incoming>>>,
     /// Bytes have arrived since the last event or liveness report.
-    has_come: Arc<AtomicBool>,
+    bytes_arrived: Arc<AtomicBool>,
     /// True if every event has an id.
-    named: bool,
-    joiner: Joiner,
+    requires_ids: bool,
+    joiner: SurrogateJoiner,
     /// The event after a piece of text, if the text was returned first.
-    next: Option<Said>,
+    pending: Option<AgentMessage>,
 }
 
 // === impl Events ===
 
-impl Events {
+impl SseEvents {
     /// Reads the events of this body. `named` requires an id of every event, so that the agent can be asked for the
     /// rest.
-    pub fn new(body: Incoming, named: bool) -> Self {
-        let budget = Budget::new(BodyDataStream::new(body));
-        let (has_come, stream) = (budget.has_come(), SseByteStream::new(budget));
-        Self { has_come, stream, named, joiner: Joiner::default(), next: None }
+    pub fn new(body: Incoming, requires_ids: bool) -> Self {
+        let budget = BodyBudget::new(BodyDataStream::new(body));
+        let (bytes_arrived, stream) = (budget.bytes_arrived(), SseByteStream::new(budget));
+        Self { bytes_arrived, stream, requires_ids, joiner: SurrogateJoiner::default(), pending: None }
     }
 
     /// Returns the next event, or a liveness event if bytes arrived that complete no event. A body that ends without a
     /// final event is a failure. Cancel-safe.
-    pub async fn next(&mut self, run: &QualifiedRun) -> Said {
-        if let Some(said) = self.next.take() {
+    pub async fn next(&mut self, run: &QualifiedRun) -> AgentMessage {
+        if let Some(said) = self.pending.take() {
             return said;
         }
         let next = std::future::poll_fn(|cx| match self.stream.poll_next_unpin(cx) {
             Poll::Ready(event) => {
-                self.has_come.store(false, Ordering::Relaxed);
+                self.bytes_arrived.store(false, Ordering::Relaxed);
                 Poll::Ready(Some(event))
             }
-            Poll::Pending if self.has_come.swap(false, Ordering::Relaxed) => Poll::Ready(None),
+            Poll::Pending if self.bytes_arrived.swap(false, Ordering::Relaxed) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
-        let Some(event) = next.await else { return Said::Alive };
+        let Some(event) = next.await else { return AgentMessage::Alive };
         let (before, said) = match event {
             Some(Ok(event)) => self.read(&event, run),
-            Some(Err(error)) => (self.joiner.flush(), Said::Failed(failure(&error))),
+            Some(Err(error)) => (self.joiner.flush(), AgentMessage::Failed(failure(&error))),
             None => {
                 let why = "the stream ended without a done or error event".to_owned();
-                (self.joiner.flush(), Said::Failed(AgentFailure::Broken(why)))
+                (self.joiner.flush(), AgentMessage::Failed(AgentFailure::Broken(why)))
             }
         };
         let Some(before) = before else { return said };
-        self.next = Some(said);
+        self.pending = Some(said);
         before
     }
 
-    fn read(&mut self, event: &Sse, run: &QualifiedRun) -> (Option<Said>, Said) {
+    fn read(&mut self, event: &Sse, run: &QualifiedRun) -> (Option<AgentMessage>, AgentMessage) {
         // Only `done` is valid without data; other events then fail for want of a field.
         let data = event.data.as_deref().unwrap_or("{}");
         let kind = event.event.as_deref().unwrap_or_default();
-        self.joiner.read(kind, data, self.named.then_some(event.id.as_deref()), run)
+        self.joiner.read(kind, data, self.requires_ids.then_some(event.id.as_deref()), run)
     }
 
     /// Reads to the end of the body, within limits: a connection returns to the pool only after its body was read to
     /// the end.
-    pub(super) async fn finish(mut self) {
+    pub(super) async fn drain(mut self) {
         let rest = async {
             for _ in 0..REST_EVENTS_MAX {
                 match self.stream.next().await {

@@ -13,31 +13,35 @@ use turnway_core::limits;
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
 /// Maximum bytes of the response body.
-const RECEIPT_BYTES_MAX: usize = 4 * 1024;
+const RESPONSE_BYTES_MAX: usize = 4 * 1024;
 
 /// The body of a response.
 #[derive(Deserialize)]
-struct Receipt {
+struct SteerResponse {
     outcome: String,
 }
 
 /// Sends the input. Returns `None` if the agent has not answered in time.
-pub(super) async fn hand_over(agent: &HttpAgent, steer: &Steer, auth: HeaderValue) -> Option<SteerOutcome> {
+pub(super) async fn deliver_steer(
+    agent: &HttpAgent,
+    steer: &Steer,
+    auth: HeaderValue,
+) -> Option<SteerOutcome> {
     let Ok(request) = request::steer(steer, &agent.endpoint, auth) else {
         return Some(SteerOutcome::Refused);
     };
     let handed = async {
-        let response = deliver(&agent.client, &request, limits::STEER_ACK).await?;
-        read(response).await
+        let response = deliver(&agent.client, &request, limits::STEER_ACK_TIMEOUT).await?;
+        read_outcome(response).await
     };
-    tokio::time::timeout(limits::STEER_ACK, handed).await.ok().flatten()
+    tokio::time::timeout(limits::STEER_ACK_TIMEOUT, handed).await.ok().flatten()
 }
 
 /// Reads the outcome from a response. An unknown outcome counts as refused: the input then becomes a turn of its own,
 /// and is not lost.
-async fn read(response: Response<Incoming>) -> Option<SteerOutcome> {
-    let Some(silent) = silent(response.status()) else { return Some(SteerOutcome::Refused) };
-    match Limited::new(response.into_body(), RECEIPT_BYTES_MAX).collect().await {
+async fn read_outcome(response: Response<Incoming>) -> Option<SteerOutcome> {
+    let Some(silent) = outcome_of_status(response.status()) else { return Some(SteerOutcome::Refused) };
+    match Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await {
         Ok(body) => Some(outcome(silent, &body.to_bytes())),
         Err(error) if error.is::<LengthLimitError>() => Some(SteerOutcome::Refused),
         // A truncated response may have said anything.
@@ -46,7 +50,7 @@ async fn read(response: Response<Incoming>) -> Option<SteerOutcome> {
 }
 
 /// Returns the outcome that a status stands for without a body, or `None` if the status is no success.
-fn silent(status: StatusCode) -> Option<SteerOutcome> {
+fn outcome_of_status(status: StatusCode) -> Option<SteerOutcome> {
     match status {
         StatusCode::OK | StatusCode::NO_CONTENT => Some(SteerOutcome::Accepted),
         StatusCode::ACCEPTED => Some(SteerOutcome::Pending),
@@ -61,7 +65,7 @@ fn outcome(silent: SteerOutcome, body: &[u8]) -> SteerOutcome {
     }
     // serde would accept an array of the fields in order.
     let receipt = body.starts_with(b"{").then(|| serde_json::from_slice(body).ok()).flatten();
-    let outcome = receipt.and_then(|receipt: Receipt| SteerOutcome::parse(&receipt.outcome));
+    let outcome = receipt.and_then(|receipt: SteerResponse| SteerOutcome::parse(&receipt.outcome));
     outcome.unwrap_or(SteerOutcome::Refused)
 }
 
@@ -86,7 +90,7 @@ mod tests {
     }
 
     fn receipt(status: u16, body: &str) -> SteerOutcome {
-        let silent = silent(StatusCode::from_u16(status).expect("a status"));
+        let silent = outcome_of_status(StatusCode::from_u16(status).expect("a status"));
         silent.map_or(SteerOutcome::Refused, |silent| outcome(silent, body.as_bytes()))
     }
 

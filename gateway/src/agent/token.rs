@@ -10,19 +10,19 @@ use turnway_core::id::{RunId, SessionKey};
 use turnway_core::planted::{Planted, planted};
 
 /// Length of the token's lookup part, which is not secret; [`SECRET_BYTES`] is the secret part.
-const NAME_BYTES: usize = 8;
+const LOOKUP_BYTES: usize = 8;
 /// 256 random bits (protocol.md §2).
 const SECRET_BYTES: usize = 32;
-const TOKEN_BYTES: usize = NAME_BYTES + SECRET_BYTES;
+const TOKEN_BYTES: usize = LOOKUP_BYTES + SECRET_BYTES;
 
-type Name = [u8; NAME_BYTES];
+type TokenLookup = [u8; LOOKUP_BYTES];
 
 /// The valid tokens. The lookup uses only the part that is not secret, so that its time reveals nothing about the
 /// secret part, which is compared in constant time.
 #[derive(Clone, Default)]
-pub struct Tokens(Arc<DashMap<Name, Live>>);
+pub struct RunTokens(Arc<DashMap<TokenLookup, RunTokenEntry>>);
 
-struct Live {
+struct RunTokenEntry {
     secret: [u8; SECRET_BYTES],
     key: SessionKey,
     run_id: RunId,
@@ -30,8 +30,8 @@ struct Live {
 
 /// One token; revoked when dropped. Must not be printable (S-38).
 pub struct RunToken {
-    tokens: Tokens,
-    name: Name,
+    tokens: RunTokens,
+    lookup: TokenLookup,
     text: String,
 }
 
@@ -42,18 +42,18 @@ pub struct NoRandomness;
 
 // === impl Tokens ===
 
-impl Tokens {
+impl RunTokens {
     /// Mints a token that is valid for this run until the token is dropped.
     pub fn mint(&self, key: &SessionKey, run_id: &RunId) -> Result<RunToken, NoRandomness> {
         let mut bytes = [0u8; TOKEN_BYTES];
         loop {
             getrandom::fill(&mut bytes).map_err(|_| NoRandomness)?;
-            let Some((name, secret)) = halves(&bytes) else { return Err(NoRandomness) };
+            let Some((name, secret)) = split_token(&bytes) else { return Err(NoRandomness) };
             // Replacing a token of the same lookup part would give another run's token to this run.
             if let Entry::Vacant(place) = self.0.entry(name) {
-                place.insert(Live { secret, key: key.clone(), run_id: run_id.clone() });
+                place.insert(RunTokenEntry { secret, key: key.clone(), run_id: run_id.clone() });
                 let text = URL_SAFE_NO_PAD.encode(bytes);
-                return Ok(RunToken { tokens: self.clone(), name, text });
+                return Ok(RunToken { tokens: self.clone(), lookup: name, text });
             }
         }
     }
@@ -61,9 +61,9 @@ impl Tokens {
     /// Returns the run that a token belongs to, or `None` if the token is not valid.
     pub fn verify(&self, token: &str) -> Option<(SessionKey, RunId)> {
         let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
-        let (name, secret) = halves(&bytes)?;
+        let (name, secret) = split_token(&bytes)?;
         let live = self.0.get(&name)?;
-        is_same(&live.secret, &secret).then(|| (live.key.clone(), live.run_id.clone()))
+        constant_time_eq(&live.secret, &secret).then(|| (live.key.clone(), live.run_id.clone()))
     }
 
     /// Returns the number of valid tokens.
@@ -77,7 +77,7 @@ impl Tokens {
     }
 }
 
-impl fmt::Debug for Tokens {
+impl fmt::Debug for RunTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<{} tokens>", self.len())
     }
@@ -101,18 +101,18 @@ impl fmt::Debug for RunToken {
 impl Drop for RunToken {
     fn drop(&mut self) {
         if !planted(Planted::RunTokenKept) {
-            self.tokens.0.remove(&self.name);
+            self.tokens.0.remove(&self.lookup);
         }
     }
 }
 
-fn halves(bytes: &[u8]) -> Option<(Name, [u8; SECRET_BYTES])> {
-    let (name, secret) = bytes.split_first_chunk::<NAME_BYTES>()?;
+fn split_token(bytes: &[u8]) -> Option<(TokenLookup, [u8; SECRET_BYTES])> {
+    let (name, secret) = bytes.split_first_chunk::<LOOKUP_BYTES>()?;
     Some((*name, secret.try_into().ok()?))
 }
 
 /// Compares every byte, in constant time; `black_box` keeps the compiler from returning early.
-fn is_same(left: &[u8; SECRET_BYTES], right: &[u8; SECRET_BYTES]) -> bool {
+fn constant_time_eq(left: &[u8; SECRET_BYTES], right: &[u8; SECRET_BYTES]) -> bool {
     let difference = left.iter().zip(right).fold(0u8, |all, (l, r)| black_box(all | (l ^ r)));
     black_box(difference) == 0
 }
@@ -134,7 +134,7 @@ mod tests {
     /// Covers: S-38.
     #[test]
     fn run_token_is_valid_until_dropped() {
-        let tokens = Tokens::default();
+        let tokens = RunTokens::default();
         let ((key, one), (_, two)) = (run("m1"), run("m2"));
         let (first, second) =
             (tokens.mint(&key, &one).expect("a token"), tokens.mint(&key, &two).expect("a token"));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn altered_run_token_is_rejected() {
-        let tokens = Tokens::default();
+        let tokens = RunTokens::default();
         let (key, run_id) = run("m1");
         let token = tokens.mint(&key, &run_id).expect("a token");
         let bytes = URL_SAFE_NO_PAD.decode(token.reveal()).expect("base64url");

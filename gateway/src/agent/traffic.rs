@@ -18,7 +18,7 @@ use turnway_core::time::Mono;
 
 /// A connector that opens connections with [`Traffic`] counters.
 #[derive(Clone)]
-pub(super) struct Counting<C> {
+pub(super) struct CountingConnector<C> {
     connector: C,
     clock: Clock,
 }
@@ -33,10 +33,10 @@ pub(super) struct CountedStream<T> {
 /// The traffic counters of one connection. They assume HTTP/1.1 without pipelining: a request is written, then its
 /// response is read.
 #[derive(Clone, Debug)]
-pub(super) struct Traffic(Arc<Counts>);
+pub(super) struct Traffic(Arc<TrafficCounts>);
 
 #[derive(Debug)]
-struct Counts {
+struct TrafficCounts {
     opened: Mono,
     /// Requests of which at least one byte was written, or tried to be.
     requests: AtomicU32,
@@ -50,13 +50,13 @@ struct Counts {
 
 // === impl Counting ===
 
-impl<C> Counting<C> {
+impl<C> CountingConnector<C> {
     pub(super) fn new(connector: C, clock: Clock) -> Self {
         Self { connector, clock }
     }
 }
 
-impl<C, T> Service<Uri> for Counting<C>
+impl<C, T> Service<Uri> for CountingConnector<C>
 where
     C: Service<Uri, Response = T>,
     C::Future: Send + 'static,
@@ -83,7 +83,7 @@ where
 
 impl Traffic {
     fn new(opened: Mono) -> Self {
-        Self(Arc::new(Counts {
+        Self(Arc::new(TrafficCounts {
             opened,
             requests: AtomicU32::new(0),
             is_answered: AtomicBool::new(true),
@@ -105,7 +105,7 @@ impl Traffic {
         is_kept && is_silent && (requests == 0 || is_part || now - written_at <= limits::AGENT_STALE)
     }
 
-    fn writing(&self) {
+    fn record_write(&self) {
         if self.0.is_written.swap(false, Ordering::Relaxed) && self.0.is_answered.load(Ordering::Relaxed) {
             self.0.requests.fetch_add(1, Ordering::Relaxed);
             self.0.is_answered.store(false, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Traffic {
     }
 
     /// Records the end of a request; hyper flushes once a request is completely written.
-    fn written(&self, clock: &Clock) {
+    fn record_flush(&self, clock: &Clock) {
         if !self.0.is_written.load(Ordering::Relaxed) {
             let at = u64::try_from(clock.mono().0.as_nanos()).unwrap_or(u64::MAX);
             self.0.written_at.store(at, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Traffic {
         }
     }
 
-    fn read(&self, bytes: usize) {
+    fn record_read(&self, bytes: usize) {
         if bytes > 0 {
             self.0.is_answered.store(true, Ordering::Relaxed);
         }
@@ -144,14 +144,14 @@ impl<T: hyper::rt::Read + Unpin> AsyncRead for CountedStream<T> {
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
-        self.traffic.read(into.filled().len() - before);
+        self.traffic.record_read(into.filled().len() - before);
         Poll::Ready(Ok(()))
     }
 }
 
 impl<T: hyper::rt::Write + Unpin> AsyncWrite for CountedStream<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.traffic.writing();
+        self.traffic.record_write();
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -160,7 +160,7 @@ impl<T: hyper::rt::Write + Unpin> AsyncWrite for CountedStream<T> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.traffic.writing();
+        self.traffic.record_write();
         Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
     }
 
@@ -171,7 +171,7 @@ impl<T: hyper::rt::Write + Unpin> AsyncWrite for CountedStream<T> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         let this = &*self;
-        this.traffic.written(&this.clock);
+        this.traffic.record_flush(&this.clock);
         Poll::Ready(Ok(()))
     }
 
@@ -194,19 +194,19 @@ mod tests {
         let soon = || clock.mono() + limits::AGENT_STALE / 2;
         let late = || clock.mono() + limits::AGENT_STALE * 2;
 
-        traffic.writing();
+        traffic.record_write();
         assert!(!traffic.is_stale(Mono::default(), soon()), "the first request of a connection");
-        traffic.written(&clock);
-        traffic.read(1);
-        traffic.writing();
-        traffic.writing();
+        traffic.record_flush(&clock);
+        traffic.record_read(1);
+        traffic.record_write();
+        traffic.record_write();
         assert!(traffic.is_stale(Mono::default(), late()), "the second, not written whole");
-        traffic.written(&clock);
+        traffic.record_flush(&clock);
         assert!(traffic.is_stale(Mono::default(), soon()), "written, and closed at once");
         assert!(!traffic.is_stale(Mono::default(), late()), "written, and closed later");
-        traffic.read(0);
+        traffic.record_read(0);
         assert!(traffic.is_stale(Mono::default(), soon()), "the end of the stream is no byte");
-        traffic.read(1);
+        traffic.record_read(1);
         assert!(!traffic.is_stale(Mono::default(), soon()), "a byte of an answer");
     }
 
@@ -214,12 +214,12 @@ mod tests {
     fn early_response_to_a_partly_written_request_is_accepted() {
         let clock = Clock::start();
         let traffic = Traffic::new(Mono::default());
-        traffic.writing();
-        traffic.written(&clock);
-        traffic.read(1);
-        traffic.writing();
-        traffic.read(1);
-        traffic.writing();
+        traffic.record_write();
+        traffic.record_flush(&clock);
+        traffic.record_read(1);
+        traffic.record_write();
+        traffic.record_read(1);
+        traffic.record_write();
         assert!(!traffic.is_stale(Mono::default(), clock.mono()));
     }
 }

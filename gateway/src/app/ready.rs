@@ -1,7 +1,7 @@
 //! The startup messages of a node: one line for programs, then some for people. Called by `app::run`.
-use crate::agent::directory::{AgentSpec, Builtin, Endpoint};
-use crate::cli::plan::Plan;
-use crate::cli::say;
+use crate::agent::directory::{AgentSpec, BuiltinAgent, Endpoint};
+use crate::cli::plan::NodePlan;
+use crate::cli::write_stdout;
 use std::net::SocketAddr;
 use turnway_core::id::NodeId;
 
@@ -14,13 +14,13 @@ pub(super) struct Addresses {
 }
 
 /// Prints the first line on stdout; the process that started the node may wait for it.
-pub(super) fn announce(plan: &Plan, durability: &str, node: NodeId, at: Addresses) {
+pub(super) fn announce(plan: &NodePlan, durability: &str, node: NodeId, at: Addresses) {
     let Addresses { http, quic, admin } = at;
     let quic = quic.map_or_else(|| "off".to_owned(), |quic| quic.to_string());
     // A closed stdout is no reason to exit.
-    let _ = say(&format!("turnway ready http={http} quic={quic} admin={admin} node={node}\n"));
+    let _ = write_stdout(&format!("turnway ready http={http} quic={quic} admin={admin} node={node}\n"));
     if plan.config.demo {
-        let _ = say(&demo(plan, at));
+        let _ = write_stdout(&demo(plan, at));
     }
     if plan.agents.is_empty() {
         tracing::warn!("no agents are configured; add some with --agent ID=URL or --demo");
@@ -28,15 +28,16 @@ pub(super) fn announce(plan: &Plan, durability: &str, node: NodeId, at: Addresse
     tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway is serving");
 }
 
-fn demo(plan: &Plan, Addresses { http, quic, admin }: Addresses) -> String {
+fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
     let agents: Vec<&str> = plan.agents.iter().map(|spec| spec.id.as_str()).collect();
     // The program name as typed: it need not be on `PATH`.
     let scheme = if plan.config.tls.is_some() { "wss" } else { "ws" };
     let program = std::env::args().next().unwrap_or_else(|| "turnway".to_owned());
     let quic = quic.map(|quic| format!("QUIC       quic://{quic}\n  ")).unwrap_or_default();
     // An operator's own agent may have the name of a demo agent; then that demo agent does not exist.
-    let counts =
-        |spec: &&AgentSpec| spec.policy.joins && spec.endpoint == Endpoint::Builtin(Builtin::Counter);
+    let counts = |spec: &&AgentSpec| {
+        spec.policy.auto_joins && spec.endpoint == Endpoint::Builtin(BuiltinAgent::Counter)
+    };
     let counter = plan.agents.iter().find(counts);
     let count =
         counter.map(|spec| format!("\n{:18}@{} count to 20 every 500ms", "", spec.id)).unwrap_or_default();

@@ -1,53 +1,53 @@
 //! The bus over Redis pub/sub: each node subscribes to its own inbox channel and to the channel of all nodes. Sends by
-//! [`outbox`] and [`speak`], receives by [`inbox`] and [`hear`]; [`pulse`] detects dead subscriptions by a heartbeat
-//! through the node's own channel, and [`roll`] keeps the list of nodes. Opened by `app::build`.
-mod hear;
+//! [`outbox`] and [`publish`], receives by [`inbox`] and [`receive`]; [`heartbeat`] detects dead subscriptions by a heartbeat
+//! through the node's own channel, and [`node_list`] keeps the list of nodes. Opened by `app::build`.
+mod heartbeat;
 mod inbox;
+mod node_list;
 mod outbox;
-mod pulse;
-mod roll;
-mod speak;
+mod publish;
+mod receive;
 
-pub use roll::{Kept, Record, Seen, State};
+pub use node_list::{NodeDurability, NodeRecord, NodeState, NodeStatus};
 
-use crate::bus::{Bus, Mail, Mouth};
+use crate::bus::{AddressedMessage, Bus, BusEventSender};
 use crate::clock::Clock;
 use crate::config::redis::RedisUrl;
-use crate::metrics::{Loss, Metrics};
-use crate::phase::Life;
-use crate::redis::{Line, Missed, Settings};
+use crate::metrics::{LossReason, Metrics};
+use crate::phase::Lifecycle;
+use crate::redis::{RedisCommandError, RedisConnection, RedisConnectionOptions};
 use crate::supervise;
-use inbox::Inbox;
-use outbox::Outbox;
-use pulse::Pulse;
-use roll::Roll;
-use speak::Speaker;
+use heartbeat::Heartbeat;
+use inbox::BusInbox;
+use node_list::NodeListing;
+use outbox::BusOutbox;
+use publish::BusPublisher;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use turnway_bindings::peer::trunk::EVERYONE;
+use turnway_bindings::peer::remote::ALL_NODES;
 use turnway_core::id::NodeId;
 
 /// Timeout of a publish: after it the messages may have been lost, or sent.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The connection of one node to the bus. Ends when dropped.
-pub struct Redis {
+pub struct RedisBus {
     node: NodeId,
-    outbox: Arc<Outbox>,
-    pulse: Arc<Pulse>,
-    hears: Line,
-    says: Line,
-    entered: watch::Receiver<bool>,
+    outbox: Arc<BusOutbox>,
+    heartbeat: Arc<Heartbeat>,
+    subscriber: RedisConnection,
+    publisher: RedisConnection,
+    is_listed: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
     tasks: Vec<AbortHandle>,
 }
 
 /// The configuration of a node's connection to the bus.
-pub struct Place {
+pub struct RedisBusOptions {
     pub url: RedisUrl,
     pub node: NodeId,
     /// A name for people.
@@ -55,122 +55,131 @@ pub struct Place {
     /// The address at which the node serves clients, for people.
     pub address: String,
     /// Receives the events of the bus.
-    pub mouth: Mouth,
+    pub events: BusEventSender,
     pub metrics: Arc<Metrics>,
     /// Times the heartbeats.
     pub clock: Clock,
     /// Says whether the node drains; takes the reason if the bus is not heard.
-    pub life: Life,
+    pub life: Lifecycle,
     /// The durability of the node's acknowledgements.
-    pub durability: Kept,
+    pub durability: NodeDurability,
 }
 
 /// Returns the pub/sub channel of a node's inbox.
-pub fn channel(node: NodeId) -> String {
+pub fn inbox_channel(node: NodeId) -> String {
     format!("inbox:{{{node}}}")
 }
 
 // === impl Redis ===
 
-impl Redis {
-    /// Opens the connection; the bus is usable once [`Self::joined`] returns.
-    pub fn open(place: Place, runtime: &Handle) -> Self {
-        let Place { url, node, name, address, mouth, metrics, clock, life, durability } = place;
-        let (outbox, pulse) = (Arc::new(Outbox::default()), Arc::new(Pulse::new(clock.clone())));
-        let inbox = Arc::new(Inbox::new(Arc::clone(&pulse), Arc::clone(&metrics)));
-        let settings = Settings {
+impl RedisBus {
+    /// Opens the connection; the bus is usable once [`Self::wait_joined`] returns.
+    pub fn open(place: RedisBusOptions, runtime: &Handle) -> Self {
+        let RedisBusOptions { url, node, name, address, events: mouth, metrics, clock, life, durability } =
+            place;
+        let (outbox, heartbeat) = (Arc::new(BusOutbox::default()), Arc::new(Heartbeat::new(clock.clone())));
+        let inbox = Arc::new(BusInbox::new(Arc::clone(&heartbeat), Arc::clone(&metrics)));
+        let settings = RedisConnectionOptions {
             name: "bus in",
-            answer_within: ANSWER_WITHIN,
-            channels: vec![channel(node), channel(EVERYONE)],
-            hears: Some(hear::hears(Arc::clone(&inbox))),
+            command_timeout: PUBLISH_TIMEOUT,
+            channels: vec![inbox_channel(node), inbox_channel(ALL_NODES)],
+            push_handler: Some(receive::push_handler(Arc::clone(&inbox))),
         };
-        let hears = Line::open(url.clone(), settings, runtime);
-        let settings =
-            Settings { name: "bus out", answer_within: ANSWER_WITHIN, channels: Vec::new(), hears: None };
-        let says = Line::open(url, settings, runtime);
-        let speaker = Speaker {
+        let subscriber = RedisConnection::open(url.clone(), settings, runtime);
+        let settings = RedisConnectionOptions {
+            name: "bus out",
+            command_timeout: PUBLISH_TIMEOUT,
+            channels: Vec::new(),
+            push_handler: None,
+        };
+        let publisher = RedisConnection::open(url, settings, runtime);
+        let speaker = BusPublisher {
             node,
-            line: says.clone(),
-            own: hears.clone(),
+            publisher: publisher.clone(),
+            subscriber: subscriber.clone(),
             outbox: Arc::clone(&outbox),
-            pulse: Arc::clone(&pulse),
-            mouth: mouth.clone(),
+            heartbeat: Arc::clone(&heartbeat),
+            events: mouth.clone(),
             metrics: Arc::clone(&metrics),
             life: life.clone(),
         };
-        let (enters, entered) = watch::channel(false);
-        let roll = Roll {
+        let (enters, is_listed) = watch::channel(false);
+        let roll = NodeListing {
             node,
             name,
             address,
-            line: says.clone(),
+            connection: publisher.clone(),
             clock,
             life: life.clone(),
             durability,
             metrics: Arc::clone(&metrics),
-            pulse: Arc::clone(&pulse),
-            mouth: mouth.clone(),
+            heartbeat: Arc::clone(&heartbeat),
+            events: mouth.clone(),
         };
         let tasks = [
-            supervise::need(runtime, "bus out", speaker.run()),
-            supervise::need(runtime, "bus in", hear::read(Arc::clone(&inbox), mouth, Arc::clone(&metrics))),
-            supervise::need(runtime, "bus gaps", hear::watch(hears.clone(), inbox)),
-            supervise::need(runtime, "list of nodes", roll.keep(enters)),
+            supervise::spawn_required(runtime, "bus out", speaker.run()),
+            supervise::spawn_required(
+                runtime,
+                "bus in",
+                receive::forward_frames(Arc::clone(&inbox), mouth, Arc::clone(&metrics)),
+            ),
+            supervise::spawn_required(runtime, "bus gaps", receive::report_gaps(subscriber.clone(), inbox)),
+            supervise::spawn_required(runtime, "list of nodes", roll.run(enters)),
         ];
         let tasks = tasks.map(|task| task.abort_handle()).into();
-        Self { node, outbox, pulse, hears, says, entered, metrics, tasks }
+        Self { node, outbox, heartbeat, subscriber, publisher, is_listed, metrics, tasks }
     }
 
     /// Waits until this node is subscribed and listed. Before that, other nodes would send to it in vain and take it
     /// for dead.
-    pub async fn joined(&self) {
-        self.hears.ready().await;
+    pub async fn wait_joined(&self) {
+        self.subscriber.wait_connected().await;
         // The task that sends this lives as long as `self`.
-        let _ = self.entered.clone().wait_for(|entered| *entered).await;
+        let _ = self.is_listed.clone().wait_for(|entered| *entered).await;
     }
 
     /// Returns the error with which Redis refused to let this node subscribe or publish.
     pub fn refusal(&self) -> Option<String> {
-        let (code, detail) = self.hears.refusal().or_else(|| self.says.refusal())?;
+        let (code, detail) = self.subscriber.last_error().or_else(|| self.publisher.last_error())?;
         Some(format!("{code} {detail}"))
     }
 
     /// Returns the nodes that are there, or were until a while ago.
-    pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Seen>, Missed> {
-        roll::seen(&self.says).await
+    pub async fn nodes(&self) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
+        node_list::read_statuses(&self.publisher).await
     }
 
     /// Returns how long a message takes from this node to itself, in microseconds; if the heartbeat is overdue, the
     /// time since the last one.
-    pub fn lag(&self) -> Option<u64> {
-        self.pulse.lag().map(roll::micros)
+    pub fn lag_us(&self) -> Option<u64> {
+        self.heartbeat.lag().map(node_list::micros)
     }
 
     /// Waits until everything posted so far was published, or has failed.
-    pub async fn said(&self) {
-        self.outbox.empty().await;
+    pub async fn flush(&self) {
+        self.outbox.wait_empty().await;
     }
 
     /// Publishes the remaining messages, and removes this node from the list of nodes.
     pub async fn leave(&self) {
-        self.said().await;
+        self.flush().await;
         self.tasks.iter().for_each(AbortHandle::abort);
-        if let Err(error) = roll::strike(&self.says, self.node).await {
+        if let Err(error) = node_list::remove_record(&self.publisher, self.node).await {
             tracing::debug!(%error, "this node's record could not be removed; it expires later");
         }
     }
 }
 
-impl Bus for Redis {
-    fn post(&self, mail: &mut Vec<Mail>) {
-        let lost = self.outbox.put(mail);
+impl Bus for RedisBus {
+    fn publish(&self, mail: &mut Vec<AddressedMessage>) {
+        let lost = self.outbox.push(mail);
         if lost > 0 {
-            self.metrics.bus.lost(Loss::Outbox, lost);
+            self.metrics.bus.count_lost(LossReason::Outbox, lost);
         }
     }
 }
 
-impl Drop for Redis {
+impl Drop for RedisBus {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }

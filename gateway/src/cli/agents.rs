@@ -1,8 +1,8 @@
 //! `turnway agents`: lists the agents of a gateway. The chat uses the same list.
-use super::gateway::Gateway;
-use super::http::{Ask, PATIENCE, Server};
+use super::gateway::GatewayArgs;
+use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
 use super::table::{Column, Table};
-use super::{Exit, Trouble, say, say_json};
+use super::{CliError, CliExit, write_json, write_stdout};
 use clap::Args;
 use http::Method;
 use serde::Deserialize;
@@ -13,17 +13,17 @@ use serde_json::{Map, Value};
 pub struct AgentsArgs {
     /// The gateway and the credentials.
     #[command(flatten)]
-    pub gateway: Gateway,
+    pub gateway: GatewayArgs,
 }
 
 #[derive(Deserialize)]
-struct Agents {
-    agents: Vec<Agent>,
+struct AgentList {
+    agents: Vec<AgentSummary>,
 }
 
 /// The fields of an agent that the table shows.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Agent {
+pub(super) struct AgentSummary {
     pub(super) agent_id: String,
     kind: String,
     default: bool,
@@ -36,13 +36,13 @@ pub(super) struct Agent {
 }
 
 /// Prints the agents, as a table or as the JSON answer of the gateway.
-pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
-    let told = ask(&args.gateway).await?;
+pub async fn run(args: AgentsArgs, json: bool) -> Result<CliExit, CliError> {
+    let told = fetch(&args.gateway).await?;
     if json {
-        say_json(&told)?;
-        return Ok(Exit::Fine);
+        write_json(&told)?;
+        return Ok(CliExit::Success);
     }
-    let agents = read(told)?;
+    let agents = parse_agents(told)?;
     let mut table = Table::new(vec![
         Column::Left("AGENT"),
         Column::Left("KIND"),
@@ -57,31 +57,37 @@ pub async fn run(args: AgentsArgs, json: bool) -> Result<Exit, Trouble> {
         let can = agent.capabilities.iter().filter(|(_, able)| **able == Value::Bool(true));
         let can: Vec<&str> = can.map(|(name, _)| name.as_str()).collect();
         let endpoint = agent.endpoint.unwrap_or_default();
-        table.row([agent.agent_id, agent.kind, default.into(), health.into(), can.join(","), endpoint]);
+        table.push_row([agent.agent_id, agent.kind, default.into(), health.into(), can.join(","), endpoint]);
     }
-    say(&table.text())?;
-    Ok(Exit::Fine)
+    write_stdout(&table.render())?;
+    Ok(CliExit::Success)
 }
 
 /// Fetches the agents that a gateway has for this user.
-pub(super) async fn list(gateway: &Gateway) -> Result<Vec<Agent>, Trouble> {
-    read(ask(gateway).await?)
+pub(super) async fn list(gateway: &GatewayArgs) -> Result<Vec<AgentSummary>, CliError> {
+    parse_agents(fetch(gateway).await?)
 }
 
-async fn ask(gateway: &Gateway) -> Result<Value, Trouble> {
-    let server = Server::parse(&gateway.url)?;
+async fn fetch(gateway: &GatewayArgs) -> Result<Value, CliError> {
+    let server = ApiClient::parse(&gateway.url)?;
     let (method, path, who) = (Method::GET, "/v1/agents", Some(gateway));
-    server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await
+    server
+        .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
+        .await
 }
 
-fn read(told: Value) -> Result<Vec<Agent>, Trouble> {
-    let read = serde_json::from_value(told).map(|Agents { agents }| agents);
-    read.map_err(|error| Trouble::Failed(format!("the gateway's answer has an unexpected format, probably because it runs another release: {error}")))
+fn parse_agents(told: Value) -> Result<Vec<AgentSummary>, CliError> {
+    let read = serde_json::from_value(told).map(|AgentList { agents }| agents);
+    read.map_err(|error| {
+        CliError::Failed(format!(
+            "the gateway's answer has an unexpected format, probably because it runs another release: {error}"
+        ))
+    })
 }
 
 // === impl Agent ===
 
-impl Agent {
+impl AgentSummary {
     /// Returns `healthy` or `unreachable`.
     pub(super) fn health(&self) -> &'static str {
         if self.healthy { "healthy" } else { "unreachable" }

@@ -1,23 +1,23 @@
 //! `turnway chat`: a conversation in a terminal, or with lines from a pipe. Connects client, screen and agent
 //! tasks.
+mod agent_tasks;
 mod command;
-mod company;
-mod errands;
 mod history;
 mod input;
 mod layout;
+mod members;
 mod screen;
 mod terminal;
 
-use self::command::Command;
-use self::company::Wish;
-use self::errands::{Errand, Errands, Step};
-use self::input::Typed;
+use self::agent_tasks::{AgentTask, AgentTasks, ChatStep};
+use self::command::ChatCommand;
+use self::input::TerminalInput;
+use self::members::AgentRequest;
 use self::screen::Screen;
-use super::agents::{self, Agent};
-use super::gateway::{Gateway, URL, refused};
-use super::said::{answerer, ending, said};
-use super::{Exit, Trouble, say};
+use super::agents::{self, AgentSummary};
+use super::gateway::{DEFAULT_URL, GatewayArgs, connect_error};
+use super::render::{ending_text, message_line, speaker_name};
+use super::{CliError, CliExit, write_stdout};
 use clap::Args;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,12 +27,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use turnway_client::{
-    Client, ClientError, Done, Event, Failure, Invoke, Note, Session, Start, Strategy, Subscribe,
+    Client, ClientError, Done, Event, Failure, InputStrategy, Note, Session, Start, Subscribe, UserInput,
 };
 use turnway_core::limits::CHAT_LINES_MAX;
 
 /// Maximum wait for the session's past to be shown before input is taken.
-const HISTORY_WAIT: Duration = Duration::from_secs(10);
+const HISTORY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NOTHING_TO_CANCEL: &str = "nothing to cancel";
 
@@ -47,12 +47,12 @@ pub struct ChatArgs {
     pub agent: Option<String>,
     /// The gateway and the credentials.
     #[command(flatten)]
-    pub gateway: Gateway,
+    pub gateway: GatewayArgs,
 }
 
 /// Runs a chat until the input ends or the user leaves.
-pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
-    let client = Client::connect(args.gateway.options()).await.map_err(|error| refused(&error))?;
+pub async fn run(args: ChatArgs) -> Result<CliExit, CliError> {
+    let client = Client::connect(args.gateway.options()).await.map_err(|error| connect_error(&error))?;
     let session = match &args.session {
         Some(id) => client.session(id.clone()),
         None => client.new_session(),
@@ -60,99 +60,99 @@ pub async fn run(args: ChatArgs) -> Result<Exit, Trouble> {
     if args.session.is_some() {
         // Subscribes to every type, so that the last fact of the past is recognised.
         let wish = Subscribe::from(Start::Beginning).with_types([">"]);
-        session.subscribe(wish).await.map_err(|error| refused(&error))?;
+        session.subscribe(wish).await.map_err(|error| connect_error(&error))?;
     }
     let elsewhere =
-        if args.gateway.url == URL { String::new() } else { format!(" --url {}", args.gateway.url) };
+        if args.gateway.url == DEFAULT_URL { String::new() } else { format!(" --url {}", args.gateway.url) };
     let id = session.id();
-    say(&format!("session {id}\nresume with: turnway chat --session {id}{elsewhere}\n"))?;
-    Chat::new(session, &args).talk(client).await
+    write_stdout(&format!("session {id}\nresume with: turnway chat --session {id}{elsewhere}\n"))?;
+    Chat::new(session, &args).run(client).await
 }
 
 /// The list of agents, or the reason why there is none.
-type Listed = Result<Vec<Agent>, String>;
+type AgentListResult = Result<Vec<AgentSummary>, String>;
 
 /// The state of one chat.
 struct Chat {
     session: Session,
-    gateway: Gateway,
+    gateway: GatewayArgs,
     /// The agent to begin with, until that task has been started.
     first_agent: Option<String>,
-    errands: Errands,
-    lists: mpsc::Sender<Listed>,
+    tasks: AgentTasks,
+    agent_list_sender: mpsc::Sender<AgentListResult>,
     /// Stdin is a terminal. A pipe's lines are printed, and each waits for the answer to the one before.
-    person: bool,
+    is_interactive: bool,
     screen: Screen,
     /// Message ids of own inputs that have not ended, with their runs once known.
-    open: BTreeMap<String, Option<String>>,
+    open_inputs: BTreeMap<String, Option<String>>,
     /// Agents by run id.
     agents: BTreeMap<String, String>,
     /// Lines that wait: for a task, or, from a pipe, for the answer to the line before.
     backlog: VecDeque<String>,
     /// Deadline for showing the past; `None` once the past has been shown.
-    history: Option<Instant>,
+    history_deadline: Option<Instant>,
     cancel_wanted: bool,
     /// Id of the handover that waits for the user's decision.
     handover: Option<String>,
-    input_over: bool,
+    input_ended: bool,
     closing: bool,
-    away: bool,
-    exit: Exit,
+    is_disconnected: bool,
+    exit: CliExit,
 }
 
 /// Whether the chat continues.
 #[derive(PartialEq, Eq)]
-enum Next {
-    Go,
+enum ChatFlow {
+    Continue,
     Leave,
 }
 
 impl Chat {
     fn new(session: Session, args: &ChatArgs) -> Self {
         // Placeholder; `talk` replaces it by the sender of the channel that is read.
-        let (lists, _) = mpsc::channel(1);
+        let (agent_list_sender, _) = mpsc::channel(1);
         Self {
             session,
             gateway: args.gateway.clone(),
             first_agent: args.agent.clone(),
-            errands: Errands::new(args.session.is_none()),
-            lists,
-            person: std::io::stdin().is_terminal(),
-            screen: Screen::new(command::words()),
-            open: BTreeMap::new(),
+            tasks: AgentTasks::new(args.session.is_none()),
+            agent_list_sender,
+            is_interactive: std::io::stdin().is_terminal(),
+            screen: Screen::new(command::completions()),
+            open_inputs: BTreeMap::new(),
             agents: BTreeMap::new(),
             backlog: VecDeque::new(),
-            history: args.session.is_some().then(|| Instant::now() + HISTORY_WAIT),
+            history_deadline: args.session.is_some().then(|| Instant::now() + HISTORY_TIMEOUT),
             cancel_wanted: false,
             handover: None,
-            input_over: false,
+            input_ended: false,
             closing: false,
-            away: false,
-            exit: Exit::Fine,
+            is_disconnected: false,
+            exit: CliExit::Success,
         }
     }
 
-    async fn talk(mut self, mut client: Client) -> Result<Exit, Trouble> {
-        let unheard = |error: std::io::Error| Trouble::Unavailable(error.to_string());
+    async fn run(mut self, mut client: Client) -> Result<CliExit, CliError> {
+        let unheard = |error: std::io::Error| CliError::Unavailable(error.to_string());
         // One signal handler for the whole run: a Ctrl-C between two handlers would be lost.
         let mut interrupts = signal(SignalKind::interrupt()).map_err(unheard)?;
         let mut terminations = signal(SignalKind::terminate()).map_err(unheard)?;
-        let mut lines = self.screen.read();
+        let mut lines = self.screen.start_input();
         let (lists, mut listed) = mpsc::channel(1);
-        self.lists = lists;
+        self.agent_list_sender = lists;
         let mut stops = 0;
         loop {
-            if self.step().await == Next::Leave || self.screen.is_over() {
+            if self.process_backlog().await == ChatFlow::Leave || self.screen.has_failed() {
                 break;
             }
-            if self.person && self.open.is_empty() && self.is_ready() {
+            if self.is_interactive && self.open_inputs.is_empty() && self.is_ready() {
                 self.screen.prompt();
             }
             // A terminal is always read, because Ctrl-C may come at any time; a pipe is read no faster than
             // needed.
-            let may_read = self.person || self.history.is_none();
-            let room = !self.input_over && may_read && self.backlog.len() < CHAT_LINES_MAX;
-            let patience = self.history;
+            let may_read = self.is_interactive || self.history_deadline.is_none();
+            let room = !self.input_ended && may_read && self.backlog.len() < CHAT_LINES_MAX;
+            let patience = self.history_deadline;
             let patience = async move {
                 match patience {
                     Some(until) => sleep_until(until).await,
@@ -161,229 +161,236 @@ impl Chat {
             };
             let next = tokio::select! {
                 event = client.next_event() => match event {
-                    Some(event) => self.hear(event).await,
-                    None => Next::Leave,
+                    Some(event) => self.handle_event(event).await,
+                    None => ChatFlow::Leave,
                 },
                 typed = lines.recv(), if room => match typed {
-                    Some(Typed::Interrupt { had_text: true }) if self.open.is_empty() => Next::Go,
-                    Some(Typed::Interrupt { .. }) => self.interrupt(&mut stops).await,
-                    typed => self.read(typed).await,
+                    Some(TerminalInput::Interrupt { had_text: true }) if self.open_inputs.is_empty() => ChatFlow::Continue,
+                    Some(TerminalInput::Interrupt { .. }) => self.interrupt(&mut stops).await,
+                    typed => self.handle_input(typed).await,
                 },
                 Some(found) = listed.recv() => {
-                    self.errands.listed(found);
-                    self.perform().await
+                    self.tasks.handle_agent_list(found);
+                    self.perform_steps().await
                 }
                 () = patience => {
-                    self.history = None;
-                    Next::Go
+                    self.history_deadline = None;
+                    ChatFlow::Continue
                 }
                 _ = interrupts.recv() => self.interrupt(&mut stops).await,
-                _ = terminations.recv() => Next::Leave,
+                _ = terminations.recv() => ChatFlow::Leave,
             };
-            if next == Next::Leave {
+            if next == ChatFlow::Leave {
                 break;
             }
-            if self.open.is_empty() {
+            if self.open_inputs.is_empty() {
                 stops = 0;
             }
         }
         client.close().await;
         self.screen.close();
-        self.screen.ended().map(|()| self.exit)
+        self.screen.result().map(|()| self.exit)
     }
 
     // --- input ---
 
     /// Returns whether the next line may be taken.
     fn is_ready(&self) -> bool {
-        let may_speak = self.history.is_none() && !self.closing;
-        may_speak && self.errands.is_ready() && (self.person || self.open.is_empty())
+        let may_speak = self.history_deadline.is_none() && !self.closing;
+        may_speak && self.tasks.is_ready() && (self.is_interactive || self.open_inputs.is_empty())
     }
 
     /// Executes waiting lines, as long as nothing before them is open.
-    async fn step(&mut self) -> Next {
+    async fn process_backlog(&mut self) -> ChatFlow {
         while self.is_ready() {
             let next = if let Some(agent) = self.first_agent.take() {
-                self.errands.start(agent);
-                self.perform().await
+                self.tasks.start(agent);
+                self.perform_steps().await
             } else if let Some(line) = self.backlog.pop_front() {
-                self.obey(&line).await
-            } else if self.input_over && self.open.is_empty() {
-                self.errands.drop_question();
-                self.perform().await;
-                return Next::Leave;
+                self.execute_line(&line).await
+            } else if self.input_ended && self.open_inputs.is_empty() {
+                self.tasks.cancel_question();
+                self.perform_steps().await;
+                return ChatFlow::Leave;
             } else {
-                return Next::Go;
+                return ChatFlow::Continue;
             };
-            if next == Next::Leave {
-                return Next::Leave;
+            if next == ChatFlow::Leave {
+                return ChatFlow::Leave;
             }
         }
-        Next::Go
+        ChatFlow::Continue
     }
 
-    async fn read(&mut self, typed: Option<Typed>) -> Next {
+    async fn handle_input(&mut self, typed: Option<TerminalInput>) -> ChatFlow {
         let line = match typed {
-            Some(Typed::Line(line)) => line,
-            Some(Typed::Remark(remark)) => {
-                self.screen.aside(&remark);
-                return Next::Go;
+            Some(TerminalInput::Line(line)) => line,
+            Some(TerminalInput::Remark(remark)) => {
+                self.screen.print_remark(&remark);
+                return ChatFlow::Continue;
             }
-            Some(Typed::Interrupt { .. }) => return Next::Go,
+            Some(TerminalInput::Interrupt { .. }) => return ChatFlow::Continue,
             None => {
-                self.input_over = true;
-                return Next::Go;
+                self.input_ended = true;
+                return ChatFlow::Continue;
             }
         };
-        if self.person {
-            self.screen.entered(&line);
+        if self.is_interactive {
+            self.screen.handle_entered(&line);
         }
         // A command that concerns the open run does not wait for the run's end.
-        if Command::parse(&line).is_urgent() {
-            return self.obey(&line).await;
+        if ChatCommand::parse(&line).is_urgent() {
+            return self.execute_line(&line).await;
         }
         self.backlog.push_back(line);
-        Next::Go
+        ChatFlow::Continue
     }
 
-    async fn obey(&mut self, line: &str) -> Next {
-        let command = Command::parse(line);
-        let is_answer = !matches!(command, Command::Cancel | Command::Close | Command::Quit | Command::Help);
-        if is_answer && self.errands.is_asking() {
-            self.errands.answer(line);
-            return self.perform().await;
+    async fn execute_line(&mut self, line: &str) -> ChatFlow {
+        let command = ChatCommand::parse(line);
+        let is_answer = !matches!(
+            command,
+            ChatCommand::Cancel | ChatCommand::Close | ChatCommand::Quit | ChatCommand::Help
+        );
+        if is_answer && self.tasks.is_asking() {
+            self.tasks.handle_answer(line);
+            return self.perform_steps().await;
         }
         match command {
-            Command::Nothing => {}
-            Command::Help => self.screen.print(&command::help()),
-            Command::Agents => self.errands.begin(Errand::Show),
-            Command::Switch(agent) => self.errands.begin(Errand::Do(Wish::Switch(agent))),
-            Command::SayTo { agent, text } => self.errands.begin(Errand::Do(Wish::Say { agent, text })),
-            Command::Say(text) => {
-                let mut invoke = Invoke::text(text);
-                invoke.agent_id = self.errands.addressed().map(str::to_owned);
-                self.speak(invoke).await;
+            ChatCommand::Empty => {}
+            ChatCommand::Help => self.screen.print(&command::help()),
+            ChatCommand::Agents => self.tasks.begin(AgentTask::Show),
+            ChatCommand::Switch(agent) => self.tasks.begin(AgentTask::Request(AgentRequest::Switch(agent))),
+            ChatCommand::SayTo { agent, text } => {
+                self.tasks.begin(AgentTask::Request(AgentRequest::Say { agent, text }))
             }
-            Command::Steer(text) => self.speak(Invoke::text(text).strategy(Strategy::Steer)).await,
-            Command::Cancel => return self.cancel().await,
-            Command::Decide(confirm) => return self.decide(confirm).await,
-            Command::Close => {
+            ChatCommand::Say(text) => {
+                let mut invoke = UserInput::text(text);
+                invoke.agent_id = self.tasks.addressed().map(str::to_owned);
+                self.invoke(invoke).await;
+            }
+            ChatCommand::Steer(text) => {
+                self.invoke(UserInput::text(text).strategy(InputStrategy::Steer)).await
+            }
+            ChatCommand::Cancel => return self.cancel().await,
+            ChatCommand::Decide(confirm) => return self.decide(confirm).await,
+            ChatCommand::Close => {
                 self.closing = true;
                 let asked = self.session.close().await;
-                return self.check(asked);
+                return self.report_error(asked);
             }
-            Command::Quit => return Next::Leave,
-            Command::Wrong(hint) => self.screen.aside(&hint),
+            ChatCommand::Quit => return ChatFlow::Leave,
+            ChatCommand::Invalid(hint) => self.screen.print_remark(&hint),
         }
-        self.perform().await
+        self.perform_steps().await
     }
 
-    async fn speak(&mut self, invoke: Invoke) {
+    async fn invoke(&mut self, invoke: UserInput) {
         match self.session.invoke(invoke).await {
-            Ok(id) => drop(self.open.insert(id, None)),
+            Ok(id) => drop(self.open_inputs.insert(id, None)),
             Err(error) => {
-                self.exit = Exit::Failed;
-                self.screen.aside(&error.to_string());
+                self.exit = CliExit::Failed;
+                self.screen.print_remark(&error.to_string());
             }
         }
     }
 
-    async fn decide(&mut self, confirm: bool) -> Next {
+    async fn decide(&mut self, confirm: bool) -> ChatFlow {
         let Some(handover) = self.handover.take() else {
-            self.screen.aside("no handover is waiting for a decision");
-            return Next::Go;
+            self.screen.print_remark("no handover is waiting for a decision");
+            return ChatFlow::Continue;
         };
         let asked = self.session.decide(&handover, confirm).await;
-        self.check(asked)
+        self.report_error(asked)
     }
 
     /// Handles Ctrl-C: withdraws a question, cancels an answer, or leaves.
-    async fn interrupt(&mut self, stops: &mut u32) -> Next {
-        if self.errands.drop_question() {
-            return self.perform().await;
+    async fn interrupt(&mut self, stops: &mut u32) -> ChatFlow {
+        if self.tasks.cancel_question() {
+            return self.perform_steps().await;
         }
         *stops += 1;
-        if *stops > 1 || self.open.is_empty() { Next::Leave } else { self.cancel().await }
+        if *stops > 1 || self.open_inputs.is_empty() { ChatFlow::Leave } else { self.cancel().await }
     }
 
     /// Cancels this chat's own runs by id, so that no other run is affected.
-    async fn cancel(&mut self) -> Next {
-        if self.errands.drop_question() {
-            return self.perform().await;
+    async fn cancel(&mut self) -> ChatFlow {
+        if self.tasks.cancel_question() {
+            return self.perform_steps().await;
         }
-        let runs: Vec<String> = self.open.values().flatten().cloned().collect();
+        let runs: Vec<String> = self.open_inputs.values().flatten().cloned().collect();
         // A run whose id is not known yet is cancelled as soon as the id arrives.
-        self.cancel_wanted = runs.len() < self.open.len() || self.errands.is_saying();
+        self.cancel_wanted = runs.len() < self.open_inputs.len() || self.tasks.is_saying();
         for run in &runs {
             let asked = self.session.cancel(Some(run)).await;
-            self.check(asked);
+            self.report_error(asked);
         }
-        if self.open.is_empty() && self.backlog.is_empty() && !self.cancel_wanted {
+        if self.open_inputs.is_empty() && self.backlog.is_empty() && !self.cancel_wanted {
             // This chat has no open run, so it cancels any run that is open in the session.
             let asked = self.session.cancel(None).await;
-            self.check(asked);
+            self.report_error(asked);
         }
-        Next::Go
+        ChatFlow::Continue
     }
 
-    fn check(&mut self, asked: Result<(), ClientError>) -> Next {
+    fn report_error(&mut self, asked: Result<(), ClientError>) -> ChatFlow {
         if let Err(error) = asked {
-            self.screen.aside(&error.to_string());
+            self.screen.print_remark(&error.to_string());
         }
-        Next::Go
+        ChatFlow::Continue
     }
 
     /// Performs the steps of the agent tasks.
-    async fn perform(&mut self) -> Next {
-        while let Some(step) = self.errands.poll() {
+    async fn perform_steps(&mut self) -> ChatFlow {
+        while let Some(step) = self.tasks.poll_step() {
             let asked = match step {
-                Step::Open(open) => self.session.open(open).await,
-                Step::Change(change) => self.session.change_members(change).await,
-                Step::List => {
-                    let (gateway, lists) = (self.gateway.clone(), self.lists.clone());
+                ChatStep::Open(open) => self.session.open(open).await,
+                ChatStep::Change(change) => self.session.change_members(change).await,
+                ChatStep::List => {
+                    let (gateway, lists) = (self.gateway.clone(), self.agent_list_sender.clone());
                     // Sending fails only if the chat has ended.
-                    tokio::spawn(async move { lists.send(list(&gateway).await).await });
+                    tokio::spawn(async move { lists.send(fetch_agents(&gateway).await).await });
                     Ok(())
                 }
-                Step::Say { agent, text } => {
-                    self.speak(Invoke::text(text).agent(agent)).await;
+                ChatStep::Say { agent, text } => {
+                    self.invoke(UserInput::text(text).agent(agent)).await;
                     Ok(())
                 }
-                Step::Print(text) => {
+                ChatStep::Print(text) => {
                     self.screen.print(&text);
                     Ok(())
                 }
-                Step::Remark(text) => {
-                    self.screen.aside(&text);
+                ChatStep::Remark(text) => {
+                    self.screen.print_remark(&text);
                     Ok(())
                 }
-                Step::Fail => {
-                    self.failed();
+                ChatStep::Fail => {
+                    self.mark_failed();
                     Ok(())
                 }
-                Step::Leave => {
-                    self.exit = Exit::Failed;
-                    return Next::Leave;
+                ChatStep::Leave => {
+                    self.exit = CliExit::Failed;
+                    return ChatFlow::Leave;
                 }
             };
-            self.check(asked);
+            self.report_error(asked);
         }
-        Next::Go
+        ChatFlow::Continue
     }
 
     /// Sets the exit code to failed if a pipe's request was not performed.
-    fn failed(&mut self) {
-        self.exit = if self.person { self.exit } else { Exit::Failed };
+    fn mark_failed(&mut self) {
+        self.exit = if self.is_interactive { self.exit } else { CliExit::Failed };
     }
 
     // --- events ---
 
     #[allow(clippy::wildcard_enum_match_arm, reason = "newer clients tell of more")]
-    async fn hear(&mut self, event: Event) -> Next {
+    async fn handle_event(&mut self, event: Event) -> ChatFlow {
         match event {
             Event::Accepted(accepted) => {
-                self.errands.exists();
-                if let Some(run) = self.open.get_mut(&accepted.message_id) {
+                self.tasks.set_existing();
+                if let Some(run) = self.open_inputs.get_mut(&accepted.message_id) {
                     *run = Some(accepted.run);
                     if std::mem::take(&mut self.cancel_wanted) {
                         return self.cancel().await;
@@ -391,58 +398,58 @@ impl Chat {
                 }
             }
             Event::Message(message) => {
-                let mine = message.message_id.as_ref().is_some_and(|id| self.open.contains_key(id));
-                if !(mine && self.person) {
-                    self.screen.print(&said(&message));
+                let mine = message.message_id.as_ref().is_some_and(|id| self.open_inputs.contains_key(id));
+                if !(mine && self.is_interactive) {
+                    self.screen.print(&message_line(&message));
                 }
             }
             Event::RunStarted { run, agent, .. } => drop(self.agents.insert(run, agent)),
             Event::Text { run, text, .. } => {
                 let agent = self.agents.get(&run).map(String::as_str);
-                self.screen.stream(&run, answerer(agent), &text);
+                self.screen.print_answer_text(&run, speaker_name(agent), &text);
             }
-            Event::Restarted { run, .. } => self.screen.void(&run),
-            Event::Done(done) => self.end(&done),
-            Event::Error(failure) => return self.fail(&failure).await,
-            Event::Subscribed { snapshot, .. } => self.errands.learn(&snapshot),
-            Event::Opened { snapshot: Some(snapshot), .. } => self.errands.learn(&snapshot),
-            Event::Members(members) => self.errands.changed(&members),
-            Event::CaughtUp { .. } => self.history = None,
+            Event::Restarted { run, .. } => self.screen.discard_answer(&run),
+            Event::Done(done) => self.handle_done(&done),
+            Event::Error(failure) => return self.handle_failure(&failure).await,
+            Event::Subscribed { snapshot, .. } => self.tasks.handle_snapshot(&snapshot),
+            Event::Opened { snapshot: Some(snapshot), .. } => self.tasks.handle_snapshot(&snapshot),
+            Event::Members(members) => self.tasks.handle_members(&members),
+            Event::CaughtUp { .. } => self.history_deadline = None,
             Event::Reset { reason, snapshot, .. } => {
-                self.history = None;
+                self.history_deadline = None;
                 if let Some(snapshot) = snapshot {
-                    self.errands.learn(&snapshot);
+                    self.tasks.handle_snapshot(&snapshot);
                 }
-                self.screen.aside(&format!("earlier messages may be missing: {reason}"));
+                self.screen.print_remark(&format!("earlier messages may be missing: {reason}"));
             }
             Event::Closed { .. } => {
-                self.screen.aside("the session is closed");
-                return if self.closing { Next::Leave } else { Next::Go };
+                self.screen.print_remark("the session is closed");
+                return if self.closing { ChatFlow::Leave } else { ChatFlow::Continue };
             }
             Event::Disconnected { reason, retry_in: None, .. } => {
-                self.screen.aside(&format!("disconnected: {reason}"));
-                self.exit = Exit::Unavailable;
-                return Next::Leave;
+                self.screen.print_remark(&format!("disconnected: {reason}"));
+                self.exit = CliExit::Unavailable;
+                return ChatFlow::Leave;
             }
-            Event::Disconnected { reason, .. } => self.lost(&reason),
+            Event::Disconnected { reason, .. } => self.handle_disconnected(&reason),
             Event::Note(note) => {
-                self.handed(&note);
+                self.handle_handover_note(&note);
                 // Facts of the past are skipped: their result is already in the snapshot.
-                if self.history.is_none() {
-                    self.errands.note(&note);
+                if self.history_deadline.is_none() {
+                    self.tasks.handle_note(&note);
                     if note.name == "NO_ACTIVE_SPEAKING" {
-                        self.screen.aside(NOTHING_TO_CANCEL);
+                        self.screen.print_remark(NOTHING_TO_CANCEL);
                     }
                 }
             }
-            Event::Connected { .. } => self.found(),
+            Event::Connected { .. } => self.handle_reconnected(),
             _ => {}
         }
-        self.perform().await
+        self.perform_steps().await
     }
 
     /// Prints a handover that an agent has requested, or its outcome.
-    fn handed(&mut self, note: &Note) {
+    fn handle_handover_note(&mut self, note: &Note) {
         let word = |key: &str| note.body.get(key).and_then(Value::as_str).unwrap_or_default();
         match note.name.as_str() {
             "handover_prompt" => {
@@ -450,71 +457,71 @@ impl Chat {
                 let reason = Some(word("reason")).filter(|reason| !reason.is_empty());
                 let why = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
                 let (from, to) = (word("from"), word("to"));
-                self.screen.aside(&format!("{from} asks to hand over to {to}{why}: /yes or /no"));
+                self.screen.print_remark(&format!("{from} asks to hand over to {to}{why}: /yes or /no"));
             }
-            "HANDOVER_CONFIRMED" => self.screen.aside(&format!("handed over to {}", word("to"))),
+            "HANDOVER_CONFIRMED" => self.screen.print_remark(&format!("handed over to {}", word("to"))),
             "HANDOVER_REJECTED" => {
                 self.handover = None;
-                self.screen.aside(&format!("handover to {} rejected: {}", word("to"), word("reason")));
+                self.screen.print_remark(&format!("handover to {} rejected: {}", word("to"), word("reason")));
             }
             _ => {}
         }
     }
 
-    fn lost(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.away, true) {
-            self.screen.aside(&format!("connection lost ({reason}); reconnecting"));
+    fn handle_disconnected(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.is_disconnected, true) {
+            self.screen.print_remark(&format!("connection lost ({reason}); reconnecting"));
         }
     }
 
-    fn found(&mut self) {
-        if std::mem::take(&mut self.away) {
-            self.screen.aside("reconnected");
+    fn handle_reconnected(&mut self) {
+        if std::mem::take(&mut self.is_disconnected) {
+            self.screen.print_remark("reconnected");
         }
     }
 
-    fn end(&mut self, done: &Done) {
+    fn handle_done(&mut self, done: &Done) {
         self.agents.remove(&done.run);
-        if let Some(ending) = ending(done) {
-            self.screen.print(&format!("{}: {ending}", answerer(done.agent.as_deref())));
+        if let Some(ending) = ending_text(done) {
+            self.screen.print(&format!("{}: {ending}", speaker_name(done.agent.as_deref())));
         }
-        self.screen.fresh_line();
-        let mine = done.message_id.as_ref().and_then(|id| self.open.remove(id));
-        if mine.is_some() && done.status.as_str() == "failed" && !self.person {
-            self.exit = Exit::Failed;
+        self.screen.start_line();
+        let mine = done.message_id.as_ref().and_then(|id| self.open_inputs.remove(id));
+        if mine.is_some() && done.status.as_str() == "failed" && !self.is_interactive {
+            self.exit = CliExit::Failed;
         }
     }
 
-    async fn fail(&mut self, failure: &Failure) -> Next {
+    async fn handle_failure(&mut self, failure: &Failure) -> ChatFlow {
         match failure.asked.as_str() {
             "subscribe" if failure.code == "not_found" => {
-                self.history = None;
-                self.errands.is_missing();
-                self.screen.aside("the session has no messages yet");
-                return Next::Go;
+                self.history_deadline = None;
+                self.tasks.set_missing();
+                self.screen.print_remark("the session has no messages yet");
+                return ChatFlow::Continue;
             }
             "cancel_run" if failure.code == "not_found" => {
-                self.screen.aside(NOTHING_TO_CANCEL);
-                return Next::Go;
+                self.screen.print_remark(NOTHING_TO_CANCEL);
+                return ChatFlow::Continue;
             }
-            _ if self.errands.refused(failure) => return self.perform().await,
+            _ if self.tasks.handle_refusal(failure) => return self.perform_steps().await,
             _ => {}
         }
         if let Some(id) = &failure.message_id {
-            self.open.remove(id);
-            self.failed();
+            self.open_inputs.remove(id);
+            self.mark_failed();
         }
-        self.screen.aside(&format!("{}: {}", failure.code, failure.message));
+        self.screen.print_remark(&format!("{}: {}", failure.code, failure.message));
         if failure.asked == "session_close" {
-            self.exit = Exit::Failed;
-            return Next::Leave;
+            self.exit = CliExit::Failed;
+            return ChatFlow::Leave;
         }
-        Next::Go
+        ChatFlow::Continue
     }
 }
 
 /// Fetches the list of agents by HTTP, if the gateway's address allows that.
-async fn list(gateway: &Gateway) -> Listed {
+async fn fetch_agents(gateway: &GatewayArgs) -> AgentListResult {
     if gateway.url.starts_with("quic:") {
         return Err("the list of all agents needs HTTP, and this chat uses QUIC".to_owned());
     }

@@ -1,7 +1,7 @@
 //! `turnway dev-cert`: writes a self-signed certificate for trying TLS on this machine. Called by `main`.
-use super::{Exit, Trouble, say, say_json};
+use super::{CliError, CliExit, write_json, write_stdout};
 use crate::clock::Clock;
-use crate::tls::development::{self, NoPair};
+use crate::tls::development::{self, DevCertError};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
@@ -13,39 +13,39 @@ pub struct DevCertArgs {
     pub dir: PathBuf,
 
     /// Validity in days; browsers accept a certificate by its hash only up to 13
-    #[arg(long, value_name = "DAYS", default_value_t = development::DAYS,
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(development::DAYS)))]
+    #[arg(long, value_name = "DAYS", default_value_t = development::VALID_DAYS,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(development::VALID_DAYS)))]
     pub days: u16,
 }
 
 /// Writes a certificate and its key, and prints how to use both.
-pub fn run(args: &DevCertArgs, json: bool) -> Result<Exit, Trouble> {
+pub fn run(args: &DevCertArgs, json: bool) -> Result<CliExit, CliError> {
     let written = development::write(&args.dir, Clock::start().now().store, args.days);
     let written = written.map_err(|error| match error {
-        NoPair::Unwritten { .. } => Trouble::Failed(error.to_string()),
-        NoPair::Unmade(_) | NoPair::Bad(_) => Trouble::Bug(error.to_string()),
+        DevCertError::Write { .. } => CliError::Failed(error.to_string()),
+        DevCertError::Generate(_) | DevCertError::Invalid(_) => CliError::Bug(error.to_string()),
     })?;
     let (cert, key) = (written.cert.display().to_string(), written.key.display().to_string());
     let (hash, days) = (&written.hash, args.days);
     if json {
-        say_json(&json!({ "cert": cert, "key": key, "days": days, "sha256": hash }))?;
-        return Ok(Exit::Fine);
+        write_json(&json!({ "cert": cert, "key": key, "days": days, "sha256": hash }))?;
+        return Ok(CliExit::Success);
     }
-    say(&format!(
+    write_stdout(&format!(
         "{cert} and {key}, good for {days} days, for localhost, 127.0.0.1 and ::1.\n\n  \
            turnway serve --demo --tls-cert {cert} --tls-key {key}\n  \
            SSL_CERT_FILE={cert} turnway chat --url wss://localhost:8080\n  \
            curl --cacert {cert} https://localhost:8080/\n\n\
          SHA-256 of the certificate, in base64: {hash}\n{by_hash}\n\
          No other machine trusts this certificate. For other machines, get one from a certificate authority that they trust.\n",
-        by_hash = by_hash(days),
+        by_hash = hash_hint(days),
     ))?;
-    Ok(Exit::Fine)
+    Ok(CliExit::Success)
 }
 
 /// Returns a hint on using the certificate's hash in a web page (`serverCertificateHashes` of WebTransport).
-fn by_hash(days: u16) -> &'static str {
-    if days <= development::DAYS_BY_HASH {
+fn hash_hint(days: u16) -> &'static str {
+    if days <= development::VALID_DAYS_BY_HASH {
         "A web page may use the hash to connect by WebTransport: docs/protocol.md, 1.9.\n"
     } else {
         "For web pages that connect by WebTransport, use --days 13: browsers accept no longer validity by hash.\n"

@@ -1,7 +1,7 @@
 //! `turnway drain`: asks a node to stop accepting work, and optionally waits until its process has ended.
-use super::http::{Ask, PATIENCE, Server};
-use super::probe::{ADMIN, reasons};
-use super::{Exit, Trouble, say, say_json};
+use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
+use super::probe::{DEFAULT_ADMIN_URL, reasons};
+use super::{CliError, CliExit, write_json, write_stdout};
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Interval between two polls of `/readyz`.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Timeout of one poll; a draining node may be slow to answer.
-const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `turnway drain`.
 #[derive(Clone, Debug, Args)]
@@ -21,7 +21,7 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 )]
 pub struct DrainArgs {
     /// Address of the node's operators' listener
-    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
     /// Wait until the node has stopped
     #[arg(long)]
@@ -32,28 +32,36 @@ pub struct DrainArgs {
 }
 
 /// Requests the drain, and waits for its end if asked to.
-pub async fn run(args: DrainArgs, json: bool) -> Result<Exit, Trouble> {
-    let server = Server::parse(&args.admin)?;
+pub async fn run(args: DrainArgs, json: bool) -> Result<CliExit, CliError> {
+    let server = ApiClient::parse(&args.admin)?;
     let (method, path, who) = (Method::POST, "/drain", None);
-    server.ask(Ask { method, path, who, body: Some(json!({})), patience: PATIENCE }).await?;
+    server
+        .request_json(ApiRequest {
+            method,
+            path,
+            credentials: who,
+            body: Some(json!({})),
+            timeout: ANSWER_TIMEOUT,
+        })
+        .await?;
     if !args.wait {
-        return told(json, "draining", None, Exit::Fine);
+        return print_phase(json, "draining", None, CliExit::Success);
     }
     let end = Instant::now() + Duration::from_secs(args.timeout);
     loop {
-        let remaining = match server.look("/readyz", LOOK_PATIENCE).await {
+        let remaining = match server.fetch_raw("/readyz", POLL_TIMEOUT).await {
             Ok((_, body)) => match remaining(&body) {
                 Some(remaining) => remaining,
                 // A process that drains does so until it ends, so this answer comes from its replacement.
-                None => return told(json, "left", None, Exit::Fine),
+                None => return print_phase(json, "left", None, CliExit::Success),
             },
-            Err(Trouble::Unavailable(_)) => return told(json, "left", None, Exit::Fine),
+            Err(CliError::Unavailable(_)) => return print_phase(json, "left", None, CliExit::Success),
             Err(trouble) => return Err(trouble),
         };
-        if Instant::now() + LOOK_EVERY > end {
-            return told(json, "draining", Some(remaining), Exit::Failed);
+        if Instant::now() + POLL_INTERVAL > end {
+            return print_phase(json, "draining", Some(remaining), CliExit::Failed);
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -64,13 +72,13 @@ fn remaining(body: &[u8]) -> Option<u64> {
     is_draining.then(|| answer.get("remaining").and_then(Value::as_u64).unwrap_or_default())
 }
 
-fn told(json: bool, phase: &str, remaining: Option<u64>, exit: Exit) -> Result<Exit, Trouble> {
+fn print_phase(json: bool, phase: &str, remaining: Option<u64>, exit: CliExit) -> Result<CliExit, CliError> {
     if json {
-        say_json(&json!({ "phase": phase, "remaining": remaining }))?;
+        write_json(&json!({ "phase": phase, "remaining": remaining }))?;
     } else {
         match remaining {
-            Some(sessions) => say(&format!("still draining: {sessions} sessions are left\n"))?,
-            None => say(&format!("{phase}\n"))?,
+            Some(sessions) => write_stdout(&format!("still draining: {sessions} sessions are left\n"))?,
+            None => write_stdout(&format!("{phase}\n"))?,
         }
     }
     Ok(exit)

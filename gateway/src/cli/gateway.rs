@@ -1,17 +1,17 @@
 //! Arguments that tell the client commands which gateway to use and with which credentials.
-use super::Trouble;
+use super::CliError;
 use clap::Args;
 use std::fmt;
 use turnway_client::{ClientError, Options};
 
 /// Default address of a node's public listener.
-pub(super) const URL: &str = "ws://127.0.0.1:8080";
+pub(super) const DEFAULT_URL: &str = "ws://127.0.0.1:8080";
 
 /// The gateway and the credentials of a client command.
 #[derive(Clone, Args)]
-pub struct Gateway {
+pub struct GatewayArgs {
     /// The gateway
-    #[arg(long, env = "TURNWAY_URL", default_value = URL)]
+    #[arg(long, env = "TURNWAY_URL", default_value = DEFAULT_URL)]
     pub url: String,
     /// Act as this user; without it as the key's user, or as the operator if the gateway needs no key
     #[arg(long, env = "TURNWAY_USER")]
@@ -21,7 +21,7 @@ pub struct Gateway {
     pub api_key: Option<String>,
 }
 
-impl fmt::Debug for Gateway {
+impl fmt::Debug for GatewayArgs {
     /// Leaves out the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gateway").field("url", &self.url).field("user", &self.user).finish_non_exhaustive()
@@ -30,7 +30,7 @@ impl fmt::Debug for Gateway {
 
 // === impl Gateway ===
 
-impl Gateway {
+impl GatewayArgs {
     /// Returns the options of a WebSocket connection.
     pub(super) fn options(&self) -> Options {
         let mut options = Options::new(&self.url);
@@ -43,7 +43,7 @@ impl Gateway {
 
 /// Converts an error of connecting: a wrong address or name is a usage error, everything else is
 /// unavailability.
-pub(super) fn refused(error: &ClientError) -> Trouble {
+pub(super) fn connect_error(error: &ClientError) -> CliError {
     let usage = matches!(error, ClientError::BadUrl { .. } | ClientError::BadName { .. });
-    if usage { Trouble::Usage(error.to_string()) } else { Trouble::Unavailable(error.to_string()) }
+    if usage { CliError::Usage(error.to_string()) } else { CliError::Unavailable(error.to_string()) }
 }

@@ -1,8 +1,8 @@
 //! `turnway key …`: creates, lists, migrates and revokes API keys through a node's operators' listener.
-use super::calendar::date;
-use super::http::{Ask, PATIENCE, Server};
+use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
 use super::table::{Column, Table};
-use super::{Exit, Trouble, say, say_json};
+use super::time_format::format_date;
+use super::{CliError, CliExit, write_json, write_stdout};
 use crate::config::amount::parse_wait;
 use clap::{Args, Subcommand};
 use http::Method;
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Default address of a node's operators' listener.
-const ADMIN: &str = "http://127.0.0.1:8081";
+const DEFAULT_ADMIN_URL: &str = "http://127.0.0.1:8081";
 /// Number of keys that a node seals in one request.
-const MIGRATE_AT_ONCE: usize = 100;
+const MIGRATE_BATCH_MAX: usize = 100;
 /// A key's lifetime may be given in days, which `parse_wait` does not accept.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -23,7 +23,7 @@ pub enum KeyCommand {
     /// Create a key; the key is printed once and cannot be printed again
     New(NewArgs),
     /// List all keys, newest first, without their secrets
-    List(OfficeArgs),
+    List(AdminArgs),
     /// Seal keys of an earlier release, whose rights are not protected by a seal yet; without --yes only list them
     Migrate(MigrateArgs),
     /// Revoke a key: within 5 s no node accepts it, and its connections are closed
@@ -32,9 +32,9 @@ pub enum KeyCommand {
 
 /// Arguments that select the node to ask.
 #[derive(Clone, Debug, Args)]
-pub struct OfficeArgs {
+pub struct AdminArgs {
     /// Address of a node's operators' listener; any node of a fleet
-    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
 }
 
@@ -58,11 +58,11 @@ pub struct NewArgs {
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Lifetime, such as 12h or 90d; without it the key is valid until it is revoked
-    #[arg(long, value_name = "WAIT", value_parser = lasting)]
+    #[arg(long, value_name = "WAIT", value_parser = parse_lifetime)]
     pub lasts: Option<Duration>,
     /// The node to ask.
     #[command(flatten)]
-    pub office: OfficeArgs,
+    pub admin_args: AdminArgs,
 }
 
 /// Arguments of `turnway key migrate`.
@@ -73,7 +73,7 @@ pub struct MigrateArgs {
     pub yes: bool,
     /// The node to ask.
     #[command(flatten)]
-    pub office: OfficeArgs,
+    pub admin_args: AdminArgs,
 }
 
 /// Arguments of `turnway key revoke`.
@@ -83,17 +83,17 @@ pub struct RevokeArgs {
     pub key_id: String,
     /// The node to ask.
     #[command(flatten)]
-    pub office: OfficeArgs,
+    pub admin_args: AdminArgs,
 }
 
 #[derive(Deserialize)]
-struct List {
-    keys: Vec<Key>,
+struct KeyList {
+    keys: Vec<KeyRow>,
 }
 
 /// The fields of a key that the table shows.
 #[derive(Deserialize)]
-struct Key {
+struct KeyRow {
     key_id: String,
     good: bool,
     /// A node of an earlier release does not send this field; its keys count as sealed.
@@ -111,21 +111,21 @@ struct Key {
 }
 
 /// Runs the subcommand.
-pub async fn run(command: KeyCommand, json: bool) -> Result<Exit, Trouble> {
+pub async fn run(command: KeyCommand, json: bool) -> Result<CliExit, CliError> {
     match command {
-        KeyCommand::New(args) => make(args, json).await,
+        KeyCommand::New(args) => create(args, json).await,
         KeyCommand::List(args) => list(&args, json).await,
         KeyCommand::Migrate(args) => migrate(&args, json).await,
         KeyCommand::Revoke(args) => revoke(&args, json).await,
     }
 }
 
-async fn ask(office: &OfficeArgs, method: Method, path: &str, body: Option<Value>) -> Result<Value, Trouble> {
-    let ask = Ask { method, path, who: None, body, patience: PATIENCE };
-    Server::parse(&office.admin)?.ask(ask).await
+async fn ask(office: &AdminArgs, method: Method, path: &str, body: Option<Value>) -> Result<Value, CliError> {
+    let ask = ApiRequest { method, path, credentials: None, body, timeout: ANSWER_TIMEOUT };
+    ApiClient::parse(&office.admin)?.request_json(ask).await
 }
 
-async fn make(args: NewArgs, json: bool) -> Result<Exit, Trouble> {
+async fn create(args: NewArgs, json: bool) -> Result<CliExit, CliError> {
     let mut body = json!({
         "tenant": args.tenant, "user_id": args.user, "scopes": args.scopes, "label": args.label,
         "lasts_s": args.lasts.map(|lasts| lasts.as_secs()),
@@ -133,59 +133,69 @@ async fn make(args: NewArgs, json: bool) -> Result<Exit, Trouble> {
     if !args.serves.is_empty() {
         body["serves"] = args.serves.into();
     }
-    let made = ask(&args.office, Method::POST, "/v1/keys", Some(body)).await?;
+    let made = ask(&args.admin_args, Method::POST, "/v1/keys", Some(body)).await?;
     if json {
-        say_json(&made)?;
-        return Ok(Exit::Fine);
+        write_json(&made)?;
+        return Ok(CliExit::Success);
     }
     let key = made.get("key").and_then(Value::as_str);
-    let key = key.ok_or_else(|| Trouble::Failed("the node's answer has an unexpected format, probably because it runs another release".to_owned()))?;
+    let key = key.ok_or_else(|| {
+        CliError::Failed(
+            "the node's answer has an unexpected format, probably because it runs another release".to_owned(),
+        )
+    })?;
     // The key stands alone on its line, so that a program can read it.
-    say(&format!("{key}\n"))?;
-    Ok(Exit::Fine)
+    write_stdout(&format!("{key}\n"))?;
+    Ok(CliExit::Success)
 }
 
-async fn list(args: &OfficeArgs, json: bool) -> Result<Exit, Trouble> {
+async fn list(args: &AdminArgs, json: bool) -> Result<CliExit, CliError> {
     let told = ask(args, Method::GET, "/v1/keys", None).await?;
     if json {
-        say_json(&told)?;
-        return Ok(Exit::Fine);
+        write_json(&told)?;
+        return Ok(CliExit::Success);
     }
-    say(&shown(listed(told)?))?;
-    Ok(Exit::Fine)
+    write_stdout(&render_table(parse_keys(told)?))?;
+    Ok(CliExit::Success)
 }
 
-async fn migrate(args: &MigrateArgs, json: bool) -> Result<Exit, Trouble> {
-    let all = listed(ask(&args.office, Method::GET, "/v1/keys", None).await?)?;
-    let unsealed: Vec<Key> = all.into_iter().filter(|key| !key.sealed && key.revoked_ts.is_none()).collect();
+async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
+    let all = parse_keys(ask(&args.admin_args, Method::GET, "/v1/keys", None).await?)?;
+    let unsealed: Vec<KeyRow> =
+        all.into_iter().filter(|key| !key.sealed && key.revoked_ts.is_none()).collect();
     if unsealed.is_empty() {
-        say("every key is sealed\n")?;
-        return Ok(Exit::Fine);
+        write_stdout("every key is sealed\n")?;
+        return Ok(CliExit::Success);
     }
     let ids: Vec<String> = unsealed.iter().map(|key| key.key_id.clone()).collect();
     if !args.yes {
-        say(&shown(unsealed))?;
-        say("These keys are not accepted until they are sealed. Check what each one grants, revoke unknown ones, then run the command again with --yes.\n")?;
-        return Ok(Exit::Failed);
+        write_stdout(&render_table(unsealed))?;
+        write_stdout(
+            "These keys are not accepted until they are sealed. Check what each one grants, revoke unknown ones, then run the command again with --yes.\n",
+        )?;
+        return Ok(CliExit::Failed);
     }
     let mut sealed = Vec::new();
-    for ids in ids.chunks(MIGRATE_AT_ONCE) {
+    for ids in ids.chunks(MIGRATE_BATCH_MAX) {
         let told =
-            ask(&args.office, Method::POST, "/v1/keys:migrate", Some(json!({ "key_ids": ids }))).await?;
+            ask(&args.admin_args, Method::POST, "/v1/keys:migrate", Some(json!({ "key_ids": ids }))).await?;
         if json {
-            say_json(&told)?;
+            write_json(&told)?;
         }
-        sealed.extend(listed(told)?);
+        sealed.extend(parse_keys(told)?);
     }
     if !json {
-        say(&shown(sealed))?;
+        write_stdout(&render_table(sealed))?;
     }
-    Ok(Exit::Fine)
+    Ok(CliExit::Success)
 }
 
-fn listed(told: Value) -> Result<Vec<Key>, Trouble> {
-    let List { keys } = serde_json::from_value(told)
-        .map_err(|error| Trouble::Failed(format!("the node's answer has an unexpected format, probably because it runs another release: {error}")))?;
+fn parse_keys(told: Value) -> Result<Vec<KeyRow>, CliError> {
+    let KeyList { keys } = serde_json::from_value(told).map_err(|error| {
+        CliError::Failed(format!(
+            "the node's answer has an unexpected format, probably because it runs another release: {error}"
+        ))
+    })?;
     Ok(keys)
 }
 
@@ -194,7 +204,7 @@ fn yes() -> bool {
 }
 
 /// Returns the keys as a table.
-fn shown(keys: Vec<Key>) -> String {
+fn render_table(keys: Vec<KeyRow>) -> String {
     let mut table = Table::new(vec![
         Column::Left("KEY"),
         Column::Left("STATE"),
@@ -213,38 +223,38 @@ fn shown(keys: Vec<Key>) -> String {
             (false, None) if !key.sealed => "unsealed",
             (false, None) => "expired",
         };
-        table.row([
+        table.push_row([
             key.key_id,
             state.to_owned(),
             key.tenant,
             key.user_id.unwrap_or_default(),
             key.scopes.join(","),
             key.serves.join(","),
-            date(key.created_ts),
-            key.revoked_ts.or(key.expires_ts).map(date).unwrap_or_default(),
+            format_date(key.created_ts),
+            key.revoked_ts.or(key.expires_ts).map(format_date).unwrap_or_default(),
             key.label.unwrap_or_default(),
         ]);
     }
-    table.text()
+    table.render()
 }
 
-async fn revoke(args: &RevokeArgs, json: bool) -> Result<Exit, Trouble> {
+async fn revoke(args: &RevokeArgs, json: bool) -> Result<CliExit, CliError> {
     // The argument may also be a whole key; only the key's id leaves this process.
     let id = args.key_id.strip_prefix("twk_").and_then(|rest| rest.split('_').next()).unwrap_or(&args.key_id);
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(Trouble::Usage("expected a key id, as `turnway key list` shows it".to_owned()));
+        return Err(CliError::Usage("expected a key id, as `turnway key list` shows it".to_owned()));
     }
-    let told = ask(&args.office, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
+    let told = ask(&args.admin_args, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
     if json {
-        say_json(&told)?
+        write_json(&told)?
     } else {
-        say(&format!("key {id} is revoked\n"))?
+        write_stdout(&format!("key {id} is revoked\n"))?
     }
-    Ok(Exit::Fine)
+    Ok(CliExit::Success)
 }
 
 /// Parses a lifetime: a wait as elsewhere in the configuration, or a number of days.
-fn lasting(text: &str) -> Result<Duration, String> {
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
     let days = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()).map(|days| DAY * days);
     let lasting = days.or_else(|| parse_wait(text)).filter(|lasting| lasting.as_secs() > 0);
     lasting.ok_or_else(|| "expected a time such as 90d, 12h or 30m".to_owned())
@@ -256,10 +266,10 @@ mod tests {
 
     #[test]
     fn key_lifetime_is_parsed() {
-        assert_eq!(lasting("90d"), Ok(DAY * 90));
-        assert_eq!(lasting("12h"), Ok(Duration::from_secs(43_200)));
+        assert_eq!(parse_lifetime("90d"), Ok(DAY * 90));
+        assert_eq!(parse_lifetime("12h"), Ok(Duration::from_secs(43_200)));
         for bad in ["", "d", "0d", "1.5d", "90", "500ms", "-1d"] {
-            assert!(lasting(bad).is_err(), "{bad}");
+            assert!(parse_lifetime(bad).is_err(), "{bad}");
         }
     }
 }

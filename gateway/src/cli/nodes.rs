@@ -1,15 +1,15 @@
 //! `turnway nodes`: lists the nodes of a fleet and their load, as reported by any one of the nodes.
-use super::calendar::{ago, date};
-use super::http::{Ask, PATIENCE, Server};
-use super::table::{Column, Table, is_seen};
-use super::{Exit, Trouble, say, say_json};
-use crate::metrics::Load;
+use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
+use super::table::{Column, Table, stdout_is_terminal};
+use super::time_format::{format_ago, format_date};
+use super::{CliError, CliExit, write_json, write_stdout};
+use crate::metrics::NodeLoad;
 use clap::Args;
 use http::Method;
 use serde::Deserialize;
 
 /// Default address of a node's operators' listener.
-const ADMIN: &str = "http://127.0.0.1:8081";
+const DEFAULT_ADMIN_URL: &str = "http://127.0.0.1:8081";
 
 /// Arguments of `turnway nodes`.
 #[derive(Clone, Debug, Args)]
@@ -23,18 +23,18 @@ const ADMIN: &str = "http://127.0.0.1:8081";
 )]
 pub struct NodesArgs {
     /// Address of a node's operators' listener
-    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
 }
 
 #[derive(Deserialize)]
-struct Nodes {
-    nodes: Vec<Node>,
+struct NodeList {
+    nodes: Vec<NodeRow>,
 }
 
 /// The fields of a node that the table shows.
 #[derive(Deserialize)]
-struct Node {
+struct NodeRow {
     node_id: String,
     name: String,
     address: String,
@@ -45,20 +45,25 @@ struct Node {
     seen_ago_ms: u64,
     answering: bool,
     #[serde(default)]
-    load: Option<Load>,
+    load: Option<NodeLoad>,
 }
 
 /// Prints the nodes, as a table or as the JSON answer of the node.
-pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
-    let server = Server::parse(&args.admin)?;
+pub async fn run(args: NodesArgs, json: bool) -> Result<CliExit, CliError> {
+    let server = ApiClient::parse(&args.admin)?;
     let (method, path, who) = (Method::GET, "/v1/nodes", None);
-    let told = server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await?;
+    let told = server
+        .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
+        .await?;
     if json {
-        say_json(&told)?;
-        return Ok(Exit::Fine);
+        write_json(&told)?;
+        return Ok(CliExit::Success);
     }
-    let Nodes { nodes } = serde_json::from_value(told)
-        .map_err(|error| Trouble::Failed(format!("the node's answer has an unexpected format, probably because it runs another release: {error}")))?;
+    let NodeList { nodes } = serde_json::from_value(told).map_err(|error| {
+        CliError::Failed(format!(
+            "the node's answer has an unexpected format, probably because it runs another release: {error}"
+        ))
+    })?;
     let mut table = Table::new(vec![
         Column::Left("NAME"),
         Column::Left("PHASE"),
@@ -76,26 +81,26 @@ pub async fn run(args: NodesArgs, json: bool) -> Result<Exit, Trouble> {
         Column::Left("NODE"),
     ]);
     for node in nodes {
-        table.row(row(node));
+        table.push_row(row(node));
     }
-    say(&table.text())?;
-    Ok(Exit::Fine)
+    write_stdout(&table.render())?;
+    Ok(CliExit::Success)
 }
 
-fn row(node: Node) -> [String; 14] {
-    let seen = match (node.answering, is_seen()) {
+fn row(node: NodeRow) -> [String; 14] {
+    let seen = match (node.answering, stdout_is_terminal()) {
         (true, _) => "answers".to_owned(),
-        (false, true) => ago(0, node.seen_ago_ms),
-        (false, false) => date(node.seen_ms),
+        (false, true) => format_ago(0, node.seen_ago_ms),
+        (false, false) => format_date(node.seen_ms),
     };
-    let told = |number: fn(&Load) -> u64| {
+    let told = |number: fn(&NodeLoad) -> u64| {
         node.load.as_ref().map_or_else(|| "?".to_owned(), |load| number(load).to_string())
     };
     let [owns, turns] = [told(|load| load.sessions_owned), told(|load| load.open_turns)];
     let [follows, links] = [told(|load| load.sessions_followed), told(|load| load.links)];
     let queue = told(|load| load.queue);
-    let lag = node.load.as_ref().and_then(|load| load.bus_lag_us).map(span).unwrap_or_default();
-    let skew = node.load.as_ref().map(|load| skew(load.clock_skew_ms)).unwrap_or_default();
+    let lag = node.load.as_ref().and_then(|load| load.bus_lag_us).map(format_micros).unwrap_or_default();
+    let skew = node.load.as_ref().map(|load| format_skew(load.clock_skew_ms)).unwrap_or_default();
     let (release, frames) = (node.release, node.frames.to_string());
     [
         node.name,
@@ -116,11 +121,11 @@ fn row(node: Node) -> [String; 14] {
 }
 
 /// Formats the clock skew in seconds. A skew below one second leaves the column empty.
-fn skew(ms: i64) -> String {
+fn format_skew(ms: i64) -> String {
     if ms.unsigned_abs() < 1000 { String::new() } else { format!("{:+}s", ms / 1000) }
 }
 
-fn span(us: u64) -> String {
+fn format_micros(us: u64) -> String {
     match us {
         0..1000 => format!("{us}µs"),
         1000..1_000_000 => format!("{}ms", us / 1000),

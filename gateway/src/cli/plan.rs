@@ -1,11 +1,14 @@
 //! Builds a node's configuration and agents from flags, environment and file, or returns every mistake.
 use super::serve::ServeArgs;
 use crate::agent::directory::{AgentSpec, BadAgent, parse_agent};
+use crate::auth::pepper::Pepper;
 use crate::clock::Clock;
-use crate::config::nearest::hint;
-use crate::config::{self, AgentText, Config, Key, Loaded, Mistake, Place, Sources, StoreConfig, TlsFiles};
-use crate::door::pepper::Pepper;
-use crate::tls::Pair;
+use crate::config::nearest::did_you_mean;
+use crate::config::{
+    self, AgentText, Config, ConfigMistake, ConfigSources, LoadedConfig, SettingKey, SettingLocation,
+    StoreConfig, TlsFiles,
+};
+use crate::tls::CertificatePair;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -14,24 +17,27 @@ use turnway_core::id::AgentId;
 use turnway_core::time::Millis;
 
 /// Configuration file that is read if none is named and the file exists.
-const FILE: &str = "turnway.toml";
+const DEFAULT_FILE: &str = "turnway.toml";
 
 /// The complete configuration of a node.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct NodePlan {
     pub config: Config,
     /// Agents, ordered by the precedence of their sources: flags, environment, file.
     pub agents: Vec<AgentSpec>,
     /// Agent for messages that address none; if `None`, the first of `agents`.
     pub default_agent: Option<AgentId>,
     /// Remarks for the operator; the node starts despite them.
-    pub warnings: Vec<Mistake>,
+    pub warnings: Vec<ConfigMistake>,
 }
 
 /// Reads flags, environment and file.
-pub fn read(args: &ServeArgs, env: impl Iterator<Item = (OsString, OsString)>) -> Result<Plan, Vec<Mistake>> {
+pub fn read(
+    args: &ServeArgs,
+    env: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<NodePlan, Vec<ConfigMistake>> {
     let mut mistakes = Vec::new();
-    let file = file(args.config.as_deref()).unwrap_or_else(|mistake| {
+    let file = read_file(args.config.as_deref()).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
         None
     });
@@ -42,31 +48,31 @@ pub fn read(args: &ServeArgs, env: impl Iterator<Item = (OsString, OsString)>) -
         match value.into_string() {
             Ok(value) => drop(texts.insert(name, value)),
             Err(_) if name.starts_with("TURNWAY_") => {
-                mistakes.push(Mistake::new(&Place::Env(name), "the value is not UTF-8"));
+                mistakes.push(ConfigMistake::new(&SettingLocation::Env(name), "the value is not UTF-8"));
             }
             Err(_) => {}
         }
     }
-    decide(&Sources { file, env: texts, flags: args.flags.clone() }, mistakes)
+    decide(&ConfigSources { file, env: texts, flags: args.flags.clone() }, mistakes)
 }
 
-fn file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, Mistake> {
-    let path = named.unwrap_or(Path::new(FILE));
+fn read_file(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigMistake> {
+    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some((path.to_owned(), text))),
         Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
-            let place = Place::File { path: path.to_owned(), line: 1, column: 1 };
-            Err(Mistake::new(&place, format!("cannot be read: {error}")))
+            let place = SettingLocation::File { path: path.to_owned(), line: 1, column: 1 };
+            Err(ConfigMistake::new(&place, format!("cannot be read: {error}")))
         }
     }
 }
 
 /// Parses the sources into a plan.
-fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mistake>> {
-    let Loaded { config, agents: texts, mistakes: found, warnings } = config::load(sources);
+fn decide(sources: &ConfigSources, mut mistakes: Vec<ConfigMistake>) -> Result<NodePlan, Vec<ConfigMistake>> {
+    let LoadedConfig { config, agents: texts, mistakes: found, warnings } = config::load(sources);
     mistakes.extend(found);
-    let mut agents = agents(&by_strength(texts), &mut mistakes);
+    let mut agents = agents(&sort_by_precedence(texts), &mut mistakes);
     if config.demo {
         // The built-in agents are well-formed; their own tests check that.
         let demo = AgentSpec::demo().unwrap_or_default().into_iter();
@@ -78,22 +84,26 @@ fn decide(sources: &Sources, mut mistakes: Vec<Mistake>) -> Result<Plan, Vec<Mis
         default_agent = agents.iter().map(|spec| &spec.id).find(|id| id.as_str() == text).cloned();
         if default_agent.is_none() {
             let known = agents.iter().map(|spec| spec.id.as_str());
-            let what = format!("there is no agent {text:?}{}", hint(text, known));
-            mistakes.push(Mistake::of(Key::DefaultAgent, place, what));
+            let what = format!("there is no agent {text:?}{}", did_you_mean(text, known));
+            mistakes.push(ConfigMistake::for_key(SettingKey::DefaultAgent, place, what));
         }
     }
-    mistakes.extend(config.tls.as_ref().and_then(|files| bad_pair(files, known_time(&config.store))));
-    mistakes.extend(config.auth.pepper.as_ref().and_then(bad_pepper));
+    mistakes
+        .extend(config.tls.as_ref().and_then(|files| check_certificate(files, known_time(&config.store))));
+    mistakes.extend(config.auth.pepper.as_ref().and_then(check_pepper));
     mistakes.sort();
-    if mistakes.is_empty() { Ok(Plan { config, agents, default_agent, warnings }) } else { Err(mistakes) }
+    if mistakes.is_empty() { Ok(NodePlan { config, agents, default_agent, warnings }) } else { Err(mistakes) }
 }
 
 /// Checks a certificate and its key.
-fn bad_pair(files: &TlsFiles, now: Millis) -> Option<Mistake> {
-    let bad = Pair::read(files, now).err()?;
-    let (key, place) =
-        if bad.is_of_key(files) { (Key::TlsKey, &files.key.1) } else { (Key::TlsCert, &files.cert.1) };
-    Some(Mistake::of(key, place, bad.to_string()))
+fn check_certificate(files: &TlsFiles, now: Millis) -> Option<ConfigMistake> {
+    let bad = CertificatePair::read(files, now).err()?;
+    let (key, place) = if bad.concerns_key(files) {
+        (SettingKey::TlsKey, &files.key.1)
+    } else {
+        (SettingKey::TlsCert, &files.cert.1)
+    };
+    Some(ConfigMistake::for_key(key, place, bad.to_string()))
 }
 
 /// Returns the current time, as far as it is known before the store is open. A node of a fleet takes its time
@@ -106,15 +116,15 @@ fn known_time(store: &StoreConfig) -> Millis {
 }
 
 /// Checks the secret for API keys.
-fn bad_pepper((path, place): &(PathBuf, Place)) -> Option<Mistake> {
+fn check_pepper((path, place): &(PathBuf, SettingLocation)) -> Option<ConfigMistake> {
     let bad = Pepper::read(path).err()?;
-    Some(Mistake::of(Key::AuthPepper, place, bad.to_string()))
+    Some(ConfigMistake::for_key(SettingKey::AuthPepper, place, bad.to_string()))
 }
 
-fn agents(texts: &[AgentText], mistakes: &mut Vec<Mistake>) -> Vec<AgentSpec> {
+fn agents(texts: &[AgentText], mistakes: &mut Vec<ConfigMistake>) -> Vec<AgentSpec> {
     let mut agents = Vec::new();
     for text in texts {
-        match spec(text) {
+        match parse_spec(text) {
             Ok(spec) => add(&mut agents, spec, text.place(), mistakes),
             Err(bad) => mistakes.extend(bad),
         }
@@ -123,11 +133,11 @@ fn agents(texts: &[AgentText], mistakes: &mut Vec<Mistake>) -> Vec<AgentSpec> {
 }
 
 /// Sorts agents by precedence: flags, then environment, then file; stable within each.
-fn by_strength(mut texts: Vec<AgentText>) -> Vec<AgentText> {
+fn sort_by_precedence(mut texts: Vec<AgentText>) -> Vec<AgentText> {
     texts.sort_by_key(|text| match text.place() {
-        Place::Flag(_) => 0,
-        Place::Env(_) => 1,
-        Place::File { .. } | Place::Default => 2,
+        SettingLocation::Flag(_) => 0,
+        SettingLocation::Env(_) => 1,
+        SettingLocation::File { .. } | SettingLocation::Default => 2,
     });
     texts
 }
@@ -135,53 +145,57 @@ fn by_strength(mut texts: Vec<AgentText>) -> Vec<AgentText> {
 /// Adds an agent, unless a source of higher precedence has one with this id. The same id twice in one source is
 /// a mistake.
 fn add<'a>(
-    agents: &mut Vec<(AgentSpec, &'a Place)>,
+    agents: &mut Vec<(AgentSpec, &'a SettingLocation)>,
     spec: AgentSpec,
-    place: &'a Place,
-    mistakes: &mut Vec<Mistake>,
+    place: &'a SettingLocation,
+    mistakes: &mut Vec<ConfigMistake>,
 ) {
     let same = agents.iter().find(|(known, _)| known.id == spec.id);
     match same {
         None => agents.push((spec, place)),
         Some((_, known)) if std::mem::discriminant(*known) == std::mem::discriminant(place) => {
-            mistakes.push(mistake(place, &BadAgent::Same(spec.id)));
+            mistakes.push(agent_mistake(place, &BadAgent::Duplicate(spec.id)));
         }
         Some(_) => {}
     }
 }
 
-fn spec(text: &AgentText) -> Result<AgentSpec, Vec<Mistake>> {
+fn parse_spec(text: &AgentText) -> Result<AgentSpec, Vec<ConfigMistake>> {
     match text {
         AgentText::Line { text, place } => {
-            parse_agent(text).map_err(|bad| bad.iter().map(|bad| mistake(place, bad)).collect())
+            parse_agent(text).map_err(|bad| bad.iter().map(|bad| agent_mistake(place, bad)).collect())
         }
         AgentText::Table { id, place, pairs } => {
             let words = pairs.iter().map(|(key, value, _)| (key.as_str(), value.as_str()));
             let at = |number: Option<usize>| number.and_then(|n| pairs.get(n)).map_or(place, |(_, _, at)| at);
-            let told = |(number, bad): &(Option<usize>, BadAgent)| mistake(at(*number), bad);
-            AgentSpec::of(id, words).map_err(|bad| bad.iter().map(told).collect())
+            let told = |(number, bad): &(Option<usize>, BadAgent)| agent_mistake(at(*number), bad);
+            AgentSpec::parse(id, words).map_err(|bad| bad.iter().map(told).collect())
         }
     }
 }
 
-fn mistake(place: &Place, bad: &BadAgent) -> Mistake {
-    Mistake { place: place.clone(), key: bad.key(), what: bad.to_string() }
+fn agent_mistake(place: &SettingLocation, bad: &BadAgent) -> ConfigMistake {
+    ConfigMistake { place: place.clone(), key: bad.key(), message: bad.to_string() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Flag;
-    use crate::store::embedded::Options;
+    use crate::store::embedded::EmbeddedOptions;
     use std::sync::Arc;
 
-    fn plan(file: &str, flags: &[(Flag, &str)]) -> Result<Plan, Vec<String>> {
+    fn plan(file: &str, flags: &[(Flag, &str)]) -> Result<NodePlan, Vec<String>> {
         let flags = flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect();
-        let sources = Sources { file: Some(("t.toml".into(), file.to_owned())), flags, ..Sources::default() };
+        let sources = ConfigSources {
+            file: Some(("t.toml".into(), file.to_owned())),
+            flags,
+            ..ConfigSources::default()
+        };
         decide(&sources, Vec::new()).map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
     }
 
-    fn names(plan: &Plan) -> Vec<&str> {
+    fn names(plan: &NodePlan) -> Vec<&str> {
         plan.agents.iter().map(|spec| spec.id.as_str()).collect()
     }
 
@@ -193,7 +207,7 @@ mod tests {
             panic!("embedded")
         };
         let clock = crate::clock::Clock::start();
-        let options = Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
+        let options = EmbeddedOptions::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
         assert_eq!((cache_bytes, reserve_bytes), (options.cache_bytes as u64, options.reserve_bytes));
     }
 
@@ -210,8 +224,8 @@ mod tests {
     fn every_agent_error_is_reported_with_its_source() {
         let file = "log = 1\n[agents.a]\ncancel = true\n[agents.b]\nurl = \"http://h\"\nsilence = \"x\"\n";
         let flags = [(Flag::Agent, "c"), (Flag::Agent, "d=http://h"), (Flag::Agent, "d=http://h")];
-        let said =
-            plan(file, &[&flags[..], &[(Flag::Key(Key::DefaultAgent), "e")]].concat()).expect_err("bad");
+        let said = plan(file, &[&flags[..], &[(Flag::Key(SettingKey::DefaultAgent), "e")]].concat())
+            .expect_err("bad");
         let starts = [
             "t.toml:1:7: log: expected a string",
             "t.toml:2:9: agents.a.url: there is none",

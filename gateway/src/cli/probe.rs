@@ -1,25 +1,23 @@
 //! `turnway probe`: reports a node's liveness or readiness as an exit code, for container probes.
-use super::http::Server;
-use super::{Exit, Trouble, say, say_json};
+use super::http_client::ApiClient;
+use super::{CliError, CliExit, write_json, write_stdout};
 use clap::Args;
 use http::StatusCode;
 use serde_json::Value;
 use std::time::Duration;
 
 /// Default address of a node's operators' listener.
-pub(super) const ADMIN: &str = "http://127.0.0.1:8081";
+pub(super) const DEFAULT_ADMIN_URL: &str = "http://127.0.0.1:8081";
 /// Container runtimes probe every few seconds, and count a probe that hangs as failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `turnway probe`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 yes, 1 no, 69 the node does not answer. For a container: HEALTHCHECK \
-                  CMD [\"turnway\", \"probe\"]"
-)]
+#[command(after_help = "Exit codes: 0 yes, 1 no, 69 the node does not answer. For a container: HEALTHCHECK \
+                  CMD [\"turnway\", \"probe\"]")]
 pub struct ProbeArgs {
     /// Address of a node's operators' listener
-    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = ADMIN)]
+    #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
     /// Another address that serves /livez and /readyz
     #[arg(long, value_name = "URL", conflicts_with = "admin")]
@@ -33,23 +31,23 @@ pub struct ProbeArgs {
 }
 
 /// Probes the node and prints the result.
-pub async fn run(args: ProbeArgs, json: bool) -> Result<Exit, Trouble> {
-    let server = Server::parse(args.url.as_deref().unwrap_or(&args.admin))?;
+pub async fn run(args: ProbeArgs, json: bool) -> Result<CliExit, CliError> {
+    let server = ApiClient::parse(args.url.as_deref().unwrap_or(&args.admin))?;
     let path = if args.live { "/livez" } else { "/readyz" };
-    let (status, body) = server.look(path, PATIENCE).await?;
+    let (status, body) = server.fetch_raw(path, PROBE_TIMEOUT).await?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     let reasons: Vec<&str> = reasons(&answer).collect();
     let (is_so, word) = (status == StatusCode::OK, if args.live { "live" } else { "ready" });
     if json {
-        say_json(&serde_json::json!({ word: is_so, "reasons": reasons, "status": status.as_u16() }))?;
+        write_json(&serde_json::json!({ word: is_so, "reasons": reasons, "status": status.as_u16() }))?;
     } else {
         match (is_so, reasons.is_empty()) {
-            (true, _) => say(&format!("{word}\n"))?,
-            (false, false) => say(&format!("not {word}: {}\n", reasons.join(", ")))?,
-            (false, true) => say(&format!("not {word}: {status}\n"))?,
+            (true, _) => write_stdout(&format!("{word}\n"))?,
+            (false, false) => write_stdout(&format!("not {word}: {}\n", reasons.join(", ")))?,
+            (false, true) => write_stdout(&format!("not {word}: {status}\n"))?,
         }
     }
-    Ok(if is_so { Exit::Fine } else { Exit::Failed })
+    Ok(if is_so { CliExit::Success } else { CliExit::Failed })
 }
 
 /// Returns the codes of the reasons why a node is not ready, from the body of `/readyz`.

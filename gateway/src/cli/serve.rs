@@ -1,6 +1,6 @@
 //! `turnway serve`: command-line flags derived from the table of settings. Values stay text here: the
 //! configuration loader parses them, so that all mistakes are reported in one place.
-use crate::config::key::{Fallback, Kind, Setting};
+use crate::config::key::{DefaultValue, Setting, ValueKind};
 use crate::config::{Flag, SETTINGS};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct ServeArgs {
     pub flags: Vec<(Flag, String)>,
 }
 
-const AFTER: &str = "Flags override the environment (TURNWAY_<SECTION>_<KEY>), which overrides the file. `turnway \
+const AFTER_HELP: &str = "Flags override the environment (TURNWAY_<SECTION>_<KEY>), which overrides the file. `turnway \
                      default-config` prints a whole file, `turnway config-doc` the page about it.";
 
 // === impl ServeArgs ===
@@ -35,7 +35,7 @@ impl Args for ServeArgs {
         // Flags of the table are collected even if they are given twice; the loader reports that with the other
         // mistakes.
         let flags = SETTINGS.iter().filter_map(|setting| Some(flag(setting, setting.flag?)));
-        command.arg(config).args(flags).arg(agent).after_help(AFTER)
+        command.arg(config).args(flags).arg(agent).after_help(AFTER_HELP)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -63,8 +63,8 @@ impl FromArgMatches for ServeArgs {
 /// Builds the flag of a setting.
 fn flag(setting: &'static Setting, name: &'static str) -> Arg {
     let default = match setting.default {
-        Fallback::Fixed(value) => value,
-        Fallback::Found { how, .. } => how,
+        DefaultValue::Fixed(value) => value,
+        DefaultValue::Computed { how, .. } => how,
     };
     let first = setting.doc.split(". ").next().unwrap_or_default();
     let told = |doc: &str| format!("{} [default: {default}]", doc.trim_end_matches('.').replace('`', ""));
@@ -72,9 +72,9 @@ fn flag(setting: &'static Setting, name: &'static str) -> Arg {
     let arg = arg.help(told(first)).long_help(told(setting.doc));
     match setting.kind {
         // The flag without a value means `true`.
-        Kind::Switch => {
+        ValueKind::Switch => {
             arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name(setting.form)
         }
-        Kind::Text | Kind::List | Kind::Size => arg.value_name(setting.form),
+        ValueKind::Text | ValueKind::List | ValueKind::Size => arg.value_name(setting.form),
     }
 }

@@ -1,9 +1,9 @@
 //! `turnway sessions`: lists sessions, newest first. Called by `main`.
-use super::calendar::{ago, date};
-use super::gateway::Gateway;
-use super::http::{Ask, PATIENCE, Server};
-use super::table::{Column, Table, is_seen};
-use super::{Exit, Trouble, say, say_json};
+use super::gateway::GatewayArgs;
+use super::http_client::{ANSWER_TIMEOUT, ApiClient, ApiRequest};
+use super::table::{Column, Table, stdout_is_terminal};
+use super::time_format::{format_ago, format_date};
+use super::{CliError, CliExit, write_json, write_stdout};
 use crate::clock::Clock;
 use clap::Args;
 use http::Method;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Largest page that a gateway returns.
-const PAGE: usize = 200;
+const PAGE_LEN_MAX: usize = 200;
 
 /// Arguments of `turnway sessions`.
 #[derive(Clone, Debug, Args)]
@@ -25,19 +25,19 @@ pub struct SessionsArgs {
     pub limit: u64,
     /// The gateway and the credentials.
     #[command(flatten)]
-    pub gateway: Gateway,
+    pub gateway: GatewayArgs,
 }
 
 /// The list as the gateway returns it. Fields that this release does not know are kept for the JSON output.
 #[derive(Serialize)]
-struct Listed {
+struct SessionList {
     sessions: Vec<Value>,
     next: Option<String>,
 }
 
 /// The fields of a session that the table shows.
 #[derive(Deserialize)]
-struct Session {
+struct SessionRow {
     session_id: String,
     user_id: String,
     state: String,
@@ -47,11 +47,11 @@ struct Session {
 }
 
 /// Prints the sessions, as a table or as JSON.
-pub async fn run(args: SessionsArgs, json: bool) -> Result<Exit, Trouble> {
-    let listed = list(&args).await?;
+pub async fn run(args: SessionsArgs, json: bool) -> Result<CliExit, CliError> {
+    let listed = fetch_all(&args).await?;
     if json {
-        say_json(&listed)?;
-        return Ok(Exit::Fine);
+        write_json(&listed)?;
+        return Ok(CliExit::Success);
     }
     let mut table = Table::new(vec![
         Column::Left("SESSION"),
@@ -63,28 +63,34 @@ pub async fn run(args: SessionsArgs, json: bool) -> Result<Exit, Trouble> {
     ]);
     let now = Clock::start().now().store.0;
     for session in listed.sessions {
-        let session: Session = serde_json::from_value(session).map_err(unknown)?;
-        let created = if is_seen() { ago(session.created_ts, now) } else { date(session.created_ts) };
+        let session: SessionRow = serde_json::from_value(session).map_err(unexpected_answer)?;
+        let created = if stdout_is_terminal() {
+            format_ago(session.created_ts, now)
+        } else {
+            format_date(session.created_ts)
+        };
         let (facts, open) = (session.seq.to_string(), session.pending.to_string());
-        table.row([session.session_id, session.user_id, session.state, created, facts, open]);
+        table.push_row([session.session_id, session.user_id, session.state, created, facts, open]);
     }
-    say(&table.text())?;
-    Ok(Exit::Fine)
+    write_stdout(&table.render())?;
+    Ok(CliExit::Success)
 }
 
 /// Fetches page after page, until the limit or the end of the list is reached.
-async fn list(args: &SessionsArgs) -> Result<Listed, Trouble> {
-    let server = Server::parse(&args.gateway.url)?;
+async fn fetch_all(args: &SessionsArgs) -> Result<SessionList, CliError> {
+    let server = ApiClient::parse(&args.gateway.url)?;
     let limit = usize::try_from(args.limit).unwrap_or(usize::MAX);
-    let mut listed = Listed { sessions: Vec::new(), next: None };
+    let mut listed = SessionList { sessions: Vec::new(), next: None };
     loop {
-        let count = (limit - listed.sessions.len()).min(PAGE);
+        let count = (limit - listed.sessions.len()).min(PAGE_LEN_MAX);
         let before = listed.next.take().map(|next| format!("&before={next}")).unwrap_or_default();
         let (method, path) = (Method::GET, &*format!("/v1/sessions?limit={count}{before}"));
         let who = Some(&args.gateway);
-        let page = server.ask(Ask { method, path, who, body: None, patience: PATIENCE }).await?;
+        let page = server
+            .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
+            .await?;
         let sessions = page.get("sessions").and_then(Value::as_array);
-        let sessions = sessions.ok_or_else(|| unknown("no sessions in it"))?;
+        let sessions = sessions.ok_or_else(|| unexpected_answer("no sessions in it"))?;
         listed.sessions.extend_from_slice(sessions);
         listed.next = page.get("next").and_then(Value::as_str).map(str::to_owned);
         if listed.sessions.len() >= limit || listed.next.is_none() || sessions.is_empty() {
@@ -93,6 +99,8 @@ async fn list(args: &SessionsArgs) -> Result<Listed, Trouble> {
     }
 }
 
-fn unknown(why: impl std::fmt::Display) -> Trouble {
-    Trouble::Failed(format!("the gateway's answer has an unexpected format, probably because it runs another release: {why}"))
+fn unexpected_answer(why: impl std::fmt::Display) -> CliError {
+    CliError::Failed(format!(
+        "the gateway's answer has an unexpected format, probably because it runs another release: {why}"
+    ))
 }

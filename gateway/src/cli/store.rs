@@ -1,9 +1,9 @@
 //! `turnway store …`: checks, repairs, backs up and restores the directory of an embedded store.
-use super::http::{Ask, Server};
-use super::{Exit, Trouble, say, say_json};
+use super::http_client::{ApiClient, ApiRequest};
+use super::{CliError, CliExit, write_json, write_stdout};
 use crate::clock::Clock;
-use crate::config::amount::show_size;
-use crate::store::embedded::{self, OpenError, Options, Report};
+use crate::config::amount::format_size;
+use crate::store::embedded::{self, CheckReport, EmbeddedOpenError, EmbeddedOptions};
 use clap::{Args, Subcommand};
 use http::Method;
 use serde::Serialize;
@@ -63,35 +63,37 @@ pub struct RestoreArgs {
 }
 
 /// Advice for a store that a running node has open.
-const STOP: &str = "stop the node first";
+const STOP_NODE_ADVICE: &str = "stop the node first";
 const BACKED_UP: &str = "backed up and verified";
 /// This process does nothing else, so the cache may be this large.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// A backup takes as long as the disk needs; this limit of one day only bounds a request that hangs.
-const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+const BACKUP_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The JSON form of the result.
 #[derive(Serialize)]
-struct Verdict<'a> {
+struct StoreCheckReport<'a> {
     ok: bool,
     dir: &'a Path,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a CheckReport,
 }
 
 /// Runs a subcommand on a directory, and converts a panic into an error.
-pub fn run(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
+pub fn run(command: &StoreCommand, json: bool) -> Result<CliExit, CliError> {
     // A damaged page can make the engine panic. The panic is caught and reported as damage, so the default
     // message is suppressed.
     std::panic::set_hook(Box::new(|_| {}));
-    let done = catch_unwind(AssertUnwindSafe(|| obey(command, json)));
+    let done = catch_unwind(AssertUnwindSafe(|| execute(command, json)));
     drop(std::panic::take_hook());
-    done.unwrap_or_else(|_| Err(Trouble::Bug("internal error (panic) while reading or copying the store".to_owned())))
+    done.unwrap_or_else(|_| {
+        Err(CliError::Bug("internal error (panic) while reading or copying the store".to_owned()))
+    })
 }
 
 /// Returns the address of the node that is to copy its store and the target directory, if the command is a
 /// backup with `--admin`.
-pub fn node(command: &StoreCommand) -> Option<(&str, &Path)> {
+pub fn backup_target(command: &StoreCommand) -> Option<(&str, &Path)> {
     match command {
         StoreCommand::Backup(BackupArgs { dirs, admin: Some(url) }) => match dirs.as_slice() {
             [to] => Some((url, to)),
@@ -102,89 +104,101 @@ pub fn node(command: &StoreCommand) -> Option<(&str, &Path)> {
 }
 
 /// Asks a node to copy its store.
-pub async fn ask((url, to): (&str, &Path), json: bool) -> Result<Exit, Trouble> {
-    let to = std::path::absolute(to).map_err(|error| Trouble::Usage(format!("{}: {error}", to.display())))?;
+pub async fn request_backup((url, to): (&str, &Path), json: bool) -> Result<CliExit, CliError> {
+    let to =
+        std::path::absolute(to).map_err(|error| CliError::Usage(format!("{}: {error}", to.display())))?;
     let (method, path, who) = (Method::POST, "/v1/store/backup", None);
     let body = Some(serde_json::json!({ "to": to }));
-    let told = Server::parse(url)?.ask(Ask { method, path, who, body, patience: PATIENCE }).await?;
-    let report: Report = serde_json::from_value(told)
-        .map_err(|error| Trouble::Failed(format!("the node's answer has an unexpected format, probably because it runs another release: {error}")))?;
-    show(json, &to, BACKED_UP, &report)
+    let told = ApiClient::parse(url)?
+        .request_json(ApiRequest { method, path, credentials: who, body, timeout: BACKUP_TIMEOUT })
+        .await?;
+    let report: CheckReport = serde_json::from_value(told).map_err(|error| {
+        CliError::Failed(format!(
+            "the node's answer has an unexpected format, probably because it runs another release: {error}"
+        ))
+    })?;
+    print_report(json, &to, BACKED_UP, &report)
 }
 
-fn obey(command: &StoreCommand, json: bool) -> Result<Exit, Trouble> {
+fn execute(command: &StoreCommand, json: bool) -> Result<CliExit, CliError> {
     match command {
         StoreCommand::Check(args) => {
-            let stop = |error| trouble(&error, STOP);
+            let stop = |error| open_error(&error, STOP_NODE_ADVICE);
             if args.repair {
                 let report = embedded::repair(&args.dir, &options()).map_err(stop)?;
-                return show_saved(json, &args.dir, "repaired", &report);
+                return print_copied_report(json, &args.dir, "repaired", &report);
             }
             if let Some(to) = &args.salvage {
                 let report = embedded::rescue(&args.dir, to, &options()).map_err(stop)?;
-                return show_saved(json, to, "salvaged and verified", &report);
+                return print_copied_report(json, to, "salvaged and verified", &report);
             }
             let report = embedded::check(&args.dir, &options()).map_err(stop)?;
-            show(json, &args.dir, "no damage found", &report)
+            print_report(json, &args.dir, "no damage found", &report)
         }
         StoreCommand::Backup(args) => match (args.dirs.as_slice(), &args.admin) {
             ([dir, to], None) => {
                 copy(json, dir, to, BACKED_UP, "stop the node first, or ask it with --admin")
             }
-            (_, None) => Err(Trouble::Usage("backup needs DIR and TO, or --admin URL and TO".to_owned())),
-            (_, Some(_)) => Err(Trouble::Usage("with --admin, backup needs TO alone".to_owned())),
+            (_, None) => Err(CliError::Usage("backup needs DIR and TO, or --admin URL and TO".to_owned())),
+            (_, Some(_)) => Err(CliError::Usage("with --admin, backup needs TO alone".to_owned())),
         },
         StoreCommand::Restore(args) => {
-            copy(json, &args.from, &args.dir, "restored and verified", STOP)
+            copy(json, &args.from, &args.dir, "restored and verified", STOP_NODE_ADVICE)
         }
     }
 }
 
-fn copy(json: bool, from: &Path, to: &Path, done: &str, busy: &str) -> Result<Exit, Trouble> {
-    let report = embedded::copy(from, to, &options()).map_err(|error| trouble(&error, busy))?;
-    show(json, to, done, &report)
+fn copy(json: bool, from: &Path, to: &Path, done: &str, busy: &str) -> Result<CliExit, CliError> {
+    let report = embedded::copy(from, to, &options()).map_err(|error| open_error(&error, busy))?;
+    print_report(json, to, done, &report)
 }
 
-fn options() -> Options {
+fn options() -> EmbeddedOptions {
     let clock = Clock::start();
     // No writer is running that could fail. The whole file is read more than once.
-    let options = Options::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
-    Options { cache_bytes: CACHE_BYTES, ..options }
+    let options = EmbeddedOptions::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
+    EmbeddedOptions { cache_bytes: CACHE_BYTES, ..options }
 }
 
 /// Converts an error of opening a store; `busy` is the advice for a store that a running node has open.
-fn trouble(error: &OpenError, busy: &str) -> Trouble {
+fn open_error(error: &EmbeddedOpenError, busy: &str) -> CliError {
     let told = error.to_string();
     match error {
-        OpenError::InUse { .. } => Trouble::Unavailable(format!("{told}; {busy}")),
-        OpenError::Missing { .. } | OpenError::Directory { .. } | OpenError::Network { .. } => {
-            Trouble::Unavailable(told)
+        EmbeddedOpenError::InUse { .. } => CliError::Unavailable(format!("{told}; {busy}")),
+        EmbeddedOpenError::Missing { .. }
+        | EmbeddedOpenError::Directory { .. }
+        | EmbeddedOpenError::Network { .. } => CliError::Unavailable(told),
+        EmbeddedOpenError::NotEmpty { .. } | EmbeddedOpenError::Format { .. } => CliError::Failed(told),
+        EmbeddedOpenError::Damaged { path, .. } => {
+            CliError::Failed(format!("{told}; `turnway store check {}` lists all damage", path.display()))
         }
-        OpenError::Occupied { .. } | OpenError::Format { .. } => Trouble::Failed(told),
-        OpenError::Damaged { path, .. } => {
-            Trouble::Failed(format!("{told}; `turnway store check {}` lists all damage", path.display()))
-        }
-        OpenError::Thread(_) | OpenError::Fault(_) => Trouble::Failed(told),
+        EmbeddedOpenError::Thread(_) | EmbeddedOpenError::Fault(_) => CliError::Failed(told),
     }
 }
 
 /// Prints the result of a repair or a salvage; damage gives a failed exit code, omitted sessions alone do not.
-fn show_saved(json: bool, dir: &Path, done: &str, report: &Report) -> Result<Exit, Trouble> {
-    show(json, dir, done, report).map(|_| if report.damages == 0 { Exit::Fine } else { Exit::Failed })
+fn print_copied_report(
+    json: bool,
+    dir: &Path,
+    done: &str,
+    report: &CheckReport,
+) -> Result<CliExit, CliError> {
+    print_report(json, dir, done, report)
+        .map(|_| if report.damages == 0 { CliExit::Success } else { CliExit::Failed })
 }
 
 /// Prints the result of a check or a copy. A copy that lacks sessions of the original gives a failed exit code.
-fn show(json: bool, dir: &Path, whole: &str, report: &Report) -> Result<Exit, Trouble> {
+fn print_report(json: bool, dir: &Path, whole: &str, report: &CheckReport) -> Result<CliExit, CliError> {
     let ok = report.damages == 0 && report.left_out == 0;
     if json {
-        say_json(&Verdict { ok, dir, report })?;
+        write_json(&StoreCheckReport { ok, dir, report })?;
     } else {
-        say(&text(dir, whole, report))?;
+        write_stdout(&render_report(dir, whole, report))?;
     }
-    Ok(if ok { Exit::Fine } else { Exit::Failed })
+    Ok(if ok { CliExit::Success } else { CliExit::Failed })
 }
 
-fn text(dir: &Path, whole: &str, report: &Report) -> String {
+fn render_report(dir: &Path, whole: &str, report: &CheckReport) -> String {
     let verdict = match report.damages {
         0 => whole.to_owned(),
         1 => "DAMAGED in 1 place".to_owned(),
@@ -203,7 +217,7 @@ fn text(dir: &Path, whole: &str, report: &Report) -> String {
         text += format!("  {name:<10} {count:>12}  {what}").trim_end();
         text += "\n";
     }
-    text += &format!("  {:<10} {:>12}\n", "file", show_size(report.bytes));
+    text += &format!("  {:<10} {:>12}\n", "file", format_size(report.bytes));
     if report.unclosed {
         text += "  The store was not shut down cleanly; this is the state after recovery.\n";
     }

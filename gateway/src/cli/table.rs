@@ -18,24 +18,24 @@ pub(super) enum Column {
 }
 
 /// Returns whether stdout is a terminal.
-pub(super) fn is_seen() -> bool {
+pub(super) fn stdout_is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
 /// Returns the terminal's width in columns, or `None` if stdout is not a terminal.
-pub(super) fn width() -> Option<usize> {
+pub(super) fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    is_seen().then_some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    stdout_is_terminal().then_some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Sanitises text of other people for a terminal, so that it cannot move the cursor or rename the window. Text
 /// for a file or a pipe is left unchanged.
-pub(super) fn visible(text: &str) -> String {
-    if is_seen() { harmless(text) } else { text.to_owned() }
+pub(super) fn sanitise_for_terminal(text: &str) -> String {
+    if stdout_is_terminal() { replace_control_chars(text) } else { text.to_owned() }
 }
 
 /// Replaces control characters other than newline and tab, which could command a terminal.
-pub(super) fn harmless(text: &str) -> String {
+pub(super) fn replace_control_chars(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
 }
 
@@ -48,13 +48,13 @@ impl Table {
     }
 
     /// Appends a row. Control characters in cells are replaced, so that a cell has one line.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(super) fn push_row(&mut self, cells: impl IntoIterator<Item = String>) {
         let one_line = |cell: String| cell.replace(char::is_control, "\u{fffd}");
         self.rows.push(cells.into_iter().map(one_line).collect());
     }
 
     /// Renders the whole table, one line a row.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let width = |n: usize| {
             self.rows.iter().filter_map(|row| Some(row.get(n)?.chars().count())).max().unwrap_or_default()
         };
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn table_columns_are_aligned() {
         let mut table = Table::new(vec![Column::Left("NAME"), Column::Right("N"), Column::Left("MORE")]);
-        table.row(["é".to_owned(), "100".to_owned(), String::new()]);
-        table.row(["longer\n".to_owned(), "1".to_owned(), "x".to_owned()]);
-        assert_eq!(table.text(), "NAME       N  MORE\né        100\nlonger\u{fffd}    1  x\n");
+        table.push_row(["é".to_owned(), "100".to_owned(), String::new()]);
+        table.push_row(["longer\n".to_owned(), "1".to_owned(), "x".to_owned()]);
+        assert_eq!(table.render(), "NAME       N  MORE\né        100\nlonger\u{fffd}    1  x\n");
     }
 }

@@ -1,28 +1,28 @@
-//! `turnway tool-runner`: runs listed programs on behalf of agents (docs/tools.md). [`shell`] drives the
-//! executor with a [`journal`], a [`process`] task for each program and a [`link`] to each node; [`allow`]
-//! reads the list, [`secret`] isolates the key, [`users`] resolves `run_as`.
-mod allow;
+//! `turnway tool-runner`: runs listed programs on behalf of agents (docs/tools.md). [`driver`] drives the
+//! executor with a [`journal`], a [`process`] task for each program and a [`connection`] to each node; [`allow_list`]
+//! reads the list, [`key_isolation`] isolates the key, [`users`] resolves `run_as`.
+mod allow_list;
+mod connection;
+mod driver;
 mod journal;
-mod link;
+mod key_isolation;
+mod leftovers;
 mod process;
-mod remains;
-mod secret;
-mod shell;
 mod users;
 
-use self::allow::Listed;
+use self::allow_list::AllowList;
 use self::users::RunAs;
-use super::gateway::Gateway;
-use super::{Exit, Trouble, say, say_json};
+use super::gateway::GatewayArgs;
+use super::{CliError, CliExit, write_json, write_stdout};
 use crate::config::amount::parse_wait;
-use crate::trace::{self, Shape};
+use crate::trace::{self, LogShape};
 use clap::Args;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
-use turnway_bindings::toolbox::allowed::Allowed;
+use turnway_bindings::tool_executor::programs::AllowedPrograms;
 use turnway_client::Options;
 use turnway_core::id::RunnerId;
 
@@ -39,7 +39,7 @@ pub struct ToolRunnerArgs {
     #[arg(long, value_name = "DIR", default_value = "turnway-runner")]
     pub state: PathBuf,
     /// Time that processes have after SIGTERM before they are stopped; a second SIGTERM stops them at once
-    #[arg(long, value_name = "WAIT", default_value = "10s", value_parser = wait)]
+    #[arg(long, value_name = "WAIT", default_value = "10s", value_parser = parse_stop_wait)]
     pub wait: Duration,
     /// Address of another node of the same fleet; repeat for every node: a session's tools are run by the
     /// runners of the node that owns it
@@ -50,53 +50,53 @@ pub struct ToolRunnerArgs {
     #[arg(long, value_name = "FILE", env = "TURNWAY_API_KEY_FILE")]
     pub api_key_file: Option<PathBuf>,
     /// The key is on the standard input, because this process has re-executed itself
-    #[arg(long = secret::ON_STDIN, hide = true)]
+    #[arg(long = key_isolation::ON_STDIN, hide = true)]
     pub api_key_on_stdin: bool,
     /// Only check the list, and report every mistake
     #[arg(long)]
     pub check: bool,
     /// The gateway and the credentials.
     #[command(flatten)]
-    pub gateway: Gateway,
+    pub gateway: GatewayArgs,
 }
 
 /// Removes the runner's key from everything that its programs could read. Must be called before any thread is
 /// started; may re-execute the process.
-pub fn prepare(args: ToolRunnerArgs) -> Result<ToolRunnerArgs, Trouble> {
-    if args.check { Ok(args) } else { secret::take(args) }
+pub fn prepare(args: ToolRunnerArgs) -> Result<ToolRunnerArgs, CliError> {
+    if args.check { Ok(args) } else { key_isolation::isolate_key(args) }
 }
 
 /// Runs requested programs until the process is told to leave, or only checks the list.
-pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<Exit, Trouble> {
-    let Listed { allowed, mut run_as } = allow::read(&args.allow).map_err(Trouble::Mistakes)?;
+pub async fn run(args: ToolRunnerArgs, json: bool) -> Result<CliExit, CliError> {
+    let AllowList { allowed, mut run_as } = allow_list::read(&args.allow).map_err(CliError::InvalidConfig)?;
     if args.check {
         let names: Vec<&str> = allowed.keys().map(String::as_str).collect();
         if json {
-            say_json(&json!({ "programs": names }))?;
+            write_json(&json!({ "programs": names }))?;
         } else {
-            say(&format!("{}: ok: {}\n", args.allow.display(), names.join(", ")))?;
+            write_stdout(&format!("{}: ok: {}\n", args.allow.display(), names.join(", ")))?;
         }
-        return Ok(Exit::Fine);
+        return Ok(CliExit::Success);
     }
-    let shape = if std::io::stderr().is_terminal() && !json { Shape::Pretty } else { Shape::Json };
+    let shape = if std::io::stderr().is_terminal() && !json { LogShape::Pretty } else { LogShape::Json };
     trace::start(shape, std::env::var("RUST_LOG").ok().as_deref());
-    let id = args.runner_id.clone().map_or_else(machine, Ok)?;
+    let id = args.runner_id.clone().map_or_else(host_runner_id, Ok)?;
     let one = args.gateway.options();
     let others = args.also.iter().map(|url| Options { url: url.clone(), ..one.clone() });
     let options: Vec<Options> = std::iter::once(one.clone()).chain(others).collect();
     for options in &options {
         // Checked before connecting: a wrong address does not become right by retrying.
-        options.endpoint().map_err(|error| Trouble::Usage(error.to_string()))?;
+        options.endpoint().map_err(|error| CliError::Usage(error.to_string()))?;
     }
-    fill_users(&allowed, &mut run_as, args.gateway.api_key.is_some());
+    assign_default_users(&allowed, &mut run_as, args.gateway.api_key.is_some());
     let (journal, records) = journal::Journal::open(&args.state)?;
-    let plan = shell::Plan { id, options, run_as, wait: args.wait, json };
-    shell::Shell::new(plan, allowed, journal, records)?.run().await
+    let plan = driver::ToolRunnerOptions { id, options, run_as, stop_wait: args.wait, json };
+    driver::ToolRunnerDriver::new(plan, allowed, journal, records)?.run().await
 }
 
 /// Assigns a user to each program without `run_as`, where the runner is root: `nobody` if the runner has a key,
 /// because a root program could always read that key; otherwise root, because there is no key to protect.
-fn fill_users(allowed: &Allowed, run_as: &mut BTreeMap<String, RunAs>, has_key: bool) {
+fn assign_default_users(allowed: &AllowedPrograms, run_as: &mut BTreeMap<String, RunAs>, has_key: bool) {
     if !users::is_root() {
         return;
     }
@@ -113,16 +113,17 @@ fn fill_users(allowed: &Allowed, run_as: &mut BTreeMap<String, RunAs>, has_key: 
     }
 }
 
-fn wait(text: &str) -> Result<Duration, String> {
+fn parse_stop_wait(text: &str) -> Result<Duration, String> {
     const MAX: Duration = Duration::from_secs(3600);
     let wait = parse_wait(text).ok_or("expected a wait such as 10s")?;
     if wait > MAX { Err("at most 1h".to_owned()) } else { Ok(wait) }
 }
 
 /// Derives the runner id from the machine's host name, with characters that an id may not have replaced by `-`.
-fn machine() -> Result<RunnerId, Trouble> {
+fn host_runner_id() -> Result<RunnerId, CliError> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let name: String = name.trim().chars().map(plain).take(64).collect();
-    RunnerId::parse(&name).map_err(|_| Trouble::Usage("the host name is not a valid runner id; use --runner-id".to_owned()))
+    RunnerId::parse(&name)
+        .map_err(|_| CliError::Usage("the host name is not a valid runner id; use --runner-id".to_owned()))
 }

@@ -1,22 +1,22 @@
 //! `turnway version`: prints the build's version and protocol. Called by `main`.
-use super::{Exit, Trouble, say, say_json};
+use super::{CliError, CliExit, write_json, write_stdout};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Version {
+struct VersionInfo {
     name: &'static str,
     version: &'static str,
     protocol: &'static str,
 }
 
 /// Prints the version, as text or as JSON.
-pub fn run(json: bool) -> Result<Exit, Trouble> {
-    let Version { name, version, protocol } =
-        Version { name: "turnway", version: env!("CARGO_PKG_VERSION"), protocol: "turnway.v1" };
+pub fn run(json: bool) -> Result<CliExit, CliError> {
+    let VersionInfo { name, version, protocol } =
+        VersionInfo { name: "turnway", version: env!("CARGO_PKG_VERSION"), protocol: "turnway.v1" };
     if json {
-        say_json(&Version { name, version, protocol })?
+        write_json(&VersionInfo { name, version, protocol })?
     } else {
-        say(&format!("{name} {version}\n"))?
+        write_stdout(&format!("{name} {version}\n"))?
     }
-    Ok(Exit::Fine)
+    Ok(CliExit::Success)
 }

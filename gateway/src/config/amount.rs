@@ -3,7 +3,7 @@ use std::time::Duration;
 
 /// Parses a duration: `250ms`, `30s`, `2m`, `1h`.
 pub fn parse_wait(text: &str) -> Option<Duration> {
-    let (count, unit) = split(text)?;
+    let (count, unit) = split_unit(text)?;
     Some(match unit {
         "ms" => Duration::from_millis(count),
         "s" => Duration::from_secs(count),
@@ -15,7 +15,7 @@ pub fn parse_wait(text: &str) -> Option<Duration> {
 
 /// Parses a number of bytes: `512B`, `64KiB`, `8MiB`, `2GiB`.
 pub fn parse_size(text: &str) -> Option<u64> {
-    let (count, unit) = split(text)?;
+    let (count, unit) = split_unit(text)?;
     let shift = match unit {
         "B" => 0,
         "KiB" => 10,
@@ -27,7 +27,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// Formats a number of bytes in the largest unit it reaches, with one decimal.
-pub fn show_size(bytes: u64) -> String {
+pub fn format_size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let Some(last) = (1..=4u32).rev().find(|power| bytes >> (10 * power) > 0) else {
         return format!("{bytes} B");
@@ -36,7 +36,7 @@ pub fn show_size(bytes: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, units[last as usize - 1])
 }
 
-fn split(text: &str) -> Option<(u64, &str)> {
+fn split_unit(text: &str) -> Option<(u64, &str)> {
     let (count, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     Some((count.parse().ok()?, unit))
 }
@@ -69,7 +69,7 @@ mod tests {
             (1_600_000, "1.5 MiB"),
             (u64::MAX, "16777215.9 TiB"),
         ] {
-            assert_eq!(show_size(bytes), shown);
+            assert_eq!(format_size(bytes), shown);
         }
     }
 }

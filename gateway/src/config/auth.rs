@@ -1,16 +1,16 @@
 //! Settings of authentication: credentials that clients may use, and the data needed to verify them.
-use super::Place;
+use super::SettingLocation;
 use std::path::PathBuf;
 
 /// Authentication of clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Auth {
+pub struct AuthConfig {
     /// Accepted kinds of credentials.
     pub mode: AuthMode,
     /// File of the secret that keys are hashed with, and the place that names it.
-    pub pepper: Option<(PathBuf, Place)>,
+    pub pepper: Option<(PathBuf, SettingLocation)>,
     /// Issuer of accepted tokens, if tokens are accepted.
-    pub issuer: Option<Issuer>,
+    pub issuer: Option<IssuerConfig>,
     /// Whether an address that sends bad credentials is locked out for a while.
     pub lockout: bool,
 }
@@ -31,20 +31,20 @@ pub enum AuthMode {
 
 /// An issuer of accepted tokens, and the source of its public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issuer {
+pub struct IssuerConfig {
     /// Required value of `iss`, compared exactly.
     pub name: String,
     /// Required value in `aud`, compared exactly.
     pub audience: String,
     /// Accepted signature algorithms.
-    pub algorithms: Vec<Algorithm>,
+    pub algorithms: Vec<SignatureAlgorithm>,
     /// Source of the public keys.
-    pub jwks: Jwks,
+    pub jwks: JwksSource,
 }
 
 /// The source of a provider's public keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Jwks {
+pub enum JwksSource {
     /// A URL: `https://`, or `http://` on this machine.
     Url(String),
     /// A file that somebody keeps up to date.
@@ -53,7 +53,7 @@ pub enum Jwks {
 
 /// A signature algorithm of tokens. All are asymmetric, so a verifier cannot sign tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Algorithm {
+pub enum SignatureAlgorithm {
     /// RSA with SHA-256.
     Rs256,
     /// ECDSA on P-256.
@@ -95,12 +95,12 @@ impl AuthMode {
 
 // === impl Algorithm ===
 
-impl Algorithm {
+impl SignatureAlgorithm {
     /// Every algorithm.
     pub const ALL: [Self; 3] = [Self::Rs256, Self::Es256, Self::EdDsa];
 
     /// Returns the name in tokens and configurations.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
             Self::Es256 => "ES256",
@@ -109,20 +109,20 @@ impl Algorithm {
     }
 
     /// Returns the algorithm with exactly this name.
-    pub fn named(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.word() == word)
+    pub fn from_name(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.as_str() == word)
     }
 
     /// Parses names with commas between them.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
-        let all = text.split(',').map(|word| Self::named(word.trim())).collect::<Option<Vec<_>>>();
+        let all = text.split(',').map(|word| Self::from_name(word.trim())).collect::<Option<Vec<_>>>();
         all.ok_or_else(|| "expected some of RS256, ES256 and EdDSA".to_owned())
     }
 }
 
 // === impl Jwks ===
 
-impl Jwks {
+impl JwksSource {
     /// Parses a URL or the name of a file.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
@@ -140,7 +140,10 @@ impl Jwks {
             _ if rest.contains('@') || host.is_empty() => Err("expected https://HOST/PATH".into()),
             "https" => Ok(Self::Url(text.to_owned())),
             "http" if is_here => Ok(Self::Url(text.to_owned())),
-            "http" => Err("expected https://: over http:// an attacker on the network could replace the keys".into()),
+            "http" => {
+                Err("expected https://: over http:// an attacker on the network could replace the keys"
+                    .into())
+            }
             _ => Err("expected https://HOST/PATH, or a file's name".into()),
         }
     }
@@ -153,9 +156,9 @@ mod tests {
     #[test]
     fn jwks_source_must_be_https_loopback_or_a_file() {
         for good in ["https://id.example.com/keys", "http://127.0.0.1:8080/jwks", "http://localhost/jwks"] {
-            assert_eq!(Jwks::parse(good), Ok(Jwks::Url(good.to_owned())));
+            assert_eq!(JwksSource::parse(good), Ok(JwksSource::Url(good.to_owned())));
         }
-        assert_eq!(Jwks::parse("/etc/jwks.json"), Ok(Jwks::File("/etc/jwks.json".into())));
+        assert_eq!(JwksSource::parse("/etc/jwks.json"), Ok(JwksSource::File("/etc/jwks.json".into())));
         for bad in [
             "",
             "http://id.example.com/keys",
@@ -165,11 +168,14 @@ mod tests {
             "https://u:p@h/k",
             "https://a b/",
         ] {
-            assert!(Jwks::parse(bad).is_err(), "{bad}");
+            assert!(JwksSource::parse(bad).is_err(), "{bad}");
         }
-        assert_eq!(Algorithm::parse_list("ES256, EdDSA"), Ok(vec![Algorithm::Es256, Algorithm::EdDsa]));
+        assert_eq!(
+            SignatureAlgorithm::parse_list("ES256, EdDSA"),
+            Ok(vec![SignatureAlgorithm::Es256, SignatureAlgorithm::EdDsa])
+        );
         for bad in ["", "HS256", "none", "es256", "RS256,"] {
-            assert!(Algorithm::parse_list(bad).is_err(), "{bad}");
+            assert!(SignatureAlgorithm::parse_list(bad).is_err(), "{bad}");
         }
     }
 }

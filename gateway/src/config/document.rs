@@ -1,7 +1,7 @@
 //! Renders the tables of settings as a complete configuration file and as the Markdown page
 //! docs/configuration.md.
 use super::agent::AGENT_SETTINGS;
-use super::key::{Fallback, Kind, SETTINGS, Setting};
+use super::key::{DefaultValue, SETTINGS, Setting, ValueKind};
 use std::fmt::Write;
 
 /// Maximum width of a comment line in the file.
@@ -17,54 +17,59 @@ pub fn default_file() -> String {
     );
     let mut section = "";
     for setting in &SETTINGS {
-        let (of, name) = setting.split();
+        let (of, name) = setting.section_and_name();
         if of != section {
             section = of;
-            add(&mut text, format_args!("\n\n[{section}]"));
+            push_fmt(&mut text, format_args!("\n\n[{section}]"));
         }
-        add(&mut text, format_args!("\n"));
-        comment(&mut text, &setting.doc.replace('`', ""));
+        push_fmt(&mut text, format_args!("\n"));
+        push_comment(&mut text, &setting.doc.replace('`', ""));
         let flag = setting.flag.map(|flag| format!("{flag}, ")).unwrap_or_default();
-        comment(&mut text, &format!("{flag}{}: {}", setting.env(), setting.form));
+        push_comment(&mut text, &format!("{flag}{}: {}", setting.env(), setting.form));
         match setting.default {
-            Fallback::Fixed(value) => add(&mut text, format_args!("{name} = {}\n", setting.literal(value))),
-            Fallback::Found { how, example } => {
-                comment(&mut text, &format!("Default: {how}."));
-                add(&mut text, format_args!("# {name} = {}\n", setting.literal(example)));
+            DefaultValue::Fixed(value) => {
+                push_fmt(&mut text, format_args!("{name} = {}\n", setting.literal(value)))
+            }
+            DefaultValue::Computed { how, example } => {
+                push_comment(&mut text, &format!("Default: {how}."));
+                push_fmt(&mut text, format_args!("# {name} = {}\n", setting.literal(example)));
             }
         }
     }
-    agents(&mut text);
+    push_agents(&mut text);
     text
 }
 
 /// Appends the keys of an agent, all commented out.
-fn agents(text: &mut String) {
-    add(text, format_args!("\n\n"));
-    comment(text, "Agents, a table each; --agent ID=URL[,key=value…] and TURNWAY_AGENTS_<ID> say the same.");
-    comment(text, "A wait is 250ms, 15s, 2m or 1h; at most 24h.");
-    add(text, format_args!("# [agents.helper]\n# url = \"http://127.0.0.1:9000\"\n"));
+fn push_agents(text: &mut String) {
+    push_fmt(text, format_args!("\n\n"));
+    push_comment(
+        text,
+        "Agents, a table each; --agent ID=URL[,key=value…] and TURNWAY_AGENTS_<ID> say the same.",
+    );
+    push_comment(text, "A wait is 250ms, 15s, 2m or 1h; at most 24h.");
+    push_fmt(text, format_args!("# [agents.helper]\n# url = \"http://127.0.0.1:9000\"\n"));
     for setting in &AGENT_SETTINGS {
-        add(text, format_args!("#\n"));
-        comment(text, &setting.doc.replace('`', ""));
+        push_fmt(text, format_args!("#\n"));
+        push_comment(text, &setting.doc.replace('`', ""));
         let literal = match setting.form {
             "BOOL" => setting.default.to_owned(),
             _ => format!("{:?}", setting.default),
         };
-        add(text, format_args!("# {} = {literal}\n", setting.name));
+        push_fmt(text, format_args!("# {} = {literal}\n", setting.name));
     }
 }
 
 /// Returns the page about the configuration, as Markdown.
-pub fn page() -> String {
+pub fn markdown_page() -> String {
     let mut text = String::from(INTRODUCTION);
     let mut section = None;
     for setting in &SETTINGS {
-        let (of, _) = setting.split();
+        let (of, _) = setting.section_and_name();
         if section != Some(of) {
             section = Some(of);
             let title = if of.is_empty() { "Without a section".to_owned() } else { format!("`[{of}]`") };
-            add(
+            push_fmt(
                 &mut text,
                 format_args!(
                     "\n### {title}\n\n| key | flag | environment | default | |\n|---|---|---|---|---|\n"
@@ -72,21 +77,24 @@ pub fn page() -> String {
             );
         }
         let flag = setting.flag.map(|flag| match setting.kind {
-            Kind::Switch => code(flag),
-            Kind::Text | Kind::List | Kind::Size => code(&format!("{flag} {}", setting.form)),
+            ValueKind::Switch => code_cell(flag),
+            ValueKind::Text | ValueKind::List | ValueKind::Size => {
+                code_cell(&format!("{flag} {}", setting.form))
+            }
         });
         let default = match setting.default {
-            Fallback::Fixed(value) => code(value),
-            Fallback::Found { how, .. } => how.to_owned(),
+            DefaultValue::Fixed(value) => code_cell(value),
+            DefaultValue::Computed { how, .. } => how.to_owned(),
         };
-        let (name, env, doc) = (code(setting.name), code(&setting.env()), cell(setting.doc));
+        let (name, env, doc) = (code_cell(setting.name), code_cell(&setting.env()), escape_cell(setting.doc));
         let flag = flag.unwrap_or_default();
-        add(&mut text, format_args!("| {name} | {flag} | {env} | {default} | {doc} |\n"));
+        push_fmt(&mut text, format_args!("| {name} | {flag} | {env} | {default} | {doc} |\n"));
     }
     text.push_str(AGENTS);
     for setting in &AGENT_SETTINGS {
-        let (name, form, default) = (code(setting.name), code(setting.form), code(setting.default));
-        add(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", cell(setting.doc)));
+        let (name, form, default) =
+            (code_cell(setting.name), code_cell(setting.form), code_cell(setting.default));
+        push_fmt(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", escape_cell(setting.doc)));
     }
     text.push_str(MISTAKES);
     text
@@ -143,55 +151,55 @@ impl Setting {
     /// Formats a value as the file writes it.
     fn literal(&self, value: &str) -> String {
         match self.kind {
-            Kind::Switch => value.to_owned(),
-            Kind::Text | Kind::List | Kind::Size => format!("{value:?}"),
+            ValueKind::Switch => value.to_owned(),
+            ValueKind::Text | ValueKind::List | ValueKind::Size => format!("{value:?}"),
         }
     }
 }
 
-fn add(text: &mut String, what: std::fmt::Arguments<'_>) {
+fn push_fmt(text: &mut String, what: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _ = text.write_fmt(what);
 }
 
 /// Appends text as a comment, wrapped to [`WIDTH`].
-fn comment(text: &mut String, words: &str) {
+fn push_comment(text: &mut String, words: &str) {
     let mut line = String::from("#");
     for word in words.split_whitespace() {
         if line.chars().count() + 1 + word.chars().count() > WIDTH && line.len() > 1 {
-            add(text, format_args!("{line}\n"));
+            push_fmt(text, format_args!("{line}\n"));
             line = String::from("#");
         }
         line.push(' ');
         line.push_str(word);
     }
-    add(text, format_args!("{line}\n"));
+    push_fmt(text, format_args!("{line}\n"));
 }
 
-fn code(text: &str) -> String {
-    cell(&format!("`{text}`"))
+fn code_cell(text: &str) -> String {
+    escape_cell(&format!("`{text}`"))
 }
 
 /// Escapes a bar, which would end the table cell.
-fn cell(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, Sources, load};
+    use super::super::{Config, ConfigSources, load};
     use super::*;
 
     fn read(text: &str) -> Config {
         let file = Some(("default.toml".into(), text.to_owned()));
-        let loaded = load(&Sources { file, ..Sources::default() });
+        let loaded = load(&ConfigSources { file, ..ConfigSources::default() });
         assert_eq!(loaded.mistakes, [], "{text}");
         loaded.config
     }
 
     #[test]
     fn default_configuration_file_changes_nothing() {
-        let nothing = load(&Sources::default());
+        let nothing = load(&ConfigSources::default());
         assert_eq!(nothing.mistakes, []);
         assert_eq!(read(&default_file()), nothing.config);
     }
@@ -210,7 +218,7 @@ mod tests {
         let config = read(&on);
         assert_eq!(config.node_name, "edge-1");
         for setting in &SETTINGS {
-            let (section, name) = setting.split();
+            let (section, name) = setting.section_and_name();
             let from = on.find(&format!("[{section}]")).unwrap_or_default();
             assert!(on[from..].contains(&format!("\n{name} = ")), "{}", setting.name);
         }

@@ -1,9 +1,9 @@
 //! Parses a configuration file: TOML, with every setting and every mistake located by line and column.
 use super::agent::agent_keys;
-use super::key::{Key, Kind, SETTINGS};
-use super::mistake::{Mistake, Place};
-use super::nearest::{hint, nearest};
-use super::raw::{AgentText, Raw};
+use super::key::{SETTINGS, SettingKey, ValueKind};
+use super::mistake::{ConfigMistake, SettingLocation};
+use super::nearest::{did_you_mean, nearest};
+use super::raw::{AgentText, RawConfig};
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
@@ -13,89 +13,101 @@ use toml::de::{DeTable, DeValue};
 const AGENTS: &str = "agents";
 
 /// Parses a whole file into `raw`, whatever mistakes it has.
-pub(super) fn read(path: &Path, text: &str, raw: &mut Raw) {
-    File { path, text, raw }.read();
+pub(super) fn read(path: &Path, text: &str, raw: &mut RawConfig) {
+    ConfigFileParser { path, text, raw }.read();
 }
 
 /// The state of parsing a file.
-struct File<'a> {
+struct ConfigFileParser<'a> {
     path: &'a Path,
     text: &'a str,
-    raw: &'a mut Raw,
+    raw: &'a mut RawConfig,
 }
 
 // === impl File ===
 
-impl File<'_> {
+impl ConfigFileParser<'_> {
     fn read(&mut self) {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
-            self.wrong(None, error.span().unwrap_or_default(), error.message());
+            self.push_mistake(None, error.span().unwrap_or_default(), error.message());
         }
         for (name, value) in table.get_ref() {
             let (at, name) = (name.span(), name.get_ref().as_ref());
             match value.get_ref().as_table() {
-                Some(agents) if name == AGENTS => self.agents(agents),
-                Some(section) if sections().any(|known| known == name) => self.section(name, section),
+                Some(agents) if name == AGENTS => self.parse_agents(agents),
+                Some(section) if sections().any(|known| known == name) => self.parse_section(name, section),
                 None if name == AGENTS || sections().any(|known| known == name) => {
-                    self.wrong(Some(name), value.span(), &format!("expected a section: [{name}]"));
+                    self.push_mistake(Some(name), value.span(), &format!("expected a section: [{name}]"));
                 }
-                Some(_) if Key::named(name).is_none() => {
-                    let what = format!("unknown section{}", hint(name, sections().chain([AGENTS])));
-                    self.wrong(Some(name), at, &what);
+                Some(_) if SettingKey::from_name(name).is_none() => {
+                    let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS])));
+                    self.push_mistake(Some(name), at, &what);
                 }
-                Some(_) | None => self.leaf(name, at, value),
+                Some(_) | None => self.parse_setting(name, at, value),
             }
         }
     }
 
-    fn section(&mut self, section: &str, table: &DeTable<'_>) {
+    fn parse_section(&mut self, section: &str, table: &DeTable<'_>) {
         for (name, value) in table {
-            self.leaf(&format!("{section}.{}", name.get_ref()), name.span(), value);
+            self.parse_setting(&format!("{section}.{}", name.get_ref()), name.span(), value);
         }
     }
 
-    fn leaf(&mut self, name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
-        let Some(key) = Key::named(name) else {
-            return self.wrong(Some(name), at, &format!("unknown key{}", meant(name)));
+    fn parse_setting(&mut self, name: &str, at: Range<usize>, value: &Spanned<DeValue<'_>>) {
+        let Some(key) = SettingKey::from_name(name) else {
+            return self.push_mistake(Some(name), at, &format!("unknown key{}", suggestion(name)));
         };
         let place = self.place(value.span());
         match (key.setting().kind, value.get_ref()) {
-            (Kind::Switch, DeValue::Boolean(flag)) => self.raw.settings.push((key, flag.to_string(), place)),
-            (Kind::Switch, other) => {
-                self.wrong(Some(name), value.span(), &format!("expected true or false, not {}", kind(other)));
+            (ValueKind::Switch, DeValue::Boolean(flag)) => {
+                self.raw.settings.push((key, flag.to_string(), place))
             }
-            (Kind::List, DeValue::Array(_)) => match word(value.get_ref()) {
+            (ValueKind::Switch, other) => {
+                self.push_mistake(
+                    Some(name),
+                    value.span(),
+                    &format!("expected true or false, not {}", type_name(other)),
+                );
+            }
+            (ValueKind::List, DeValue::Array(_)) => match flag_text(value.get_ref()) {
                 Some(text) => self.raw.settings.push((key, text, place)),
-                None => self.wrong(Some(name), value.span(), "expected a list of strings"),
+                None => self.push_mistake(Some(name), value.span(), "expected a list of strings"),
             },
-            (Kind::Text | Kind::List | Kind::Size, DeValue::String(text)) => {
+            (ValueKind::Text | ValueKind::List | ValueKind::Size, DeValue::String(text)) => {
                 self.raw.settings.push((key, text.to_string(), place));
             }
-            (Kind::Text | Kind::List | Kind::Size, other) => {
-                self.wrong(Some(name), value.span(), &format!("expected a string, not {}", kind(other)));
+            (ValueKind::Text | ValueKind::List | ValueKind::Size, other) => {
+                self.push_mistake(
+                    Some(name),
+                    value.span(),
+                    &format!("expected a string, not {}", type_name(other)),
+                );
             }
         }
     }
 
-    fn agents(&mut self, agents: &DeTable<'_>) {
+    fn parse_agents(&mut self, agents: &DeTable<'_>) {
         for (id, value) in agents {
             let (at, id) = (id.span(), id.get_ref().to_string());
             let Some(table) = value.get_ref().as_table() else {
                 let what =
-                    format!("expected a table [agents.{id}] with a url, not {}", kind(value.get_ref()));
-                self.wrong(Some(&format!("agents.{id}")), value.span(), &what);
+                    format!("expected a table [agents.{id}] with a url, not {}", type_name(value.get_ref()));
+                self.push_mistake(Some(&format!("agents.{id}")), value.span(), &what);
                 continue;
             };
             let mut pairs = Vec::new();
             for (name, value) in table {
                 let name = name.get_ref().to_string();
-                match word(value.get_ref()) {
+                match flag_text(value.get_ref()) {
                     Some(word) => pairs.push((name, word, self.place(value.span()))),
                     None => {
-                        let what =
-                            format!("expected one value or a list of strings, not {}", kind(value.get_ref()));
-                        self.wrong(Some(&format!("agents.{id}.{name}")), value.span(), &what);
+                        let what = format!(
+                            "expected one value or a list of strings, not {}",
+                            type_name(value.get_ref())
+                        );
+                        self.push_mistake(Some(&format!("agents.{id}.{name}")), value.span(), &what);
                     }
                 }
             }
@@ -104,30 +116,35 @@ impl File<'_> {
         }
     }
 
-    fn wrong(&mut self, key: Option<&str>, at: Range<usize>, what: &str) {
+    fn push_mistake(&mut self, key: Option<&str>, at: Range<usize>, what: &str) {
         let place = self.place(at);
-        self.raw.mistakes.push(Mistake { place, key: key.map(str::to_owned), what: what.to_owned() });
+        self.raw.mistakes.push(ConfigMistake {
+            place,
+            key: key.map(str::to_owned),
+            message: what.to_owned(),
+        });
     }
 
     /// Returns the line and column of a byte offset.
-    fn place(&self, at: Range<usize>) -> Place {
+    fn place(&self, at: Range<usize>) -> SettingLocation {
         let before = self.text.get(..at.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Place::File { path: self.path.to_owned(), line, column }
+        SettingLocation::File { path: self.path.to_owned(), line, column }
     }
 }
 
 fn sections() -> impl Iterator<Item = &'static str> {
-    SETTINGS.iter().map(|setting| setting.split().0).filter(|section| !section.is_empty())
+    SETTINGS.iter().map(|setting| setting.section_and_name().0).filter(|section| !section.is_empty())
 }
 
 /// Returns a hint: a similar name, the same name in another section, or the note that a name is a key of an
 /// agent.
-fn meant(name: &str) -> String {
+fn suggestion(name: &str) -> String {
     let names = || SETTINGS.iter().map(|setting| setting.name);
     let last = name.rsplit('.').next().unwrap_or(name);
-    let elsewhere = || SETTINGS.iter().find(|setting| setting.split().1 == last).map(|setting| setting.name);
+    let elsewhere =
+        || SETTINGS.iter().find(|setting| setting.section_and_name().1 == last).map(|setting| setting.name);
     match nearest(name, names()).or_else(elsewhere) {
         Some(known) => format!("; did you mean {known:?}?"),
         None if agent_keys().any(|key| key == last) => format!("; {last:?} belongs in [agents.ID]"),
@@ -136,7 +153,7 @@ fn meant(name: &str) -> String {
 }
 
 /// Returns a single value as a flag would have it, and a list of strings joined with `|`.
-fn word(value: &DeValue<'_>) -> Option<String> {
+fn flag_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Boolean(flag) => Some(flag.to_string()),
@@ -154,7 +171,7 @@ fn word(value: &DeValue<'_>) -> Option<String> {
 }
 
 /// Returns the type of a value, for messages.
-fn kind(value: &DeValue<'_>) -> &'static str {
+fn type_name(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
         DeValue::Boolean(_) => "true or false",

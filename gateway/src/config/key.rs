@@ -5,8 +5,7 @@ use std::fmt;
 
 /// The key of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "`Setting::name` says it")]
-pub enum Key {
+pub enum SettingKey {
     DefaultAgent,
     Demo,
     Log,
@@ -60,7 +59,7 @@ pub enum Key {
 
 /// The syntax of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A string.
     Text,
     /// `true` or `false`.
@@ -73,11 +72,11 @@ pub enum Kind {
 
 /// The value of a setting that no source sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallback {
+pub enum DefaultValue {
     /// A constant, as it would be written.
     Fixed(&'static str),
     /// A value that is determined when the node starts.
-    Found {
+    Computed {
         /// Description for people.
         how: &'static str,
         /// A valid value.
@@ -88,22 +87,22 @@ pub enum Fallback {
 /// One row of the table of settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    pub key: Key,
+    pub key: SettingKey,
     /// Name in the file: section and key.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Placeholder for the value, such as `ADDR`.
     pub form: &'static str,
     /// Command-line flag; not every setting has one.
     pub flag: Option<&'static str>,
-    pub default: Fallback,
+    pub default: DefaultValue,
     /// Description, one sentence or more.
     pub doc: &'static str,
 }
 
 // === impl Key ===
 
-impl Key {
+impl SettingKey {
     /// Returns the key's row.
     pub fn setting(self) -> &'static Setting {
         // The rows are in the order of the variants; a test checks that.
@@ -116,12 +115,12 @@ impl Key {
     }
 
     /// Returns the key with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         SETTINGS.iter().find(|setting| setting.name == name).map(|setting| setting.key)
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for SettingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -131,7 +130,7 @@ impl fmt::Display for Key {
 
 impl Setting {
     /// Returns the section, empty if there is none, and the name within the section.
-    pub fn split(&self) -> (&'static str, &'static str) {
+    pub fn section_and_name(&self) -> (&'static str, &'static str) {
         self.name.split_once('.').unwrap_or(("", self.name))
     }
 
@@ -150,7 +149,7 @@ mod tests {
     fn setting_names_are_unique() {
         for (at, setting) in SETTINGS.iter().enumerate() {
             assert_eq!(setting.key as usize, at);
-            assert_eq!(Key::named(setting.name), Some(setting.key));
+            assert_eq!(SettingKey::from_name(setting.name), Some(setting.key));
         }
         let names: BTreeSet<String> = SETTINGS.iter().map(Setting::env).collect();
         let flags: BTreeSet<_> = SETTINGS.iter().filter_map(|setting| setting.flag).collect();
@@ -160,7 +159,7 @@ mod tests {
 
     #[test]
     fn settings_of_one_section_are_contiguous() {
-        let sections: Vec<_> = SETTINGS.iter().map(|setting| setting.split().0).collect();
+        let sections: Vec<_> = SETTINGS.iter().map(|setting| setting.section_and_name().0).collect();
         let mut seen = Vec::new();
         for section in sections {
             if seen.last() != Some(&section) {

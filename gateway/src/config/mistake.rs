@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The place where a setting was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum SettingLocation {
     /// Not set by any source.
     #[default]
     Default,
@@ -27,17 +27,17 @@ pub enum Place {
 
 /// A mistake that the operator must correct. The message has no values, because a URL may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mistake {
-    pub place: Place,
+pub struct ConfigMistake {
+    pub place: SettingLocation,
     /// Key that the mistake is about, if any, as the file names it.
     pub key: Option<String>,
     /// Message for people.
-    pub what: String,
+    pub message: String,
 }
 
 // === impl Place ===
 
-impl fmt::Display for Place {
+impl fmt::Display for SettingLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -50,35 +50,35 @@ impl fmt::Display for Place {
 
 // === impl Mistake ===
 
-impl Mistake {
+impl ConfigMistake {
     /// Creates a mistake at a place, about no key.
-    pub fn new(place: &Place, what: impl Into<String>) -> Self {
-        Self { place: place.clone(), key: None, what: what.into() }
+    pub fn new(place: &SettingLocation, what: impl Into<String>) -> Self {
+        Self { place: place.clone(), key: None, message: what.into() }
     }
 
     /// Creates a mistake about a key.
-    pub fn of(key: impl fmt::Display, place: &Place, what: impl Into<String>) -> Self {
-        Self { place: place.clone(), key: Some(key.to_string()), what: what.into() }
+    pub fn for_key(key: impl fmt::Display, place: &SettingLocation, what: impl Into<String>) -> Self {
+        Self { place: place.clone(), key: Some(key.to_string()), message: what.into() }
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
         if let Some(key) = &self.key {
             write!(f, "{key}: ")?;
         }
-        f.write_str(&self.what)
+        f.write_str(&self.message)
     }
 }
 
 /// Serialises as `{"place", "key", "message"}`.
-impl Serialize for Mistake {
+impl Serialize for ConfigMistake {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("Mistake", 3)?;
         object.serialize_field("place", &self.place.to_string())?;
         object.serialize_field("key", &self.key)?;
-        object.serialize_field("message", &self.what)?;
+        object.serialize_field("message", &self.message)?;
         object.end()
     }
 }

@@ -1,23 +1,23 @@
 //! Suggests the known name that is most similar to a misspelt one.
 
 /// Maximum edit distance of a suggestion; the distance must also be at most a third of the name's length.
-const SLIPS_MAX: usize = 3;
+const EDIT_DISTANCE_MAX: usize = 3;
 
 /// Returns the known name nearest to a wrong one, if any is near enough.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_ascii_lowercase();
-    let slips = |name: &str| slips(&wrong, &name.to_ascii_lowercase());
+    let slips = |name: &str| edit_distance(&wrong, &name.to_ascii_lowercase());
     let near = known.into_iter().map(|name| (slips(name), name)).min()?;
-    (near.0 <= SLIPS_MAX.min(wrong.chars().count() / 3)).then_some(near.1)
+    (near.0 <= EDIT_DISTANCE_MAX.min(wrong.chars().count() / 3)).then_some(near.1)
 }
 
 /// Returns `; did you mean "…"?`, or an empty string.
-pub fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn did_you_mean<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(wrong, known).map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
 }
 
 /// Returns the edit distance: insertions, deletions, changes and swaps of neighbouring letters.
-fn slips(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=b.len()).collect();
@@ -45,8 +45,8 @@ mod tests {
         for (a, b, count) in
             [("", "", 0), ("", "abc", 3), ("htpp", "http", 1), ("ca", "abc", 3), ("x", "y", 1)]
         {
-            assert_eq!(slips(a, b), count, "{a} {b}");
-            assert_eq!(slips(b, a), count, "{b} {a}");
+            assert_eq!(edit_distance(a, b), count, "{a} {b}");
+            assert_eq!(edit_distance(b, a), count, "{b} {a}");
         }
     }
 
@@ -57,6 +57,6 @@ mod tests {
         assert_eq!(nearest("LOGS", known), Some("log"));
         assert_eq!(nearest("colour", known), None);
         assert_eq!(nearest("", known), None);
-        assert_eq!(hint("lgo", known), "; did you mean \"log\"?");
+        assert_eq!(did_you_mean("lgo", known), "; did you mean \"log\"?");
     }
 }

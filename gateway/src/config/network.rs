@@ -27,9 +27,9 @@ impl Networks {
     }
 
     /// Returns whether the address is in one of the networks.
-    pub fn have(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.0.iter().any(|network| network.has(address))
+        self.0.iter().any(|network| network.contains(address))
     }
 }
 
@@ -45,25 +45,26 @@ impl Network {
             None => (text, None),
         };
         let first: IpAddr = address.parse().ok()?;
-        let most = width(first);
+        let most = address_width(first);
         let bits: u32 = bits.unwrap_or(most);
         // An IPv4-mapped address would never match, because peers' addresses are compared as IPv4.
         let is_sound = bits <= most && first.to_canonical() == first;
         // A bit that is set behind the prefix is a mistake.
-        (is_sound && number(first) & rest(bits, most) == 0).then_some(Self { first, bits })
+        (is_sound && address_bits(first) & host_mask(bits, most) == 0).then_some(Self { first, bits })
     }
 
-    fn has(&self, address: IpAddr) -> bool {
-        let most = width(address);
-        most == width(self.first) && (number(self.first) ^ number(address)) & !rest(self.bits, most) == 0
+    fn contains(&self, address: IpAddr) -> bool {
+        let most = address_width(address);
+        most == address_width(self.first)
+            && (address_bits(self.first) ^ address_bits(address)) & !host_mask(self.bits, most) == 0
     }
 }
 
-fn width(address: IpAddr) -> u32 {
+fn address_width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-fn number(address: IpAddr) -> u128 {
+fn address_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(four) => four.to_bits().into(),
         IpAddr::V6(six) => six.to_bits(),
@@ -71,7 +72,7 @@ fn number(address: IpAddr) -> u128 {
 }
 
 /// Returns a mask of the bits behind the prefix.
-fn rest(bits: u32, most: u32) -> u128 {
+fn host_mask(bits: u32, most: u32) -> u128 {
     1u128.checked_shl(most - bits).map_or(u128::MAX, |one| one - 1)
 }
 
@@ -86,15 +87,15 @@ mod tests {
         for inside in
             ["10.0.0.0", "10.255.255.255", "192.0.2.7", "2001:db8:ffff::1", "::1", "::ffff:10.1.2.3"]
         {
-            assert!(some.have(inside.parse().expect("an address")), "{inside}");
+            assert!(some.contains(inside.parse().expect("an address")), "{inside}");
         }
         for outside in ["9.255.255.255", "11.0.0.0", "192.0.2.6", "2001:db9::", "::2", "::a00:1", "127.0.0.1"]
         {
-            assert!(!some.have(outside.parse().expect("an address")), "{outside}");
+            assert!(!some.contains(outside.parse().expect("an address")), "{outside}");
         }
         let all = Networks::parse("0.0.0.0/0,::/0").expect("networks");
-        assert!(all.have(IpAddr::from([1, 2, 3, 4])) && all.have(IpAddr::from([7; 16])));
-        assert!(!Networks::default().have(IpAddr::from([127, 0, 0, 1])));
+        assert!(all.contains(IpAddr::from([1, 2, 3, 4])) && all.contains(IpAddr::from([7; 16])));
+        assert!(!Networks::default().contains(IpAddr::from([127, 0, 0, 1])));
     }
 
     #[test]

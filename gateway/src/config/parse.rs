@@ -1,16 +1,16 @@
 //! Parses the values of settings, and checks that they are consistent. No other module interprets their text.
-use super::amount::{parse_size, parse_wait, show_size};
-use super::auth::{Algorithm, Auth, AuthMode, Issuer, Jwks};
-use super::key::Key;
-use super::mistake::{Mistake, Place};
+use super::allowed_clients::{AllowedHosts, Origin};
+use super::amount::{format_size, parse_size, parse_wait};
+use super::auth::{AuthConfig, AuthMode, IssuerConfig, JwksSource, SignatureAlgorithm};
+use super::key::SettingKey;
+use super::mistake::{ConfigMistake, SettingLocation};
 use super::network::Networks;
-use super::rate::{self, Asked};
-use super::raw::Raw;
-use super::redis::{Login, RedisUrl, TlsClient};
-use super::served::ServedBy;
-use super::share::{self, Holding};
-use super::welcome::{Hosts, Origin};
-use super::{Config, Durability, LogFormat, PerAddress, Rates, StoreConfig, TlsFiles};
+use super::rate::{self, RateOverrides};
+use super::raw::RawConfig;
+use super::redis::{RedisLogin, RedisTls, RedisUrl};
+use super::served_by::ServedBy;
+use super::share::{self, UsageLimits};
+use super::{Config, Durability, LogFormat, PerAddress, RateSettings, StoreConfig, TlsFiles};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,50 +18,50 @@ use turnway_core::limits;
 use turnway_core::share::Shares;
 
 /// Ends the messages about stores that this release does not have.
-const STORES: &str = "expected embedded:DIR, redis://HOST:PORT or memory:";
+const SUPPORTED_STORES: &str = "expected embedded:DIR, redis://HOST:PORT or memory:";
 /// A smaller cache would read the pages of the file again and again.
 const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 
 /// Parsed values with the places they came from; settings are applied in ascending precedence of their sources.
-struct Draft {
-    http: (SocketAddr, Place),
-    quic: (Option<SocketAddr>, Place),
+struct ConfigDraft {
+    http: (SocketAddr, SettingLocation),
+    quic: (Option<SocketAddr>, SettingLocation),
     webtransport: bool,
     quic_connections: usize,
-    admin: (SocketAddr, Place),
+    admin: (SocketAddr, SettingLocation),
     health: Option<SocketAddr>,
     health_metrics: bool,
-    hosts: Option<Hosts>,
+    hosts: Option<AllowedHosts>,
     origins: Vec<Origin>,
     proxies: Networks,
     per_address: PerAddress,
-    cert: Option<(PathBuf, Place)>,
-    secret: Option<(PathBuf, Place)>,
-    auth: (AuthMode, Place),
-    pepper: Option<(PathBuf, Place)>,
+    tls_cert: Option<(PathBuf, SettingLocation)>,
+    tls_key: Option<(PathBuf, SettingLocation)>,
+    auth: (AuthMode, SettingLocation),
+    pepper: Option<(PathBuf, SettingLocation)>,
     lockout: bool,
-    jwks: Option<Jwks>,
+    jwks: Option<JwksSource>,
     issuer: Option<String>,
     audience: Option<String>,
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<SignatureAlgorithm>,
     /// Rates that the operator has set.
-    rates: Asked,
+    rates: RateOverrides,
     tools_served_by: ServedBy,
-    holding: Holding,
-    store: (StoreUrl, Place),
-    durability: Option<(Durability, Place)>,
-    deployer: Option<(Login, Place)>,
-    attest: Option<(Durability, Place)>,
+    holding: UsageLimits,
+    store: (StoreUrl, SettingLocation),
+    durability: Option<(Durability, SettingLocation)>,
+    deployer: Option<(RedisLogin, SettingLocation)>,
+    attest: Option<(Durability, SettingLocation)>,
     wait: Duration,
     /// Files of the Redis password and of TLS, by the key that names them.
-    store_files: Vec<(Key, PathBuf, Place)>,
+    store_files: Vec<(SettingKey, PathBuf, SettingLocation)>,
     keep_facts: Option<u64>,
     max_age: Option<Duration>,
     cache_bytes: u64,
     reserve_bytes: u64,
     skew_max: Option<Duration>,
     node_name: Option<String>,
-    default_agent: Option<(String, Place)>,
+    default_agent: Option<(String, SettingLocation)>,
     demo: bool,
     log: LogFormat,
 }
@@ -75,18 +75,18 @@ enum StoreUrl {
 
 /// Parses all settings, including those that a source of higher precedence overrides, and reports every
 /// mistake. The returned value is meaningful only if there is none.
-pub(super) fn read(raw: &mut Raw) -> Config {
-    let mut draft = Draft::default();
+pub(super) fn read(raw: &mut RawConfig) -> Config {
+    let mut draft = ConfigDraft::default();
     for (key, text, place) in std::mem::take(&mut raw.settings) {
-        if let Err(what) = draft.set(key, &text, &place) {
+        if let Err(what) = draft.apply(key, &text, &place) {
             // The message does not repeat the value, because a URL may hold a password.
-            raw.mistakes.push(Mistake::of(key, &place, what));
+            raw.mistakes.push(ConfigMistake::for_key(key, &place, what));
         }
     }
-    let store = draft.store(&mut raw.mistakes);
-    let tls = draft.tls(&mut raw.mistakes);
+    let store = draft.build_store(&mut raw.mistakes);
+    let tls = draft.build_tls(&mut raw.mistakes);
     draft.check_listeners(&mut raw.mistakes);
-    let auth = draft.auth(&mut raw.mistakes);
+    let auth = draft.build_auth(&mut raw.mistakes);
     Config {
         http: draft.http.0,
         quic: draft.quic.0,
@@ -101,9 +101,9 @@ pub(super) fn read(raw: &mut Raw) -> Config {
         per_address: draft.per_address,
         tls,
         auth,
-        rates: draft.rates.or(Rates::usual(draft.auth.0)),
+        rates: draft.rates.or_defaults(RateSettings::default_for(draft.auth.0)),
         tools_served_by: draft.tools_served_by,
-        holding: draft.holding.under(draft.auth.0),
+        holding: draft.holding.for_auth_mode(draft.auth.0),
         store,
         keep_facts: draft.keep_facts,
         max_age: draft.max_age,
@@ -118,12 +118,12 @@ pub(super) fn read(raw: &mut Raw) -> Config {
 // === impl Draft ===
 
 /// Placeholder values; the table's defaults overwrite them, because they are the first settings.
-impl Default for Draft {
+impl Default for ConfigDraft {
     fn default() -> Self {
-        let nowhere = || (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Place::Default);
+        let nowhere = || (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SettingLocation::Default);
         Self {
             http: nowhere(),
-            quic: (None, Place::Default),
+            quic: (None, SettingLocation::Default),
             webtransport: true,
             quic_connections: 0,
             admin: nowhere(),
@@ -132,20 +132,20 @@ impl Default for Draft {
             hosts: None,
             origins: Vec::new(),
             proxies: Networks::default(),
-            per_address: PerAddress::Usual,
-            cert: None,
-            secret: None,
-            auth: (AuthMode::None, Place::Default),
+            per_address: PerAddress::Default,
+            tls_cert: None,
+            tls_key: None,
+            auth: (AuthMode::None, SettingLocation::Default),
             pepper: None,
             lockout: true,
             jwks: None,
             issuer: None,
             audience: None,
             algorithms: Vec::new(),
-            rates: Asked::default(),
+            rates: RateOverrides::default(),
             tools_served_by: ServedBy::default(),
-            holding: Holding::default(),
-            store: (StoreUrl::Memory, Place::Default),
+            holding: UsageLimits::default(),
+            store: (StoreUrl::Memory, SettingLocation::Default),
             durability: None,
             deployer: None,
             attest: None,
@@ -164,64 +164,73 @@ impl Default for Draft {
     }
 }
 
-impl Draft {
-    fn set(&mut self, key: Key, text: &str, place: &Place) -> Result<(), String> {
+impl ConfigDraft {
+    fn apply(&mut self, key: SettingKey, text: &str, place: &SettingLocation) -> Result<(), String> {
         match key {
-            Key::ListenHttp => self.http = (address(text)?, place.clone()),
-            Key::ListenQuicConnections => self.quic_connections = quic_connections(text)?,
-            Key::ListenAdmin => self.admin = (address(text)?, place.clone()),
-            Key::ListenHealth => self.health = Some(address(text)?),
-            Key::ListenHealthMetrics => self.health_metrics = switch(text)?,
-            Key::ListenQuic if text == "off" => self.quic = (None, place.clone()),
-            Key::ListenQuic => self.quic = (Some(address(text)?), place.clone()),
-            Key::ListenWebtransport => self.webtransport = switch(text)?,
-            Key::ListenHosts => self.hosts = Some(Hosts::parse(text)?),
-            Key::ListenOrigins => self.origins = Origin::parse_list(text)?,
-            Key::ListenProxies => self.proxies = Networks::parse(text)?,
-            Key::ListenPerAddress => self.per_address = per_address(text)?,
-            Key::TlsCert => self.cert = Some((file(text)?, place.clone())),
-            Key::TlsKey => self.secret = Some((file(text)?, place.clone())),
-            Key::StoreUrl => self.store = (store_url(text)?, place.clone()),
-            Key::StoreDurability => self.durability = Some((durability(text)?, place.clone())),
-            Key::StoreDeployer => self.deployer = Some((Login::parse(text)?, place.clone())),
-            Key::StoreAttest => self.attest = Some((attested(text)?, place.clone())),
-            Key::StoreWait => self.wait = parse_wait(text).ok_or("expected a wait such as 30s, 2m or 0s")?,
-            Key::StorePasswordFile | Key::StoreCa | Key::StoreClientCert | Key::StoreClientKey => {
+            SettingKey::ListenHttp => self.http = (parse_address(text)?, place.clone()),
+            SettingKey::ListenQuicConnections => self.quic_connections = parse_quic_connections(text)?,
+            SettingKey::ListenAdmin => self.admin = (parse_address(text)?, place.clone()),
+            SettingKey::ListenHealth => self.health = Some(parse_address(text)?),
+            SettingKey::ListenHealthMetrics => self.health_metrics = parse_bool(text)?,
+            SettingKey::ListenQuic if text == "off" => self.quic = (None, place.clone()),
+            SettingKey::ListenQuic => self.quic = (Some(parse_address(text)?), place.clone()),
+            SettingKey::ListenWebtransport => self.webtransport = parse_bool(text)?,
+            SettingKey::ListenHosts => self.hosts = Some(AllowedHosts::parse(text)?),
+            SettingKey::ListenOrigins => self.origins = Origin::parse_list(text)?,
+            SettingKey::ListenProxies => self.proxies = Networks::parse(text)?,
+            SettingKey::ListenPerAddress => self.per_address = parse_per_address(text)?,
+            SettingKey::TlsCert => self.tls_cert = Some((parse_path(text)?, place.clone())),
+            SettingKey::TlsKey => self.tls_key = Some((parse_path(text)?, place.clone())),
+            SettingKey::StoreUrl => self.store = (parse_store_url(text)?, place.clone()),
+            SettingKey::StoreDurability => self.durability = Some((parse_durability(text)?, place.clone())),
+            SettingKey::StoreDeployer => self.deployer = Some((RedisLogin::parse(text)?, place.clone())),
+            SettingKey::StoreAttest => self.attest = Some((parse_attested(text)?, place.clone())),
+            SettingKey::StoreWait => {
+                self.wait = parse_wait(text).ok_or("expected a wait such as 30s, 2m or 0s")?
+            }
+            SettingKey::StorePasswordFile
+            | SettingKey::StoreCa
+            | SettingKey::StoreClientCert
+            | SettingKey::StoreClientKey => {
                 self.store_files.retain(|(named, _, _)| *named != key);
-                self.store_files.push((key, file(text)?, place.clone()));
+                self.store_files.push((key, parse_path(text)?, place.clone()));
             }
-            Key::StoreRetention => self.keep_facts = retention(text)?,
-            Key::StoreMaxAge => self.max_age = max_age(text)?,
-            Key::StoreCache => self.cache_bytes = size(text, CACHE_BYTES_MIN)?,
-            Key::StoreReserve => self.reserve_bytes = size(text, 0)?,
-            Key::StoreSkew => self.skew_max = skew(text)?,
-            Key::AuthMode => self.auth = (AuthMode::parse(text)?, place.clone()),
-            Key::AuthJwks => self.jwks = Some(Jwks::parse(text)?),
-            Key::AuthIssuer => self.issuer = Some(words(text)?),
-            Key::AuthAudience => self.audience = Some(words(text)?),
-            Key::AuthAlgorithms => self.algorithms = Algorithm::parse_list(text)?,
-            Key::AuthLockout => self.lockout = switch(text)?,
-            Key::AuthPepper => self.pepper = Some((file(text)?, place.clone())),
-            Key::RateConnection => self.rates.connection = Some(rate::parse(text)?),
-            Key::RateKey => self.rates.key = Some(rate::parse(text)?),
-            Key::RateTenant => self.rates.tenant = Some(rate::parse(text)?),
-            Key::ToolsServedBy => {
+            SettingKey::StoreRetention => self.keep_facts = parse_retention(text)?,
+            SettingKey::StoreMaxAge => self.max_age = parse_max_age(text)?,
+            SettingKey::StoreCache => self.cache_bytes = parse_size_min(text, CACHE_BYTES_MIN)?,
+            SettingKey::StoreReserve => self.reserve_bytes = parse_size_min(text, 0)?,
+            SettingKey::StoreSkew => self.skew_max = parse_skew(text)?,
+            SettingKey::AuthMode => self.auth = (AuthMode::parse(text)?, place.clone()),
+            SettingKey::AuthJwks => self.jwks = Some(JwksSource::parse(text)?),
+            SettingKey::AuthIssuer => self.issuer = Some(parse_text(text)?),
+            SettingKey::AuthAudience => self.audience = Some(parse_text(text)?),
+            SettingKey::AuthAlgorithms => self.algorithms = SignatureAlgorithm::parse_list(text)?,
+            SettingKey::AuthLockout => self.lockout = parse_bool(text)?,
+            SettingKey::AuthPepper => self.pepper = Some((parse_path(text)?, place.clone())),
+            SettingKey::RateConnection => self.rates.connection = Some(rate::parse(text)?),
+            SettingKey::RateKey => self.rates.key = Some(rate::parse(text)?),
+            SettingKey::RateTenant => self.rates.tenant = Some(rate::parse(text)?),
+            SettingKey::ToolsServedBy => {
                 let read = ServedBy::parse(text);
-                self.tools_served_by = read.ok_or_else(|| format!("expected {}", ServedBy::FORM))?;
+                self.tools_served_by = read.ok_or_else(|| format!("expected {}", ServedBy::EXPECTED))?;
             }
-            Key::ShareTenant => self.shares().tenant = share::fraction(text)?,
-            Key::ShareUser => self.shares().user = share::fraction(text)?,
-            Key::LimitAttempts => self.holding.attempts = share::cap(text, limits::ATTEMPTS_MAX)?,
-            Key::LimitSessions => self.holding.sessions = share::cap(text, limits::SESSIONS_OWNED_MAX)?,
-            Key::LimitSubscriptions => {
-                self.holding.subscriptions = share::cap(text, limits::SUBSCRIPTIONS_MAX)?;
+            SettingKey::ShareTenant => self.shares().tenant = share::parse_fraction(text)?,
+            SettingKey::ShareUser => self.shares().user = share::parse_fraction(text)?,
+            SettingKey::LimitAttempts => {
+                self.holding.attempts = share::parse_cap(text, limits::ATTEMPTS_MAX)?
             }
-            Key::QuotaTenant => self.holding.quotas.tenant = share::quota(text)?,
-            Key::QuotaUser => self.holding.quotas.user = share::quota(text)?,
-            Key::NodeName => self.node_name = Some(label(text)?),
-            Key::DefaultAgent => self.default_agent = Some((label(text)?, place.clone())),
-            Key::Demo => self.demo = switch(text)?,
-            Key::Log => self.log = log_format(text)?,
+            SettingKey::LimitSessions => {
+                self.holding.sessions = share::parse_cap(text, limits::SESSIONS_OWNED_MAX)?
+            }
+            SettingKey::LimitSubscriptions => {
+                self.holding.subscriptions = share::parse_cap(text, limits::SUBSCRIPTIONS_MAX)?;
+            }
+            SettingKey::QuotaTenant => self.holding.quotas.tenant = share::parse_quota(text)?,
+            SettingKey::QuotaUser => self.holding.quotas.user = share::parse_quota(text)?,
+            SettingKey::NodeName => self.node_name = Some(parse_label(text)?),
+            SettingKey::DefaultAgent => self.default_agent = Some((parse_label(text)?, place.clone())),
+            SettingKey::Demo => self.demo = parse_bool(text)?,
+            SettingKey::Log => self.log = parse_log_format(text)?,
         }
         Ok(())
     }
@@ -230,23 +239,27 @@ impl Draft {
         self.holding.shares.get_or_insert_default()
     }
 
-    fn store(&self, mistakes: &mut Vec<Mistake>) -> StoreConfig {
+    fn build_store(&self, mistakes: &mut Vec<ConfigMistake>) -> StoreConfig {
         let asked = self.durability.as_ref().map(|(level, _)| *level);
-        let mut not_here = |key, place: &Place, what: String| mistakes.push(Mistake::of(key, place, what));
+        let mut not_here = |key, place: &SettingLocation, what: String| {
+            mistakes.push(ConfigMistake::for_key(key, place, what))
+        };
         if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
-            not_here(Key::StoreDeployer, place, "only valid with a Redis in store.url".to_owned());
+            not_here(SettingKey::StoreDeployer, place, "only valid with a Redis in store.url".to_owned());
         }
         if !matches!(self.store.0, StoreUrl::Redis(_)) {
             let what = || "only valid with a Redis in store.url".to_owned();
-            self.attest.iter().for_each(|(_, place)| not_here(Key::StoreAttest, place, what()));
+            self.attest.iter().for_each(|(_, place)| not_here(SettingKey::StoreAttest, place, what()));
             self.store_files.iter().for_each(|(key, _, place)| not_here(*key, place, what()));
         }
         match &self.store.0 {
             StoreUrl::Embedded(dir) => {
                 if let Some((level @ Durability::FsyncReplica, place)) = &self.durability {
-                    let what =
-                        format!("an embedded store gives fsync at most, not {}: it has no replica", level.word());
-                    not_here(Key::StoreDurability, place, what);
+                    let what = format!(
+                        "an embedded store gives fsync at most, not {}: it has no replica",
+                        level.as_str()
+                    );
+                    not_here(SettingKey::StoreDurability, place, what);
                 }
                 let (dir, durability) = (dir.clone(), asked.unwrap_or_default());
                 let (cache_bytes, reserve_bytes) = (self.cache_bytes, self.reserve_bytes);
@@ -256,8 +269,8 @@ impl Draft {
                 if let Some((level, place)) =
                     self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem)
                 {
-                    let what = format!("a store in memory gives mem, not {}", level.word());
-                    not_here(Key::StoreDurability, place, what);
+                    let what = format!("a store in memory gives mem, not {}", level.as_str());
+                    not_here(SettingKey::StoreDurability, place, what);
                 }
                 StoreConfig::Memory
             }
@@ -272,33 +285,33 @@ impl Draft {
     }
 
     /// Adds the files of the password and of TLS to a Redis address.
-    fn with_files(&self, mut url: RedisUrl, mistakes: &mut Vec<Mistake>) -> RedisUrl {
-        let named = |of: Key| self.store_files.iter().find(|(key, _, _)| *key == of);
-        let path = |of: Key| named(of).map(|(_, path, _)| path.clone());
-        let mut wrong = |key: Key, what: &str| {
+    fn with_files(&self, mut url: RedisUrl, mistakes: &mut Vec<ConfigMistake>) -> RedisUrl {
+        let named = |of: SettingKey| self.store_files.iter().find(|(key, _, _)| *key == of);
+        let path = |of: SettingKey| named(of).map(|(_, path, _)| path.clone());
+        let mut wrong = |key: SettingKey, what: &str| {
             if let Some((_, _, place)) = named(key) {
-                mistakes.push(Mistake::of(key, place, what.to_owned()));
+                mistakes.push(ConfigMistake::for_key(key, place, what.to_owned()));
             }
         };
         if url.login.password.is_some() {
-            wrong(Key::StorePasswordFile, "store.url names a password as well");
+            wrong(SettingKey::StorePasswordFile, "store.url names a password as well");
         }
-        url.login.password_file = path(Key::StorePasswordFile);
-        let client = match (path(Key::StoreClientCert), path(Key::StoreClientKey)) {
+        url.login.password_file = path(SettingKey::StorePasswordFile);
+        let client = match (path(SettingKey::StoreClientCert), path(SettingKey::StoreClientKey)) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (Some(_), None) => {
-                wrong(Key::StoreClientCert, "needs store.client_key as well");
+                wrong(SettingKey::StoreClientCert, "needs store.client_key as well");
                 None
             }
             (None, Some(_)) => {
-                wrong(Key::StoreClientKey, "needs store.client_cert as well");
+                wrong(SettingKey::StoreClientKey, "needs store.client_cert as well");
                 None
             }
             (None, None) => None,
         };
         match &mut url.tls {
-            Some(tls) => *tls = TlsClient { ca: path(Key::StoreCa), client },
-            None => [Key::StoreCa, Key::StoreClientCert, Key::StoreClientKey]
+            Some(tls) => *tls = RedisTls { ca: path(SettingKey::StoreCa), client },
+            None => [SettingKey::StoreCa, SettingKey::StoreClientCert, SettingKey::StoreClientKey]
                 .into_iter()
                 .for_each(|key| wrong(key, "needs TLS: a store.url that begins with rediss")),
         }
@@ -306,30 +319,30 @@ impl Draft {
     }
 
     /// Pairs certificate and key; each needs the other.
-    fn tls(&self, mistakes: &mut Vec<Mistake>) -> Option<TlsFiles> {
-        let (alone, key, other) = match (&self.cert, &self.secret) {
+    fn build_tls(&self, mistakes: &mut Vec<ConfigMistake>) -> Option<TlsFiles> {
+        let (alone, key, other) = match (&self.tls_cert, &self.tls_key) {
             (None, None) => return None,
             (Some(cert), Some(secret)) => return Some(TlsFiles { cert: cert.clone(), key: secret.clone() }),
-            (Some((_, place)), None) => (place, Key::TlsCert, Key::TlsKey),
-            (None, Some((_, place))) => (place, Key::TlsKey, Key::TlsCert),
+            (Some((_, place)), None) => (place, SettingKey::TlsCert, SettingKey::TlsKey),
+            (None, Some((_, place))) => (place, SettingKey::TlsKey, SettingKey::TlsCert),
         };
-        mistakes.push(Mistake::of(key, alone, format!("needs {other} as well")));
+        mistakes.push(ConfigMistake::for_key(key, alone, format!("needs {other} as well")));
         None
     }
 
     /// Rejects listeners that would serve other machines without authentication. Operators are never
     /// authenticated, so their listener is always restricted to this machine.
-    fn check_listeners(&self, mistakes: &mut Vec<Mistake>) {
+    fn check_listeners(&self, mistakes: &mut Vec<ConfigMistake>) {
         let is_open = self.auth.0 == AuthMode::None;
         let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
         let operators = "operators are not authenticated, so their listener must be on this machine";
         for (key, address, place, is_open, why) in [
-            (Key::ListenHttp, Some(&self.http.0), &self.http.1, is_open, clients),
-            (Key::ListenQuic, self.quic.0.as_ref(), &self.quic.1, is_open, clients),
-            (Key::ListenAdmin, Some(&self.admin.0), &self.admin.1, true, operators),
+            (SettingKey::ListenHttp, Some(&self.http.0), &self.http.1, is_open, clients),
+            (SettingKey::ListenQuic, self.quic.0.as_ref(), &self.quic.1, is_open, clients),
+            (SettingKey::ListenAdmin, Some(&self.admin.0), &self.admin.1, true, operators),
         ] {
             if let Some(address) = address.filter(|address| is_open && !address.ip().is_loopback()) {
-                mistakes.push(Mistake::of(
+                mistakes.push(ConfigMistake::for_key(
                     key,
                     place,
                     format!("{address} is not a loopback address, and {why}"),
@@ -339,26 +352,27 @@ impl Draft {
         let (address, place) = &self.http;
         if !is_open && !address.ip().is_loopback() && self.hosts.is_none() {
             let what = "needs listen.hosts: the host names that clients use for this node";
-            mistakes.push(Mistake::of(Key::ListenHttp, place, what));
+            mistakes.push(ConfigMistake::for_key(SettingKey::ListenHttp, place, what));
         }
     }
 
-    fn auth(&self, mistakes: &mut Vec<Mistake>) -> Auth {
+    fn build_auth(&self, mistakes: &mut Vec<ConfigMistake>) -> AuthConfig {
         let (mode, place) = &self.auth;
-        let mut needs = |what: String| mistakes.push(Mistake::of(Key::AuthMode, place, what));
+        let mut needs =
+            |what: String| mistakes.push(ConfigMistake::for_key(SettingKey::AuthMode, place, what));
         if mode.takes_keys() && self.pepper.is_none() {
             needs("needs auth.pepper: a file with a secret, such as `openssl rand -hex 32` makes".to_owned());
         }
         let missing = [
-            (Key::AuthJwks, self.jwks.is_none()),
-            (Key::AuthIssuer, self.issuer.is_none()),
-            (Key::AuthAudience, self.audience.is_none()),
+            (SettingKey::AuthJwks, self.jwks.is_none()),
+            (SettingKey::AuthIssuer, self.issuer.is_none()),
+            (SettingKey::AuthAudience, self.audience.is_none()),
         ];
         for (key, _) in missing.into_iter().filter(|(_, is_missing)| *is_missing && mode.takes_tokens()) {
             needs(format!("needs {key}"));
         }
         let issuer = match (&self.issuer, &self.audience, &self.jwks) {
-            (Some(name), Some(audience), Some(jwks)) if mode.takes_tokens() => Some(Issuer {
+            (Some(name), Some(audience), Some(jwks)) if mode.takes_tokens() => Some(IssuerConfig {
                 name: name.clone(),
                 audience: audience.clone(),
                 algorithms: self.algorithms.clone(),
@@ -366,11 +380,11 @@ impl Draft {
             }),
             (_, _, _) => None,
         };
-        Auth { mode: *mode, pepper: self.pepper.clone(), issuer, lockout: self.lockout }
+        AuthConfig { mode: *mode, pepper: self.pepper.clone(), issuer, lockout: self.lockout }
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let bad = "expected ADDRESS:PORT, such as 127.0.0.1:8080, [::1]:8080 or localhost:0";
     match text.strip_prefix("localhost:") {
         Some(port) => {
@@ -380,25 +394,25 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-fn quic_connections(text: &str) -> Result<usize, String> {
+fn parse_quic_connections(text: &str) -> Result<usize, String> {
     let most = limits::QUIC_CONNECTIONS_MAX;
     let count = text.parse().ok().filter(|count| (1..=most).contains(count));
     count.ok_or_else(|| format!("expected a number of connections, from 1 to {most}"))
 }
 
-fn per_address(text: &str) -> Result<PerAddress, String> {
+fn parse_per_address(text: &str) -> Result<PerAddress, String> {
     match text.parse() {
-        Ok(most @ 1..) => Ok(PerAddress::Most(most)),
+        Ok(most @ 1..) => Ok(PerAddress::Limit(most)),
         Err(_) if text == "off" => Ok(PerAddress::Off),
         Ok(_) | Err(_) => Err("expected a number of connections, or off".into()),
     }
 }
 
-fn file(text: &str) -> Result<PathBuf, String> {
+fn parse_path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("expected a file's name".into()) } else { Ok(text.into()) }
 }
 
-fn store_url(text: &str) -> Result<StoreUrl, String> {
+fn parse_store_url(text: &str) -> Result<StoreUrl, String> {
     match text.split_once(':') {
         Some(("embedded", "")) => Err("embedded: needs a directory, such as embedded:./turnway-data".into()),
         Some(("embedded", dir)) => Ok(StoreUrl::Embedded(dir.into())),
@@ -406,12 +420,12 @@ fn store_url(text: &str) -> Result<StoreUrl, String> {
         Some(("redis" | "rediss" | "redis+sentinel" | "rediss+sentinel", _)) => {
             RedisUrl::parse(text).map(StoreUrl::Redis)
         }
-        Some(_) | None => Err(format!("unknown kind of store; {STORES}")),
+        Some(_) | None => Err(format!("unknown kind of store; {SUPPORTED_STORES}")),
     }
 }
 
 /// Returns the minimum number of facts kept of each session, or `None` to keep all for ever.
-fn retention(text: &str) -> Result<Option<u64>, String> {
+fn parse_retention(text: &str) -> Result<Option<u64>, String> {
     let bad = "expected keep (everything, for ever) or facts=N (at least the last N facts of each session)";
     match text.split_once('=') {
         None if text == "keep" => Ok(None),
@@ -423,28 +437,28 @@ fn retention(text: &str) -> Result<Option<u64>, String> {
 }
 
 /// Returns the time that a session is kept after its last fact, or `None` to keep it for ever.
-fn max_age(text: &str) -> Result<Option<Duration>, String> {
+fn parse_max_age(text: &str) -> Result<Option<Duration>, String> {
     let bad = || "expected off, or a wait of a second or more such as 24h or 720h".to_owned();
     let wait = || parse_wait(text).filter(|wait| *wait >= Duration::from_secs(1)).ok_or_else(bad);
     if text == "off" { Ok(None) } else { wait().map(Some) }
 }
 
 /// Returns the maximum clock skew of a ready node, or `None` for no limit.
-fn skew(text: &str) -> Result<Option<Duration>, String> {
+fn parse_skew(text: &str) -> Result<Option<Duration>, String> {
     let bad = || "expected off, or a wait of a second or more such as 10s, 2m or 1h".to_owned();
     let wait = || parse_wait(text).filter(|wait| *wait >= Duration::from_secs(1)).ok_or_else(bad);
     if text == "off" { Ok(None) } else { wait().map(Some) }
 }
 
-fn size(text: &str, least: u64) -> Result<u64, String> {
+fn parse_size_min(text: &str, least: u64) -> Result<u64, String> {
     match parse_size(text) {
-        Some(bytes) if bytes < least => Err(format!("expected at least {}", show_size(least))),
+        Some(bytes) if bytes < least => Err(format!("expected at least {}", format_size(least))),
         Some(bytes) => Ok(bytes),
         None => Err("expected a size such as 512B, 64KiB, 8MiB or 2GiB".to_owned()),
     }
 }
 
-fn durability(text: &str) -> Result<Durability, String> {
+fn parse_durability(text: &str) -> Result<Durability, String> {
     match text {
         "mem" => Ok(Durability::Mem),
         "os" => Ok(Durability::Os),
@@ -455,15 +469,15 @@ fn durability(text: &str) -> Result<Durability, String> {
 }
 
 /// Parses a durability that the operator attests; `mem` needs no attestation.
-fn attested(text: &str) -> Result<Durability, String> {
-    match durability(text) {
+fn parse_attested(text: &str) -> Result<Durability, String> {
+    match parse_durability(text) {
         Ok(Durability::Mem) | Err(_) => Err("expected os, fsync or fsync+replica".into()),
         Ok(level) => Ok(level),
     }
 }
 
 /// Parses a boolean, also in the form that environments use (`1`, `0`).
-fn switch(text: &str) -> Result<bool, String> {
+fn parse_bool(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
@@ -471,7 +485,7 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-fn log_format(text: &str) -> Result<LogFormat, String> {
+fn parse_log_format(text: &str) -> Result<LogFormat, String> {
     match text {
         "auto" => Ok(LogFormat::Auto),
         "pretty" => Ok(LogFormat::Pretty),
@@ -481,12 +495,12 @@ fn log_format(text: &str) -> Result<LogFormat, String> {
 }
 
 /// Parses a name given by another party, such as a token's issuer.
-fn words(text: &str) -> Result<String, String> {
+fn parse_text(text: &str) -> Result<String, String> {
     let fits = (1..=512).contains(&text.len()) && !text.chars().any(char::is_control);
     if fits { Ok(text.to_owned()) } else { Err("expected 1 to 512 printable characters".into()) }
 }
 
-fn label(text: &str) -> Result<String, String> {
+fn parse_label(text: &str) -> Result<String, String> {
     let fits = (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_graphic());
     if fits { Ok(text.to_owned()) } else { Err("expected 1 to 64 printable ASCII characters".into()) }
 }
@@ -494,7 +508,7 @@ fn label(text: &str) -> Result<String, String> {
 /// Returns the machine's host name, or `node` if there is none: it is only a default label.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    label(name.trim()).unwrap_or_else(|_| "node".to_owned())
+    parse_label(name.trim()).unwrap_or_else(|_| "node".to_owned())
 }
 
 #[cfg(test)]

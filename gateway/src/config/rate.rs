@@ -5,7 +5,7 @@ use turnway_core::rate::Rate;
 
 /// Maximum request rates; `None`: unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
+pub struct RateSettings {
     /// Of one connection.
     pub connection: Option<Rate>,
     /// Of all clients with one credential.
@@ -16,7 +16,7 @@ pub struct Rates {
 
 /// Rates that the operator has set; the outer `None` means not set.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct RateOverrides {
     pub(super) connection: Option<Option<Rate>>,
     pub(super) key: Option<Option<Rate>>,
     pub(super) tenant: Option<Option<Rate>>,
@@ -24,22 +24,26 @@ pub(super) struct Asked {
 
 /// Default requests per second of one connection: twice what a busy page sends in a second, more than a person
 /// types.
-const CONNECTION: u32 = 100;
+const CONNECTION_DEFAULT: u32 = 100;
 /// Default requests per second of one credential: enough for a program that acts for many people. A larger one
 /// is known to the operator, who sets the rate.
-const KEY: u32 = 1000;
+const KEY_DEFAULT: u32 = 1000;
 
 // === impl Rates ===
 
-impl Rates {
+impl RateSettings {
     /// Returns the defaults for a mode of authentication. A node without authentication serves this machine
     /// only, so its rates are unlimited.
-    pub(super) fn usual(mode: AuthMode) -> Self {
+    pub(super) fn default_for(mode: AuthMode) -> Self {
         match mode {
             AuthMode::None => Self::default(),
             AuthMode::Keys | AuthMode::Jwt | AuthMode::KeysAndJwt => {
                 let each_second = |count| Rate::new(count, Duration::from_secs(1));
-                Self { connection: each_second(CONNECTION), key: each_second(KEY), tenant: None }
+                Self {
+                    connection: each_second(CONNECTION_DEFAULT),
+                    key: each_second(KEY_DEFAULT),
+                    tenant: None,
+                }
             }
         }
     }
@@ -47,9 +51,9 @@ impl Rates {
 
 // === impl Asked ===
 
-impl Asked {
-    pub(super) fn or(self, usual: Rates) -> Rates {
-        Rates {
+impl RateOverrides {
+    pub(super) fn or_defaults(self, usual: RateSettings) -> RateSettings {
+        RateSettings {
             connection: self.connection.unwrap_or(usual.connection),
             key: self.key.unwrap_or(usual.key),
             tenant: self.tenant.unwrap_or(usual.tenant),

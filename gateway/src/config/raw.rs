@@ -1,7 +1,7 @@
 //! Collects the settings of all sources as text, each with its key and its place.
 use super::file;
-use super::key::{Fallback, Key, SETTINGS, Setting};
-use super::mistake::{Mistake, Place};
+use super::key::{DefaultValue, SETTINGS, Setting, SettingKey};
+use super::mistake::{ConfigMistake, SettingLocation};
 use super::nearest::nearest;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// The text of every source; tests pass a map.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// Path and text of the file, if there is one.
     pub file: Option<(PathBuf, String)>,
     pub env: BTreeMap<String, String>,
@@ -21,7 +21,7 @@ pub struct Sources {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
     /// A setting.
-    Key(Key),
+    Key(SettingKey),
     /// An additional agent.
     Agent,
 }
@@ -33,35 +33,35 @@ pub enum AgentText {
     Line {
         /// The whole text.
         text: String,
-        place: Place,
+        place: SettingLocation,
     },
     /// The table `[agents.ID]` of the file.
     Table {
         id: String,
         /// Place of the table's start.
-        place: Place,
+        place: SettingLocation,
         /// Keys and values in the file's order, each with its place.
-        pairs: Vec<(String, String, Place)>,
+        pairs: Vec<(String, String, SettingLocation)>,
     },
 }
 
 /// All settings in ascending precedence of their sources.
 #[derive(Debug, Default)]
-pub(super) struct Raw {
-    pub(super) settings: Vec<(Key, String, Place)>,
+pub(super) struct RawConfig {
+    pub(super) settings: Vec<(SettingKey, String, SettingLocation)>,
     pub(super) agents: Vec<AgentText>,
-    pub(super) mistakes: Vec<Mistake>,
+    pub(super) mistakes: Vec<ConfigMistake>,
     /// Remarks that do not stop a node.
-    pub(super) warnings: Vec<Mistake>,
+    pub(super) warnings: Vec<ConfigMistake>,
 }
 
 /// Prefix of all environment variables of this project.
-const OURS: &str = "TURNWAY_";
+const ENV_PREFIX: &str = "TURNWAY_";
 /// Prefix of a variable that configures an agent: `TURNWAY_AGENTS_<ID>=URL[,key=value…]`.
-const AGENTS: &str = "TURNWAY_AGENTS_";
+const AGENT_ENV_PREFIX: &str = "TURNWAY_AGENTS_";
 /// Variables with the prefix that are no settings of a node: the name of its file, address and credentials of
 /// the client commands, and parameters of the project's tests.
-const OTHERS: [&str; 7] = [
+const NON_SETTING_VARIABLES: [&str; 7] = [
     "TURNWAY_CONFIG",
     "TURNWAY_URL",
     "TURNWAY_USER",
@@ -72,11 +72,11 @@ const OTHERS: [&str; 7] = [
 ];
 
 /// Collects the settings of all sources.
-pub(super) fn gather(sources: &Sources) -> Raw {
-    let mut raw = Raw::default();
+pub(super) fn gather(sources: &ConfigSources) -> RawConfig {
+    let mut raw = RawConfig::default();
     for setting in &SETTINGS {
-        if let Fallback::Fixed(text) = setting.default {
-            raw.settings.push((setting.key, text.to_owned(), Place::Default));
+        if let DefaultValue::Fixed(text) = setting.default {
+            raw.settings.push((setting.key, text.to_owned(), SettingLocation::Default));
         }
     }
     if let Some((path, text)) = &sources.file {
@@ -103,32 +103,32 @@ impl Flag {
 
 // === impl Raw ===
 
-impl Raw {
+impl RawConfig {
     fn read_env(&mut self, name: &str, value: &str) {
-        let Some(rest) = name.strip_prefix(OURS) else { return };
-        let place = Place::Env(name.to_owned());
+        let Some(rest) = name.strip_prefix(ENV_PREFIX) else { return };
+        let place = SettingLocation::Env(name.to_owned());
         if let Some(setting) = SETTINGS.iter().find(|setting| setting.env() == name) {
             self.settings.push((setting.key, value.to_owned(), place));
-        } else if OTHERS.contains(&name) || is_of_a_service(rest, value) {
+        } else if NON_SETTING_VARIABLES.contains(&name) || is_kubernetes_service_variable(rest, value) {
             // Set by Kubernetes, or not meant for a node.
-        } else if let Some(id) = name.strip_prefix(AGENTS) {
+        } else if let Some(id) = name.strip_prefix(AGENT_ENV_PREFIX) {
             self.agents.push(AgentText::Line { text: format!("{id}={value}"), place });
-        } else if let Some(known) = meant(rest) {
-            let what = format!("unknown setting; did you mean \"{OURS}{known}\"?");
-            self.mistakes.push(Mistake::new(&place, what));
+        } else if let Some(known) = nearest_variable(rest) {
+            let what = format!("unknown setting; did you mean \"{ENV_PREFIX}{known}\"?");
+            self.mistakes.push(ConfigMistake::new(&place, what));
         } else {
-            self.warnings.push(Mistake::new(&place, "unknown setting, ignored"));
+            self.warnings.push(ConfigMistake::new(&place, "unknown setting, ignored"));
         }
     }
 
     fn read_flags(&mut self, flags: &[(Flag, String)]) {
         let mut seen = Vec::new();
         for (flag, value) in flags {
-            let place = Place::Flag(flag.name());
+            let place = SettingLocation::Flag(flag.name());
             match flag {
                 Flag::Agent => self.agents.push(AgentText::Line { text: value.clone(), place }),
                 Flag::Key(key) if seen.contains(key) => {
-                    self.mistakes.push(Mistake::of(key, &place, "given twice"));
+                    self.mistakes.push(ConfigMistake::for_key(key, &place, "given twice"));
                 }
                 Flag::Key(key) => {
                     seen.push(*key);
@@ -141,17 +141,17 @@ impl Raw {
 
 /// Returns the known variable nearest to `rest`. Both are compared without the prefix, which would make every
 /// name look similar.
-fn meant(rest: &str) -> Option<String> {
+fn nearest_variable(rest: &str) -> Option<String> {
     let known: Vec<String> = SETTINGS.iter().map(Setting::env).collect();
-    let known = known.iter().map(String::as_str).chain(OTHERS);
-    nearest(rest, known.filter_map(|name| name.strip_prefix(OURS))).map(ToOwned::to_owned)
+    let known = known.iter().map(String::as_str).chain(NON_SETTING_VARIABLES);
+    nearest(rest, known.filter_map(|name| name.strip_prefix(ENV_PREFIX))).map(ToOwned::to_owned)
 }
 
 /// Returns whether Kubernetes set the variable for a service called `turnway` or `turnway-…`:
 /// `TURNWAY_SERVICE_HOST`, `TURNWAY_ADMIN_PORT_8081_TCP_ADDR`, `TURNWAY_AGENTS_PORT`, … Name and value must
 /// both fit, so that an agent called `SERVICE_HOST` can still be configured (Kubernetes, "Discovering
 /// services", environment variables).
-fn is_of_a_service(rest: &str, value: &str) -> bool {
+fn is_kubernetes_service_variable(rest: &str, value: &str) -> bool {
     let rest = format!("_{rest}");
     let is_port = |text: &str| text.parse::<u16>().is_ok();
     let is_link = || {
@@ -199,7 +199,7 @@ fn is_host_port(text: &str) -> bool {
 
 impl AgentText {
     /// Returns the place where the agent was configured.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &SettingLocation {
         match self {
             Self::Line { place, .. } | Self::Table { place, .. } => place,
         }
@@ -210,12 +210,12 @@ impl AgentText {
 mod tests {
     use super::*;
 
-    fn raw(name: &str, value: &str) -> Raw {
+    fn raw(name: &str, value: &str) -> RawConfig {
         let env = [(name.to_owned(), value.to_owned())].into();
-        gather(&Sources { env, ..Sources::default() })
+        gather(&ConfigSources { env, ..ConfigSources::default() })
     }
 
-    fn shown(mistakes: &[Mistake]) -> Vec<String> {
+    fn shown(mistakes: &[ConfigMistake]) -> Vec<String> {
         mistakes.iter().map(ToString::to_string).collect()
     }
 
@@ -296,8 +296,9 @@ mod tests {
 
     #[test]
     fn repeated_flag_is_rejected() {
-        let flag = |value: &str| (Flag::Key(Key::Log), value.to_owned());
-        let raw = gather(&Sources { flags: vec![flag("json"), flag("pretty")], ..Sources::default() });
+        let flag = |value: &str| (Flag::Key(SettingKey::Log), value.to_owned());
+        let raw =
+            gather(&ConfigSources { flags: vec![flag("json"), flag("pretty")], ..ConfigSources::default() });
         let said: Vec<String> = raw.mistakes.iter().map(ToString::to_string).collect();
         assert_eq!(said, ["flag --log: log: given twice"]);
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use turnway_core::private::Private;
 
 /// Default port of Redis.
-const PORT: u16 = 6379;
+const REDIS_PORT: u16 = 6379;
 /// Default port of a Sentinel.
 const SENTINEL_PORT: u16 = 26379;
 /// Maximum Sentinels of one fleet; three or five are usual.
@@ -12,7 +12,7 @@ const SENTINELS_MAX: usize = 16;
 
 /// Credentials for a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Login {
+pub struct RedisLogin {
     /// Redis user; without a name Redis assumes `default`.
     pub user: Option<String>,
     pub password: Option<Private<String>>,
@@ -22,7 +22,7 @@ pub struct Login {
 
 /// Files for TLS, in PEM, each read at each connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsClient {
+pub struct RedisTls {
     /// Certificates of accepted authorities; `None`: those of the system.
     pub ca: Option<PathBuf>,
     /// Client certificate with its chain, and its key.
@@ -31,7 +31,7 @@ pub struct TlsClient {
 
 /// Host name and port of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct RedisHost {
     /// Name or IP address.
     pub name: String,
     pub port: u16,
@@ -39,41 +39,41 @@ pub struct Host {
 
 /// The way to find the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RedisEndpoint {
     /// A fixed server.
-    At(Host),
+    Direct(RedisHost),
     /// The primary that one of these Sentinels names.
     Sentinel {
         /// Sentinels, asked one after another.
-        sentinels: Vec<Host>,
+        sentinels: Vec<RedisHost>,
         /// Name of the primary at the Sentinels.
         master: String,
         /// Credentials for the Sentinels.
-        login: Login,
+        login: RedisLogin,
     },
 }
 
 /// A Redis and how to connect to it. Prints without passwords.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisUrl {
-    pub place: Place,
+    pub place: RedisEndpoint,
     /// TLS files, also for the Sentinels; `None`: no TLS.
-    pub tls: Option<TlsClient>,
-    pub login: Login,
+    pub tls: Option<RedisTls>,
+    pub login: RedisLogin,
     /// Number of the database.
     pub db: u32,
 }
 
 // === impl Login ===
 
-impl Login {
+impl RedisLogin {
     /// Parses `USER:PASSWORD`, `:PASSWORD` or `USER`, percent-encoded.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (user, password) = match text.split_once(':') {
-            Some((user, password)) => (user, Some(Private(decode(password)?))),
+            Some((user, password)) => (user, Some(Private(percent_decode(password)?))),
             None => (text, None),
         };
-        let user = if user.is_empty() { None } else { Some(decode(user)?) };
+        let user = if user.is_empty() { None } else { Some(percent_decode(user)?) };
         Ok(Self { user, password, password_file: None })
     }
 }
@@ -96,33 +96,35 @@ impl RedisUrl {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (rest, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match rest.rsplit_once('@') {
-            Some((login, hosts)) => (Login::parse(login)?, hosts),
-            None => (Login::default(), rest),
+            Some((login, hosts)) => (RedisLogin::parse(login)?, hosts),
+            None => (RedisLogin::default(), rest),
         };
-        let mut asked = Asked::read(query)?;
+        let mut asked = RedisUrlQuery::parse(query)?;
         let place = if sentinel {
             if path.is_empty() || path.contains('/') {
                 return Err(
                     "expected the primary's name after the Sentinels: redis+sentinel://HOST:PORT/NAME".into(),
                 );
             }
-            let sentinels =
-                hosts.split(',').map(|text| host(text, SENTINEL_PORT)).collect::<Result<Vec<_>, _>>()?;
+            let sentinels = hosts
+                .split(',')
+                .map(|text| parse_host(text, SENTINEL_PORT))
+                .collect::<Result<Vec<_>, _>>()?;
             if sentinels.len() > SENTINELS_MAX {
                 return Err(format!("at most {SENTINELS_MAX} Sentinels"));
             }
             let login = std::mem::take(&mut asked.sentinel);
-            Place::Sentinel { sentinels, master: decode(path)?, login }
+            RedisEndpoint::Sentinel { sentinels, master: percent_decode(path)?, login }
         } else {
             if !path.is_empty() {
-                asked.db = database(path)?;
+                asked.db = parse_database(path)?;
             }
-            if asked.sentinel != Login::default() {
+            if asked.sentinel != RedisLogin::default() {
                 return Err("sentinel_user and sentinel_password are for redis+sentinel://".into());
             }
-            Place::At(host(hosts, PORT)?)
+            RedisEndpoint::Direct(parse_host(hosts, REDIS_PORT)?)
         };
-        Ok(Self { place, tls: tls.then(TlsClient::default), login, db: asked.db })
+        Ok(Self { place, tls: tls.then(RedisTls::default), login, db: asked.db })
     }
 }
 
@@ -131,21 +133,21 @@ impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.tls.is_some() { "rediss" } else { "redis" })?;
         match &self.place {
-            Place::At(host) => write!(f, "://{host}")?,
-            Place::Sentinel { sentinels, master, .. } => {
+            RedisEndpoint::Direct(host) => write!(f, "://{host}")?,
+            RedisEndpoint::Sentinel { sentinels, master, .. } => {
                 let hosts: Vec<_> = sentinels.iter().map(ToString::to_string).collect();
                 write!(f, "+sentinel://{}/{master}", hosts.join(","))?;
             }
         }
         match (&self.place, self.db) {
             (_, 0) => Ok(()),
-            (Place::At(_), db) => write!(f, "/{db}"),
-            (Place::Sentinel { .. }, db) => write!(f, "?db={db}"),
+            (RedisEndpoint::Direct(_), db) => write!(f, "/{db}"),
+            (RedisEndpoint::Sentinel { .. }, db) => write!(f, "?db={db}"),
         }
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for RedisHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.name.contains(':') {
             write!(f, "[{}]:{}", self.name, self.port)
@@ -157,19 +159,21 @@ impl fmt::Display for Host {
 
 /// The query part of a URL.
 #[derive(Default)]
-struct Asked {
+struct RedisUrlQuery {
     db: u32,
-    sentinel: Login,
+    sentinel: RedisLogin,
 }
 
-impl Asked {
-    fn read(query: &str) -> Result<Self, String> {
+impl RedisUrlQuery {
+    fn parse(query: &str) -> Result<Self, String> {
         let mut asked = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
-                ("db", value) => asked.db = database(value)?,
-                ("sentinel_user", value) => asked.sentinel.user = Some(decode(value)?),
-                ("sentinel_password", value) => asked.sentinel.password = Some(Private(decode(value)?)),
+                ("db", value) => asked.db = parse_database(value)?,
+                ("sentinel_user", value) => asked.sentinel.user = Some(percent_decode(value)?),
+                ("sentinel_password", value) => {
+                    asked.sentinel.password = Some(Private(percent_decode(value)?))
+                }
                 _ => return Err("expected ?db=N, sentinel_user=… or sentinel_password=…".into()),
             }
         }
@@ -177,11 +181,11 @@ impl Asked {
     }
 }
 
-fn database(text: &str) -> Result<u32, String> {
+fn parse_database(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected the number of a database".to_owned())
 }
 
-fn host(text: &str, port: u16) -> Result<Host, String> {
+fn parse_host(text: &str, port: u16) -> Result<RedisHost, String> {
     let bad = || "expected HOST or HOST:PORT; an IPv6 address in brackets".to_owned();
     let (name, rest) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']').ok_or_else(bad)?,
@@ -193,11 +197,11 @@ fn host(text: &str, port: u16) -> Result<Host, String> {
         None => return Err(bad()),
     };
     let fits = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:%".contains(&b));
-    if fits { Ok(Host { name: name.to_owned(), port }) } else { Err(bad()) }
+    if fits { Ok(RedisHost { name: name.to_owned(), port }) } else { Err(bad()) }
 }
 
 /// Decodes percent-encoding (RFC 3986 §2.1).
-fn decode(text: &str) -> Result<String, String> {
+fn percent_decode(text: &str) -> Result<String, String> {
     let bad = || "expected percent-encoded UTF-8: two hexadecimal digits after each %".to_owned();
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -246,7 +250,8 @@ mod tests {
         let url = good("redis://a%3Ab:p%40%2Fw@h");
         assert_eq!(url.login.user.as_deref(), Some("a:b"));
         assert_eq!(url.login.password.as_ref().map(Private::reveal), Some("p@/w"));
-        let Place::Sentinel { login, .. } = good("redis+sentinel://u@a/m?sentinel_user=s").place else {
+        let RedisEndpoint::Sentinel { login, .. } = good("redis+sentinel://u@a/m?sentinel_user=s").place
+        else {
             panic!()
         };
         assert_eq!((login.user.as_deref(), login.password), (Some("s"), None));

@@ -7,7 +7,7 @@ use turnway_core::store::quota::{Quota, Quotas};
 
 /// Limits of what tenants and users may hold of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
+pub struct UsageLimits {
     /// Shares of tenants and users; `None` if clients are not authenticated and so count as one user.
     pub shares: Option<Shares>,
     /// Maximum simultaneous attempts at agents outside this process.
@@ -20,9 +20,9 @@ pub struct Holding {
     pub quotas: Quotas,
 }
 
-impl Holding {
+impl UsageLimits {
     /// Returns the limits for a node with this mode of authentication.
-    pub(super) fn under(self, mode: AuthMode) -> Self {
+    pub(super) fn for_auth_mode(self, mode: AuthMode) -> Self {
         if mode != AuthMode::None {
             return self;
         }
@@ -34,7 +34,7 @@ impl Holding {
     }
 }
 
-impl Default for Holding {
+impl Default for UsageLimits {
     fn default() -> Self {
         Self {
             shares: Some(Shares::default()),
@@ -47,7 +47,7 @@ impl Default for Holding {
 }
 
 /// Parses a fraction such as `0.75`, with at most three decimals.
-pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
+pub(super) fn parse_fraction(text: &str) -> Result<Fraction, String> {
     let bad = || "expected a fraction from 0.001 to 1, such as 0.75".to_owned();
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
@@ -59,8 +59,8 @@ pub(super) fn fraction(text: &str) -> Result<Fraction, String> {
 }
 
 /// Parses a quota of stored bytes: a fraction, a size, or `off`.
-pub(super) fn quota(text: &str) -> Result<Quota, String> {
-    match (text, fraction(text), parse_size(text)) {
+pub(super) fn parse_quota(text: &str) -> Result<Quota, String> {
+    match (text, parse_fraction(text), parse_size(text)) {
         ("off", ..) => Ok(Quota::Off),
         (_, Ok(part), _) => Ok(Quota::Part(part)),
         (_, Err(_), Some(bytes)) => Ok(Quota::Bytes(bytes)),
@@ -69,7 +69,7 @@ pub(super) fn quota(text: &str) -> Result<Quota, String> {
 }
 
 /// Parses a number from 1 to `most`.
-pub(super) fn cap(text: &str, most: u64) -> Result<u64, String> {
+pub(super) fn parse_cap(text: &str, most: u64) -> Result<u64, String> {
     let count = text.parse().ok().filter(|count| (1..=most).contains(count));
     count.ok_or_else(|| format!("expected a number from 1 to {most}"))
 }
@@ -81,16 +81,16 @@ mod tests {
     #[test]
     fn fraction_is_parsed_to_three_decimals() {
         for (text, part) in [("0.75", 750), ("1", 1000), ("1.0", 1000), ("0.001", 1), ("0.5", 500)] {
-            assert_eq!(fraction(text).map(|fraction| fraction.part(1000)), Ok(part), "{text}");
+            assert_eq!(parse_fraction(text).map(|fraction| fraction.part(1000)), Ok(part), "{text}");
         }
         for text in ["0", "0.0", "1.001", "2", "75%", ".75", "-0.5", "0.7501", "", "0,75", "10"] {
-            assert!(fraction(text).is_err(), "{text}");
+            assert!(parse_fraction(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn shares_are_off_without_authentication() {
-        assert_eq!(Holding::default().under(AuthMode::None).shares, None);
-        assert_eq!(Holding::default().under(AuthMode::Keys).shares, Some(Shares::default()));
+        assert_eq!(UsageLimits::default().for_auth_mode(AuthMode::None).shares, None);
+        assert_eq!(UsageLimits::default().for_auth_mode(AuthMode::Keys).shares, Some(Shares::default()));
     }
 }

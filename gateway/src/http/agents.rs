@@ -1,10 +1,10 @@
 //! Serves `GET /v1/agents`: the agents that this node knows.
-use crate::agent::directory::Profile;
-use crate::answer;
-use crate::door::Admitted;
-use crate::door::service::Service;
-use crate::http::openapi::refusals::Plain;
-use crate::http::{Answer, Desk};
+use crate::agent::directory::AgentProfile;
+use crate::auth::AuthenticatedClient;
+use crate::auth::service_scope::ServiceScope;
+use crate::http::openapi::refusals::CommonRefusals;
+use crate::http::{HttpContext, HttpResult};
+use crate::response;
 use axum::extract::State;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -13,12 +13,14 @@ use turnway_core::id::{AgentId, NodeId};
 use utoipa::ToSchema;
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct Agents {
-    agents: Vec<Agent>,
+#[schema(as = Agents)]
+pub(super) struct AgentListView {
+    agents: Vec<AgentView>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct Agent {
+#[schema(as = Agent)]
+struct AgentView {
     #[schema(value_type = String)]
     agent_id: AgentId,
     /// `http`, `builtin` or `dial_in`.
@@ -27,10 +29,10 @@ struct Agent {
     default: bool,
     /// True if the agent could be reached at the last try.
     healthy: bool,
-    capabilities: Capabilities,
+    capabilities: AgentCapabilitiesView,
     /// Nodes that an agent which dials in is connected to, as far as this node knows. Only for this machine's operator (`auth.mode = "none"`, no user named).
     #[serde(skip_serializing_if = "Option::is_none")]
-    nodes: Option<Vec<Connected>>,
+    nodes: Option<Vec<AgentNodeView>>,
     /// Address of the agent. Only for this machine's operator, because it may reveal an internal network.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
@@ -38,7 +40,8 @@ struct Agent {
 
 /// An agent's connections to one node.
 #[derive(Serialize, ToSchema)]
-struct Connected {
+#[schema(as = Connected)]
+struct AgentNodeView {
     #[schema(pattern = "^[0-9a-f]{32}$")]
     node_id: String,
     #[schema(minimum = 1)]
@@ -46,7 +49,8 @@ struct Connected {
 }
 
 #[derive(Serialize, ToSchema)]
-struct Capabilities {
+#[schema(as = Capabilities)]
+struct AgentCapabilitiesView {
     cancel: bool,
     steer: bool,
     resume: bool,
@@ -58,27 +62,31 @@ struct Capabilities {
     operation_id = "list_agents",
     path = "/v1/agents",
     params(("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "All agents", body = Agents), Plain),
+    responses((status = 200, description = "All agents", body = AgentListView), CommonRefusals),
 )]
-pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    let Admitted { principal, service, .. } = desk.admit(&headers).await?;
+pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
+    let AuthenticatedClient { principal, service, .. } = desk.authenticate(&headers).await?;
     // A tenant's operator may see its tenant only, and nothing about the node.
-    let is_operator = principal.operator && service == Service::Anything;
-    let show = |profile: &Profile| Agent {
+    let is_operator = principal.operator && service == ServiceScope::Anything;
+    let show = |profile: &AgentProfile| AgentView {
         agent_id: profile.id.clone(),
         kind: profile.kind,
         default: desk.agents.default_agent() == Some(&profile.id),
         healthy: desk.agents.is_healthy(&profile.id, &principal.tenant),
-        capabilities: Capabilities { cancel: profile.cancel, steer: profile.steer, resume: profile.resume },
+        capabilities: AgentCapabilitiesView {
+            cancel: profile.cancel,
+            steer: profile.steer,
+            resume: profile.resume,
+        },
         nodes: desk.agents.nodes(&profile.id).filter(|_| is_operator).map(connected),
         endpoint: profile.url.clone().filter(|_| is_operator),
     };
     let agents = desk.agents.profiles().iter().map(show).collect();
-    Ok(answer::json(StatusCode::OK, &Agents { agents }))
+    Ok(response::json(StatusCode::OK, &AgentListView { agents }))
 }
 
-fn connected(nodes: Vec<(NodeId, usize)>) -> Vec<Connected> {
-    let show = |(node, connections): (NodeId, usize)| Connected {
+fn connected(nodes: Vec<(NodeId, usize)>) -> Vec<AgentNodeView> {
+    let show = |(node, connections): (NodeId, usize)| AgentNodeView {
         node_id: node.to_string(),
         connections: connections as u64,
     };

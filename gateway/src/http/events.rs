@@ -1,11 +1,11 @@
 //! Serves `GET /v1/sessions/{session_id}/events`: the facts of a session's log, as a page or as an event stream.
-use crate::answer::{self, Body};
-use crate::http::openapi::refusals::Named;
+use crate::http::openapi::refusals::ResourceRefusals;
 use crate::http::openapi::shape;
-use crate::http::problem::Problem;
-use crate::http::query::Query;
-use crate::http::read::{ANSWER_BYTES_MAX, Reader, Span, in_time};
-use crate::http::{Answer, Desk, intake, stream};
+use crate::http::problem::HttpProblem;
+use crate::http::query::HttpQuery;
+use crate::http::session_facts::{ANSWER_BYTES_MAX, ReadStart, SessionFactReader, with_deadline};
+use crate::http::{HttpContext, HttpResult, request_parts, stream};
+use crate::response::{self, Body};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::{HeaderMap, Response, StatusCode, Uri, header};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use turnway_bindings::channel::json::envelope::envelope;
-use turnway_bindings::channel::sse::{self, Log};
+use turnway_bindings::channel::sse::{self, LogStream};
 use turnway_core::id::{Epoch, RunId, Seq, SessionId};
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::pattern::Pattern;
@@ -24,8 +24,9 @@ const SCAN_FACTS_MAX: usize = 10_000;
 
 /// A page of facts.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Events {
-    #[schema(value_type = Vec<shape::Envelope>)]
+#[schema(as = Events)]
+pub(super) struct EventsPage {
+    #[schema(value_type = Vec<shape::EnvelopeSchema>)]
     events: Vec<Box<RawValue>>,
     /// `after_seq` of the next page; `null` at the end of the log.
     #[schema(required, value_type = Option<u64>)]
@@ -46,7 +47,7 @@ pub(super) struct Events {
 
 /// The parameters of a request for facts.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct EventsQuery {
     pub(super) after: Seq,
     pub(super) epoch: Option<Epoch>,
     pub(super) types: Vec<Pattern>,
@@ -75,35 +76,39 @@ pub(super) struct Wanted {
     ),
     responses(
         (status = 200, description = "Envelopes: a page of them, or each as the `data:` of an event", content(
-            (Events = "application/json"),
-            (shape::Event = "text/event-stream"),
+            (EventsPage = "application/json"),
+            (shape::SseEventSchema = "text/event-stream"),
         )),
-        Named,
+        ResourceRefusals,
     ),
 )]
 pub(super) async fn of_session(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
-    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
-    let wanted = Wanted::read(&headers, &uri)?;
-    show(Reader::new(desk.welcome(&headers).await?, session.clone()), &session, wanted).await
+) -> HttpResult {
+    let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
+    let wanted = EventsQuery::from_request(&headers, &uri)?;
+    show(SessionFactReader::new(desk.open_link(&headers).await?, session.clone()), &session, wanted).await
 }
 
 /// Answers a request for the facts of a session.
-pub(super) async fn show(mut reader: Reader, session: &SessionId, wanted: Wanted) -> Answer {
+pub(super) async fn show(
+    mut reader: SessionFactReader,
+    session: &SessionId,
+    wanted: EventsQuery,
+) -> HttpResult {
     if wanted.streamed {
-        let span = in_time(async { Ok(reader.begin(wanted.after, wanted.epoch).await?) }).await?;
-        return Ok(streamed(reader, &span, wanted));
+        let span = with_deadline(async { Ok(reader.start(wanted.after, wanted.epoch).await?) }).await?;
+        return Ok(stream_events(reader, &span, wanted));
     }
-    in_time(page(reader, session, wanted)).await
+    with_deadline(page(reader, session, wanted)).await
 }
 
-async fn page(mut reader: Reader, session: &SessionId, wanted: Wanted) -> Answer {
-    let _reading = reader.begin_reading()?;
-    let span = reader.begin(wanted.after, wanted.epoch).await?;
+async fn page(mut reader: SessionFactReader, session: &SessionId, wanted: EventsQuery) -> HttpResult {
+    let _reading = reader.acquire_read_slot()?;
+    let span = reader.start(wanted.after, wanted.epoch).await?;
     let end = wanted.upto.map_or(span.snapshot.seq, |upto| upto.min(span.snapshot.seq));
     let (mut events, mut bytes, mut at) = (Vec::new(), 0, span.after);
     for _ in 0..SCAN_FACTS_MAX {
@@ -118,38 +123,38 @@ async fn page(mut reader: Reader, session: &SessionId, wanted: Wanted) -> Answer
             if bytes > ANSWER_BYTES_MAX && !events.is_empty() && !planted(Planted::HttpPageUnbounded) {
                 break;
             }
-            events.push(RawValue::from_string(event).map_err(|_| Problem::internal())?);
+            events.push(RawValue::from_string(event).map_err(|_| HttpProblem::internal())?);
         }
         at = place.seq;
     }
     let next = (at < end).then_some(at);
-    let Span { floor, regressed, snapshot, .. } = span;
-    let events = Events { events, next, seq: snapshot.seq, trimmed: floor.is_some(), floor, regressed };
-    Ok(answer::json(StatusCode::OK, &events))
+    let ReadStart { floor, regressed, snapshot, .. } = span;
+    let events = EventsPage { events, next, seq: snapshot.seq, trimmed: floor.is_some(), floor, regressed };
+    Ok(response::json(StatusCode::OK, &events))
 }
 
-fn streamed(reader: Reader, span: &Span, wanted: Wanted) -> Response<Body> {
-    let mut log = Log::new(wanted.types, wanted.run_id);
-    let guest = reader.into_guest();
+fn stream_events(reader: SessionFactReader, span: &ReadStart, wanted: EventsQuery) -> Response<Body> {
+    let mut log = LogStream::new(wanted.types, wanted.run_id);
+    let guest = reader.into_link();
     let mut first = String::new();
-    let ts = guest.desk().clock.now().store;
+    let ts = guest.context().clock.now().store;
     if let Some(reset) = span.reset() {
-        log.show(ts, &reset, &mut first);
+        log.push(ts, &reset, &mut first);
     }
-    stream::answer(guest, log, first)
+    stream::event_stream(guest, log, first)
 }
 
 // === impl Wanted ===
 
-impl Wanted {
+impl EventsQuery {
     /// Reads query and headers. A reconnecting client names its position in `Last-Event-ID`.
-    pub(super) fn read(headers: &HeaderMap, uri: &Uri) -> Result<Self, Problem> {
-        let query = Query::of(uri)?;
+    pub(super) fn from_request(headers: &HeaderMap, uri: &Uri) -> Result<Self, HttpProblem> {
+        let query = HttpQuery::parse(uri)?;
         let mut after = query.number("after_seq")?.map_or(Seq(0), Seq);
         let mut epoch = query.number("after_epoch")?.map(Epoch);
         let (types, limit, streamed) = (query.types()?, query.limit()?, wants_stream(headers));
-        let last = intake::header(headers, intake::LAST_EVENT_ID)?;
-        if let Some(at) = last.and_then(|text| sse::log::place(text).ok()) {
+        let last = request_parts::header(headers, request_parts::LAST_EVENT_ID)?;
+        if let Some(at) = last.and_then(|text| sse::log::parse_event_id(text).ok()) {
             (after, epoch) = (at.seq, Some(at.epoch).filter(|_| !planted(Planted::LastEventIdWithoutEpoch)));
         }
         Ok(Self { after, epoch, types, limit, streamed, run_id: None, upto: None })

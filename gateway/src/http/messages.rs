@@ -1,17 +1,17 @@
 //! Serves `GET /v1/sessions/{session_id}/messages`: the conversation, read backwards from its end.
-use crate::answer;
-use crate::http::guest::Unanswered;
-use crate::http::openapi::refusals::Named;
+use crate::http::openapi::refusals::ResourceRefusals;
 use crate::http::openapi::shape;
-use crate::http::query::Query;
-use crate::http::read::{ANSWER_BYTES_MAX, Reader, in_time};
-use crate::http::{Answer, Desk, intake};
+use crate::http::query::HttpQuery;
+use crate::http::request_link::RequestFailure;
+use crate::http::session_facts::{ANSWER_BYTES_MAX, SessionFactReader, with_deadline};
+use crate::http::{HttpContext, HttpResult, request_parts};
+use crate::response;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_bindings::channel::transcript::{Found, Said, Transcript};
+use turnway_bindings::channel::transcript::{Transcript, TranscriptMessage, TranscriptPage};
 use turnway_core::id::{RunId, Seq, SessionId};
 use turnway_core::protocol::entry::{Entry, Fact};
 use utoipa::ToSchema;
@@ -23,9 +23,10 @@ const WINDOW_MAX: u64 = 512;
 
 /// A page of messages, the newest last.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Messages {
-    #[schema(value_type = Vec<shape::Said>)]
-    messages: Vec<Said>,
+#[schema(as = Messages)]
+pub(super) struct MessagesPage {
+    #[schema(value_type = Vec<shape::ConversationMessageSchema>)]
+    messages: Vec<TranscriptMessage>,
     /// `before` of the page with older messages.
     #[schema(required, value_type = Option<u64>)]
     next: Option<Seq>,
@@ -48,34 +49,34 @@ pub(super) struct Messages {
         ("limit" = Option<u16>, Query, description = "Maximum number of messages; default 50", minimum = 1, maximum = 500),
         ("before" = Option<u64>, Query, description = "Only messages before this `seq`: the `next` of the newer page", minimum = 0, maximum = 9007199254740991u64),
     ),
-    responses((status = 200, description = "A page, the newest last", body = Messages), Named),
+    responses((status = 200, description = "A page, the newest last", body = MessagesPage), ResourceRefusals),
 )]
 pub(super) async fn list(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
-    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
-    let query = Query::of(&uri)?;
+) -> HttpResult {
+    let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
+    let query = HttpQuery::parse(&uri)?;
     let (limit, before) = (query.limit()?, query.number("before")?.map(Seq));
-    let reader = Reader::new(desk.welcome(&headers).await?, session);
-    in_time(page(reader, limit, before)).await
+    let reader = SessionFactReader::new(desk.open_link(&headers).await?, session);
+    with_deadline(page(reader, limit, before)).await
 }
 
-async fn page(mut reader: Reader, limit: usize, before: Option<Seq>) -> Answer {
-    let _reading = reader.begin_reading()?;
-    let last = reader.look().await?.seq;
+async fn page(mut reader: SessionFactReader, limit: usize, before: Option<Seq>) -> HttpResult {
+    let _reading = reader.acquire_read_slot()?;
+    let last = reader.snapshot().await?.seq;
     // `end` is the position up to which facts are still to be read.
     let mut end = before.map_or(last, |before| Seq(before.0.saturating_sub(1)).min(last));
     let (mut window, mut floor) = (WINDOW, None);
     let mut transcript = Transcript::new(limit, ANSWER_BYTES_MAX);
     while end > Seq(0) && !transcript.is_done() {
         let from = Seq(end.0.saturating_sub(window));
-        let span = reader.begin(from, None).await?;
+        let span = reader.start(from, None).await?;
         floor = span.floor.or(floor);
-        for (seq, entry) in facts(&mut reader, span.after, end).await?.iter().rev() {
-            transcript.take(*seq, entry);
+        for (seq, entry) in read_facts(&mut reader, span.after, end).await?.iter().rev() {
+            transcript.push_older(*seq, entry);
             if transcript.is_done() {
                 break;
             }
@@ -83,26 +84,26 @@ async fn page(mut reader: Reader, limit: usize, before: Option<Seq>) -> Answer {
         end = if span.floor.is_some() { Seq(0) } else { from };
         window = (window * 2).min(WINDOW_MAX);
     }
-    let Found { mut messages, next, unended } = transcript.finish();
+    let TranscriptPage { mut messages, before: next, without_end: unended } = transcript.finish();
     if before.is_some() {
         for run_id in unended {
-            if is_undone(&mut reader, &run_id).await? {
+            if is_rolled_back(&mut reader, &run_id).await? {
                 messages.retain(|said| said.run_id != run_id);
             }
         }
     }
     let floor = floor.filter(|_| next.is_none());
-    Ok(answer::json(StatusCode::OK, &Messages { messages, next, trimmed: floor.is_some(), floor }))
+    Ok(response::json(StatusCode::OK, &MessagesPage { messages, next, trimmed: floor.is_some(), floor }))
 }
 
 /// Returns true if a turn was rolled back or was merged into one that was. Its end lies after the page.
-async fn is_undone(reader: &mut Reader, run_id: &RunId) -> Result<bool, Unanswered> {
+async fn is_rolled_back(reader: &mut SessionFactReader, run_id: &RunId) -> Result<bool, RequestFailure> {
     let mut run_id = run_id.clone();
     // A merged run cannot be the host of another one.
     for _ in 0..2 {
-        let Some(end) = end_of(reader, &run_id).await? else { return Ok(false) };
+        let Some(end) = terminal_fact(reader, &run_id).await? else { return Ok(false) };
         let Fact::RunDone { host_run_id: Some(host), .. } = &end.fact else {
-            return Ok(end.fact.takes_back());
+            return Ok(end.fact.retracts_turn());
         };
         run_id.clone_from(host);
     }
@@ -110,13 +111,16 @@ async fn is_undone(reader: &mut Reader, run_id: &RunId) -> Result<bool, Unanswer
 }
 
 /// Returns the last fact of a turn, if the turn has ended.
-async fn end_of(reader: &mut Reader, run_id: &RunId) -> Result<Option<Arc<Entry>>, Unanswered> {
-    let (first, Some(mut upto)) = reader.find(run_id).await? else { return Ok(None) };
+async fn terminal_fact(
+    reader: &mut SessionFactReader,
+    run_id: &RunId,
+) -> Result<Option<Arc<Entry>>, RequestFailure> {
+    let (first, Some(mut upto)) = reader.find_run(run_id).await? else { return Ok(None) };
     // `upto` is the end of the append with the terminal fact, which is therefore near.
     while upto > first.seq {
         let from = Seq(upto.0.saturating_sub(WINDOW)).max(first.seq);
-        let span = reader.begin(from, None).await?;
-        let facts = facts(reader, span.after, upto).await?;
+        let span = reader.start(from, None).await?;
+        let facts = read_facts(reader, span.after, upto).await?;
         let is_end = |entry: &Entry| entry.run_id.as_ref() == Some(run_id) && entry.fact.is_terminal();
         if let Some((_, end)) = facts.into_iter().rev().find(|(_, entry)| is_end(entry)) {
             return Ok(Some(end));
@@ -127,7 +131,11 @@ async fn end_of(reader: &mut Reader, run_id: &RunId) -> Result<Option<Arc<Entry>
 }
 
 /// Reads the facts after one position, up to another.
-async fn facts(reader: &mut Reader, after: Seq, upto: Seq) -> Result<Vec<(Seq, Arc<Entry>)>, Unanswered> {
+async fn read_facts(
+    reader: &mut SessionFactReader,
+    after: Seq,
+    upto: Seq,
+) -> Result<Vec<(Seq, Arc<Entry>)>, RequestFailure> {
     let (mut facts, mut at) = (Vec::new(), after);
     while at < upto {
         let (place, entry) = reader.next().await?;

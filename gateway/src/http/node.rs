@@ -1,7 +1,7 @@
 //! Serves `GET /`: the node's name, version and number of links.
-use crate::answer;
-use crate::http::openapi::refusals::Plain;
-use crate::http::{Answer, Desk};
+use crate::http::openapi::refusals::CommonRefusals;
+use crate::http::{HttpContext, HttpResult};
+use crate::response;
 use axum::extract::State;
 use http::{HeaderMap, StatusCode};
 use serde::Serialize;
@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 
 /// The node's description for clients.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct HttpNode {
     /// The configured label of the node.
     pub name: String,
 }
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = Node)]
-pub(super) struct View<'a> {
+pub(super) struct NodeView<'a> {
     name: &'a str,
     version: &'static str,
     links: usize,
@@ -26,14 +26,14 @@ pub(super) struct View<'a> {
 
 /// Show the node
 #[utoipa::path(get,
-    operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = View), Plain))]
-pub(super) async fn show(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    desk.admit(&headers).await?;
-    let view = View {
+    operation_id = "show_node", path = "/", responses((status = 200, description = "The node", body = NodeView), CommonRefusals))]
+pub(super) async fn show(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
+    desk.authenticate(&headers).await?;
+    let view = NodeView {
         name: &desk.node.name,
         version: env!("CARGO_PKG_VERSION"),
         links: desk.links.count(),
         connect: "/v1/connect",
     };
-    Ok(answer::json(StatusCode::OK, &view))
+    Ok(response::json(StatusCode::OK, &view))
 }

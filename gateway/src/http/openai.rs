@@ -1,57 +1,58 @@
 //! Serves the OpenAI-compatible API: chat completions by agents ([`completions`]), the list of models, and errors in
-//! OpenAI's format ([`fault`]). The message formats are in `turnway_bindings::channel::openai`.
+//! OpenAI's format ([`error`]). The message formats are in `turnway_bindings::channel::openai`.
 mod completions;
-mod fault;
+mod error;
 
-use crate::answer::{self, Body};
-use crate::http::Desk;
+use crate::http::HttpContext;
+use crate::response::{self, Body};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use fault::Fault;
+use error::OpenAiError;
 use http::{HeaderMap, Response, StatusCode};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
-use turnway_bindings::channel::openai::Trouble;
-use turnway_bindings::channel::openai::model::{self, Model, Models};
+use turnway_bindings::channel::openai::ChatError;
+use turnway_bindings::channel::openai::model::{self, OpenAiModel, OpenAiModelList};
 
 /// Maximum requests read at a time that are larger than a channel message: together about 100 MB.
-const LONG_CALLS_MAX: usize = 256;
+const LONG_REQUESTS_MAX: usize = 256;
 
 /// A semaphore for requests that are larger than a channel message.
-type LongCalls = Arc<Semaphore>;
+type LongRequestSlots = Arc<Semaphore>;
 
 /// The response to a request, or its error.
-type Answer = Result<Response<Body>, Fault>;
+type OpenAiResult = Result<Response<Body>, OpenAiError>;
 
 /// Returns the routes of the OpenAI-compatible API, which has an error format of its own.
-pub(super) fn router() -> Router<Arc<Desk>> {
+pub(super) fn router() -> Router<Arc<HttpContext>> {
     Router::new()
         .route("/v1/chat/completions", post(completions::create))
         .route("/v1/models", get(list))
         .route("/v1/models/{*model}", get(show))
-        .method_not_allowed_fallback(not_this_way)
-        .layer(Extension(LongCalls::new(Semaphore::new(LONG_CALLS_MAX))))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(Extension(LongRequestSlots::new(Semaphore::new(LONG_REQUESTS_MAX))))
 }
 
-async fn not_this_way() -> Fault {
-    Fault::not_this_way()
+async fn method_not_allowed() -> OpenAiError {
+    OpenAiError::method_not_allowed()
 }
 
-async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    desk.admit(&headers).await?;
-    Ok(answer::json(StatusCode::OK, &Models::new(desk.directory.agents.keys(), desk.began)))
+async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> OpenAiResult {
+    desk.authenticate(&headers).await?;
+    Ok(response::json(StatusCode::OK, &OpenAiModelList::new(desk.directory.agents.keys(), desk.started_at)))
 }
 
 async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
-    desk.admit(&headers).await?;
-    let agent = path.ok().and_then(|Path(name)| model::agent(&name));
-    let known =
-        agent.filter(|agent| desk.directory.agents.contains_key(agent)).ok_or_else(Trouble::no_model)?;
-    Ok(answer::json(StatusCode::OK, &Model::new(&known, desk.began)))
+) -> OpenAiResult {
+    desk.authenticate(&headers).await?;
+    let agent = path.ok().and_then(|Path(name)| model::parse_model_name(&name));
+    let known = agent
+        .filter(|agent| desk.directory.agents.contains_key(agent))
+        .ok_or_else(ChatError::model_not_found)?;
+    Ok(response::json(StatusCode::OK, &OpenAiModel::new(&known, desk.started_at)))
 }

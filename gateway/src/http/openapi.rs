@@ -3,8 +3,8 @@
 pub(super) mod refusals;
 pub(super) mod shape;
 
-use crate::answer::{self, Body};
 use crate::http::{agents, events, messages, node, runs, sessions, turns};
+use crate::response::{self, Body};
 use http::{Response, StatusCode};
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -35,15 +35,15 @@ use utoipa::{Modify, OpenApi};
         show,
         turns::create,
     ),
-    components(schemas(shape::Envelope, shape::Part, shape::Problem, shape::TurnMessage)),
-    modifiers(&Absent, &Asked)
+    components(schemas(shape::EnvelopeSchema, shape::PartSchema, shape::ProblemSchema, shape::TurnMessageSchema)),
+    modifiers(&NonNullParameters, &BearerSecurity)
 )]
 struct Document;
 
 /// A modifier that removes `null` from parameter types: a parameter is present or absent.
-struct Absent;
+struct NonNullParameters;
 
-impl Modify for Absent {
+impl Modify for NonNullParameters {
     fn modify(&self, document: &mut openapi::OpenApi) {
         let paths = document.paths.paths.values_mut();
         let operations = paths.flat_map(|item| [&mut item.get, &mut item.post, &mut item.delete]).flatten();
@@ -62,9 +62,9 @@ impl Modify for Absent {
 
 /// A modifier that declares bearer authentication. It is optional, because a node with `auth.mode = "none"` does not
 /// require it.
-struct Asked;
+struct BearerSecurity;
 
-impl Modify for Asked {
+impl Modify for BearerSecurity {
     fn modify(&self, document: &mut openapi::OpenApi) {
         const NAME: &str = "credential";
         let shown =
@@ -85,7 +85,7 @@ impl Modify for Asked {
     responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json", body = serde_json::Value)),
 )]
 pub(super) async fn show() -> Response<Body> {
-    answer::json(StatusCode::OK, &Document::openapi())
+    response::json(StatusCode::OK, &Document::openapi())
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! Renders refusals as problem JSON (RFC 9457): the protocol's codes, each with its HTTP status.
-use crate::answer::{self, Body};
-use crate::door::Denied;
-use crate::http::guest::{Parted, Unanswered};
+use crate::auth::AuthError;
+use crate::http::request_link::{LinkClosed, RequestFailure};
+use crate::response::{self, Body};
 use axum::response::IntoResponse;
 use http::{HeaderValue, Response, StatusCode, header};
 use std::borrow::Cow;
-use turnway_bindings::channel::json::malformed::{Flaw, Malformed};
+use turnway_bindings::channel::json::malformed::{Malformed, MalformedReason};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::{Code, Refusal};
 
 /// The reason why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct HttpProblem {
     status: StatusCode,
     refusal: Refusal,
     /// Value of the `Allow` header.
@@ -57,7 +57,7 @@ pub fn status_of(code: Code) -> StatusCode {
 
 // === impl Problem ===
 
-impl Problem {
+impl HttpProblem {
     /// Creates a problem with the status of its code.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
         Refusal::new(code, detail).into()
@@ -85,7 +85,7 @@ impl Problem {
     }
 
     /// Creates a problem for an unsupported method, with an `Allow` header for routes where the router cannot set it.
-    pub fn only(methods: &'static str) -> Self {
+    pub fn allow_only(methods: &'static str) -> Self {
         Self { allow: Some(methods), ..Self::method_not_allowed() }
     }
 
@@ -96,7 +96,9 @@ impl Problem {
 
     /// Creates a problem for a node that accepts no more work.
     pub fn draining() -> Self {
-        Refusal::new(Code::Draining, "this node is draining; retry on another node").retry_after(limits::STORE_RETRY_AFTER).into()
+        Refusal::new(Code::Draining, "this node is draining; retry on another node")
+            .retry_after(limits::STORE_RETRY_AFTER)
+            .into()
     }
 
     /// Returns the code with its explanation.
@@ -115,54 +117,58 @@ impl Problem {
     }
 }
 
-impl From<Refusal> for Problem {
+impl From<Refusal> for HttpProblem {
     fn from(refusal: Refusal) -> Self {
         Self { status: status_of(refusal.code), refusal, allow: None, is_guess: false }
     }
 }
 
-impl From<Denied> for Problem {
-    fn from(denied: Denied) -> Self {
+impl From<AuthError> for HttpProblem {
+    fn from(denied: AuthError) -> Self {
         let is_guess = denied.is_guess();
         let problem = match denied {
-            Denied::Role => Self::new(Code::Forbidden, "this role is not supported"),
-            Denied::Name => {
+            AuthError::Role => Self::new(Code::Forbidden, "this role is not supported"),
+            AuthError::UserId => {
                 Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
             }
-            Denied::Nothing => Self::unauthorized("expected `Authorization: Bearer` with an API key or a token"),
-            Denied::Credential | Denied::Ended | Denied::Form | Denied::Token(_) => {
-                Self::unauthorized("the credential is not valid")
+            AuthError::NoCredential => {
+                Self::unauthorized("expected `Authorization: Bearer` with an API key or a token")
             }
-            Denied::Other => Self::unauthorized("the credential may not act as this user"),
+            AuthError::UnknownCredential
+            | AuthError::ExpiredCredential
+            | AuthError::MalformedCredential
+            | AuthError::Token(_) => Self::unauthorized("the credential is not valid"),
+            AuthError::OtherUser => Self::unauthorized("the credential may not act as this user"),
         };
         Self { is_guess, ..problem }
     }
 }
 
-impl From<Malformed> for Problem {
+impl From<Malformed> for HttpProblem {
     fn from(malformed: Malformed) -> Self {
-        let code = if malformed.flaw == Flaw::TooLong { Code::TooLarge } else { Code::InvalidMessage };
+        let code =
+            if malformed.reason == MalformedReason::TooLong { Code::TooLarge } else { Code::InvalidMessage };
         Self::new(code, malformed.to_string())
     }
 }
 
-impl From<Parted> for Problem {
-    fn from(parted: Parted) -> Self {
+impl From<LinkClosed> for HttpProblem {
+    fn from(parted: LinkClosed) -> Self {
         match parted {
-            Parted::Slow => Self::new(Code::RateLimited, "the client read too slowly"),
-            Parted::Revoked => Self::unauthorized("the credential is no longer valid"),
-            Parted::Leaving => Self::draining(),
-            Parted::Crowded(refusal) => refusal.into(),
+            LinkClosed::Slow => Self::new(Code::RateLimited, "the client read too slowly"),
+            LinkClosed::Revoked => Self::unauthorized("the credential is no longer valid"),
+            LinkClosed::Draining => Self::draining(),
+            LinkClosed::OverLimit(refusal) => refusal.into(),
         }
     }
 }
 
-impl From<Unanswered> for Problem {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<RequestFailure> for HttpProblem {
+    fn from(unanswered: RequestFailure) -> Self {
         match unanswered {
-            Unanswered::Refused(refusal) => refusal.into(),
-            Unanswered::Parted(parted) => parted.into(),
-            Unanswered::Late => {
+            RequestFailure::Refused(refusal) => refusal.into(),
+            RequestFailure::LinkClosed(parted) => parted.into(),
+            RequestFailure::TimedOut => {
                 let why = "no answer in time; the request may have been performed: repeat it unchanged";
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
                 let problem = Self::from(refusal.retry_after(limits::STORE_RETRY_AFTER));
@@ -172,14 +178,14 @@ impl From<Unanswered> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response<Body> {
-        let mut response = answer::refused(self.status, &self.refusal);
+        let mut response = response::refused(self.status, &self.refusal);
         if let Some(methods) = self.allow {
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
         }
         if self.is_guess {
-            response.extensions_mut().insert(answer::Guess);
+            response.extensions_mut().insert(response::UnknownCredential);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -211,7 +217,7 @@ mod tests {
 
     #[test]
     fn retry_after_is_in_whole_seconds() {
-        let wait = |ms| Problem::from(Refusal { retry_after_ms: ms, ..Refusal::new(Code::Busy, "busy") });
+        let wait = |ms| HttpProblem::from(Refusal { retry_after_ms: ms, ..Refusal::new(Code::Busy, "busy") });
         let header = |ms| wait(ms).into_response().headers().get(header::RETRY_AFTER).cloned();
         assert_eq!(header(None), None);
         assert_eq!(header(Some(0)).expect("there"), "1");

@@ -1,20 +1,20 @@
 //! Serves `GET /v1/runs/{run_id}` (state of a turn), `GET …/events` (its facts) and `POST /v1/runs/{run_id}:cancel`.
-use crate::answer::{self, Body};
-use crate::http::events::{self, Events, Wanted};
-use crate::http::guest::{Guest, Unanswered};
-use crate::http::openapi::refusals::Named;
+use crate::http::events::{self, EventsPage, EventsQuery};
+use crate::http::openapi::refusals::ResourceRefusals;
 use crate::http::openapi::shape;
-use crate::http::problem::Problem;
-use crate::http::read::{Reader, in_time};
-use crate::http::{Answer, Desk, intake};
+use crate::http::problem::HttpProblem;
+use crate::http::request_link::{RequestFailure, RequestLink};
+use crate::http::session_facts::{SessionFactReader, with_deadline};
+use crate::http::{HttpContext, HttpResult, request_parts};
+use crate::response::{self, Body};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri, header};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_bindings::channel::command::{Command, Target};
-use turnway_bindings::channel::note::Note;
-use turnway_bindings::channel::run::Run;
+use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
+use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::run::RunView;
 use turnway_bindings::channel::sse;
 use turnway_core::id::{RunId, Seq};
 use utoipa::ToSchema;
@@ -24,7 +24,8 @@ const CANCEL: &str = ":cancel";
 
 /// The outcome of a cancel request.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Cancelled<'a> {
+#[schema(as = Cancelled)]
+pub(super) struct CancelView<'a> {
     #[schema(value_type = String)]
     run_id: &'a RunId,
     status: &'a str,
@@ -36,21 +37,24 @@ pub(super) struct Cancelled<'a> {
     operation_id = "show_run",
     path = "/v1/runs/{run_id}",
     params(("run_id" = String, Path, description = "Run id of the turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "State of the turn, derived from its facts", body = shape::Run), Named),
+    responses((status = 200, description = "State of the turn, derived from its facts", body = shape::RunSchema), ResourceRefusals),
 )]
 pub(super) async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
-    let name = intake::path(path)?;
+) -> HttpResult {
+    let name = request_parts::path_parameter(path)?;
     if name.ends_with(CANCEL) {
-        return Err(only(&name));
+        return Err(allowed_methods(&name));
     }
-    let run_id = intake::name(&name, RunId::parse)?;
-    let guest = desk.welcome(&headers).await?;
-    let run = in_time(async { Ok(read(&mut Reader::new(guest, run_id.session()), &run_id).await?) }).await?;
-    Ok(answer::json(StatusCode::OK, &run))
+    let run_id = request_parts::parse_name(&name, RunId::parse)?;
+    let guest = desk.open_link(&headers).await?;
+    let run = with_deadline(async {
+        Ok(read_run(&mut SessionFactReader::new(guest, run_id.session()), &run_id).await?)
+    })
+    .await?;
+    Ok(response::json(StatusCode::OK, &run))
 }
 
 /// List the facts of a turn: a page, or with `Accept: text/event-stream` all of them to its end
@@ -69,24 +73,24 @@ pub(super) async fn show(
     ),
     responses(
         (status = 200, description = "Envelopes: a page of them, or each as the `data:` of an event", content(
-            (Events = "application/json"),
-            (shape::Event = "text/event-stream"),
+            (EventsPage = "application/json"),
+            (shape::SseEventSchema = "text/event-stream"),
         )),
         (status = 204, description = "Stream only: all events were sent, and none will follow"),
-        Named,
+        ResourceRefusals,
     ),
 )]
 pub(super) async fn facts(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     uri: Uri,
-) -> Answer {
-    let run_id = intake::name(&intake::path(path)?, RunId::parse)?;
-    let wanted = Wanted::read(&headers, &uri)?;
+) -> HttpResult {
+    let run_id = request_parts::parse_name(&request_parts::path_parameter(path)?, RunId::parse)?;
+    let wanted = EventsQuery::from_request(&headers, &uri)?;
     let session = run_id.session();
-    let mut reader = Reader::new(desk.welcome(&headers).await?, session.clone());
-    let (first, ended) = reader.find(&run_id).await?;
+    let mut reader = SessionFactReader::new(desk.open_link(&headers).await?, session.clone());
+    let (first, ended) = reader.find_run(&run_id).await?;
     let began = wanted.after <= first.seq;
     let (after, epoch) = if began { (first.seq, None) } else { (wanted.after, wanted.epoch) };
     if wanted.streamed && ended.is_some_and(|ended| after >= ended) {
@@ -96,7 +100,8 @@ pub(super) async fn facts(
         nothing.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         return Ok(nothing);
     }
-    events::show(reader, &session, Wanted { after, epoch, run_id: Some(run_id), upto: ended, ..wanted }).await
+    events::show(reader, &session, EventsQuery { after, epoch, run_id: Some(run_id), upto: ended, ..wanted })
+        .await
 }
 
 // The router cannot match a suffix, so this handler has the route of the run itself.
@@ -107,75 +112,78 @@ pub(super) async fn facts(
     path = "/v1/runs/{run_id}:cancel",
     params(("run_id" = String, Path, description = "Run id of the turn", pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
     responses(
-        (status = 200, description = "The turn has ended, by this request or earlier", body = Cancelled),
-        (status = 202, description = "The agent is being told to stop", body = Cancelled),
-        Named,
+        (status = 200, description = "The turn has ended, by this request or earlier", body = CancelView),
+        (status = 202, description = "The agent is being told to stop", body = CancelView),
+        ResourceRefusals,
     ),
 )]
 pub(super) async fn command(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
-    let name = intake::path(path)?;
-    let run_id = name.strip_suffix(CANCEL).ok_or_else(|| only(&name))?;
-    let run_id = intake::name(run_id, RunId::parse)?;
-    let guest = desk.welcome(&headers).await?;
-    let (status, run) = in_time(async { Ok(cancel(guest, &run_id).await?) }).await?;
-    Ok(answer::json(status, &Cancelled { run_id: &run_id, status: run }))
+) -> HttpResult {
+    let name = request_parts::path_parameter(path)?;
+    let run_id = name.strip_suffix(CANCEL).ok_or_else(|| allowed_methods(&name))?;
+    let run_id = request_parts::parse_name(run_id, RunId::parse)?;
+    let guest = desk.open_link(&headers).await?;
+    let (status, run) = with_deadline(async { Ok(cancel(guest, &run_id).await?) }).await?;
+    Ok(response::json(status, &CancelView { run_id: &run_id, status: run }))
 }
 
 /// Refuses any other method; the allowed methods depend on the suffix of the path.
-pub(super) async fn neither(path: Result<Path<String>, PathRejection>) -> Problem {
-    intake::path(path).map_or_else(|problem| problem, |name| only(&name))
+pub(super) async fn neither(path: Result<Path<String>, PathRejection>) -> HttpProblem {
+    request_parts::path_parameter(path).map_or_else(|problem| problem, |name| allowed_methods(&name))
 }
 
-fn only(name: &str) -> Problem {
-    Problem::only(if name.ends_with(CANCEL) { "POST" } else { "GET,HEAD" })
+fn allowed_methods(name: &str) -> HttpProblem {
+    HttpProblem::allow_only(if name.ends_with(CANCEL) { "POST" } else { "GET,HEAD" })
 }
 
-async fn cancel(mut guest: Guest, run_id: &RunId) -> Result<(StatusCode, &'static str), Unanswered> {
-    let target = Target::Run(run_id.clone());
-    guest.say(Command::Cancel { request_id: None, target, receipt: true }).await?;
-    guest.answer(|note| matches!(note, Note::CancelTaken { .. }).then_some(())).await?;
+async fn cancel(
+    mut guest: RequestLink,
+    run_id: &RunId,
+) -> Result<(StatusCode, &'static str), RequestFailure> {
+    let target = CancelTarget::Run(run_id.clone());
+    guest.send(LinkCommand::Cancel { request_id: None, target, wants_receipt: true }).await?;
+    guest.wait_for(|note| matches!(note, Notification::CancelAccepted { .. }).then_some(())).await?;
     // The owner has handled the cancel and recorded it, if there was something to cancel.
-    let mut reader = Reader::new(guest, run_id.session());
-    let (_, ended) = reader.find(run_id).await?;
+    let mut reader = SessionFactReader::new(guest, run_id.session());
+    let (_, ended) = reader.find_run(run_id).await?;
     if ended.is_none() {
         return Ok((StatusCode::ACCEPTED, "CANCELLING"));
     }
-    Ok((StatusCode::OK, read(&mut reader, run_id).await?.status))
+    Ok((StatusCode::OK, read_run(&mut reader, run_id).await?.status))
 }
 
 /// Returns a reader's valid cursor in a run. A cursor in an attempt that the run has not reached is not valid: the
 /// reader then gets the present attempt from its beginning.
-pub(super) async fn within(
-    mut reader: Reader,
+pub(super) async fn valid_cursor(
+    mut reader: SessionFactReader,
     run_id: &RunId,
-    cursor: sse::Cursor,
-) -> Result<sse::Cursor, Problem> {
+    cursor: sse::TurnCursor,
+) -> Result<sse::TurnCursor, HttpProblem> {
     // Every run that has started has attempt 1.
-    if cursor.attempt <= 1 || cursor.attempt <= read(&mut reader, run_id).await?.attempt {
+    if cursor.attempt <= 1 || cursor.attempt <= read_run(&mut reader, run_id).await?.attempt {
         return Ok(cursor);
     }
-    Ok(sse::Cursor::start(run_id))
+    Ok(sse::TurnCursor::start(run_id))
 }
 
 /// Folds all facts of a run.
-async fn read(reader: &mut Reader, run_id: &RunId) -> Result<Run, Unanswered> {
-    let (after, ended) = reader.find(run_id).await?;
-    let span = reader.begin(after.seq, None).await?;
+async fn read_run(reader: &mut SessionFactReader, run_id: &RunId) -> Result<RunView, RequestFailure> {
+    let (after, ended) = reader.find_run(run_id).await?;
+    let span = reader.start(after.seq, None).await?;
     let end = ended.unwrap_or(Seq(u64::MAX)).min(span.snapshot.seq);
-    let mut run = Run::new(run_id.clone());
+    let mut run = RunView::new(run_id.clone());
     run.trimmed = span.floor.is_some();
     let mut at = span.after;
     while at < end && !run.has_ended() {
         let (place, entry) = reader.next().await?;
-        run.take(place.seq, &entry);
+        run.apply(place.seq, &entry);
         at = place.seq;
     }
     if ended.is_some() && !run.has_ended() {
-        run.forget_end();
+        run.mark_end_trimmed();
     }
     Ok(run)
 }

@@ -1,39 +1,41 @@
 //! Serves `GET /v1/sessions` (the user's own sessions), `GET /v1/sessions/{session_id}` (one session's state), and
 //! `DELETE` of a session.
-use crate::answer;
-use crate::http::guest::Unanswered;
-use crate::http::openapi::refusals::{Named, Plain};
+use crate::http::openapi::refusals::{CommonRefusals, ResourceRefusals};
 use crate::http::openapi::shape;
-use crate::http::problem::Problem;
-use crate::http::query::Query;
-use crate::http::read::Reader;
-use crate::http::{Answer, Desk, intake};
+use crate::http::problem::HttpProblem;
+use crate::http::query::HttpQuery;
+use crate::http::request_link::RequestFailure;
+use crate::http::session_facts::SessionFactReader;
+use crate::http::{HttpContext, HttpResult, request_parts};
+use crate::response;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::{HeaderMap, StatusCode, Uri};
 use serde::Serialize;
 use std::sync::Arc;
-use turnway_bindings::channel::command::Command;
+use turnway_bindings::channel::command::LinkCommand;
 use turnway_bindings::channel::json::render;
-use turnway_bindings::channel::note::{Listed, Note};
+use turnway_bindings::channel::notification::{Notification, SessionListEntry};
 use turnway_core::id::{Seq, SessionId, UserId};
 use turnway_core::limits;
 use turnway_core::protocol::refusal::Code;
-use turnway_core::store::Birth;
+use turnway_core::store::CreationKey;
 use turnway_core::time::Millis;
 use utoipa::ToSchema;
 
 /// A page of sessions, newest first.
 #[derive(Serialize, ToSchema)]
-pub(super) struct Sessions {
-    sessions: Vec<Session>,
+#[schema(as = Sessions)]
+pub(super) struct SessionsPage {
+    sessions: Vec<SessionListItem>,
     /// `before` of the next page.
     #[schema(required)]
     next: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct Session {
+#[schema(as = Session)]
+struct SessionListItem {
     #[schema(value_type = String)]
     session_id: SessionId,
     #[schema(value_type = String)]
@@ -59,22 +61,28 @@ struct Session {
         ("limit" = Option<u16>, Query, description = "Maximum number of sessions; default 50", minimum = 1, maximum = 500),
         ("before" = Option<String>, Query, description = "`next` of the previous page", pattern = "^(0|[1-9][0-9]{0,14})-[A-Za-z0-9_-]{1,64}$"),
     ),
-    responses((status = 200, description = "A page", body = Sessions), Plain),
+    responses((status = 200, description = "A page", body = SessionsPage), CommonRefusals),
 )]
-pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap, uri: Uri) -> Answer {
-    let query = Query::of(&uri)?;
-    let before = query.text("before").map(birth).transpose()?;
+pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap, uri: Uri) -> HttpResult {
+    let query = HttpQuery::parse(&uri)?;
+    let before = query.text("before").map(parse_page_cursor).transpose()?;
     let limit = u32::try_from(query.limit()?).unwrap_or(u32::MAX).min(limits::LIST_SESSIONS_MAX);
-    let mut guest = desk.welcome(&headers).await?;
-    let _reading = guest.begin_reading().map_err(Unanswered::from)?;
-    guest.say(Command::List { before, limit }).await?;
+    let mut guest = desk.open_link(&headers).await?;
+    let _reading = guest.acquire_read_slot().map_err(RequestFailure::from)?;
+    guest.send(LinkCommand::List { before, limit }).await?;
     let (listed, more) = guest
-        .answer(|note| if let Note::Listed { sessions, more } = note { Some((sessions, more)) } else { None })
+        .wait_for(|note| {
+            if let Notification::SessionList { sessions, more } = note {
+                Some((sessions, more))
+            } else {
+                None
+            }
+        })
         .await?;
     let last = listed.last().filter(|_| more);
     let next = last.map(|last| format!("{}-{}", last.birth.at.0, last.birth.session));
-    let sessions = listed.into_iter().map(Session::from).collect();
-    Ok(answer::json(StatusCode::OK, &Sessions { sessions, next }))
+    let sessions = listed.into_iter().map(SessionListItem::from).collect();
+    Ok(response::json(StatusCode::OK, &SessionsPage { sessions, next }))
 }
 
 /// Show the present state of a session
@@ -83,16 +91,16 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, headers: HeaderMap, uri:
     operation_id = "show_session",
     path = "/v1/sessions/{session_id}",
     params(("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "The present state of the session", body = shape::Snapshot), Named),
+    responses((status = 200, description = "The present state of the session", body = shape::SnapshotSchema), ResourceRefusals),
 )]
 pub(super) async fn show(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
-    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
-    let snapshot = Reader::new(desk.welcome(&headers).await?, session).look().await?;
-    Ok(answer::of(StatusCode::OK, "application/json", render::snapshot(&snapshot)))
+) -> HttpResult {
+    let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
+    let snapshot = SessionFactReader::new(desk.open_link(&headers).await?, session).snapshot().await?;
+    Ok(response::build(StatusCode::OK, "application/json", render::snapshot(&snapshot)))
 }
 
 /// Number of attempts to close and delete a session that is opened again meanwhile.
@@ -104,46 +112,46 @@ const DELETE_TRIES: u32 = 3;
     operation_id = "delete_session",
     path = "/v1/sessions/{session_id}",
     params(("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"), ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 204, description = "The session is deleted, now or earlier; its id cannot be reused"), Named),
+    responses((status = 204, description = "The session is deleted, now or earlier; its id cannot be reused"), ResourceRefusals),
 )]
 pub(super) async fn delete(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpContext>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Answer {
-    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
-    let mut guest = desk.welcome(&headers).await?;
+) -> HttpResult {
+    let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
+    let mut guest = desk.open_link(&headers).await?;
     let mut refusal = None;
     for _ in 0..DELETE_TRIES {
-        guest.say(Command::Delete { session: session.clone() }).await?;
-        match guest.answer(|note| matches!(note, Note::Deleted { .. }).then_some(())).await {
-            Ok(()) => return Ok(answer::empty(StatusCode::NO_CONTENT)),
-            Err(Unanswered::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
+        guest.send(LinkCommand::Delete { session: session.clone() }).await?;
+        match guest.wait_for(|note| matches!(note, Notification::Deleted { .. }).then_some(())).await {
+            Ok(()) => return Ok(response::empty(StatusCode::NO_CONTENT)),
+            Err(RequestFailure::Refused(busy)) if busy.code == Code::Busy => refusal = Some(busy),
             Err(why) => return Err(why.into()),
         }
-        guest.say(Command::Close { request_id: None, session: session.clone() }).await?;
-        guest.answer(|note| matches!(note, Note::Closed { .. }).then_some(())).await?;
+        guest.send(LinkCommand::Close { request_id: None, session: session.clone() }).await?;
+        guest.wait_for(|note| matches!(note, Notification::Closed { .. }).then_some(())).await?;
     }
-    Err(refusal.map_or_else(Problem::internal, Problem::from))
+    Err(refusal.map_or_else(HttpProblem::internal, HttpProblem::from))
 }
 
 /// Maximum digits of a time in milliseconds: sufficient for 30,000 years.
 const TIME_DIGITS: usize = 15;
 
 /// Parses the `before` parameter, which is the `next` of an earlier page.
-fn birth(text: &str) -> Result<Birth, Problem> {
-    let bad = || Problem::invalid("before: expected the `next` of an earlier answer");
+fn parse_page_cursor(text: &str) -> Result<CreationKey, HttpProblem> {
+    let bad = || HttpProblem::invalid("before: expected the `next` of an earlier answer");
     let (at, session) = text.split_once('-').ok_or_else(bad)?;
     let plain = at.len() <= TIME_DIGITS && at.bytes().all(|b| b.is_ascii_digit());
     let plain = plain && (at == "0" || !at.starts_with('0'));
     let at = at.parse().ok().filter(|_| plain).ok_or_else(bad)?;
     let session = SessionId::parse(session).map_err(|_| bad())?;
-    Ok(Birth { at: Millis(at), session })
+    Ok(CreationKey { at: Millis(at), session })
 }
 
-impl From<Listed> for Session {
-    fn from(listed: Listed) -> Self {
-        let Listed { birth, user, closed, seq, pending } = listed;
+impl From<SessionListEntry> for SessionListItem {
+    fn from(listed: SessionListEntry) -> Self {
+        let SessionListEntry { birth, user, closed, seq, pending } = listed;
         let state = if closed { "closed" } else { "open" };
         Self { session_id: birth.session, user_id: user, state, created_ts: birth.at, seq, pending }
     }
@@ -156,9 +164,9 @@ mod tests {
     #[test]
     fn session_page_continues_after_the_previous_one() {
         let session = SessionId::parse("a-1").expect("a name");
-        assert_eq!(birth("17-a-1"), Ok(Birth { at: Millis(17), session }));
+        assert_eq!(parse_page_cursor("17-a-1"), Ok(CreationKey { at: Millis(17), session }));
         for bad in ["", "17", "-a", "17-", "x-a", "+17-a", "017-a", "1234567890123456-a", "17-a b"] {
-            assert!(birth(bad).is_err(), "{bad}");
+            assert!(parse_page_cursor(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Sends notes as server-sent events: a response body that takes notes from its link only as fast as the client reads.
-use crate::answer::Body;
-use crate::http::guest::{Guest, Parted};
+use crate::http::request_link::{LinkClosed, RequestLink};
+use crate::response::Body;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, stream};
 use http::{HeaderName, HeaderValue, Response, header};
 use std::convert::Infallible;
 use std::time::Duration;
-use turnway_bindings::channel::note::Note;
-use turnway_bindings::channel::sse::{HEARTBEAT, Log, Turn};
+use turnway_bindings::channel::notification::Notification;
+use turnway_bindings::channel::sse::{HEARTBEAT, LogStream, TurnStream};
 use turnway_core::time::Millis;
 
 /// Interval of comments on a silent stream, so that proxies do not consider it dead.
@@ -20,57 +20,57 @@ const PROBES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Durat
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// A renderer of notes as events.
-pub trait Story: Send + 'static {
+pub trait NoteRenderer: Send + 'static {
     /// Appends the events of a note; nothing, if the note does not belong to the stream.
-    fn show(&mut self, ts: Millis, note: &Note, to: &mut String);
+    fn show(&mut self, ts: Millis, note: &Notification, to: &mut String);
     /// Returns true if no events will follow.
     fn is_over(&self) -> bool;
     /// Appends the events for a link that ends before the stream is complete; nothing, if the end of the stream is
     /// enough.
-    fn part(&mut self, _: Parted, _: &mut String) {}
+    fn render_close(&mut self, _: LinkClosed, _: &mut String) {}
 }
 
-impl Story for Turn {
-    fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
-        Turn::show(self, ts, note, to);
+impl NoteRenderer for TurnStream {
+    fn show(&mut self, ts: Millis, note: &Notification, to: &mut String) {
+        TurnStream::push(self, ts, note, to);
     }
     fn is_over(&self) -> bool {
-        Turn::is_over(self)
+        TurnStream::is_finished(self)
     }
 }
 
-impl Story for Log {
-    fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
-        Log::show(self, ts, note, to);
+impl NoteRenderer for LogStream {
+    fn show(&mut self, ts: Millis, note: &Notification, to: &mut String) {
+        LogStream::push(self, ts, note, to);
     }
     fn is_over(&self) -> bool {
-        Log::is_over(self)
+        LogStream::is_finished(self)
     }
 }
 
 /// Returns an event stream that begins with `first` and renders the notes of its link. The stream ends when its
 /// renderer is finished. If the node drains it ends earlier, and the client reconnects with the last `id`.
-pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body> {
-    let probe = Probe::of(&guest);
+pub fn event_stream<S: NoteRenderer>(guest: RequestLink, story: S, first: String) -> Response<Body> {
+    let probe = DisconnectProbe::of(&guest);
     let chunks = stream::unfold(Some((guest, story, first, probe)), |state| async {
         let (mut guest, mut story, mut chunk, mut probe) = state?;
         while chunk.is_empty() && !story.is_over() {
             let heard = tokio::select! {
                 biased;
-                heard = tokio::time::timeout(HEARTBEAT_EVERY, guest.hear()) => heard.ok(),
+                heard = tokio::time::timeout(HEARTBEAT_EVERY, guest.next_note()) => heard.ok(),
                 () = probe.due() => None,
             };
             match heard {
-                Some(Ok(note)) => tell(&mut guest, &mut story, note, &mut chunk),
+                Some(Ok(note)) => render_ready(&mut guest, &mut story, note, &mut chunk),
                 Some(Err(parted)) => {
-                    story.part(parted, &mut chunk);
+                    story.render_close(parted, &mut chunk);
                     return (!chunk.is_empty()).then(|| (Ok::<_, Infallible>(Bytes::from(chunk)), None));
                 }
                 None => chunk.push_str(HEARTBEAT),
             }
         }
         if story.is_over() {
-            guest.settle();
+            guest.complete();
         }
         let bytes = Bytes::from(std::mem::take(&mut chunk));
         let rest = (!story.is_over()).then_some((guest, story, chunk, probe));
@@ -86,22 +86,22 @@ pub fn answer<S: Story>(guest: Guest, story: S, first: String) -> Response<Body>
 }
 
 /// The schedule of comments for a client that has closed its sending side.
-struct Probe {
+struct DisconnectProbe {
     /// Completes when the client closes its sending side; `None` after that.
     finished: Option<BoxFuture<'static, ()>>,
-    left: std::slice::Iter<'static, Duration>,
+    waits: std::slice::Iter<'static, Duration>,
 }
 
-impl Probe {
-    fn of(guest: &Guest) -> Self {
+impl DisconnectProbe {
+    fn of(guest: &RequestLink) -> Self {
         let watch = guest.watch();
         let finished = async move {
             match watch {
-                Some(watch) => watch.finished().await,
+                Some(watch) => watch.wait_read_closed().await,
                 None => std::future::pending().await,
             }
         };
-        Self { finished: Some(finished.boxed()), left: PROBES.iter() }
+        Self { finished: Some(finished.boxed()), waits: PROBES.iter() }
     }
 
     /// Waits until the next comment is due; for ever after the last one. Cancel-safe.
@@ -110,20 +110,25 @@ impl Probe {
             finished.await;
             self.finished = None;
         }
-        match self.left.as_slice().first() {
+        match self.waits.as_slice().first() {
             Some(wait) => tokio::time::sleep(*wait).await,
             None => std::future::pending().await,
         }
-        self.left.next();
+        self.waits.next();
     }
 }
 
 /// Renders a note and those behind it that have already arrived.
-fn tell(guest: &mut Guest, story: &mut impl Story, note: Note, chunk: &mut String) {
-    let ts = guest.desk().clock.now().store;
+fn render_ready(
+    guest: &mut RequestLink,
+    story: &mut impl NoteRenderer,
+    note: Notification,
+    chunk: &mut String,
+) {
+    let ts = guest.context().clock.now().store;
     story.show(ts, &note, chunk);
     while chunk.len() < CHUNK_BYTES && !story.is_over() {
-        let Some(note) = guest.at_hand() else { return };
+        let Some(note) = guest.try_next_note() else { return };
         story.show(ts, &note, chunk);
     }
 }

@@ -1,23 +1,23 @@
 //! Serves `POST /v1/sessions/{session_id}/turns`: one input, answered as an event stream. Nothing is sent until the
 //! input is accepted, so the status tells. To resume, the client repeats the request with `Last-Event-ID`: the
 //! switchboard detects the duplicate, and events that the client has are left out.
-use crate::answer::Body;
-use crate::http::guest::Guest;
-use crate::http::openapi::refusals::Said;
+use crate::http::openapi::refusals::TurnRefusals;
 use crate::http::openapi::shape;
-use crate::http::problem::Problem;
-use crate::http::read::{Reader, in_time};
-use crate::http::{Answer, Desk, intake, runs, stream};
-use crate::phase::Phase;
-use crate::socket::Watch;
+use crate::http::problem::HttpProblem;
+use crate::http::request_link::RequestLink;
+use crate::http::session_facts::{SessionFactReader, with_deadline};
+use crate::http::{HttpContext, HttpResult, request_parts, runs, stream};
+use crate::phase::NodePhase;
+use crate::response::Body;
+use crate::socket::ClientWatch;
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use http::HeaderMap;
 use std::sync::Arc;
-use turnway_bindings::channel::command::Invoke;
+use turnway_bindings::channel::command::InvokeCommand;
 use turnway_bindings::channel::json::parse::parse_turn;
-use turnway_bindings::channel::sse::{Cursor, Turn};
+use turnway_bindings::channel::sse::{TurnCursor, TurnStream};
 use turnway_core::id::{MessageId, SessionId};
 use turnway_core::planted::{Planted, planted};
 
@@ -35,53 +35,56 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
         ("idempotency-key" = Option<String>, Header, description = "The message id: a repeated id returns the same turn", pattern = "^[!-~]([ -~]{0,254}[!-~])?$"),
         ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "`id` of the last received event: events up to it are left out; an id of another stream is ignored"),
     ),
-    request_body = shape::Turn,
+    request_body = shape::TurnSchema,
     responses(
-        (status = 200, description = "The turn's messages, each as the `data:` of an event, to its `done`", content_type = "text/event-stream", body = shape::Event),
-        Said,
+        (status = 200, description = "The turn's messages, each as the `data:` of an event, to its `done`", content_type = "text/event-stream", body = shape::SseEventSchema),
+        TurnRefusals,
     ),
 )]
 pub(super) async fn create(
-    State(desk): State<Arc<Desk>>,
-    watch: Option<Extension<Watch>>,
+    State(desk): State<Arc<HttpContext>>,
+    watch: Option<Extension<ClientWatch>>,
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Body,
-) -> Answer {
-    let session = intake::name(&intake::path(path)?, SessionId::parse)?;
+) -> HttpResult {
+    let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     // An empty id or the id of another stream's event is ignored (HTML, "Server-sent events": an EventSource sends the
     // last id it has seen).
-    let resume = intake::header(&headers, intake::LAST_EVENT_ID)?.and_then(|text| Cursor::parse(text).ok());
+    let resume = request_parts::header(&headers, request_parts::LAST_EVENT_ID)?
+        .and_then(|text| TurnCursor::parse(text).ok());
     // The body of an unauthenticated client is not read.
-    let admitted = desk.admit(&headers).await?;
-    let text = intake::json(&headers, body).await?;
-    let invoke = name(parse_turn(&text, &session)?, &headers)?;
-    if desk.life.phase() >= Phase::Draining && !planted(Planted::DrainTakesTurns) {
-        return Err(Problem::draining());
+    let admitted = desk.authenticate(&headers).await?;
+    let text = request_parts::read_json(&headers, body).await?;
+    let invoke = apply_idempotency_key(parse_turn(&text, &session)?, &headers)?;
+    if desk.life.phase() >= NodePhase::Draining && !planted(Planted::DrainTakesTurns) {
+        return Err(HttpProblem::draining());
     }
-    let mut guest = Guest::enter(Arc::clone(&desk), admitted.clone()).await?;
+    let mut guest = RequestLink::open(Arc::clone(&desk), admitted.clone()).await?;
     guest.set_watch(watch.map(|Extension(watch)| watch));
     let accepted = guest.invoke(invoke).await?;
     let resume = match resume {
-        Some(cursor) if cursor.is_of(&accepted.run_id) => {
-            let reader = Reader::new(Guest::enter(Arc::clone(&desk), admitted).await?, session);
-            Some(in_time(runs::within(reader, &accepted.run_id, cursor)).await?)
+        Some(cursor) if cursor.belongs_to(&accepted.run_id) => {
+            let reader =
+                SessionFactReader::new(RequestLink::open(Arc::clone(&desk), admitted).await?, session);
+            Some(with_deadline(runs::valid_cursor(reader, &accepted.run_id, cursor)).await?)
         }
         Some(_) | None => None,
     };
     let mut first = String::new();
-    let turn = Turn::begin(desk.clock.now().store, desk.durability, accepted, resume, &mut first);
-    Ok(stream::answer(guest, turn, first))
+    let turn = TurnStream::begin(desk.clock.now().store, desk.durability, accepted, resume, &mut first);
+    Ok(stream::event_stream(guest, turn, first))
 }
 
 /// Sets the message id from the header. Fails if the body has a different one.
-fn name(invoke: Invoke, headers: &HeaderMap) -> Result<Invoke, Problem> {
-    let Some(key) = intake::header(headers, IDEMPOTENCY_KEY)? else { return Ok(invoke) };
-    let key = MessageId::parse(key).map_err(|why| Problem::invalid(format!("{IDEMPOTENCY_KEY}: {why}")))?;
+fn apply_idempotency_key(invoke: InvokeCommand, headers: &HeaderMap) -> Result<InvokeCommand, HttpProblem> {
+    let Some(key) = request_parts::header(headers, IDEMPOTENCY_KEY)? else { return Ok(invoke) };
+    let key =
+        MessageId::parse(key).map_err(|why| HttpProblem::invalid(format!("{IDEMPOTENCY_KEY}: {why}")))?;
     match &invoke.message_id {
         Some(named) if *named != key => {
-            Err(Problem::invalid(format!("{IDEMPOTENCY_KEY} and message.message_id do not agree")))
+            Err(HttpProblem::invalid(format!("{IDEMPOTENCY_KEY} and message.message_id do not agree")))
         }
-        Some(_) | None => Ok(Invoke { message_id: Some(key), ..invoke }),
+        Some(_) | None => Ok(InvokeCommand { message_id: Some(key), ..invoke }),
     }
 }

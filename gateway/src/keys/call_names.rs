@@ -1,7 +1,7 @@
 //! The secret from which the session of an OpenAI call without a session gets its name. All nodes of a store share it,
 //! and users do not know it, so no user can open a session in advance under the name that another user's call will get.
 //! Used by `http`.
-use crate::door::pepper::Pepper;
+use crate::auth::pepper::Pepper;
 use crate::store::registers::Registers;
 use aws_lc_rs::hmac;
 use std::fmt;
@@ -12,16 +12,16 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::store::StoreError;
 
 /// Register of the secret in the store, used if there is no pepper.
-const NAME: &str = "call-names";
+const REGISTER: &str = "call-names";
 const SECRET_BYTES: usize = 32;
 /// Label of the key derived from the pepper; other uses of the pepper have other labels.
 const PURPOSE: &str = "names of calls";
 
 /// The secret, or the store to read it from.
 #[derive(Clone)]
-pub struct CallNames(Arc<Inner>);
+pub struct CallNames(Arc<CallNamesInner>);
 
-struct Inner {
+struct CallNamesInner {
     registers: Registers,
     key: OnceCell<CallKey>,
 }
@@ -32,13 +32,13 @@ pub struct CallKey(Arc<hmac::Key>);
 
 /// A reason why the secret is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoCallKey {
+pub enum CallKeyError {
     /// The store did not answer.
     #[error("the store is unavailable")]
     Store(StoreError),
     /// The system gave the system provides no randomness.
     #[error("the system provides no randomness")]
-    Chance,
+    Randomness,
     /// The stored value has another length.
     #[error("the secret in the store cannot be read: it was written by a newer release")]
     Unreadable,
@@ -51,24 +51,25 @@ impl CallNames {
     /// first needed; the first node that reads it creates it.
     pub fn new(pepper: Option<&Pepper>, registers: Registers) -> Self {
         let key = pepper.map(|pepper| CallKey(Arc::new(pepper.key_for(PURPOSE))));
-        Self(Arc::new(Inner { registers, key: OnceCell::new_with(key) }))
+        Self(Arc::new(CallNamesInner { registers, key: OnceCell::new_with(key) }))
     }
 
     /// Returns the secret.
-    pub async fn key(&self) -> Result<CallKey, NoCallKey> {
-        self.0.key.get_or_try_init(|| self.stored()).await.cloned()
+    pub async fn key(&self) -> Result<CallKey, CallKeyError> {
+        self.0.key.get_or_try_init(|| self.load_or_create()).await.cloned()
     }
 
-    async fn stored(&self) -> Result<CallKey, NoCallKey> {
-        let mut value = self.0.registers.get(NAME).await.map_err(NoCallKey::Store)?;
+    async fn load_or_create(&self) -> Result<CallKey, CallKeyError> {
+        let mut value = self.0.registers.get(REGISTER).await.map_err(CallKeyError::Store)?;
         if value.bytes.is_none() {
             let mut secret = [0; SECRET_BYTES];
-            getrandom::fill(&mut secret).map_err(|_| NoCallKey::Chance)?;
+            getrandom::fill(&mut secret).map_err(|_| CallKeyError::Randomness)?;
             // Another node may have stored its secret first: `put` then returns that one.
-            let put = self.0.registers.put(NAME, value.version, secret.to_vec());
-            value = put.await.map_err(NoCallKey::Store)?;
+            let put = self.0.registers.put(REGISTER, value.version, secret.to_vec());
+            value = put.await.map_err(CallKeyError::Store)?;
         }
-        let secret = value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(NoCallKey::Unreadable)?;
+        let secret =
+            value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(CallKeyError::Unreadable)?;
         Ok(CallKey(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret))))
     }
 }
@@ -91,7 +92,7 @@ impl CallKey {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part.as_bytes());
         }
-        SessionId::of_call(context.sign().as_ref())
+        SessionId::for_call(context.sign().as_ref())
     }
 }
 
@@ -106,16 +107,16 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::store::Store;
-    use crate::store::memory::Memory;
-    use crate::store::registers::Counter;
+    use crate::store::memory::MemoryStore;
+    use crate::store::registers::RegisterReplies;
     use turnway_core::id::{TenantId, UserId};
     use turnway_core::store::quota::Quotas;
 
     fn registers() -> Registers {
-        let (clock, counter) = (Clock::start(), Counter::default());
-        let sink = counter.before(Arc::new(|_, _| {}));
+        let (clock, counter) = (Clock::start(), RegisterReplies::default());
+        let sink = counter.intercept(Arc::new(|_, _| {}));
         let store: Arc<dyn Store> =
-            Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
+            Arc::new(MemoryStore::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
         counter.open(store)
     }
 
@@ -141,7 +142,7 @@ mod tests {
         for other in [principal("evil", "ann"), principal("acme", "eve"), principal("acm", "eann")] {
             assert_ne!(first, name(CallNames::new(None, store.clone()), &other).await);
         }
-        let pepper = |text: &str| Pepper::of(&text.repeat(32)).expect("long enough");
+        let pepper = |text: &str| Pepper::from_text(&text.repeat(32)).expect("long enough");
         let peppered = name(CallNames::new(Some(&pepper("a")), store.clone()), &ann).await;
         assert_eq!(peppered, name(CallNames::new(Some(&pepper("a")), registers()), &ann).await);
         assert_ne!(peppered, name(CallNames::new(Some(&pepper("b")), store), &ann).await);

@@ -1,12 +1,12 @@
 //! Fetches the public keys of an identity provider (S-02): every few minutes, and when a token names an unknown key.
 //! The last keys stay in use for some minutes while the provider is unreachable, and no longer. Started by `app::run`.
 use crate::agent::retry_after::retry_after;
+use crate::auth::jwks::{self, BadKeySet, KeySet};
+use crate::auth::token_verifier::{FETCH_INTERVAL_MIN, TokenVerifier};
 use crate::clock::Clock;
-use crate::config::Jwks;
-use crate::door::jwks::{self, BadKeySet, KeySet};
-use crate::door::tokens::{ASK_EVERY, Tokens};
-use crate::metrics::{Fetch, Metrics};
-use crate::signal::Reload;
+use crate::config::JwksSource;
+use crate::metrics::{FetchOutcome, Metrics};
+use crate::signal::ReloadSignal;
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -23,31 +23,31 @@ use turnway_core::planted::{Planted, planted};
 use turnway_core::time::Mono;
 
 /// Pause between two scheduled fetches.
-const FETCH_EVERY: Duration = Duration::from_secs(5 * 60);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Age at which keys that could not be fetched again are dropped: the provider may have withdrawn them.
-const KEEP_MAX: Duration = Duration::from_secs(10 * 60);
+const KEYS_MAX_AGE: Duration = Duration::from_secs(10 * 60);
 /// Timeout of one fetch, from the connection to the last byte.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-type Client = legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+type ProviderClient = legacy::Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
 
 /// The task that keeps a provider's keys up to date.
-pub struct Provider {
-    tokens: Tokens,
-    source: Source,
+pub struct ProviderKeysFetcher {
+    tokens: TokenVerifier,
+    source: ProviderKeysSource,
     clock: Clock,
     metrics: Arc<Metrics>,
 }
 
 /// The source of the keys.
-enum Source {
-    Url { url: Uri, client: Box<Client> },
+enum ProviderKeysSource {
+    Url { url: Uri, client: Box<ProviderClient> },
     File(PathBuf),
 }
 
 /// A reason why the fetcher cannot be built.
 #[derive(Debug, thiserror::Error)]
-pub enum NoProvider {
+pub enum ProviderError {
     /// The configured URL is invalid.
     #[error("auth.jwks: {0}")]
     Url(#[from] http::uri::InvalidUri),
@@ -58,11 +58,11 @@ pub enum NoProvider {
 
 /// A reason why a fetch failed.
 #[derive(Debug, thiserror::Error)]
-enum Unfetched {
-    #[error("no answer within {PATIENCE:?}")]
-    Late,
+enum FetchError {
+    #[error("no answer within {FETCH_TIMEOUT:?}")]
+    Timeout,
     #[error("cannot be reached: {0}")]
-    Away(#[from] legacy::Error),
+    Unreachable(#[from] legacy::Error),
     #[error("answered {status}; redirects are not followed")]
     Status { status: StatusCode, retry_after: Option<Duration> },
     #[error("the response was cut off, or is larger than {} bytes", jwks::BYTES_MAX)]
@@ -75,62 +75,63 @@ enum Unfetched {
 
 // === impl Provider ===
 
-impl Provider {
+impl ProviderKeysFetcher {
     /// Creates the fetcher for these tokens, with the source configured for their issuer.
-    pub fn new(tokens: Tokens, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, NoProvider> {
+    pub fn new(tokens: TokenVerifier, clock: Clock, metrics: Arc<Metrics>) -> Result<Self, ProviderError> {
         let source = match &tokens.issuer().jwks {
-            Jwks::File(path) => Source::File(path.clone()),
-            Jwks::Url(text) => {
+            JwksSource::File(path) => ProviderKeysSource::File(path.clone()),
+            JwksSource::Url(text) => {
                 let url: Uri = text.parse()?;
                 let client = client(url.scheme_str() == Some("https"))?;
-                Source::Url { url, client: Box::new(client) }
+                ProviderKeysSource::Url { url, client: Box::new(client) }
             }
         };
         Ok(Self { tokens, source, clock, metrics })
     }
 
     /// Fetches periodically, when a token asks for it, and on `SIGHUP`. Never returns.
-    pub async fn keep(self, mut reload: Reload) {
+    pub async fn run(self, mut reload: ReloadSignal) {
         let mut fetched: Option<Mono> = None;
         loop {
-            let got = tokio::time::timeout(PATIENCE, self.fetch()).await.unwrap_or(Err(Unfetched::Late));
+            let got =
+                tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await.unwrap_or(Err(FetchError::Timeout));
             let now = self.clock.mono();
             let wait = match got {
                 Ok(keys) => {
                     tracing::debug!(keys = keys.len(), "the provider's keys were fetched");
-                    self.metrics.auth.fetched(Fetch::Ok, Some(keys.len()));
-                    self.tokens.tried(Some(keys), now);
+                    self.metrics.auth.record_fetch(FetchOutcome::Ok, Some(keys.len()));
+                    self.tokens.record_fetch(Some(keys), now);
                     fetched = Some(now);
-                    FETCH_EVERY
+                    REFRESH_INTERVAL
                 }
                 Err(error) => {
                     let (is_old, wait) = after_failure(fetched.map(|at| now - at), error.retry_after());
                     tracing::error!(%error, kept = !is_old, "the provider's keys cannot be fetched (auth.jwks)");
-                    self.metrics.auth.fetched(Fetch::Failed, is_old.then_some(0));
-                    self.tokens.tried(is_old.then(KeySet::default), now);
+                    self.metrics.auth.record_fetch(FetchOutcome::Failed, is_old.then_some(0));
+                    self.tokens.record_fetch(is_old.then(KeySet::default), now);
                     wait
                 }
             };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.tokens.asked(|| self.clock.mono()) => {}
-                () = reload.asked() => tracing::info!("fetching the provider's keys again"),
+                () = self.tokens.wait_fetch_request(|| self.clock.mono()) => {}
+                () = reload.recv() => tracing::info!("fetching the provider's keys again"),
             }
         }
     }
 
-    async fn fetch(&self) -> Result<KeySet, Unfetched> {
+    async fn fetch(&self) -> Result<KeySet, FetchError> {
         let bytes = match &self.source {
-            Source::File(path) => {
+            ProviderKeysSource::File(path) => {
                 let mut bytes = Vec::new();
                 let file = tokio::fs::File::open(path).await?;
                 file.take(jwks::BYTES_MAX as u64 + 1).read_to_end(&mut bytes).await?;
                 if bytes.len() > jwks::BYTES_MAX {
-                    return Err(Unfetched::Body);
+                    return Err(FetchError::Body);
                 }
                 bytes.into()
             }
-            Source::Url { url, client } => get(client, url, &self.clock).await?,
+            ProviderKeysSource::Url { url, client } => get(client, url, &self.clock).await?,
         };
         Ok(KeySet::parse(&bytes)?)
     }
@@ -138,12 +139,12 @@ impl Provider {
 
 // === impl Unfetched ===
 
-impl Unfetched {
+impl FetchError {
     /// Returns how long the provider asks to wait.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
-            Self::Late | Self::Away(_) | Self::Body | Self::File(_) | Self::Keys(_) => None,
+            Self::Timeout | Self::Unreachable(_) | Self::Body | Self::File(_) | Self::Keys(_) => None,
         }
     }
 }
@@ -151,16 +152,16 @@ impl Unfetched {
 /// Returns whether keys of this age must be dropped, and the wait before the next try: as the provider asks, but never
 /// past the moment at which the keys become too old.
 fn after_failure(age: Option<Duration>, retry_after: Option<Duration>) -> (bool, Duration) {
-    let left = age.map_or(Duration::ZERO, |age| KEEP_MAX.saturating_sub(age + PATIENCE));
-    let wait = retry_after.unwrap_or(ASK_EVERY).clamp(ASK_EVERY, FETCH_EVERY);
-    if left < ASK_EVERY && !planted(Planted::ProviderKeysKept) {
+    let left = age.map_or(Duration::ZERO, |age| KEYS_MAX_AGE.saturating_sub(age + FETCH_TIMEOUT));
+    let wait = retry_after.unwrap_or(FETCH_INTERVAL_MIN).clamp(FETCH_INTERVAL_MIN, REFRESH_INTERVAL);
+    if left < FETCH_INTERVAL_MIN && !planted(Planted::ProviderKeysKept) {
         (true, wait)
     } else {
         (false, wait.min(left))
     }
 }
 
-async fn get(client: &Client, url: &Uri, clock: &Clock) -> Result<Bytes, Unfetched> {
+async fn get(client: &ProviderClient, url: &Uri, clock: &Clock) -> Result<Bytes, FetchError> {
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = url.clone();
     let accept = http::HeaderValue::from_static("application/jwk-set+json, application/json");
@@ -168,16 +169,16 @@ async fn get(client: &Client, url: &Uri, clock: &Clock) -> Result<Bytes, Unfetch
     let response = client.request(request).await?;
     if response.status() != StatusCode::OK {
         let retry_after = retry_after(response.headers(), clock.now().store);
-        return Err(Unfetched::Status { status: response.status(), retry_after });
+        return Err(FetchError::Status { status: response.status(), retry_after });
     }
     let body = Limited::new(response.into_body(), jwks::BYTES_MAX).collect().await;
-    Ok(body.map_err(|_| Unfetched::Body)?.to_bytes())
+    Ok(body.map_err(|_| FetchError::Body)?.to_bytes())
 }
 
 /// Builds a client that connects only to the given URL: no proxy from the environment, no redirect. Connections are not
 /// pooled, because the next fetch is minutes away.
-fn client(is_https: bool) -> Result<Client, NoProvider> {
-    let roots = |error: &dyn std::fmt::Display| NoProvider::Roots(error.to_string());
+fn client(is_https: bool) -> Result<ProviderClient, ProviderError> {
+    let roots = |error: &dyn std::fmt::Display| ProviderError::Roots(error.to_string());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -1,6 +1,6 @@
 //! Implements cross-origin resource sharing (Fetch Standard, "HTTP CORS protocol") for pages whose origin is listed
 //! (`listen.origins`): answers preflights and allows answers to be read. Other origins are allowed nothing.
-use crate::answer::{self, Body};
+use crate::response::{self, Body};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use turnway_core::planted::{Planted, planted};
 
@@ -22,7 +22,7 @@ pub(super) fn preflight<B>(request: &Request<B>) -> Option<Response<Body>> {
     if !is_preflight {
         return None;
     }
-    let mut response = answer::text(StatusCode::NO_CONTENT, "");
+    let mut response = response::text(StatusCode::NO_CONTENT, "");
     let to = response.headers_mut();
     to.remove(header::CONTENT_TYPE);
     to.insert(header::ACCESS_CONTROL_ALLOW_METHODS, METHODS);

@@ -1,6 +1,6 @@
 //! Locks out addresses that send many bad credentials (S-05): their requests and connections are refused for a while.
 //! Called by the address limiter.
-use super::home::Home;
+use super::address_prefix::AddressPrefix;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use turnway_core::planted::{Planted, planted};
 
 /// Recent authentication failures of each address and network.
 #[derive(Debug, Default)]
-pub(super) struct Lockout(Mutex<BTreeMap<Home, Failures>>);
+pub(super) struct Lockout(Mutex<BTreeMap<AddressPrefix, Failures>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
@@ -24,40 +24,45 @@ struct Failures {
 
 impl Lockout {
     /// Returns how long the address is still locked out, if it is.
-    pub(super) fn locked(&self, from: IpAddr, now: Instant) -> Option<Duration> {
+    pub(super) fn remaining(&self, from: IpAddr, now: Instant) -> Option<Duration> {
         let all = self.lock();
         let locked = |(home, times)| {
             let failures = all.get(&home)?;
             let rest = failures.until.saturating_duration_since(now);
-            (failures.count >= most(times) && !rest.is_zero()).then_some(rest)
+            (failures.count >= failure_limit(times) && !rest.is_zero()).then_some(rest)
         };
-        Home::all(from).filter_map(locked).max()
+        AddressPrefix::containing(from).filter_map(locked).max()
     }
 
     /// Records a bad credential from an address. Returns the network that is locked out by it, if one is.
-    pub(super) fn failed(&self, from: IpAddr, now: Instant) -> Option<Home> {
+    pub(super) fn record_failure(&self, from: IpAddr, now: Instant) -> Option<AddressPrefix> {
         let mut all = self.lock();
         let mut over = None;
-        for (home, times) in Home::all(from) {
-            if note(&mut all, home, most(times), now) {
+        for (home, times) in AddressPrefix::containing(from) {
+            if count_failure(&mut all, home, failure_limit(times), now) {
                 over = Some(home);
             }
         }
         over
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Home, Failures>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<AddressPrefix, Failures>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the number of failures that locks out a network with this allowance, a multiple of one address's.
-fn most(times: usize) -> u32 {
+fn failure_limit(times: usize) -> u32 {
     limits::AUTH_FAILURES_MAX.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
 }
 
 /// Records one failure of a network; returns true if it locks the network out.
-fn note(all: &mut BTreeMap<Home, Failures>, home: Home, most: u32, now: Instant) -> bool {
+fn count_failure(
+    all: &mut BTreeMap<AddressPrefix, Failures>,
+    home: AddressPrefix,
+    most: u32,
+    now: Instant,
+) -> bool {
     let is_full =
         all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX && !planted(Planted::LockoutTableUnbounded);
     if !all.contains_key(&home) && is_full {
@@ -94,19 +99,19 @@ mod tests {
         let (lockout, from, begun) = (Lockout::default(), ip("192.0.2.7"), Instant::now());
         let mut is_over = false;
         for _ in 0..limits::AUTH_FAILURES_MAX {
-            assert_eq!(lockout.locked(from, begun), None);
-            is_over = lockout.failed(from, begun).is_some();
+            assert_eq!(lockout.remaining(from, begun), None);
+            is_over = lockout.record_failure(from, begun).is_some();
         }
         assert!(is_over);
-        assert_eq!(lockout.locked(from, begun), Some(limits::AUTH_LOCK));
-        assert_eq!(lockout.locked(ip("192.0.2.8"), begun), None);
+        assert_eq!(lockout.remaining(from, begun), Some(limits::AUTH_LOCK));
+        assert_eq!(lockout.remaining(ip("192.0.2.8"), begun), None);
         // A failure that was in flight when the lockout began does not extend it.
-        lockout.failed(from, begun);
+        lockout.record_failure(from, begun);
         let end = begun + limits::AUTH_LOCK;
-        assert_eq!(lockout.locked(from, end - Duration::from_secs(1)), Some(Duration::from_secs(1)));
-        assert_eq!(lockout.locked(from, end), None);
-        lockout.failed(from, end);
-        assert_eq!(lockout.locked(from, end), None, "it begins anew");
+        assert_eq!(lockout.remaining(from, end - Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!(lockout.remaining(from, end), None);
+        lockout.record_failure(from, end);
+        assert_eq!(lockout.remaining(from, end), None, "it begins anew");
     }
 
     /// Covers: S-05.
@@ -114,8 +119,8 @@ mod tests {
     fn occasional_failures_do_not_lock_out() {
         let (lockout, from, mut now) = (Lockout::default(), ip("192.0.2.7"), Instant::now());
         for _ in 0..50 {
-            lockout.failed(from, now);
-            assert_eq!(lockout.locked(from, now), None);
+            lockout.record_failure(from, now);
+            assert_eq!(lockout.remaining(from, now), None);
             now += limits::AUTH_FAILURES_WINDOW / 5;
         }
     }
@@ -127,8 +132,8 @@ mod tests {
         let at = |site: usize, n: usize| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
         let guesses = |next: &dyn Fn(usize) -> IpAddr| {
             let mut count = 0;
-            while lockout.locked(next(count), now).is_none() {
-                lockout.failed(next(count), now);
+            while lockout.remaining(next(count), now).is_none() {
+                lockout.record_failure(next(count), now);
                 count += 1;
             }
             count
@@ -136,8 +141,8 @@ mod tests {
         // A new /64 each time within one /56, then a new /56 each time within one /48.
         assert_eq!(guesses(&|n| at(1, n % 256)), 40);
         assert_eq!(guesses(&|n| at(1, n << 8 & 0xff00 | 0x10000 >> 8)), 120);
-        assert!(lockout.locked(at(1, 0xabcd), now).is_some());
-        assert_eq!(lockout.locked(at(2, 0), now), None, "others are not concerned");
+        assert!(lockout.remaining(at(1, 0xabcd), now).is_some());
+        assert_eq!(lockout.remaining(at(2, 0), now), None, "others are not concerned");
     }
 
     /// Covers: S-05.
@@ -146,10 +151,10 @@ mod tests {
         let (lockout, now) = (Lockout::default(), Instant::now());
         let four = |n: usize| ip(&format!("10.0.{}.{}", n >> 8, n & 0xff));
         for n in 0..limits::AUTH_FAILURES_ADDRESSES_MAX + 10 {
-            lockout.failed(four(n), now);
+            lockout.record_failure(four(n), now);
         }
         assert_eq!(lockout.lock().len(), limits::AUTH_FAILURES_ADDRESSES_MAX);
-        lockout.failed(ip("192.0.2.7"), now + limits::AUTH_FAILURES_WINDOW);
+        lockout.record_failure(ip("192.0.2.7"), now + limits::AUTH_FAILURES_WINDOW);
         assert_eq!(lockout.lock().len(), 1, "what is over is forgotten");
     }
 }

@@ -1,41 +1,41 @@
 //! Accepts QUIC connections on a UDP socket and serves each as a link, natively or as a WebTransport session over
 //! HTTP/3 ([`h3`]). Called by `app`. `panic_isolation` contains panics inside quinn; [`frames`] frames messages, and
 //! `attempt_streams` carries text.
-mod fence;
+pub mod address_tokens;
+mod address_validation;
+mod anti_amplification;
+mod attempt_streams;
+pub mod connection_ids;
 pub mod frames;
-mod greeting;
 pub mod h3;
-pub mod ids;
-mod lanes;
-mod pace;
-mod ration;
-mod road;
-mod terms;
-pub mod tokens;
-mod wire;
+mod link;
+mod panic_isolation;
+mod quic_transport;
+mod server_configs;
+mod tls_session;
 
-use super::crowd::{Crowd, Guest};
-use super::upgrade::Reception;
-use super::{Arrival, Place, visit};
+use super::address_limiter::{AddressLimiter, AddressPermit};
+use super::upgrade::LinkContext;
+use super::{ConnectionPermitInner, IncomingRequest, connection_task};
+use crate::auth::host_policy::HostPolicy;
 use crate::config::Networks;
-use crate::door::browser::Rules;
-use crate::metrics::{Denial, Greeting, Handshake};
-use crate::phase::{Life, Phase};
-use crate::tls::Shown;
-use fence::{Fenced, Handles, Held};
-use pace::{HalfOpen, Pace};
+use crate::metrics::{DenialReason, HandshakeOutcome, TlsHandshakeOutcome};
+use crate::phase::{Lifecycle, NodePhase};
+use crate::tls::TlsConfigWatch;
+use address_validation::{AddressValidation, HalfOpen};
+use link::QuicLinkTransport;
+use panic_isolation::{ConnectionHandles, EndpointOutcome, IsolatedEndpoint};
+use quic_transport::NativeQuic;
 use quinn::{Connection, Incoming, VarInt, ZeroRttAccepted};
-use road::Bare;
+use server_configs::QuicServerConfigs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
-use terms::Terms;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use turnway_core::planted::{Planted, planted};
-use wire::Quic;
 
 /// Longest time from a client's first datagram to the end of the handshake (S-15).
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,23 +51,23 @@ pub struct QuicListener {
 }
 
 /// The dependencies of a QUIC listener.
-pub struct QuicHouse {
+pub struct QuicListenerContext {
     /// Dependencies of each link.
-    pub reception: Arc<Reception>,
+    pub link_context: Arc<LinkContext>,
     /// Host names and page origins that are accepted from browsers.
-    pub rules: Rules,
+    pub rules: HostPolicy,
     /// True if HTTP/3 and WebTransport are served.
     pub webtransport: bool,
     /// Proxies that forward datagrams of many clients and cannot name them (S-49): QUIC has no PROXY protocol.
     pub proxies: Networks,
     /// Limits the connections of one address; shared with the other listeners.
-    pub crowd: Crowd,
+    pub address_limiter: AddressLimiter,
     /// The certificate in use.
-    pub shown: Shown,
+    pub tls: TlsConfigWatch,
     /// The listener stops accepting when the process reaches this phase.
-    pub until: Phase,
+    pub until: NodePhase,
     /// The process's phase.
-    pub life: Life,
+    pub life: Lifecycle,
     /// Maximum concurrent connections.
     pub connections_max: usize,
     /// Tracks the task of each connection.
@@ -92,23 +92,25 @@ impl QuicListener {
     }
 
     /// Accepts until the process reaches the listener's last phase, then serves the open connections to their end.
-    pub async fn serve(self, house: Arc<QuicHouse>) -> io::Result<()> {
-        let mut shown = house.shown.clone();
-        let reception = &house.reception;
-        let mut terms = Terms::new(&shown, &reception.clock, house.also()).map_err(io::Error::other)?;
-        let config = ids::endpoint(reception.node);
+    pub async fn serve(self, house: Arc<QuicListenerContext>) -> io::Result<()> {
+        let mut shown = house.tls.clone();
+        let reception = &house.link_context;
+        let mut terms =
+            QuicServerConfigs::new(&shown, &reception.clock, house.extra_alpn()).map_err(io::Error::other)?;
+        let config = connection_ids::endpoint_config(reception.node);
         let rooms = Arc::new(Semaphore::new(house.connections_max));
         loop {
-            let fenced = Fenced::new(config.clone(), terms.first(), self.socket.try_clone()?)?;
-            let attend = async |fenced: &mut Fenced| {
-                house.attend(fenced, &mut shown, &mut terms, &rooms).await;
+            let fenced =
+                IsolatedEndpoint::new(config.clone(), terms.endpoint_config(), self.socket.try_clone()?)?;
+            let attend = async |fenced: &mut IsolatedEndpoint| {
+                house.accept_loop(fenced, &mut shown, &mut terms, &rooms).await;
             };
-            match fenced.hold(attend).await {
-                Held::Over => return Ok(()),
-                Held::Broken => {
+            match fenced.run(attend).await {
+                EndpointOutcome::Finished => return Ok(()),
+                EndpointOutcome::Broken => {
                     tracing::error!("QUIC endpoint failed: its clients have to reconnect");
-                    reception.metrics.links.broke();
-                    tokio::time::sleep(fence::PAUSE).await;
+                    reception.metrics.links.count_quic_restart();
+                    tokio::time::sleep(panic_isolation::RESTART_DELAY).await;
                 }
             }
         }
@@ -117,48 +119,48 @@ impl QuicListener {
 
 // === impl QuicHouse ===
 
-impl QuicHouse {
+impl QuicListenerContext {
     /// Returns the protocol offered beside our own, if any.
-    fn also(&self) -> Option<&'static [u8]> {
+    fn extra_alpn(&self) -> Option<&'static [u8]> {
         self.webtransport.then_some(h3::ALPN)
     }
 
     /// Accepts connections until the last phase, then waits for the open ones to end.
-    async fn attend(
+    async fn accept_loop(
         self: &Arc<Self>,
-        fenced: &mut Fenced,
-        shown: &mut Shown,
-        terms: &mut Terms,
+        fenced: &mut IsolatedEndpoint,
+        shown: &mut TlsConfigWatch,
+        terms: &mut QuicServerConfigs,
         rooms: &Arc<Semaphore>,
     ) {
-        let mut pace = Pace::default();
+        let mut pace = AddressValidation::default();
         loop {
             tokio::select! {
                 incoming = fenced.endpoint().accept() => match incoming {
                     Some(incoming) => {
                         if incoming.remote_address_validated() {
-                            fenced.books().believed(incoming.remote_address(), incoming.orig_dst_cid());
+                            fenced.amplification().mark_validated(incoming.remote_address(), incoming.orig_dst_cid());
                         }
-                        self.meet(fenced, incoming, &mut pace, terms, rooms);
+                        self.handle_incoming(fenced, incoming, &mut pace, terms, rooms);
                     }
                     // The task that drives the endpoint reports the reason.
                     None => return std::future::pending().await,
                 },
-                () = shown.changed() => match Terms::new(shown, &self.reception.clock, self.also()) {
+                () = shown.changed() => match QuicServerConfigs::new(shown, &self.link_context.clock, self.extra_alpn()) {
                     Ok(fresh) => {
-                        *terms = fresh.after(terms);
-                        fenced.endpoint().set_server_config(Some(terms.first()));
+                        *terms = fresh.with_previous_secret(terms);
+                        fenced.endpoint().set_server_config(Some(terms.endpoint_config()));
                     }
                     Err(error) => tracing::error!(%error, "QUIC keeps the previous certificate: the new one cannot be used"),
                 },
-                () = self.life.reached(self.until) => break,
+                () = self.life.wait_for_phase(self.until) => break,
             }
         }
         let endpoint = fenced.endpoint();
         // New clients are refused, so that they connect to another node.
         while let Some(incoming) = tokio::select! {
             incoming = endpoint.accept() => incoming,
-            () = self.life.reached(Phase::Leaving) => None,
+            () = self.life.wait_for_phase(NodePhase::Stopping) => None,
         } {
             incoming.refuse();
         }
@@ -168,97 +170,117 @@ impl QuicHouse {
     }
 
     /// Decides about a client that has sent one datagram.
-    fn meet(
+    fn handle_incoming(
         self: &Arc<Self>,
-        fenced: &mut Fenced,
+        fenced: &mut IsolatedEndpoint,
         incoming: Incoming,
-        pace: &mut Pace,
-        terms: &mut Terms,
+        pace: &mut AddressValidation,
+        terms: &mut QuicServerConfigs,
         rooms: &Arc<Semaphore>,
     ) {
-        let links = &self.reception.metrics.links;
-        let (address, now) = (incoming.remote_address().ip(), self.reception.clock.mono());
+        let links = &self.link_context.metrics.links;
+        let (address, now) = (incoming.remote_address().ip(), self.link_context.clock.mono());
         // A client with a valid token counts too: a second prefix is as easy to obtain as the first.
-        let is_crowded = pace.is_crowded(address, now);
+        let is_crowded = pace.record_connection(address, now);
         if is_crowded && !incoming.remote_address_validated() && incoming.may_retry() {
-            links.began(Handshake::Doubted);
+            links.count_handshake(HandshakeOutcome::Doubted);
             _ = incoming.retry();
             return;
         }
         let Ok(permit) = Arc::clone(rooms).try_acquire_owned() else {
-            links.began(Handshake::Full);
+            links.count_handshake(HandshakeOutcome::Full);
             return incoming.refuse();
         };
-        let half_open = pace.open();
-        match fenced.accept(incoming, terms.next()) {
+        let half_open = pace.start_handshake();
+        match fenced.accept(incoming, terms.connection_config()) {
             Ok((connection, greeted)) => {
-                _ = self.tasks.spawn(Arc::clone(self).connection(connection, greeted, permit, half_open));
+                _ = self
+                    .tasks
+                    .spawn(Arc::clone(self).serve_connection(connection, greeted, permit, half_open));
             }
             Err(error) => tracing::debug!(%error, "invalid first QUIC datagram"),
         }
     }
 
     /// Serves one connection from its handshake to its end.
-    async fn connection(
+    async fn serve_connection(
         self: Arc<Self>,
-        connection: Handles,
+        connection: ConnectionHandles,
         greeted: ZeroRttAccepted,
         permit: OwnedSemaphorePermit,
         half_open: HalfOpen,
     ) {
-        if !self.greet(&connection, greeted, half_open).await {
+        if !self.await_handshake(&connection, greeted, half_open).await {
             if planted(Planted::QuicPlaceLost) {
                 permit.forget();
             }
             return;
         }
-        let is_h3 = h3::is_spoken(&connection);
-        let Some(guest) = self.enter(connection.remote_address().ip()) else {
-            self.reception.metrics.links.began(Handshake::Crowded);
+        let is_h3 = h3::is_negotiated(&connection);
+        let Some(guest) = self.acquire_address(connection.remote_address().ip()) else {
+            self.link_context.metrics.links.count_handshake(HandshakeOutcome::Crowded);
             let code = if is_h3 { h3::EXCESSIVE_LOAD } else { 4429 };
-            return turn_away(&connection, code, "too many connections from this address");
+            return refuse(&connection, code, "too many connections from this address");
         };
         if is_h3 {
-            return Box::pin(self.browser(connection, Place { _permit: permit, guest })).await;
+            return Box::pin(self.serve_h3(connection, ConnectionPermitInner { _permit: permit, guest }))
+                .await;
         }
-        if guest.locked(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
-            self.reception.metrics.auth.denied(Denial::Locked);
-            return turn_away(&connection, 4429, h3::LOCKED);
+        if guest.lockout_remaining(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
+            self.link_context.metrics.auth.count_denied(DenialReason::Locked);
+            return refuse(&connection, 4429, h3::LOCKED_REASON);
         }
-        let arrival = Arrival { room: Arc::new(Place { _permit: permit, guest }), is_page: false };
+        let arrival = IncomingRequest {
+            permit: Arc::new(ConnectionPermitInner { _permit: permit, guest }),
+            is_page: false,
+        };
         // A new task, so that the memory of the handshake is released.
-        let reception = Arc::clone(&self.reception);
+        let reception = Arc::clone(&self.link_context);
         self.tasks.spawn(async move {
-            visit::serve(Box::new(Quic::new(Bare::new(connection))), &reception, arrival).await;
+            connection_task::serve(
+                Box::new(QuicLinkTransport::new(NativeQuic::new(connection))),
+                &reception,
+                arrival,
+            )
+            .await;
         });
     }
 
     /// Counts a connection from this address, or returns `None` if the address has too many. Connections through a
     /// proxy are not counted as one address's.
-    fn enter(&self, from: IpAddr) -> Option<Guest> {
-        if self.proxies.have(from) { Some(self.crowd.enter_for_many(from)) } else { self.crowd.enter(from) }
+    fn acquire_address(&self, from: IpAddr) -> Option<AddressPermit> {
+        if self.proxies.contains(from) {
+            Some(self.address_limiter.acquire_uncounted(from))
+        } else {
+            self.address_limiter.try_acquire(from)
+        }
     }
 
     /// Waits for the end of the handshake; returns true if the connection is established.
-    async fn greet(&self, connection: &Connection, greeted: ZeroRttAccepted, _half_open: HalfOpen) -> bool {
+    async fn await_handshake(
+        &self,
+        connection: &Connection,
+        greeted: ZeroRttAccepted,
+        _half_open: HalfOpen,
+    ) -> bool {
         let over = tokio::select! {
             over = timeout(HANDSHAKE_TIMEOUT, greeted) => over,
-            () = self.life.reached(self.until) => return false,
+            () = self.life.wait_for_phase(self.until) => return false,
         };
         let how = match (over, connection.close_reason()) {
-            (Err(_), _) => Greeting::Late,
-            (Ok(_), None) => Greeting::Done,
+            (Err(_), _) => TlsHandshakeOutcome::Late,
+            (Ok(_), None) => TlsHandshakeOutcome::Done,
             (Ok(_), Some(error)) => {
                 tracing::debug!(%error, "a QUIC handshake failed");
-                Greeting::Failed
+                TlsHandshakeOutcome::Failed
             }
         };
-        self.reception.metrics.tls.greeted(how);
-        how == Greeting::Done
+        self.link_context.metrics.tls.count_handshake(how);
+        how == TlsHandshakeOutcome::Done
     }
 }
 
 /// Closes a connection with a code that tells the client to wait.
-fn turn_away(connection: &Connection, code: u32, why: &str) {
+fn refuse(connection: &Connection, code: u32, why: &str) {
     connection.close(VarInt::from_u32(code), why.as_bytes());
 }

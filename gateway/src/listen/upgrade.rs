@@ -1,19 +1,19 @@
 //! Upgrades `GET /v1/connect` from HTTP to a WebSocket (RFC 6455 §4.2), and starts the task of the link.
-use super::Arrival;
-use super::patience::Patience;
-use super::pipe::Pipe;
-use super::seam::Seam;
-use super::turnstile::Turnstile;
-use super::visit;
-use super::websocket::{Codec, WebSocket};
-use crate::agent::dialin::Exchange;
-use crate::answer::{self, Body};
+use super::IncomingRequest;
+use super::churn_limiter::ChurnLimiter;
+use super::connection_task;
+use super::frame_guard::FrameGuard;
+use super::maybe_tls::MaybeTlsStream;
+use super::stall_guard::StallGuard;
+use super::websocket::{WebSocket, WebSocketCodec};
+use crate::agent::dialin::AgentRegistry;
+use crate::auth::Authenticator;
 use crate::clock::Clock;
-use crate::door::Door;
-use crate::links::{Board, Links};
-use crate::metrics::{Handshake, Metrics};
-use crate::phase::Life;
-use crate::tools::Tools;
+use crate::links::{CommandSender, LinkRegistry};
+use crate::metrics::{HandshakeOutcome, Metrics};
+use crate::phase::Lifecycle;
+use crate::response::{self, Body};
+use crate::tools::ToolRunners;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -41,20 +41,20 @@ const WRITE_BUFFER_BYTES: usize = 16 * 1024;
 const WRITE_BUFFER_BYTES_MAX: usize = 4 * limits::FRAME_BYTES_MAX;
 
 /// The dependencies of a link on its node.
-pub struct Reception {
-    pub door: Door,
+pub struct LinkContext {
+    pub auth: Authenticator,
     /// Limits how many links connect or disconnect at once.
-    pub turnstile: Turnstile,
+    pub churn_limiter: ChurnLimiter,
     /// The mailboxes of links.
-    pub links: Arc<Links>,
+    pub links: Arc<LinkRegistry>,
     /// Sends commands to the switchboard.
-    pub board: Board,
+    pub commands: CommandSender,
     /// Registry of agents that dial in.
-    pub exchange: Exchange,
+    pub agent_registry: AgentRegistry,
     /// Registry of tool runners.
-    pub tools: Tools,
+    pub tools: ToolRunners,
     /// The process's phase.
-    pub life: Life,
+    pub life: Lifecycle,
     pub clock: Clock,
     pub metrics: Arc<Metrics>,
     pub node: NodeId,
@@ -66,46 +66,47 @@ pub struct Reception {
 
 // === impl Reception ===
 
-impl Reception {
+impl LinkContext {
     /// Answers an upgrade request, and starts the link.
-    pub(super) fn receive(
+    pub(super) fn upgrade(
         self: &Arc<Self>,
         request: &mut Request<Incoming>,
-        arrival: Arrival,
+        arrival: IncomingRequest,
     ) -> Response<Body> {
-        let accept = match check(request) {
+        let accept = match check_handshake(request) {
             Ok(accept) => accept,
             Err(refused) => {
-                self.metrics.links.began(Handshake::Malformed);
+                self.metrics.links.count_handshake(HandshakeOutcome::Malformed);
                 return refused.answer();
             }
         };
-        let mut response = answer::text(StatusCode::SWITCHING_PROTOCOLS, "");
+        let mut response = response::text(StatusCode::SWITCHING_PROTOCOLS, "");
         let headers = response.headers_mut();
         headers.clear();
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
         // Subprotocol names are case-sensitive, unlike HTTP tokens.
-        if tokens(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == PROTOCOL) {
+        if list_tokens(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == PROTOCOL)
+        {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
         }
         let upgrade = hyper::upgrade::on(request);
-        self.tasks.spawn(Arc::clone(self).begin(upgrade, arrival));
+        self.tasks.spawn(Arc::clone(self).finish_upgrade(upgrade, arrival));
         response
     }
 
     /// Waits for the switch of protocols, then moves the raw socket to a new task: this task still has the size of the
     /// HTTP state.
-    async fn begin(self: Arc<Self>, upgrade: OnUpgrade, arrival: Arrival) {
+    async fn finish_upgrade(self: Arc<Self>, upgrade: OnUpgrade, arrival: IncomingRequest) {
         let Ok(upgraded) = upgrade.await else {
-            return self.metrics.links.began(Handshake::Abandoned);
+            return self.metrics.links.count_handshake(HandshakeOutcome::Abandoned);
         };
-        match bare(upgraded) {
+        match into_stream(upgraded) {
             Ok(stream) => {
-                let socket = open(stream.0, stream.1).await;
+                let socket = open_websocket(stream.0, stream.1).await;
                 let tasks = self.tasks.clone();
-                tasks.spawn(async move { visit::serve(socket, &self, arrival).await });
+                tasks.spawn(async move { connection_task::serve(socket, &self, arrival).await });
             }
             Err(_) => tracing::error!("upgraded connection has an unexpected type"),
         }
@@ -113,28 +114,32 @@ impl Reception {
 }
 
 /// Returns the connection below HTTP, and the bytes that the client has sent behind its request.
-fn bare(upgraded: Upgraded) -> Result<(Pipe, Vec<u8>), Upgraded> {
-    let parts = upgraded.downcast::<Patience>()?;
+fn into_stream(upgraded: Upgraded) -> Result<(MaybeTlsStream, Vec<u8>), Upgraded> {
+    let parts = upgraded.downcast::<StallGuard>()?;
     Ok((parts.io.into_inner(), parts.read_buf.to_vec()))
 }
 
-async fn open(stream: Pipe, read: Vec<u8>) -> Box<WebSocket> {
-    let (seam, read) = Seam::new(stream, read);
+async fn open_websocket(stream: MaybeTlsStream, read: Vec<u8>) -> Box<WebSocket> {
+    let (seam, read) = FrameGuard::new(stream, read);
     Box::new(WebSocket::new(if read.is_empty() {
-        WebSocketStream::from_raw_socket(seam, Role::Server, Some(codec())).await
+        WebSocketStream::from_raw_socket(seam, Role::Server, Some(websocket_config())).await
     } else {
-        WebSocketStream::from_partially_read(seam, read, Role::Server, Some(codec())).await
+        WebSocketStream::from_partially_read(seam, read, Role::Server, Some(websocket_config())).await
     }))
 }
 
 /// Creates a codec over a stream whose old codec holds no bytes.
-pub(super) async fn refit(seam: Seam, is_idle: bool) -> Codec {
-    let config = if is_idle { codec().read_buffer_size(IDLE_READ_BUFFER_BYTES) } else { codec() };
+pub(super) async fn new_codec(seam: FrameGuard, is_idle: bool) -> WebSocketCodec {
+    let config = if is_idle {
+        websocket_config().read_buffer_size(IDLE_READ_BUFFER_BYTES)
+    } else {
+        websocket_config()
+    };
     WebSocketStream::from_raw_socket(seam, Role::Server, Some(config)).await
 }
 
 /// Returns the buffer sizes and message limits of a link's codec. The echo server of the benchmarks uses the same.
-pub fn codec() -> WebSocketConfig {
+pub fn websocket_config() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
@@ -145,9 +150,9 @@ pub fn codec() -> WebSocketConfig {
 
 /// The reason why a request is not a WebSocket handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoHandshake {
+pub enum WebSocketHandshakeError {
     /// The request does not ask for a WebSocket.
-    NotAsked,
+    NotRequested,
     /// The WebSocket version is not 13.
     Version,
     /// The key is missing, repeated, or not 16 bytes in base64.
@@ -157,28 +162,31 @@ pub enum NoHandshake {
 }
 
 /// Checks a WebSocket handshake. Returns the value of `Sec-WebSocket-Accept`.
-pub fn check<B: hyper::body::Body>(request: &Request<B>) -> Result<HeaderValue, NoHandshake> {
+pub fn check_handshake<B: hyper::body::Body>(
+    request: &Request<B>,
+) -> Result<HeaderValue, WebSocketHandshakeError> {
     let headers = request.headers();
     let wants = request.method() == Method::GET
         && request.version() >= Version::HTTP_11
         && has_token(headers, header::CONNECTION, "upgrade")
         && has_token(headers, header::UPGRADE, "websocket");
     if !wants {
-        return Err(NoHandshake::NotAsked);
+        return Err(WebSocketHandshakeError::NotRequested);
     }
     let mut versions = headers.get_all(header::SEC_WEBSOCKET_VERSION).iter();
     if versions.next().is_none_or(|version| version != "13") || versions.next().is_some() {
-        return Err(NoHandshake::Version);
+        return Err(WebSocketHandshakeError::Version);
     }
     if !request.body().is_end_stream() {
-        return Err(NoHandshake::Body);
+        return Err(WebSocketHandshakeError::Body);
     }
     let mut keys = headers.get_all(header::SEC_WEBSOCKET_KEY).iter();
     match (keys.next(), keys.next()) {
         (Some(key), None) if is_key(key.as_bytes()) => {
-            HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(|_| NoHandshake::Key)
+            HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
+                .map_err(|_| WebSocketHandshakeError::Key)
         }
-        (_, _) => Err(NoHandshake::Key),
+        (_, _) => Err(WebSocketHandshakeError::Key),
     }
 }
 
@@ -190,15 +198,15 @@ fn is_key(text: &[u8]) -> bool {
 
 // === impl NoHandshake ===
 
-impl NoHandshake {
+impl WebSocketHandshakeError {
     fn answer(self) -> Response<Body> {
         let refuse = |status, why, name, value| {
-            let mut response = answer::problem(status, Code::InvalidMessage, why);
+            let mut response = response::problem(status, Code::InvalidMessage, why);
             response.headers_mut().insert(name, HeaderValue::from_static(value));
             response
         };
         match self {
-            Self::NotAsked => {
+            Self::NotRequested => {
                 let why = "this is a WebSocket endpoint";
                 let mut response = refuse(StatusCode::UPGRADE_REQUIRED, why, header::UPGRADE, "websocket");
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -222,11 +230,11 @@ impl NoHandshake {
 
 /// Returns true if a list header contains this token, case-insensitively.
 fn has_token(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
-    tokens(headers, &name).any(|part| part.eq_ignore_ascii_case(token))
+    list_tokens(headers, &name).any(|part| part.eq_ignore_ascii_case(token))
 }
 
 /// Returns the elements of a list header.
-fn tokens<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
+fn list_tokens<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
@@ -251,7 +259,7 @@ mod tests {
             .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
             .body(Empty::<Bytes>::new())
             .expect("good");
-        assert_eq!(check(&request).expect("good"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(check_handshake(&request).expect("good"), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]
@@ -266,8 +274,8 @@ mod tests {
             (handshake().header("sec-websocket-key", key).version(Version::HTTP_10), 426),
             (handshake().header("sec-websocket-key", key).header("sec-websocket-key", key), 400),
         ] {
-            let refused =
-                check(&request.body(Empty::<Bytes>::new()).expect("a request")).expect_err("no handshake");
+            let refused = check_handshake(&request.body(Empty::<Bytes>::new()).expect("a request"))
+                .expect_err("no handshake");
             assert_eq!(refused.answer().status(), status);
         }
     }

@@ -1,9 +1,9 @@
 //! Implements the link transport over a WebSocket.
-use super::end::End;
-use super::seam::Seam;
-use super::upgrade::refit;
-use super::wear::Wear;
-use super::wire::{Beat, Heard, Wire};
+use super::buffer_pressure::BufferPressure;
+use super::close_reason::LinkCloseReason;
+use super::frame_guard::FrameGuard;
+use super::link_transport::{HeartbeatOutcome, LinkTransport, TransportEvent};
+use super::upgrade::new_codec;
 use crate::metrics::Transport;
 use futures_util::{Sink, SinkExt, StreamExt};
 use std::pin::Pin;
@@ -15,49 +15,54 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 /// A WebSocket codec (RFC 6455) over a frame-tracking stream.
-pub(super) type Codec = WebSocketStream<Seam>;
+pub(super) type WebSocketCodec = WebSocketStream<FrameGuard>;
 
 /// Longest wait between our close frame and the TCP close: a client that has left must not be waited for.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A link transport over a WebSocket.
 pub(super) struct WebSocket {
-    codec: Codec,
+    codec: WebSocketCodec,
     /// Bytes that passed since the codec was created; tells when its buffers are worth replacing.
-    wear: Wear,
+    pressure: BufferPressure,
 }
 
 // === impl WebSocket ===
 
 impl WebSocket {
-    pub(super) fn new(codec: Codec) -> Self {
-        Self { codec, wear: Wear::default() }
+    pub(super) fn new(codec: WebSocketCodec) -> Self {
+        Self { codec, pressure: BufferPressure::default() }
     }
 
-    fn put(&mut self, message: Message) -> Result<(), End> {
-        self.wear.add(message.len());
-        self.codec.start_send_unpin(message).map_err(|_| End::Lost)
+    fn queue_message(&mut self, message: Message) -> Result<(), LinkCloseReason> {
+        self.pressure.record(message.len());
+        self.codec.start_send_unpin(message).map_err(|_| LinkCloseReason::Lost)
     }
 }
 
-impl Wire for WebSocket {
+impl LinkTransport for WebSocket {
     const TRANSPORT: Transport = Transport::WebSocket;
-    const TAKES_ASIDES: bool = false;
+    const HAS_SIDE_STREAMS: bool = false;
 
-    async fn hear(&mut self) -> Result<Heard, End> {
+    async fn recv(&mut self) -> Result<TransportEvent, LinkCloseReason> {
         let message = match self.codec.next().await {
-            None => return Err(End::Lost),
-            Some(Err(error)) => return End::of(&error).map_or(Ok(Heard::TooLarge), Err),
+            None => return Err(LinkCloseReason::Lost),
+            Some(Err(error)) => {
+                return LinkCloseReason::from_websocket_error(&error)
+                    .map_or(Ok(TransportEvent::TooLarge), Err);
+            }
             Some(Ok(message)) => message,
         };
-        self.codec.get_mut().taken();
-        self.wear.add(message.len());
+        self.codec.get_mut().message_delivered();
+        self.pressure.record(message.len());
         match message {
-            Message::Text(text) => Ok(Heard::Text(text.as_str().to_owned())),
-            Message::Binary(bytes) => Ok(Heard::Binary(bytes.len())),
-            Message::Ping(bytes) | Message::Pong(bytes) => Ok(Heard::Alive(bytes.len())),
-            Message::Frame(_) => Ok(Heard::Alive(0)),
-            Message::Close(frame) => Err(End::Closed(frame.map_or(1005, |frame| frame.code.into()))),
+            Message::Text(text) => Ok(TransportEvent::Text(text.as_str().to_owned())),
+            Message::Binary(bytes) => Ok(TransportEvent::Binary(bytes.len())),
+            Message::Ping(bytes) | Message::Pong(bytes) => Ok(TransportEvent::SignOfLife(bytes.len())),
+            Message::Frame(_) => Ok(TransportEvent::SignOfLife(0)),
+            Message::Close(frame) => {
+                Err(LinkCloseReason::ByClient(frame.map_or(1005, |frame| frame.code.into())))
+            }
         }
     }
 
@@ -65,54 +70,54 @@ impl Wire for WebSocket {
         self.codec.get_ref().received()
     }
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Pin::new(&mut self.codec).poll_ready(cx).map_err(|_| End::Lost)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LinkCloseReason>> {
+        Pin::new(&mut self.codec).poll_ready(cx).map_err(|_| LinkCloseReason::Lost)
     }
 
-    fn write(&mut self, text: String) -> Result<(), End> {
-        self.put(Message::text(text))
+    fn write(&mut self, text: String) -> Result<(), LinkCloseReason> {
+        self.queue_message(Message::text(text))
     }
 
-    fn beat(&mut self) -> Result<Beat, End> {
-        self.put(Message::Ping(Bytes::new())).map(|()| Beat::Written)
+    fn heartbeat(&mut self) -> Result<HeartbeatOutcome, LinkCloseReason> {
+        self.queue_message(Message::Ping(Bytes::new())).map(|()| HeartbeatOutcome::Written)
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        Pin::new(&mut self.codec).poll_flush(cx).map_err(|_| End::Lost)
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LinkCloseReason>> {
+        Pin::new(&mut self.codec).poll_flush(cx).map_err(|_| LinkCloseReason::Lost)
     }
 
-    fn is_worn(&self, is_idle: bool) -> bool {
-        self.wear.is_due(is_idle) && self.codec.get_ref().is_between()
+    fn needs_new_buffers(&self, is_idle: bool) -> bool {
+        self.pressure.needs_replacement(is_idle) && self.codec.get_ref().is_drained()
     }
 
     /// Replaces the codec: the old one would keep its grown buffers for as long as the link lives.
-    async fn refit(&mut self, is_idle: bool) {
+    async fn replace_buffers(&mut self, is_idle: bool) {
         let seam = std::mem::take(self.codec.get_mut());
-        self.codec = refit(seam, is_idle).await;
-        self.wear = Wear::fresh(is_idle);
+        self.codec = new_codec(seam, is_idle).await;
+        self.pressure = BufferPressure::for_new_codec(is_idle);
     }
 
-    async fn close(mut self: Box<Self>, end: End) {
+    async fn close(mut self: Box<Self>, end: LinkCloseReason) {
         let goodbye = async {
             match end {
-                End::Close(code, reason) => {
+                LinkCloseReason::ByServer(code, reason) => {
                     let reason = reason.into_owned().into();
                     self.codec.close(Some(CloseFrame { code: code.into(), reason })).await.ok();
                 }
                 // The codec has already queued the answer to the client's close frame and would refuse a second one.
-                End::Closed(_) => _ = self.codec.flush().await,
-                End::Lost => return,
+                LinkCloseReason::ByClient(_) => _ = self.codec.flush().await,
+                LinkCloseReason::Lost => return,
             }
-            hang_up(&mut self.codec).await;
+            drain_until_closed(&mut self.codec).await;
         };
-        let _ = tokio::time::timeout(FAREWELL, goodbye).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, goodbye).await;
     }
 }
 
 /// Reads until the client closes its side. A socket closed while unread bytes wait in it is reset, and the client loses
 /// the close reason (RFC 6455 §7.1.1).
-async fn hang_up(codec: &mut Codec) {
-    let Some(mut stream) = codec.get_mut().take() else { return };
+async fn drain_until_closed(codec: &mut WebSocketCodec) {
+    let Some(mut stream) = codec.get_mut().take_stream() else { return };
     stream.shutdown().await.ok();
     let mut unread = [0; 512];
     while stream.read(&mut unread).await.is_ok_and(|count| count > 0) {}

@@ -1,6 +1,6 @@
 //! Metrics of agents: orders, outcomes of calls, and durations.
+use super::family::FamilyBuilder;
 use super::links::Direction;
-use super::workshop::Workshop;
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter, IntGauge, IntGaugeVec};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Order};
 /// The metrics of agents.
 #[derive(Debug)]
 pub struct AgentMetrics {
-    orders: [IntCounter; Told::NAMES.len()],
-    calls: [IntCounter; CallEnd::NAMES.len()],
+    orders: [IntCounter; OrderKind::NAMES.len()],
+    calls: [IntCounter; CallOutcome::NAMES.len()],
     resends: IntCounter,
     first_token: Histogram,
     call: Histogram,
@@ -20,11 +20,11 @@ pub struct AgentMetrics {
 
 /// The gauge of one agent's open connections.
 #[derive(Clone, Debug)]
-pub struct DialedIn(IntGauge);
+pub struct ConnectionGauge(IntGauge);
 
 label_values! {
     /// The kind of an order to an agent.
-    Told {
+    OrderKind {
         Invoke = "invoke",
         /// Continue an answer under another owner.
         Resume = "resume",
@@ -44,7 +44,7 @@ label_values! {
 
 label_values! {
     /// The outcome of a call of an agent.
-    CallEnd {
+    CallOutcome {
         /// The answer is complete.
         Done = "done",
         /// The agent stopped when asked to.
@@ -69,19 +69,19 @@ label_values! {
 // === impl AgentMetrics ===
 
 impl AgentMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         Ok(Self {
             orders: workshop.counters(
                 "turnway_agent_orders_total",
                 "Orders to agents.",
                 "order",
-                &Told::NAMES,
+                &OrderKind::NAMES,
             )?,
             calls: workshop.counters(
                 "turnway_agent_calls_total",
                 "Calls of agents by outcome; dropped calls are counted as orders only.",
                 "outcome",
-                &CallEnd::NAMES,
+                &CallOutcome::NAMES,
             )?,
             resends: workshop.counter(
                 "turnway_agent_resends_total",
@@ -98,7 +98,7 @@ impl AgentMetrics {
                 "From the order to an agent to the end of its answer, however it ended.",
                 &buckets::LONG,
             )?,
-            dialed_in: workshop.gauges_of(
+            dialed_in: workshop.gauge_vec(
                 "turnway_agent_connections",
                 "Open connections of agents that dial in, by the agent's id.",
                 "agent",
@@ -114,7 +114,7 @@ impl AgentMetrics {
     }
 
     /// Counts a request that is sent once more.
-    pub fn resent(&self) {
+    pub fn count_resend(&self) {
         self.resends.inc();
     }
 
@@ -125,35 +125,35 @@ impl AgentMetrics {
 
     /// Returns the gauge of an agent's connections, which starts at 0. The configuration bounds the number of
     /// agents.
-    pub fn dialed_in(&self, agent: &str) -> DialedIn {
-        DialedIn(self.dialed_in.with_label_values(&[agent]))
+    pub fn connection_gauge(&self, agent: &str) -> ConnectionGauge {
+        ConnectionGauge(self.dialed_in.with_label_values(&[agent]))
     }
 
     /// Sets the attempts of this node at agents of other nodes, and those of other nodes at agents of this
     /// node.
-    pub fn remote(&self, begun: usize, taken_on: usize) {
+    pub fn set_remote_attempts(&self, begun: usize, taken_on: usize) {
         for (direction, count) in [(Direction::Out, begun), (Direction::In, taken_on)] {
             self.remote[direction as usize].set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
     /// Counts an order to an agent.
-    pub fn ordered(&self, order: &Order) {
+    pub fn count_order(&self, order: &Order) {
         let told = match order {
-            Order::Invoke(invoke) if invoke.resume.is_some() => Told::Resume,
-            Order::Invoke(_) => Told::Invoke,
-            Order::Stop { .. } => Told::Stop,
-            Order::Cancel { .. } => Told::Cancel,
-            Order::Steer(_) => Told::Steer,
-            Order::Drop { .. } => Told::Drop,
-            Order::News(_) => Told::News,
-            Order::Credit { .. } => Told::Credit,
+            Order::Invoke(invoke) if invoke.resume.is_some() => OrderKind::Resume,
+            Order::Invoke(_) => OrderKind::Invoke,
+            Order::Stop { .. } => OrderKind::Stop,
+            Order::Cancel { .. } => OrderKind::Cancel,
+            Order::Steer(_) => OrderKind::Steer,
+            Order::Drop { .. } => OrderKind::Drop,
+            Order::News(_) => OrderKind::News,
+            Order::Credit { .. } => OrderKind::Credit,
         };
         self.orders[told as usize].inc();
     }
 
     /// Counts the outcome of a call, if the event ends the call.
-    pub fn reported(&self, event: &AgentEvent) {
+    pub fn record_event(&self, event: &AgentEvent) {
         let end = match event {
             AgentEvent::Acked
             | AgentEvent::Alive
@@ -163,42 +163,42 @@ impl AgentMetrics {
             | AgentEvent::Handover { .. }
             | AgentEvent::Subscribed(_)
             | AgentEvent::Action { .. } => return,
-            AgentEvent::Done { .. } => CallEnd::Done,
-            AgentEvent::CancelAcked => CallEnd::Cancelled,
-            AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallEnd::Unavailable,
-            AgentEvent::Failed(AgentFailure::Reported { .. }) => CallEnd::Reported,
-            AgentEvent::Failed(AgentFailure::Blocked { .. }) => CallEnd::Blocked,
-            AgentEvent::Failed(AgentFailure::Broken(_)) => CallEnd::Broken,
-            AgentEvent::Failed(AgentFailure::Answered(answer)) if answer.is_away => CallEnd::Unavailable,
-            AgentEvent::Failed(AgentFailure::Answered(_)) => CallEnd::Broken,
-            AgentEvent::Failed(AgentFailure::TooLarge | AgentFailure::HeadTooLarge) => CallEnd::TooLarge,
-            AgentEvent::Failed(AgentFailure::NotKnown) => CallEnd::NotKnown,
-            AgentEvent::Failed(AgentFailure::Lost(_)) => CallEnd::Lost,
+            AgentEvent::Done { .. } => CallOutcome::Done,
+            AgentEvent::CancelAcked => CallOutcome::Cancelled,
+            AgentEvent::Failed(AgentFailure::Unavailable(_)) => CallOutcome::Unavailable,
+            AgentEvent::Failed(AgentFailure::Reported { .. }) => CallOutcome::Reported,
+            AgentEvent::Failed(AgentFailure::Blocked { .. }) => CallOutcome::Blocked,
+            AgentEvent::Failed(AgentFailure::Broken(_)) => CallOutcome::Broken,
+            AgentEvent::Failed(AgentFailure::Answered(answer)) if answer.is_away => CallOutcome::Unavailable,
+            AgentEvent::Failed(AgentFailure::Answered(_)) => CallOutcome::Broken,
+            AgentEvent::Failed(AgentFailure::TooLarge | AgentFailure::HeadTooLarge) => CallOutcome::TooLarge,
+            AgentEvent::Failed(AgentFailure::NotKnown) => CallOutcome::NotKnown,
+            AgentEvent::Failed(AgentFailure::Lost(_)) => CallOutcome::Lost,
         };
         self.calls[end as usize].inc();
     }
 
     /// Records the time to the first piece of an answer.
-    pub fn spoke(&self, after: Duration) {
+    pub fn record_first_token(&self, after: Duration) {
         self.first_token.observe(after.as_secs_f64());
     }
 
     /// Records the duration of a call.
-    pub fn ended(&self, after: Duration) {
+    pub fn record_call_end(&self, after: Duration) {
         self.call.observe(after.as_secs_f64());
     }
 }
 
 // === impl DialedIn ===
 
-impl DialedIn {
+impl ConnectionGauge {
     /// Counts an opened connection.
-    pub fn came(&self) {
+    pub fn increment(&self) {
         self.0.inc();
     }
 
     /// Counts a closed connection.
-    pub fn left(&self) {
+    pub fn decrement(&self) {
         self.0.dec();
     }
 }

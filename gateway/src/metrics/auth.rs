@@ -1,24 +1,24 @@
 //! Metrics of authentication, rate limits and the identity provider's keys.
+use super::family::FamilyBuilder;
 use super::label_values;
-use super::workshop::Workshop;
 use prometheus::{IntCounter, IntGauge};
 
 /// The metrics of authentication.
 #[derive(Debug)]
 pub struct AuthMetrics {
-    denied: [IntCounter; Denial::NAMES.len()],
-    limited: [IntCounter; Limited::NAMES.len()],
-    told: [IntCounter; Told::NAMES.len()],
+    denied: [IntCounter; DenialReason::NAMES.len()],
+    limited: [IntCounter; RateScope::NAMES.len()],
+    rate_exchanges: [IntCounter; RateExchange::NAMES.len()],
     keys: IntGauge,
-    cut: IntCounter,
+    closed_links: IntCounter,
     refreshed: IntCounter,
-    fetches: [IntCounter; Fetch::NAMES.len()],
+    fetches: [IntCounter; FetchOutcome::NAMES.len()],
     provider_keys: IntGauge,
 }
 
 label_values! {
     /// The scope of the rate that a request exceeded.
-    pub Limited {
+    pub RateScope {
         Connection = "connection",
         /// All clients with the same credential.
         Key = "key",
@@ -28,7 +28,7 @@ label_values! {
 
 label_values! {
     /// The outcome of exchanging the use of a shared rate with other nodes.
-    pub Told {
+    pub RateExchange {
         /// The other nodes have answered with their own use.
         Answered = "answered",
         /// No answer: this node applies its own rate alone.
@@ -38,7 +38,7 @@ label_values! {
 
 label_values! {
     /// The reason why a client was denied.
-    pub Denial {
+    pub DenialReason {
         /// No credential.
         Nothing = "nothing",
         /// An unknown or wrong credential.
@@ -70,7 +70,7 @@ label_values! {
 
 label_values! {
     /// The outcome of fetching the provider's keys.
-    pub Fetch {
+    pub FetchOutcome {
         Ok = "ok",
         Failed = "failed",
     }
@@ -79,29 +79,28 @@ label_values! {
 // === impl AuthMetrics ===
 
 impl AuthMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         Ok(Self {
             denied: workshop.counters(
                 "turnway_auth_denied_total",
                 "Connections and requests that were denied.",
                 "reason",
-                &Denial::NAMES,
+                &DenialReason::NAMES,
             )?,
             limited: workshop.counters(
                 "turnway_rate_limited_total",
                 "Requests that were refused for now, because there were too many.",
                 "whose",
-                &Limited::NAMES,
+                &RateScope::NAMES,
             )?,
-            told: workshop.counters(
+            rate_exchanges: workshop.counters(
                 "turnway_rate_shared_total",
                 "Exchanges with other nodes about the use of shared rates.",
                 "outcome",
-                &Told::NAMES,
+                &RateExchange::NAMES,
             )?,
-            keys: workshop
-                .gauge("turnway_auth_keys", "Valid API keys known to this node.")?,
-            cut: workshop.counter(
+            keys: workshop.gauge("turnway_auth_keys", "Valid API keys known to this node.")?,
+            closed_links: workshop.counter(
                 "turnway_auth_cut_links_total",
                 "Connections that were closed because their credential was revoked or has expired.",
             )?,
@@ -113,7 +112,7 @@ impl AuthMetrics {
                 "turnway_auth_jwks_fetches_total",
                 "Fetches of the identity provider's keys.",
                 "outcome",
-                &Fetch::NAMES,
+                &FetchOutcome::NAMES,
             )?,
             provider_keys: workshop.gauge(
                 "turnway_auth_jwks_keys",
@@ -123,32 +122,32 @@ impl AuthMetrics {
     }
 
     /// Counts a denied connection or request.
-    pub fn denied(&self, why: Denial) {
+    pub fn count_denied(&self, why: DenialReason) {
         self.denied[why as usize].inc();
     }
 
     /// Counts a request that was refused because of a rate.
-    pub fn limited(&self, whose: Limited) {
+    pub fn count_rate_limited(&self, whose: RateScope) {
         self.limited[whose as usize].inc();
     }
 
     /// Counts an exchange of the use of a shared rate.
-    pub fn told(&self, how: Told) {
-        self.told[how as usize].inc();
+    pub fn count_rate_exchange(&self, how: RateExchange) {
+        self.rate_exchanges[how as usize].inc();
     }
 
     /// Sets the number of valid API keys.
-    pub fn keys(&self, good: usize) {
+    pub fn set_keys(&self, good: usize) {
         self.keys.set(i64::try_from(good).unwrap_or(i64::MAX));
     }
 
     /// Counts a token that replaced another on an open connection.
-    pub fn refreshed(&self) {
+    pub fn count_refreshed(&self) {
         self.refreshed.inc();
     }
 
     /// Records a fetch of the provider's keys, and the number of keys in use if the fetch changed it.
-    pub fn fetched(&self, how: Fetch, keys: Option<usize>) {
+    pub fn record_fetch(&self, how: FetchOutcome, keys: Option<usize>) {
         self.fetches[how as usize].inc();
         if let Some(keys) = keys {
             self.provider_keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
@@ -156,7 +155,7 @@ impl AuthMetrics {
     }
 
     /// Counts connections that were closed because their credential was revoked or has expired.
-    pub fn cut(&self, links: usize) {
-        self.cut.inc_by(links as u64);
+    pub fn count_closed_links(&self, links: usize) {
+        self.closed_links.inc_by(links as u64);
     }
 }

@@ -1,26 +1,26 @@
 //! Metrics of the bus: messages between nodes, and messages lost.
+use super::family::{FamilyBuilder, LazyChildren};
 use super::links::Direction;
-use super::workshop::{Grid, Workshop};
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter};
 use std::time::Duration;
-use turnway_bindings::peer::Words;
+use turnway_bindings::peer::PeerMessage;
 
 /// The metrics of the bus.
 #[derive(Debug)]
 pub struct BusMetrics {
     frames: [IntCounter; Direction::NAMES.len()],
     bytes: [IntCounter; Direction::NAMES.len()],
-    words: Grid<IntCounter>,
-    unheard: IntCounter,
-    dropped: [IntCounter; Loss::NAMES.len()],
-    gaps: [IntCounter; Lapse::NAMES.len()],
+    messages: LazyChildren<IntCounter>,
+    undelivered: IntCounter,
+    dropped: [IntCounter; LossReason::NAMES.len()],
+    gaps: [IntCounter; GapCause::NAMES.len()],
     heartbeat: Histogram,
 }
 
 label_values! {
     /// The kind of a message between nodes.
-    Said {
+    PeerMessageKind {
         /// An inbox or a control lane has a new entry.
         Bell = "bell",
         /// The owner has taken an input.
@@ -58,7 +58,7 @@ label_values! {
 
 label_values! {
     /// The reason why messages were lost at this node.
-    pub Loss {
+    pub LossReason {
         /// The outgoing queue was full.
         Outbox = "outbox",
         /// The incoming queue was full.
@@ -76,7 +76,7 @@ label_values! {
 
 label_values! {
     /// The reason why messages may have been missed.
-    pub Lapse {
+    pub GapCause {
         /// The subscription's connection broke.
         Broken = "broken",
         /// The subscription was open, but delivered nothing any more.
@@ -89,7 +89,7 @@ label_values! {
 // === impl BusMetrics ===
 
 impl BusMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         Ok(Self {
             frames: workshop.counters(
                 "turnway_bus_frames_total",
@@ -103,24 +103,24 @@ impl BusMetrics {
                 "direction",
                 &Direction::NAMES,
             )?,
-            words: workshop.counter_grid(
+            messages: workshop.counter_grid(
                 "turnway_bus_words_total",
                 "Messages between nodes, by kind; offers that Redis sends for a node are counted at the receiver.",
-                &[("direction", &Direction::NAMES), ("kind", &Said::NAMES)],
+                &[("direction", &Direction::NAMES), ("kind", &PeerMessageKind::NAMES)],
             )?,
-            unheard: workshop
+            undelivered: workshop
                 .counter("turnway_bus_unheard_total", "Frames to a node that had no subscriber.")?,
             dropped: workshop.counters(
                 "turnway_bus_dropped_total",
                 "Messages lost at this node, by reason; for `version` and `unreadable` the unit is frames.",
                 "reason",
-                &Loss::NAMES,
+                &LossReason::NAMES,
             )?,
             gaps: workshop.counters(
                 "turnway_bus_gaps_total",
                 "Times this node may have missed messages and therefore read all subscribed sessions again.",
                 "cause",
-                &Lapse::NAMES,
+                &GapCause::NAMES,
             )?,
             heartbeat: workshop.histogram(
                 "turnway_bus_heartbeat_seconds",
@@ -131,56 +131,56 @@ impl BusMetrics {
     }
 
     /// Records a frame that was sent or received.
-    pub fn passed(&self, direction: Direction, bytes: usize) {
+    pub fn record_frame(&self, direction: Direction, bytes: usize) {
         self.frames[direction as usize].inc();
         self.bytes[direction as usize].inc_by(bytes as u64);
     }
 
     /// Counts a message that was sent or received.
-    pub fn said(&self, direction: Direction, words: &Words) {
-        if let Some(counter) = self.words.at(direction as usize, said(words) as usize) {
+    pub fn count_message(&self, direction: Direction, words: &PeerMessage) {
+        if let Some(counter) = self.messages.child(direction as usize, message_kind(words) as usize) {
             counter.inc();
         }
     }
 
     /// Counts a frame to a node that had no subscriber.
-    pub fn unheard(&self) {
-        self.unheard.inc();
+    pub fn count_undelivered(&self) {
+        self.undelivered.inc();
     }
 
     /// Counts lost messages.
-    pub fn lost(&self, why: Loss, count: u64) {
+    pub fn count_lost(&self, why: LossReason, count: u64) {
         self.dropped[why as usize].inc_by(count);
     }
 
     /// Counts a gap, after which messages may have been missed.
-    pub fn lapsed(&self, why: Lapse) {
+    pub fn count_gap(&self, why: GapCause) {
         self.gaps[why as usize].inc();
     }
 
     /// Records the round-trip time of a heartbeat.
-    pub fn beat(&self, took: Duration) {
+    pub fn record_heartbeat(&self, took: Duration) {
         self.heartbeat.observe(took.as_secs_f64());
     }
 }
 
-fn said(words: &Words) -> Said {
+fn message_kind(words: &PeerMessage) -> PeerMessageKind {
     match words {
-        Words::Bell { .. } => Said::Bell,
-        Words::Taken { .. } => Said::Taken,
-        Words::Answered { .. } => Said::Answered,
-        Words::NotMine { .. } => Said::NotMine,
-        Words::Hello { .. } => Said::Hello,
-        Words::Facts { .. } => Said::Facts,
-        Words::Chunk { .. } => Said::Chunk,
-        Words::Want { .. } => Said::Want,
-        Words::Beacon { .. } => Said::Beacon,
-        Words::Have { .. } => Said::Have,
-        Words::Adopt { .. } => Said::Adopt,
-        Words::Knock => Said::Knock,
-        Words::Printed { .. } => Said::Printed,
-        Words::Trunk(_) => Said::Trunk,
-        Words::Reserve { .. } => Said::Reserve,
-        Words::Reserved { .. } => Said::Reserved,
+        PeerMessage::Offer { .. } => PeerMessageKind::Bell,
+        PeerMessage::InputAccepted { .. } => PeerMessageKind::Taken,
+        PeerMessage::ControlAnswered { .. } => PeerMessageKind::Answered,
+        PeerMessage::NotOwner { .. } => PeerMessageKind::NotMine,
+        PeerMessage::Subscribed { .. } => PeerMessageKind::Hello,
+        PeerMessage::Facts { .. } => PeerMessageKind::Facts,
+        PeerMessage::Chunk { .. } => PeerMessageKind::Chunk,
+        PeerMessage::FetchText { .. } => PeerMessageKind::Want,
+        PeerMessage::TailDigest { .. } => PeerMessageKind::Beacon,
+        PeerMessage::Ack { .. } => PeerMessageKind::Have,
+        PeerMessage::HandOff { .. } => PeerMessageKind::Adopt,
+        PeerMessage::Probe => PeerMessageKind::Knock,
+        PeerMessage::ProcessOutput { .. } => PeerMessageKind::Printed,
+        PeerMessage::RemoteAttempt(_) => PeerMessageKind::Trunk,
+        PeerMessage::Reserve { .. } => PeerMessageKind::Reserve,
+        PeerMessage::Reserved { .. } => PeerMessageKind::Reserved,
     }
 }

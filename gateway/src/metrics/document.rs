@@ -1,11 +1,11 @@
 //! Renders docs/metrics.md from the registered families; a test keeps the file up to date.
-use super::{Family, Kind, Metrics};
+use super::{FamilySpec, MetricKind, Metrics};
 use prometheus::Registry;
 use prometheus::proto::MetricType;
 use std::fmt::Write;
 
 /// The text before the tables.
-const HEAD: &str = "# Metrics
+const INTRODUCTION: &str = "# Metrics
 
 <!-- Made from the registry by a test: BLESS=1 cargo nextest run -p turnway-tests --test metrics -->
 
@@ -42,25 +42,26 @@ const AREAS: [(&str, &str); 18] = [
 pub fn document() -> prometheus::Result<String> {
     let registry = Registry::new();
     let metrics = Metrics::register(&registry)?;
-    let mut text = HEAD.to_owned();
+    let mut text = INTRODUCTION.to_owned();
     for (area, title) in AREAS {
-        let ours: Vec<&Family> = metrics.families().iter().filter(|family| family.area() == area).collect();
-        section(&mut text, title, ours.into_iter().map(row));
+        let ours: Vec<&FamilySpec> =
+            metrics.families().iter().filter(|family| family.area() == area).collect();
+        push_section(&mut text, title, ours.into_iter().map(family_row));
     }
     let rest =
         metrics.families().iter().filter(|family| AREAS.iter().all(|(area, _)| family.area() != *area));
-    section(&mut text, "Other", rest.map(row));
+    push_section(&mut text, "Other", rest.map(family_row));
     let gathered = registry.gather();
     let process = gathered.iter().filter(|family| family.name().starts_with("process_"));
     let process = process.map(|family| {
         let kind = if family.get_field_type() == MetricType::COUNTER { "counter" } else { "gauge" };
-        format!("| `{}` | {kind} | {} | | {} |", family.name(), unit(family.name()), family.help())
+        format!("| `{}` | {kind} | {} | | {} |", family.name(), unit_of(family.name()), family.help())
     });
-    section(&mut text, "The process", process);
+    push_section(&mut text, "The process", process);
     Ok(text)
 }
 
-fn section(text: &mut String, title: &str, rows: impl Iterator<Item = String>) {
+fn push_section(text: &mut String, title: &str, rows: impl Iterator<Item = String>) {
     let mut rows = rows.peekable();
     if rows.peek().is_none() {
         return;
@@ -69,29 +70,29 @@ fn section(text: &mut String, title: &str, rows: impl Iterator<Item = String>) {
     rows.for_each(|row| *text += &(row + "\n"));
 }
 
-fn row(family: &Family) -> String {
+fn family_row(family: &FamilySpec) -> String {
     let kind = match family.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram => "histogram",
     };
     let labels = family.labels.iter().map(|(name, values)| {
         let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
         format!("`{name}`: {}", values.join(" "))
     });
     let labels = labels.collect::<Vec<_>>().join("; ");
-    format!("| `{}` | {kind} | {} | {labels} | {} |", family.name, unit(family.name), family.help)
+    format!("| `{}` | {kind} | {} | {labels} | {} |", family.name, unit_of(family.name), family.help)
 }
 
 /// Returns the unit that a family's name ends with, or `count`.
-fn unit(name: &str) -> &'static str {
+fn unit_of(name: &str) -> &'static str {
     let name = name.trim_end_matches("_total");
     ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit)).unwrap_or("count")
 }
 
 // === impl Family ===
 
-impl Family {
+impl FamilySpec {
     fn area(&self) -> &str {
         self.name.split('_').nth(1).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
 //! Metrics of HTTP requests on the public listener, except those that become WebSockets.
-use super::workshop::{Grid, Workshop};
+use super::family::{FamilyBuilder, LazyChildren};
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use std::time::Duration;
 /// The metrics of HTTP requests.
 #[derive(Debug)]
 pub struct HttpMetrics {
-    requests: Grid<IntCounter>,
-    answer: Grid<Histogram>,
+    requests: LazyChildren<IntCounter>,
+    answer: LazyChildren<Histogram>,
 }
 
 /// The router's path patterns; the last entry is for all other paths. A test compares the list with the router.
@@ -31,7 +31,7 @@ pub const ROUTES: [&str; 14] = [
 
 label_values! {
     /// The method of a request, as a label.
-    pub Method {
+    pub HttpMethod {
         Get = "GET",
         Head = "HEAD",
         Post = "POST",
@@ -46,12 +46,12 @@ const STATUSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 // === impl HttpMetrics ===
 
 impl HttpMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         Ok(Self {
             requests: workshop.counter_grid(
                 "turnway_http_requests_total",
                 "Requests that were answered, those for WebSockets left out.",
-                &[("route", &ROUTES), ("method", &Method::NAMES), ("status", &STATUSES)],
+                &[("route", &ROUTES), ("method", &HttpMethod::NAMES), ("status", &STATUSES)],
             )?,
             answer: workshop.histogram_grid(
                 "turnway_http_answer_seconds",
@@ -63,14 +63,15 @@ impl HttpMetrics {
     }
 
     /// Records an answered request of a route.
-    pub fn answered(&self, route: Option<&str>, method: Method, status: u16, took: Duration) {
+    pub fn record_answer(&self, route: Option<&str>, method: HttpMethod, status: u16, took: Duration) {
         let other = ROUTES.len() - 1;
         let route = ROUTES.iter().position(|known| Some(*known) == route).unwrap_or(other);
         let status = usize::from(status / 100).saturating_sub(1);
-        if let Some(counter) = self.requests.at(route * Method::NAMES.len() + method as usize, status) {
+        if let Some(counter) = self.requests.child(route * HttpMethod::NAMES.len() + method as usize, status)
+        {
             counter.inc();
         }
-        if let Some(seconds) = self.answer.at(route, 0) {
+        if let Some(seconds) = self.answer.child(route, 0) {
             seconds.observe(took.as_secs_f64());
         }
     }
@@ -84,15 +85,15 @@ mod tests {
     #[test]
     fn requests_are_counted_by_route_method_and_status() {
         let registry = Registry::new();
-        let metrics = HttpMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
-        metrics.answered(
+        let metrics = HttpMetrics::register(&mut FamilyBuilder::new(&registry)).expect("each family once");
+        metrics.record_answer(
             Some("/v1/sessions/{session_id}/turns"),
-            Method::Post,
+            HttpMethod::Post,
             200,
             Duration::from_millis(2),
         );
-        metrics.answered(Some("/not/known"), Method::Other, 404, Duration::ZERO);
-        metrics.answered(None, Method::Get, 999, Duration::ZERO);
+        metrics.record_answer(Some("/not/known"), HttpMethod::Other, 404, Duration::ZERO);
+        metrics.record_answer(None, HttpMethod::Get, 999, Duration::ZERO);
         let mut text = Vec::new();
         TextEncoder::new().encode(&registry.gather(), &mut text).expect("text");
         let text = String::from_utf8(text).expect("UTF-8");

@@ -1,6 +1,6 @@
 //! Metrics of client connections.
+use super::family::{FamilyBuilder, LazyChildren};
 use super::label_values;
-use super::workshop::{Grid, Workshop};
 use prometheus::{IntCounter, IntGauge};
 use turnway_core::planted::{Planted, planted};
 
@@ -8,19 +8,19 @@ use turnway_core::planted::{Planted, planted};
 #[derive(Debug)]
 pub struct LinkMetrics {
     open: [IntGauge; Transport::NAMES.len()],
-    handshakes: [IntCounter; Handshake::NAMES.len()],
-    closes: Grid<IntCounter>,
+    handshakes: [IntCounter; HandshakeOutcome::NAMES.len()],
+    closes: LazyChildren<IntCounter>,
     messages: [IntCounter; Direction::NAMES.len()],
     bytes: [IntCounter; Direction::NAMES.len()],
-    breaks: IntCounter,
-    held: [IntGauge; Way::NAMES.len()],
-    capacity: [IntGauge; Way::NAMES.len()],
-    over: [IntCounter; Way::NAMES.len()],
+    quic_restarts: IntCounter,
+    held: [IntGauge; LinkResource::NAMES.len()],
+    capacity: [IntGauge; LinkResource::NAMES.len()],
+    over: [IntCounter; LinkResource::NAMES.len()],
 }
 
 label_values! {
     /// A resource whose use is counted for each user.
-    Way {
+    LinkResource {
         /// Connections over TCP, each of which is a file descriptor.
         Tcp = "tcp",
         /// Connections over QUIC, including WebTransport.
@@ -32,7 +32,7 @@ label_values! {
 
 label_values! {
     /// The outcome of a connection's handshake.
-    pub Handshake {
+    pub HandshakeOutcome {
         /// The connection became a link of a principal.
         Admitted = "admitted",
         /// The credential in `hello` was denied.
@@ -82,7 +82,7 @@ const CODES: [&str; 17] = [
     "4429", "4503", "4508", "other",
 ];
 
-fn place(code: u16) -> usize {
+fn code_index(code: u16) -> usize {
     let known =
         [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1011, 4400, 4401, 4403, 4408, 4413, 4429, 4503, 4508];
     known.iter().position(|known| *known == code).unwrap_or(known.len())
@@ -91,7 +91,7 @@ fn place(code: u16) -> usize {
 // === impl LinkMetrics ===
 
 impl LinkMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         let closes = workshop.counter_grid(
             "turnway_link_closes_total",
             "Closed connections by close code; 1006 if there was none.",
@@ -99,7 +99,7 @@ impl LinkMetrics {
         )?;
         // Creates the row at 0: a rate over a series that was never seen at 0 misses its beginning.
         for transport in 0..Transport::NAMES.len() {
-            closes.at(transport, 0);
+            closes.child(transport, 0);
         }
         Ok(Self {
             closes,
@@ -113,7 +113,7 @@ impl LinkMetrics {
                 "turnway_link_handshakes_total",
                 "Handshakes of connections by outcome.",
                 "outcome",
-                &Handshake::NAMES,
+                &HandshakeOutcome::NAMES,
             )?,
             messages: workshop.counters(
                 "turnway_link_messages_total",
@@ -127,7 +127,7 @@ impl LinkMetrics {
                 "direction",
                 &Direction::NAMES,
             )?,
-            breaks: workshop.counter(
+            quic_restarts: workshop.counter(
                 "turnway_quic_breaks_total",
                 "Restarts of the QUIC listener after a failure of its socket.",
             )?,
@@ -135,26 +135,28 @@ impl LinkMetrics {
                 "turnway_link_held",
                 "Links that are admitted now, and requests that read pages, counted for their users.",
                 "resource",
-                &Way::NAMES,
+                &LinkResource::NAMES,
             )?,
             capacity: workshop.gauges(
                 "turnway_link_capacity",
                 "Maximum of each resource.",
                 "resource",
-                &Way::NAMES,
+                &LinkResource::NAMES,
             )?,
             over: workshop.counters(
                 "turnway_link_over_total",
                 "Links and reads that were refused because a limit or a share was reached.",
                 "resource",
-                &Way::NAMES,
+                &LinkResource::NAMES,
             )?,
         })
     }
 
     /// Sets the use, the capacity and the refusals of TCP links, QUIC links and reads.
-    pub fn hold(&self, by: [(u64, u64, u64); Way::NAMES.len()]) {
-        for (way, (held, capacity, refused)) in [Way::Tcp, Way::Quic, Way::Reads].into_iter().zip(by) {
+    pub fn set_usage(&self, by: [(u64, u64, u64); LinkResource::NAMES.len()]) {
+        for (way, (held, capacity, refused)) in
+            [LinkResource::Tcp, LinkResource::Quic, LinkResource::Reads].into_iter().zip(by)
+        {
             let n = way as usize;
             self.held[n].set(i64::try_from(held).unwrap_or(i64::MAX));
             self.capacity[n].set(i64::try_from(capacity).unwrap_or(i64::MAX));
@@ -163,32 +165,32 @@ impl LinkMetrics {
     }
 
     /// Records an opened connection.
-    pub fn opened(&self, how: Transport) {
+    pub fn record_opened(&self, how: Transport) {
         self.open[how as usize].inc();
     }
 
     /// Records a closed connection with its close code (1006: none).
-    pub fn closed(&self, how: Transport, code: u16) {
+    pub fn record_closed(&self, how: Transport, code: u16) {
         if !planted(Planted::LinkGaugeKept) {
             self.open[how as usize].dec();
         }
-        if let Some(counter) = self.closes.at(how as usize, place(code)) {
+        if let Some(counter) = self.closes.child(how as usize, code_index(code)) {
             counter.inc();
         }
     }
 
     /// Counts the outcome of a handshake.
-    pub fn began(&self, how: Handshake) {
+    pub fn count_handshake(&self, how: HandshakeOutcome) {
         self.handshakes[how as usize].inc();
     }
 
     /// Counts a failure of the QUIC socket, after which all its clients have to reconnect.
-    pub fn broke(&self) {
-        self.breaks.inc();
+    pub fn count_quic_restart(&self) {
+        self.quic_restarts.inc();
     }
 
     /// Records a message that was sent or received.
-    pub fn passed(&self, direction: Direction, bytes: usize) {
+    pub fn record_message(&self, direction: Direction, bytes: usize) {
         self.messages[direction as usize].inc();
         self.bytes[direction as usize].inc_by(bytes as u64);
     }
@@ -201,7 +203,7 @@ mod tests {
     #[test]
     fn every_close_code_has_a_counter() {
         for (n, name) in CODES.iter().enumerate() {
-            assert_eq!(place(name.parse().unwrap_or(12345)), n, "{name}");
+            assert_eq!(code_index(name.parse().unwrap_or(12345)), n, "{name}");
         }
     }
 }

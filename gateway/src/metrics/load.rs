@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The load of a node. A number that the node's release does not report is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Load {
+pub struct NodeLoad {
     /// Sessions that the node owns or is about to own.
     pub sessions_owned: u64,
     /// Turns of owned sessions that have not ended.
@@ -26,16 +26,16 @@ pub struct Load {
 
 // === impl Load ===
 
-impl Load {
+impl NodeLoad {
     /// Returns the load from the latest statistics, which are about a quarter of a second old.
-    pub fn of(metrics: &Metrics) -> Self {
-        let stats = metrics.switchboard.told();
+    pub fn from_metrics(metrics: &Metrics) -> Self {
+        let stats = metrics.switchboard.stats();
         Self {
-            sessions_owned: stats.seats,
+            sessions_owned: stats.owned_sessions,
             open_turns: stats.open_turns,
             sessions_followed: stats.feeds,
             links: stats.links,
-            queue: metrics.driver.waiting(),
+            queue: metrics.driver.queued_inputs(),
             bus_lag_us: None,
             clock_skew_ms: metrics.node.skew_ms(),
         }

@@ -1,7 +1,7 @@
 //! Metrics of the process: its build, its phase, its readiness and its clock.
+use super::family::FamilyBuilder;
 use super::label_values;
-use super::workshop::Workshop;
-use crate::phase::{self, Life, Reason};
+use crate::phase::{self, Lifecycle, UnreadyReason};
 use crate::supervise;
 use prometheus::{Gauge, IntCounter, IntGauge};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 #[derive(Debug)]
 pub struct NodeMetrics {
     ready: IntGauge,
-    unready: [IntGauge; Reason::CODES.len()],
-    phases: [IntGauge; Stage::NAMES.len()],
+    unready: [IntGauge; UnreadyReason::CODES.len()],
+    phases: [IntGauge; PhaseLabel::NAMES.len()],
     remaining: IntGauge,
     damaged: IntGauge,
     panics: IntCounter,
@@ -20,8 +20,8 @@ pub struct NodeMetrics {
 }
 
 label_values! {
-    /// The phase of the process, as a label; see [`phase::Phase`].
-    Stage {
+    /// The phase of the process, as a label; see [`phase::NodePhase`].
+    PhaseLabel {
         /// The sockets are open, but the node does not serve yet.
         Starting = "starting",
         Serving = "serving",
@@ -38,7 +38,7 @@ const VERSION: [&str; 1] = [env!("CARGO_PKG_VERSION")];
 // === impl NodeMetrics ===
 
 impl NodeMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         let [build] =
             workshop.gauges("turnway_build_info", "Version of the build; always 1.", "version", &VERSION)?;
         build.set(1);
@@ -49,13 +49,13 @@ impl NodeMetrics {
                 "turnway_node_unready",
                 "1 for each reason why no new work should be sent to this node, else 0.",
                 "reason",
-                &Reason::CODES,
+                &UnreadyReason::CODES,
             )?,
             phases: workshop.gauges(
                 "turnway_node_phase",
                 "1 for the current phase of the process, 0 for the others.",
                 "phase",
-                &Stage::NAMES,
+                &PhaseLabel::NAMES,
             )?,
             remaining: workshop.gauge(
                 "turnway_node_drain_sessions",
@@ -69,7 +69,7 @@ impl NodeMetrics {
                 "turnway_store_damaged_sessions",
                 "Sessions of an embedded store that are closed off, because their records are damaged.",
             )?,
-            skew: workshop.seconds(
+            skew: workshop.float_gauge(
                 "turnway_clock_skew_seconds",
                 "How far the system's clock is ahead of the node's time, which is the store's; negative where it is \
                  behind.",
@@ -79,7 +79,7 @@ impl NodeMetrics {
     }
 
     /// Sets the skew of the system's clock: milliseconds ahead of the node's time.
-    pub fn skewed(&self, by_ms: i64) {
+    pub fn set_skew(&self, by_ms: i64) {
         self.skew_ms.store(by_ms, Ordering::Relaxed);
         #[expect(
             clippy::cast_precision_loss,
@@ -94,17 +94,17 @@ impl NodeMetrics {
     }
 
     /// Refreshes the gauges from the state of the process.
-    pub fn tell(&self, life: &Life) {
+    pub fn refresh(&self, life: &Lifecycle) {
         let reasons = life.reasons();
         self.ready.set(i64::from(reasons.is_empty()));
-        for (reason, gauge) in Reason::ALL.iter().zip(&self.unready) {
+        for (reason, gauge) in UnreadyReason::ALL.iter().zip(&self.unready) {
             gauge.set(i64::from(reasons.contains(reason)));
         }
         let stage = match life.phase() {
-            phase::Phase::Starting => Stage::Starting,
-            phase::Phase::Serving => Stage::Serving,
-            phase::Phase::Draining => Stage::Draining,
-            phase::Phase::Leaving | phase::Phase::Left => Stage::Leaving,
+            phase::NodePhase::Starting => PhaseLabel::Starting,
+            phase::NodePhase::Serving => PhaseLabel::Serving,
+            phase::NodePhase::Draining => PhaseLabel::Draining,
+            phase::NodePhase::Stopping | phase::NodePhase::Stopped => PhaseLabel::Leaving,
         };
         for (n, phase) in self.phases.iter().enumerate() {
             phase.set(i64::from(n == stage as usize));

@@ -1,5 +1,5 @@
 //! Metrics of the store: operations, durations, sizes and quotas.
-use super::workshop::{Grid, Workshop};
+use super::family::{FamilyBuilder, LazyChildren};
 use super::{buckets, label_values};
 use prometheus::{Histogram, IntCounter, IntGauge};
 use std::collections::VecDeque;
@@ -12,15 +12,15 @@ use turnway_core::time::Mono;
 /// The metrics of the store.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    ops: Grid<IntCounter>,
-    seconds: Grid<Histogram>,
+    op_counts: LazyChildren<IntCounter>,
+    seconds: LazyChildren<Histogram>,
     waiting: IntGauge,
     commits: IntCounter,
     commit_seconds: Histogram,
     batch_ops: Histogram,
     bytes: IntGauge,
     bytes_max: IntGauge,
-    quotas: [IntGauge; Whose::NAMES.len()],
+    quotas: [IntGauge; QuotaScope::NAMES.len()],
     attested: IntGauge,
 }
 
@@ -28,8 +28,8 @@ pub struct StoreMetrics {
 /// so an answer is matched with the oldest operation of its kind: sums and means are exact, and the
 /// distribution is nearly so, because a store answers operations of one kind nearly in order.
 #[derive(Debug, Default)]
-pub struct Unanswered {
-    asked: [VecDeque<Mono>; OPS.len()],
+pub struct PendingOps {
+    since: [VecDeque<Mono>; OPS.len()],
 }
 
 const OPS: [&str; 25] = [
@@ -38,7 +38,7 @@ const OPS: [&str; 25] = [
     "delete", "idle", "forget",
 ];
 
-fn place(op: &Op) -> usize {
+fn op_index(op: &Op) -> usize {
     match op {
         Op::Renew { .. } => 0,
         Op::Retire { .. } => 1,
@@ -51,26 +51,26 @@ fn place(op: &Op) -> usize {
         Op::Transfer { .. } => 8,
         Op::Listen { .. } => 9,
         Op::Unlisten { .. } => 10,
-        Op::Open { .. } => 11,
+        Op::ReadView { .. } => 11,
         Op::Read { .. } => 12,
         Op::Inbox { .. } => 13,
-        Op::Keep(_) => 14,
+        Op::WriteSnapshot(_) => 14,
         Op::Trim { .. } => 15,
         Op::Sweep { .. } => 16,
         Op::Get { .. } => 17,
         Op::Put { .. } => 18,
         Op::Expire { .. } => 19,
         Op::Find { .. } => 20,
-        Op::Sessions { .. } => 21,
+        Op::ListSessions { .. } => 21,
         Op::Delete { .. } => 22,
-        Op::Idle { .. } => 23,
-        Op::Forget { .. } => 24,
+        Op::ScanIdle { .. } => 23,
+        Op::DeleteIdle { .. } => 24,
     }
 }
 
 label_values! {
     /// The outcome of an operation.
-    OpEnd {
+    OpOutcome {
         /// Performed now or by an earlier try.
         Answered = "answered",
         /// Refused because of a fence, a rule or a limit.
@@ -82,19 +82,19 @@ label_values! {
     }
 }
 
-impl OpEnd {
+impl OpOutcome {
     fn of(result: &Result<Reply, StoreError>) -> Self {
         match result {
             Err(StoreError::Unknown) => Self::Unknown,
             Err(StoreError::Unavailable) => Self::Unavailable,
             Ok(
-                Reply::Lost
+                Reply::LeaseLost
                 | Reply::Refused(_)
-                | Reply::Held { .. }
+                | Reply::OwnershipConflict { .. }
                 | Reply::Fenced
-                | Reply::Order
-                | Reply::Gone { .. }
-                | Reply::Pending,
+                | Reply::OutOfOrder
+                | Reply::InputMissing { .. }
+                | Reply::NotReleased,
             ) => Self::Refused,
             Ok(
                 Reply::Renewed { .. }
@@ -107,12 +107,12 @@ impl OpEnd {
                 | Reply::Transferred { .. }
                 | Reply::Listening { .. }
                 | Reply::View(_)
-                | Reply::Heard(_)
-                | Reply::Waiting(_)
+                | Reply::Facts(_)
+                | Reply::Inbox(_)
                 | Reply::Found(_)
                 | Reply::Sessions { .. }
                 | Reply::Idle { .. }
-                | Reply::Work { .. }
+                | Reply::Unowned { .. }
                 | Reply::Value { .. },
             ) => Self::Answered,
         }
@@ -122,12 +122,12 @@ impl OpEnd {
 // === impl StoreMetrics ===
 
 impl StoreMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         Ok(Self {
-            ops: workshop.counter_grid(
+            op_counts: workshop.counter_grid(
                 "turnway_store_ops_total",
                 "Operations of the store by outcome.",
-                &[("op", &OPS), ("outcome", &OpEnd::NAMES)],
+                &[("op", &OPS), ("outcome", &OpOutcome::NAMES)],
             )?,
             seconds: workshop.histogram_grid(
                 "turnway_store_op_seconds",
@@ -160,7 +160,7 @@ impl StoreMetrics {
                 "turnway_store_quota_bytes",
                 "Bytes that one tenant and one user may store; 0 if unlimited.",
                 "whose",
-                &Whose::NAMES,
+                &QuotaScope::NAMES,
             )?,
             attested: workshop.gauge(
                 "turnway_store_attested",
@@ -170,46 +170,47 @@ impl StoreMetrics {
     }
 
     /// Sets whether the store's durability rests on the operator's attestation alone.
-    pub fn promise(&self, is_attested: bool) {
+    pub fn set_attested(&self, is_attested: bool) {
         self.attested.set(i64::from(is_attested));
     }
 
     /// Sets the stored bytes, the store's capacity and the quotas that follow from it.
-    pub fn filled(&self, quotas: Quotas, bytes: u64, most: Option<u64>) {
+    pub fn set_usage(&self, quotas: Quotas, bytes: u64, most: Option<u64>) {
         let number = |bytes: Option<u64>| i64::try_from(bytes.unwrap_or(0)).unwrap_or(i64::MAX);
         self.bytes.set(number(Some(bytes)));
         self.bytes_max.set(number(most));
-        for (whose, quota) in [(Whose::Tenant, quotas.tenant), (Whose::User, quotas.user)] {
+        for (whose, quota) in [(QuotaScope::Tenant, quotas.tenant), (QuotaScope::User, quotas.user)] {
             self.quotas[whose as usize].set(number(quota.bytes(most)));
         }
     }
 
     /// Records a commit of the embedded store with a batch of operations.
-    pub fn committed(&self, ops: usize, took: Duration) {
+    pub fn record_commit(&self, ops: usize, took: Duration) {
         self.commits.inc();
         self.commit_seconds.observe(took.as_secs_f64());
         self.batch_ops.observe(ops as f64);
     }
 
     /// Records that an operation was sent.
-    pub fn asked(&self, unanswered: &mut Unanswered, op: &Op, now: Mono) {
-        unanswered.asked[place(op)].push_back(now);
+    pub fn record_request(&self, unanswered: &mut PendingOps, op: &Op, now: Mono) {
+        unanswered.since[op_index(op)].push_back(now);
         self.waiting.inc();
     }
 
     /// Records the answer to an operation.
-    pub fn answered(
+    pub fn record_reply(
         &self,
-        unanswered: &mut Unanswered,
+        unanswered: &mut PendingOps,
         op: &Op,
         result: &Result<Reply, StoreError>,
         now: Mono,
     ) {
-        let place = place(op);
-        if let Some(counter) = self.ops.at(place, OpEnd::of(result) as usize) {
+        let place = op_index(op);
+        if let Some(counter) = self.op_counts.child(place, OpOutcome::of(result) as usize) {
             counter.inc();
         }
-        if let (Some(since), Some(seconds)) = (unanswered.asked[place].pop_front(), self.seconds.at(place, 0))
+        if let (Some(since), Some(seconds)) =
+            (unanswered.since[place].pop_front(), self.seconds.child(place, 0))
         {
             seconds.observe((now - since).as_secs_f64());
             if !planted(Planted::StoreWaitingKept) {
@@ -221,7 +222,7 @@ impl StoreMetrics {
 
 label_values! {
     /// The scope of a quota.
-    Whose {
+    QuotaScope {
         Tenant = "tenant",
         User = "user",
     }
@@ -231,7 +232,7 @@ label_values! {
 mod tests {
     use super::*;
     use prometheus::Registry;
-    use turnway_core::id::{NodeId, SessionKey, Stamp};
+    use turnway_core::id::{ListenStamp, NodeId, SessionKey};
 
     #[test]
     fn store_operations_are_counted_by_name() {
@@ -240,21 +241,21 @@ mod tests {
             Op::Sweep { limit: 1 },
             Op::Get { name: String::new() },
             Op::Expire { key: key(), before_ms: 0 },
-            Op::Listen { key: key(), node: NodeId(1), stamp: Stamp(0) },
+            Op::Listen { key: key(), node: NodeId(1), stamp: ListenStamp(0) },
         ];
         for op in &ops {
-            assert_eq!(OPS[place(op)], op.name());
+            assert_eq!(OPS[op_index(op)], op.name());
         }
         let registry = Registry::new();
-        let metrics = StoreMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
-        let (mut unanswered, at) = (Unanswered::default(), |ms| Mono(Duration::from_millis(ms)));
-        metrics.asked(&mut unanswered, &ops[0], at(0));
-        metrics.asked(&mut unanswered, &ops[0], at(10));
-        metrics.answered(&mut unanswered, &ops[0], &Ok(Reply::Lost), at(30));
-        metrics.answered(&mut unanswered, &ops[0], &Err(StoreError::Unknown), at(30));
-        let refused = metrics.ops.at(2, 1).map(IntCounter::get);
+        let metrics = StoreMetrics::register(&mut FamilyBuilder::new(&registry)).expect("each family once");
+        let (mut unanswered, at) = (PendingOps::default(), |ms| Mono(Duration::from_millis(ms)));
+        metrics.record_request(&mut unanswered, &ops[0], at(0));
+        metrics.record_request(&mut unanswered, &ops[0], at(10));
+        metrics.record_reply(&mut unanswered, &ops[0], &Ok(Reply::LeaseLost), at(30));
+        metrics.record_reply(&mut unanswered, &ops[0], &Err(StoreError::Unknown), at(30));
+        let refused = metrics.op_counts.child(2, 1).map(IntCounter::get);
         let seconds =
-            metrics.seconds.at(2, 0).map(|seconds| (seconds.get_sample_count(), seconds.get_sample_sum()));
+            metrics.seconds.child(2, 0).map(|seconds| (seconds.get_sample_count(), seconds.get_sample_sum()));
         assert_eq!((refused, seconds, metrics.waiting.get()), (Some(1), Some((2, 0.05)), 0));
     }
 

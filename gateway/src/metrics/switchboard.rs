@@ -1,42 +1,44 @@
 //! Metrics of the switchboard. The driver hands over all statistics now and then; a scrape shows the latest
 //! ones.
-use super::workshop::{Family, Kind, Label, Workshop};
+use super::family::{FamilyBuilder, FamilySpec, LabelSpec, MetricKind};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use std::collections::HashMap;
 use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
-use turnway_bindings::switchboard::{Held, Outcome, Spread, Start, Stats};
+use turnway_bindings::switchboard::{
+    DurationHistogram, ResourceGauges, SubscriptionStart, SwitchboardStats, TurnResult,
+};
 use turnway_core::protocol::input::Strategy;
 use turnway_core::protocol::refusal::Code;
 
 /// The switchboard's statistics, as metric families.
 #[derive(Clone, Debug)]
 pub struct SwitchboardMetrics {
-    told: Arc<Mutex<Stats>>,
-    shown: Arc<Vec<Shown>>,
+    stats: Arc<Mutex<SwitchboardStats>>,
+    families: Arc<Vec<ExportedFamily>>,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct ExportedFamily {
     desc: Desc,
-    family: Family,
-    places: Vec<Vec<&'static str>>,
-    read: Read,
+    family: FamilySpec,
+    label_combinations: Vec<Vec<&'static str>>,
+    read: StatSource,
 }
 
-/// The part of [`Stats`] that a family shows: one number for each combination of label values.
+/// The part of [`SwitchboardStats`] that a family shows: one number for each combination of label values.
 #[derive(Clone, Copy, Debug)]
-enum Read {
-    Number(fn(&Stats) -> u64),
-    Seconds(fn(&Stats) -> f64),
-    Tally(fn(&Stats) -> &[u64]),
-    Spreads(fn(&Stats) -> &[Spread]),
+enum StatSource {
+    Number(fn(&SwitchboardStats) -> u64),
+    Seconds(fn(&SwitchboardStats) -> f64),
+    Tally(fn(&SwitchboardStats) -> &[u64]),
+    Spreads(fn(&SwitchboardStats) -> &[DurationHistogram]),
 }
 
-use Read::{Number, Seconds, Spreads, Tally};
+use StatSource::{Number, Seconds, Spreads, Tally};
 
-const GAUGES: [(&str, &str, Read); 10] = [
+const GAUGES: [(&str, &str, StatSource); 10] = [
     (
         "turnway_share_waiting_turns",
         "Turns that wait for an attempt permit of this node.",
@@ -44,8 +46,8 @@ const GAUGES: [(&str, &str, Read); 10] = [
     ),
     ("turnway_switchboard_links", "Admitted links.", Number(|s| s.links)),
     ("turnway_switchboard_feeds", "Sessions that this node subscribes to.", Number(|s| s.feeds)),
-    ("turnway_switchboard_seats", "Sessions this node owns, or is about to.", Number(|s| s.seats)),
-    ("turnway_switchboard_asks", "Requests of links without an answer yet.", Number(|s| s.asks)),
+    ("turnway_switchboard_seats", "Sessions this node owns, or is about to.", Number(|s| s.owned_sessions)),
+    ("turnway_switchboard_asks", "Requests of links without an answer yet.", Number(|s| s.requests)),
     ("turnway_switchboard_timers", "Timers set.", Number(|s| s.timers)),
     ("turnway_turn_open", "Turns of owned sessions that have not ended.", Number(|s| s.open_turns)),
     (
@@ -65,7 +67,7 @@ const GAUGES: [(&str, &str, Read); 10] = [
     ),
 ];
 
-const COUNTERS: [(&str, &str, Read); 22] = [
+const COUNTERS: [(&str, &str, StatSource); 22] = [
     ("turnway_turn_accepted_total", "Inputs accepted for links of this node.", Number(|s| s.accepted)),
     ("turnway_turn_duplicates_total", "Of these, repeats.", Number(|s| s.duplicates)),
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
@@ -106,7 +108,11 @@ const COUNTERS: [(&str, &str, Read); 22] = [
         "Sessions that this node deleted because they had no fact for `store.max_age`.",
         Number(|s| s.expired),
     ),
-    ("turnway_store_retries_total", "Operations of the store that were retried.", Number(|s| s.store_retries)),
+    (
+        "turnway_store_retries_total",
+        "Operations of the store that were retried.",
+        Number(|s| s.store_retries),
+    ),
     ("turnway_delivery_facts_total", "Facts shown to links.", Number(|s| s.facts_shown)),
     ("turnway_delivery_deltas_total", "Pieces of text shown to links.", Number(|s| s.deltas_shown)),
     ("turnway_delivery_gaps_total", "Times this node noticed that it lacked facts.", Number(|s| s.gaps)),
@@ -138,14 +144,14 @@ macro_rules! names_of {
     }};
 }
 
-const OUTCOME: Label = ("outcome", names_of!(Outcome));
-const STRATEGY: Label = ("strategy", names_of!(Strategy));
-const START: Label = ("outcome", &Start::NAMES);
-const CODE: Label = ("code", names_of!(Code));
+const OUTCOME: LabelSpec = ("outcome", names_of!(TurnResult));
+const STRATEGY: LabelSpec = ("strategy", names_of!(Strategy));
+const START: LabelSpec = ("outcome", &SubscriptionStart::NAMES);
+const CODE: LabelSpec = ("code", names_of!(Code));
 
-const RESOURCE: Label = ("resource", &Held::NAMES);
+const RESOURCE: LabelSpec = ("resource", &ResourceGauges::NAMES);
 
-const HELD: [(&str, &str, &[Label], Read); 2] = [
+const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
     (
         "turnway_share_held",
         "What users hold of this node now: attempts at agents, bytes of running inputs, owned sessions, subscriptions.",
@@ -155,7 +161,7 @@ const HELD: [(&str, &str, &[Label], Read); 2] = [
     ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
-const LABELLED: [(&str, &str, &[Label], Read); 5] = [
+const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 5] = [
     (
         "turnway_share_over_total",
         "Requests refused, and turns that had to wait, because a bound or a share was met.",
@@ -184,97 +190,107 @@ const LABELLED: [(&str, &str, &[Label], Read); 5] = [
     ),
 ];
 
-const SPREADS: [(&str, &str, &[Label], Read); 5] = [
+const HISTOGRAMS: [(&str, &str, &[LabelSpec], StatSource); 5] = [
     (
         "turnway_turn_accept_seconds",
         "From taking an input from its link to telling the link that it is durable.",
         &[],
-        Spreads(|s| slice::from_ref(&s.accepting)),
+        Spreads(|s| slice::from_ref(&s.accept_durations)),
     ),
     (
         "turnway_turn_first_delta_seconds",
         "From a turn's coming to its owner to the first piece of its answer, or of reasoning.",
         &[],
-        Spreads(|s| slice::from_ref(&s.first_delta)),
+        Spreads(|s| slice::from_ref(&s.first_delta_durations)),
     ),
     (
         "turnway_turn_end_seconds",
         "From a turn's coming to its owner to its durable end.",
         &[OUTCOME],
-        Spreads(|s| &s.whole_turn),
+        Spreads(|s| &s.turn_durations),
     ),
     (
         "turnway_log_append_seconds",
         "From asking for a write to a log to knowing that it is durable, however often it had to be asked.",
         &[],
-        Spreads(|s| slice::from_ref(&s.appending)),
+        Spreads(|s| slice::from_ref(&s.append_durations)),
     ),
     (
         "turnway_session_takeup_seconds",
         "From claiming a session to owning it, loaded.",
         &[],
-        Spreads(|s| slice::from_ref(&s.taking_up)),
+        Spreads(|s| slice::from_ref(&s.claim_durations)),
     ),
 ];
 
 // === impl SwitchboardMetrics ===
 
 impl SwitchboardMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
-        let plain = |kind, (name, help, read)| (Family { name, help, kind, labels: Vec::new() }, read);
-        let labelled = |kind, (name, help, labels, read): (_, _, &[Label], _)| {
-            (Family { name, help, kind, labels: labels.to_vec() }, read)
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
+        let plain = |kind, (name, help, read)| (FamilySpec { name, help, kind, labels: Vec::new() }, read);
+        let labelled = |kind, (name, help, labels, read): (_, _, &[LabelSpec], _)| {
+            (FamilySpec { name, help, kind, labels: labels.to_vec() }, read)
         };
-        let gauges = GAUGES.into_iter().map(|row| plain(Kind::Gauge, row));
-        let counters = COUNTERS.into_iter().map(|row| plain(Kind::Counter, row));
-        let tallies = LABELLED.into_iter().map(|row| labelled(Kind::Counter, row));
-        let spreads = SPREADS.into_iter().map(|row| labelled(Kind::Histogram, row));
-        let held = HELD.into_iter().map(|row| labelled(Kind::Gauge, row));
+        let gauges = GAUGES.into_iter().map(|row| plain(MetricKind::Gauge, row));
+        let counters = COUNTERS.into_iter().map(|row| plain(MetricKind::Counter, row));
+        let tallies = LABELLED_COUNTERS.into_iter().map(|row| labelled(MetricKind::Counter, row));
+        let spreads = HISTOGRAMS.into_iter().map(|row| labelled(MetricKind::Histogram, row));
+        let held = USAGE_GAUGES.into_iter().map(|row| labelled(MetricKind::Gauge, row));
         let mut shown = Vec::new();
         for (family, read) in gauges.chain(held).chain(counters).chain(tallies).chain(spreads) {
             let names = family.label_names().into_iter().map(str::to_owned).collect();
             let desc = Desc::new(family.name.to_owned(), family.help.to_owned(), names, HashMap::new())?;
-            workshop.note(family.clone());
-            shown.push(Shown { desc, places: family.places(), family, read });
+            workshop.document(family.clone());
+            shown.push(ExportedFamily {
+                desc,
+                label_combinations: family.label_combinations(),
+                family,
+                read,
+            });
         }
-        workshop.add(Self { told: Arc::default(), shown: Arc::new(shown) })
+        workshop.register(Self { stats: Arc::default(), families: Arc::new(shown) })
     }
 
     /// Replaces the statistics.
-    pub fn tell(&self, stats: &Stats) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = *stats;
+    pub fn set_stats(&self, stats: &SwitchboardStats) {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = *stats;
     }
 
     /// Returns the latest statistics.
-    pub(super) fn told(&self) -> Stats {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn stats(&self) -> SwitchboardStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Collector for SwitchboardMetrics {
     fn desc(&self) -> Vec<&Desc> {
-        self.shown.iter().map(|shown| &shown.desc).collect()
+        self.families.iter().map(|shown| &shown.desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let told = self.told();
-        self.shown.iter().map(|shown| shown.collect(&told)).collect()
+        let told = self.stats();
+        self.families.iter().map(|shown| shown.collect(&told)).collect()
     }
 }
 
 // === impl Shown ===
 
-impl Shown {
-    fn collect(&self, told: &Stats) -> MetricFamily {
+impl ExportedFamily {
+    fn collect(&self, told: &SwitchboardStats) -> MetricFamily {
         let children = match self.read {
             Number(read) => vec![self.number(read(told) as f64)],
             Seconds(read) => vec![self.number(read(told))],
             Tally(read) => read(told).iter().map(|count| self.number(*count as f64)).collect(),
-            Spreads(read) => read(told).iter().map(spread).collect(),
+            Spreads(read) => read(told).iter().map(histogram_metric).collect(),
         };
-        let labelled = self.places.iter().zip(children).map(|(values, mut child)| {
+        let labelled = self.label_combinations.iter().zip(children).map(|(values, mut child)| {
             child.set_label(
-                self.family.labels.iter().zip(values).map(|((name, _), value)| pair(name, value)).collect(),
+                self.family
+                    .labels
+                    .iter()
+                    .zip(values)
+                    .map(|((name, _), value)| label_pair(name, value))
+                    .collect(),
             );
             child
         });
@@ -282,9 +298,9 @@ impl Shown {
         family.set_name(self.family.name.to_owned());
         family.set_help(self.family.help.to_owned());
         family.set_field_type(match self.family.kind {
-            Kind::Counter => MetricType::COUNTER,
-            Kind::Gauge => MetricType::GAUGE,
-            Kind::Histogram => MetricType::HISTOGRAM,
+            MetricKind::Counter => MetricType::COUNTER,
+            MetricKind::Gauge => MetricType::GAUGE,
+            MetricKind::Histogram => MetricType::HISTOGRAM,
         });
         family.set_metric(labelled.collect());
         family
@@ -292,7 +308,7 @@ impl Shown {
 
     fn number(&self, number: f64) -> Metric {
         let mut metric = Metric::default();
-        if self.family.kind == Kind::Gauge {
+        if self.family.kind == MetricKind::Gauge {
             let mut gauge = Gauge::default();
             gauge.set_value(number);
             metric.set_gauge(gauge);
@@ -305,16 +321,16 @@ impl Shown {
     }
 }
 
-fn pair(name: &str, value: &str) -> LabelPair {
+fn label_pair(name: &str, value: &str) -> LabelPair {
     let mut pair = LabelPair::default();
     pair.set_name(name.to_owned());
     pair.set_value(value.to_owned());
     pair
 }
 
-fn spread(spread: &Spread) -> Metric {
+fn histogram_metric(spread: &DurationHistogram) -> Metric {
     let mut below = 0;
-    let buckets = Spread::BOUNDS.iter().zip(spread.buckets).map(|(bound, count)| {
+    let buckets = DurationHistogram::BOUNDS.iter().zip(spread.buckets).map(|(bound, count)| {
         below += count;
         let mut bucket = Bucket::default();
         bucket.set_upper_bound(bound.as_secs_f64());
@@ -340,26 +356,32 @@ mod tests {
     fn every_switchboard_statistic_has_a_metric() {
         // Fails for a new field of `Stats` until the field has a family.
         let numbers: usize = COUNTERS.len() + GAUGES.len() - 1
-            + LABELLED.iter().chain(&HELD).map(|row| places(row.2)).sum::<usize>();
-        let spreads: usize = SPREADS.iter().map(|row| places(row.2)).sum();
-        let whole = numbers * size_of::<u64>() + spreads * size_of::<Spread>() + size_of::<Duration>();
-        assert_eq!(whole, size_of::<Stats>());
+            + LABELLED_COUNTERS.iter().chain(&USAGE_GAUGES).map(|row| places(row.2)).sum::<usize>();
+        let spreads: usize = HISTOGRAMS.iter().map(|row| places(row.2)).sum();
+        let whole =
+            numbers * size_of::<u64>() + spreads * size_of::<DurationHistogram>() + size_of::<Duration>();
+        assert_eq!(whole, size_of::<SwitchboardStats>());
     }
 
-    fn places(labels: &[Label]) -> usize {
+    fn places(labels: &[LabelSpec]) -> usize {
         labels.iter().map(|(_, values)| values.len()).product()
     }
 
     #[test]
     fn switchboard_statistics_appear_in_the_scrape() {
         let registry = Registry::new();
-        let metrics = SwitchboardMetrics::register(&mut Workshop::new(&registry)).expect("each family once");
-        let mut stats = Stats { links: 2, oldest_turn: Duration::from_millis(1500), ..Stats::default() };
+        let metrics =
+            SwitchboardMetrics::register(&mut FamilyBuilder::new(&registry)).expect("each family once");
+        let mut stats = SwitchboardStats {
+            links: 2,
+            oldest_turn: Duration::from_millis(1500),
+            ..SwitchboardStats::default()
+        };
         stats.ended.0[Strategy::ALL.len() + 2] = 7;
-        stats.whole_turn[2].buckets = [1; Spread::BOUNDS.len() + 1];
-        stats.whole_turn[2].sum = Duration::from_secs(3);
-        metrics.tell(&Stats { links: 9, ..stats });
-        metrics.tell(&stats);
+        stats.turn_durations[2].buckets = [1; DurationHistogram::BOUNDS.len() + 1];
+        stats.turn_durations[2].sum = Duration::from_secs(3);
+        metrics.set_stats(&SwitchboardStats { links: 9, ..stats });
+        metrics.set_stats(&stats);
         let mut text = Vec::new();
         TextEncoder::new().encode(&registry.gather(), &mut text).expect("text");
         let text = String::from_utf8(text).expect("UTF-8");

@@ -1,13 +1,13 @@
 //! Metrics of TLS with clients: handshakes and the certificate.
+use super::family::FamilyBuilder;
 use super::label_values;
-use super::workshop::Workshop;
 use prometheus::{IntCounter, IntGauge};
 use turnway_core::time::Millis;
 
 /// The metrics of certificates and handshakes. All stay at 0 without TLS.
 #[derive(Debug)]
 pub struct TlsMetrics {
-    handshakes: [IntCounter; Greeting::NAMES.len()],
+    handshakes: [IntCounter; TlsHandshakeOutcome::NAMES.len()],
     end: IntGauge,
     reloads: IntCounter,
     failures: IntCounter,
@@ -16,7 +16,7 @@ pub struct TlsMetrics {
 
 label_values! {
     /// The outcome of a TLS handshake.
-    pub Greeting {
+    pub TlsHandshakeOutcome {
         Done = "done",
         /// Client and server could not agree, or the client left.
         Failed = "failed",
@@ -30,23 +30,21 @@ label_values! {
 // === impl TlsMetrics ===
 
 impl TlsMetrics {
-    pub(super) fn register(workshop: &mut Workshop<'_>) -> prometheus::Result<Self> {
+    pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         Ok(Self {
             handshakes: workshop.counters(
                 "turnway_tls_handshakes_total",
                 "TLS handshakes with clients.",
                 "outcome",
-                &Greeting::NAMES,
+                &TlsHandshakeOutcome::NAMES,
             )?,
             end: workshop.gauge(
                 "turnway_tls_certificate_end_seconds",
                 "Expiry of the certificate in use, or of its chain if earlier: seconds since 1970; \
                  0 without TLS.",
             )?,
-            reloads: workshop.counter(
-                "turnway_tls_reloads_total",
-                "Successful reloads of the certificate's files.",
-            )?,
+            reloads: workshop
+                .counter("turnway_tls_reloads_total", "Successful reloads of the certificate's files.")?,
             failures: workshop.counter(
                 "turnway_tls_reload_failures_total",
                 "Failed reloads of the certificate's files; the previous certificate stays in use.",
@@ -59,29 +57,29 @@ impl TlsMetrics {
     }
 
     /// Counts the outcome of a handshake.
-    pub fn greeted(&self, how: Greeting) {
+    pub fn count_handshake(&self, how: TlsHandshakeOutcome) {
         self.handshakes[how as usize].inc();
     }
 
     /// Sets the end of the certificate in use, which is the one in its file.
-    pub fn shows(&self, end: Millis) {
+    pub fn set_certificate_end(&self, end: Millis) {
         self.end.set(i64::try_from(end.0 / 1000).unwrap_or(i64::MAX));
         self.stale.set(0);
     }
 
     /// Counts a successful reload of the certificate's files.
-    pub fn reloaded(&self) {
+    pub fn count_reload(&self) {
         self.reloads.inc();
     }
 
     /// Counts a failed reload: the files cannot be used, and the earlier certificate stays in use.
-    pub fn not_reloaded(&self) {
+    pub fn count_reload_failure(&self) {
         self.failures.inc();
         self.stale.set(1);
     }
 
     /// Returns the number of failed reloads.
-    pub fn refused(&self) -> u64 {
+    pub fn reload_failures(&self) -> u64 {
         self.failures.get()
     }
 }

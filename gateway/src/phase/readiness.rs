@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 /// A condition under which a node should not be sent new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum UnreadyReason {
     /// The node does not serve yet.
     Starting,
     /// The node was asked to shut down.
@@ -33,7 +33,7 @@ pub enum Reason {
     Clock,
 }
 
-impl Reason {
+impl UnreadyReason {
     /// Every reason, in the order in which they are listed to operators.
     pub const ALL: [Self; 12] = [
         Self::Starting,
@@ -85,19 +85,27 @@ impl Reason {
     }
 
     /// Returns one sentence for the log: the condition, and the first thing to check.
-    fn sentence(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Starting => "the node is starting",
             Self::Draining => "the node is draining",
             Self::StoreAway => "the store is unavailable; check that it runs and that this node reaches it",
             Self::StoreFull => "the store has no memory for inputs; raise its memory limit or free some",
             Self::StoreReadOnly => "the store accepts no writes; check its disk, its role and its replicas",
-            Self::StoreForbidden => "the store refuses a command of this node; check the permissions of its user",
-            Self::StoreUnfit => "the store does not give the durability of store.durability; check its settings",
+            Self::StoreForbidden => {
+                "the store refuses a command of this node; check the permissions of its user"
+            }
+            Self::StoreUnfit => {
+                "the store does not give the durability of store.durability; check its settings"
+            }
             Self::StoreDamaged => "a part of the store cannot be read; run `turnway store check`",
             Self::DiskReserve => "the disk has less free space than store.reserve; free some",
-            Self::LeaseMissing => "this node has no lease, so no turn can start; check the connection to the store",
-            Self::BusUnheard => "this node does not receive messages of other nodes; check the connection to Redis",
+            Self::LeaseMissing => {
+                "this node has no lease, so no turn can start; check the connection to the store"
+            }
+            Self::BusUnheard => {
+                "this node does not receive messages of other nodes; check the connection to Redis"
+            }
             Self::Clock => "the system's clock differs from the store's; check the time service",
         }
     }
@@ -107,7 +115,7 @@ impl Reason {
     }
 
     /// Returns whether the reason says more precisely why the store does not do what it is asked.
-    fn is_refusal_of_store(self) -> bool {
+    fn is_store_refusal(self) -> bool {
         matches!(self, Self::StoreFull | Self::StoreReadOnly | Self::StoreForbidden | Self::StoreUnfit)
     }
 }
@@ -117,61 +125,61 @@ impl Reason {
 pub(super) struct Readiness {
     set: watch::Sender<u32>,
     /// A copy of the set: reasons are reported in every round of the driver, and reading the watch takes a lock.
-    shown: AtomicU32,
+    snapshot: AtomicU32,
 }
 
 // === impl Readiness ===
 
 impl Readiness {
     /// Adds or removes a reason, and logs the change. The missing lease of a starting node is not logged.
-    pub(super) fn set(&self, reason: Reason, holds: bool, is_starting: impl FnOnce() -> bool) {
-        if (self.shown.load(Ordering::Acquire) & reason.bit() != 0) == holds {
+    pub(super) fn set(&self, reason: UnreadyReason, holds: bool, is_starting: impl FnOnce() -> bool) {
+        if (self.snapshot.load(Ordering::Acquire) & reason.bit() != 0) == holds {
             return;
         }
         // Asked before any waiter can act on the change.
-        let is_starting = reason == Reason::LeaseMissing && is_starting();
+        let is_starting = reason == UnreadyReason::LeaseMissing && is_starting();
         let mut after = 0;
         let changed = self.set.send_if_modified(|set| {
             let before =
                 std::mem::replace(set, if holds { *set | reason.bit() } else { *set & !reason.bit() });
             after = *set;
-            self.shown.store(after, Ordering::Release);
+            self.snapshot.store(after, Ordering::Release);
             before != after
         });
         if changed && !is_starting {
-            log(reason, holds, after);
+            log_change(reason, holds, after);
         }
     }
 
-    /// Returns the reasons that hold, in the order of [`Reason::ALL`].
-    pub(super) fn reasons(&self) -> Vec<Reason> {
+    /// Returns the reasons that hold, in the order of [`UnreadyReason::ALL`].
+    pub(super) fn reasons(&self) -> Vec<UnreadyReason> {
         let set = *self.set.borrow();
-        Reason::ALL.into_iter().filter(|reason| set & reason.bit() != 0).collect()
+        UnreadyReason::ALL.into_iter().filter(|reason| set & reason.bit() != 0).collect()
     }
 
     /// Waits until this reason does not hold.
-    pub(super) async fn without(&self, reason: Reason) {
+    pub(super) async fn wait_cleared(&self, reason: UnreadyReason) {
         // The sender is owned by `self`, so the wait cannot fail.
         let _ = self.set.subscribe().wait_for(|set| *set & reason.bit() == 0).await;
     }
 
     /// Returns whether the store has answered with the reason why it does not do what it is asked.
-    pub(super) fn store_has_said_why(&self) -> bool {
-        self.reasons().into_iter().any(Reason::is_refusal_of_store)
+    pub(super) fn has_store_refusal(&self) -> bool {
+        self.reasons().into_iter().any(UnreadyReason::is_store_refusal)
     }
 }
 
-fn log(reason: Reason, holds: bool, after: u32) {
+fn log_change(reason: UnreadyReason, holds: bool, after: u32) {
     let (code, remaining) = (reason.code(), codes(after));
     match holds {
-        true => tracing::warn!(reason = code, "not ready: {}", reason.sentence()),
+        true => tracing::warn!(reason = code, "not ready: {}", reason.description()),
         false if remaining.is_empty() => tracing::info!(reason = code, "ready again"),
         false => tracing::info!(reason = code, ?remaining, "still not ready, for fewer reasons"),
     }
 }
 
 fn codes(set: u32) -> Vec<&'static str> {
-    Reason::ALL.into_iter().filter(|reason| set & reason.bit() != 0).map(Reason::code).collect()
+    UnreadyReason::ALL.into_iter().filter(|reason| set & reason.bit() != 0).map(UnreadyReason::code).collect()
 }
 
 #[cfg(test)]
@@ -180,8 +188,8 @@ mod tests {
 
     #[test]
     fn readiness_codes_match_the_order_of_reasons() {
-        assert_eq!(Reason::ALL.map(Reason::code), Reason::CODES);
-        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+        assert_eq!(UnreadyReason::ALL.map(UnreadyReason::code), UnreadyReason::CODES);
+        for (place, reason) in UnreadyReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, place);
         }
     }
@@ -189,13 +197,13 @@ mod tests {
     #[tokio::test]
     async fn readiness_reasons_are_independent() {
         let readiness = Readiness::default();
-        for reason in [Reason::LeaseMissing, Reason::StoreAway, Reason::LeaseMissing] {
+        for reason in [UnreadyReason::LeaseMissing, UnreadyReason::StoreAway, UnreadyReason::LeaseMissing] {
             readiness.set(reason, true, || false);
         }
-        assert_eq!(readiness.reasons(), [Reason::StoreAway, Reason::LeaseMissing]);
-        readiness.set(Reason::StoreAway, false, || false);
-        assert_eq!(readiness.reasons(), [Reason::LeaseMissing]);
-        readiness.set(Reason::LeaseMissing, false, || false);
-        readiness.without(Reason::LeaseMissing).await;
+        assert_eq!(readiness.reasons(), [UnreadyReason::StoreAway, UnreadyReason::LeaseMissing]);
+        readiness.set(UnreadyReason::StoreAway, false, || false);
+        assert_eq!(readiness.reasons(), [UnreadyReason::LeaseMissing]);
+        readiness.set(UnreadyReason::LeaseMissing, false, || false);
+        readiness.wait_cleared(UnreadyReason::LeaseMissing).await;
     }
 }

@@ -8,37 +8,37 @@ mod datafile;
 mod directory;
 mod engine;
 mod fault;
-mod fence;
 mod head;
-mod heads;
+mod head_cache;
 mod index;
 mod leases;
-mod look;
 mod meter;
+mod offline_check;
 mod opening;
+mod overlay;
 mod pages;
+mod quarantine;
 mod queue;
-mod reading;
 mod record;
 mod report;
 mod salvage;
-mod shadow;
-mod standing;
-mod step;
+mod session_record_reader;
+mod session_transaction;
+mod store_clock;
+mod sweep_index;
 mod tables;
-mod wall;
 
 pub use copy::{Copier, copy, repair, rescue};
 pub use engine::Engine;
-pub use fault::{Fault, OpenError};
-pub use look::check;
-pub use report::Report;
-pub(super) use wall::Wall;
+pub use fault::{EmbeddedOpenError, StoreFault};
+pub use offline_check::check;
+pub use report::CheckReport;
+pub(super) use store_clock::StoreClock;
 
-use crate::store::{Answers, Filled, Store};
-use directory::Directory;
+use crate::store::{AnswerSink, Store, UsageCallback};
+use directory::DataDirectory;
 use leases::Leases;
-use queue::{Queue, Taken};
+use queue::{OpQueue, TakeResult};
 use redb::StorageBackend;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,11 +50,11 @@ use turnway_core::store::{Op, StoreError};
 use turnway_core::time::Now;
 
 /// A function that returns the current time: leases use its `mono` part, records its `store` part.
-pub type Clock = Arc<dyn Fn() -> Now + Send + Sync>;
+pub type ClockFn = Arc<dyn Fn() -> Now + Send + Sync>;
 
 /// The guarantee that a reply gives about its write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
+pub enum CommitDurability {
     /// The write is on the disk.
     #[default]
     Fsync,
@@ -64,9 +64,9 @@ pub enum Durability {
 
 /// Settings and callbacks of an embedded store.
 #[derive(Clone)]
-pub struct Options {
+pub struct EmbeddedOptions {
     /// The guarantee that a reply gives.
-    pub durability: Durability,
+    pub durability: CommitDurability,
     /// Commits in two phases, each with its own fsync. Commits are slower, but opening after a crash reads only the
     /// file header, whatever the file's size.
     pub two_phase: bool,
@@ -77,18 +77,18 @@ pub struct Options {
     /// Quotas on the bytes stored for tenants and users.
     pub quotas: Quotas,
     /// Called at start and after each commit with the bytes stored and, if known, the capacity.
-    pub filled: Filled,
+    pub on_usage: UsageCallback,
     /// Called with `true` when inputs start to be refused for lack of disk space, with `false` when they are accepted
     /// again.
-    pub short_of_room: Arc<dyn Fn(bool) + Send + Sync>,
+    pub on_low_space: Arc<dyn Fn(bool) + Send + Sync>,
     /// The clock. If its `store` time goes back, the store's own time stands still.
-    pub clock: Clock,
+    pub clock: ClockFn,
     /// Called once, when the store can no longer guarantee anything: the process has to end.
-    pub fatal: Arc<dyn Fn(Fault) + Send + Sync>,
+    pub on_fatal: Arc<dyn Fn(StoreFault) + Send + Sync>,
     /// Called by the writer thread after each commit, for metrics.
-    pub committed: Arc<dyn Fn(Commit) + Send + Sync>,
+    pub on_commit: Arc<dyn Fn(Commit) + Send + Sync>,
     /// Called with the number of quarantined sessions whenever a damaged session is quarantined.
-    pub closed_off: Arc<dyn Fn(usize) + Send + Sync>,
+    pub on_quarantine: Arc<dyn Fn(usize) + Send + Sync>,
 }
 
 /// A report about one successful commit.
@@ -100,64 +100,72 @@ pub struct Commit {
     pub took: Duration,
 }
 
-impl Options {
+impl EmbeddedOptions {
     /// Default page cache in bytes. The system caches the file as well: no difference was measured between 2 MiB and
     /// 64 MiB.
     pub const CACHE_BYTES: usize = 2 * 1024 * 1024;
 
     /// Creates options with fsync, one-phase commits, a 2 MiB cache, no quotas, and callbacks that do nothing.
-    pub fn new(clock: Clock, fatal: Arc<dyn Fn(Fault) + Send + Sync>) -> Self {
+    pub fn new(clock: ClockFn, on_fatal: Arc<dyn Fn(StoreFault) + Send + Sync>) -> Self {
         Self {
-            durability: Durability::Fsync,
+            durability: CommitDurability::Fsync,
             two_phase: false,
             cache_bytes: Self::CACHE_BYTES,
             reserve_bytes: limits::STORE_RESERVE_BYTES,
             quotas: Quotas::OFF,
-            filled: Arc::new(|_, _| {}),
-            short_of_room: Arc::new(|_| {}),
+            on_usage: Arc::new(|_, _| {}),
+            on_low_space: Arc::new(|_| {}),
             clock,
-            fatal,
-            committed: Arc::new(|_| {}),
-            closed_off: Arc::new(|_| {}),
+            on_fatal,
+            on_commit: Arc::new(|_| {}),
+            on_quarantine: Arc::new(|_| {}),
         }
     }
 }
 
 /// The store of a gateway that runs on one machine. Dropping the store first completes the ops submitted before.
-pub struct Embedded {
-    queue: Arc<Queue>,
+pub struct EmbeddedStore {
+    queue: Arc<OpQueue>,
     leases: Arc<Leases>,
-    wall: Arc<Wall>,
-    answers: Answers,
+    clock: Arc<StoreClock>,
+    answers: AnswerSink,
     copier: Copier,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Embedded {
+impl EmbeddedStore {
     /// Opens the store in a directory and creates both if missing. Only one process may have the directory open.
-    pub fn open(dir: &Path, options: Options, answers: Answers) -> Result<Self, OpenError> {
-        let directory = Directory::prepare(dir)?;
+    pub fn open(
+        dir: &Path,
+        options: EmbeddedOptions,
+        answers: AnswerSink,
+    ) -> Result<Self, EmbeddedOpenError> {
+        let directory = DataDirectory::open_or_create(dir)?;
         Self::start(Engine::open(directory, &options)?, options, answers)
     }
 
     /// Opens the store on a storage backend that the caller provides.
     pub fn with_backend(
         backend: impl StorageBackend,
-        options: Options,
-        answers: Answers,
-    ) -> Result<Self, OpenError> {
+        options: EmbeddedOptions,
+        answers: AnswerSink,
+    ) -> Result<Self, EmbeddedOpenError> {
         Self::start(Engine::with_backend(backend, &options)?, options, answers)
     }
 
-    fn start(engine: Engine, options: Options, answers: Answers) -> Result<Self, OpenError> {
-        let queue = Arc::new(Queue::new(limits::STORE_QUEUE_MAX));
-        let (leases, wall, copier) = (engine.leases(), engine.wall(), engine.copier(&options));
+    fn start(
+        engine: Engine,
+        options: EmbeddedOptions,
+        answers: AnswerSink,
+    ) -> Result<Self, EmbeddedOpenError> {
+        let queue = Arc::new(OpQueue::new(limits::STORE_QUEUE_MAX));
+        let (leases, wall, copier) = (engine.leases(), engine.clock(), engine.copier(&options));
         let writer = {
             let (queue, answers) = (Arc::clone(&queue), Arc::clone(&answers));
-            let write = move || write(engine, &queue, &answers, &options);
+            let write = move || run_writer(engine, &queue, &answers, &options);
             std::thread::Builder::new().name("store".to_owned()).spawn(write)?
         };
-        Ok(Self { queue, leases, wall, answers, copier, writer: Mutex::new(Some(writer)) })
+        Ok(Self { queue, leases, clock: wall, answers, copier, writer: Mutex::new(Some(writer)) })
     }
 
     /// Completes the ops submitted before, closes the file and waits for the writer thread. Ops submitted later are
@@ -178,10 +186,10 @@ impl Embedded {
     }
 }
 
-impl Store for Embedded {
+impl Store for EmbeddedStore {
     fn submit(&self, op: Op) {
         // Leases live in memory and never wait for the disk: a slow commit must not cost a healthy node its lease.
-        let reply = self.queue.is_open().then(|| self.leases.serve(self.wall.now(), &op)).flatten();
+        let reply = self.queue.is_open().then(|| self.leases.handle(self.clock.now(), &op)).flatten();
         match reply {
             Some(reply) => (self.answers)(op, Ok(reply)),
             None => {
@@ -193,33 +201,33 @@ impl Store for Embedded {
     }
 }
 
-impl Drop for Embedded {
+impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 /// Runs the writer thread: commits the queued ops at once, while the next batch accumulates.
-fn write(mut engine: Engine, queue: &Queue, answers: &Answers, options: &Options) {
+fn run_writer(mut engine: Engine, queue: &OpQueue, answers: &AnswerSink, options: &EmbeddedOptions) {
     let mut answer = |op, result| answers(op, result);
     let fault = loop {
-        let done = match queue.take(limits::STORE_BATCH_MAX, engine.flush_within()) {
-            Taken::Ops(ops) => engine.perform(ops, &mut answer),
-            Taken::Idle => engine.flush(),
-            Taken::Closed => match engine.close() {
+        let done = match queue.take(limits::STORE_BATCH_MAX, engine.next_wakeup()) {
+            TakeResult::Ops(ops) => engine.perform(ops, &mut answer),
+            TakeResult::Idle => engine.flush(),
+            TakeResult::Closed => match engine.close() {
                 Ok(()) => return,
                 Err(fault) => break fault,
             },
         };
-        if let Err(fault) = done.and_then(|()| engine.look()) {
+        if let Err(fault) = done.and_then(|()| engine.check_file()) {
             break fault;
         }
     };
     queue.close();
     // The writer never read these ops, so they did not happen.
-    while let Taken::Ops(ops) = queue.take(limits::STORE_BATCH_MAX, None) {
+    while let TakeResult::Ops(ops) = queue.take(limits::STORE_BATCH_MAX, None) {
         ops.into_iter().for_each(|op| answer(op, Err(StoreError::Unavailable)));
     }
     tracing::error!(%fault, "the store failed");
-    (options.fatal)(fault);
+    (options.on_fatal)(fault);
 }

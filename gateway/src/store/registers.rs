@@ -1,43 +1,43 @@
 //! Small named values that the shell itself keeps in the store beside the sessions. Replies to these ops are
 //! intercepted before the switchboard sees them; the switchboard's own values use a separate name prefix. Used by
 //! `keys`.
-use super::{Answers, Store};
+use super::{AnswerSink, Store};
 use futures_util::future::try_join_all;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use turnway_bindings::switchboard::MEMBER_NAMES;
+use turnway_bindings::switchboard::MEMBER_PREFIX;
 use turnway_core::store::{Op, Reply, StoreError};
 
 /// Timeout of one op; a caller that still needs the value repeats the op.
-const PATIENCE: Duration = Duration::from_secs(5);
+const OP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum ops without a reply: all that a node issues at once, plus a few checks whether it has to.
-const WAITING_MAX: usize = 128;
+const PENDING_MAX: usize = 128;
 
 /// A client for named values in the store.
 #[derive(Clone)]
 pub struct Registers {
     store: Arc<dyn Store>,
-    counter: Counter,
+    replies: RegisterReplies,
 }
 
 /// An interceptor for the replies that belong to [`Registers`].
 #[derive(Clone, Default)]
-pub struct Counter(Arc<Mutex<VecDeque<Waiting>>>);
+pub struct RegisterReplies(Arc<Mutex<VecDeque<PendingRegisterOp>>>);
 
-type Answer = Result<Reply, StoreError>;
+type RegisterReply = Result<Reply, StoreError>;
 
 /// An op that waits for its reply.
-struct Waiting {
+struct PendingRegisterOp {
     op: Op,
-    answer: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<RegisterReply>,
 }
 
 /// A named value and its version; version 0 means that the value never existed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct RegisterValue {
     /// Number of changes to the value so far.
     pub version: u64,
     /// None if the value was removed or never existed.
@@ -46,13 +46,13 @@ pub struct Value {
 
 // === impl Counter ===
 
-impl Counter {
+impl RegisterReplies {
     /// Returns a reply handler that consumes the replies of registers and passes all others to `answers`.
-    pub fn before(&self, answers: Answers) -> Answers {
+    pub fn intercept(&self, answers: AnswerSink) -> AnswerSink {
         let waiting = Arc::clone(&self.0);
         Arc::new(move |op, result| {
             let (Op::Get { name } | Op::Put { name, .. }) = &op else { return answers(op, result) };
-            if name.starts_with(MEMBER_NAMES) {
+            if name.starts_with(MEMBER_PREFIX) {
                 return answers(op, result);
             }
             let mut waiting = locked(&waiting);
@@ -60,18 +60,18 @@ impl Counter {
             // timed out keeps its position, so that no other op receives its reply.
             let place = waiting.iter().position(|waiting| waiting.op == op);
             if let Some(waiting) = place.and_then(|place| waiting.remove(place)) {
-                let _ = waiting.answer.send(result);
+                let _ = waiting.reply.send(result);
             }
         })
     }
 
     /// Creates the client for this store.
     pub fn open(self, store: Arc<dyn Store>) -> Registers {
-        Registers { store, counter: self }
+        Registers { store, replies: self }
     }
 }
 
-fn locked(waiting: &Mutex<VecDeque<Waiting>>) -> MutexGuard<'_, VecDeque<Waiting>> {
+fn locked(waiting: &Mutex<VecDeque<PendingRegisterOp>>) -> MutexGuard<'_, VecDeque<PendingRegisterOp>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -79,33 +79,33 @@ fn locked(waiting: &Mutex<VecDeque<Waiting>>) -> MutexGuard<'_, VecDeque<Waiting
 
 impl Registers {
     /// Returns the value stored under a name.
-    pub async fn get(&self, name: &str) -> Result<Value, StoreError> {
-        self.ask(Op::Get { name: name.to_owned() }).await
+    pub async fn get(&self, name: &str) -> Result<RegisterValue, StoreError> {
+        self.perform(Op::Get { name: name.to_owned() }).await
     }
 
     /// Returns the values under these names. The ops run concurrently: one after the other they would take one round
     /// trip each.
-    pub async fn get_all(&self, names: &[String]) -> Result<Vec<Value>, StoreError> {
+    pub async fn get_all(&self, names: &[String]) -> Result<Vec<RegisterValue>, StoreError> {
         try_join_all(names.iter().map(|name| self.get(name))).await
     }
 
     /// Stores a value if the current version is `expect`; returns the value stored afterwards in either case.
-    pub async fn put(&self, name: &str, expect: u64, bytes: Vec<u8>) -> Result<Value, StoreError> {
-        self.ask(Op::Put { name: name.to_owned(), expect, value: Some(bytes) }).await
+    pub async fn put(&self, name: &str, expect: u64, bytes: Vec<u8>) -> Result<RegisterValue, StoreError> {
+        self.perform(Op::Put { name: name.to_owned(), expect, value: Some(bytes) }).await
     }
 
-    async fn ask(&self, op: Op) -> Result<Value, StoreError> {
+    async fn perform(&self, op: Op) -> Result<RegisterValue, StoreError> {
         let (answer, answered) = oneshot::channel();
         {
-            let mut waiting = locked(&self.counter.0);
-            if waiting.len() >= WAITING_MAX {
+            let mut waiting = locked(&self.replies.0);
+            if waiting.len() >= PENDING_MAX {
                 return Err(StoreError::Unavailable);
             }
-            waiting.push_back(Waiting { op: op.clone(), answer });
+            waiting.push_back(PendingRegisterOp { op: op.clone(), reply: answer });
         }
         self.store.submit(op);
-        match timeout(PATIENCE, answered).await {
-            Ok(Ok(Ok(Reply::Value { version, value }))) => Ok(Value { version, bytes: value }),
+        match timeout(OP_TIMEOUT, answered).await {
+            Ok(Ok(Ok(Reply::Value { version, value }))) => Ok(RegisterValue { version, bytes: value }),
             Ok(Ok(Err(error))) => Err(error),
             Ok(Ok(Ok(_)) | Err(_)) | Err(_) => Err(StoreError::Unknown),
         }
@@ -116,20 +116,20 @@ impl Registers {
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::store::memory::Memory;
+    use crate::store::memory::MemoryStore;
     use turnway_core::store::quota::Quotas;
 
     #[tokio::test]
     async fn register_write_requires_the_previous_version() {
         let others = Arc::new(Mutex::new(Vec::new()));
         let (clock, seen) = (Clock::start(), Arc::clone(&others));
-        let counter = Counter::default();
-        let sink = counter.before(Arc::new(move |op, _| seen.lock().expect("sound").push(op)));
+        let counter = RegisterReplies::default();
+        let sink = counter.intercept(Arc::new(move |op, _| seen.lock().expect("sound").push(op)));
         let store: Arc<dyn Store> =
-            Arc::new(Memory::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
+            Arc::new(MemoryStore::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
         let registers = counter.open(Arc::clone(&store));
         let nothing = registers.get("a").await.expect("an answer");
-        assert_eq!(nothing, Value { version: 0, bytes: None });
+        assert_eq!(nothing, RegisterValue { version: 0, bytes: None });
         let first = registers.put("a", 0, b"1".to_vec()).await.expect("an answer");
         assert_eq!(first.bytes.as_deref(), Some(&b"1"[..]));
         let late = registers.put("a", 0, b"2".to_vec()).await.expect("an answer");

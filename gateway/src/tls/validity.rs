@@ -9,24 +9,24 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// Returns the end of validity of a DER certificate, or `None` if it cannot be parsed.
-pub(super) fn end(certificate: &[u8]) -> Option<Millis> {
-    let certificate = take(&mut &*certificate, SEQUENCE)?;
-    let mut body = take(&mut &*certificate, SEQUENCE)?;
+pub(super) fn not_after(certificate: &[u8]) -> Option<Millis> {
+    let certificate = take_element(&mut &*certificate, SEQUENCE)?;
+    let mut body = take_element(&mut &*certificate, SEQUENCE)?;
     if body.first() == Some(&VERSION) {
-        next(&mut body)?;
+        next_element(&mut body)?;
     }
     // Skips serial number, signature algorithm and issuer.
     for _ in 0..3 {
-        next(&mut body)?;
+        next_element(&mut body)?;
     }
-    let mut validity = take(&mut body, SEQUENCE)?;
-    next(&mut validity)?;
-    let (tag, text) = next(&mut validity)?;
-    moment(tag, text)
+    let mut validity = take_element(&mut body, SEQUENCE)?;
+    next_element(&mut validity)?;
+    let (tag, text) = next_element(&mut validity)?;
+    parse_time(tag, text)
 }
 
 /// Returns the tag and the content of the next element.
-fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+fn next_element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let [tag, short, rest @ ..] = *bytes else { return None };
     let (length, rest) = match *short {
         short @ 0..=0x7f => (usize::from(short), rest),
@@ -42,12 +42,12 @@ fn next<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     Some((*tag, content))
 }
 
-fn take<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
-    next(bytes).filter(|(found, _)| *found == tag).map(|(_, content)| content)
+fn take_element<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    next_element(bytes).filter(|(found, _)| *found == tag).map(|(_, content)| content)
 }
 
 /// Parses `YYMMDDHHMMSSZ`, with years from 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
-fn moment(tag: u8, text: &[u8]) -> Option<Millis> {
+fn parse_time(tag: u8, text: &[u8]) -> Option<Millis> {
     let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
     let (year, rest) = match tag {
         UTC_TIME => text.split_at_checked(2)?,
@@ -65,14 +65,14 @@ fn moment(tag: u8, text: &[u8]) -> Option<Millis> {
         (_, _) => year,
     };
     let part = |at: usize| rest[at..at + 2].parse::<u64>().ok();
-    let days = days(year, part(0)?, part(2)?)?;
+    let days = days_since_epoch(year, part(0)?, part(2)?)?;
     let seconds = ((days * 24 + part(4)?) * 60 + part(6)?) * 60 + part(8)?;
     Some(Millis(seconds * 1000))
 }
 
 /// Returns the days from 1970 to a date (Howard Hinnant's `days_from_civil`, with years that begin in March). An
 /// earlier date yields 0: the certificate expired long ago.
-fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+fn days_since_epoch(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
@@ -100,7 +100,7 @@ mod tests {
             (GENERALIZED_TIME, "20500101000000Z", 2_524_608_000),
             (GENERALIZED_TIME, "99991231235959Z", 253_402_300_799),
         ] {
-            assert_eq!(moment(tag, text.as_bytes()), Some(Millis(seconds * 1000)), "{text}");
+            assert_eq!(parse_time(tag, text.as_bytes()), Some(Millis(seconds * 1000)), "{text}");
         }
         for (tag, text) in [
             (UTC_TIME, "20500101000000Z"),
@@ -111,7 +111,7 @@ mod tests {
             (0x04, "500101000000Z"),
             (UTC_TIME, ""),
         ] {
-            assert_eq!(moment(tag, text.as_bytes()), None, "{text}");
+            assert_eq!(parse_time(tag, text.as_bytes()), None, "{text}");
         }
     }
 
@@ -121,16 +121,16 @@ mod tests {
         let pem = include_bytes!("../../../tests/tls/server.pem");
         let whole = CertificateDer::from_pem_slice(pem).expect("a certificate");
         // openssl x509 -enddate: Oct 29 05:27:31 2126 GMT
-        assert_eq!(end(&whole), Some(Millis(4_948_925_251_000)));
+        assert_eq!(not_after(&whole), Some(Millis(4_948_925_251_000)));
         for cut in 0..200 {
             // Truncated input yields `None`, and no input panics.
-            assert_eq!(end(&whole[..cut]), None);
+            assert_eq!(not_after(&whole[..cut]), None);
         }
         let mut bent = whole.to_vec();
         for at in 0..120 {
             for value in [0, 0x30, 0x80, 0x84, 0xff] {
                 let was = std::mem::replace(&mut bent[at], value);
-                let _ = end(&bent);
+                let _ = not_after(&bent);
                 bent[at] = was;
             }
         }

@@ -2,7 +2,7 @@
 use crate::plugin::Turn;
 
 /// A parsed command.
-pub(super) enum Command<'a> {
+pub(super) enum CommaCommand<'a> {
     /// Lists the commands.
     Help,
     /// Shows the session and the keys of its state.
@@ -11,9 +11,9 @@ pub(super) enum Command<'a> {
     Unknown(&'a str),
 }
 
-impl<'a> Command<'a> {
+impl<'a> CommaCommand<'a> {
     /// Parses a command: a comma and a name at the very start of a message.
-    pub(super) fn of(content: &'a str) -> Option<Self> {
+    pub(super) fn parse(content: &'a str) -> Option<Self> {
         let rest = content.strip_prefix(',')?;
         let name = rest.split_whitespace().next()?;
         // ", and so on" is not a command.
@@ -30,7 +30,9 @@ impl<'a> Command<'a> {
     /// Returns the answer to the command.
     pub(super) fn answer(&self, turn: &Turn) -> String {
         match self {
-            Self::Help => ",help: list the commands\n,status: show the session and the keys of its state".to_owned(),
+            Self::Help => {
+                ",help: list the commands\n,status: show the session and the keys of its state".to_owned()
+            }
             Self::Status => {
                 let names: Vec<&str> = turn.state.keys().map(String::as_str).collect();
                 format!("session {}\nstate keys: {}", turn.session_id, names.join(", "))

@@ -1,7 +1,7 @@
 //! A tape store in files: one for each session, with a line of JSON for each entry (TP-N12).
-use crate::failure::Trouble;
+use crate::failure::HookError;
 use crate::limits;
-use crate::plugin::{Hook, TapeStore};
+use crate::plugin::{HookFuture, TapeStore};
 use futures_util::FutureExt;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use tokio::io::AsyncWriteExt;
 
 /// A folder of tapes.
 #[derive(Clone, Debug)]
-pub(super) struct Tapes(PathBuf);
+pub(super) struct FileTapeStore(PathBuf);
 
 // === impl Tapes ===
 
-impl Tapes {
+impl FileTapeStore {
     /// Creates a tape store in this folder, which is created on the first write.
-    pub(super) fn at(folder: PathBuf) -> Self {
+    pub(super) fn new(folder: PathBuf) -> Self {
         Self(folder)
     }
 
@@ -34,11 +34,11 @@ impl Tapes {
     }
 }
 
-impl TapeStore for Tapes {
-    fn append<'a>(&'a self, session_id: &'a str, entries: &'a [Value]) -> Hook<'a, ()> {
+impl TapeStore for FileTapeStore {
+    fn append<'a>(&'a self, session_id: &'a str, entries: &'a [Value]) -> HookFuture<'a, ()> {
         async move {
             let written = self.write(session_id, entries).await;
-            written.map_err(|why| Trouble::new("tape", why.to_string()))
+            written.map_err(|why| HookError::new("tape", why.to_string()))
         }
         .boxed()
     }

@@ -1,29 +1,32 @@
 //! The model stage: whole answers, streams, and no answer.
-use crate::actor::{Act, Actor, Book, Shower};
+use crate::scripted::{Behavior, CallLog, RecordingRouter, ScriptedPlugin};
 use crate::{inbound, plain};
 use serde_json::json;
-use turnway_pipeline::{Kind, NoOutput, Piece, Trouble};
+use turnway_pipeline::{AnswerPiece, HookError, MessageKind, NoOutputPolicy};
 
-fn text(text: &str) -> Piece {
-    Piece::Text(text.to_owned())
+fn text(text: &str) -> AnswerPiece {
+    AnswerPiece::Text(text.to_owned())
 }
 
-fn trouble() -> Piece {
-    Piece::Error(Trouble::new("llm_error", "it hiccups"))
+fn trouble() -> AnswerPiece {
+    AnswerPiece::Error(HookError::new("llm_error", "it hiccups"))
 }
 
 /// Covers: TP-M1, TP-M2, TP-M3, TP-M4, TP-M5, TP-M6, TP-M12, TP-O6, TP-N10, RX-14, LN-TP11, LN-TP33.
 #[tokio::test]
 async fn whole_and_streamed_answers_are_interchangeable() {
     for streams in [false, true] {
-        for pieces in [None, Some(vec![text("fi"), Piece::Other("usage".to_owned(), json!(1)), text("ne")])] {
-            let book = Book::default();
-            let model = if pieces.is_some() { Act::Pass } else { Act::Say("fine") };
-            let model = Actor { model, pieces: pieces.clone(), ..Actor::new("model", &book) };
+        for pieces in
+            [None, Some(vec![text("fi"), AnswerPiece::Other("usage".to_owned(), json!(1)), text("ne")])]
+        {
+            let book = CallLog::default();
+            let model = if pieces.is_some() { Behavior::Pass } else { Behavior::Say("fine") };
+            let model =
+                ScriptedPlugin { model, pieces: pieces.clone(), ..ScriptedPlugin::new("model", &book) };
             // This plugin answers in neither form, so the one registered before is called (TP-M6).
-            let none = Actor::new("none", &book);
-            let router = Shower { book: book.clone(), streams };
-            let pipeline = plain().with(model).with(none).through(router);
+            let none = ScriptedPlugin::new("none", &book);
+            let router = RecordingRouter { book: book.clone(), streams };
+            let pipeline = plain().with(model).with(none).with_router(router);
             let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
             assert_eq!((outcome.turn.output.as_str(), outcome.delivered), ("fine", 1));
             let shown = match (streams, pieces.is_some()) {
@@ -44,26 +47,28 @@ async fn whole_and_streamed_answers_are_interchangeable() {
 async fn missing_output_is_reported_and_replaced() {
     let image = json!({"type": "image_url", "image_url": {"url": "data:,"}});
     for (stands, media, output) in [
-        (NoOutput::Error, vec![], ""),
-        (NoOutput::Echo, vec![], "the prompt"),
-        (NoOutput::Echo, vec![image], "hi"),
+        (NoOutputPolicy::Error, vec![], ""),
+        (NoOutputPolicy::Echo, vec![], "the prompt"),
+        (NoOutputPolicy::Echo, vec![image], "hi"),
     ] {
-        let book = Book::default();
-        let mut none = Actor::new("none", &book);
+        let book = CallLog::default();
+        let mut none = ScriptedPlugin::new("none", &book);
         if media.is_empty() {
-            none.prompt = Act::Say("the prompt");
+            none.prompt = Behavior::Say("the prompt");
         }
         let mut message = inbound("hi");
         message.envelope.media = media;
-        let pipeline = plain().with(none).without_output(stands);
+        let pipeline = plain().with(none).with_no_output_policy(stands);
         let outcome = pipeline.process(message).await.expect("the turn goes on");
         assert_eq!(book.of("heard"), ["heard none run_model no_output"]);
         assert_eq!(book.of("saved"), [format!("saved {output:?} Some(\"no_output\")")]);
         let [said] = &outcome.outbound[..] else { panic!("{outcome:?}") };
         assert!(said.fallback, "it says what it is: {said:?}");
         match stands {
-            NoOutput::Error => assert_eq!(said.kind, Kind::Error),
-            NoOutput::Echo => assert_eq!((said.kind, said.content.as_str()), (Kind::Message, output)),
+            NoOutputPolicy::Error => assert_eq!(said.kind, MessageKind::Error),
+            NoOutputPolicy::Echo => {
+                assert_eq!((said.kind, said.content.as_str()), (MessageKind::Message, output))
+            }
         }
     }
 }
@@ -74,9 +79,9 @@ async fn stream_errors_are_reported_and_the_last_piece_decides() {
     for (pieces, ends_well) in
         [(vec![text("a"), trouble(), trouble(), text("b")], true), (vec![text("ab"), trouble()], false)]
     {
-        let book = Book::default();
-        let heard = pieces.iter().filter(|piece| matches!(piece, Piece::Error(_))).count();
-        let model = Actor { pieces: Some(pieces), ..Actor::new("model", &book) };
+        let book = CallLog::default();
+        let heard = pieces.iter().filter(|piece| matches!(piece, AnswerPiece::Error(_))).count();
+        let model = ScriptedPlugin { pieces: Some(pieces), ..ScriptedPlugin::new("model", &book) };
         let ended = plain().with(model).process(inbound("hi")).await;
         assert_eq!(book.of("heard model run_model llm_error").len(), heard);
         assert_eq!(ended.is_ok(), ends_well);
@@ -92,10 +97,13 @@ async fn stream_errors_are_reported_and_the_last_piece_decides() {
 async fn streamed_text_is_not_sent_again() {
     for (rendered, delivered) in [("fine", "delivered Message \"\""), ("more", "delivered Message \"more\"")]
     {
-        let book = Book::default();
-        let model =
-            Actor { model: Act::Say("fine"), render: Act::Say(rendered), ..Actor::new("model", &book) };
-        let pipeline = plain().with(model).through(Shower { book: book.clone(), streams: true });
+        let book = CallLog::default();
+        let model = ScriptedPlugin {
+            model: Behavior::Say("fine"),
+            render: Behavior::Say(rendered),
+            ..ScriptedPlugin::new("model", &book)
+        };
+        let pipeline = plain().with(model).with_router(RecordingRouter { book: book.clone(), streams: true });
         pipeline.process(inbound("hi")).await.expect("it is answered");
         assert_eq!(book.of("delivered"), [delivered]);
     }

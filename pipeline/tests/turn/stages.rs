@@ -1,15 +1,15 @@
 //! Stages: their order, the priority of plugins, and defaults without a plugin's answer.
-use crate::actor::{Act, Actor, Book, Span};
+use crate::scripted::{Behavior, CallLog, RecordingLifespan, ScriptedPlugin};
 use crate::{inbound, plain};
 use serde_json::json;
 use std::sync::Arc;
-use turnway_pipeline::{Builtin, Envelope, Inbound, Pipeline, Prompt};
+use turnway_pipeline::{BuiltinPlugin, Inbound, MessageEnvelope, Pipeline, Prompt};
 
 /// Returns a pipeline with two scripted plugins after the built-in one.
-fn two(change: impl FnOnce(&mut Actor, &mut Actor)) -> (Pipeline, Book) {
-    let book = Book::default();
-    let (mut first, mut second) = (Actor::new("first", &book), Actor::new("second", &book));
-    first.model = Act::Say("fine");
+fn two(change: impl FnOnce(&mut ScriptedPlugin, &mut ScriptedPlugin)) -> (Pipeline, CallLog) {
+    let book = CallLog::default();
+    let (mut first, mut second) = (ScriptedPlugin::new("first", &book), ScriptedPlugin::new("second", &book));
+    first.model = Behavior::Say("fine");
     change(&mut first, &mut second);
     (plain().with(first).with(second), book)
 }
@@ -17,7 +17,7 @@ fn two(change: impl FnOnce(&mut Actor, &mut Actor)) -> (Pipeline, Book) {
 /// Covers: TP-G1, TP-G3, TP-N14, TP-O4, LN-TP12.
 #[tokio::test]
 async fn later_plugins_are_called_first_in_each_stage() {
-    let (pipeline, book) = two(|first, _| first.state = Act::Say("x"));
+    let (pipeline, book) = two(|first, _| first.state = Behavior::Say("x"));
     let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
     assert_eq!((outcome.turn.output.as_str(), outcome.outbound.len()), ("fine", 1));
     let stages: Vec<String> = book.lines().into_iter().filter(|line| line.contains("_")).collect();
@@ -47,23 +47,23 @@ async fn later_plugins_are_called_first_in_each_stage() {
 #[tokio::test]
 async fn session_is_resolved_or_built_from_channel_and_chat() {
     let (pipeline, book) = two(|first, second| {
-        (first.session, second.session) = (Act::Say("of-first"), Act::Say("of-second"));
+        (first.session, second.session) = (Behavior::Say("of-first"), Behavior::Say("of-second"));
     });
     let turn = pipeline.process(inbound("hi")).await.expect("it is answered").turn;
     assert_eq!(turn.session_id, "of-second");
     assert_eq!(turn.inbound.envelope.session_id.as_deref(), Some("of-second"), "it is written back");
     assert_eq!(book.of("resolve_session").len(), 1, "nobody else is asked");
     // No plugin answers, and the built-in one is missing too.
-    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };
+    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &book) };
     let bare = Pipeline::new("/").with(model);
-    let of = async |envelope: Envelope| {
+    let of = async |envelope: MessageEnvelope| {
         bare.process(envelope.into()).await.expect("it is answered").turn.session_id
     };
     assert_eq!(of(inbound("hi").envelope).await, "cli:7");
-    assert_eq!(of(Envelope::text("hi")).await, "default:default");
-    let two_accounts = Envelope { account: Some("office".to_owned()), ..inbound("hi").envelope };
+    assert_eq!(of(MessageEnvelope::from_text("hi")).await, "default:default");
+    let two_accounts = MessageEnvelope { account: Some("office".to_owned()), ..inbound("hi").envelope };
     assert_eq!(of(two_accounts).await, "default/office/cli:7");
-    let named = Envelope { session_id: Some("s1".to_owned()), ..inbound("hi").envelope };
+    let named = MessageEnvelope { session_id: Some("s1".to_owned()), ..inbound("hi").envelope };
     let (known, _) = two(|_, _| {});
     assert_eq!(known.process(named.into()).await.expect("it is answered").turn.session_id, "s1");
 }
@@ -71,8 +71,8 @@ async fn session_is_resolved_or_built_from_channel_and_chat() {
 /// Covers: LN-TP2, LN-TP35.
 #[tokio::test]
 async fn resolved_session_replaces_the_named_one() {
-    let (pipeline, book) = two(|_, second| second.session = Act::Say("found"));
-    let named = Envelope { session_id: Some("named".to_owned()), ..inbound("hi").envelope };
+    let (pipeline, book) = two(|_, second| second.session = Behavior::Say("found"));
+    let named = MessageEnvelope { session_id: Some("named".to_owned()), ..inbound("hi").envelope };
     let turn = pipeline.process(named.into()).await.expect("it is answered").turn;
     assert_eq!(book.of("admits"), ["admits to found", "admits to found"]);
     assert_eq!(turn.session_id, "found");
@@ -83,14 +83,14 @@ async fn resolved_session_replaces_the_named_one() {
 #[tokio::test]
 async fn later_plugin_wins_conflicting_state() {
     let (pipeline, _) = two(|first, second| {
-        (first.state, second.state) = (Act::Say("shared"), Act::Say("shared"));
+        (first.state, second.state) = (Behavior::Say("shared"), Behavior::Say("shared"));
     });
     let state = pipeline.process(inbound("hi")).await.expect("it is answered").turn.state;
     assert_eq!(state["shared"], "second");
     assert_eq!((&state["first"], &state["second"]), (&json!(true), &json!(true)));
     assert_eq!(state["_runtime_workspace"], "/srv/agent");
     assert_eq!((&state["session_id"], state.contains_key("_runtime_agent")), (&json!("cli:7"), true));
-    let (pipeline, _) = two(|first, _| first.state = Act::Say("_runtime_workspace"));
+    let (pipeline, _) = two(|first, _| first.state = Behavior::Say("_runtime_workspace"));
     let state = pipeline.process(inbound("hi")).await.expect("it is answered").turn.state;
     assert_eq!(state["_runtime_workspace"], "first", "what the kernel knows is there first");
 }
@@ -99,16 +99,16 @@ async fn later_plugin_wins_conflicting_state() {
 #[tokio::test]
 async fn empty_prompt_falls_back_to_the_message_text() {
     for (of_second, of_first, asked) in [
-        (Act::Say("of second"), Act::Say("of first"), "of second"),
-        (Act::Pass, Act::Say("of first"), "of first"),
-        (Act::Say(""), Act::Say("of first"), "hi"),
-        (Act::Pass, Act::Pass, "hi"),
+        (Behavior::Say("of second"), Behavior::Say("of first"), "of second"),
+        (Behavior::Pass, Behavior::Say("of first"), "of first"),
+        (Behavior::Say(""), Behavior::Say("of first"), "hi"),
+        (Behavior::Pass, Behavior::Pass, "hi"),
     ] {
         let (pipeline, book) = two(|first, second| (first.prompt, second.prompt) = (of_first, of_second));
         pipeline.process(inbound("hi")).await.expect("it is answered");
         assert_eq!(book.of("asked").last(), Some(&format!("asked {:?}", Prompt::Text(asked.to_owned()))));
         let first_was_asked = book.lines().contains(&"build_prompt first".to_owned());
-        assert_eq!(first_was_asked, of_second == Act::Pass);
+        assert_eq!(first_was_asked, of_second == Behavior::Pass);
     }
 }
 
@@ -116,8 +116,8 @@ async fn empty_prompt_falls_back_to_the_message_text() {
 #[tokio::test]
 async fn rendered_messages_are_collected_or_default_to_output() {
     let (pipeline, book) = two(|first, second| {
-        (first.render, second.render) = (Act::Say("one"), Act::Say("two"));
-        second.dispatch = Act::Say("done");
+        (first.render, second.render) = (Behavior::Say("one"), Behavior::Say("two"));
+        second.dispatch = Behavior::Say("done");
     });
     let outcome = pipeline.process(inbound("hi")).await.expect("it is answered");
     let sent: Vec<&str> = outcome.outbound.iter().map(|envelope| envelope.content.as_str()).collect();
@@ -125,7 +125,10 @@ async fn rendered_messages_are_collected_or_default_to_output() {
     assert_eq!(book.of("sent"), ["sent two", "sent two", "sent one", "sent one"]);
     // With and without the built-in plugin.
     for pipeline in [plain(), Pipeline::new("/")] {
-        let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &Book::default()) };
+        let model = ScriptedPlugin {
+            model: Behavior::Say("fine"),
+            ..ScriptedPlugin::new("model", &CallLog::default())
+        };
         let outcome = pipeline.with(model).process(inbound("hi")).await.expect("it is answered");
         let [message] = &outcome.outbound[..] else { panic!("{outcome:?}") };
         assert_eq!((message.content.as_str(), message.channel.as_deref()), ("fine", Some("cli")));
@@ -137,7 +140,7 @@ async fn rendered_messages_are_collected_or_default_to_output() {
 #[tokio::test]
 async fn lifespan_is_open_during_the_turn() {
     let (pipeline, book) = two(|_, _| {});
-    let message = Inbound { lifespan: Some(Arc::new(Span(book.clone()))), ..inbound("hi") };
+    let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(book.clone()))), ..inbound("hi") };
     pipeline.process(message).await.expect("it is answered");
     let lines = book.lines();
     let place = |line: &str| lines.iter().position(|known| known == line).expect("it was noted");
@@ -148,11 +151,11 @@ async fn lifespan_is_open_during_the_turn() {
 /// Covers: TP-N1, TP-N4, TP-N5, TP-N6, TP-N11, LN-TP27.
 #[tokio::test]
 async fn builtin_plugin_fills_every_stage() {
-    let book = Book::default();
+    let book = CallLog::default();
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "Be brief.").expect("it is written");
-    let builtin = Builtin::new().at(dir.path()).telling_time();
-    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };
+    let builtin = BuiltinPlugin::new().with_workspace(dir.path()).with_time();
+    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &book) };
     let pipeline = Pipeline::new("/").with(builtin.clone()).with(model);
     let mut message = inbound("hi");
     message.envelope.context.insert("weather".to_owned(), "rain".into());
@@ -179,8 +182,9 @@ async fn builtin_plugin_fills_every_stage() {
 async fn long_workspace_file_is_cut_between_characters() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "世".repeat(30_000)).expect("it is written");
-    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &Book::default()) };
-    let pipeline = Pipeline::new("/").with(Builtin::new().at(dir.path())).with(model);
+    let model =
+        ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &CallLog::default()) };
+    let pipeline = Pipeline::new("/").with(BuiltinPlugin::new().with_workspace(dir.path())).with(model);
     let turn = pipeline.process(inbound("hi")).await.expect("it is answered").turn;
     let told = turn.system_prompt.expect("a system prompt");
     assert!(told.ends_with("世") && !told.contains('\u{FFFD}'));
@@ -190,18 +194,20 @@ async fn long_workspace_file_is_cut_between_characters() {
 #[tokio::test]
 async fn turn_is_recorded_on_the_sessions_tape() {
     let dir = tempfile::tempdir().expect("a folder");
-    let book = Book::default();
-    let model = Actor { model: Act::Say("fine"), ..Actor::new("model", &book) };
-    let rude = Actor { admit: Act::Say("not today"), ..Actor::new("rude", &book) };
+    let book = CallLog::default();
+    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &book) };
+    let rude = ScriptedPlugin { admit: Behavior::Say("not today"), ..ScriptedPlugin::new("rude", &book) };
     let tapes = dir.path().join("tapes");
-    let pipeline = Pipeline::new("/").with(Builtin::new().taping(&tapes)).with(model);
+    let pipeline = Pipeline::new("/").with(BuiltinPlugin::new().with_tapes(&tapes)).with(model);
     pipeline.process(inbound("hi")).await.expect("it is answered");
     pipeline.clone().with(rude).process(inbound("ho")).await.expect_err("it is refused");
     // A session id that would lead out of the folder, and one that is too long for a file name.
-    let named = |id: String| Inbound::from(Envelope { session_id: Some(id), ..Envelope::text("hi") });
+    let named = |id: String| {
+        Inbound::from(MessageEnvelope { session_id: Some(id), ..MessageEnvelope::from_text("hi") })
+    };
     pipeline.process(named("../x".to_owned())).await.expect("it is answered");
     let failure = pipeline.process(named("x".repeat(241))).await.expect_err("it cannot be kept");
-    assert_eq!((failure.code(), failure.place().as_str()), ("tape", "save_state: builtin"));
+    assert_eq!((failure.code(), failure.location().as_str()), ("tape", "save_state: builtin"));
     let mut names: Vec<String> = std::fs::read_dir(&tapes)
         .expect("the folder")
         .map(|file| file.expect("a file").file_name().to_string_lossy().into_owned())

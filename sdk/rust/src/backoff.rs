@@ -22,23 +22,23 @@ impl Default for Backoff {
 impl Backoff {
     /// Returns the delay after `failures` consecutive failures, with jitter from a random number.
     pub fn after(self, failures: u32, random: u64) -> Duration {
-        self.wait(failures, &mut Chance::from_seed(random))
+        self.delay(failures, &mut SplitMix::from_seed(random))
     }
 
     /// Returns the delay after `failures` consecutive failures, with jitter from `chance`.
-    pub(crate) fn wait(self, failures: u32, chance: &mut Chance) -> Duration {
+    pub(crate) fn delay(self, failures: u32, chance: &mut SplitMix) -> Duration {
         let whole = self.base.saturating_mul(1u32 << failures.min(16));
         let whole = if planted(Planted::SdkBackoffUncapped) { whole } else { whole.min(self.max) };
-        whole / 2 + chance.below(whole / 2)
+        whole / 2 + chance.duration_below(whole / 2)
     }
 }
 
 /// A random number generator without external state, so that a client can be replayed: SplitMix64, which suffices for
 /// jitter.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct SplitMix(u64);
 
-impl Chance {
+impl SplitMix {
     pub(crate) fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
@@ -52,7 +52,7 @@ impl Chance {
     }
 
     /// Returns a random duration below `bound`, in whole microseconds; zero for a bound of zero.
-    pub(crate) fn below(&mut self, bound: Duration) -> Duration {
+    pub(crate) fn duration_below(&mut self, bound: Duration) -> Duration {
         let micros = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.next() % micros.max(1))
     }
@@ -65,12 +65,12 @@ mod tests {
     #[test]
     fn backoff_doubles_up_to_a_limit_with_jitter() {
         let backoff = Backoff::default();
-        let mut chance = Chance::from_seed(7);
+        let mut chance = SplitMix::from_seed(7);
         for failures in 0..40 {
             let whole = backoff.base.saturating_mul(1 << failures.min(16)).min(backoff.max);
-            let wait = backoff.wait(failures, &mut chance);
+            let wait = backoff.delay(failures, &mut chance);
             assert!(wait >= whole / 2 && wait <= whole, "{failures}: {wait:?}");
         }
-        assert_ne!(backoff.wait(5, &mut chance), backoff.wait(5, &mut chance));
+        assert_ne!(backoff.delay(5, &mut chance), backoff.delay(5, &mut chance));
     }
 }

@@ -1,15 +1,15 @@
 //! The handles that an application uses: the client and its sessions. Commands go to the driver task over a channel.
-use crate::ask::Decision;
+use crate::driver::ClientDriver;
 use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
-use crate::invoke::{Invoke, Open, Subscribe, fresh_id};
+use crate::invoke::{Open, Subscribe, UserInput, fresh_id};
 use crate::limits;
 use crate::members::MemberChange;
 use crate::options::Options;
-use crate::road::Gateway;
-use crate::socket::Driver;
+use crate::requests::Decision;
 use crate::state::ClientState;
-use crate::trust::Trust;
+use crate::transport::GatewayAddress;
+use crate::trust::TrustedRoots;
 use std::collections::VecDeque;
 use std::fmt;
 use tokio::sync::{mpsc, oneshot};
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 /// A connection to Turnway that reconnects automatically. Dropping the client closes the connection.
 #[derive(Debug)]
 pub struct Client {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<DriverCommand>,
     events: mpsc::Receiver<Event>,
     /// Events received while waiting for the first `welcome`.
     early: VecDeque<Event>,
@@ -27,38 +27,38 @@ pub struct Client {
 #[derive(Clone, Debug)]
 pub struct Session {
     id: String,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<DriverCommand>,
 }
 
 /// A request from a handle to the driver.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub(crate) struct DriverCommand {
     pub(crate) session: String,
-    pub(crate) what: What,
+    pub(crate) action: DriverAction,
     pub(crate) answer: oneshot::Sender<Result<(), ClientError>>,
 }
 
-/// The action of a [`Command`].
+/// The action of a [`DriverCommand`].
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum DriverAction {
     Subscribe(Subscribe),
-    Decide(Decision),
+    DecideHandover(Decision),
     Members(MemberChange),
-    Invoke(Invoke),
+    Invoke(UserInput),
     Cancel(Option<String>),
     Open(Open),
     Close,
     Bookmark,
     Resume(Box<Bookmark>),
     Leave,
-    Refresh(Token),
-    Quit,
+    Refresh(SecretToken),
+    Shutdown,
 }
 
 /// A credential; its `Debug` output does not reveal the value.
-pub(crate) struct Token(pub(crate) String);
+pub(crate) struct SecretToken(pub(crate) String);
 
-impl fmt::Debug for Token {
+impl fmt::Debug for SecretToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<token>")
     }
@@ -92,13 +92,13 @@ impl Client {
     }
 
     fn spawn(options: &Options, impatient: bool) -> Result<Self, ClientError> {
-        let (endpoint, trust) = (options.endpoint()?, Trust::of(options)?);
+        let (endpoint, trust) = (options.endpoint()?, TrustedRoots::from_options(options)?);
         let (commands, inbox) = mpsc::channel(limits::COMMANDS_MAX);
         let (outbox, events) = mpsc::channel(limits::EVENTS_MAX);
         // The low half of a UUIDv7 is random; the seed is not secret.
         let seed = fresh_id().as_u64_pair().1;
         let state = ClientState::new(options, seed, impatient);
-        tokio::spawn(Driver::new(state, Gateway { endpoint, trust }, inbox, outbox).run());
+        tokio::spawn(ClientDriver::new(state, GatewayAddress { endpoint, trust }, inbox, outbox).run());
         Ok(Self { commands, events, early: VecDeque::new() })
     }
 
@@ -124,20 +124,20 @@ impl Client {
     /// Resumes a session from a bookmark.
     pub async fn resume(&self, mark: Bookmark) -> Result<Session, ClientError> {
         let session = self.session(mark.session_id.clone());
-        session.ask(What::Resume(Box::new(mark))).await?;
+        session.ask(DriverAction::Resume(Box::new(mark))).await?;
         Ok(session)
     }
 
     /// Replaces the token for the current connection and later ones. Call this before the previous token expires. The
     /// new token must be of the same user with the same rights, otherwise the gateway ends the client.
     pub async fn refresh(&self, token: impl Into<String>) -> Result<(), ClientError> {
-        self.session("").ask(What::Refresh(Token(token.into()))).await
+        self.session("").ask(DriverAction::Refresh(SecretToken(token.into()))).await
     }
 
     /// Closes the connection. Inputs that were accepted continue to run.
     pub async fn close(self) {
         // An error means that the client has ended already.
-        let _ = self.session("").ask(What::Quit).await;
+        let _ = self.session("").ask(DriverAction::Shutdown).await;
     }
 }
 
@@ -149,61 +149,61 @@ impl Session {
 
     /// Sends an input and returns its message id. The input is sent again after every lost connection until its turn
     /// has ended; the gateway runs the input once.
-    pub async fn invoke(&self, invoke: Invoke) -> Result<String, ClientError> {
+    pub async fn invoke(&self, invoke: UserInput) -> Result<String, ClientError> {
         let id = invoke.message_id.clone();
-        self.ask(What::Invoke(invoke)).await?;
+        self.ask(DriverAction::Invoke(invoke)).await?;
         Ok(id)
     }
 
     /// Subscribes to the session's output from a chosen position.
     pub async fn subscribe(&self, wish: Subscribe) -> Result<(), ClientError> {
-        self.ask(What::Subscribe(wish)).await
+        self.ask(DriverAction::Subscribe(wish)).await
     }
 
     /// Cancels a run, or without a run id whatever is in progress. The cancellation of a named run is sent again
     /// after a lost connection until the run has ended; one without a name is not.
     pub async fn cancel(&self, run: Option<&str>) -> Result<(), ClientError> {
-        self.ask(What::Cancel(run.map(str::to_owned))).await
+        self.ask(DriverAction::Cancel(run.map(str::to_owned))).await
     }
 
-    /// Confirms or rejects a handover that an agent asked for ([`Event::Note`] `handover_prompt`). The answer is an
-    /// [`Event::Note`] `handover` with the outcome: the first decision counts. Sent again after a lost connection
+    /// Confirms or rejects a handover that an agent asked for ([`Event::Notification`] `handover_prompt`). The answer is an
+    /// [`Event::Notification`] `handover` with the outcome: the first decision counts. Sent again after a lost connection
     /// until answered.
     pub async fn decide(&self, handover: &str, confirm: bool) -> Result<(), ClientError> {
-        self.ask(What::Decide(Decision { handover: handover.to_owned(), confirm })).await
+        self.ask(DriverAction::DecideHandover(Decision { handover: handover.to_owned(), confirm })).await
     }
 
     /// Changes the session's members or the active one. Answered by [`Event::Members`] once the change is done, or by
-    /// [`Event::Error`] with the name of the request (`switch_agent`, `invite_agent`, `remove_agent`). Sent again
+    /// [`Event::ErrorFields`] with the name of the request (`switch_agent`, `invite_agent`, `remove_agent`). Sent again
     /// after a lost connection until answered: if a removal was already done, its repeat is answered with an error,
     /// because the agent is no longer a member.
     pub async fn change_members(&self, change: MemberChange) -> Result<(), ClientError> {
-        self.ask(What::Members(change)).await
+        self.ask(DriverAction::Members(change)).await
     }
 
     /// Creates or reopens the session; answered by [`Event::Opened`].
     pub async fn open(&self, open: Open) -> Result<(), ClientError> {
-        self.ask(What::Open(open)).await
+        self.ask(DriverAction::Open(open)).await
     }
 
-    /// Closes the session; answered by [`Event::Closed`].
+    /// Closes the session; answered by [`Event::ByClient`].
     pub async fn close(&self) -> Result<(), ClientError> {
-        self.ask(What::Close).await
+        self.ask(DriverAction::Close).await
     }
 
     /// Inserts a bookmark into the stream of events, from which another process can resume.
     pub async fn bookmark(&self) -> Result<(), ClientError> {
-        self.ask(What::Bookmark).await
+        self.ask(DriverAction::Bookmark).await
     }
 
     /// Removes the session from the client; accepted inputs continue to run.
     pub async fn leave(&self) -> Result<(), ClientError> {
-        self.ask(What::Leave).await
+        self.ask(DriverAction::Leave).await
     }
 
-    async fn ask(&self, what: What) -> Result<(), ClientError> {
+    async fn ask(&self, what: DriverAction) -> Result<(), ClientError> {
         let (answer, reply) = oneshot::channel();
-        let command = Command { session: self.id.clone(), what, answer };
+        let command = DriverCommand { session: self.id.clone(), action: what, answer };
         self.commands.send(command).await.map_err(|_| ClientError::Closed)?;
         reply.await.map_err(|_| ClientError::Closed)?
     }

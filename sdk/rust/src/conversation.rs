@@ -1,12 +1,12 @@
 //! The client's state of one session: its cursor, the text of open runs, and the requests to repeat after a
 //! reconnect. Used by the client's state machine.
-use crate::ask::{Ask, AskKind, Pending, Retry};
 use crate::error::ClientError;
-use crate::event::{Bookmark, Cursor, RunMark};
-use crate::fx::Fx;
-use crate::invoke::{Invoke, Start, Subscribe};
+use crate::event::{Bookmark, LogCursor, RunMark};
+use crate::invoke::{Start, Subscribe, UserInput};
 use crate::limits;
+use crate::output::Outbound;
 use crate::planted::{Planted, planted};
+use crate::requests::{PendingInvoke, RetrySchedule, SessionRequest, SessionRequestKind};
 use crate::text::RunText;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,44 +14,44 @@ use std::time::Duration;
 
 /// The state of the subscription to the session's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Attach {
+pub(crate) enum SubscriptionState {
     /// Not subscribed and no subscription requested; the first accepted input subscribes.
-    Off,
+    Unsubscribed,
     /// Like `Off`, after a reset: the oldest unfinished input subscribes from before its turn, so that the turn's end
     /// is seen even if it lies before the snapshot.
-    Back,
+    SubscribeByInput,
     /// A subscription has to be requested at this time.
     Due(Duration),
     /// Requested with this request id. Messages before the answer belong to the previous subscription.
-    Asking(String),
-    On,
+    Requested(String),
+    Subscribed,
 }
 
 /// The client's state of one session.
 #[derive(Clone, Debug)]
-pub(crate) struct Conversation {
+pub(crate) struct SessionTracker {
     pub(crate) id: String,
-    pub(crate) cursor: Option<Cursor>,
+    pub(crate) cursor: Option<LogCursor>,
     /// Start position, while there is no cursor.
     pub(crate) start: Option<Start>,
     pub(crate) types: Vec<String>,
     /// Whether facts are also delivered unparsed.
     pub(crate) facts: bool,
-    pub(crate) attach: Attach,
+    pub(crate) subscription: SubscriptionState,
     /// End of the log when the subscription was answered, until the cursor reaches it.
-    pub(crate) goal: Option<u64>,
+    pub(crate) catch_up_to: Option<u64>,
     pub(crate) runs: BTreeMap<String, RunText>,
     pub(crate) ended: VecDeque<String>,
     /// Inputs not known to have ended, oldest first.
-    pub(crate) inputs: VecDeque<Pending>,
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) inputs: VecDeque<PendingInvoke>,
+    pub(crate) requests: Vec<SessionRequest>,
     /// Repairs since the last progress.
     pub(crate) repairs: u32,
     /// Schedule of a subscription that was refused temporarily.
-    pub(crate) retry: Retry,
+    pub(crate) retry: RetrySchedule,
 }
 
-impl Conversation {
+impl SessionTracker {
     pub(crate) fn new(id: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -59,20 +59,20 @@ impl Conversation {
             start: None,
             types: Vec::new(),
             facts: false,
-            attach: Attach::Off,
-            goal: None,
+            subscription: SubscriptionState::Unsubscribed,
+            catch_up_to: None,
             runs: BTreeMap::new(),
             ended: VecDeque::new(),
             inputs: VecDeque::new(),
-            asks: Vec::new(),
+            requests: Vec::new(),
             repairs: 0,
-            retry: Retry::default(),
+            retry: RetrySchedule::default(),
         }
     }
 
     /// Returns whether an answer of the gateway is outstanding.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.inputs.is_empty() || !self.asks.is_empty() || !self.runs.is_empty()
+    pub(crate) fn awaits_answer(&self) -> bool {
+        !self.inputs.is_empty() || !self.requests.is_empty() || !self.runs.is_empty()
     }
 
     // --- requests of the application ---
@@ -87,11 +87,11 @@ impl Conversation {
         self.facts = wish.facts;
         self.runs.clear();
         self.ended.clear();
-        self.attach = Attach::Due(now);
+        self.subscription = SubscriptionState::Due(now);
     }
 
-    pub(crate) fn invoke(&mut self, invoke: Invoke, bytes_max: usize) -> Result<(), ClientError> {
-        if !is_label(&invoke.message_id) {
+    pub(crate) fn invoke(&mut self, invoke: UserInput, bytes_max: usize) -> Result<(), ClientError> {
+        if !is_message_id(&invoke.message_id) {
             return Err(ClientError::BadName { what: "message id" });
         }
         if self.inputs.iter().any(|input| input.invoke.message_id == invoke.message_id) {
@@ -105,23 +105,28 @@ impl Conversation {
         if wire.len() > bytes_max {
             return Err(ClientError::TooLarge { bytes: wire.len(), max: bytes_max });
         }
-        self.inputs.push_back(Pending::new(invoke, wire));
+        self.inputs.push_back(PendingInvoke::new(invoke, wire));
         Ok(())
     }
 
-    pub(crate) fn ask(&mut self, kind: AskKind, fx: &mut Fx) -> Result<(), ClientError> {
-        if self.asks.iter().any(|ask| ask.kind == kind) {
+    pub(crate) fn request(&mut self, kind: SessionRequestKind, fx: &mut Outbound) -> Result<(), ClientError> {
+        if self.requests.iter().any(|ask| ask.kind == kind) {
             return Ok(());
         }
-        if self.asks.len() >= limits::ASKS_MAX {
-            return Err(ClientError::TooMany { what: "requests", max: limits::ASKS_MAX });
+        if self.requests.len() >= limits::REQUESTS_MAX {
+            return Err(ClientError::TooMany { what: "requests", max: limits::REQUESTS_MAX });
         }
-        self.asks.push(Ask { kind, request_id: fx.request_id(), sent: false, retry: Retry::default() });
+        self.requests.push(SessionRequest {
+            kind,
+            request_id: fx.request_id(),
+            sent: false,
+            retry: RetrySchedule::default(),
+        });
         Ok(())
     }
 
     pub(crate) fn bookmark(&self) -> Bookmark {
-        let zero = Cursor { seq: 0, epoch: None };
+        let zero = LogCursor { seq: 0, epoch: None };
         let mark = |(run_id, run): (&String, &RunText)| RunMark {
             run_id: run_id.clone(),
             agent_id: run.agent.clone(),
@@ -151,48 +156,52 @@ impl Conversation {
         }
         for invoke in mark.inputs.into_iter().take(limits::INPUTS_MAX) {
             let wire = invoke.to_wire(&self.id);
-            self.inputs.push_back(Pending::new(invoke, wire));
+            self.inputs.push_back(PendingInvoke::new(invoke, wire));
         }
         self.cursor = mark.cursor;
         self.types = mark.types;
         if self.cursor.is_some() {
-            self.attach = Attach::Due(Duration::ZERO);
+            self.subscription = SubscriptionState::Due(Duration::ZERO);
         }
     }
 
     // --- the connection ---
 
     /// Handles a lost connection: everything unanswered has to be sent again.
-    pub(crate) fn lost(&mut self) {
+    pub(crate) fn handle_lost(&mut self) {
         let known = self.cursor.is_some() || self.start.is_some();
-        self.attach = match self.attach {
-            Attach::Back if !self.inputs.is_empty() => Attach::Back,
-            Attach::Off if !known => Attach::Off,
-            Attach::On if !known => Attach::Off,
-            Attach::Off | Attach::Back | Attach::Due(_) | Attach::Asking(_) | Attach::On => {
-                Attach::Due(Duration::ZERO)
+        self.subscription = match self.subscription {
+            SubscriptionState::SubscribeByInput if !self.inputs.is_empty() => {
+                SubscriptionState::SubscribeByInput
             }
+            SubscriptionState::Unsubscribed if !known => SubscriptionState::Unsubscribed,
+            SubscriptionState::Subscribed if !known => SubscriptionState::Unsubscribed,
+            SubscriptionState::Unsubscribed
+            | SubscriptionState::SubscribeByInput
+            | SubscriptionState::Due(_)
+            | SubscriptionState::Requested(_)
+            | SubscriptionState::Subscribed => SubscriptionState::Due(Duration::ZERO),
         };
-        self.goal = None;
+        self.catch_up_to = None;
         self.runs.values_mut().for_each(RunText::forget_end);
-        self.retry = Retry::default();
+        self.retry = RetrySchedule::default();
         for input in &mut self.inputs {
             input.sent = false;
-            input.retry = Retry::default();
+            input.retry = RetrySchedule::default();
         }
         // A cancellation without a run id might hit the next turn if repeated, so it is dropped once sent.
         if !planted(Planted::SdkCancelRepeated) {
-            self.asks.retain(|ask| !(ask.sent && ask.kind == AskKind::Cancel { run: None }));
+            self.requests.retain(|ask| !(ask.sent && ask.kind == SessionRequestKind::Cancel { run: None }));
         }
-        for ask in &mut self.asks {
+        for ask in &mut self.requests {
             ask.sent = false;
-            ask.retry = Retry::default();
+            ask.retry = RetrySchedule::default();
         }
     }
 
     /// Returns whether the subscription belongs in `hello.resume`.
     pub(crate) fn wants_resume(&self) -> bool {
-        matches!(self.attach, Attach::Due(_)) && !self.is_opening()
+        matches!(self.subscription, SubscriptionState::Due(_)) && !self.is_opening()
     }
 
     /// Returns the body of a `subscribe` message.
@@ -223,25 +232,30 @@ impl Conversation {
     }
 
     /// Sends the messages that are due.
-    pub(crate) fn pump(&mut self, fx: &mut Fx) {
-        if self.attach == Attach::Back && self.inputs.is_empty() {
-            self.attach = Attach::Due(fx.now);
+    pub(crate) fn send_due(&mut self, fx: &mut Outbound) {
+        if self.subscription == SubscriptionState::SubscribeByInput && self.inputs.is_empty() {
+            self.subscription = SubscriptionState::Due(fx.now);
         }
-        if let Attach::Due(at) = self.attach
+        if let SubscriptionState::Due(at) = self.subscription
             && at <= fx.now
             && !self.is_opening()
         {
             let request_id = fx.request_id();
             fx.send(self.subscribe_body(&request_id).to_string());
-            self.attach = Attach::Asking(request_id);
+            self.subscription = SubscriptionState::Requested(request_id);
         }
-        let attached = matches!(self.attach, Attach::On | Attach::Off | Attach::Back);
+        let attached = matches!(
+            self.subscription,
+            SubscriptionState::Subscribed
+                | SubscriptionState::Unsubscribed
+                | SubscriptionState::SubscribeByInput
+        );
         if attached && !self.is_opening() {
-            self.pump_inputs(fx);
+            self.send_due_inputs(fx);
         }
         let all_said = self.inputs.iter().all(|input| input.sent);
-        for ask in &mut self.asks {
-            let held = ask.kind == AskKind::Close && !all_said;
+        for ask in &mut self.requests {
+            let held = ask.kind == SessionRequestKind::Close && !all_said;
             if !ask.sent && !held && ask.retry.is_due(fx.now) {
                 ask.sent = true;
                 fx.send(ask.to_wire(&self.id));
@@ -251,7 +265,7 @@ impl Conversation {
 
     /// New inputs go one at a time, so that a later input never overtakes a refused one; inputs that the gateway has
     /// accepted go together.
-    fn pump_inputs(&mut self, fx: &mut Fx) {
+    fn send_due_inputs(&mut self, fx: &mut Outbound) {
         for input in &mut self.inputs {
             if !input.sent {
                 if !input.retry.is_due(fx.now) {
@@ -266,23 +280,35 @@ impl Conversation {
         }
     }
 
-    /// Returns the time of the next call of [`Conversation::pump`].
+    /// Returns the time of the next call of [`SessionTracker::send_due`].
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        let due = match self.attach {
-            Attach::Due(at) if !self.is_opening() => Some(at),
-            Attach::Due(_) | Attach::Off | Attach::Back | Attach::Asking(_) | Attach::On => None,
+        let due = match self.subscription {
+            SubscriptionState::Due(at) if !self.is_opening() => Some(at),
+            SubscriptionState::Due(_)
+            | SubscriptionState::Unsubscribed
+            | SubscriptionState::SubscribeByInput
+            | SubscriptionState::Requested(_)
+            | SubscriptionState::Subscribed => None,
         };
-        let attached = matches!(self.attach, Attach::On | Attach::Off | Attach::Back);
+        let attached = matches!(
+            self.subscription,
+            SubscriptionState::Subscribed
+                | SubscriptionState::Unsubscribed
+                | SubscriptionState::SubscribeByInput
+        );
         // Only the first unaccepted input can be sent next.
         let input = self.inputs.iter().find(|input| !input.sent || input.run.is_none());
         let input = input.filter(|input| !input.sent && attached && !self.is_opening());
         let all_said = self.inputs.iter().all(|input| input.sent);
-        let asks = self.asks.iter().filter(|ask| !ask.sent && (all_said || ask.kind != AskKind::Close));
+        let asks = self
+            .requests
+            .iter()
+            .filter(|ask| !ask.sent && (all_said || ask.kind != SessionRequestKind::Close));
         asks.map(|ask| ask.retry.due).chain(input.map(|input| input.retry.due)).chain(due).min()
     }
 
     pub(crate) fn is_opening(&self) -> bool {
-        self.asks.iter().any(|ask| matches!(ask.kind, AskKind::Open(_)))
+        self.requests.iter().any(|ask| matches!(ask.kind, SessionRequestKind::Open(_)))
     }
 }
 
@@ -293,6 +319,6 @@ pub(crate) fn is_session_id(text: &str) -> bool {
 }
 
 /// Returns whether the text is a message id: 1 to 256 bytes of printable text.
-fn is_label(text: &str) -> bool {
+fn is_message_id(text: &str) -> bool {
     (1..=256).contains(&text.len()) && !text.chars().any(char::is_control)
 }

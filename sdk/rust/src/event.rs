@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A position in a session's log: every fact up to `seq`, which belongs to `epoch`, was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
+pub struct LogCursor {
     /// Sequence number of the last fact; 0 is before the first.
     pub seq: u64,
     /// Epoch of that fact, by which a store is detected that lost acknowledged writes.
@@ -49,7 +49,7 @@ pub enum Event {
         /// Id of the session.
         session: String,
         /// State of the session at the end of its log.
-        snapshot: Box<Snapshot>,
+        snapshot: Box<ClientSnapshot>,
     },
     /// Everything that was in the log when the subscription was answered has been delivered.
     CaughtUp {
@@ -59,9 +59,9 @@ pub enum Event {
         seq: u64,
     },
     /// The input is durable and will end in exactly one [`Event::Done`]. Delivered once for each message id.
-    Accepted(Accepted),
+    Accepted(InputAccepted),
     /// A stored message of any sender.
-    Message(Box<Message>),
+    Message(Box<StoredMessage>),
     /// An agent begins to answer.
     RunStarted {
         /// Id of the session.
@@ -127,14 +127,14 @@ pub enum Event {
         /// `trimmed`, `regressed` or `not_found`.
         reason: String,
         /// State to start from, if the session exists.
-        snapshot: Option<Box<Snapshot>>,
+        snapshot: Option<Box<ClientSnapshot>>,
     },
     /// The session is open.
     Opened {
         /// Id of the session.
         session: String,
         /// State of the session, if the gateway sends it.
-        snapshot: Option<Box<Snapshot>>,
+        snapshot: Option<Box<ClientSnapshot>>,
     },
     /// The session is closed; inputs are refused until it is reopened.
     Closed {
@@ -142,7 +142,7 @@ pub enum Event {
         session: String,
     },
     /// The answer to `Session::change_members` once the change is done, with the current members. A failed change is
-    /// delivered as [`Event::Error`] if the session is subscribed.
+    /// delivered as [`Event::ErrorFields`] if the session is subscribed.
     Members(Members),
     /// The answer to `Session::bookmark`: covers all events before it and none after.
     Bookmark(Box<Bookmark>),
@@ -168,9 +168,9 @@ pub struct Members {
     pub active_agent: Option<String>,
 }
 
-/// The confirmation of an input; see [`Event::Accepted`].
+/// The confirmation of an input; see [`Event::InputAccepted`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct InputAccepted {
     /// Id of the session.
     pub session: String,
     /// Id of the message.
@@ -183,9 +183,9 @@ pub struct Accepted {
     pub durability: Option<String>,
 }
 
-/// A stored message; see [`Event::Message`].
+/// A stored message; see [`Event::StoredMessage`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
+pub struct StoredMessage {
     /// Id of the session.
     pub session: String,
     /// Position in the log.
@@ -204,7 +204,7 @@ pub struct Message {
     pub content: Value,
 }
 
-/// Any other event of a session; see [`Event::Note`].
+/// Any other event of a session; see [`Event::Notification`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Note {
     /// Id of the session.
@@ -311,7 +311,7 @@ pub struct Failure {
 /// The current state of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Snapshot {
+pub struct ClientSnapshot {
     /// Id of the session.
     pub session_id: String,
     /// `open`, `closing` or `closed`.
@@ -353,13 +353,13 @@ pub struct Bookmark {
     pub session_id: String,
     /// Position up to which the session was seen; none if nothing was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<Cursor>,
+    pub cursor: Option<LogCursor>,
     /// Texts of the open runs so far.
     #[serde(default)]
     pub runs: Vec<RunMark>,
     /// Inputs that have not ended, oldest first.
     #[serde(default)]
-    pub inputs: Vec<crate::invoke::Invoke>,
+    pub inputs: Vec<crate::invoke::UserInput>,
     /// Additional fact types of the subscription.
     #[serde(default)]
     pub types: Vec<String>,

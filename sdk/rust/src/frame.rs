@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 /// A JSON object with a `type`. Unknown fields are ignored, as the protocol requires.
 #[derive(Clone, Debug)]
-pub(crate) struct Frame(Map<String, Value>);
+pub(crate) struct IncomingMessage(Map<String, Value>);
 
-impl Frame {
+impl IncomingMessage {
     /// Parses a message; a number that is too large for a double becomes its text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let read = serde_json::from_str(text);
@@ -56,7 +56,7 @@ impl Frame {
     }
 
     /// Returns a field of the stored message in a `message`, flat or nested.
-    pub(crate) fn of_message(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn message_field(&self, key: &str) -> Option<&Value> {
         let nested = || self.get("message").and_then(|message| message.get(key));
         self.get(key).or_else(nested)
     }
@@ -67,7 +67,7 @@ impl Frame {
 }
 
 /// Returns a text, or the joined texts of content parts.
-pub(crate) fn plain(content: &Value) -> String {
+pub(crate) fn joined_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),

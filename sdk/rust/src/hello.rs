@@ -5,11 +5,11 @@ use std::fmt;
 
 /// The `hello` message without `resume`.
 #[derive(Clone)]
-pub(crate) struct Hello(Value);
+pub(crate) struct HelloTemplate(Value);
 
-impl Hello {
+impl HelloTemplate {
     /// Creates the message from the options.
-    pub(crate) fn of(options: &Options) -> Self {
+    pub(crate) fn from_options(options: &Options) -> Self {
         let mut hello = json!({ "type": "hello", "ts": 0, "role": "user" });
         let word = |word: &Option<String>| word.clone().map(Value::String);
         let fields = [
@@ -39,12 +39,12 @@ impl Hello {
     }
 
     /// Returns a `refresh` message with the current token, for an open connection.
-    pub(crate) fn again(&self) -> Value {
+    pub(crate) fn refresh_message(&self) -> Value {
         json!({ "type": "refresh", "ts": 0, "token": self.0["token"] })
     }
 }
 
-impl fmt::Debug for Hello {
+impl fmt::Debug for HelloTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<hello>")
     }

@@ -1,5 +1,5 @@
 //! The requests of an application: inputs, subscriptions, and the creation of sessions.
-use crate::event::Cursor;
+use crate::event::LogCursor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The effect of an input while a run of its session is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Strategy {
+pub enum InputStrategy {
     /// The input is handed to the running agent.
     Steer,
     /// The input waits for its turn.
@@ -22,7 +22,7 @@ pub enum Strategy {
 
 /// One user input. The message id makes the input safe to repeat: the gateway runs it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Invoke {
+pub struct UserInput {
     /// Key of deduplication.
     pub message_id: String,
     /// Text or OpenAI content parts.
@@ -32,7 +32,7 @@ pub struct Invoke {
     pub agent_id: Option<String>,
     /// None for the gateway's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<Strategy>,
+    pub strategy: Option<InputStrategy>,
     /// Run of an own waiting message that this input replaces; if that message no longer waits, the input is handled
     /// as any other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub struct Invoke {
     pub traceparent: Option<String>,
 }
 
-impl Invoke {
+impl UserInput {
     fn new(content: Value) -> Self {
         let message_id = fresh_id().to_string();
         Self {
@@ -80,7 +80,7 @@ impl Invoke {
     }
     /// Sets the strategy.
     #[must_use]
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
+    pub fn strategy(mut self, strategy: InputStrategy) -> Self {
         self.strategy = Some(strategy);
         self
     }
@@ -129,7 +129,7 @@ pub enum Start {
     #[default]
     Now,
     /// The first fact after this position.
-    After(Cursor),
+    After(LogCursor),
 }
 
 /// A request for a session's output.
@@ -145,7 +145,7 @@ impl Subscribe {
     pub fn from(start: Start) -> Self {
         Self { start, ..Self::default() }
     }
-    /// Also subscribes to facts of these types (`tool.*`, `>`), delivered as [`crate::Event::Note`].
+    /// Also subscribes to facts of these types (`tool.*`, `>`), delivered as [`crate::Event::Notification`].
     #[must_use]
     pub fn with_types(mut self, types: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.types = types.into_iter().map(Into::into).collect();

@@ -19,47 +19,47 @@
 //! # Ok(())
 //! # }
 //! ```
-mod ask;
 mod backoff;
 mod client;
 mod conversation;
+mod cursor;
+mod driver;
 mod error;
 mod event;
 mod frame;
-mod fx;
+mod handle;
 mod hello;
 mod invoke;
+mod keepalive;
 pub mod limits;
-mod listen;
 mod members;
 mod number;
 mod options;
-mod place;
+mod output;
 mod planted;
 mod quic;
 mod raw;
-mod refuse;
-mod road;
-mod silence;
-mod socket;
+mod refusals;
+mod requests;
 mod state;
 mod text;
+mod transport;
 mod trust;
 
-pub use ask::Decision;
 pub use backoff::Backoff;
 pub use client::{Client, Session};
 pub use error::ClientError;
 pub use event::{
-    Accepted, Bookmark, Cursor, Done, Event, Failure, Members, Message, Note, OpenRun, Place, RunMark,
-    Snapshot, Status,
+    Bookmark, ClientSnapshot, Done, Event, Failure, InputAccepted, LogCursor, Members, Note, OpenRun, Place,
+    RunMark, Status, StoredMessage,
 };
-pub use fx::{Lost, Output};
-pub use invoke::{Invoke, Open, Start, Strategy, Subscribe};
+pub use invoke::{InputStrategy, Open, Start, Subscribe, UserInput};
 pub use members::MemberChange;
 pub use options::Options;
+pub use output::{Lost, Output};
 #[cfg(feature = "planted")]
 pub use planted::PLANTED;
-pub use raw::Raw;
+pub use raw::RawConnection;
+pub use requests::Decision;
 pub use state::ClientState;
 pub use trust::trust;

@@ -12,11 +12,11 @@ pub const SESSIONS_MAX: usize = 64;
 /// Unfinished inputs of one session: more than the gateway's limit for waiting inputs, so that the gateway decides.
 pub const INPUTS_MAX: usize = 64;
 /// Requests of one session, other than inputs, that wait for an answer.
-pub const ASKS_MAX: usize = 64;
+pub const REQUESTS_MAX: usize = 64;
 /// Open runs of one session whose text is assembled; the gateway accepts this many in a `subscribe`.
 pub const RUNS_MAX: usize = 64;
 /// Messages about a run's end that are held until `done`.
-pub const LAST_WORDS_MAX: usize = 4;
+pub const END_NOTES_MAX: usize = 4;
 /// Ended runs that a session remembers, so that late text does not reopen them.
 pub const ENDED_RUNS_MAX: usize = 64;
 /// Bytes of text of one attempt; the gateway's own limit is 4 MiB.

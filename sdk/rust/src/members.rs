@@ -1,10 +1,10 @@
 //! Members of a session: what an application asks about them, and the gateway's answers. Called by the session's
 //! client; keeps no list of members.
-use crate::conversation::Conversation;
+use crate::conversation::SessionTracker;
 use crate::event::{Event, Members, Place};
-use crate::frame::Frame;
-use crate::fx::Fx;
-use crate::refuse::failure_of;
+use crate::frame::IncomingMessage;
+use crate::output::Outbound;
+use crate::refusals::failure_of;
 use serde_json::Value;
 
 /// A change of a session's members, for [`crate::Session::change_members`].
@@ -35,7 +35,7 @@ impl MemberChange {
     pub fn remove(agent: impl Into<String>) -> Self {
         Self::new("remove_agent", agent)
     }
-    /// With [`MemberChange::invite`]: makes the agent also answer messages without an addressee.
+    /// With [`MemberChangeKind::invite`]: makes the agent also answer messages without an addressee.
     #[must_use]
     pub fn active(mut self) -> Self {
         self.is_active = self.name == "invite_agent";
@@ -64,7 +64,7 @@ impl MemberChange {
 
 impl Members {
     /// Reads the members; values that are not names are left out.
-    fn read(session: &str, frame: &Frame) -> Self {
+    fn read(session: &str, frame: &IncomingMessage) -> Self {
         let agents = frame.get("agents").and_then(Value::as_array).into_iter().flatten();
         Self {
             session: session.to_owned(),
@@ -76,28 +76,33 @@ impl Members {
 
 // === impl Conversation ===
 
-impl Conversation {
+impl SessionTracker {
     /// Handles the answer to a change of members; ignores one that is not awaited.
-    pub(crate) fn handle_members(&mut self, frame: &Frame, fx: &mut Fx) {
+    pub(crate) fn handle_members(&mut self, frame: &IncomingMessage, fx: &mut Outbound) {
         if self.answer_change(frame).is_some() {
-            fx.tell(Event::Members(Members::read(&self.id, frame)));
+            fx.emit(Event::Members(Members::read(&self.id, frame)));
         }
     }
 
     /// Handles an `error` that is a fact. The failure of this client's own request is reported as an error, that of
     /// another client as a note.
-    pub(crate) fn handle_failed_change(&mut self, place: Option<Place>, frame: &Frame, fx: &mut Fx) {
+    pub(crate) fn handle_failed_change(
+        &mut self,
+        place: Option<Place>,
+        frame: &IncomingMessage,
+        fx: &mut Outbound,
+    ) {
         let Some(name) = self.answer_change(frame) else { return self.handle_note(place, frame, fx) };
         let mut failure = failure_of(frame);
         failure.session = Some(self.id.clone());
         failure.asked = name.to_owned();
-        fx.tell(Event::Error(Box::new(failure)));
+        fx.emit(Event::Error(Box::new(failure)));
     }
 
     /// Removes the change of members that a message answers; returns the name of its request.
-    fn answer_change(&mut self, frame: &Frame) -> Option<&'static str> {
+    fn answer_change(&mut self, frame: &IncomingMessage) -> Option<&'static str> {
         let id = frame.text("request_id")?;
-        let at = self.asks.iter().position(|ask| ask.request_id == id && ask.is_change_of_members())?;
-        Some(self.asks.remove(at).name())
+        let at = self.requests.iter().position(|ask| ask.request_id == id && ask.is_change_of_members())?;
+        Some(self.requests.remove(at).name())
     }
 }

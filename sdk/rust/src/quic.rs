@@ -1,10 +1,10 @@
 //! A QUIC connection: one control stream for ordered messages, and one stream of the gateway for each attempt's text.
 //! Streams have no mutual order; each text stream begins with the number of control messages that precede it
 //! (`after`) and is held until those were received. Used through `road`.
-use crate::fx::Lost;
 use crate::limits;
-use crate::road::Heard;
-use crate::trust::Trust;
+use crate::output::Lost;
+use crate::transport::Received;
+use crate::trust::TrustedRoots;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, IdleTimeout, ReadError, RecvStream, SendStream,
@@ -25,35 +25,35 @@ const STEP_BYTES: usize = 16 * 1024;
 type Accepting = Pin<Box<dyn Future<Output = Result<RecvStream, ConnectionError>> + Send>>;
 
 /// A QUIC connection and the partly received messages on it.
-pub(crate) struct Quic {
+pub(crate) struct QuicConnection {
     endpoint: Endpoint,
     connection: Connection,
     to: SendStream,
-    control: Reader,
+    control: MessageReader,
     /// Number of control messages received.
-    taken: u64,
-    lanes: Vec<Lane>,
+    control_count: u64,
+    text_streams: Vec<AttemptTextStream>,
     accepting: Accepting,
     /// Number of acknowledgements received at the last liveness check.
-    lived: u64,
+    acks_seen: u64,
 }
 
 /// The stream with the text of one attempt.
-struct Lane {
-    reader: Reader,
+struct AttemptTextStream {
+    reader: MessageReader,
     /// Number of control messages that precede the stream; none until its header arrived.
     after: Option<u64>,
 }
 
 /// The header of a text stream.
 #[derive(Deserialize)]
-struct Head {
+struct AttemptTextHeader {
     #[serde(default)]
     after: u64,
 }
 
 /// A reader that assembles messages: length prefix, then JSON.
-struct Reader {
+struct MessageReader {
     from: RecvStream,
     length: [u8; LENGTH_BYTES],
     have: usize,
@@ -62,7 +62,7 @@ struct Reader {
 }
 
 /// The reason why nothing more is read from a stream.
-enum Stop {
+enum StreamReadEnd {
     /// The stream has ended.
     End,
     /// The stream ended within a message, or its data is not a message.
@@ -75,8 +75,8 @@ fn lost(reason: impl ToString) -> Lost {
     Lost { code: None, reason: reason.to_string(), refused: false }
 }
 
-fn config(trust: &Trust) -> Result<ClientConfig, Lost> {
-    let tls = QuicClientConfig::try_from(trust.quic()).map_err(lost)?;
+fn config(trust: &TrustedRoots) -> Result<ClientConfig, Lost> {
+    let tls = QuicClientConfig::try_from(trust.quic_config()).map_err(lost)?;
     let mut transport = TransportConfig::default();
     let idle = u32::try_from(limits::IDLE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     transport
@@ -94,9 +94,9 @@ fn config(trust: &Trust) -> Result<ClientConfig, Lost> {
 
 // === impl Quic ===
 
-impl Quic {
+impl QuicConnection {
     /// Connects to `host:port`, trying each of its addresses.
-    pub(crate) async fn dial(to: &str, trust: &Trust) -> Result<Self, Lost> {
+    pub(crate) async fn dial(to: &str, trust: &TrustedRoots) -> Result<Self, Lost> {
         let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
         let name = host.trim_start_matches('[').trim_end_matches(']');
         let config = config(trust)?;
@@ -119,21 +119,32 @@ impl Quic {
         // Each connection has its own endpoint, so that a changed network does not prevent a new connection.
         let endpoint = Endpoint::client(any).map_err(lost)?;
         let connecting = endpoint.connect_with(config.clone(), address, name).map_err(lost)?;
-        let connection = connecting.await.map_err(|error| gone(&error))?;
-        let (to, from) = connection.open_bi().await.map_err(|error| gone(&error))?;
-        let (control, accepting) = (Reader::new(from), accept(&connection));
-        Ok(Self { endpoint, connection, to, control, taken: 0, lanes: Vec::new(), accepting, lived: 0 })
+        let connection = connecting.await.map_err(|error| lost_of(&error))?;
+        let (to, from) = connection.open_bi().await.map_err(|error| lost_of(&error))?;
+        let (control, accepting) = (MessageReader::new(from), accept(&connection));
+        Ok(Self {
+            endpoint,
+            connection,
+            to,
+            control,
+            control_count: 0,
+            text_streams: Vec::new(),
+            accepting,
+            acks_seen: 0,
+        })
     }
 
     /// Receives the next message; if `waits`, none of the control stream. Cancel-safe.
-    pub(crate) async fn hear(&mut self, waits: bool) -> Heard {
+    pub(crate) async fn recv(&mut self, waits: bool) -> Received {
         poll_fn(|cx| self.poll(waits, cx)).await
     }
 
-    fn poll(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<Heard> {
+    fn poll(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<Received> {
         while let Poll::Ready(accepted) = self.accepting.as_mut().poll(cx) {
             match accepted {
-                Ok(from) => self.lanes.push(Lane { reader: Reader::new(from), after: None }),
+                Ok(from) => self
+                    .text_streams
+                    .push(AttemptTextStream { reader: MessageReader::new(from), after: None }),
                 // Data received before the end is still to be read.
                 Err(_) => self.accepting = Box::pin(std::future::pending()),
             }
@@ -142,17 +153,17 @@ impl Quic {
             }
         }
         // Text streams come first: the end of a run is delivered after its text.
-        let taken = self.taken;
+        let taken = self.control_count;
         let mut n = 0;
-        while n < self.lanes.len() {
-            match self.lanes[n].poll(taken, cx) {
+        while n < self.text_streams.len() {
+            match self.text_streams[n].poll(taken, cx) {
                 Poll::Ready(Ok(text)) => {
                     // The other streams get their turn.
-                    let lane = self.lanes.remove(n);
-                    self.lanes.push(lane);
-                    return Poll::Ready(Heard::Aside(text));
+                    let lane = self.text_streams.remove(n);
+                    self.text_streams.push(lane);
+                    return Poll::Ready(Received::UnorderedText(text));
                 }
-                Poll::Ready(Err(_)) => drop(self.lanes.remove(n)),
+                Poll::Ready(Err(_)) => drop(self.text_streams.remove(n)),
                 Poll::Pending => n += 1,
             }
         }
@@ -161,14 +172,14 @@ impl Quic {
         }
         let heard = match ready!(self.control.poll(cx)) {
             Ok(text) => {
-                self.taken += 1;
-                Heard::Text(text)
+                self.control_count += 1;
+                Received::Text(text)
             }
-            Err(Stop::Lost(error)) => Heard::Lost(gone(&error)),
-            Err(Stop::Broken) => Heard::Lost(lost("the gateway sent an invalid message")),
+            Err(StreamReadEnd::Lost(error)) => Received::Lost(lost_of(&error)),
+            Err(StreamReadEnd::Broken) => Received::Lost(lost("the gateway sent an invalid message")),
             // The close reason has arrived or will arrive; it wakes the task that waits for a stream.
-            Err(Stop::End) => match self.connection.close_reason() {
-                Some(error) => Heard::Lost(gone(&error)),
+            Err(StreamReadEnd::End) => match self.connection.close_reason() {
+                Some(error) => Received::Lost(lost_of(&error)),
                 None => return Poll::Pending,
             },
         };
@@ -176,20 +187,20 @@ impl Quic {
     }
 
     /// Writes a message.
-    pub(crate) async fn feed(&mut self, text: &str) -> Result<(), String> {
+    pub(crate) async fn send(&mut self, text: &str) -> Result<(), String> {
         let length = u32::try_from(text.len()).map_err(|error| error.to_string())?;
         let whole = [&length.to_be_bytes()[..], text.as_bytes()].concat();
         self.to.write_all(&whole).await.map_err(|error| error.to_string())
     }
 
     /// Returns whether the gateway has acknowledged anything since the last call.
-    pub(crate) fn lives(&mut self) -> bool {
+    pub(crate) fn has_new_acks(&mut self) -> bool {
         let now = self.connection.stats().frame_rx.acks;
-        std::mem::replace(&mut self.lived, now) < now
+        std::mem::replace(&mut self.acks_seen, now) < now
     }
 
     /// Closes the connection without waiting.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn abort(&self) {
         self.connection.close(VarInt::from_u32(1000), b"");
     }
 
@@ -209,7 +220,7 @@ fn accept(connection: &Connection) -> Accepting {
     Box::pin(async move { connection.accept_uni().await })
 }
 
-fn gone(error: &ConnectionError) -> Lost {
+fn lost_of(error: &ConnectionError) -> Lost {
     match error {
         ConnectionError::ApplicationClosed(close) => {
             let reason = String::from_utf8_lossy(&close.reason).into_owned();
@@ -229,15 +240,15 @@ fn gone(error: &ConnectionError) -> Lost {
 
 // === impl Lane ===
 
-impl Lane {
-    fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<Result<String, Stop>> {
+impl AttemptTextStream {
+    fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<Result<String, StreamReadEnd>> {
         if self.after.is_none() {
             let head = match ready!(self.reader.poll(cx)) {
                 Ok(head) => head,
                 Err(stop) => return Poll::Ready(Err(stop)),
             };
-            let Ok(Head { after }) = serde_json::from_str(&head) else {
-                return Poll::Ready(Err(Stop::Broken));
+            let Ok(AttemptTextHeader { after }) = serde_json::from_str(&head) else {
+                return Poll::Ready(Err(StreamReadEnd::Broken));
             };
             self.after = Some(after);
         }
@@ -248,24 +259,24 @@ impl Lane {
 
 // === impl Reader ===
 
-impl Reader {
+impl MessageReader {
     fn new(from: RecvStream) -> Self {
         Self { from, length: [0; LENGTH_BYTES], have: 0, body: Vec::new(), read: 0 }
     }
 
     /// Reads a whole message.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<String, Stop>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<String, StreamReadEnd>> {
         loop {
             let whole = u32::from_be_bytes(self.length) as usize;
             if self.have == LENGTH_BYTES && self.read == whole {
                 (self.have, self.read) = (0, 0);
                 let text = String::from_utf8(std::mem::take(&mut self.body));
-                return Poll::Ready(text.map_err(|_| Stop::Broken));
+                return Poll::Ready(text.map_err(|_| StreamReadEnd::Broken));
             }
             let room = if self.have < LENGTH_BYTES {
                 &mut self.length[self.have..]
             } else if whole > limits::INCOMING_BYTES_MAX {
-                return Poll::Ready(Err(Stop::Broken));
+                return Poll::Ready(Err(StreamReadEnd::Broken));
             } else {
                 if self.read == self.body.len() {
                     self.body.resize(whole.min(self.read + STEP_BYTES), 0);
@@ -273,12 +284,12 @@ impl Reader {
                 &mut self.body[self.read..]
             };
             let count = match ready!(self.from.poll_read(cx, room)) {
-                Ok(0) if self.have == 0 => return Poll::Ready(Err(Stop::End)),
-                Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(Stop::Broken)),
+                Ok(0) if self.have == 0 => return Poll::Ready(Err(StreamReadEnd::End)),
+                Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(StreamReadEnd::Broken)),
                 Ok(count) => count,
-                Err(ReadError::ConnectionLost(error)) => return Poll::Ready(Err(Stop::Lost(error))),
+                Err(ReadError::ConnectionLost(error)) => return Poll::Ready(Err(StreamReadEnd::Lost(error))),
                 Err(ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected) => {
-                    return Poll::Ready(Err(Stop::End));
+                    return Poll::Ready(Err(StreamReadEnd::End));
                 }
             };
             if self.have < LENGTH_BYTES {

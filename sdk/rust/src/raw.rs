@@ -1,22 +1,22 @@
 //! A connection for roles other than users: an adapter, an agent, a tool runner. It carries messages without
 //! interpreting them.
 use crate::error::ClientError;
-use crate::fx::Lost;
-use crate::hello::Hello;
+use crate::hello::HelloTemplate;
 use crate::limits;
 use crate::options::Options;
-use crate::road::{Gateway, Heard, Road};
-use crate::trust::Trust;
+use crate::output::Lost;
+use crate::transport::{ClientTransport, GatewayAddress, Received};
+use crate::trust::TrustedRoots;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 /// A connection to a gateway in a role of its own, with only the connecting built in: the caller interprets the
 /// role's messages and reconnects (see [`crate::Backoff::after`]).
-pub struct Raw(Road);
+pub struct RawConnection(ClientTransport);
 
 // === impl Raw ===
 
-impl Raw {
+impl RawConnection {
     /// Connects and sends `hello` with the credentials of these options and these fields, such as `role`. The first
     /// message received is the answer.
     ///
@@ -25,13 +25,13 @@ impl Raw {
     pub async fn connect(options: &Options, fields: Map<String, Value>) -> Result<Self, Lost> {
         let bad = |error: ClientError| Lost { code: None, reason: error.to_string(), refused: true };
         let endpoint = options.endpoint().map_err(bad)?;
-        let trust = Trust::of(options).map_err(bad)?;
-        let mut hello = Hello::of(options).message();
+        let trust = TrustedRoots::from_options(options).map_err(bad)?;
+        let mut hello = HelloTemplate::from_options(options).message();
         for (key, value) in fields {
             hello[&key] = value;
         }
-        let mut this = Self(Road::dial(Gateway { endpoint, trust }).await?);
-        this.say(hello.to_string()).await?;
+        let mut this = Self(ClientTransport::dial(GatewayAddress { endpoint, trust }).await?);
+        this.send(hello.to_string()).await?;
         Ok(this)
     }
 
@@ -40,12 +40,13 @@ impl Raw {
     /// # Errors
     /// The reason why the connection was lost; nothing is received afterwards. Silence for [`limits::IDLE_TIMEOUT`]
     /// counts as lost.
-    pub async fn hear(&mut self) -> Result<Option<String>, Lost> {
-        let silent = || Lost { code: None, reason: "no data from the gateway for 60 s".to_owned(), refused: false };
-        match timeout(limits::IDLE_TIMEOUT, self.0.hear(false)).await.map_err(|_| silent())? {
-            Heard::Text(text) | Heard::Aside(text) => Ok(Some(text)),
-            Heard::Bytes => Ok(None),
-            Heard::Lost(lost) => Err(lost),
+    pub async fn recv(&mut self) -> Result<Option<String>, Lost> {
+        let silent =
+            || Lost { code: None, reason: "no data from the gateway for 60 s".to_owned(), refused: false };
+        match timeout(limits::IDLE_TIMEOUT, self.0.recv(false)).await.map_err(|_| silent())? {
+            Received::Text(text) | Received::UnorderedText(text) => Ok(Some(text)),
+            Received::Activity => Ok(None),
+            Received::Lost(lost) => Err(lost),
         }
     }
 
@@ -53,7 +54,7 @@ impl Raw {
     ///
     /// # Errors
     /// The reason why the connection was lost. The message may have arrived or not.
-    pub async fn say(&mut self, text: String) -> Result<(), Lost> {
+    pub async fn send(&mut self, text: String) -> Result<(), Lost> {
         let lost = |reason| Lost { code: None, reason, refused: false };
         let said = async {
             self.0.feed(text).await?;

@@ -1,26 +1,26 @@
 //! The client as a state machine without sockets, clock, or tasks: calls report what happened and when, outputs tell
 //! what to do. Driven by the driver task, by tests, or by any caller that has a socket.
-use crate::ask::{AskKind, Decision};
-use crate::backoff::{Backoff, Chance};
-use crate::conversation::{Attach, Conversation, is_session_id};
+use crate::backoff::{Backoff, SplitMix};
+use crate::conversation::{SessionTracker, SubscriptionState, is_session_id};
 use crate::error::ClientError;
 use crate::event::{Bookmark, Event};
-use crate::frame::Frame;
-use crate::fx::{Fx, Lost, Output};
-use crate::hello::Hello;
-use crate::invoke::{Invoke, Open, Subscribe};
+use crate::frame::IncomingMessage;
+use crate::hello::HelloTemplate;
+use crate::invoke::{Open, Subscribe, UserInput};
+use crate::keepalive::Keepalive;
 use crate::limits;
 use crate::members::MemberChange;
 use crate::options::Options;
+use crate::output::{Lost, Outbound, Output};
 use crate::planted::{Planted, planted};
-use crate::refuse::failure_of;
-use crate::silence::Silence;
+use crate::refusals::failure_of;
+use crate::requests::{Decision, SessionRequestKind};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     Waiting { until: Duration },
     Dialing,
     Greeting { until: Duration },
@@ -32,87 +32,87 @@ enum Phase {
 /// [`ClientState::poll_output`] after every call.
 #[derive(Clone, Debug)]
 pub struct ClientState {
-    hello: Hello,
+    hello: HelloTemplate,
     /// Whether the token sent on this connection is not the latest.
     is_stale: bool,
     backoff: Backoff,
-    chance: Chance,
+    rng: SplitMix,
     /// Whether a failure before the first `welcome` is final.
-    impatient: bool,
-    phase: Phase,
+    fail_fast: bool,
+    phase: ConnectionPhase,
     failures: u32,
-    silence: Silence,
+    keepalive: Keepalive,
     message_bytes_max: usize,
-    conversations: BTreeMap<String, Conversation>,
-    fx: Fx,
+    sessions: BTreeMap<String, SessionTracker>,
+    out: Outbound,
 }
 
 impl ClientState {
     /// Creates a client that connects at once. The same seed and the same calls give the same outputs; the seed also
     /// names the client's requests, so no two clients may share a seed.
-    pub fn new(options: &Options, seed: u64, impatient: bool) -> Self {
+    pub fn new(options: &Options, seed: u64, fail_fast: bool) -> Self {
         Self {
-            hello: Hello::of(options),
+            hello: HelloTemplate::from_options(options),
             is_stale: false,
             backoff: options.backoff,
-            chance: Chance::from_seed(seed),
-            impatient,
-            phase: Phase::Dialing,
+            rng: SplitMix::from_seed(seed),
+            fail_fast,
+            phase: ConnectionPhase::Dialing,
             failures: 0,
-            silence: Silence::new(options.is_quic()),
+            keepalive: Keepalive::new(options.is_quic()),
             message_bytes_max: limits::MESSAGE_BYTES_MAX,
-            conversations: BTreeMap::new(),
-            fx: Fx::new(seed),
+            sessions: BTreeMap::new(),
+            out: Outbound::new(seed),
         }
     }
 
     /// Returns the next output; `None` until the next `handle_*` or request.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.fx.poll()
+        self.out.pop()
     }
 
     /// Returns the time at which [`ClientState::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Duration> {
         match self.phase {
-            Phase::Waiting { until } | Phase::Greeting { until } => Some(until),
-            Phase::Dialing | Phase::Over => None,
-            Phase::Ready { leave, .. } => {
-                let due = self.conversations.values().filter_map(Conversation::deadline).min();
-                [leave, due, Some(self.silence.deadline(self.is_waiting()))].into_iter().flatten().min()
+            ConnectionPhase::Waiting { until } | ConnectionPhase::Greeting { until } => Some(until),
+            ConnectionPhase::Dialing | ConnectionPhase::Over => None,
+            ConnectionPhase::Ready { leave, .. } => {
+                let due = self.sessions.values().filter_map(SessionTracker::deadline).min();
+                [leave, due, Some(self.keepalive.deadline(self.awaits_answer()))].into_iter().flatten().min()
             }
         }
     }
 
     /// Returns whether the client has ended permanently.
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Over
+        self.phase == ConnectionPhase::Over
     }
 
     // --- handling events ---
 
-    /// Handles an opened connection, as requested by [`Output::Dial`].
+    /// Handles an opened connection, as requested by [`ProcessOutputPayload::Dial`].
     pub fn handle_open(&mut self, now: Duration) {
         self.set_now(now);
-        self.silence.begin(now);
-        self.phase = Phase::Greeting { until: now + limits::WELCOME_TIMEOUT };
+        self.keepalive.begin(now);
+        self.phase = ConnectionPhase::Greeting { until: now + limits::WELCOME_TIMEOUT };
         self.is_stale = false;
         let hello = self.hello_with_resume();
-        self.fx.send(hello);
+        self.out.send(hello);
     }
 
     /// Handles received data of any kind.
     pub fn handle_bytes(&mut self, now: Duration) {
         self.set_now(now);
-        if self.silence.handle_bytes(now) {
-            self.fx.drop_spare();
+        if self.keepalive.handle_bytes(now) {
+            self.out.drop_spare();
         }
     }
 
     /// Handles a text message. Messages outside the protocol are ignored.
     pub fn handle_text(&mut self, now: Duration, text: &str) {
         self.handle_bytes(now);
-        let Some(frame) = Frame::parse(text) else { return };
-        self.silence.handle_message(frame.kind() == "pong");
+        let Some(frame) = IncomingMessage::parse(text) else { return };
+        self.keepalive.handle_message(frame.kind() == "pong");
         match frame.kind() {
             "welcome" => self.handle_welcome(&frame),
             "go_away" => self.handle_go_away(&frame),
@@ -120,32 +120,32 @@ impl ClientState {
             "pong" | "refreshed" => {}
             _ => self.route(&frame),
         }
-        self.pump();
+        self.send_due();
     }
 
     /// Returns whether a message is the end of a run whose text has not all arrived. QUIC streams have no mutual
     /// order, so missing text may still arrive, and the end is better delivered after it.
     pub fn lacks_text(&self, text: &str) -> bool {
         // Few messages end a run, and searching is cheaper than parsing.
-        let Some(frame) = text.contains("\"done\"").then(|| Frame::parse(text)).flatten() else {
+        let Some(frame) = text.contains("\"done\"").then(|| IncomingMessage::parse(text)).flatten() else {
             return false;
         };
         let (Some(run), Some(session)) = (frame.text("run_id"), frame.text("session_id")) else {
             return false;
         };
-        let conversation = self.conversations.get(session);
+        let conversation = self.sessions.get(session);
         frame.kind() == "done" && conversation.is_some_and(|it| it.lacks_text(run, &frame))
     }
 
     /// Handles a connection that was lost or could not be opened.
     pub fn handle_lost(&mut self, now: Duration, lost: Lost) {
         self.set_now(now);
-        let never = self.impatient && !matches!(self.phase, Phase::Ready { .. });
+        let never = self.fail_fast && !matches!(self.phase, ConnectionPhase::Ready { .. });
         let is_final =
             lost.code.is_some_and(|code| (4400..4500).contains(&code) && code != 4408 && code != 4429);
         self.end_connection();
         let retry_in = if is_final || lost.refused || never {
-            self.phase = Phase::Over;
+            self.phase = ConnectionPhase::Over;
             None
         } else {
             let floor = if lost.code == Some(4429) && !planted(Planted::SdkHurriesBack) {
@@ -153,26 +153,31 @@ impl ClientState {
             } else {
                 Duration::ZERO
             };
-            let wait = self.backoff.wait(self.failures, &mut self.chance).max(floor);
+            let wait = self.backoff.delay(self.failures, &mut self.rng).max(floor);
             self.failures = self.failures.saturating_add(1);
-            self.phase = Phase::Waiting { until: now + wait };
+            self.phase = ConnectionPhase::Waiting { until: now + wait };
             Some(wait)
         };
-        self.fx.tell(Event::Disconnected { reason: lost.reason, code: lost.code, retry_in });
+        self.out.emit(Event::Disconnected { reason: lost.reason, code: lost.code, retry_in });
     }
 
     /// Handles the passing of time. A call before the deadline has no effect.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.set_now(now);
         match self.phase {
-            Phase::Waiting { until } if until <= now => {
-                self.phase = Phase::Dialing;
-                self.fx.dial();
+            ConnectionPhase::Waiting { until } if until <= now => {
+                self.phase = ConnectionPhase::Dialing;
+                self.out.dial();
             }
-            Phase::Greeting { until } if until <= now => self.hang_up("the gateway sent no welcome in time"),
-            Phase::Ready { leave: Some(leave), .. } if leave <= now => self.go_elsewhere(),
-            Phase::Ready { .. } => self.handle_silence(),
-            Phase::Waiting { .. } | Phase::Greeting { .. } | Phase::Dialing | Phase::Over => {}
+            ConnectionPhase::Greeting { until } if until <= now => {
+                self.hang_up("the gateway sent no welcome in time")
+            }
+            ConnectionPhase::Ready { leave: Some(leave), .. } if leave <= now => self.reconnect_now(),
+            ConnectionPhase::Ready { .. } => self.handle_silence(),
+            ConnectionPhase::Waiting { .. }
+            | ConnectionPhase::Greeting { .. }
+            | ConnectionPhase::Dialing
+            | ConnectionPhase::Over => {}
         }
     }
 
@@ -183,51 +188,59 @@ impl ClientState {
         self.set_now(now);
         let refresh = self.hello.refresh(token);
         match self.phase {
-            Phase::Ready { .. } => {
-                self.fx.send(refresh.to_string());
+            ConnectionPhase::Ready { .. } => {
+                self.out.send(refresh.to_string());
                 // A second connection being tried was sent the previous token.
-                self.is_stale = self.silence.is_spared();
+                self.is_stale = self.keepalive.has_spare();
             }
             // The previous token was sent, and nothing may be sent before `welcome`.
-            Phase::Greeting { .. } => self.is_stale = !planted(Planted::SdkTokenStale),
-            Phase::Waiting { .. } | Phase::Dialing => {}
-            Phase::Over => return Err(ClientError::Closed),
+            ConnectionPhase::Greeting { .. } => self.is_stale = !planted(Planted::SdkTokenStale),
+            ConnectionPhase::Waiting { .. } | ConnectionPhase::Dialing => {}
+            ConnectionPhase::Over => return Err(ClientError::Closed),
         }
         Ok(())
     }
 
     /// Subscribes to a session's output.
     pub fn subscribe(&mut self, now: Duration, session: &str, wish: Subscribe) -> Result<(), ClientError> {
-        self.with(now, session, |conversation, fx| {
+        self.with_session(now, session, |conversation, fx| {
             conversation.subscribe(wish, fx.now);
             Ok(())
         })
     }
 
     /// Sends an input, which is repeated until its turn has ended.
-    pub fn invoke(&mut self, now: Duration, session: &str, invoke: Invoke) -> Result<(), ClientError> {
+    pub fn invoke(&mut self, now: Duration, session: &str, invoke: UserInput) -> Result<(), ClientError> {
         let bytes_max = self.message_bytes_max;
-        self.with(now, session, |conversation, _| conversation.invoke(invoke, bytes_max))
+        self.with_session(now, session, |conversation, _| conversation.invoke(invoke, bytes_max))
     }
 
     /// Cancels a run, or without a run id whatever is in progress.
     pub fn cancel(&mut self, now: Duration, session: &str, run: Option<String>) -> Result<(), ClientError> {
-        self.with(now, session, |conversation, fx| conversation.ask(AskKind::Cancel { run }, fx))
+        self.with_session(now, session, |conversation, fx| {
+            conversation.request(SessionRequestKind::Cancel { run }, fx)
+        })
     }
 
     /// Creates or reopens a session.
     pub fn open(&mut self, now: Duration, session: &str, open: Open) -> Result<(), ClientError> {
-        self.with(now, session, |conversation, fx| conversation.ask(AskKind::Open(open), fx))
+        self.with_session(now, session, |conversation, fx| {
+            conversation.request(SessionRequestKind::Open(open), fx)
+        })
     }
 
     /// Closes a session.
     pub fn close(&mut self, now: Duration, session: &str) -> Result<(), ClientError> {
-        self.with(now, session, |conversation, fx| conversation.ask(AskKind::Close, fx))
+        self.with_session(now, session, |conversation, fx| {
+            conversation.request(SessionRequestKind::Close, fx)
+        })
     }
 
     /// Confirms or rejects a handover.
     pub fn decide(&mut self, now: Duration, session: &str, what: Decision) -> Result<(), ClientError> {
-        self.with(now, session, |conversation, fx| conversation.ask(AskKind::Decide(what), fx))
+        self.with_session(now, session, |conversation, fx| {
+            conversation.request(SessionRequestKind::Decide(what), fx)
+        })
     }
 
     /// Changes the members of a session or the active one.
@@ -237,24 +250,26 @@ impl ClientState {
         session: &str,
         change: MemberChange,
     ) -> Result<(), ClientError> {
-        self.with(now, session, |conversation, fx| conversation.ask(AskKind::Members(change), fx))
+        self.with_session(now, session, |conversation, fx| {
+            conversation.request(SessionRequestKind::Members(change), fx)
+        })
     }
 
     /// Delivers a bookmark of the events delivered so far.
     pub fn bookmark(&mut self, now: Duration, session: &str) -> Result<(), ClientError> {
-        self.with(now, session, |conversation, fx| {
-            fx.tell(Event::Bookmark(Box::new(conversation.bookmark())));
+        self.with_session(now, session, |conversation, fx| {
+            fx.emit(Event::Bookmark(Box::new(conversation.bookmark())));
             Ok(())
         })
     }
 
     /// Resumes from a bookmark. A session that this client already has keeps its state.
     pub fn resume(&mut self, now: Duration, mark: Bookmark) -> Result<(), ClientError> {
-        if self.conversations.contains_key(&mark.session_id) {
+        if self.sessions.contains_key(&mark.session_id) {
             return Ok(());
         }
         let session = mark.session_id.clone();
-        self.with(now, &session, |conversation, _| {
+        self.with_session(now, &session, |conversation, _| {
             conversation.restore(mark);
             Ok(())
         })
@@ -263,14 +278,14 @@ impl ClientState {
     /// Removes a session and its unfinished inputs; inputs that the gateway accepted continue to run.
     pub fn leave(&mut self, now: Duration, session: &str) {
         self.set_now(now);
-        if self.conversations.remove(session).is_some() && matches!(self.phase, Phase::Ready { .. }) {
-            self.fx.send(json!({ "type": "unsubscribe", "ts": 0, "session_id": session }).to_string());
+        if self.sessions.remove(session).is_some() && matches!(self.phase, ConnectionPhase::Ready { .. }) {
+            self.out.send(json!({ "type": "unsubscribe", "ts": 0, "session_id": session }).to_string());
         }
     }
 
-    fn with<F>(&mut self, now: Duration, session: &str, ask: F) -> Result<(), ClientError>
+    fn with_session<F>(&mut self, now: Duration, session: &str, ask: F) -> Result<(), ClientError>
     where
-        F: FnOnce(&mut Conversation, &mut Fx) -> Result<(), ClientError>,
+        F: FnOnce(&mut SessionTracker, &mut Outbound) -> Result<(), ClientError>,
     {
         self.set_now(now);
         if self.is_over() {
@@ -279,23 +294,23 @@ impl ClientState {
         if !is_session_id(session) {
             return Err(ClientError::BadName { what: "session id" });
         }
-        if !self.conversations.contains_key(session) {
-            if self.conversations.len() >= limits::SESSIONS_MAX {
+        if !self.sessions.contains_key(session) {
+            if self.sessions.len() >= limits::SESSIONS_MAX {
                 return Err(ClientError::TooMany { what: "sessions", max: limits::SESSIONS_MAX });
             }
-            self.conversations.insert(session.to_owned(), Conversation::new(session));
+            self.sessions.insert(session.to_owned(), SessionTracker::new(session));
         }
-        if let Some(conversation) = self.conversations.get_mut(session) {
-            ask(conversation, &mut self.fx)?;
+        if let Some(conversation) = self.sessions.get_mut(session) {
+            ask(conversation, &mut self.out)?;
         }
-        self.pump();
+        self.send_due();
         Ok(())
     }
 
     // --- the connection ---
 
     fn set_now(&mut self, now: Duration) {
-        self.fx.now = self.fx.now.max(now);
+        self.out.now = self.out.now.max(now);
     }
 
     /// Returns `hello` with as many sessions to resume as fit; the others subscribe after `welcome`.
@@ -304,14 +319,14 @@ impl ClientState {
         let mut room =
             limits::HELLO_BYTES_MAX.saturating_sub(hello.to_string().len() + ",\"resume\":[]".len());
         let mut resume = Vec::new();
-        for conversation in self.conversations.values_mut().filter(|session| session.wants_resume()) {
-            let request_id = self.fx.request_id();
+        for conversation in self.sessions.values_mut().filter(|session| session.wants_resume()) {
+            let request_id = self.out.request_id();
             let body = conversation.subscribe_body(&request_id);
             let bytes = body.to_string().len() + 1;
             if bytes <= room {
                 room -= if planted(Planted::SdkHelloOverfull) { 0 } else { bytes };
                 resume.push(body);
-                conversation.attach = Attach::Asking(request_id);
+                conversation.subscription = SubscriptionState::Requested(request_id);
             }
         }
         if !resume.is_empty() {
@@ -320,92 +335,93 @@ impl ClientState {
         hello.to_string()
     }
 
-    fn handle_welcome(&mut self, frame: &Frame) {
-        if !matches!(self.phase, Phase::Greeting { .. }) {
+    fn handle_welcome(&mut self, frame: &IncomingMessage) {
+        if !matches!(self.phase, ConnectionPhase::Greeting { .. }) {
             return;
         }
-        self.phase = Phase::Ready { since: self.fx.now, leave: None };
-        self.impatient = false;
+        self.phase = ConnectionPhase::Ready { since: self.out.now, leave: None };
+        self.fail_fast = false;
         let limit = frame.get("limits").and_then(|limits| limits.get("max_message_bytes")?.as_u64());
         if let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) {
             self.message_bytes_max = limit;
         }
         let word = |key| frame.string(key).unwrap_or_default();
         let (connection_id, node_id) = (word("connection_id"), word("node_id"));
-        self.fx.tell(Event::Connected { connection_id, node_id });
+        self.out.emit(Event::Connected { connection_id, node_id });
         if std::mem::take(&mut self.is_stale) {
-            self.fx.send(self.hello.again().to_string());
+            self.out.send(self.hello.refresh_message().to_string());
         }
     }
 
     /// Handles a draining node: reconnects within the time it names, at a random moment so that clients do not return
     /// together.
-    fn handle_go_away(&mut self, frame: &Frame) {
+    fn handle_go_away(&mut self, frame: &IncomingMessage) {
         let span = |key| Duration::from_millis(frame.number(key).unwrap_or(0));
         let spread = span("jitter_ms").min(span("reconnect_within_ms"));
-        let wait = if planted(Planted::SdkLeavesAtOnce) { Duration::ZERO } else { self.chance.below(spread) };
-        if let Phase::Ready { leave, .. } = &mut self.phase
+        let wait =
+            if planted(Planted::SdkLeavesAtOnce) { Duration::ZERO } else { self.rng.duration_below(spread) };
+        if let ConnectionPhase::Ready { leave, .. } = &mut self.phase
             && leave.is_none()
         {
-            *leave = Some(self.fx.now + wait);
+            *leave = Some(self.out.now + wait);
         }
     }
 
-    fn go_elsewhere(&mut self) {
-        self.fx.hang_up();
+    fn reconnect_now(&mut self) {
+        self.out.hang_up();
         self.end_connection();
-        self.phase = Phase::Dialing;
+        self.phase = ConnectionPhase::Dialing;
         let reason = "the node is draining".to_owned();
-        self.fx.tell(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
-        self.fx.dial();
+        self.out.emit(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
+        self.out.dial();
     }
 
     fn hang_up(&mut self, reason: &str) {
-        self.fx.hang_up();
+        self.out.hang_up();
         let lost = Lost { code: None, reason: reason.to_owned(), refused: false };
-        self.handle_lost(self.fx.now, lost);
+        self.handle_lost(self.out.now, lost);
     }
 
     fn end_connection(&mut self) {
-        if let Phase::Ready { since, .. } = self.phase
-            && since + limits::STABLE_AFTER <= self.fx.now
+        if let ConnectionPhase::Ready { since, .. } = self.phase
+            && since + limits::STABLE_AFTER <= self.out.now
             && !planted(Planted::SdkFailuresKept)
         {
             self.failures = 0;
         }
-        for conversation in self.conversations.values_mut() {
-            conversation.lost();
+        for conversation in self.sessions.values_mut() {
+            conversation.handle_lost();
         }
     }
 
     // --- routing to and from sessions ---
 
-    fn route(&mut self, frame: &Frame) {
+    fn route(&mut self, frame: &IncomingMessage) {
         // A run id begins with its session id, so text messages need no `session_id`.
         let of_run = || frame.text("run_id")?.split('.').next();
         let session = frame.text("session_id").or_else(of_run).unwrap_or_default();
-        if let Some(conversation) = self.conversations.get_mut(session) {
-            conversation.handle(frame, &mut self.fx);
+        if let Some(conversation) = self.sessions.get_mut(session) {
+            conversation.handle(frame, &mut self.out);
         }
     }
 
-    fn route_error(&mut self, frame: &Frame) {
+    fn route_error(&mut self, frame: &IncomingMessage) {
         let asked = frame.text("request_id");
         let session = frame.text("session_id").or_else(|| frame.text("run_id")?.split('.').next());
         let asker = asked.and_then(|id| {
-            self.conversations.iter().find(|(_, it)| it.asked(id)).map(|(session, _)| session.clone())
+            self.sessions.iter().find(|(_, it)| it.has_request(id)).map(|(session, _)| session.clone())
         });
         let session = asker.or_else(|| session.map(str::to_owned)).unwrap_or_default();
-        match self.conversations.get_mut(&session) {
-            Some(conversation) => conversation.handle(frame, &mut self.fx),
-            None => self.fx.tell(Event::Error(Box::new(failure_of(frame)))),
+        match self.sessions.get_mut(&session) {
+            Some(conversation) => conversation.handle(frame, &mut self.out),
+            None => self.out.emit(Event::Error(Box::new(failure_of(frame)))),
         }
     }
 
-    fn pump(&mut self) {
-        if matches!(self.phase, Phase::Ready { .. }) {
-            for conversation in self.conversations.values_mut() {
-                conversation.pump(&mut self.fx);
+    fn send_due(&mut self) {
+        if matches!(self.phase, ConnectionPhase::Ready { .. }) {
+            for conversation in self.sessions.values_mut() {
+                conversation.send_due(&mut self.out);
             }
         }
     }

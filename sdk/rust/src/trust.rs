@@ -16,36 +16,36 @@ pub fn trust() -> Arc<ClientConfig> {
 
 /// The certificates that a client trusts.
 #[derive(Clone, Debug)]
-pub(crate) enum Trust {
+pub(crate) enum TrustedRoots {
     /// The system's certificates.
     System,
     /// The certificates of the options.
-    Given(Arc<ClientConfig>),
+    Custom(Arc<ClientConfig>),
 }
 
-impl Trust {
+impl TrustedRoots {
     /// Reads the certificates of the options.
-    pub(crate) fn of(options: &Options) -> Result<Self, ClientError> {
+    pub(crate) fn from_options(options: &Options) -> Result<Self, ClientError> {
         let Some(pem) = &options.ca else { return Ok(Self::System) };
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|_| ClientError::BadCa)?;
             roots.add(certificate).map_err(|_| ClientError::BadCa)?;
         }
-        if roots.is_empty() { Err(ClientError::BadCa) } else { Ok(Self::Given(Arc::new(config(roots)))) }
+        if roots.is_empty() { Err(ClientError::BadCa) } else { Ok(Self::Custom(Arc::new(config(roots)))) }
     }
 
     /// Returns the configuration for TLS over TCP.
-    pub(crate) fn tls(&self) -> Arc<ClientConfig> {
+    pub(crate) fn tls_config(&self) -> Arc<ClientConfig> {
         match self {
             Self::System => trust(),
-            Self::Given(config) => Arc::clone(config),
+            Self::Custom(config) => Arc::clone(config),
         }
     }
 
     /// Returns the configuration for QUIC, with QUIC's protocol name.
-    pub(crate) fn quic(&self) -> ClientConfig {
-        let mut config = (*self.tls()).clone();
+    pub(crate) fn quic_config(&self) -> ClientConfig {
+        let mut config = (*self.tls_config()).clone();
         config.alpn_protocols = vec![b"turnway/1".to_vec()];
         config
     }

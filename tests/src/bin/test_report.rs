@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 fn told(args: &[&str]) -> Result<String, String> {
     match *args {
         ["failures", report, folder, command] => {
-            let told = failures::tell(&read(report)?, folder.as_ref(), command);
+            let told = failures::summarise(&read(report)?, folder.as_ref(), command);
             told.map_err(|why| format!("{folder}: {why}"))
         }
         ["figures", report] => {

@@ -1,6 +1,6 @@
 //! The properties of the ownership model, and the exploration of every history within the bounds.
 use crate::model::fleet::Fleet;
-use crate::model::rules::{Clock, Harm, Rules};
+use crate::model::rules::{Clock, FaultBudget, Rules};
 use crate::model::slot::{Fact, What};
 use crate::model::step::Step;
 use stateright::{Checker, HasDiscoveries, Model, Property};
@@ -26,12 +26,12 @@ pub struct Protocol {
     /// Turns that clients request.
     pub turns: u8,
     /// Faults that may happen.
-    pub harm: Harm,
+    pub harm: FaultBudget,
 }
 
 /// Result of an exploration.
 #[derive(Clone, Debug)]
-pub struct Visited {
+pub struct Exploration {
     /// Number of different states.
     pub states: usize,
     /// Steps of the longest history.
@@ -79,7 +79,7 @@ fn facts_stay(_: &Protocol, fleet: &Fleet) -> bool {
 }
 
 fn progress(protocol: &Protocol, fleet: &Fleet) -> bool {
-    fleet.come_to_rest(&protocol.rules).is_settled()
+    fleet.settle(&protocol.rules).is_settled()
 }
 
 fn fenced(_: &Protocol, fleet: &Fleet) -> bool {
@@ -107,8 +107,8 @@ impl Model for Protocol {
     }
 
     fn actions(&self, fleet: &Fleet, steps: &mut Vec<Step>) {
-        fleet.duties(&self.rules, steps);
-        fleet.harms(&self.rules, steps);
+        fleet.regular_steps(&self.rules, steps);
+        fleet.fault_steps(&self.rules, steps);
     }
 
     fn next_state(&self, fleet: &Fleet, step: Step) -> Option<Fleet> {
@@ -133,22 +133,22 @@ impl Model for Protocol {
 
 impl Protocol {
     /// Explores every history within the bounds, or until one of the properties fails.
-    pub fn visit(self, threads: usize) -> Visited {
+    pub fn explore(self, threads: usize) -> Exploration {
         self.visit_until(threads, HasDiscoveries::AnyFailures)
     }
 
     /// Explores until this property fails, if it does.
-    pub fn hunt(self, threads: usize, property: &'static str) -> Visited {
+    pub fn explore_until(self, threads: usize, property: &'static str) -> Exploration {
         self.visit_until(threads, HasDiscoveries::AnyOf([property].into()))
     }
 
-    fn visit_until(self, threads: usize, found: HasDiscoveries) -> Visited {
+    fn visit_until(self, threads: usize, found: HasDiscoveries) -> Exploration {
         let checker = self.checker().threads(threads).finish_when(found);
         let checker = checker.spawn_bfs().join();
         let found = checker.discoveries();
         let once = [FENCED, TAKEN_OVER];
         let (seen, failed): (Vec<_>, Vec<_>) = found.into_iter().partition(|(name, _)| once.contains(name));
-        Visited {
+        Exploration {
             states: checker.unique_state_count(),
             depth: checker.max_depth(),
             failed: failed.into_iter().map(|(name, path)| (name, path.into_actions())).collect(),

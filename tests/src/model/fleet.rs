@@ -1,6 +1,6 @@
 //! State of the ownership model: the store and its replica, the nodes, messages and calls in flight, and the
 //! acknowledgements given.
-use crate::model::rules::Harm;
+use crate::model::rules::FaultBudget;
 use crate::model::slot::{Fact, Holder, Seen, Slot, Token};
 
 /// Nodes of the fleet.
@@ -10,9 +10,7 @@ pub const NODES: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Enters the session into the index of a life.
-    Register {
-        life: u8,
-    },
+    Register { life: u8 },
     /// Stores an input.
     Accept {
         turn: u8,
@@ -43,7 +41,7 @@ pub enum Call {
 
 /// An ownership as its owner knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Seat {
+pub struct Ownership {
     /// Fencing token of the owner's writes.
     pub token: Token,
     /// Length of the log.
@@ -53,9 +51,9 @@ pub struct Seat {
     /// Turn that the owner has begun.
     pub begun: Option<u8>,
     /// True if all other subscriber nodes have the whole log.
-    pub heard: bool,
+    pub delivered: bool,
     /// True if the store may have lost facts that the owner knows.
-    pub doubted: bool,
+    pub uncertain: bool,
 }
 
 /// State of one node.
@@ -70,15 +68,15 @@ pub struct Node {
     /// Store era that the node knows.
     pub era: u8,
     /// The session, if the node owns it.
-    pub seat: Option<Seat>,
+    pub seat: Option<Ownership>,
     /// Store call in flight.
     pub call: Option<Call>,
     /// Turns requested at this node and not yet answered, one bit each.
-    pub asks: u8,
+    pub requested: u8,
     /// Turns accepted here whose receipt no owner has confirmed, one bit each.
-    pub rings: u8,
+    pub unconfirmed: u8,
     /// True if the store may name this node as the owner.
-    pub rung: bool,
+    pub named_owner: bool,
 }
 
 /// State of the whole fleet.
@@ -97,7 +95,7 @@ pub struct Fleet {
     pub era: u8,
     pub nodes: [Node; NODES as usize],
     /// Nodes to which an offer is in flight, one bit each.
-    pub bells: u8,
+    pub offers: u8,
     /// Nodes to which news of the log is in flight, one bit each.
     pub news: u8,
     /// Calls of dead lives that may still reach the store.
@@ -119,12 +117,12 @@ pub struct Fleet {
     /// Turns that clients request.
     pub turns: u8,
     /// Faults that may still happen.
-    pub left: Harm,
+    pub left: FaultBudget,
 }
 
 impl Fleet {
     /// Creates two nodes, one of them with a subscriber, and a session without an owner.
-    pub fn new(turns: u8, left: Harm) -> Self {
+    pub fn new(turns: u8, left: FaultBudget) -> Self {
         let node = |life| Node { life: Some(life), ..Node::default() };
         let slot = Slot { ears: 0b10, ..Slot::default() };
         Self {
@@ -135,7 +133,7 @@ impl Fleet {
             leased: 0b11,
             era: 0,
             nodes: [node(0), node(1)],
-            bells: 0,
+            offers: 0,
             news: 0,
             late: Vec::new(),
             accepted: 0,

@@ -81,7 +81,7 @@ impl Rules {
 
 /// Maximum number of each fault in one history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Harm {
+pub struct FaultBudget {
     /// A node crashes and restarts.
     pub crashes: u8,
     /// A node is paused until its lease has expired.

@@ -1,5 +1,5 @@
 //! Steps of the ownership model and their effects.
-use crate::model::fleet::{Call, Fleet, NODES, Seat};
+use crate::model::fleet::{Call, Fleet, NODES, Ownership};
 use crate::model::rules::{Register, Rules};
 use crate::model::slot::{Accepted, Fact, Holder, What, Written};
 
@@ -49,7 +49,7 @@ impl Fleet {
     /// Applies a step.
     pub fn take(&mut self, rules: &Rules, step: Step) {
         match step {
-            Step::Say(turn, n) => self.node_mut(n).asks |= 1 << turn,
+            Step::Say(turn, n) => self.node_mut(n).requested |= 1 << turn,
             Step::Attach(n) => {
                 self.edge = Some(n);
                 self.listen(n);
@@ -84,7 +84,7 @@ impl Fleet {
             }
             Step::LoseBell(n) => {
                 self.left.losses -= 1;
-                self.bells &= !(1 << n);
+                self.offers &= !(1 << n);
             }
             Step::LoseNews(n) => {
                 self.left.losses -= 1;
@@ -143,7 +143,7 @@ impl Fleet {
         node.era = era;
         if lost {
             // The session may be claimed by any node; the node's calls in flight may still arrive.
-            (node.life, node.seat, node.rung) = (None, None, false);
+            (node.life, node.seat, node.named_owner) = (None, None, false);
             let call = node.call.filter(|call| !matches!(call, Call::Accept { .. }));
             if call.is_some() {
                 node.call = None;
@@ -152,7 +152,7 @@ impl Fleet {
             return;
         }
         if let Some(seat) = &mut node.seat {
-            seat.doubted = true;
+            seat.uncertain = true;
         }
         if self.edge == Some(n) {
             self.listen(n);
@@ -167,7 +167,7 @@ impl Fleet {
         }
         let node = std::mem::take(self.node_mut(n));
         self.late.extend(node.call.filter(|_| self.left.late > 0));
-        (self.bells, self.news) = (self.bells & !(1 << n), self.news & !(1 << n));
+        (self.offers, self.news) = (self.offers & !(1 << n), self.news & !(1 << n));
         self.edge = self.edge.filter(|edge| *edge != n);
     }
 
@@ -217,7 +217,7 @@ impl Fleet {
             Call::Release { token, at } => {
                 let written = self.store.release(rules, token, at);
                 let node = self.node_mut(n);
-                (node.seat, node.rung) = (None, node.rung || written == Written::Astray);
+                (node.seat, node.named_owner) = (None, node.named_owner || written == Written::Astray);
             }
         }
     }
@@ -233,13 +233,13 @@ impl Fleet {
         self.accepted |= 1 << turn;
         let (inbox, holder) = (self.store.inbox.clone(), self.store.holder);
         let node = self.node_mut(n);
-        node.asks &= !(1 << turn);
+        node.requested &= !(1 << turn);
         if let Some(seat) = &mut node.seat {
             seat.inbox = inbox;
         } else if inbox.contains(&turn) {
-            node.rings |= 1 << turn;
+            node.unconfirmed |= 1 << turn;
             if let Some(holder) = holder {
-                self.bells |= 1 << holder.node;
+                self.offers |= 1 << holder.node;
             }
         }
     }
@@ -249,18 +249,19 @@ impl Fleet {
         let tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
         let named = self.store.holder;
         let node = self.node_mut(n);
-        node.rung = !won && rules.takes_on && named.is_none_or(|holder| Some(holder.life) == node.life);
+        node.named_owner =
+            !won && rules.takes_on && named.is_none_or(|holder| Some(holder.life) == node.life);
         if !won {
             // The named holder gets an offer, and takes over a session that is unknown to the holder.
             if let Some(holder) = named.filter(|_| rules.takes_on) {
-                self.bells |= 1 << holder.node;
+                self.offers |= 1 << holder.node;
             }
             return;
         }
-        node.rings = 0;
+        node.unconfirmed = 0;
         // Subscribers may have missed the last owner's writes.
         let heard = log.is_empty();
-        node.seat = Some(Seat { token, tail, inbox, begun: None, heard, doubted: false });
+        node.seat = Some(Ownership { token, tail, inbox, begun: None, delivered: heard, uncertain: false });
         if self.edge == Some(n) {
             self.shown = log;
         }
@@ -269,7 +270,7 @@ impl Fleet {
     fn appended(&mut self, rules: &Rules, n: u8, fact: Option<Fact>, written: Written) {
         if written != Written::Done {
             let node = self.node_mut(n);
-            (node.seat, node.rung) = (None, true);
+            (node.seat, node.named_owner) = (None, true);
             return;
         }
         if rules.waits {
@@ -280,12 +281,12 @@ impl Fleet {
             self.acknowledged.clone_from(&log);
         }
         let Some(seat) = &mut self.node_mut(n).seat else { return };
-        seat.doubted = false;
+        seat.uncertain = false;
         seat.tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
         seat.inbox = inbox;
         if let Some(fact) = fact {
             seat.begun = Some(fact.turn).filter(|_| fact.what == What::Began);
-            seat.heard = false;
+            seat.delivered = false;
             self.news |= others;
         }
         if self.edge == Some(n) {
@@ -294,15 +295,15 @@ impl Fleet {
     }
 
     fn bell(&mut self, n: u8) {
-        self.bells &= !(1 << n);
+        self.offers &= !(1 << n);
         let (inbox, holder) = (self.store.inbox.clone(), self.store.holder);
         let node = self.node_mut(n);
         if let Some(seat) = &mut node.seat {
             // The owner reads its inbox, and confirms the inputs that it has taken.
             seat.inbox = inbox;
-            self.nodes.iter_mut().for_each(|node| node.rings = 0);
+            self.nodes.iter_mut().for_each(|node| node.unconfirmed = 0);
         } else if holder.is_some_and(|holder| holder.node == n && node.life == Some(holder.life)) {
-            node.rung = true;
+            node.named_owner = true;
         }
     }
 
@@ -316,7 +317,7 @@ impl Fleet {
         // The node acknowledges to the owner how much of the log it has.
         let tail = self.store.log.len();
         if let Some(seat) = &mut self.node_mut(NODES - 1 - n).seat {
-            seat.heard |= usize::from(seat.tail) == tail;
+            seat.delivered |= usize::from(seat.tail) == tail;
         }
     }
 
@@ -324,11 +325,11 @@ impl Fleet {
     fn ring(&mut self, n: u8) {
         let lying = self.store.inbox.iter().fold(0, |all, turn| all | 1 << turn);
         let node = self.node_mut(n);
-        node.rings &= lying;
-        if node.rings != 0
+        node.unconfirmed &= lying;
+        if node.unconfirmed != 0
             && let Some(holder) = self.store.holder
         {
-            self.bells |= 1 << holder.node;
+            self.offers |= 1 << holder.node;
         }
     }
 }

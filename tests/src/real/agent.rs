@@ -1,6 +1,6 @@
 //! HTTP agents that a test scripts, with a journal of every invocation.
-use super::steers::Steers;
-use super::tape::Tape;
+use super::recording::Recording;
+use super::steers::SteeringLog;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -53,7 +53,7 @@ pub struct Invocation {
 
 /// One `GET …/runs/{run_id}/events`, by which a gateway resumes a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct ResumeRequest {
     pub run_id: String,
     /// Value of the header `x-run-attempt`.
     pub attempt: u64,
@@ -70,30 +70,26 @@ pub enum Reply {
     /// A status without a body.
     Status(u16),
     /// A status with `Retry-After` and a body of plain text.
-    Error {
-        status: u16,
-        retry_after: &'static str,
-        body: &'static str,
-    },
+    Error { status: u16, retry_after: &'static str, body: &'static str },
     /// Event-stream headers, then the script's events until it returns.
-    Speak(Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>),
+    Speak(Box<dyn FnOnce(AgentStream) -> BoxFuture<'static, ()> + Send>),
     /// The same, but the script continues without its request until a cancel; a gateway can resume the run.
-    Outlive(Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>),
+    Outlive(Box<dyn FnOnce(AgentStream) -> BoxFuture<'static, ()> + Send>),
     /// No answer at all; the connection stays open.
     Silence,
 }
 
 impl Reply {
-    /// Creates a [`Reply::Speak`].
-    pub fn speak<F>(script: impl FnOnce(Voice) -> F + Send + 'static) -> Self
+    /// Creates a [`FrameEffect::Speak`].
+    pub fn speak<F>(script: impl FnOnce(AgentStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), HungUp>> + Send + 'static,
     {
         Self::Speak(scripted(script))
     }
 
-    /// Creates a [`Reply::Outlive`].
-    pub fn outlive<F>(script: impl FnOnce(Voice) -> F + Send + 'static) -> Self
+    /// Creates a [`FrameEffect::Outlive`].
+    pub fn outlive<F>(script: impl FnOnce(AgentStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), HungUp>> + Send + 'static,
     {
@@ -102,8 +98,8 @@ impl Reply {
 }
 
 fn scripted<F>(
-    script: impl FnOnce(Voice) -> F + Send + 'static,
-) -> Box<dyn FnOnce(Voice) -> BoxFuture<'static, ()> + Send>
+    script: impl FnOnce(AgentStream) -> F + Send + 'static,
+) -> Box<dyn FnOnce(AgentStream) -> BoxFuture<'static, ()> + Send>
 where
     F: Future<Output = Result<(), HungUp>> + Send + 'static,
 {
@@ -117,20 +113,20 @@ where
 
 /// Event stream of one invocation.
 #[derive(Debug)]
-pub struct Voice(Ear);
+pub struct AgentStream(StreamTarget);
 
 /// Destination of the events.
 #[derive(Debug)]
-enum Ear {
+enum StreamTarget {
     /// The open request.
     Line(mpsc::Sender<Bytes>),
     /// A recording, from which resumed requests read.
-    Tape(Arc<Tape>),
+    Tape(Arc<Recording>),
 }
 
-impl Drop for Voice {
+impl Drop for AgentStream {
     fn drop(&mut self) {
-        if let Ear::Tape(tape) = &self.0 {
+        if let StreamTarget::Tape(tape) = &self.0 {
             tape.end();
         }
     }
@@ -140,12 +136,12 @@ impl Drop for Voice {
 #[derive(Clone, Copy, Debug)]
 pub struct HungUp;
 
-impl Voice {
+impl AgentStream {
     /// Sends any bytes.
     pub async fn raw(&self, bytes: impl Into<Bytes>) -> Result<(), HungUp> {
         match &self.0 {
-            Ear::Line(line) => line.send(bytes.into()).await.map_err(|_| HungUp),
-            Ear::Tape(tape) => tape.say(&String::from_utf8_lossy(&bytes.into())),
+            StreamTarget::Line(line) => line.send(bytes.into()).await.map_err(|_| HungUp),
+            StreamTarget::Tape(tape) => tape.say(&String::from_utf8_lossy(&bytes.into())),
         }
     }
     /// Sends one event of the agent protocol.
@@ -163,8 +159,8 @@ impl Voice {
     /// Waits until the gateway closes the request.
     pub async fn hung_up(&self) -> Result<(), HungUp> {
         match &self.0 {
-            Ear::Line(line) => line.closed().await,
-            Ear::Tape(tape) => tape.stopped().await,
+            StreamTarget::Line(line) => line.closed().await,
+            StreamTarget::Tape(tape) => tape.stopped().await,
         }
         Err(HungUp)
     }
@@ -184,11 +180,11 @@ type Script = Arc<dyn Fn(Invocation) -> Reply + Send + Sync>;
 #[derive(Debug, Default)]
 struct Memory {
     journal: Mutex<Vec<Invocation>>,
-    again: Mutex<Vec<Again>>,
+    again: Mutex<Vec<ResumeRequest>>,
     /// Latest attempt of each run that outlives its request.
-    tapes: Mutex<BTreeMap<String, Arc<Tape>>>,
+    tapes: Mutex<BTreeMap<String, Arc<Recording>>>,
     /// Steering messages received.
-    steers: Arc<Steers>,
+    steers: Arc<SteeringLog>,
     /// Receiver of the events sent to `POST …/event`.
     news: Option<mpsc::UnboundedSender<Value>>,
 }
@@ -201,12 +197,12 @@ impl Agents {
     /// The same, with steering messages recorded in `steers`.
     pub async fn start_steered(
         script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
-        steers: Arc<Steers>,
+        steers: Arc<SteeringLog>,
     ) -> Self {
         Self::start_with(script, Memory { steers, ..Memory::default() }).await
     }
     /// The same, with events about actions sent to `news`.
-    pub async fn start_told(
+    pub async fn start_with_events(
         script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
         news: mpsc::UnboundedSender<Value>,
     ) -> Self {
@@ -231,12 +227,12 @@ impl Agents {
         self.memory.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// Returns the number of invocations with this attempt number, without copying the journal.
-    pub fn asked(&self, attempt: u64) -> usize {
+    pub fn invocations_of_attempt(&self, attempt: u64) -> usize {
         let journal = self.memory.journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.iter().filter(|asked| asked.attempt == attempt).count()
     }
     /// Returns every request to resume a run.
-    pub fn asked_again(&self) -> Vec<Again> {
+    pub fn resume_requests(&self) -> Vec<ResumeRequest> {
         self.memory.again.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
     /// Forgets every run, as a restarted agent does.
@@ -304,7 +300,13 @@ async fn answer(
         let known = header(&request, "last-event-id").parse().unwrap_or(0);
         let (attempt, epoch) =
             (attempt.parse().expect("x-run-attempt"), epoch.parse().expect("x-owner-epoch"));
-        return Ok(memory.rest(Again { run_id: run_id.to_owned(), attempt, epoch, known, status: 200 }));
+        return Ok(memory.rest(ResumeRequest {
+            run_id: run_id.to_owned(),
+            attempt,
+            epoch,
+            known,
+            status: 200,
+        }));
     }
     let key = header(&request, KEY);
     let Ok(body) = request.into_body().collect().await else { return Ok(status(400)) };
@@ -346,12 +348,12 @@ async fn answer(
 }
 
 impl Memory {
-    fn tape(&self, run_id: &str) -> Option<Arc<Tape>> {
+    fn tape(&self, run_id: &str) -> Option<Arc<Recording>> {
         self.tapes.lock().unwrap_or_else(PoisonError::into_inner).get(run_id).cloned()
     }
 
     /// Answers a request to resume a run; a request with an older epoch than an earlier request is refused.
-    fn rest(&self, again: Again) -> Response<Body> {
+    fn rest(&self, again: ResumeRequest) -> Response<Body> {
         let tape = self.tape(&again.run_id).filter(|tape| tape.attempt == again.attempt);
         let mut asked = self.again.lock().unwrap_or_else(PoisonError::into_inner);
         let newest = asked.iter().filter(|other| other.run_id == again.run_id).map(|other| other.epoch).max();
@@ -360,7 +362,7 @@ impl Memory {
             Some(_) => 200,
             None => 404,
         };
-        asked.push(Again { status: code, ..again });
+        asked.push(ResumeRequest { status: code, ..again });
         match tape.filter(|_| code == 200) {
             Some(tape) => events(tape.after(again.known)),
             None => status(code),
@@ -376,15 +378,15 @@ impl Memory {
             Reply::Silence => std::future::pending().await,
             Reply::Speak(speak) => {
                 let (voice, heard) = mpsc::channel(16);
-                tokio::spawn(speak(Voice(Ear::Line(voice))));
+                tokio::spawn(speak(AgentStream(StreamTarget::Line(voice))));
                 events(futures_util::stream::unfold(heard, |mut heard| async move {
                     heard.recv().await.map(|bytes| (bytes, heard))
                 }))
             }
             Reply::Outlive(speak) => {
-                let tape = Arc::new(Tape::new(attempt));
+                let tape = Arc::new(Recording::new(attempt));
                 self.tapes.lock().unwrap_or_else(PoisonError::into_inner).insert(run_id, Arc::clone(&tape));
-                tokio::spawn(speak(Voice(Ear::Tape(Arc::clone(&tape)))));
+                tokio::spawn(speak(AgentStream(StreamTarget::Tape(Arc::clone(&tape)))));
                 events(tape.after(0))
             }
         }

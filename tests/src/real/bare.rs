@@ -16,7 +16,7 @@ const AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// A publishing connection and a subscribed one.
 #[derive(Debug)]
-pub struct Bare {
+pub struct RedisBaseline {
     says: MultiplexedConnection,
     /// Kept only to stay subscribed.
     _own: MultiplexedConnection,
@@ -26,7 +26,7 @@ pub struct Bare {
 
 // === impl Bare ===
 
-impl Bare {
+impl RedisBaseline {
     /// Connects and subscribes.
     pub async fn open(redis: &Redis) -> Self {
         let client = redis::Client::open(format!("{}/?protocol=resp3", redis.url())).expect("a URL");

@@ -1,7 +1,7 @@
 //! Nodes with key authentication, and API keys for them.
 use super::command::run;
 use super::node::Node;
-use super::wire::{Gone, Wire};
+use super::wire::{ConnectionEnd, WebSocketClient};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -50,16 +50,21 @@ impl Key {
     }
 
     /// Connects with the key, as this user or as the key's own, and reads `welcome`.
-    pub async fn hello(&self, to: SocketAddr, user: Option<&str>) -> Result<Wire, Gone> {
+    pub async fn hello(&self, to: SocketAddr, user: Option<&str>) -> Result<WebSocketClient, ConnectionEnd> {
         self.resume(to, user, vec![]).await
     }
 
     /// The same, with these `subscribe` bodies to resume.
-    pub async fn resume(&self, to: SocketAddr, user: Option<&str>, resume: Vec<Value>) -> Result<Wire, Gone> {
+    pub async fn resume(
+        &self,
+        to: SocketAddr,
+        user: Option<&str>,
+        resume: Vec<Value>,
+    ) -> Result<WebSocketClient, ConnectionEnd> {
         let mut hello = json!({"type": "hello", "api_key": self.text, "resume": resume});
         if let Some(user) = user {
             hello["user_id"] = user.into();
         }
-        Wire::open(to).await?.greet_with(hello).await
+        WebSocketClient::open(to).await?.greet_with(hello).await
     }
 }

@@ -1,5 +1,5 @@
 //! Clients that keep a node busy.
-use super::wire::Wire;
+use super::wire::WebSocketClient;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ impl Load {
 }
 
 async fn client(node: SocketAddr, n: usize, stop: Arc<AtomicBool>, turns: Arc<AtomicU64>) {
-    let mut wire = Wire::hello(node, &format!("user-{n}"), Vec::new()).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node, &format!("user-{n}"), Vec::new()).await.expect("welcome");
     let session = format!("session-{n}");
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {

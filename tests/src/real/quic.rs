@@ -1,7 +1,7 @@
 //! A raw QUIC client that sends exactly what a test specifies, and reads each stream only on demand.
 use super::PATIENCE;
 use super::tls::Trust;
-use super::wire::{Gone, invoke};
+use super::wire::{ConnectionEnd, invoke};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, ReadExactError, RecvStream, SendStream,
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 /// One connection to a node, with its control stream open.
 #[derive(Debug)]
-pub struct Line {
+pub struct QuicConnection {
     /// The client's endpoint, which can move to another port.
     pub endpoint: Endpoint,
     /// Connection of all streams.
@@ -25,7 +25,7 @@ pub struct Line {
 
 /// A stream opened by the server, with the text of one attempt.
 #[derive(Debug)]
-pub struct Lane {
+pub struct TextStream {
     /// First message of the stream.
     pub head: Value,
     from: RecvStream,
@@ -50,19 +50,27 @@ pub fn endpoint() -> Endpoint {
     Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).expect("a port")
 }
 
-impl Line {
+impl QuicConnection {
     /// Connects without sending a message.
-    pub async fn open(to: SocketAddr, trust: &Trust) -> Result<Self, Gone> {
+    pub async fn open(to: SocketAddr, trust: &Trust) -> Result<Self, ConnectionEnd> {
         Self::open_as(to, trust, TransportConfig::default()).await
     }
 
     /// The same, with these transport limits.
-    pub async fn open_as(to: SocketAddr, trust: &Trust, transport: TransportConfig) -> Result<Self, Gone> {
+    pub async fn open_as(
+        to: SocketAddr,
+        trust: &Trust,
+        transport: TransportConfig,
+    ) -> Result<Self, ConnectionEnd> {
         Self::open_from(&endpoint(), to, config(trust, b"turnway/1", transport)).await
     }
 
     /// The same, from an endpoint that may have other connections.
-    pub async fn open_from(from: &Endpoint, to: SocketAddr, config: ClientConfig) -> Result<Self, Gone> {
+    pub async fn open_from(
+        from: &Endpoint,
+        to: SocketAddr,
+        config: ClientConfig,
+    ) -> Result<Self, ConnectionEnd> {
         let connecting = from.connect_with(config, to, "localhost").expect("a good address");
         let connection = timeout(PATIENCE, connecting).await.expect("it answers").map_err(gone)?;
         let (to, stream) = connection.open_bi().await.map_err(gone)?;
@@ -70,13 +78,18 @@ impl Line {
     }
 
     /// Connects, sends `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
-    pub async fn hello(to: SocketAddr, trust: &Trust, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
+    pub async fn hello(
+        to: SocketAddr,
+        trust: &Trust,
+        user: &str,
+        resume: Vec<Value>,
+    ) -> Result<Self, ConnectionEnd> {
         let hello = json!({"type": "hello", "user_id": user, "resume": resume});
         Self::open(to, trust).await?.greet_with(hello).await
     }
 
-    /// Sends this `hello`, and reads `welcome`. A refused client gets [`Gone::Closed`].
-    pub async fn greet_with(mut self, hello: Value) -> Result<Self, Gone> {
+    /// Sends this `hello`, and reads `welcome`. A refused client gets [`ConnectionEnd::ByClient`].
+    pub async fn greet_with(mut self, hello: Value) -> Result<Self, ConnectionEnd> {
         self.say(&hello).await?;
         let welcome = self.next().await?;
         if welcome["type"] == "error" {
@@ -88,15 +101,15 @@ impl Line {
     }
 
     /// Sends one message.
-    pub async fn say(&mut self, message: &Value) -> Result<(), Gone> {
+    pub async fn say(&mut self, message: &Value) -> Result<(), ConnectionEnd> {
         let text = message.to_string();
         let length = u32::try_from(text.len()).expect("short").to_be_bytes();
         self.bytes(&[&length[..], text.as_bytes()].concat()).await
     }
 
     /// Sends raw bytes.
-    pub async fn bytes(&mut self, bytes: &[u8]) -> Result<(), Gone> {
-        self.to.write_all(bytes).await.map_err(|why| Gone::Broken(why.to_string()))
+    pub async fn bytes(&mut self, bytes: &[u8]) -> Result<(), ConnectionEnd> {
+        self.to.write_all(bytes).await.map_err(|why| ConnectionEnd::Broken(why.to_string()))
     }
 
     /// Ends the sending side of the control stream.
@@ -105,7 +118,7 @@ impl Line {
     }
 
     /// Returns the next message of the control stream. A silence longer than [`PATIENCE`] fails the test.
-    pub async fn next(&mut self) -> Result<Value, Gone> {
+    pub async fn next(&mut self) -> Result<Value, ConnectionEnd> {
         match read(&mut self.from).await {
             Ok(Some(message)) => Ok(message),
             // The close reason follows the end of the stream.
@@ -115,13 +128,13 @@ impl Line {
     }
 
     /// Waits until the connection was closed; returns the reason.
-    pub async fn gone(&self) -> Gone {
+    pub async fn gone(&self) -> ConnectionEnd {
         let ended = timeout(PATIENCE, self.connection.closed()).await;
         gone(ended.expect("the node closes in time"))
     }
 
     /// Reads to the first message of the control stream that fits.
-    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value, Gone> {
+    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value, ConnectionEnd> {
         loop {
             let message = self.next().await?;
             if fits(&message) {
@@ -131,19 +144,19 @@ impl Line {
     }
 
     /// Sends a request with this request id, and reads to the first message that echoes the id.
-    pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, Gone> {
+    pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, ConnectionEnd> {
         message["request_id"] = request_id.into();
         self.say(&message).await?;
         self.until(|answer| answer["request_id"] == request_id).await
     }
 
     /// Accepts the next stream that the server opens.
-    pub async fn lane(&self) -> Result<Lane, Gone> {
+    pub async fn accept_text_stream(&self) -> Result<TextStream, ConnectionEnd> {
         let accepted = timeout(PATIENCE, self.connection.accept_uni()).await;
         let mut from = accepted.expect("the node opens a stream in time").map_err(gone)?;
         let head = read(&mut from).await?.expect("a stream begins with its head");
         assert_eq!(head["type"], "stream", "{head}");
-        Ok(Lane { head, from })
+        Ok(TextStream { head, from })
     }
 
     /// Runs one turn to its `done`; returns the text of its single stream, checked for gaps, and the `done`.
@@ -153,11 +166,11 @@ impl Line {
         agent: &str,
         id: &str,
         text: &str,
-    ) -> Result<(String, Value), Gone> {
+    ) -> Result<(String, Value), ConnectionEnd> {
         let accepted = self.ask(id, invoke(session, agent, text)).await?;
         assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
         let run = accepted["run_id"].clone();
-        let mut lane = self.lane().await?;
+        let mut lane = self.accept_text_stream().await?;
         assert_eq!((&lane.head["run_id"], &lane.head["session_id"]), (&run, &session.into()));
         // Both streams are read to their end at the same time: a cancelled read would lose part of a message.
         let from = &mut self.from;
@@ -165,7 +178,7 @@ impl Line {
             loop {
                 let message = read(from).await?.expect("the control stream stays");
                 if message["type"] == "done" && message["run_id"] == run {
-                    return Ok::<_, Gone>(message);
+                    return Ok::<_, ConnectionEnd>(message);
                 }
             }
         };
@@ -179,9 +192,9 @@ impl Line {
     }
 }
 
-impl Lane {
+impl TextStream {
     /// Returns the next message; `None` at the end of the stream.
-    pub async fn next(&mut self) -> Result<Option<Value>, Gone> {
+    pub async fn next(&mut self) -> Result<Option<Value>, ConnectionEnd> {
         let message = read(&mut self.from).await?;
         if let Some(message) = &message {
             assert_eq!(message["type"], "delta", "{message}");
@@ -194,7 +207,7 @@ impl Lane {
     }
 
     /// Appends the rest of the stream to the text so far.
-    pub async fn rest(&mut self, said: &mut String) -> Result<(), Gone> {
+    pub async fn rest(&mut self, said: &mut String) -> Result<(), ConnectionEnd> {
         while let Some(piece) = self.next().await? {
             take(said, &piece);
         }
@@ -214,7 +227,7 @@ pub fn take(said: &mut String, piece: &Value) {
 }
 
 /// Reads one message; `None` if the stream has ended between two messages.
-async fn read(from: &mut RecvStream) -> Result<Option<Value>, Gone> {
+async fn read(from: &mut RecvStream) -> Result<Option<Value>, ConnectionEnd> {
     let mut length = [0; 4];
     let Ok(read) = timeout(PATIENCE, from.read_exact(&mut length)).await else {
         panic!("the node said nothing for {PATIENCE:?}");
@@ -224,18 +237,18 @@ async fn read(from: &mut RecvStream) -> Result<Option<Value>, Gone> {
         Err(ReadExactError::FinishedEarly(0)) => return Ok(None),
         Err(ReadExactError::FinishedEarly(_)) => panic!("the node ends a stream within a length"),
         Err(ReadExactError::ReadError(quinn::ReadError::ConnectionLost(why))) => return Err(gone(why)),
-        Err(ReadExactError::ReadError(why)) => return Err(Gone::Broken(why.to_string())),
+        Err(ReadExactError::ReadError(why)) => return Err(ConnectionEnd::Broken(why.to_string())),
     }
     let mut text = vec![0; u32::from_be_bytes(length) as usize];
     let whole = timeout(PATIENCE, from.read_exact(&mut text)).await.expect("all of a message comes");
-    whole.map_err(|why| Gone::Broken(why.to_string()))?;
+    whole.map_err(|why| ConnectionEnd::Broken(why.to_string()))?;
     Ok(Some(serde_json::from_slice(&text).expect("the node speaks JSON")))
 }
 
-fn gone(why: ConnectionError) -> Gone {
+fn gone(why: ConnectionError) -> ConnectionEnd {
     match why {
         ConnectionError::ApplicationClosed(close) => {
-            Gone::Closed(u16::try_from(close.error_code.into_inner()).expect("a close code"))
+            ConnectionEnd::Closed(u16::try_from(close.error_code.into_inner()).expect("a close code"))
         }
         other @ (ConnectionError::VersionMismatch
         | ConnectionError::TransportError(_)
@@ -243,6 +256,6 @@ fn gone(why: ConnectionError) -> Gone {
         | ConnectionError::Reset
         | ConnectionError::TimedOut
         | ConnectionError::LocallyClosed
-        | ConnectionError::CidsExhausted) => Gone::Broken(other.to_string()),
+        | ConnectionError::CidsExhausted) => ConnectionEnd::Broken(other.to_string()),
     }
 }

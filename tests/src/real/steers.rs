@@ -17,12 +17,12 @@ pub struct Steered {
 
 /// All steering messages so far.
 #[derive(Debug, Default)]
-pub struct Steers {
+pub struct SteeringLog {
     seen: Mutex<Vec<Steered>>,
     more: Notify,
 }
 
-impl Steers {
+impl SteeringLog {
     /// Returns all messages so far.
     pub fn seen(&self) -> Vec<Steered> {
         self.lock().clone()

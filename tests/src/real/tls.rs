@@ -1,7 +1,7 @@
 //! Certificates for tests, made by `turnway dev-cert`, and clients that trust them.
 use super::PATIENCE;
 use super::command::run;
-use super::wire::{Gone, Wire};
+use super::wire::{ConnectionEnd, WebSocketClient};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -68,12 +68,12 @@ impl Trust {
     }
 
     /// Connects without sending a message.
-    pub async fn open(&self, to: SocketAddr) -> Result<Wire, Gone> {
-        tokio::time::timeout(PATIENCE, Wire::open_tls(to, self)).await.expect("it answers")
+    pub async fn open(&self, to: SocketAddr) -> Result<WebSocketClient, ConnectionEnd> {
+        tokio::time::timeout(PATIENCE, WebSocketClient::open_tls(to, self)).await.expect("it answers")
     }
 
     /// Connects, and sends `hello` as this user.
-    pub async fn hello(&self, to: SocketAddr, user: &str) -> Result<Wire, Gone> {
+    pub async fn hello(&self, to: SocketAddr, user: &str) -> Result<WebSocketClient, ConnectionEnd> {
         self.open(to).await?.greet(user, vec![]).await
     }
 }

@@ -13,7 +13,7 @@ use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async
 
 /// End of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum ConnectionEnd {
     /// Close frame with this code.
     Closed(u16),
     /// The connection broke, or could not be made.
@@ -22,22 +22,22 @@ pub enum Gone {
 
 /// One WebSocket connection to a node.
 #[derive(Debug)]
-pub struct Wire {
+pub struct WebSocketClient {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
 }
 
-impl Wire {
+impl WebSocketClient {
     /// Connects without sending a message.
-    pub async fn open(to: SocketAddr) -> Result<Self, Gone> {
-        let stream = TcpStream::connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
+    pub async fn open(to: SocketAddr) -> Result<Self, ConnectionEnd> {
+        let stream = TcpStream::connect(to).await.map_err(|why| ConnectionEnd::Broken(why.to_string()))?;
         Self::over(to, stream, None).await
     }
 
     /// The same over TLS, by the name of this machine.
-    pub async fn open_tls(to: SocketAddr, trust: &Trust) -> Result<Self, Gone> {
-        let stream = TcpStream::connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
+    pub async fn open_tls(to: SocketAddr, trust: &Trust) -> Result<Self, ConnectionEnd> {
+        let stream = TcpStream::connect(to).await.map_err(|why| ConnectionEnd::Broken(why.to_string()))?;
         // With Nagle's algorithm the end of the handshake and the request wait for each other, 40 ms each time.
-        stream.set_nodelay(true).map_err(|why| Gone::Broken(why.to_string()))?;
+        stream.set_nodelay(true).map_err(|why| ConnectionEnd::Broken(why.to_string()))?;
         Self::over(to, stream, Some(trust)).await
     }
 
@@ -48,15 +48,15 @@ impl Wire {
     }
 
     /// The same, with the smallest receive buffer that the system allows.
-    pub async fn narrow(to: SocketAddr) -> Result<Self, Gone> {
+    pub async fn open_with_small_buffer(to: SocketAddr) -> Result<Self, ConnectionEnd> {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
-        let stream = socket.connect(to).await.map_err(|why| Gone::Broken(why.to_string()))?;
+        let stream = socket.connect(to).await.map_err(|why| ConnectionEnd::Broken(why.to_string()))?;
         Self::over(to, stream, None).await
     }
 
-    async fn over(to: SocketAddr, stream: TcpStream, trust: Option<&Trust>) -> Result<Self, Gone> {
-        let broken = |why: &dyn std::fmt::Display| Gone::Broken(why.to_string());
+    async fn over(to: SocketAddr, stream: TcpStream, trust: Option<&Trust>) -> Result<Self, ConnectionEnd> {
+        let broken = |why: &dyn std::fmt::Display| ConnectionEnd::Broken(why.to_string());
         let url = match trust {
             None => format!("ws://{to}/v1/connect"),
             Some(_) => format!("wss://localhost:{}/v1/connect", to.port()),
@@ -71,39 +71,39 @@ impl Wire {
     }
 
     /// Connects, sends `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
-    pub async fn hello(to: SocketAddr, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
+    pub async fn hello(to: SocketAddr, user: &str, resume: Vec<Value>) -> Result<Self, ConnectionEnd> {
         Self::open(to).await?.greet(user, resume).await
     }
 
     /// Sends `hello`, and reads `welcome`.
-    pub async fn greet(self, user: &str, resume: Vec<Value>) -> Result<Self, Gone> {
+    pub async fn greet(self, user: &str, resume: Vec<Value>) -> Result<Self, ConnectionEnd> {
         self.greet_with(json!({"type": "hello", "user_id": user, "resume": resume})).await
     }
 
-    /// Sends this `hello`, and reads `welcome`. A refused client gets [`Gone::Closed`].
-    pub async fn greet_with(mut self, hello: Value) -> Result<Self, Gone> {
+    /// Sends this `hello`, and reads `welcome`. A refused client gets [`ConnectionEnd::ByClient`].
+    pub async fn greet_with(mut self, hello: Value) -> Result<Self, ConnectionEnd> {
         self.say(hello).await?;
         let welcome = self.next().await?;
         if welcome["type"] == "error" {
             assert_eq!(welcome["code"], "unauthorized", "{welcome}");
-            return Err(self.until(|_| false).await.err().unwrap_or(Gone::Closed(0)));
+            return Err(self.until(|_| false).await.err().unwrap_or(ConnectionEnd::Closed(0)));
         }
         assert_eq!(welcome["type"], "welcome", "{welcome}");
         Ok(self)
     }
 
     /// Sends one message.
-    pub async fn say(&mut self, message: Value) -> Result<(), Gone> {
+    pub async fn say(&mut self, message: Value) -> Result<(), ConnectionEnd> {
         self.frame(Message::text(message.to_string())).await
     }
 
     /// Sends any frame.
-    pub async fn frame(&mut self, frame: Message) -> Result<(), Gone> {
-        self.socket.send(frame).await.map_err(|why| Gone::Broken(why.to_string()))
+    pub async fn frame(&mut self, frame: Message) -> Result<(), ConnectionEnd> {
+        self.socket.send(frame).await.map_err(|why| ConnectionEnd::Broken(why.to_string()))
     }
 
     /// Returns the next message. A silence longer than [`PATIENCE`] fails the test.
-    pub async fn next(&mut self) -> Result<Value, Gone> {
+    pub async fn next(&mut self) -> Result<Value, ConnectionEnd> {
         // A WebSocket ping does not extend the time limit.
         let end = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -115,18 +115,18 @@ impl Wire {
                     return Ok(serde_json::from_str(&text).expect("the node speaks JSON"));
                 }
                 Some(Ok(Message::Close(close))) => {
-                    return Err(Gone::Closed(close.map_or(1005, |frame| frame.code.into())));
+                    return Err(ConnectionEnd::Closed(close.map_or(1005, |frame| frame.code.into())));
                 }
                 Some(Ok(Message::Binary(_))) => panic!("the node never sends binary"),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Err(why)) => return Err(Gone::Broken(why.to_string())),
-                None => return Err(Gone::Broken("end of stream".to_owned())),
+                Some(Err(why)) => return Err(ConnectionEnd::Broken(why.to_string())),
+                None => return Err(ConnectionEnd::Broken("end of stream".to_owned())),
             }
         }
     }
 
     /// Reads to the first message that fits.
-    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value, Gone> {
+    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Result<Value, ConnectionEnd> {
         loop {
             let message = self.next().await?;
             if fits(&message) {
@@ -137,7 +137,7 @@ impl Wire {
 
     /// Sends a request with this request id and reads to the first message that echoes the id: the answer comes
     /// before any fact that the request causes.
-    pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, Gone> {
+    pub async fn ask(&mut self, request_id: &str, mut message: Value) -> Result<Value, ConnectionEnd> {
         message["request_id"] = request_id.into();
         self.say(message).await?;
         self.until(|answer| answer["request_id"] == request_id).await
@@ -150,7 +150,7 @@ impl Wire {
         agent: &str,
         id: &str,
         text: &str,
-    ) -> Result<(String, Value), Gone> {
+    ) -> Result<(String, Value), ConnectionEnd> {
         let accepted = self.ask(id, invoke(session, agent, text)).await?;
         assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
         let (run, mut said, mut attempt) = (accepted["run_id"].clone(), String::new(), Value::Null);

@@ -1,16 +1,16 @@
 //! A node's knowledge of one session.
-use turnway_core::id::{Cursor, Place, RunId, Seen, Token, Version};
-use turnway_core::store::{Inputs, Op, Reply};
+use turnway_core::id::{Cursor, FenceToken, InboxPosition, ListenersVersion, OwnershipSnapshot, RunId};
+use turnway_core::store::{InboxContents, Op, Reply};
 
 /// Facts about one session that the script has learned from answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
-    pub(super) seen: Seen,
-    pub(super) tokens: Vec<Token>,
+    pub(super) seen: OwnershipSnapshot,
+    pub(super) tokens: Vec<FenceToken>,
     pub(super) tail: Cursor,
-    pub(super) inputs: Vec<(Place, RunId)>,
-    pub(super) controls: Vec<Place>,
-    pub(super) version: Version,
+    pub(super) inputs: Vec<(InboxPosition, RunId)>,
+    pub(super) controls: Vec<InboxPosition>,
+    pub(super) version: ListenersVersion,
     pub(super) fenced: bool,
 }
 
@@ -40,17 +40,17 @@ impl Known {
                 self.learn_inputs(&claimed.inbox);
             }
             Reply::Transferred { token } => self.tokens.push(*token),
-            Reply::Held { owner } => self.seen = *owner,
+            Reply::OwnershipConflict { owner } => self.seen = *owner,
             Reply::Appended { tail, version, .. } => (self.tail.seq, self.version) = (*tail, *version),
             Reply::Released => self.seen.holder = None,
             Reply::Listening { owner, tail } => (self.seen, self.tail) = (*owner, *tail),
             Reply::View(view) => (self.seen, self.tail) = (view.owner, view.tail),
-            Reply::Waiting(inputs) => self.learn_inputs(inputs),
+            Reply::Inbox(inputs) => self.learn_inputs(inputs),
             _ => {}
         }
     }
 
-    fn learn_inputs(&mut self, inputs: &Inputs) {
+    fn learn_inputs(&mut self, inputs: &InboxContents) {
         self.inputs = inputs.inputs.iter().map(|(at, input)| (*at, input.run_id.clone())).collect();
         self.controls = inputs.controls.iter().map(|(at, _)| *at).collect();
     }

@@ -1,10 +1,10 @@
 //! Simulated agents: the orders that they get, and the events that they report, well-behaved or not.
-use super::answer::{Manner, STATES, pieces};
-use super::cast;
-use super::handing;
-use super::hands;
-use super::lasting;
-use super::world::{Happening, World};
+use super::behaviour::{AgentBehaviour, STATES, pieces};
+use super::fixtures;
+use super::handovers;
+use super::resumable;
+use super::tool_runner;
+use super::world::{ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use turnway_bindings::switchboard::Input;
@@ -12,7 +12,7 @@ use turnway_core::id::{Epoch, NodeId, RunId, SessionKey};
 use turnway_core::limits;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
-    AgentEvent, AgentFailure, ErrorAnswer, Invoke, OnOwnerLoss, Order, StopReason, TextKind,
+    AgentEvent, AgentFailure, ErrorResponse, Invoke, OnOwnerLoss, Order, StopReason, TextKind,
 };
 use turnway_core::protocol::steer::SteerOutcome;
 use turnway_core::time::Mono;
@@ -26,7 +26,7 @@ pub(crate) struct Stream {
     attempt: u32,
     /// Epoch of the owner that sent the request.
     epoch: Epoch,
-    manner: Manner,
+    manner: AgentBehaviour,
     /// Events still to be sent, last first.
     rest: Vec<AgentEvent>,
     said: u64,
@@ -58,16 +58,23 @@ fn busy_for(n: u64) -> Option<u64> {
 }
 
 /// Returns the behaviour in an attempt: some busy agents accept the next attempt.
-fn manner_of(manner: Manner, n: u64, attempt: u32) -> Manner {
-    let has_time = manner == Manner::Away && busy_for(n).is_some() && attempt > 1 && n.is_multiple_of(2);
-    if has_time { Manner::Plain } else { manner }
+fn manner_of(manner: AgentBehaviour, n: u64, attempt: u32) -> AgentBehaviour {
+    let has_time =
+        manner == AgentBehaviour::Away && busy_for(n).is_some() && attempt > 1 && n.is_multiple_of(2);
+    if has_time { AgentBehaviour::Plain } else { manner }
 }
 
 /// Returns the failure of an agent that cannot be reached.
 fn away(n: u64) -> AgentFailure {
     let Some(wait) = busy_for(n) else { return AgentFailure::Unavailable("refused".to_owned()) };
     let (why, is_away, is_busy, body) = ("status 503".to_owned(), true, true, None);
-    AgentFailure::Answered(Box::new(ErrorAnswer { why, is_away, is_busy, retry_after_ms: Some(wait), body }))
+    AgentFailure::Answered(Box::new(ErrorResponse {
+        why,
+        is_away,
+        is_busy,
+        retry_after_ms: Some(wait),
+        body,
+    }))
 }
 
 /// Every open stream.
@@ -105,37 +112,42 @@ impl Streams {
 }
 
 /// Returns all events of an attempt, first to last.
-fn part(n: u64, attempt: u32, manner: Manner) -> Vec<AgentEvent> {
+fn all_events(n: u64, attempt: u32, manner: AgentBehaviour) -> Vec<AgentEvent> {
     let delta = |text: String| AgentEvent::Delta { kind: TextKind::Text, text: Private(text), id: None };
     let done = |stop| AgentEvent::Done { stop, usage: None };
     let mut says: Vec<AgentEvent> = pieces(n, attempt, manner).into_iter().map(delta).collect();
     match manner {
-        Manner::Plain | Manner::Slow | Manner::Flood | Manner::TooMuch | Manner::Stubborn | Manner::Late => {
+        AgentBehaviour::Plain
+        | AgentBehaviour::Slow
+        | AgentBehaviour::Flood
+        | AgentBehaviour::TooMuch
+        | AgentBehaviour::Stubborn
+        | AgentBehaviour::Late => {
             says.insert(0, AgentEvent::Acked);
             says.push(done(StopReason::EndTurn));
         }
-        Manner::Silent | Manner::Poison => says.clear(),
-        Manner::Mute => says = vec![AgentEvent::Acked],
-        Manner::Eager => says.push(done(StopReason::MaxTokens)),
-        Manner::Dies => {
+        AgentBehaviour::Silent | AgentBehaviour::Poison => says.clear(),
+        AgentBehaviour::Mute => says = vec![AgentEvent::Acked],
+        AgentBehaviour::Eager => says.push(done(StopReason::MaxTokens)),
+        AgentBehaviour::Dies => {
             says.insert(0, AgentEvent::Acked);
             says.truncate(1 + says.len() / 2);
             says.push(AgentEvent::Failed(AgentFailure::Broken("the stream ended".to_owned())));
         }
-        Manner::Errs => {
+        AgentBehaviour::Errs => {
             says.truncate(2);
             let message = Private("no".to_owned());
             says.push(AgentEvent::Failed(AgentFailure::Reported { code: "nope".to_owned(), message }));
         }
-        Manner::Away => says = vec![AgentEvent::Failed(away(n))],
-        Manner::TwoEnds => {
+        AgentBehaviour::Away => says = vec![AgentEvent::Failed(away(n))],
+        AgentBehaviour::TwoEnds => {
             says.insert(0, AgentEvent::Acked);
             says.push(done(StopReason::EndTurn));
             says.push(delta("and another thing".to_owned()));
             says.push(AgentEvent::Failed(AgentFailure::TooLarge));
             says.push(done(StopReason::Refusal));
         }
-        Manner::Thinker => {
+        AgentBehaviour::Thinker => {
             let state =
                 |at: usize| AgentEvent::State { state: STATES[at].to_owned(), detail: None, id: None };
             let think =
@@ -178,7 +190,7 @@ impl World {
                 let Some(stream) = self.streams.open.get_mut(&id) else { return };
                 stream.limit = stream.limit.max(upto + limits::UNSAVED_TEXT_BYTES_MAX as u64);
                 if std::mem::take(&mut stream.blocked) {
-                    self.later(0, 5, Happening::Agent { stream: id });
+                    self.later(0, 5, ScheduledEvent::Agent { stream: id });
                 }
             }
         }
@@ -188,8 +200,8 @@ impl World {
         self.ledger.told(&invoke);
         let says = self.says(&invoke);
         let Invoke { key, run_id, attempt, epoch, message, history, resume, .. } = invoke;
-        let n = cast::number(&message);
-        let told = history == cast::history(n, false);
+        let n = fixtures::number(&message);
+        let told = history == fixtures::history(n, false);
         assert!(told || self.rewinds, "MP-G3: every attempt is told what was said before: {run_id}");
         let Some(saying) = self.sayings.get(&n) else { return };
         let manner = manner_of(saying.manner, n, attempt);
@@ -198,8 +210,8 @@ impl World {
             asked.is_none_or(|until| self.mono_of(node) >= until),
             "G3: an agent that is busy is asked again when it has said: {run_id}.{attempt}"
         );
-        if manner == Manner::Poison {
-            return self.later(1, 300, Happening::Crash { boot: node });
+        if manner == AgentBehaviour::Poison {
+            return self.later(1, 300, ScheduledEvent::Crash { boot: node });
         }
         if self.rewinds {
             // An attempt that the store lost may be ordered again: the newer request replaces the older.
@@ -209,34 +221,34 @@ impl World {
         }
         self.streams.made += 1;
         let stream = self.streams.made;
-        let (said, saved) = resume.map_or((0, 0), |resume| (resume.from(), resume.saved));
+        let (said, saved) = resume.map_or((0, 0), |resume| (resume.text_offset(), resume.saved));
         let limit = saved + limits::UNSAVED_TEXT_BYTES_MAX as u64;
         self.ledger.answer(n, attempt, manner);
         // An agent that does not know the run ends its answer with this.
         let manner =
-            if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { Manner::Plain } else { manner };
+            if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { AgentBehaviour::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
         let (blocked, cancelled, over) = (false, false, false);
         let open =
             Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled, over };
         self.streams.open.insert(stream, open);
-        self.later(5, 200, Happening::Agent { stream });
+        self.later(5, 200, ScheduledEvent::Agent { stream });
     }
 
     /// Returns the events with which an agent answers an invocation, first to last.
     fn says(&mut self, invoke: &Invoke) -> Vec<AgentEvent> {
         let Invoke { key, run_id, attempt, message, .. } = invoke;
-        let n = cast::number(message);
+        let n = fixtures::number(message);
         let Some(saying) = self.sayings.get(&n) else { return Vec::new() };
         let manner = manner_of(saying.manner, n, *attempt);
         // Some agents have dialed in: their events are complete, and their connection is lost in the middle.
-        let hangs_up = manner == Manner::Dies && n.is_multiple_of(2);
-        let says = part(n, *attempt, if hangs_up { Manner::Plain } else { manner });
-        let says = if self.handovers { handing::asks(n, says) } else { says };
-        let mut says = if self.actions { hands::asks(n, says) } else { says };
+        let hangs_up = manner == AgentBehaviour::Dies && n.is_multiple_of(2);
+        let says = all_events(n, *attempt, if hangs_up { AgentBehaviour::Plain } else { manner });
+        let says = if self.handovers { handovers::asks(n, says) } else { says };
+        let mut says = if self.actions { tool_runner::asks(n, says) } else { says };
         if n % 5 == 2 && says.first() == Some(&AgentEvent::Acked) {
             // Some agents subscribe to more than their operator has configured.
-            says.insert(1, AgentEvent::Subscribed(cast::patterns(&["user.*", "agent.>"])));
+            says.insert(1, AgentEvent::Subscribed(fixtures::patterns(&["user.*", "agent.>"])));
             self.ledger.subscribed.insert(run_id.clone());
         }
         // Some of these keep the next connection.
@@ -249,18 +261,18 @@ impl World {
             assert!(invoke.resume.is_none(), "G3: only who outlives its owner is asked to go on: {run_id}");
             return says;
         }
-        let (says, name) = (lasting::named(says), (run_id.clone(), *attempt));
+        let (says, name) = (resumable::named(says), (run_id.clone(), *attempt));
         let Some(resume) = &invoke.resume else {
             self.streams.known.insert(name);
             return says;
         };
         // Some agents have been restarted meanwhile, and know no runs.
         if n % 8 == 3 || !self.streams.known.contains(&name) {
-            self.ledger.forgot(key, run_id, *attempt);
+            self.ledger.record_forgotten_attempt(key, run_id, *attempt);
             return vec![AgentEvent::Failed(AgentFailure::NotKnown)];
         }
-        let rest = lasting::rest(says, resume.after.as_ref().map(|mark| &mark.event_id));
-        if self.rng.chance(30) { lasting::joined(rest) } else { rest }
+        let rest = resumable::rest(says, resume.after.as_ref().map(|mark| &mark.event_id));
+        if self.rng.chance(30) { resumable::joined(rest) } else { rest }
     }
 
     /// Closes a request; one event may still be in flight.
@@ -268,10 +280,13 @@ impl World {
         let late = self.rng.chance(30);
         match self.streams.open.get_mut(&id) {
             Some(stream)
-                if late && !stream.rest.is_empty() && !stream.blocked && stream.manner != Manner::TooMuch =>
+                if late
+                    && !stream.rest.is_empty()
+                    && !stream.blocked
+                    && stream.manner != AgentBehaviour::TooMuch =>
             {
                 stream.rest.drain(..stream.rest.len() - 1);
-                stream.manner = Manner::Plain;
+                stream.manner = AgentBehaviour::Plain;
             }
             _ => drop(self.streams.open.remove(&id)),
         }
@@ -284,41 +299,41 @@ impl World {
         }
         match stream.manner {
             // The agent never ends by itself.
-            Manner::Stubborn => drop(stream.rest.drain(..stream.rest.len().min(1))),
-            Manner::Late => {
+            AgentBehaviour::Stubborn => drop(stream.rest.drain(..stream.rest.len().min(1))),
+            AgentBehaviour::Late => {
                 // Some more text, an end, and only then the acknowledgement of the cancel.
                 let until = stream.rest.len().saturating_sub(2).max(1);
                 stream.rest.drain(1..until);
                 stream.rest.insert(0, AgentEvent::CancelAcked);
             }
-            Manner::Plain
-            | Manner::Slow
-            | Manner::Silent
-            | Manner::Mute
-            | Manner::Eager
-            | Manner::Dies
-            | Manner::Errs
-            | Manner::Away
-            | Manner::TwoEnds
-            | Manner::Flood
-            | Manner::TooMuch
-            | Manner::Thinker
-            | Manner::Poison => {
+            AgentBehaviour::Plain
+            | AgentBehaviour::Slow
+            | AgentBehaviour::Silent
+            | AgentBehaviour::Mute
+            | AgentBehaviour::Eager
+            | AgentBehaviour::Dies
+            | AgentBehaviour::Errs
+            | AgentBehaviour::Away
+            | AgentBehaviour::TwoEnds
+            | AgentBehaviour::Flood
+            | AgentBehaviour::TooMuch
+            | AgentBehaviour::Thinker
+            | AgentBehaviour::Poison => {
                 stream.rest = vec![AgentEvent::CancelAcked];
-                let still = matches!(stream.manner, Manner::Silent | Manner::Mute);
+                let still = matches!(stream.manner, AgentBehaviour::Silent | AgentBehaviour::Mute);
                 if std::mem::take(&mut stream.blocked) || still {
-                    self.later(1, 400, Happening::Agent { stream: id });
+                    self.later(1, 400, ScheduledEvent::Agent { stream: id });
                 }
             }
         }
     }
 
     /// Sends the next event of a stream.
-    pub(crate) fn stream_on(&mut self, id: u64) {
+    pub(crate) fn send_next_event(&mut self, id: u64) {
         let Some(mono) = self.streams.open.get(&id).map(|stream| self.mono_of(stream.node)) else { return };
         let Some(stream) = self.streams.open.get_mut(&id) else { return };
         // Events of one packet are delivered together.
-        let at_once = if stream.manner == Manner::Eager { 3 } else { 1 };
+        let at_once = if stream.manner == AgentBehaviour::Eager { 3 } else { 1 };
         let events: Vec<AgentEvent> = std::iter::from_fn(|| stream.next()).take(at_once).collect();
         if events.is_empty() {
             return;
@@ -329,19 +344,19 @@ impl World {
         let (node, key, run_id, attempt, epoch) =
             (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt, stream.epoch);
         let slowest = match stream.manner {
-            Manner::Slow | Manner::Stubborn | Manner::Late => 1500,
-            Manner::Flood => 60,
-            Manner::TooMuch => 15,
-            Manner::Plain
-            | Manner::Silent
-            | Manner::Mute
-            | Manner::Eager
-            | Manner::Dies
-            | Manner::Errs
-            | Manner::Away
-            | Manner::TwoEnds
-            | Manner::Thinker
-            | Manner::Poison => 300,
+            AgentBehaviour::Slow | AgentBehaviour::Stubborn | AgentBehaviour::Late => 1500,
+            AgentBehaviour::Flood => 60,
+            AgentBehaviour::TooMuch => 15,
+            AgentBehaviour::Plain
+            | AgentBehaviour::Silent
+            | AgentBehaviour::Mute
+            | AgentBehaviour::Eager
+            | AgentBehaviour::Dies
+            | AgentBehaviour::Errs
+            | AgentBehaviour::Away
+            | AgentBehaviour::TwoEnds
+            | AgentBehaviour::Thinker
+            | AgentBehaviour::Poison => 300,
         };
         if let Some(AgentEvent::Failed(AgentFailure::Answered(answer))) = events.last()
             && let Some(wait) = answer.retry_after_ms
@@ -350,11 +365,12 @@ impl World {
             let until = mono + Duration::from_millis(wait);
             self.streams.busy.insert(asked, until);
         }
-        let stays = stream.manner == Manner::Mute || (stream.manner == Manner::Stubborn && stream.cancelled);
+        let stays = stream.manner == AgentBehaviour::Mute
+            || (stream.manner == AgentBehaviour::Stubborn && stream.cancelled);
         if stream.rest.is_empty() && !stays {
             self.streams.open.remove(&id);
         } else if !stream.blocked {
-            self.later(1, slowest, Happening::Agent { stream: id });
+            self.later(1, slowest, ScheduledEvent::Agent { stream: id });
         }
         self.give_to(node, Input::Agent { key, run_id, attempt, epoch, events });
     }

@@ -1,9 +1,9 @@
 //! Directed situations that random scenarios meet too rarely, and measurements.
-use super::answer::Manner;
-use super::cast;
+use super::behaviour::AgentBehaviour;
 use super::clients::{Act, Kind};
 use super::faults::Faults;
-use super::world::{Happening, World};
+use super::fixtures;
+use super::world::{ScheduledEvent, World};
 use std::time::Duration;
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::input::Strategy;
@@ -15,23 +15,29 @@ pub fn idle_minute(sessions: u64) -> (u64, u64) {
     // One minute is too short to start very many sessions, because the operations in flight are limited.
     let begin_ms = 3000 + sessions;
     for n in 0..sessions {
-        let key = cast::key("default", &format!("s{n}"));
-        let client = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
+        let key = fixtures::key("default", &format!("s{n}"));
+        let client = world.client(Kind::Talker, &key, fixtures::user("ann", "default", false));
         let at = world.rng.below(begin_ms);
-        world.later(at, at, Happening::Client { client, act: Act::Connect });
-        world.utter(client, n + 1, Manner::Plain, Strategy::Enqueue, (at + 3000, at + 6000));
+        world.later(at, at, ScheduledEvent::Client { client, act: Act::Connect });
+        world.schedule_message(
+            client,
+            n + 1,
+            AgentBehaviour::Plain,
+            Strategy::Enqueue,
+            (at + 3000, at + 6000),
+        );
     }
     world.pass(60 + begin_ms / 1000);
-    let unrest = world.unrest();
+    let unrest = world.unsettled_reason();
     assert!(unrest.is_none(), "G9: everything has ended: {unrest:?}");
-    let before = (world.tally.ops, world.tally.words);
+    let before = (world.tally.ops, world.tally.peer_messages);
     world.pass(60);
-    (world.tally.ops - before.0, world.tally.words - before.1)
+    (world.tally.ops - before.0, world.tally.peer_messages - before.1)
 }
 
 /// Failure of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blow {
+pub enum OwnerFailure {
     /// The owner and its subscription are gone at once.
     Crash,
     /// The owner is paused for long: its inbox still receives messages, and its lease expires.
@@ -40,16 +46,16 @@ pub enum Blow {
 
 /// Fails an owner in the middle of a turn that is followed at another node; returns milliseconds until the next
 /// attempt.
-pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
+pub fn failover_ms(seed: u64, blow: OwnerFailure) -> Option<u64> {
     let mut world = World::new(seed, 5, Faults::default());
-    let key = cast::key("default", "s1");
-    let user = cast::user("ann", "default", false);
+    let key = fixtures::key("default", "s1");
+    let user = fixtures::user("ann", "default", false);
     let talker = world.client(Kind::Talker, &key, user.clone());
     let watcher = world.client(Kind::Watcher, &key, user);
     world.pass(8);
-    world.utter(talker, 40, Manner::Slow, Strategy::Enqueue, (0, 1));
-    world.later(400, 401, Happening::Client { client: watcher, act: Act::Connect });
-    world.sayings.get_mut(&40)?.agent_id = Some(cast::agent("again"));
+    world.schedule_message(talker, 40, AgentBehaviour::Slow, Strategy::Enqueue, (0, 1));
+    world.later(400, 401, ScheduledEvent::Client { client: watcher, act: Act::Connect });
+    world.sayings.get_mut(&40)?.agent_id = Some(fixtures::agent("again"));
     world.pass(2);
     let holder = world.shelf.session(&key)?.holder?;
     let watched = world.clients[watcher].line.is_some_and(|(node, _)| node != holder.node);
@@ -59,8 +65,8 @@ pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
     }
     let at = world.at(holder.node)?;
     match blow {
-        Blow::Crash => world.crash(at),
-        Blow::Sleep => world.nodes[at].paused_until = world.now + Duration::from_secs(60),
+        OwnerFailure::Crash => world.crash(at),
+        OwnerFailure::Sleep => world.nodes[at].paused_until = world.now + Duration::from_secs(60),
     }
     let died = world.now;
     for _ in 0..2000 {
@@ -75,7 +81,7 @@ pub fn failover_ms(seed: u64, blow: Blow) -> Option<u64> {
 
 /// Way in which an owner ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parting {
+pub enum OwnerExit {
     /// The owner is gone at once.
     Crash,
     /// The owner is drained.
@@ -84,16 +90,16 @@ pub enum Parting {
 
 /// Ends an owner in the middle of an answer that the agent can resume and that is followed at another node; returns
 /// milliseconds until the attempt continues. The attempt must be the same, and complete.
-pub fn goes_on_ms(seed: u64, how: Parting, age_s: u64) -> Option<u64> {
-    let mut world = World::new(seed, 5, Faults::default().lasting());
-    let key = cast::key("default", "s1");
-    let user = cast::user("ann", "default", false);
+pub fn resume_ms(seed: u64, how: OwnerExit, age_s: u64) -> Option<u64> {
+    let mut world = World::new(seed, 5, Faults::default().with_resumable_agent());
+    let key = fixtures::key("default", "s1");
+    let user = fixtures::user("ann", "default", false);
     let talker = world.client(Kind::Talker, &key, user.clone());
     let watcher = world.client(Kind::Watcher, &key, user);
     world.pass(age_s);
-    world.utter(talker, 40, Manner::Slow, Strategy::Enqueue, (0, 1));
-    world.sayings.get_mut(&40)?.agent_id = Some(cast::agent("lasting"));
-    world.later(400, 401, Happening::Client { client: watcher, act: Act::Connect });
+    world.schedule_message(talker, 40, AgentBehaviour::Slow, Strategy::Enqueue, (0, 1));
+    world.sayings.get_mut(&40)?.agent_id = Some(fixtures::agent("lasting"));
+    world.later(400, 401, ScheduledEvent::Client { client: watcher, act: Act::Connect });
     world.pass(2);
     let holder = world.shelf.session(&key)?.holder?;
     let watched = world.clients[watcher].line.is_some_and(|(node, _)| node != holder.node);
@@ -103,8 +109,8 @@ pub fn goes_on_ms(seed: u64, how: Parting, age_s: u64) -> Option<u64> {
     }
     let at = world.at(holder.node)?;
     match how {
-        Parting::Crash => world.crash(at),
-        Parting::Leave => world.later(0, 0, Happening::Leave { boot: holder.node }),
+        OwnerExit::Crash => world.crash(at),
+        OwnerExit::Leave => world.later(0, 0, ScheduledEvent::Leave { boot: holder.node }),
     }
     let (gone, mut wait) = (world.now, None);
     while wait.is_none() {
@@ -127,10 +133,10 @@ pub fn goes_on_ms(seed: u64, how: Parting, age_s: u64) -> Option<u64> {
 pub fn far_store(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default());
     world.far_ms = 300;
-    let key = cast::key("default", "s1");
-    let talker = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
-    world.later(0, 100, Happening::Client { client: talker, act: Act::Connect });
-    world.utter(talker, 1, Manner::Plain, Strategy::Enqueue, (200, 300));
+    let key = fixtures::key("default", "s1");
+    let talker = world.client(Kind::Talker, &key, fixtures::user("ann", "default", false));
+    world.later(0, 100, ScheduledEvent::Client { client: talker, act: Act::Connect });
+    world.schedule_message(talker, 1, AgentBehaviour::Plain, Strategy::Enqueue, (200, 300));
     world.pass(30);
     let run_id = world.sayings[&1].run_id.clone();
     let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
@@ -146,13 +152,13 @@ pub fn far_store(seed: u64) {
 /// Agents are busy and send `Retry-After`, for turns that may be retried: each turn ends, and some complete.
 pub fn busy_agent(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default());
-    let key = cast::key("default", "s1");
-    let talker = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
-    world.later(0, 100, Happening::Client { client: talker, act: Act::Connect });
+    let key = fixtures::key("default", "s1");
+    let talker = world.client(Kind::Talker, &key, fixtures::user("ann", "default", false));
+    world.later(0, 100, ScheduledEvent::Client { client: talker, act: Act::Connect });
     for n in 1..=8 {
-        world.utter(talker, n, Manner::Away, Strategy::Enqueue, (200, 300));
+        world.schedule_message(talker, n, AgentBehaviour::Away, Strategy::Enqueue, (200, 300));
         if let Some(saying) = world.sayings.get_mut(&n) {
-            saying.agent_id = Some(cast::agent(cast::AGENTS[0].0));
+            saying.agent_id = Some(fixtures::agent(fixtures::AGENTS[0].0));
         }
     }
     world.pass(60);
@@ -171,15 +177,15 @@ pub fn late_grant(seed: u64) {
     let mut world = World::new(seed, 3, Faults { unknown: 100, ..Faults::default() });
     world.run(world.now + Duration::from_millis(200));
     world.faults = Faults::default();
-    let key = cast::key("default", "s1");
-    let user = cast::user("ann", "default", false);
+    let key = fixtures::key("default", "s1");
+    let user = fixtures::user("ann", "default", false);
     let talker = world.client(Kind::Talker, &key, user.clone());
     let watcher = world.client(Kind::Watcher, &key, user);
-    world.later(0, 100, Happening::Client { client: talker, act: Act::Connect });
+    world.later(0, 100, ScheduledEvent::Client { client: talker, act: Act::Connect });
     for n in 1..=30 {
-        world.utter(talker, n, Manner::Plain, Strategy::Enqueue, (400 * n, 400 * n + 300));
+        world.schedule_message(talker, n, AgentBehaviour::Plain, Strategy::Enqueue, (400 * n, 400 * n + 300));
     }
-    world.later(600, 700, Happening::Client { client: watcher, act: Act::Connect });
+    world.later(600, 700, ScheduledEvent::Client { client: watcher, act: Act::Connect });
     world.pass(2);
     let apart = world.clients[watcher].line.and_then(|(node, _)| world.at(node));
     if let Some(at) = apart {
@@ -195,12 +201,12 @@ pub fn late_grant(seed: u64) {
 /// A client sends two messages and disconnects; then the owner is drained while the session has no subscribers and
 /// half of all messages are lost, the hand-over messages included.
 pub fn handed_over_unheard(seed: u64) {
-    let mut world = World::new(seed, 3, Faults::default().lasting());
-    let key = cast::key("default", "s1");
-    let leaver = world.client(Kind::Leaver, &key, cast::user("ann", "default", false));
+    let mut world = World::new(seed, 3, Faults::default().with_resumable_agent());
+    let key = fixtures::key("default", "s1");
+    let leaver = world.client(Kind::Leaver, &key, fixtures::user("ann", "default", false));
     world.pass(6);
-    world.utter(leaver, 1, Manner::Slow, Strategy::Enqueue, (0, 100));
-    world.utter(leaver, 2, Manner::Plain, Strategy::Enqueue, (200, 300));
+    world.schedule_message(leaver, 1, AgentBehaviour::Slow, Strategy::Enqueue, (0, 100));
+    world.schedule_message(leaver, 2, AgentBehaviour::Plain, Strategy::Enqueue, (200, 300));
     world.pass(2);
     if let Some(holder) = world.shelf.session(&key).and_then(|slot| slot.holder) {
         world.faults.drop = 50;
@@ -215,14 +221,14 @@ pub fn handed_over_unheard(seed: u64) {
 pub fn long_session(seed: u64) {
     let faults = Faults { crash: 3, hangup: 10, drop: 10, ..Faults::default() };
     let mut world = World::new(seed, 3, faults);
-    let key = cast::key("default", "s1");
-    let user = cast::user("ann", "default", false);
+    let key = fixtures::key("default", "s1");
+    let user = fixtures::user("ann", "default", false);
     let talker = world.client(Kind::Talker, &key, user.clone());
     world.client(Kind::Watcher, &key, user);
-    world.later(0, 100, Happening::Client { client: talker, act: Act::Open });
+    world.later(0, 100, ScheduledEvent::Client { client: talker, act: Act::Open });
     for n in 1..=120 {
-        let manner = if n % 4 == 0 { Manner::Thinker } else { Manner::Plain };
-        world.utter(talker, n, manner, Strategy::Enqueue, (1000 * n, 1000 * n + 1500));
+        let manner = if n % 4 == 0 { AgentBehaviour::Thinker } else { AgentBehaviour::Plain };
+        world.schedule_message(talker, n, manner, Strategy::Enqueue, (1000 * n, 1000 * n + 1500));
     }
     world.pass(150);
     world.heal();
@@ -232,18 +238,18 @@ pub fn long_session(seed: u64) {
 /// A waiting turn is cancelled: it ends at once, without ever having begun.
 pub fn cancel_while_waiting(seed: u64) {
     let mut world = World::new(seed, 3, Faults::default());
-    let key = cast::key("default", "s1");
-    let talker = world.client(Kind::Talker, &key, cast::user("ann", "default", false));
+    let key = fixtures::key("default", "s1");
+    let talker = world.client(Kind::Talker, &key, fixtures::user("ann", "default", false));
     world.pass(6);
-    world.later(0, 10, Happening::Client { client: talker, act: Act::Open });
-    world.utter(talker, 1, Manner::Slow, Strategy::Enqueue, (200, 300));
-    world.utter(talker, 2, Manner::Plain, Strategy::Enqueue, (700, 800));
+    world.later(0, 10, ScheduledEvent::Client { client: talker, act: Act::Open });
+    world.schedule_message(talker, 1, AgentBehaviour::Slow, Strategy::Enqueue, (200, 300));
+    world.schedule_message(talker, 2, AgentBehaviour::Plain, Strategy::Enqueue, (700, 800));
     for n in [1, 2] {
         if let Some(saying) = world.sayings.get_mut(&n) {
             saying.agent_id = None;
         }
     }
-    world.later(1200, 1300, Happening::Client { client: talker, act: Act::Cancel(2) });
+    world.later(1200, 1300, ScheduledEvent::Client { client: talker, act: Act::Cancel(2) });
     world.pass(super::scenario::REST_S / 4);
     world.come_to_rest(60);
     let run_id = world.sayings[&2].run_id.clone();

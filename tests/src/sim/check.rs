@@ -1,17 +1,17 @@
 //! Checks of the guarantees, one file per guarantee; each violation panics with the guarantee's name first.
-mod acted;
-mod company;
-mod handed;
+mod actions;
+mod handovers;
+mod input_order;
 mod ledger;
 mod link;
+mod members;
 mod news;
 mod order;
-mod place;
 mod privacy;
-mod rest;
-mod steered;
-mod story;
+mod settled;
+mod steering;
+mod turn;
 
-pub(crate) use ledger::Ledger;
-pub(crate) use link::{Follow, View};
+pub(crate) use ledger::StoreRecord;
+pub(crate) use link::{LinkHistory, View};
 pub(crate) use privacy::{privacy, refused};

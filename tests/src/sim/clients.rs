@@ -1,10 +1,10 @@
 //! Simulated clients: their connections, their knowledge, and their actions.
-use super::cast;
-use super::world::{Happening, LineId, World};
+use super::fixtures;
+use super::world::{LineId, ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnway_bindings::channel::command::{Command, Subscribe, Target, TextCursor};
-use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
+use turnway_bindings::channel::command::{CancelTarget, LinkCommand, SubscribeCommand, TextCursor};
+use turnway_bindings::channel::notification::{Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Cursor, Epoch, EventId, Principal, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::TextKind;
 use turnway_core::protocol::entry::Entry;
@@ -32,7 +32,9 @@ pub(crate) enum Act {
     /// Connect, and subscribe if that is the client's role.
     Connect,
     /// Reconnect, if this is still the client's connection.
-    Move { from: Option<LineId> },
+    Move {
+        from: Option<LineId>,
+    },
     /// Send a message, until its end was received.
     Speak(u64),
     /// Send another body under the same name.
@@ -102,7 +104,7 @@ impl Client {
         matches!(self.kind, Kind::Talker | Kind::Watcher)
     }
     /// Continues from a snapshot without earlier facts. Turns that have ended by then count as ended.
-    fn begins_at(&mut self, snapshot: &SnapshotNote, ended: impl Iterator<Item = RunId>) {
+    fn begins_at(&mut self, snapshot: &SessionStateSnapshot, ended: impl Iterator<Item = RunId>) {
         self.ended.extend(ended.filter(|run_id| self.accepted.contains(run_id)));
         (self.have, self.synced) = (Cursor { seq: snapshot.seq, epoch: snapshot.epoch }, true);
         // A turn that the client learns of later may have ended before this point.
@@ -149,7 +151,7 @@ impl World {
 
     pub(crate) fn request(&mut self, client: usize, act: Act) -> Option<RequestId> {
         self.requests += 1;
-        let id = cast::request(self.requests);
+        let id = fixtures::request(self.requests);
         self.clients[client].sent.insert(id.clone(), act);
         Some(id)
     }
@@ -177,7 +179,7 @@ impl World {
     fn subscribe(&mut self, id: usize, line: LineId) {
         let request_id = self.request(id, Act::Connect);
         let client = &self.clients[id];
-        let ask = Subscribe {
+        let ask = SubscribeCommand {
             request_id,
             session: client.key.session.clone(),
             after_seq: Some(client.have.seq),
@@ -185,7 +187,7 @@ impl World {
             runs: client.text_cursors(),
             types: if id.is_multiple_of(2) { vec![everything()] } else { Vec::new() },
         };
-        self.say_on(line, Command::Subscribe(ask));
+        self.say_on(line, LinkCommand::Subscribe(ask));
     }
 
     /// Performs an action of a client.
@@ -212,11 +214,11 @@ impl World {
             }
             Act::Twist(_) => {}
             Act::Cancel(n) => {
-                let target = Target::Run(self.sayings[&n].run_id.clone());
+                let target = CancelTarget::Run(self.sayings[&n].run_id.clone());
                 self.cancel(id, target, Act::Cancel(n));
             }
             Act::CancelAll => {
-                let target = Target::Session(self.clients[id].key.session.clone());
+                let target = CancelTarget::Session(self.clients[id].key.session.clone());
                 self.cancel(id, target, Act::CancelAll);
             }
             Act::Close | Act::Unsubscribe => {
@@ -226,9 +228,9 @@ impl World {
                 let close = act == Act::Close;
                 self.clients[id].looked &= close;
                 let command = if close {
-                    Command::Close { request_id, session }
+                    LinkCommand::Close { request_id, session }
                 } else {
-                    Command::Unsubscribe { request_id, session }
+                    LinkCommand::Unsubscribe { request_id, session }
                 };
                 self.say_on(line, command);
             }
@@ -236,8 +238,8 @@ impl World {
                 let line = self.line_of(id);
                 let request_id = self.request(id, Act::Open);
                 let session = Some(self.clients[id].key.session.clone());
-                let agents = cast::AGENTS.iter().map(|(name, _)| cast::agent(name)).collect();
-                self.say_on(line, Command::Open { request_id, session, agents, active: None });
+                let agents = fixtures::AGENTS.iter().map(|(name, _)| fixtures::agent(name)).collect();
+                self.say_on(line, LinkCommand::Open { request_id, session, agents, active: None });
             }
             Act::Resubscribe(way) => self.resubscribe(id, way),
             Act::LookBack(run_id) if self.clients[id].ended.contains(&run_id) => {}
@@ -253,10 +255,10 @@ impl World {
         }
     }
 
-    fn cancel(&mut self, id: usize, target: Target, act: Act) {
+    fn cancel(&mut self, id: usize, target: CancelTarget, act: Act) {
         let line = self.line_of(id);
         let request_id = self.request(id, act);
-        self.say_on(line, Command::Cancel { request_id, target, receipt: false });
+        self.say_on(line, LinkCommand::Cancel { request_id, target, wants_receipt: false });
     }
 
     fn speak(&mut self, id: usize, n: u64) {
@@ -272,7 +274,7 @@ impl World {
             self.reconnect(id);
         }
         self.invoke_as(id, n, false);
-        self.later(3000, 6000, Happening::Client { client: id, act: Act::Speak(n) });
+        self.later(3000, 6000, ScheduledEvent::Client { client: id, act: Act::Speak(n) });
     }
 
     fn invoke_as(&mut self, id: usize, n: u64, twisted: bool) {
@@ -281,19 +283,21 @@ impl World {
         let Some(request_id) = request_id else { return };
         let session = self.clients[id].key.session.clone();
         let invoke = self.sayings[&n].invoke(n, request_id, &session, twisted);
-        self.say_on(line, Command::Invoke(Box::new(invoke)));
+        self.say_on(line, LinkCommand::Invoke(Box::new(invoke)));
     }
 
     /// Handles a message that a client receives on its present connection.
-    pub(crate) fn read(&mut self, id: usize, line: LineId, note: &Note) {
+    pub(crate) fn read(&mut self, id: usize, line: LineId, note: &Notification) {
         if self.clients[id].line == Some(line) {
             self.read_on(id, line, note);
         }
     }
 
-    fn read_on(&mut self, id: usize, line: LineId, note: &Note) {
+    fn read_on(&mut self, id: usize, line: LineId, note: &Notification) {
         match note {
-            Note::Fact { session, seq, epoch, entry, .. } if *session == self.clients[id].key.session => {
+            Notification::Fact { session, seq, epoch, entry, .. }
+                if *session == self.clients[id].key.session =>
+            {
                 let client = &mut self.clients[id];
                 client.facts.insert(*seq, (*epoch, Arc::clone(entry)));
                 if client.synced {
@@ -304,7 +308,7 @@ impl World {
                 }
                 self.prompted(id, entry);
             }
-            Note::Delta { run_id, attempt, offset, kind: TextKind::Text, text, .. } => {
+            Notification::Delta { run_id, attempt, offset, kind: TextKind::Text, text, .. } => {
                 let client = &mut self.clients[id];
                 let all = client.texts.entry((run_id.clone(), *attempt)).or_default();
                 // Text of a subscription that was just replaced may come before the first text of the new one.
@@ -315,19 +319,19 @@ impl World {
                 all.truncate(all.floor_char_boundary(at));
                 all.push_str(text.reveal());
             }
-            Note::Accepted(accepted) => {
+            Notification::TurnAccepted(accepted) => {
                 self.was_accepted(id, &accepted.run_id, accepted.request_id.as_ref());
                 // A link that follows the session already gets no facts again: the end may lie before its position.
                 if accepted.duplicate {
                     let act = Act::LookBack(accepted.run_id.clone());
-                    self.later(1000, 4000, Happening::Client { client: id, act });
+                    self.later(1000, 4000, ScheduledEvent::Client { client: id, act });
                 }
             }
-            Note::Subscribed { reset: None, .. } => self.clients[id].synced = true,
-            Note::Subscribed { snapshot, reset: Some(Reset::Trimmed { .. }), .. } => {
+            Notification::Subscribed { reset: None, .. } => self.clients[id].synced = true,
+            Notification::Subscribed { snapshot, reset: Some(ResetReason::Trimmed { .. }), .. } => {
                 self.begin_at(id, snapshot);
             }
-            Note::Subscribed { snapshot, reset: Some(Reset::Regressed), .. } => {
+            Notification::Subscribed { snapshot, reset: Some(ResetReason::Regressed), .. } => {
                 let client = &mut self.clients[id];
                 client.looked = false;
                 client.facts.clear();
@@ -337,32 +341,36 @@ impl World {
                 if client.watches() {
                     // The client's knowledge is void: it reads everything again.
                     client.have = Cursor::default();
-                    self.later(50, 500, Happening::Client { client: id, act: Act::Resubscribe(1) });
+                    self.later(50, 500, ScheduledEvent::Client { client: id, act: Act::Resubscribe(1) });
                 }
             }
-            Note::Refused { request_id: Some(request_id), refusal, .. } => {
+            Notification::Refused { request_id: Some(request_id), refusal, .. } => {
                 self.was_refused(id, request_id, refusal.code)
             }
-            Note::GoAway { .. } => {
-                self.later(100, 6000, Happening::Client { client: id, act: Act::Move { from: Some(line) } });
+            Notification::GoAway { .. } => {
+                self.later(
+                    100,
+                    6000,
+                    ScheduledEvent::Client { client: id, act: Act::Move { from: Some(line) } },
+                );
             }
-            Note::Fact { .. }
-            | Note::Delta { .. }
-            | Note::Opened { .. }
-            | Note::Members(_)
-            | Note::Handover(_)
-            | Note::Closed { .. }
-            | Note::CancelTaken { .. }
-            | Note::Printed { .. }
-            | Note::Listed { .. }
-            | Note::Deleted { .. }
-            | Note::Found { .. }
-            | Note::Refused { .. } => {}
+            Notification::Fact { .. }
+            | Notification::Delta { .. }
+            | Notification::Opened { .. }
+            | Notification::MembersReply(_)
+            | Notification::HandoverReply(_)
+            | Notification::Closed { .. }
+            | Notification::CancelAccepted { .. }
+            | Notification::ProcessOutput { .. }
+            | Notification::SessionList { .. }
+            | Notification::Deleted { .. }
+            | Notification::RunLocation { .. }
+            | Notification::Refused { .. } => {}
         }
     }
 
     /// Applies [`Client::begins_at`] with the log's ended turns.
-    fn begin_at(&mut self, id: usize, snapshot: &SnapshotNote) {
+    fn begin_at(&mut self, id: usize, snapshot: &SessionStateSnapshot) {
         let log = self.ledger.chronicles.get(&self.clients[id].key).map(|chronicle| &*chronicle.log);
         let upto = usize::try_from(snapshot.seq.0).unwrap_or(usize::MAX);
         let ends = log.into_iter().flatten().take(upto).filter(|(_, entry)| entry.fact.is_terminal());
@@ -385,7 +393,7 @@ impl World {
             matches!(code, Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::NotFound);
         match act {
             Act::Connect if passing => {
-                self.later(500, 2000, Happening::Client { client: id, act: Act::Connect });
+                self.later(500, 2000, ScheduledEvent::Client { client: id, act: Act::Connect });
             }
             Act::Speak(n) if code == Code::Busy || code == Code::IdempotencyConflict && self.rewinds => {
                 self.clients[id].given_up.insert(n);
@@ -394,7 +402,7 @@ impl World {
                 if self.rng.chance(40) {
                     self.clients[id].given_up.insert(n);
                 } else {
-                    self.later(1, 3000, Happening::Client { client: id, act: Act::Open });
+                    self.later(1, 3000, ScheduledEvent::Client { client: id, act: Act::Open });
                 }
             }
             Act::Speak(n) => {
@@ -408,7 +416,7 @@ impl World {
             }
             Act::Resubscribe(_) => self.clients[id].looked = false,
             Act::Open if passing && code != Code::NotFound => {
-                self.later(500, 2000, Happening::Client { client: id, act: Act::Open });
+                self.later(500, 2000, ScheduledEvent::Client { client: id, act: Act::Open });
             }
             Act::Connect
             | Act::Open

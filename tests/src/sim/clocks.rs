@@ -1,6 +1,6 @@
 //! Simulates one clock that drifts, glitches and steps at random, and checks the laws of the time derived from it.
 use std::time::Duration;
-use turnway_core::clock::{Change, Reading, WallClock};
+use turnway_core::clock::{ClockEvent, ClockReading, WallClock};
 use turnway_core::limits;
 use turnway_core::rng::Rng;
 use turnway_core::time::{Millis, Mono};
@@ -14,12 +14,12 @@ pub fn glitches(seed: u64) {
     let reading = |ms: u64, off: i64, late: u64| {
         let (after, before) =
             (Mono(Duration::from_millis(ms.saturating_sub(late))), Mono(Duration::from_millis(ms)));
-        Reading { time: Millis((DAWN_MS + ms).saturating_add_signed(off)), after, before }
+        ClockReading { time: Millis((DAWN_MS + ms).saturating_add_signed(off)), after, before }
     };
     let mut clock = WallClock::anchored(reading(0, 0, 0));
     let (mut ms, mut off, mut stepped) = (0, 0_i64, 0);
     let mut last = clock.at(Mono::default());
-    let belief = u64::try_from(limits::CLOCK_BELIEF.as_millis()).unwrap_or(u64::MAX);
+    let belief = u64::try_from(limits::CLOCK_STEP_CONFIRM.as_millis()).unwrap_or(u64::MAX);
     while ms < 1_800_000 {
         ms += 100 + rng.below(1500);
         let before = off;
@@ -35,7 +35,7 @@ pub fn glitches(seed: u64) {
         }
         let change = clock.observe(reading(ms, off, rng.below(400)));
         let now = clock.at(Mono(Duration::from_millis(ms)));
-        if let Some(Change::Believed(_)) = change {
+        if let Some(ClockEvent::StepAccepted(_)) = change {
             assert!(ms - stepped >= belief, "a step of a clock is believed only after it lasted");
         } else {
             assert!(now >= last, "the time goes back only where a step is believed: {last:?} {now:?}");

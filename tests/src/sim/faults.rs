@@ -56,7 +56,7 @@ pub struct Faults {
 
 impl Faults {
     /// High fault rates.
-    pub const CRUEL: Self = Self {
+    pub const HIGH: Self = Self {
         drop: 15,
         double: 10,
         unknown: 8,
@@ -83,7 +83,7 @@ impl Faults {
         indexed: false,
     };
     /// Highest fault rates.
-    pub const BRUTAL: Self = Self {
+    pub const EXTREME: Self = Self {
         drop: 50,
         double: 30,
         unknown: 25,
@@ -111,22 +111,22 @@ impl Faults {
     };
 
     /// Adds a store that loses writes.
-    pub fn forgetful(self) -> Self {
+    pub fn with_lost_writes(self) -> Self {
         Self { rewind: self.rewind.max(15), ..self }
     }
 
     /// Adds trimming of old facts.
-    pub fn brief(self, keep: u64) -> Self {
+    pub fn with_trimming(self, keep: u64) -> Self {
         Self { keep, ..self }
     }
 
     /// Adds an agent that can resume after the loss of an owner.
-    pub fn lasting(self) -> Self {
+    pub fn with_resumable_agent(self) -> Self {
         Self { lasting: true, ..self }
     }
 
     /// Adds member changes.
-    pub fn company(self) -> Self {
+    pub fn with_member_changes(self) -> Self {
         Self { company: true, ..self }
     }
 
@@ -154,14 +154,14 @@ impl Faults {
     pub fn swarm(seed: u64) -> Self {
         let mut rng = Rng::from_number(seed ^ 0x5eed_fa01);
         match seed % 10 {
-            0 => return Self::CRUEL,
-            1 => return Self { rewind: 15, ..Self::CRUEL },
-            2 => return Self::BRUTAL,
+            0 => return Self::HIGH,
+            1 => return Self { rewind: 15, ..Self::HIGH },
+            2 => return Self::EXTREME,
             3 => return Self { drop: 50, double: 10, unknown: 4, ..Self::default() },
             4 => return Self { hangup: 30, lazy: 60, ..Self::default() },
             _ => {}
         }
-        let most = if rng.chance(30) { Self::BRUTAL } else { Self::CRUEL };
+        let most = if rng.chance(30) { Self::EXTREME } else { Self::HIGH };
         let mut some = |most: u64| if rng.chance(55) { rng.below(most + 1) } else { 0 };
         Self {
             drop: some(most.drop),

@@ -1,19 +1,19 @@
 //! Simulated indexes for the sweep, apart from the sessions as in Redis: one for each life of a node and one
 //! without an owner. Each entry is written before the operation that the sweep must find. The shelf performs the
 //! operations; this file has the steps around them, and loses index entries.
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use turnway_core::id::{Holder, Life, NodeId, SessionKey};
+use turnway_core::id::{Holder, LeaseId, NodeId, SessionKey};
 use turnway_core::mutant::{Mutant, planted};
-use turnway_core::store::{Op, Reply, Slot, StoreError};
+use turnway_core::store::{Op, Reply, StoreError, StoredSession};
 use turnway_core::time::Millis;
 
 /// Maximum age of an entry on which an operation may rely; older entries may be removed. The product uses a minute;
 /// the pauses, late copies and clock jumps of a simulation are all shorter and would show no error.
 const FRESH: Duration = Duration::from_secs(4);
 /// Holder of entries that belong to no life of a node.
-const NOBODY: Holder = Holder { node: NodeId(0), life: Life(0) };
+const NOBODY: Holder = Holder { node: NodeId(0), life: LeaseId(0) };
 
 /// An index entry: holder, session, and time.
 pub(crate) type Line = (Holder, SessionKey, Millis);
@@ -33,7 +33,7 @@ pub(crate) struct Index {
 
 /// One process's cache of its registrations.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct RegistrationCache {
     me: Option<Holder>,
     era: u64,
     /// Time and era of each registration; an entry from before the present era may be lost.
@@ -59,7 +59,7 @@ pub(crate) enum Step {
     Clear { lines: Vec<Line> },
 }
 
-fn is_open(slot: &Slot) -> bool {
+fn is_open(slot: &StoredSession) -> bool {
     !slot.inbox.is_empty() || !slot.control.is_empty()
 }
 
@@ -111,7 +111,7 @@ impl Index {
 
 // === impl Book ===
 
-impl Book {
+impl RegistrationCache {
     fn me(&self) -> Holder {
         self.me.unwrap_or(NOBODY)
     }
@@ -127,7 +127,7 @@ impl Book {
             (Op::Renew { holder, .. }, Ok(Reply::Renewed { era, .. })) => {
                 (self.me, self.era) = (Some(*holder), *era);
             }
-            (Op::Renew { holder, .. }, Ok(Reply::Lost)) => {
+            (Op::Renew { holder, .. }, Ok(Reply::LeaseLost)) => {
                 self.me = self.me.filter(|me| me != holder);
                 self.lines.retain(|(_, by), _| by != holder);
                 self.held.retain(|(_, by)| by != holder);
@@ -153,7 +153,7 @@ impl Book {
 
 impl World {
     /// Sends an operation, or first the registration that it needs.
-    pub(crate) fn ask_desk(&mut self, boot: NodeId, op: Op) {
+    pub(crate) fn send_registered(&mut self, boot: NodeId, op: Op) {
         let book = self.books.entry(boot).or_default();
         let by = if let Op::Claim { key, holder, .. } = &op {
             let lacks = book.stamp(key, *holder).is_none() && !planted(Mutant::ClaimUnlisted);
@@ -186,7 +186,7 @@ impl World {
     }
 
     fn desk_later(&mut self, step: Step) {
-        self.under_way(Happening::Index(Box::new(step)));
+        self.under_way(ScheduledEvent::Index(Box::new(step)));
     }
 
     pub(crate) fn index_step(&mut self, step: Step) {
@@ -223,7 +223,7 @@ impl World {
         if wakes > self.now {
             let wait = u64::try_from((wakes - self.now).as_millis()).unwrap_or(0) + 1;
             let again = Step::Registered { boot, op, by, stamp };
-            return self.later(wait, wait, Happening::Index(Box::new(again)));
+            return self.later(wait, wait, ScheduledEvent::Index(Box::new(again)));
         }
         let book = self.books.entry(boot).or_default();
         // After a transfer the entry belongs to the receiving life.
@@ -289,7 +289,7 @@ impl World {
     /// and does not hold, and one further session if the store has lost writes.
     pub(crate) fn sweep_indexes(&mut self, boot: NodeId, op: Op) {
         let now = self.now;
-        let gone = |by: Holder| by == NOBODY || !self.shelf.leased(now, by);
+        let gone = |by: Holder| by == NOBODY || !self.shelf.is_leased(now, by);
         let lines = self.index.lines.iter().map(|((by, key), stamp)| (*by, key.clone(), *stamp));
         let mut lines: Vec<Line> = lines.filter(|(by, ..)| gone(*by)).collect();
         let (clock, mut passing) = (self.store_clock(), Vec::new());
@@ -321,7 +321,7 @@ impl World {
         for ((by, key, stamp), in_passing) in lines.chain(passing) {
             let slot = self.shelf.session(&key);
             let (holder, open) = (slot.and_then(|slot| slot.holder), slot.is_some_and(is_open));
-            let is_due = holder.map_or(open, |holder| !self.shelf.leased(now, holder));
+            let is_due = holder.map_or(open, |holder| !self.shelf.is_leased(now, holder));
             let is_old =
                 stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);
             if is_due {
@@ -329,7 +329,7 @@ impl World {
                 if in_passing {
                     self.index.register(clock, NOBODY, &key);
                 }
-                due.extend(slot.map(|slot| (key.clone(), slot.seen())));
+                due.extend(slot.map(|slot| (key.clone(), slot.ownership())));
             } else if holder == Some(by) {
                 self.books.entry(boot).or_default().held.insert((key, by));
             } else if is_old {
@@ -345,7 +345,7 @@ impl World {
         }
         self.desk_later(Step::Clear { lines: idle });
         let sessions = due.into_iter().take(limit as usize).collect();
-        self.answer(boot, op, Ok(Reply::Work { sessions }));
+        self.answer(boot, op, Ok(Reply::Unowned { sessions }));
     }
 
     /// Checks that a sweep would find every session that it has to find. (I3, I9)

@@ -1,5 +1,5 @@
 //! Searches for planted bugs: first in situations where they are likely to show, then in random worlds.
-use super::cases::{self, Parting};
+use super::cases::{self, OwnerExit};
 use super::clocks;
 use super::faults::Faults;
 use super::verdict::{judge, verdict};
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use turnway_core::mutant::Mutant;
 
 /// A situation in which some bugs show.
-struct Trap {
+struct Situation {
     name: &'static str,
     for_bugs: &'static [Mutant],
     /// Runs for each random world; cheap situations run more often.
     often: u64,
-    spring: fn(u64),
+    run: fn(u64),
 }
 
 fn idle(_: u64) {
@@ -22,7 +22,7 @@ fn idle(_: u64) {
 }
 
 fn young_fleet(seed: u64) {
-    let wait = cases::goes_on_ms(seed, Parting::Crash, 0);
+    let wait = cases::resume_ms(seed, OwnerExit::Crash, 0);
     assert!(
         wait.is_none_or(|wait| wait <= 1200),
         "G9: a death in a young fleet is believed late: {wait:?} ms"
@@ -33,22 +33,22 @@ fn scenario(seed: u64, faults: Faults) {
     World::scenario(seed, faults);
 }
 
-const TRAPS: &[Trap] = &[
-    Trap { name: "idle", for_bugs: &[Mutant::IdleKept], often: 1, spring: idle },
-    Trap {
+const TRAPS: &[Situation] = &[
+    Situation { name: "idle", for_bugs: &[Mutant::IdleKept], often: 1, run: idle },
+    Situation {
         name: "long session",
         for_bugs: &[Mutant::SnapshotForgetsQueue],
         often: 1,
-        spring: cases::long_session,
+        run: cases::long_session,
     },
-    Trap {
+    Situation {
         name: "cancel while waiting",
         for_bugs: &[Mutant::CancelSkipsQueued],
         often: 1,
-        spring: cases::cancel_while_waiting,
+        run: cases::cancel_while_waiting,
     },
-    Trap { name: "busy agent", for_bugs: &[Mutant::BusyAskedAtOnce], often: 1, spring: cases::busy_agent },
-    Trap {
+    Situation { name: "busy agent", for_bugs: &[Mutant::BusyAskedAtOnce], often: 1, run: cases::busy_agent },
+    Situation {
         name: "forgetful store",
         for_bugs: &[
             Mutant::EpochCounts,
@@ -59,15 +59,15 @@ const TRAPS: &[Trap] = &[
             Mutant::AttemptsMixed,
         ],
         often: 1,
-        spring: |seed| scenario(seed, Faults { rewind: 40, ..Faults::CRUEL }),
+        run: |seed| scenario(seed, Faults { rewind: 40, ..Faults::HIGH }),
     },
-    Trap {
+    Situation {
         name: "late copies",
         for_bugs: &[Mutant::ClaimIgnoresEpoch],
         often: 1,
-        spring: |seed| scenario(seed, Faults { unknown: 40, cut: 40, crash: 20, ..Faults::CRUEL }),
+        run: |seed| scenario(seed, Faults { unknown: 40, cut: 40, crash: 20, ..Faults::HIGH }),
     },
-    Trap {
+    Situation {
         name: "lasting",
         for_bugs: &[
             Mutant::ResumeRepeats,
@@ -76,15 +76,15 @@ const TRAPS: &[Trap] = &[
             Mutant::ResumeRestarts,
         ],
         often: 1,
-        spring: |seed| scenario(seed, Faults { crash: 40, drain: 20, ..Faults::CRUEL }.lasting()),
+        run: |seed| scenario(seed, Faults { crash: 40, drain: 20, ..Faults::HIGH }.with_resumable_agent()),
     },
-    Trap {
+    Situation {
         name: "company",
         for_bugs: &[Mutant::RemovalHasty, Mutant::LeaverAsked, Mutant::ChangeNeverFails],
         often: 1,
-        spring: |seed| scenario(seed, Faults { outage: 10, ..Faults::CRUEL }.company()),
+        run: |seed| scenario(seed, Faults { outage: 10, ..Faults::HIGH }.with_member_changes()),
     },
-    Trap {
+    Situation {
         name: "steering",
         for_bugs: &[
             Mutant::SteerLost,
@@ -96,15 +96,15 @@ const TRAPS: &[Trap] = &[
             Mutant::ReplacementWaitsLast,
         ],
         often: 1,
-        spring: |seed| scenario(seed, Faults::CRUEL.steering()),
+        run: |seed| scenario(seed, Faults::HIGH.steering()),
     },
-    Trap {
+    Situation {
         name: "handing over",
         for_bugs: &[Mutant::HandoverUnasked, Mutant::HandoverNeverExpires, Mutant::HandoverToldAgain],
         often: 1,
-        spring: |seed| scenario(seed, Faults::CRUEL.handovers()),
+        run: |seed| scenario(seed, Faults::HIGH.handovers()),
     },
-    Trap {
+    Situation {
         name: "having things done",
         for_bugs: &[
             Mutant::ActionEarly,
@@ -115,15 +115,15 @@ const TRAPS: &[Trap] = &[
             Mutant::NewsSkipped,
         ],
         often: 1,
-        spring: |seed| scenario(seed, Faults { crash: 30, ..Faults::CRUEL }.actions()),
+        run: |seed| scenario(seed, Faults { crash: 30, ..Faults::HIGH }.actions()),
     },
-    Trap {
+    Situation {
         name: "leaving",
         for_bugs: &[Mutant::TransferKeepsEpoch],
         often: 1,
-        spring: |seed| scenario(seed, Faults { drain: 60, ..Faults::CRUEL }),
+        run: |seed| scenario(seed, Faults { drain: 60, ..Faults::HIGH }),
     },
-    Trap {
+    Situation {
         name: "indexes",
         for_bugs: &[
             Mutant::ClaimUnlisted,
@@ -132,36 +132,36 @@ const TRAPS: &[Trap] = &[
             Mutant::ReleaseClearsYoung,
         ],
         often: 1,
-        spring: |seed| scenario(seed, Faults { clock: 0, slow: 40, ..Faults::CRUEL }.indexed()),
+        run: |seed| scenario(seed, Faults { clock: 0, slow: 40, ..Faults::HIGH }.indexed()),
     },
-    Trap {
+    Situation {
         name: "handed over unheard",
         for_bugs: &[Mutant::ReservedForgotten],
         often: 32,
-        spring: cases::handed_over_unheard,
+        run: cases::handed_over_unheard,
     },
-    Trap { name: "far store", for_bugs: &[Mutant::GrantAnew], often: 1, spring: cases::far_store },
-    Trap { name: "young fleet", for_bugs: &[Mutant::ContactOnly], often: 32, spring: young_fleet },
-    Trap {
+    Situation { name: "far store", for_bugs: &[Mutant::GrantAnew], often: 1, run: cases::far_store },
+    Situation { name: "young fleet", for_bugs: &[Mutant::ContactOnly], often: 32, run: young_fleet },
+    Situation {
         name: "clocks",
         for_bugs: &[Mutant::ClockStepsAtOnce, Mutant::ClockFallsBack],
         often: 32,
-        spring: clocks::glitches,
+        run: clocks::glitches,
     },
-    Trap { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, spring: cases::late_grant },
+    Situation { name: "late grant", for_bugs: &[Mutant::GrantRepeats], often: 32, run: cases::late_grant },
 ];
 
 /// Searches for a planted bug until the time is up; returns where and by which checker the bug was detected.
-pub fn hunt(mutant: Mutant, time: Duration) -> Option<String> {
+pub fn detect(mutant: Mutant, time: Duration) -> Option<String> {
     let start = Instant::now();
-    let traps: Vec<&Trap> = TRAPS.iter().filter(|trap| trap.for_bugs.contains(&mutant)).collect();
+    let traps: Vec<&Situation> = TRAPS.iter().filter(|trap| trap.for_bugs.contains(&mutant)).collect();
     for round in 0.. {
         for (trap, seed) in traps
             .iter()
             .flat_map(|trap| (round * trap.often..(round + 1) * trap.often).map(move |seed| (trap, seed)))
         {
-            if let Err(why) = judge(mutant, || (trap.spring)(seed))
-                && judge(Mutant::None, || (trap.spring)(seed)).is_ok()
+            if let Err(why) = judge(mutant, || (trap.run)(seed))
+                && judge(Mutant::None, || (trap.run)(seed)).is_ok()
             {
                 return Some(format!("{} {seed} | {why}", trap.name));
             }

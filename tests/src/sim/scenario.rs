@@ -1,9 +1,9 @@
 //! The scenario of a seed: clients act while faults happen; then the faults end, and the world must settle.
-use super::answer::Manner;
-use super::cast::{self, Saying};
+use super::behaviour::AgentBehaviour;
 use super::clients::{Act, Kind};
 use super::faults::Faults;
-use super::world::{Happening, World};
+use super::fixtures::{self, PlannedMessage};
+use super::world::{ScheduledEvent, World};
 use turnway_core::id::{RunId, SessionKey};
 use turnway_core::protocol::input::Strategy;
 
@@ -32,7 +32,7 @@ impl World {
     /// Runs both parts in a new world.
     pub fn play(&mut self) {
         for (tenant, session) in SESSIONS {
-            self.furnish(&cast::key(tenant, session));
+            self.add_clients(&fixtures::key(tenant, session));
         }
         self.pass(TROUBLE_S + 15);
         if self.rewinds {
@@ -49,9 +49,9 @@ impl World {
     fn last_words(&mut self) {
         for client in 0..self.clients.len() {
             if self.clients[client].kind == Kind::Talker {
-                self.later(0, 500, Happening::Client { client, act: Act::Open });
+                self.later(0, 500, ScheduledEvent::Client { client, act: Act::Open });
                 let n = 10_000 + client as u64;
-                self.utter(client, n, Manner::Plain, Strategy::Enqueue, (600, 1500));
+                self.schedule_message(client, n, AgentBehaviour::Plain, Strategy::Enqueue, (600, 1500));
             }
         }
         self.pass(3);
@@ -61,11 +61,11 @@ impl World {
     pub fn come_to_rest(&mut self, seconds: u64) {
         for _ in 0..seconds / 5 {
             self.pass(5);
-            if self.unrest().is_none() {
+            if self.unsettled_reason().is_none() {
                 break;
             }
         }
-        self.check_rest();
+        self.check_settled();
         self.tally.turns = self.ledger.ended;
     }
 
@@ -75,36 +75,36 @@ impl World {
     }
 
     /// Creates the clients of one session and schedules their actions.
-    fn furnish(&mut self, key: &SessionKey) {
+    fn add_clients(&mut self, key: &SessionKey) {
         let name = format!("u-{}-{}", key.tenant, key.session);
         let tenant = key.tenant.as_str();
-        let user = cast::user(&name, tenant, false);
+        let user = fixtures::user(&name, tenant, false);
         let talker = self.client(Kind::Talker, key, user.clone());
         let light = self.client(Kind::Light, key, user.clone());
         let watcher = self.client(Kind::Watcher, key, user.clone());
         let mut people = vec![talker, talker, light];
         if self.rng.chance(50) {
-            self.later(0, 500, Happening::Client { client: talker, act: Act::Open });
+            self.later(0, 500, ScheduledEvent::Client { client: talker, act: Act::Open });
         }
         if self.rng.chance(40) {
-            let operator = self.client(Kind::Watcher, key, cast::user("ops", tenant, true));
-            self.later(2000, 20_000, Happening::Client { client: operator, act: Act::Connect });
+            let operator = self.client(Kind::Watcher, key, fixtures::user("ops", tenant, true));
+            self.later(2000, 20_000, ScheduledEvent::Client { client: operator, act: Act::Connect });
         }
-        self.later(1000, 20_000, Happening::Client { client: watcher, act: Act::Connect });
+        self.later(1000, 20_000, ScheduledEvent::Client { client: watcher, act: Act::Connect });
         for _ in 0..self.rng.below(3) {
             people.push(self.client(Kind::Leaver, key, user.clone()));
         }
-        let prober = self.client(Kind::Prober, key, cast::user("mallory", tenant, false));
+        let prober = self.client(Kind::Prober, key, fixtures::user("mallory", tenant, false));
         for _ in 0..self.rng.below(6) {
             let (at, way) = (self.when(), self.rng.next_u64());
-            self.later(at.0, at.1, Happening::Client { client: prober, act: Act::Probe(way) });
+            self.later(at.0, at.1, ScheduledEvent::Client { client: prober, act: Act::Probe(way) });
         }
         let count = 3 + self.rng.below(8);
         let rush = self.rng.chance(20);
         for _ in 0..count {
             let who = people[self.rng.below(people.len() as u64) as usize];
             let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
-            let manner = Manner::of(n, roll);
+            let manner = AgentBehaviour::of(n, roll);
             let strategy = match self.rng.below(10) {
                 0 | 1 => Strategy::Interrupt,
                 2 => Strategy::Reject,
@@ -113,13 +113,13 @@ impl World {
                 _ => Strategy::Enqueue,
             };
             let at = if rush { (5000, 6000) } else { self.when() };
-            self.utter(who, n, manner, strategy, at);
-            self.meddle(who, n, at.0);
+            self.schedule_message(who, n, manner, strategy, at);
+            self.schedule_interference(who, n, at.0);
             if self.faults.steering && self.rng.chance(60) {
                 self.interject(who, n, at.0);
             }
         }
-        self.tinker([talker, light, watcher]);
+        self.schedule_session_actions([talker, light, watcher]);
     }
 
     /// Lets a client send more messages before the first can be answered.
@@ -127,19 +127,19 @@ impl World {
         if let Some(saying) = self.sayings.get_mut(&host)
             && host.is_multiple_of(2)
         {
-            saying.manner = Manner::Slow;
+            saying.manner = AgentBehaviour::Slow;
         }
         let agent_id = self.sayings.get(&host).and_then(|saying| saying.agent_id.clone());
         for _ in 0..=self.rng.below(3) {
             let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
             let at = at + 100 + self.rng.below(5000);
-            self.utter(who, n, Manner::of(n, roll), Strategy::Steer, (at, at + 500));
+            self.schedule_message(who, n, AgentBehaviour::of(n, roll), Strategy::Steer, (at, at + 500));
             if let Some(saying) = self.sayings.get_mut(&n)
                 && self.rng.chance(70)
             {
                 saying.agent_id.clone_from(&agent_id);
             }
-            self.meddle(who, n, at);
+            self.schedule_interference(who, n, at);
             if self.rng.chance(30) {
                 self.think_better(who, n, at);
             }
@@ -150,7 +150,7 @@ impl World {
     fn think_better(&mut self, who: usize, of: u64, at: u64) {
         let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
         let at = at + self.rng.below(3000);
-        self.utter(who, n, Manner::of(n, roll), Strategy::Enqueue, (at, at + 500));
+        self.schedule_message(who, n, AgentBehaviour::of(n, roll), Strategy::Enqueue, (at, at + 500));
         let replaces = self.sayings.get(&of).map(|old| old.run_id.clone());
         if let Some(saying) = self.sayings.get_mut(&n) {
             saying.replaces = replaces;
@@ -158,22 +158,22 @@ impl World {
     }
 
     /// Schedules a cancel or a conflicting repeat of a message.
-    fn meddle(&mut self, who: usize, n: u64, at: u64) {
+    fn schedule_interference(&mut self, who: usize, n: u64, at: u64) {
         if self.rng.chance(25) {
             let wait = self.rng.below(4000);
-            self.later(at + wait, at + wait, Happening::Client { client: who, act: Act::Cancel(n) });
+            self.later(at + wait, at + wait, ScheduledEvent::Client { client: who, act: Act::Cancel(n) });
         }
         if self.rng.chance(10) {
-            self.later(at + 500, at + 20_000, Happening::Client { client: who, act: Act::Twist(n) });
+            self.later(at + 500, at + 20_000, ScheduledEvent::Client { client: who, act: Act::Twist(n) });
         }
     }
 
     /// Schedules actions on the session and its links besides messages.
-    fn tinker(&mut self, [talker, light, watcher]: [usize; 3]) {
+    fn schedule_session_actions(&mut self, [talker, light, watcher]: [usize; 3]) {
         let often = |world: &mut Self, percent: u64, client: usize, act: Act| {
             while world.rng.chance(percent) {
                 let at = world.when();
-                world.later(at.0, at.1, Happening::Client { client, act: act.clone() });
+                world.later(at.0, at.1, ScheduledEvent::Client { client, act: act.clone() });
             }
         };
         often(self, 40, talker, Act::CancelAll);
@@ -199,26 +199,26 @@ impl World {
     }
 
     /// Schedules a new message of a client.
-    pub(crate) fn utter(
+    pub(crate) fn schedule_message(
         &mut self,
         client: usize,
         n: u64,
-        manner: Manner,
+        manner: AgentBehaviour,
         strategy: Strategy,
         (from, to): (u64, u64),
     ) {
         let agent_id = match self.rng.below(12) {
-            0..=2 => Some(cast::agent(cast::AGENTS[1].0)),
-            3 | 4 => Some(cast::agent(cast::AGENTS[2].0)),
-            5 if n < 10_000 => Some(cast::agent(cast::STRANGER)),
-            6 => Some(cast::agent(cast::AGENTS[0].0)),
-            7..=9 if self.lasting => Some(cast::agent(cast::AGENTS[3].0)),
+            0..=2 => Some(fixtures::agent(fixtures::AGENTS[1].0)),
+            3 | 4 => Some(fixtures::agent(fixtures::AGENTS[2].0)),
+            5 if n < 10_000 => Some(fixtures::agent(fixtures::STRANGER)),
+            6 => Some(fixtures::agent(fixtures::AGENTS[0].0)),
+            7..=9 if self.lasting => Some(fixtures::agent(fixtures::AGENTS[3].0)),
             _ => None,
         };
         let who = &mut self.clients[client];
         who.said.push(n);
-        let run_id = RunId::derive(&who.key, &who.principal.user, &cast::message_id(n));
-        self.sayings.insert(n, Saying { client, run_id, manner, strategy, replaces: None, agent_id });
-        self.later(from, to, Happening::Client { client, act: Act::Speak(n) });
+        let run_id = RunId::derive(&who.key, &who.principal.user, &fixtures::message_id(n));
+        self.sayings.insert(n, PlannedMessage { client, run_id, manner, strategy, replaces: None, agent_id });
+        self.later(from, to, ScheduledEvent::Client { client, act: Act::Speak(n) });
     }
 }

@@ -1,6 +1,6 @@
 //! Behaviour of simulated agents for steering messages: accepted, refused, unanswered, or answered too late.
-use super::cast;
-use super::world::{Happening, World};
+use super::fixtures;
+use super::world::{ScheduledEvent, World};
 use turnway_bindings::switchboard::Input;
 use turnway_core::id::{NodeId, RunId};
 use turnway_core::protocol::agent::AgentEvent;
@@ -8,7 +8,7 @@ use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
 /// Behaviour for one steering message; follows from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ear {
+enum SteeringBehaviour {
     /// Accepts, and answers so.
     Takes,
     /// Refuses, and answers so.
@@ -23,14 +23,14 @@ enum Ear {
     Ponders,
 }
 
-fn ear(n: u64) -> Ear {
+fn ear(n: u64) -> SteeringBehaviour {
     match n % 9 {
-        0..=2 => Ear::Takes,
-        3 => Ear::Refuses,
-        4 => Ear::Deaf,
-        5 => Ear::Late,
-        6 => Ear::Twice,
-        _ => Ear::Ponders,
+        0..=2 => SteeringBehaviour::Takes,
+        3 => SteeringBehaviour::Refuses,
+        4 => SteeringBehaviour::Deaf,
+        5 => SteeringBehaviour::Late,
+        6 => SteeringBehaviour::Twice,
+        _ => SteeringBehaviour::Ponders,
     }
 }
 
@@ -52,7 +52,7 @@ fn name(steer: &Steer) -> (RunId, RunId, u32) {
 impl World {
     /// Handles a steering message to an agent.
     pub(crate) fn steer(&mut self, node: NodeId, steer: Steer) {
-        let ear = ear(cast::number(&steer.message));
+        let ear = ear(fixtures::number(&steer.message));
         let speaks = self.streams.speaks(node, &steer.run_id, steer.attempt);
         let name = name(&steer);
         // An agent that can resume knows earlier steering messages.
@@ -62,21 +62,21 @@ impl World {
         match (known, speaks, ear) {
             (Some(known), _, _) => self.say_steer((1, 400), answer(known, false)),
             (None, false, _) => self.say_steer((1, 400), answer(refused, false)),
-            (None, true, Ear::Takes | Ear::Twice) => {
+            (None, true, SteeringBehaviour::Takes | SteeringBehaviour::Twice) => {
                 self.takes(&steer);
                 self.say_steer((1, 400), answer(accepted, false));
-                if ear == Ear::Twice {
+                if ear == SteeringBehaviour::Twice {
                     self.say_steer((401, 900), answer(accepted, false));
                     self.say_steer((401, 900), answer(refused, false));
                 }
             }
-            (None, true, Ear::Refuses) => {
+            (None, true, SteeringBehaviour::Refuses) => {
                 self.streams.minds.insert(name, refused);
                 self.say_steer((1, 400), answer(refused, false));
             }
-            (None, true, Ear::Deaf) => {}
-            (None, true, Ear::Late) => self.say_steer((2200, 4000), answer(accepted, true)),
-            (None, true, Ear::Ponders) => {
+            (None, true, SteeringBehaviour::Deaf) => {}
+            (None, true, SteeringBehaviour::Late) => self.say_steer((2200, 4000), answer(accepted, true)),
+            (None, true, SteeringBehaviour::Ponders) => {
                 self.say_steer((1, 200), answer(SteerOutcome::Pending, false));
                 self.say_steer((201, 1500), answer(accepted, true));
             }
@@ -84,7 +84,7 @@ impl World {
     }
 
     fn say_steer(&mut self, (from, to): (u64, u64), answer: Answer) {
-        self.later(from, to, Happening::Steered { answer: Box::new(answer) });
+        self.later(from, to, ScheduledEvent::Steered { answer: Box::new(answer) });
     }
 
     /// Decides on a steering message, unless an earlier owner has passed on the same one.

@@ -1,10 +1,10 @@
 //! The simulated connection to the store: operations and answers are late, lost, duplicated or refused.
-use super::world::{Happening, World};
+use super::world::{ScheduledEvent, World};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::peer::{Item, Words};
+use turnway_bindings::peer::{OfferedEntry, PeerMessage};
 use turnway_core::id::NodeId;
-use turnway_core::store::{Accepted, Op, Reply, StoreError};
+use turnway_core::store::{Acceptance, Op, Reply, StoreError};
 use turnway_core::time::Millis;
 
 /// Maximum distance of a fact's time from the store's clock: writes wait for outages and pauses, and the store's
@@ -14,16 +14,16 @@ const DATED_WITHIN: Duration = Duration::from_secs(300);
 impl World {
     /// Sends an operation to the store.
     pub(crate) fn ask_store(&mut self, boot: NodeId, op: Op) {
-        if self.indexed { self.ask_desk(boot, op) } else { self.send(boot, op, None) }
+        if self.indexed { self.send_registered(boot, op) } else { self.send(boot, op, None) }
     }
 
     /// Sends an operation, with the registration stamp on which it relies.
     pub(crate) fn send(&mut self, boot: NodeId, op: Op, stamp: Option<Millis>) {
-        self.under_way(Happening::Store { boot, op, ghost: None, stamp });
+        self.under_way(ScheduledEvent::Store { boot, op, ghost: None, stamp });
     }
 
     /// Schedules an event between a node and the store, with latency.
-    pub(crate) fn under_way(&mut self, happening: Happening) {
+    pub(crate) fn under_way(&mut self, happening: ScheduledEvent) {
         let late = if self.slow_until > self.now { 400 } else { 0 };
         self.later(self.far_ms + late / 4, self.far_ms + 10 + late, happening);
     }
@@ -37,7 +37,7 @@ impl World {
     pub(crate) fn answer(&mut self, boot: NodeId, op: Op, result: Result<Reply, StoreError>) {
         let late = if self.slow_until > self.now { 1200 } else { 0 };
         let far = self.far_ms;
-        self.later(far + late / 8, far + 10 + late, Happening::Answer { boot, op, result });
+        self.later(far + late / 8, far + 10 + late, ScheduledEvent::Answer { boot, op, result });
     }
 
     /// Performs an operation that has reached the store.
@@ -68,7 +68,7 @@ impl World {
         let lost = !ghost && self.rng.chance(self.faults.unknown * more);
         if lost && self.rng.chance(40) {
             let ghost = Some(self.forgotten);
-            self.later(100, 10_000, Happening::Store { boot, op: op.clone(), ghost, stamp });
+            self.later(100, 10_000, ScheduledEvent::Store { boot, op: op.clone(), ghost, stamp });
             if self.rng.chance(50) {
                 return self.answer(boot, op, Err(StoreError::Unknown));
             }
@@ -81,9 +81,9 @@ impl World {
         if let Reply::Accepted(accepted) = &mut reply
             && self.rings
         {
-            accepted.rung = self.ring(boot, &op, accepted);
+            accepted.offer_receivers = self.ring(boot, &op, accepted);
         }
-        self.ledger.replied(boot, &op, &reply, &self.shelf, ghost);
+        self.ledger.check_reply(boot, &op, &reply, &self.shelf, ghost);
         self.dated(&op, &reply);
         if !ghost {
             let result = if lost { Err(StoreError::Unknown) } else { Ok(reply) };
@@ -102,12 +102,12 @@ impl World {
     }
 
     /// Publishes a newly stored entry to the session's owner in the same step; returns the number of receivers.
-    fn ring(&mut self, boot: NodeId, op: &Op, accepted: &Accepted) -> Option<u32> {
+    fn ring(&mut self, boot: NodeId, op: &Op, accepted: &Acceptance) -> Option<u32> {
         let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
         let item = if let Op::Accept { input, .. } = op {
-            Item::Input { place, prev, input: Arc::clone(input) }
+            OfferedEntry::Input { place, prev, input: Arc::clone(input) }
         } else if let Op::Control { control, .. } = op {
-            Item::Control { place, prev, control: Arc::clone(control) }
+            OfferedEntry::Control { place, prev, control: Arc::clone(control) }
         } else {
             return None;
         };
@@ -115,7 +115,7 @@ impl World {
         if accepted.duplicate || to == boot {
             return None;
         }
-        Some(u32::from(self.deliver(boot, to, Words::Bell { key, owner, item })))
+        Some(u32::from(self.deliver(boot, to, PeerMessage::Offer { key, owner, item })))
     }
 
     /// Restarts the store in a new era: every lease is gone.

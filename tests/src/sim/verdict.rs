@@ -1,7 +1,7 @@
 //! Runs worlds, reports their failures, and how to replay them.
 use super::faults::Faults;
-use super::world::{Tally, World};
-use crate::hush;
+use super::world::{Counters, World};
+use crate::quiet_panics;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -16,7 +16,7 @@ pub fn env(name: &str, default: u64) -> u64 {
 /// Runs a closure with a planted bug; returns the message of a failed checker. Panics print nothing.
 pub fn judge<T>(mutant: Mutant, run: impl FnOnce() -> T) -> Result<T, String> {
     mutant::plant(mutant);
-    let outcome = hush::catch(run);
+    let outcome = quiet_panics::catch(run);
     mutant::plant(Mutant::None);
     outcome.map_err(|why| {
         let text = why.downcast_ref::<String>().map(String::as_str);
@@ -35,29 +35,29 @@ pub struct Campaign {
     /// Number of seeds run.
     pub seeds: u64,
     /// Sums of the counters.
-    pub total: Tally,
+    pub total: Counters,
     /// Maximum of each counter in one world.
-    pub most: Tally,
+    pub most: Counters,
     /// Failed seeds, and why.
     pub wrong: Vec<(u64, String)>,
 }
 
 impl Campaign {
-    fn add(&mut self, tally: Tally) {
+    fn add(&mut self, tally: Counters) {
         self.seeds += 1;
         self.total.join(tally, |a, b| a + b);
         self.most.join(tally, u64::max);
     }
 }
 
-impl Tally {
+impl Counters {
     fn join(&mut self, other: Self, with: impl Fn(u64, u64) -> u64) {
         self.steps = with(self.steps, other.steps);
         self.ops = with(self.ops, other.ops);
-        self.words = with(self.words, other.words);
-        self.notes = with(self.notes, other.notes);
+        self.peer_messages = with(self.peer_messages, other.peer_messages);
+        self.client_messages = with(self.client_messages, other.client_messages);
         self.turns = with(self.turns, other.turns);
-        self.blows = with(self.blows, other.blows);
+        self.faults = with(self.faults, other.faults);
     }
 }
 
@@ -103,9 +103,9 @@ pub fn cores() -> usize {
 fn mix(seed: u64) -> Faults {
     let faults = Faults::swarm(seed);
     let lasting = (seed / 10).is_multiple_of(2) || env("SIM_LASTING", 0) > 0;
-    let faults = if lasting { faults.lasting() } else { faults };
+    let faults = if lasting { faults.with_resumable_agent() } else { faults };
     let company = (seed / 20).is_multiple_of(3) || env("SIM_COMPANY", 0) > 0;
-    let faults = if company { faults.company() } else { faults };
+    let faults = if company { faults.with_member_changes() } else { faults };
     let handovers = (seed / 3).is_multiple_of(4) || env("SIM_HANDOVERS", 0) > 0;
     let faults = if handovers { faults.handovers() } else { faults };
     let actions = (seed / 7).is_multiple_of(3) || env("SIM_ACTIONS", 0) > 0;
@@ -114,5 +114,5 @@ fn mix(seed: u64) -> Faults {
     let faults = if steering { faults.steering() } else { faults };
     let indexed = (seed / 4).is_multiple_of(3) || env("SIM_INDEXED", 0) > 0;
     let faults = if indexed { faults.indexed() } else { faults };
-    if env("SIM_FORGETFUL", 0) > 0 { faults.forgetful() } else { faults }
+    if env("SIM_FORGETFUL", 0) > 0 { faults.with_lost_writes() } else { faults }
 }

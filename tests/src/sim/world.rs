@@ -1,27 +1,27 @@
 //! The simulated cluster: time, nodes, scheduled events, and the inputs and outputs of the machines.
 use super::agents::Streams;
-use super::cast;
-use super::check::Ledger;
+use super::check::StoreRecord;
 use super::clients::{Act, Client};
 use super::faults::Faults;
-use super::hands::{Hands, Step};
+use super::fixtures;
 use super::index;
-use super::lines::{Line, request_id};
+use super::links::{Connection, request_id};
 use super::steering::Answer;
+use super::tool_runner::{Step, ToolRunner};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_bindings::channel::command::Command;
-use turnway_bindings::peer::Words;
-use turnway_bindings::runner::shop::Shop;
+use turnway_bindings::channel::command::LinkCommand;
+use turnway_bindings::peer::PeerMessage;
+use turnway_bindings::runner::pool::RunnerPool;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
-use turnway_core::clock::{Reading, WallClock};
+use turnway_core::clock::{ClockReading, WallClock};
 use turnway_core::id::{LinkId, NodeId};
 use turnway_core::machine::Machine;
-use turnway_core::protocol::agent::Directory;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::rng::Rng;
-use turnway_core::store::{Op, Reply, Shelf, StoreError};
+use turnway_core::store::{ModelStore, Op, Reply, StoreError};
 use turnway_core::time::{Millis, Mono, Now};
 
 /// Virtual time zero, by the store's clock; and more outputs than any one input may cause.
@@ -33,7 +33,7 @@ pub(crate) type LineId = (NodeId, LinkId);
 
 /// A scheduled event.
 #[derive(Clone, Debug)]
-pub(crate) enum Happening {
+pub(crate) enum ScheduledEvent {
     /// An operation reaches the store. A ghost is a late copy without a waiting sender, with the number of the
     /// store's losses when it was sent.
     Store { boot: NodeId, op: Op, ghost: Option<u32>, stamp: Option<Millis> },
@@ -42,7 +42,7 @@ pub(crate) enum Happening {
     /// An answer reaches its node.
     Answer { boot: NodeId, op: Op, result: Result<Reply, StoreError> },
     /// A peer message reaches a node.
-    Mail { to: NodeId, from: NodeId, words: Words },
+    Mail { to: NodeId, from: NodeId, words: PeerMessage },
     /// The bus reports that a message had no receiver.
     Unheard { boot: NodeId, node: NodeId },
     /// A node is told that it may have missed messages.
@@ -73,7 +73,7 @@ pub(crate) enum Happening {
 pub(crate) struct Node {
     pub(crate) boot: NodeId,
     board: Switchboard,
-    pub(crate) tools: Shop,
+    pub(crate) tools: RunnerPool,
     born: Mono,
     /// Rate of the node's clock, per thousand.
     rate: u64,
@@ -108,19 +108,19 @@ impl Node {
 
 /// Counters of a world.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Counters {
     /// Inputs and wake-ups of nodes.
     pub steps: u64,
     /// Number of store operations.
     pub ops: u64,
     /// Peer messages published.
-    pub words: u64,
+    pub peer_messages: u64,
     /// Messages to clients.
-    pub notes: u64,
+    pub client_messages: u64,
     /// Turns that ended.
     pub turns: u64,
     /// Crashes, pauses, cuts, outages, drains, clock jumps and lost writes.
-    pub blows: u64,
+    pub faults: u64,
 }
 
 /// The simulated cluster.
@@ -144,9 +144,9 @@ pub struct World {
     /// True if the sweep uses separate indexes.
     pub(crate) indexed: bool,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) shelf: Shelf,
+    pub(crate) shelf: ModelStore,
     pub(crate) index: index::Index,
-    pub(crate) books: BTreeMap<NodeId, index::Book>,
+    pub(crate) books: BTreeMap<NodeId, index::RegistrationCache>,
     /// Pairs of nodes that lose each other's messages, and until when.
     pub(crate) splits: BTreeMap<(NodeId, NodeId), Mono>,
     /// Time of the store's last restart.
@@ -156,20 +156,20 @@ pub struct World {
     /// Minimum latency of the store in milliseconds, in each direction.
     pub(crate) far_ms: u64,
     pub(crate) clients: Vec<Client>,
-    pub(crate) sayings: BTreeMap<u64, cast::Saying>,
-    pub(crate) lines: BTreeMap<LineId, Line>,
+    pub(crate) sayings: BTreeMap<u64, fixtures::PlannedMessage>,
+    pub(crate) lines: BTreeMap<LineId, Connection>,
     pub(crate) streams: Streams,
-    pub(crate) hands: Hands,
-    pub(crate) ledger: Ledger,
+    pub(crate) hands: ToolRunner,
+    pub(crate) ledger: StoreRecord,
     pub(crate) requests: u64,
-    directory: Arc<Directory>,
-    agenda: BTreeMap<(Mono, u64), Happening>,
+    directory: Arc<AgentDirectory>,
+    agenda: BTreeMap<(Mono, u64), ScheduledEvent>,
     order: u64,
     boots: u64,
     trace: bool,
     /// Digest of all events, if requested.
     pub digest: Option<u64>,
-    pub tally: Tally,
+    pub tally: Counters,
 }
 
 struct Fnv(u64);
@@ -187,7 +187,7 @@ impl World {
     /// Creates a world from a seed. `SIM_TRACE` prints all events.
     pub fn new(seed: u64, nodes: usize, faults: Faults) -> Self {
         let rewinds = faults.rewind > 0;
-        let directory = cast::directory();
+        let directory = fixtures::directory();
         let mut this = Self {
             rng: Rng::from_number(seed),
             now: Mono(Duration::from_secs(1)),
@@ -201,7 +201,7 @@ impl World {
             actions: faults.actions,
             indexed: faults.indexed,
             nodes: Vec::new(),
-            shelf: Shelf::new(rewinds),
+            shelf: ModelStore::new(rewinds),
             index: index::Index::default(),
             books: BTreeMap::new(),
             splits: BTreeMap::new(),
@@ -213,8 +213,8 @@ impl World {
             sayings: BTreeMap::new(),
             lines: BTreeMap::new(),
             streams: Streams::default(),
-            hands: Hands::default(),
-            ledger: Ledger::new(Arc::clone(&directory), rewinds),
+            hands: ToolRunner::default(),
+            ledger: StoreRecord::new(Arc::clone(&directory), rewinds),
             requests: 0,
             directory,
             agenda: BTreeMap::new(),
@@ -222,11 +222,11 @@ impl World {
             boots: 0,
             trace: std::env::var_os("SIM_TRACE").is_some(),
             digest: None,
-            tally: Tally::default(),
+            tally: Counters::default(),
         };
         for _ in 0..nodes {
             let node = this.boot();
-            this.hire(node.boot);
+            this.connect_runner(node.boot);
             this.nodes.push(node);
         }
         this
@@ -241,14 +241,14 @@ impl World {
             node: boot,
             directory: Arc::clone(&self.directory),
             seed,
-            alone: false,
+            single_node: false,
             keep_facts: Some(self.faults.keep).filter(|keep| *keep > 0),
             max_age: None,
             capacity: Capacity::default(),
         });
         let wrong_by = self.rng.below(4000);
         let never = Mono::default();
-        let reading = |time| Reading { time, after: never, before: never };
+        let reading = |time| ClockReading { time, after: never, before: never };
         // The system's clock is wrong by hours, and the store reports its time before anything else happens.
         let mut wall =
             WallClock::provisional(reading(Millis(self.store_clock().0 + 10_000_000 - wrong_by * 5000)));
@@ -256,7 +256,7 @@ impl World {
         Node {
             boot,
             board,
-            tools: Shop::default(),
+            tools: RunnerPool::default(),
             born: self.now,
             rate: 996 + self.rng.below(9),
             wall,
@@ -279,7 +279,7 @@ impl World {
     }
 
     /// Schedules an event after a random wait from a range.
-    pub(crate) fn later(&mut self, ms_min: u64, ms_max: u64, happening: Happening) {
+    pub(crate) fn later(&mut self, ms_min: u64, ms_max: u64, happening: ScheduledEvent) {
         let wait = Duration::from_millis(ms_min + self.rng.below(ms_max.saturating_sub(ms_min) + 1));
         self.order += 1;
         self.agenda.insert((self.now + wait, self.order), happening);
@@ -327,16 +327,17 @@ impl World {
         let mono = node.mono(self.now);
         if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } = &input
         {
-            node.wall.observe(Reading { time: *clock, after: *sent, before: mono });
+            node.wall.observe(ClockReading { time: *clock, after: *sent, before: mono });
         }
-        if let Input::Say { link, command } = &input
+        if let Input::Command { link, command } = &input
             && let (Some(line), Some(id)) = (self.lines.get_mut(&(node.boot, *link)), request_id(command))
         {
             line.noticed.insert(id.clone());
-            if let Command::Unsubscribe { session, .. } = command {
+            if let LinkCommand::Unsubscribe { session, .. } = command {
                 line.follows.remove(session);
                 // A client that unsubscribes before its subscribe was answered waits for no answer.
-                let joins = |ask: &Command| matches!(ask, Command::Subscribe(ask) if ask.session == *session);
+                let joins =
+                    |ask: &LinkCommand| matches!(ask, LinkCommand::Subscribe(ask) if ask.session == *session);
                 let noticed = &line.noticed;
                 line.asks.retain(|id, ask| !(joins(ask) && noticed.contains(id)));
             }
@@ -359,45 +360,47 @@ impl World {
             }
             match output {
                 Output::Store(op) => self.ask_store(boot, op),
-                Output::Publish { to, words } => self.publish(at, to, words),
+                Output::Publish { to, message: words } => self.publish(at, to, words),
                 Output::Order(order) => self.order(at, order),
                 Output::Tool(order) => self.tool_order(at, order),
-                Output::Send { link, note } => self.show((boot, link), note),
-                Output::Exit => self.later(0, 0, Happening::Crash { boot }),
+                Output::Notify { link, notification: note } => self.show((boot, link), note),
+                Output::Exit => self.later(0, 0, ScheduledEvent::Crash { boot }),
             }
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: ScheduledEvent) {
         match happening {
-            Happening::Store { boot, op, ghost, stamp } => self.reach_store(boot, op, ghost, stamp),
-            Happening::Index(step) => self.index_step(*step),
-            Happening::Answer { boot, op, result } => {
+            ScheduledEvent::Store { boot, op, ghost, stamp } => self.reach_store(boot, op, ghost, stamp),
+            ScheduledEvent::Index(step) => self.index_step(*step),
+            ScheduledEvent::Answer { boot, op, result } => {
                 if self.indexed {
                     self.book_answer(boot, &op, &result);
                 }
                 self.give_to(boot, Input::Stored { op, result });
             }
-            Happening::Mail { to, from, words } => self.give_to(to, Input::Peer { from, words }),
-            Happening::Unheard { boot, node } => self.give_to(boot, Input::Unheard { to: node }),
-            Happening::Gap { boot } => self.give_to(boot, Input::Gap),
-            Happening::Tool(step) => self.step(*step),
-            Happening::Agent { stream } => self.stream_on(stream),
-            Happening::Steered { answer } => self.steered(*answer),
-            Happening::Crash { boot } => {
+            ScheduledEvent::Mail { to, from, words } => {
+                self.give_to(to, Input::Peer { from, message: words })
+            }
+            ScheduledEvent::Unheard { boot, node } => self.give_to(boot, Input::PublishFailed { to: node }),
+            ScheduledEvent::Gap { boot } => self.give_to(boot, Input::MessagesMissed),
+            ScheduledEvent::Tool(step) => self.step(*step),
+            ScheduledEvent::Agent { stream } => self.send_next_event(stream),
+            ScheduledEvent::Steered { answer } => self.steered(*answer),
+            ScheduledEvent::Crash { boot } => {
                 if let Some(at) = self.at(boot) {
                     self.crash(at);
                 }
             }
-            Happening::Leave { boot } => self.leave(boot),
-            Happening::Heirs { boot } => {
+            ScheduledEvent::Leave { boot } => self.leave(boot),
+            ScheduledEvent::Heirs { boot } => {
                 let others = self.nodes.iter().map(|node| node.boot).filter(|node| *node != boot);
-                self.give_to(boot, Input::Heirs(others.collect()));
+                self.give_to(boot, Input::Successors(others.collect()));
             }
-            Happening::HangUp { line } => self.hang_up(line),
-            Happening::Flush { line } => self.flush(line),
-            Happening::Report { line } => self.report(line),
-            Happening::Client { client, act } => self.act(client, act),
+            ScheduledEvent::HangUp { line } => self.hang_up(line),
+            ScheduledEvent::Flush { line } => self.flush(line),
+            ScheduledEvent::Report { line } => self.report(line),
+            ScheduledEvent::Client { client, act } => self.act(client, act),
         }
     }
 
@@ -416,14 +419,14 @@ impl World {
     pub(crate) fn crash(&mut self, at: usize) {
         let boot = self.nodes[at].boot;
         self.say(format_args!("n{} dies", boot.0));
-        self.tally.blows += 1;
+        self.tally.faults += 1;
         self.orphan(at, 100, 2000);
         self.lines.retain(|line, _| line.0 != boot);
         self.streams.cut_off(boot);
         self.hands.cut_off(boot);
         self.books.remove(&boot);
         self.nodes[at] = self.boot();
-        self.hire(self.nodes[at].boot);
+        self.connect_runner(self.nodes[at].boot);
     }
 
     /// Returns a node's clocks.
@@ -470,7 +473,7 @@ impl World {
                 self.happen(happening);
             }
             self.wake();
-            self.strike();
+            self.apply_random_fault();
         }
         self.now = self.now.max(until);
     }

@@ -28,7 +28,7 @@ async fn echo_streams_the_input_word_by_word() {
         };
         assert_eq!((pieces.concat().as_str(), pieces.len(), end), (said, words, done()));
     }
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 /// Covers: SR-K2, S-48.
@@ -61,7 +61,7 @@ async fn echo_obeys_credit_and_cancel() {
     assert_eq!(text.reveal(), "one ");
     world.cancel(&slow);
     world.expect(&slow, AgentEvent::CancelAcked).await;
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 /// Covers: SR-K1, MP-G5.
@@ -101,8 +101,8 @@ async fn counter_stops_when_cancelled_or_dropped() {
     let ask = order("counter", "m2", "10000 every 60s");
     world.invoke(ask.clone());
     world.expect(&ask, AgentEvent::Acked).await;
-    world.let_go(&ask);
-    world.is_quiet().await;
+    world.drop_attempt(&ask);
+    world.until_idle().await;
 }
 
 /// Covers: SR-P8.
@@ -134,5 +134,5 @@ async fn directory_lists_configured_agents_and_default() {
     assert_eq!(build(Vec::new(), None).expect("agents").directory().default, None);
     assert_eq!(build(demo(), Some("x")).err(), Some(BadAgent::Default(name("x"))));
     let twice = vec![parse_agent("a=http://h").expect("good"), parse_agent("a=builtin:echo").expect("good")];
-    assert_eq!(build(twice, None).err(), Some(BadAgent::Same(name("a"))));
+    assert_eq!(build(twice, None).err(), Some(BadAgent::Duplicate(name("a"))));
 }

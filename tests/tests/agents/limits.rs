@@ -1,5 +1,5 @@
 //! Limits on agents that send too much, or faster than their text can be stored.
-use crate::world::{Stream, World, accept, delta, done, order, soon};
+use crate::world::{AnswerStream, World, accept, delta, done, order, within_patience};
 use bytes::Bytes;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -17,7 +17,7 @@ const SLACK: usize = 6 * MIB;
 
 /// Sends a piece repeatedly until it is no longer accepted, at most a GiB, and returns the number of accepted
 /// bytes.
-async fn pour(stream: &Stream, piece: Bytes) -> usize {
+async fn send_until_blocked(stream: &AnswerStream, piece: Bytes) -> usize {
     let mut taken = 0;
     while taken < GIB && stream.try_send(piece.clone()).await {
         taken += piece.len();
@@ -34,11 +34,11 @@ async fn endless_event_fails_as_too_large() {
         let (stream, _) = world.begin(&ask).await;
         stream.delta("good").await;
         stream.send(start).await;
-        let taken = pour(&stream, Bytes::from(vec![b'x'; 16 * 1024])).await;
+        let taken = send_until_blocked(&stream, Bytes::from(vec![b'x'; 16 * 1024])).await;
         assert!(taken <= AGENT_EVENT_BYTES_MAX + SLACK, "{start:?}: {taken} bytes were read");
         let end = world.text(&ask).await;
         assert_eq!(end, ("good".to_owned(), AgentEvent::Failed(AgentFailure::TooLarge)), "{start:?}");
-        world.is_quiet().await;
+        world.until_idle().await;
     }
 }
 
@@ -55,13 +55,13 @@ async fn endless_body_fails_as_too_large() {
     ] {
         let ask = order("a", name, "hi");
         let (stream, _) = world.begin(&ask).await;
-        let poured = tokio::spawn(async move { pour(&stream, Bytes::from(piece)).await });
+        let poured = tokio::spawn(async move { send_until_blocked(&stream, Bytes::from(piece)).await });
         let end = loop {
             let event = world.event(&ask).await;
             let AgentEvent::Delta { kind: TextKind::Reasoning, .. } = event else { break event };
         };
         assert_eq!(end, AgentEvent::Failed(AgentFailure::TooLarge), "{name}");
-        let taken = soon("it is cut off", poured).await.expect("a count");
+        let taken = within_patience("it is cut off", poured).await.expect("a count");
         assert!(taken > AGENT_BODY_BYTES_MAX / 2, "{name}: only {taken} bytes were read");
         assert!(taken <= AGENT_BODY_BYTES_MAX + SLACK, "{name}: {taken} bytes were read");
     }
@@ -76,7 +76,7 @@ async fn body_that_is_no_event_stream_is_not_read() {
         world.invoke(ask.clone());
         let response = hyper::Response::builder().status(status).header("content-type", kind);
         let stream = world.call().await.stream_with(response);
-        let taken = pour(&stream, Bytes::from(vec![b'x'; 64 * 1024])).await;
+        let taken = send_until_blocked(&stream, Bytes::from(vec![b'x'; 64 * 1024])).await;
         assert!(taken <= SLACK, "{taken} bytes were read");
         let end = world.event(&ask).await;
         let AgentEvent::Failed(AgentFailure::Answered(answer)) = &end else { panic!("{end:?}") };
@@ -125,7 +125,7 @@ async fn head_of_256_fields_is_read() {
 }
 
 /// Sends text without end and returns a watch of the number of accepted bytes.
-fn talk(stream: Stream, text: &str) -> watch::Receiver<usize> {
+fn send_text_forever(stream: AnswerStream, text: &str) -> watch::Receiver<usize> {
     let (said, taken) = watch::channel(0);
     let piece = Bytes::from(delta(text));
     tokio::spawn(async move {
@@ -137,13 +137,13 @@ fn talk(stream: Stream, text: &str) -> watch::Receiver<usize> {
 }
 
 /// Waits until the sender is blocked and returns the number of accepted bytes.
-async fn stuck(taken: &mut watch::Receiver<usize>) -> usize {
+async fn bytes_when_blocked(taken: &mut watch::Receiver<usize>) -> usize {
     while tokio::time::timeout(Duration::from_millis(250), taken.changed()).await.is_ok() {}
     *taken.borrow()
 }
 
 /// Reads reported text up to a number of bytes, as far as the credit allows.
-async fn hear(world: &mut World, ask: &turnway_core::protocol::agent::Invoke, upto: usize) -> usize {
+async fn read_text(world: &mut World, ask: &turnway_core::protocol::agent::Invoke, upto: usize) -> usize {
     let mut heard = 0;
     while heard < upto {
         let AgentEvent::Delta { text, .. } = world.event(ask).await else { panic!("text was to come") };
@@ -159,11 +159,11 @@ async fn agent_is_read_only_as_far_as_text_is_checkpointed() {
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
     let text = "x".repeat(1000);
-    let mut taken = talk(stream, &text);
+    let mut taken = send_text_forever(stream, &text);
     // Only whole pieces are reported: as many as fit.
     let fits = UNSAVED_TEXT_BYTES_MAX / 1000 * 1000;
-    assert_eq!(hear(&mut world, &ask, fits).await, fits);
-    let bytes = soon("the agent is stuck", stuck(&mut taken)).await;
+    assert_eq!(read_text(&mut world, &ask, fits).await, fits);
+    let bytes = within_patience("the agent is stuck", bytes_when_blocked(&mut taken)).await;
     assert!(bytes < UNSAVED_TEXT_BYTES_MAX * 2 + SLACK, "{bytes} bytes were read");
     assert!(world.reports.try_recv().is_err(), "more was reported than may be");
 
@@ -172,14 +172,14 @@ async fn agent_is_read_only_as_far_as_text_is_checkpointed() {
         world.credit(&ask, upto);
     }
     let more = (UNSAVED_TEXT_BYTES_MAX + 500_000) / 1000 * 1000 - fits;
-    assert_eq!(hear(&mut world, &ask, more).await, more);
-    soon("the agent is stuck", stuck(&mut taken)).await;
+    assert_eq!(read_text(&mut world, &ask, more).await, more);
+    within_patience("the agent is stuck", bytes_when_blocked(&mut taken)).await;
     assert!(world.reports.try_recv().is_err(), "more was reported than may be");
 
-    world.let_go(&ask);
+    world.drop_attempt(&ask);
     let closed = async { while taken.changed().await.is_ok() {} };
-    soon("the stream is closed", closed).await;
-    world.is_quiet().await;
+    within_patience("the stream is closed", closed).await;
+    world.until_idle().await;
 }
 
 /// Stops an attempt that waits for credit, with and without the agent's `cancel` option.
@@ -190,20 +190,20 @@ async fn attempt_waiting_for_credit_can_be_cancelled() {
         let ask = order("a", "m1", "hi");
         let (stream, _) = world.begin(&ask).await;
         let sender = stream.sender();
-        let mut taken = talk(stream, &"x".repeat(10_000));
-        hear(&mut world, &ask, UNSAVED_TEXT_BYTES_MAX / 10_000 * 10_000).await;
-        soon("the agent is stuck", stuck(&mut taken)).await;
+        let mut taken = send_text_forever(stream, &"x".repeat(10_000));
+        read_text(&mut world, &ask, UNSAVED_TEXT_BYTES_MAX / 10_000 * 10_000).await;
+        within_patience("the agent is stuck", bytes_when_blocked(&mut taken)).await;
         world.cancel(&ask);
         if !keys.is_empty() {
             let call = world.call().await;
             assert_eq!(call.head.uri.path(), "/base/cancel");
-            soon("room", sender.send(Bytes::from("event: done\ndata: {}\n\n")))
+            within_patience("room", sender.send(Bytes::from("event: done\ndata: {}\n\n")))
                 .await
                 .expect("an open stream");
             call.reply(200, "application/json", "{}");
         }
         drop(sender);
         world.expect(&ask, AgentEvent::CancelAcked).await;
-        world.is_quiet().await;
+        world.until_idle().await;
     }
 }

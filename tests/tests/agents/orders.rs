@@ -1,6 +1,6 @@
 //! Orders that reach a running attempt: drop, cancel, and repeated orders.
 use crate::stale::news;
-use crate::world::{Call, World, done, order, soon};
+use crate::world::{Call, World, done, order, within_patience};
 use serde_json::json;
 use tokio::sync::mpsc;
 use turnway_core::private::Private;
@@ -19,7 +19,7 @@ async fn dropped_attempt_closes_its_request_without_a_report() {
     let call = world.call().await;
     let token = call.token();
     assert!(world.agents.tokens().verify(&token).is_some());
-    world.let_go(&ask);
+    world.drop_attempt(&ask);
     // The token is invalid at once, not only when the task has noticed the drop.
     assert_eq!(world.agents.tokens().verify(&token), None);
     assert_eq!(world.agents.running(), 0);
@@ -29,8 +29,8 @@ async fn dropped_attempt_closes_its_request_without_a_report() {
     let (stream, token) = world.begin(&ask).await;
     stream.delta("some").await;
     world.expect(&ask, text("some")).await;
-    world.let_go(&ask);
-    world.let_go(&ask);
+    world.drop_attempt(&ask);
+    world.drop_attempt(&ask);
     assert_eq!(world.agents.tokens().verify(&token), None);
     stream.closed().await;
     assert!(world.reports.try_recv().is_err() && world.calls.try_recv().is_err());
@@ -46,7 +46,7 @@ async fn cancel_without_cancel_option_closes_the_request() {
     world.cancel(&ask);
     world.expect(&ask, AgentEvent::CancelAcked).await;
     stream.closed().await;
-    world.is_quiet().await;
+    world.until_idle().await;
     assert_eq!(world.agents.tokens().verify(&token), None);
 
     // A cancel before the agent has sent its response head.
@@ -118,7 +118,7 @@ async fn end_of_stream_acknowledges_a_cancel() {
         stream.send(end).await;
         drop(stream);
         world.expect(&ask, AgentEvent::CancelAcked).await;
-        world.is_quiet().await;
+        world.until_idle().await;
         assert_eq!(world.agents.tokens().verify(&token), None);
     }
     assert!(world.reports.try_recv().is_err() && world.calls.try_recv().is_err());
@@ -138,7 +138,7 @@ async fn agent_without_response_head_can_be_cancelled() {
     drop(invoked.stream());
     world.expect(&ask, AgentEvent::Acked).await;
     world.expect(&ask, AgentEvent::CancelAcked).await;
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 /// Covers: LN-SR2 (the shell's half): the runtime's deadline passes, and the request is closed.
@@ -153,9 +153,9 @@ async fn agent_that_ignores_a_cancel_is_closed_on_drop() {
         stream.delta("I go on").await;
         world.expect(&ask, text("I go on")).await;
         assert_eq!(world.agents.running(), 1);
-        world.let_go(&ask);
+        world.drop_attempt(&ask);
         stream.closed().await;
-        world.is_quiet().await;
+        world.until_idle().await;
         assert!(world.reports.try_recv().is_err());
     }
 }
@@ -170,7 +170,7 @@ async fn cancel_after_the_end_is_acknowledged() {
     let (stream, _) = world.begin(&ask).await;
     stream.done().await;
     world.expect(&ask, done()).await;
-    world.is_quiet().await;
+    world.until_idle().await;
     world.cancel(&ask);
     world.expect(&ask, AgentEvent::CancelAcked).await;
 }
@@ -193,7 +193,7 @@ async fn cancel_during_an_unreported_end_is_acknowledged() {
     world.expect(&ask, text("word")).await;
     world.expect(&ask, done()).await;
     world.expect(&ask, AgentEvent::CancelAcked).await;
-    world.is_quiet().await;
+    world.until_idle().await;
     assert!(world.reports.try_recv().is_err());
 }
 
@@ -211,13 +211,13 @@ async fn repeated_order_is_performed_once() {
     let [one, two] = calls;
     assert_eq!((one.header("x-run-attempt"), two.header("x-run-attempt")), ("2", "3"));
     assert_ne!(one.token(), two.token());
-    world.let_go(&first);
+    world.drop_attempt(&first);
     one.closed().await;
     drop(two.stream());
     world.expect(&second, AgentEvent::Acked).await;
     let end = world.event(&second).await;
     assert!(matches!(end, AgentEvent::Failed(_)), "{end:?}");
-    world.is_quiet().await;
+    world.until_idle().await;
     assert!(world.calls.try_recv().is_err());
 }
 
@@ -236,7 +236,7 @@ async fn orders_do_not_wait_for_reports() {
         world.cancel(&nobody);
     }
     let (mut ends, mut failures, mut acks) = (0, 0, 0);
-    soon("all reports", async {
+    within_patience("all reports", async {
         while (ends, failures, acks) != (100, 10, 10) {
             match world.report().await.event {
                 AgentEvent::Done { .. } => ends += 1,
@@ -254,7 +254,7 @@ async fn orders_do_not_wait_for_reports() {
         }
     })
     .await;
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 /// Drops all attempts when the node shuts down.
@@ -264,8 +264,8 @@ async fn closing_drops_every_attempt() {
     let (one, two) = (order("a", "m1", "hi"), order("a", "m2", "hi"));
     let (first, _) = world.begin(&one).await;
     let (second, _) = world.begin(&two).await;
-    world.agents.close();
+    world.agents.abort_all();
     first.closed().await;
     second.closed().await;
-    world.is_quiet().await;
+    world.until_idle().await;
 }

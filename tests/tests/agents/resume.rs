@@ -3,13 +3,13 @@
 use crate::world::{World, done, order};
 use bytes::Bytes;
 use serde_json::json;
-use turnway_core::id::{Epoch, SaidId};
+use turnway_core::id::{AgentEventId, Epoch};
 use turnway_core::limits::{CHECKPOINT_BYTES, UNSAVED_TEXT_BYTES_MAX};
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Mark, Order, Resume, TextKind};
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, EventMark, Invoke, Order, Resume, TextKind};
 
-fn said(id: &str) -> SaidId {
-    SaidId::parse(id).expect("a name")
+fn said(id: &str) -> AgentEventId {
+    AgentEventId::parse(id).expect("a name")
 }
 
 fn text(text: &str, id: Option<&str>) -> AgentEvent {
@@ -20,20 +20,20 @@ fn delta(id: &str, text: &str) -> String {
     format!("id: {id}\nevent: delta\ndata: {}\n\n", json!({ "text": text }))
 }
 
-async fn lasting() -> World {
+async fn resumable_world() -> World {
     World::new(",on_owner_loss=resume").await
 }
 
 /// Returns the same order from a new owner that has recorded the answer up to `after` and `saved`.
 fn again(ask: &Invoke, after: Option<(&str, u64)>, saved: u64) -> Invoke {
-    let after = after.map(|(id, text_bytes)| Mark { event_id: said(id), text_bytes });
+    let after = after.map(|(id, text_bytes)| EventMark { event_id: said(id), text_bytes });
     Invoke { epoch: Epoch(8), resume: Some(Resume { after, saved }), ..ask.clone() }
 }
 
 /// Covers: MP-G4, MP-G6, SR-S8.
 #[tokio::test]
 async fn event_id_is_reported_with_the_last_piece_of_its_text() {
-    let mut world = lasting().await;
+    let mut world = resumable_world().await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
     stream.send(delta("e1", "he")).await;
@@ -48,7 +48,7 @@ async fn event_id_is_reported_with_the_last_piece_of_its_text() {
     // The end needs no id: no event follows it.
     stream.done().await;
     world.expect(&ask, done()).await;
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn event_without_valid_id_fails_a_resumable_run() {
     for (n, id) in
         ["", "id: \n", "id: a b\n", "id: ß\n", &format!("id: {}\n", "x".repeat(129))].iter().enumerate()
     {
-        let mut world = lasting().await;
+        let mut world = resumable_world().await;
         let ask = order("a", &format!("m{n}"), "hi");
         let (stream, _) = world.begin(&ask).await;
         stream.send(format!("{id}event: delta\ndata: {{\"text\":\"a\"}}\n\n")).await;
@@ -74,7 +74,7 @@ async fn event_without_valid_id_fails_a_resumable_run() {
 /// Covers: SR-S10, MP-G1.
 #[tokio::test]
 async fn resume_requests_the_events_after_the_last_id() {
-    let mut world = lasting().await;
+    let mut world = resumable_world().await;
     let ask = again(&order("a", "m1", "hi"), Some(("e2", 5)), 7);
     world.invoke(ask.clone());
     let call = world.call().await;
@@ -110,13 +110,13 @@ async fn resume_requests_the_events_after_the_last_id() {
     call.reply(200, "text/event-stream", "event: done\ndata: {}\n\n");
     world.expect(&ask, AgentEvent::Acked).await;
     world.expect(&ask, done()).await;
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 /// Takes only 404 and 410 for an unknown run; every other status is an agent failure.
 #[tokio::test]
 async fn resume_of_an_unknown_run_is_reported_as_not_known() {
-    let mut world = lasting().await;
+    let mut world = resumable_world().await;
     for (status, known) in [(404, false), (410, false), (400, true), (409, true), (503, true)] {
         let first = order("a", &format!("m{status}"), "hi");
         let ask = again(&first, None, 0);
@@ -141,7 +141,7 @@ async fn resume_of_an_unknown_run_is_reported_as_not_known() {
 /// Covers: S-48.
 #[tokio::test]
 async fn resumed_answer_is_read_as_far_as_credit_allows() {
-    let mut world = lasting().await;
+    let mut world = resumable_world().await;
     let saved = 3 * UNSAVED_TEXT_BYTES_MAX as u64;
     let ask = again(&order("a", "m1", "hi"), Some(("e0", saved - 10)), saved);
     world.invoke(ask.clone());
@@ -161,14 +161,14 @@ async fn resumed_answer_is_read_as_far_as_credit_allows() {
     assert!(world.reports.try_recv().is_err(), "no more until it is recorded");
     world.credit(&ask, saved + CHECKPOINT_BYTES as u64);
     world.expect(&ask, text(&piece, Some("e1"))).await;
-    world.let_go(&ask);
+    world.drop_attempt(&ask);
     writer.await.expect("it is closed");
 }
 
 /// Covers: SR-S10, SR-K2: the end of a connection cancels nothing there.
 #[tokio::test]
 async fn cancel_of_a_resumable_run_posts_cancel() {
-    let mut world = lasting().await;
+    let mut world = resumable_world().await;
     let first = order("a", "m1", "hi");
     // The cancel is also sent before the agent has answered this owner: the run has been running since an
     // earlier owner's request.
@@ -194,7 +194,7 @@ async fn cancel_of_a_resumable_run_posts_cancel() {
     let body: serde_json::Value = serde_json::from_slice(&stopped.body).expect("JSON");
     assert_eq!(body, json!({ "run_id": ask.run_id.as_str(), "session_id": "s1", "attempt": 2 }));
     stopped.reply(404, "text/plain", "no");
-    world.is_quiet().await;
+    world.until_idle().await;
     assert!(world.reports.try_recv().is_err(), "nobody waits for what comes of it");
 }
 
@@ -204,7 +204,7 @@ async fn cancel_of_a_resumable_run_posts_cancel() {
 /// Covers: SR-S10, LN-SR2.
 #[tokio::test]
 async fn run_of_an_earlier_owner_is_cancelled_at_once() {
-    let mut world = lasting().await;
+    let mut world = resumable_world().await;
     let ask = again(&order("a", "m1", "hi"), None, 0);
     world.invoke(ask.clone());
     world.cancel(&ask);

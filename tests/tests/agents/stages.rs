@@ -6,15 +6,17 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use turnway::agent::plugins::Plugins;
-use turnway_core::id::{AgentId, SaidId};
+use turnway_core::id::{AgentEventId, AgentId};
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, OnOwnerLoss, Resume, TextKind};
 use turnway_core::protocol::input::Content;
-use turnway_pipeline::{Envelope, Hook, Kind, Piece, Pieces, Plugin, Prompt, Trouble, Turn};
+use turnway_pipeline::{
+    AnswerPiece, AnswerStream, HookError, HookFuture, MessageEnvelope, MessageKind, Plugin, Prompt, Turn,
+};
 
 /// Behaviour of the test plugin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Act {
+enum PluginMode {
     #[default]
     Watch,
     /// Declares that it does not change text.
@@ -39,13 +41,13 @@ enum Act {
 
 #[derive(Clone, Default)]
 struct Script {
-    act: Act,
+    act: PluginMode,
     saved: Arc<Mutex<Vec<String>>>,
     saving: Arc<Notify>,
 }
 
 impl Script {
-    fn of(act: Act) -> (Self, Plugins) {
+    fn of(act: PluginMode) -> (Self, Plugins) {
         let script = Self { act, ..Self::default() };
         (script.clone(), Plugins::default().with(script))
     }
@@ -60,46 +62,51 @@ impl Plugin for Script {
         "script"
     }
     fn keeps_text(&self) -> bool {
-        self.act == Act::Keep
+        self.act == PluginMode::Keep
     }
-    fn admit<'a>(&'a self, _: &'a Turn) -> Hook<'a, Option<Trouble>> {
-        if self.act == Act::Hang { future::pending().boxed() } else { future::ready(Ok(None)).boxed() }
+    fn admit<'a>(&'a self, _: &'a Turn) -> HookFuture<'a, Option<HookError>> {
+        if self.act == PluginMode::Hang { future::pending().boxed() } else { future::ready(Ok(None)).boxed() }
     }
-    fn run_model<'a>(&'a self, _: &'a Turn, _: &'a Prompt) -> Hook<'a, Option<String>> {
-        future::ready(Ok((self.act == Act::Answer).then(|| "mine".to_owned()))).boxed()
+    fn run_model<'a>(&'a self, _: &'a Turn, _: &'a Prompt) -> HookFuture<'a, Option<String>> {
+        future::ready(Ok((self.act == PluginMode::Answer).then(|| "mine".to_owned()))).boxed()
     }
-    fn adapt_stream(&self, _: &Turn, pieces: Pieces) -> Pieces {
+    fn adapt_stream(&self, _: &Turn, pieces: AnswerStream) -> AnswerStream {
         let shout = |piece| match piece {
-            Piece::Text(text) => Piece::Text(text.to_uppercase()),
-            other @ (Piece::Error(_) | Piece::Other(..)) => other,
+            AnswerPiece::Text(text) => AnswerPiece::Text(text.to_uppercase()),
+            other @ (AnswerPiece::Error(_) | AnswerPiece::Other(..)) => other,
         };
         match self.act {
-            Act::Shout => pieces.map(shout).boxed(),
-            Act::Cut => pieces.take(1).boxed(),
-            Act::Hold => pieces.filter(|_| future::ready(false)).boxed(),
-            Act::Break => pieces.map(|_| panic!("as the test wants")).boxed(),
-            Act::Watch | Act::Keep | Act::Answer | Act::Sign | Act::Deny | Act::Hang => pieces,
+            PluginMode::Shout => pieces.map(shout).boxed(),
+            PluginMode::Cut => pieces.take(1).boxed(),
+            PluginMode::Hold => pieces.filter(|_| future::ready(false)).boxed(),
+            PluginMode::Break => pieces.map(|_| panic!("as the test wants")).boxed(),
+            PluginMode::Watch
+            | PluginMode::Keep
+            | PluginMode::Answer
+            | PluginMode::Sign
+            | PluginMode::Deny
+            | PluginMode::Hang => pieces,
         }
     }
-    fn save_state<'a>(&'a self, turn: &'a Turn) -> Hook<'a, ()> {
+    fn save_state<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, ()> {
         let how = turn.failure.as_ref().map_or("fine", |failure| failure.code());
         self.saved.lock().expect("unharmed").push(format!("{how}: {}", turn.output));
         self.saving.notify_one();
         future::ready(Ok(())).boxed()
     }
-    fn render_outbound<'a>(&'a self, turn: &'a Turn) -> Hook<'a, Vec<Envelope>> {
+    fn render_outbound<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, Vec<MessageEnvelope>> {
         let reply = |text: &str| turn.inbound.envelope.reply(text);
         let rendered = match self.act {
-            Act::Sign => vec![reply(&turn.output), reply("Yours, script")],
-            Act::Deny => vec![Envelope { kind: Kind::Error, ..reply("no such thing") }],
-            Act::Watch
-            | Act::Keep
-            | Act::Answer
-            | Act::Shout
-            | Act::Cut
-            | Act::Hang
-            | Act::Hold
-            | Act::Break => Vec::new(),
+            PluginMode::Sign => vec![reply(&turn.output), reply("Yours, script")],
+            PluginMode::Deny => vec![MessageEnvelope { kind: MessageKind::Error, ..reply("no such thing") }],
+            PluginMode::Watch
+            | PluginMode::Keep
+            | PluginMode::Answer
+            | PluginMode::Shout
+            | PluginMode::Cut
+            | PluginMode::Hang
+            | PluginMode::Hold
+            | PluginMode::Break => Vec::new(),
         };
         future::ready(Ok(rendered)).boxed()
     }
@@ -118,13 +125,13 @@ fn reported(code: &str, message: &str) -> AgentEvent {
 #[tokio::test]
 async fn reported_text_is_the_output_of_all_plugins() {
     for (act, said, saved) in [
-        (Act::Watch, vec!["one ", "two"], "one two"),
-        (Act::Shout, vec!["ONE ", "TWO"], "ONE TWO"),
+        (PluginMode::Watch, vec!["one ", "two"], "one two"),
+        (PluginMode::Shout, vec!["ONE ", "TWO"], "ONE TWO"),
         // Rendered text that was already reported is not repeated; new text follows it.
-        (Act::Sign, vec!["one ", "two", "\n\nYours, script"], "one two"),
+        (PluginMode::Sign, vec!["one ", "two", "\n\nYours, script"], "one two"),
     ] {
         let (script, plugins) = Script::of(act);
-        let mut world = World::behind("", plugins).await;
+        let mut world = World::with_plugins("", plugins).await;
         let ask = order("a", "m1", "hi");
         let (stream, _) = world.begin(&ask).await;
         stream.delta("one ").await;
@@ -155,15 +162,15 @@ async fn reported_text_is_the_output_of_all_plugins() {
         };
         assert_eq!((heard, end), (said.iter().map(ToString::to_string).collect(), done()), "{act:?}");
         assert_eq!(script.saved(), [format!("fine: {saved}")], "{act:?}");
-        world.is_quiet().await;
+        world.until_idle().await;
     }
 }
 
 /// Covers: TP-N4, TP-M1, TP-S1, LN-TP27.
 #[tokio::test]
 async fn turn_answered_by_a_plugin_skips_the_agent() {
-    let (script, plugins) = Script::of(Act::Answer);
-    let mut world = World::behind("", plugins).await;
+    let (script, plugins) = Script::of(PluginMode::Answer);
+    let mut world = World::with_plugins("", plugins).await;
     let ask = order("a", "m1", "hi");
     world.invoke(ask.clone());
     for event in [AgentEvent::Acked, text("mine"), done()] {
@@ -196,8 +203,8 @@ async fn turn_answered_by_a_plugin_skips_the_agent() {
 async fn unchanged_input_is_forwarded_with_the_workspace_prompt() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "Be kind.").expect("a file");
-    let (_, plugins) = Script::of(Act::Watch);
-    let mut world = World::behind("", plugins.at(dir.path())).await;
+    let (_, plugins) = Script::of(PluginMode::Watch);
+    let mut world = World::with_plugins("", plugins.with_workspace(dir.path())).await;
     let image = json!({"type": "image_url", "image_url": {"url": "data:,"}});
     let parts = json!([image, {"type": "text", "text": "what "}, {"type": "text", "text": "is it?"}]);
     for (message, content) in [("m1", json!("hi")), ("m2", parts)] {
@@ -222,8 +229,8 @@ async fn unchanged_input_is_forwarded_with_the_workspace_prompt() {
 /// Covers: issue 23 A2.
 #[tokio::test]
 async fn pieces_withheld_by_a_plugin_are_signs_of_life() {
-    let (_, plugins) = Script::of(Act::Hold);
-    let mut world = World::behind(",silence=160ms", plugins).await;
+    let (_, plugins) = Script::of(PluginMode::Hold);
+    let mut world = World::with_plugins(",silence=160ms", plugins).await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
     tokio::select! {
@@ -238,19 +245,19 @@ async fn pieces_withheld_by_a_plugin_are_signs_of_life() {
 #[tokio::test]
 async fn resume_is_enabled_only_if_plugins_keep_text() {
     let a = AgentId::parse("a").expect("a name");
-    for (act, policy) in [(Act::Keep, OnOwnerLoss::Resume), (Act::Shout, OnOwnerLoss::Retry)] {
+    for (act, policy) in [(PluginMode::Keep, OnOwnerLoss::Resume), (PluginMode::Shout, OnOwnerLoss::Retry)] {
         let (script, plugins) = Script::of(act);
-        let mut world = World::behind(",on_owner_loss=resume,steer=true", plugins).await;
+        let mut world = World::with_plugins(",on_owner_loss=resume,steer=true", plugins).await;
         let known = world.agents.directory().policy(&a);
         assert_eq!((known.on_owner_loss, known.steer), (policy, false), "{act:?}");
         let profile = world.agents.profiles().iter().find(|profile| profile.id == a).cloned();
-        assert_eq!(profile.map(|it| (it.resume, it.steer)), Some((act == Act::Keep, false)));
+        assert_eq!(profile.map(|it| (it.resume, it.steer)), Some((act == PluginMode::Keep, false)));
         let ask = order("a", "m1", "hi");
         let (stream, _) = world.begin(&ask).await;
         stream.send("id: e1\nevent: delta\ndata: {\"text\":\"a\"}\n\n").await;
         stream.send("id: e2\nevent: state\ndata: {\"state\":\"busy\"}\n\n").await;
         stream.done().await;
-        let mut ids: Vec<Option<SaidId>> = Vec::new();
+        let mut ids: Vec<Option<AgentEventId>> = Vec::new();
         let mut said = String::new();
         loop {
             match world.event(&ask).await {
@@ -270,8 +277,8 @@ async fn resume_is_enabled_only_if_plugins_keep_text() {
                 | AgentEvent::Failed(_)) => break assert_eq!(end, done()),
             }
         }
-        let ids: Vec<&str> = ids.iter().flatten().map(SaidId::as_str).collect();
-        let expected = if act == Act::Keep { ("a", vec!["e1", "e2"]) } else { ("A", vec![]) };
+        let ids: Vec<&str> = ids.iter().flatten().map(AgentEventId::as_str).collect();
+        let expected = if act == PluginMode::Keep { ("a", vec!["e1", "e2"]) } else { ("A", vec![]) };
         assert_eq!((said.as_str(), ids), expected);
         assert_eq!(script.saved().len(), 1);
     }
@@ -281,8 +288,8 @@ async fn resume_is_enabled_only_if_plugins_keep_text() {
 #[tokio::test]
 async fn state_is_saved_once_for_each_end_of_an_attempt() {
     // A cancel before the agent receives the request.
-    let (script, plugins) = Script::of(Act::Hang);
-    let mut world = World::behind(",cancel=true", plugins).await;
+    let (script, plugins) = Script::of(PluginMode::Hang);
+    let mut world = World::with_plugins(",cancel=true", plugins).await;
     let ask = order("a", "m1", "hi");
     world.invoke(ask.clone());
     world.cancel(&ask);
@@ -291,8 +298,8 @@ async fn state_is_saved_once_for_each_end_of_an_attempt() {
     assert!(world.calls.try_recv().is_err(), "it was sent nothing");
     // A cancel in mid-answer, sent to the agent and acknowledged by the end of its stream; then an order that
     // drops the attempt.
-    let (script, plugins) = Script::of(Act::Watch);
-    let mut world = World::behind(",cancel=true", plugins).await;
+    let (script, plugins) = Script::of(PluginMode::Watch);
+    let mut world = World::with_plugins(",cancel=true", plugins).await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
     stream.delta("one").await;
@@ -306,19 +313,19 @@ async fn state_is_saved_once_for_each_end_of_an_attempt() {
     stream.delta("two").await;
     world.expect(&ask, text("two")).await;
     script.saving.notified().await;
-    world.let_go(&ask);
+    world.drop_attempt(&ask);
     stream.closed().await;
     script.saving.notified().await;
     assert_eq!(script.saved(), ["cancelled: one", "cancelled: two"]);
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 /// Covers: TP-E3, TP-M11, RX-12.
 #[tokio::test]
 async fn failure_codes_of_agents_and_plugins_are_kept() {
     // The agent's own failure, also where a plugin would transform it.
-    let (script, plugins) = Script::of(Act::Shout);
-    let mut world = World::behind("", plugins).await;
+    let (script, plugins) = Script::of(PluginMode::Shout);
+    let mut world = World::with_plugins("", plugins).await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
     stream.delta("one").await;
@@ -329,19 +336,19 @@ async fn failure_codes_of_agents_and_plugins_are_kept() {
     // cancel.
     for (act, end, saved) in [
         (
-            Act::Break,
+            PluginMode::Break,
             reported("internal_error", "run_model: stream: panicked: as the test wants"),
             "internal_error: ",
         ),
-        (Act::Cut, done(), "fine: one"),
-        (Act::Deny, reported("error", "no such thing"), "fine: one"),
+        (PluginMode::Cut, done(), "fine: one"),
+        (PluginMode::Deny, reported("error", "no such thing"), "fine: one"),
     ] {
         let (script, plugins) = Script::of(act);
-        let mut world = World::behind(",cancel=true", plugins).await;
+        let mut world = World::with_plugins(",cancel=true", plugins).await;
         let ask = order("a", "m1", "hi");
         let (stream, _) = world.begin(&ask).await;
         stream.delta("one").await;
-        let stream = if act == Act::Deny {
+        let stream = if act == PluginMode::Deny {
             stream.done().await;
             None
         } else {
@@ -353,6 +360,6 @@ async fn failure_codes_of_agents_and_plugins_are_kept() {
             stream.closed().await;
         }
         assert_eq!(script.saved(), [saved], "{act:?}");
-        world.is_quiet().await;
+        world.until_idle().await;
     }
 }

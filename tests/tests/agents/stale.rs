@@ -1,19 +1,19 @@
 //! Requests that meet the close of a kept connection: every outgoing request is sent once more, but only in
 //! this case.
-use crate::steer::{says, steer};
-use crate::world::{World, done, order, soon};
+use crate::steer::{steer, steered_event};
+use crate::world::{World, done, order, within_patience};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
-use turnway_core::protocol::action::News;
+use turnway_core::protocol::action::FactDelivery;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order, Resume};
 use turnway_core::protocol::entry::Entry;
 use turnway_core::protocol::steer::SteerOutcome;
 
 /// Server behaviour at the second request of each connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Close {
+enum CloseMode {
     /// Reads the request and closes.
     Fin,
     /// Reads the request and resets.
@@ -26,7 +26,7 @@ enum Close {
 
 /// A request as the server received it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct SeenRequest {
     connection: usize,
     /// Request line, headers and body, as far as they were read.
     text: String,
@@ -36,13 +36,13 @@ struct Seen {
 /// A server that answers the first request of each connection and closes the connection at the second.
 struct Server {
     address: std::net::SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     /// Ends the answers of runs whose input contains `hold`.
     release: Arc<Notify>,
 }
 
 impl Server {
-    async fn start(close: Close) -> Self {
+    async fn start(close: CloseMode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (seen, release) = (Arc::default(), Arc::default());
@@ -61,12 +61,12 @@ impl Server {
         World::with(&format!("a=http://{}{keys}", self.address), calls, 64)
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().expect("a list").clone()
     }
 
     /// Returns the requests of a path, in order.
-    fn of(&self, path: &str) -> Vec<Seen> {
+    fn of(&self, path: &str) -> Vec<SeenRequest> {
         self.seen().into_iter().filter(|seen| seen.text.split(' ').nth(1) == Some(path)).collect()
     }
 }
@@ -74,21 +74,23 @@ impl Server {
 async fn serve(
     mut socket: TcpStream,
     connection: usize,
-    close: Close,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    close: CloseMode,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     release: Arc<Notify>,
 ) {
     for is_answered in [true, false] {
-        let whole = is_answered || close != Close::Early;
+        let whole = is_answered || close != CloseMode::Early;
         let Some(text) = request(&mut socket, whole).await else { return };
         let hold = text.contains("hold");
         let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
-        seen.lock().expect("a list").push(Seen { connection, text, is_answered });
+        seen.lock().expect("a list").push(SeenRequest { connection, text, is_answered });
         match (is_answered, close) {
             (true, _) => answer(&mut socket, &path, hold, &release).await,
-            (false, Close::Fin) => return,
-            (false, Close::Reset | Close::Early) => return socket.set_zero_linger().expect("a socket"),
-            (false, Close::HalfAnswer) => {
+            (false, CloseMode::Fin) => return,
+            (false, CloseMode::Reset | CloseMode::Early) => {
+                return socket.set_zero_linger().expect("a socket");
+            }
+            (false, CloseMode::HalfAnswer) => {
                 return socket.write_all(b"HTTP/1.1 200 O").await.expect("an open connection");
             }
         }
@@ -134,13 +136,13 @@ async fn answer(socket: &mut TcpStream, path: &str, hold: bool, release: &Notify
 
 /// Sends orders until a request has met the close of a kept connection, and returns that order with its first
 /// event or end.
-async fn meet(server: &Server, world: &mut World, text: &str) -> (Invoke, AgentEvent) {
-    soon("a request meets the close of its connection", async {
+async fn invoke_until_stale(server: &Server, world: &mut World, text: &str) -> (Invoke, AgentEvent) {
+    within_patience("a request meets the close of its connection", async {
         for number in 0.. {
             let ask = order("a", &format!("m{number}"), text);
             world.invoke(ask.clone());
             let (_, end) = ended(world, &ask).await;
-            world.is_quiet().await;
+            world.until_idle().await;
             if server.seen().iter().any(|seen| !seen.is_answered) {
                 return (ask, end);
             }
@@ -159,19 +161,19 @@ async fn ended(world: &mut World, ask: &Invoke) -> (bool, AgentEvent) {
 /// Covers: G2.
 #[tokio::test]
 async fn invoke_on_a_closed_kept_connection_is_sent_again() {
-    for close in [Close::Fin, Close::Reset, Close::Early] {
+    for close in [CloseMode::Fin, CloseMode::Reset, CloseMode::Early] {
         let server = Server::start(close).await;
         let mut world = server.world("");
         // Larger than the buffers of both sides where the request must not be written whole.
-        let text = if close == Close::Early { "x".repeat(8 * 1024 * 1024) } else { "hi".to_owned() };
-        let (ask, end) = meet(&server, &mut world, &text).await;
+        let text = if close == CloseMode::Early { "x".repeat(8 * 1024 * 1024) } else { "hi".to_owned() };
+        let (ask, end) = invoke_until_stale(&server, &mut world, &text).await;
         assert_eq!(end, done(), "{close:?}");
         let asked: Vec<_> =
             server.seen().into_iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).collect();
-        assert_eq!(world.agents.counted().resends(), 1, "{close:?}");
+        assert_eq!(world.agents.metrics().resends(), 1, "{close:?}");
         let [first, again] = &asked[..] else { panic!("{close:?}: asked {} times", asked.len()) };
         assert!(first.connection < again.connection && again.is_answered, "{close:?}");
-        if close != Close::Early {
+        if close != CloseMode::Early {
             assert_eq!(first.text, again.text, "{close:?}: key, attempt, token and body are the same");
         }
     }
@@ -180,14 +182,14 @@ async fn invoke_on_a_closed_kept_connection_is_sent_again() {
 /// Covers: G4 (an agent that was heard, or that is not to be asked twice, is asked once).
 #[tokio::test]
 async fn request_after_a_partial_answer_or_by_config_is_not_resent() {
-    for (close, keys) in [(Close::HalfAnswer, ""), (Close::Fin, ",resend_on_stale=false")] {
+    for (close, keys) in [(CloseMode::HalfAnswer, ""), (CloseMode::Fin, ",resend_on_stale=false")] {
         let server = Server::start(close).await;
         let mut world = server.world(keys);
-        let (ask, end) = meet(&server, &mut world, "hi").await;
+        let (ask, end) = invoke_until_stale(&server, &mut world, "hi").await;
         let lost = AgentFailure::Unavailable("the connection to the agent was lost".to_owned());
         assert_eq!(end, AgentEvent::Failed(lost), "{close:?}");
         let asked = server.seen().iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).count();
-        assert_eq!((asked, world.agents.counted().resends()), (1, 0), "{close:?}");
+        assert_eq!((asked, world.agents.metrics().resends()), (1, 0), "{close:?}");
     }
 }
 
@@ -201,7 +203,7 @@ async fn first_request_of_a_connection_is_sent_once() {
     drop(crate::world::accept(&listener).await);
     let lost = AgentFailure::Unavailable("the connection to the agent was lost".to_owned());
     world.expect(&ask, AgentEvent::Failed(lost)).await;
-    world.is_quiet().await;
+    world.until_idle().await;
     let more = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;
     assert!(more.is_err(), "it was asked again");
 }
@@ -210,9 +212,9 @@ async fn first_request_of_a_connection_is_sent_once() {
 #[tokio::test]
 async fn requests_about_a_run_survive_a_closed_connection() {
     for path in ["/steer", "/cancel", "/event"] {
-        let server = Server::start(Close::Fin).await;
+        let server = Server::start(CloseMode::Fin).await;
         let mut world = server.world(",steer=true,cancel=true,events=>");
-        soon("a request meets the close of its connection", async {
+        within_patience("a request meets the close of its connection", async {
             for number in 0.. {
                 let held = order("a", &format!("h{number}"), "hold");
                 world.invoke(held.clone());
@@ -221,14 +223,14 @@ async fn requests_about_a_run_survive_a_closed_connection() {
                 world.invoke(warm.clone());
                 assert_eq!(ended(&mut world, &warm).await, (true, done()));
                 let before = server.of(path).len();
-                let end = tell(&mut world, path, &held, number).await;
+                let end = send_request(&mut world, path, &held, number).await;
                 let answered = || server.of(path)[before..].iter().any(|seen| seen.is_answered);
                 while !answered() {
                     tokio::task::yield_now().await;
                 }
                 server.release.notify_waiters();
                 world.expect(&held, end).await;
-                world.is_quiet().await;
+                world.until_idle().await;
                 if server.of(path).iter().any(|seen| !seen.is_answered) {
                     return;
                 }
@@ -243,12 +245,12 @@ async fn requests_about_a_run_survive_a_closed_connection() {
 }
 
 /// Sends the request of a path and returns the end that the run will have.
-async fn tell(world: &mut World, path: &str, held: &Invoke, number: u64) -> AgentEvent {
+async fn send_request(world: &mut World, path: &str, held: &Invoke, number: u64) -> AgentEvent {
     match path {
         "/steer" => {
             let name = format!("s{number}");
             steer(world, held, &name);
-            world.expect(held, says(&name, SteerOutcome::Accepted)).await;
+            world.expect(held, steered_event(&name, SteerOutcome::Accepted)).await;
         }
         "/cancel" => {
             world.cancel(held);
@@ -259,7 +261,7 @@ async fn tell(world: &mut World, path: &str, held: &Invoke, number: u64) -> Agen
     done()
 }
 
-pub(crate) fn news(to: &Invoke, number: u64) -> News {
+pub(crate) fn news(to: &Invoke, number: u64) -> FactDelivery {
     let Invoke { key, run_id, attempt, agent_id, epoch, .. } = to.clone();
     let json = serde_json::json!({
         "specversion": "1.0", "session_id": "s1", "seq": number, "epoch": 7, "time": "2026-01-01T00:00:00.000Z",
@@ -268,21 +270,21 @@ pub(crate) fn news(to: &Invoke, number: u64) -> News {
     });
     let entry = Entry::from_json(&json.to_string()).expect("an envelope").entry;
     let seq = turnway_core::id::Seq(number);
-    News { key, run_id, attempt, agent_id, seq, epoch, entry: Arc::new(entry) }
+    FactDelivery { key, run_id, attempt, agent_id, seq, epoch, entry: Arc::new(entry) }
 }
 
 /// Repeats the request for the rest of a run.
 #[tokio::test]
 async fn resume_on_a_closed_kept_connection_is_sent_again() {
-    let server = Server::start(Close::Fin).await;
+    let server = Server::start(CloseMode::Fin).await;
     let mut world = server.world(",on_owner_loss=resume");
-    soon("a request meets the close of its connection", async {
+    within_patience("a request meets the close of its connection", async {
         for number in 0.. {
             let mut ask = order("a", &format!("m{number}"), "hi");
             ask.resume = Some(Resume { after: None, saved: 0 });
             world.invoke(ask.clone());
             assert_eq!(ended(&mut world, &ask).await, (true, done()));
-            world.is_quiet().await;
+            world.until_idle().await;
             if server.seen().iter().any(|seen| !seen.is_answered) {
                 return;
             }
@@ -323,10 +325,10 @@ async fn connection_announced_to_close_is_not_kept() {
                 socket.shutdown().await.expect("an open connection");
             }
             assert_eq!(ended(&mut world, &ask).await, (true, done()), "{head}");
-            world.is_quiet().await;
+            world.until_idle().await;
             // The gateway closes the connection, and the next request opens a new one.
             let mut rest = Vec::new();
-            soon("it is closed", socket.read_to_end(&mut rest)).await.expect("an orderly end");
+            within_patience("it is closed", socket.read_to_end(&mut rest)).await.expect("an orderly end");
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn steer(world: &World, to: &Invoke, name: &str) -> RunId {
     turn_id
 }
 
-pub(crate) fn says(name: &str, outcome: SteerOutcome) -> AgentEvent {
+pub(crate) fn steered_event(name: &str, outcome: SteerOutcome) -> AgentEvent {
     AgentEvent::Steered { message_id: message_id(name), outcome }
 }
 
@@ -53,21 +53,21 @@ async fn steer_is_posted_and_its_receipt_reported() {
             "message": message, "context": {"tenant": "default", "user_id": "ann"}})
     );
     call.reply(202, "application/json", "");
-    world.expect(&ask, says("m2", SteerOutcome::Pending)).await;
+    world.expect(&ask, steered_event("m2", SteerOutcome::Pending)).await;
     // The final outcome arrives in the stream, in order with all other events.
     stream.send("event: steer_ack\ndata: {\"message_id\":\"m2\",\"outcome\":\"accepted\"}\n\n").await;
-    world.expect(&ask, says("m2", SteerOutcome::Accepted)).await;
+    world.expect(&ask, steered_event("m2", SteerOutcome::Accepted)).await;
 
     // A 503 is retried, then accepted.
     steer(&world, &ask, "m3");
     world.call().await.reply(503, "text/plain", "");
     world.call().await.reply(200, "application/json", "{\"outcome\":\"accepted\"}");
-    world.expect(&ask, says("m3", SteerOutcome::Accepted)).await;
+    world.expect(&ask, steered_event("m3", SteerOutcome::Accepted)).await;
 
     // A 404 is a refusal.
     steer(&world, &ask, "m4");
     world.call().await.reply(404, "text/plain", "");
-    world.expect(&ask, says("m4", SteerOutcome::Refused)).await;
+    world.expect(&ask, steered_event("m4", SteerOutcome::Refused)).await;
     stream.done().await;
     world.expect(&ask, done()).await;
 }
@@ -98,11 +98,11 @@ async fn invalid_steer_receipt_counts_as_refused() {
         let name = format!("s{number}");
         steer(&world, &ask, &name);
         world.call().await.reply(status, kind, body);
-        world.expect(&ask, says(&name, SteerOutcome::Refused)).await;
+        world.expect(&ask, steered_event(&name, SteerOutcome::Refused)).await;
     }
     for (name, outcome) in [("t1", ",\"outcome\":\"rejected\""), ("t2", ",\"outcome\":null"), ("t3", "")] {
         stream.send(format!("event: steer_ack\ndata: {{\"message_id\":\"{name}\"{outcome}}}\n\n")).await;
-        world.expect(&ask, says(name, SteerOutcome::Refused)).await;
+        world.expect(&ask, steered_event(name, SteerOutcome::Refused)).await;
     }
     stream.done().await;
     world.expect(&ask, done()).await;
@@ -122,11 +122,11 @@ async fn retry_after_of_a_steer_is_honoured() {
     let again = world.call().await;
     assert!(since.elapsed() >= std::time::Duration::from_millis(900), "{:?}", since.elapsed());
     again.reply(200, "application/json", "{\"outcome\":\"accepted\"}");
-    world.expect(&ask, says("m2", SteerOutcome::Accepted)).await;
+    world.expect(&ask, steered_event("m2", SteerOutcome::Accepted)).await;
 
     steer(&world, &ask, "m3");
     drop(world.call().await.stream_with(later(503, "60")));
-    world.expect(&ask, says("m3", SteerOutcome::Refused)).await;
+    world.expect(&ask, steered_event("m3", SteerOutcome::Refused)).await;
     stream.done().await;
     world.expect(&ask, done()).await;
     assert!(world.calls.try_recv().is_err(), "it was asked again");
@@ -138,6 +138,6 @@ async fn steer_of_an_ended_attempt_is_refused() {
     let mut world = World::new(",steer=true").await;
     let ask = order("a", "m1", "hi");
     steer(&world, &ask, "m2");
-    world.expect(&ask, says("m2", SteerOutcome::Refused)).await;
+    world.expect(&ask, steered_event("m2", SteerOutcome::Refused)).await;
     assert!(world.calls.try_recv().is_err(), "nobody was asked");
 }

@@ -47,7 +47,7 @@ async fn invoke_request_has_the_documented_form() {
     world.expect(&ask, AgentEvent::Acked).await;
     stream.done().await;
     world.expect(&ask, done()).await;
-    world.is_quiet().await;
+    world.until_idle().await;
     assert_eq!(world.agents.tokens().verify(&token), None);
 }
 
@@ -58,7 +58,7 @@ async fn earlier_messages_are_forwarded_unchanged() {
     let earlier = json!([{ "role": "system", "content": "be brief" }, { "role": "assistant", "content": null,
         "tool_calls": [{ "id": "c1", "type": "function", "function": { "name": "f", "arguments": "{}" } }] }]);
     let mut ask = order("a", "m1", "hi");
-    ask.history = History::of(earlier.as_array().expect("a list")).ok();
+    ask.history = History::from_messages(earlier.as_array().expect("a list")).ok();
     world.invoke(ask.clone());
     let call = world.call().await;
     let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
@@ -195,7 +195,7 @@ async fn agent_error_keeps_its_code_and_debug_hides_content() {
     let code = "quota".to_owned();
     let failure = AgentFailure::Reported { code, message: Private("canary".to_owned()) };
     assert_eq!(end.event, AgentEvent::Failed(failure));
-    world.is_quiet().await;
+    world.until_idle().await;
     assert_eq!(world.agents.tokens().verify(&token), None);
 }
 
@@ -212,7 +212,7 @@ async fn events_after_the_end_are_dropped() {
         drop(stream);
         let end = world.event(&ask).await;
         assert!(matches!(end, AgentEvent::Done { .. } | AgentEvent::Failed(AgentFailure::Reported { .. })));
-        world.is_quiet().await;
+        world.until_idle().await;
         assert!(world.reports.try_recv().is_err());
     }
 }
@@ -233,7 +233,7 @@ async fn connection_is_reused_after_the_end() {
         world.expect(&ask, AgentEvent::Acked).await;
         stream.send("event: done\ndata: {}\n\n").await;
         world.expect(&ask, done()).await;
-        world.is_quiet().await;
+        world.until_idle().await;
         drop(stream);
         if !is_new {
             return;

@@ -4,7 +4,7 @@ use crate::world::{Call, World, order};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use turnway_core::id::{Epoch, EventId, MessageId, RunId, Seq, TenantId};
-use turnway_core::protocol::action::{Doing, News, ProcessTold};
+use turnway_core::protocol::action::{ActionSpec, FactDelivery, ProcessReported};
 use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
@@ -119,8 +119,8 @@ async fn plain_and_qualified_names_in_answers_are_checked() {
         let (stream, _) = world.begin(&ask).await;
         let args = json!({"tool": "process.kill", "args": {"process_id": process}});
         stream.send(format!("event: action\ndata: {args}\n\n")).await;
-        let AgentEvent::Action { wish, .. } = world.event(&ask).await else { panic!("an action") };
-        let Doing::ToolCall { args, .. } = &wish.what else { panic!("a tool") };
+        let AgentEvent::Action { request, .. } = world.event(&ask).await else { panic!("an action") };
+        let ActionSpec::ToolCall { args, .. } = &request.what else { panic!("a tool") };
         assert_eq!(serde_json::to_value(args).expect("JSON"), json!({ "process_id": ID }));
         let delta = json!({"text": "hi", "run_id": run.replace("{run}", ask.run_id.as_str())});
         stream.send(format!("event: delta\ndata: {delta}\n\n")).await;
@@ -129,9 +129,10 @@ async fn plain_and_qualified_names_in_answers_are_checked() {
     }
 }
 
-fn news(of: &Invoke) -> News {
+fn news(of: &Invoke) -> FactDelivery {
     let action_id = EventId::parse(ID).expect("an id");
-    let told = ProcessTold { action_id, process_id: action_id, pid: None, abnormal_exit: false, data: None };
+    let told =
+        ProcessReported { action_id, process_id: action_id, pid: None, abnormal_exit: false, data: None };
     let entry = Entry {
         id: action_id,
         time: Millis(5),
@@ -142,7 +143,7 @@ fn news(of: &Invoke) -> News {
         run_id: Some(of.run_id.clone()),
         fact: Fact::ProcessSpawned(told),
     };
-    News {
+    FactDelivery {
         key: of.key.clone(),
         run_id: of.run_id.clone(),
         attempt: of.attempt,

@@ -1,20 +1,20 @@
 //! Faulty agents: error statuses, malformed answers, lost connections and unreachable endpoints.
-use crate::world::{PATIENCE, World, accept, order, serve, soon};
+use crate::world::{PATIENCE, World, accept, order, serve, within_patience};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use turnway_core::private::Private;
-use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorAnswer};
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure, ErrorResponse};
 
 fn unavailable(why: &str) -> AgentEvent {
     AgentEvent::Failed(AgentFailure::Unavailable(why.to_owned()))
 }
 
 /// Returns the failure of an answer that is an error or no event stream.
-fn answered(why: &str, is_away: bool, retry_after_ms: Option<u64>, body: Option<&str>) -> AgentEvent {
+fn error_answer(why: &str, is_away: bool, retry_after_ms: Option<u64>, body: Option<&str>) -> AgentEvent {
     let (why, body) = (why.to_owned(), body.map(|body| Private(body.to_owned())));
     let is_busy = matches!(&*why, "status 429" | "status 503");
-    let answer = ErrorAnswer { why, is_away, is_busy, retry_after_ms, body };
+    let answer = ErrorResponse { why, is_away, is_busy, retry_after_ms, body };
     AgentEvent::Failed(AgentFailure::Answered(Box::new(answer)))
 }
 
@@ -31,7 +31,7 @@ async fn error_status_decides_whether_agent_is_away() {
         world.invoke(ask.clone());
         world.call().await.reply(status, "text/event-stream", "event: done\ndata: {}\n\n");
         let (why, body) = (format!("status {status}"), "event: done\ndata: {}\n\n");
-        world.expect(&ask, answered(&why, matches!(status, 502..=504), None, Some(body))).await;
+        world.expect(&ask, error_answer(&why, matches!(status, 502..=504), None, Some(body))).await;
     }
     for status in [301, 302, 307, 308] {
         let ask = order("a", &status.to_string(), "hi");
@@ -39,15 +39,20 @@ async fn error_status_decides_whether_agent_is_away() {
         let call = world.call().await;
         let response = hyper::Response::builder().status(status).header("location", "/elsewhere");
         drop(call.stream_with(response));
-        world.expect(&ask, answered(&format!("status {status}"), false, None, None)).await;
+        world.expect(&ask, error_answer(&format!("status {status}"), false, None, None)).await;
     }
     for kind in ["application/json", "text/event-streams"] {
         let ask = order("a", kind, "hi");
         world.invoke(ask.clone());
         world.call().await.reply(200, kind, "");
-        world.expect(&ask, answered("status 200, but the response is not an event stream", false, None, None)).await;
+        world
+            .expect(
+                &ask,
+                error_answer("status 200, but the response is not an event stream", false, None, None),
+            )
+            .await;
     }
-    world.is_quiet().await;
+    world.until_idle().await;
     assert!(world.calls.try_recv().is_err() && world.reports.try_recv().is_err());
 }
 
@@ -60,15 +65,15 @@ async fn success_status_other_than_200_fails_the_attempt() {
         world.invoke(ask.clone());
         let body = "event: delta\ndata: {\"text\":\"a part\"}\n\nevent: done\ndata: {}\n\n";
         world.call().await.reply(status, "text/event-stream", body);
-        world.expect(&ask, answered(&format!("status {status}"), false, None, Some(body))).await;
+        world.expect(&ask, error_answer(&format!("status {status}"), false, None, Some(body))).await;
     }
     for status in [204, 205, 304] {
         let ask = order("a", &status.to_string(), "hi");
         world.invoke(ask.clone());
         world.call().await.reply(status, "text/event-stream", "");
-        world.expect(&ask, answered(&format!("status {status}"), false, None, None)).await;
+        world.expect(&ask, error_answer(&format!("status {status}"), false, None, None)).await;
     }
-    world.is_quiet().await;
+    world.until_idle().await;
 }
 
 #[tokio::test]
@@ -85,7 +90,7 @@ async fn retry_after_of_an_error_is_reported() {
         world.invoke(ask.clone());
         let response = hyper::Response::builder().status(status).header("retry-after", wait);
         drop(world.call().await.stream_with(response));
-        world.expect(&ask, answered(&format!("status {status}"), status == 503, expected, None)).await;
+        world.expect(&ask, error_answer(&format!("status {status}"), status == 503, expected, None)).await;
     }
 }
 
@@ -104,7 +109,7 @@ async fn body_of_an_error_is_bounded_text() {
         let stream = world.call().await.stream_with(response);
         stream.send(sent).await;
         // The body never ends, and the turn does not wait for its end.
-        world.expect(&ask, answered("status 500", false, None, Some(&expected))).await;
+        world.expect(&ask, error_answer("status 500", false, None, Some(&expected))).await;
         stream.closed().await;
     }
     let ask = order("a", "packed", "hi");
@@ -112,7 +117,7 @@ async fn body_of_an_error_is_bounded_text() {
     let response = hyper::Response::builder().status(500).header("content-encoding", "gzip");
     let stream = world.call().await.stream_with(response);
     stream.sender().try_send("packed".into()).expect("room");
-    world.expect(&ask, answered("status 500", false, None, None)).await;
+    world.expect(&ask, error_answer("status 500", false, None, None)).await;
 }
 
 /// Covers: MP-D15, MP-G8, and that an agent that cannot be reached is looked for until it is back.
@@ -128,7 +133,7 @@ async fn unreachable_agent_is_unavailable_until_health_succeeds() {
     world.invoke(ask.clone());
     world.expect(&ask, unavailable("no connection")).await;
     assert!(!world.agents.is_healthy(&ask.agent_id, &ask.key.tenant));
-    world.is_quiet().await;
+    world.until_idle().await;
 
     world.calls = serve(TcpListener::bind(address).await.expect("the same port"));
     let call = world.call().await;
@@ -138,7 +143,7 @@ async fn unreachable_agent_is_unavailable_until_health_succeeds() {
     let call = world.call().await;
     assert!(!world.agents.is_healthy(&ask.agent_id, &ask.key.tenant));
     call.reply(200, "text/plain", "");
-    soon("it is found", async {
+    within_patience("it is found", async {
         while !world.agents.is_healthy(&ask.agent_id, &ask.key.tenant) {
             tokio::task::yield_now().await;
         }
@@ -196,7 +201,7 @@ async fn malformed_event_fails_and_closes_the_answer() {
         let (text, end) = world.text(&ask).await;
         assert_eq!((text.as_str(), end), ("good", broken(why)));
         stream.closed().await;
-        world.is_quiet().await;
+        world.until_idle().await;
         assert_eq!(world.agents.tokens().verify(&token), None);
     }
 }
@@ -224,7 +229,11 @@ async fn invalid_http_response_fails_the_attempt() {
     for (message, bytes, expected) in [
         ("ssh", "SSH-2.0-OpenSSH_9.6\r\n\r\n".to_owned(), broken("not HTTP")),
         ("nothing", String::new(), unavailable("the connection to the agent was lost")),
-        ("half a head", "HTTP/1.1 200 OK\r\ncont".to_owned(), unavailable("the connection to the agent was lost")),
+        (
+            "half a head",
+            "HTTP/1.1 200 OK\r\ncont".to_owned(),
+            unavailable("the connection to the agent was lost"),
+        ),
         (
             "gzip",
             format!("{head}content-encoding: gzip\r\n\r\n"),
@@ -248,5 +257,5 @@ async fn invalid_http_response_fails_the_attempt() {
     world.expect(&ask, AgentEvent::Acked).await;
     drop(socket);
     world.expect(&ask, broken("the connection to the agent was lost")).await;
-    world.is_quiet().await;
+    world.until_idle().await;
 }

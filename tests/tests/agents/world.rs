@@ -14,10 +14,10 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use turnway::agent::dialin::Lines;
+use turnway::agent::dialin::RemoteCalls;
 use turnway::agent::directory::{AgentSpec, BadAgent, parse_agent};
 use turnway::agent::plugins::Plugins;
-use turnway::agent::{Agents, Report};
+use turnway::agent::{Agents, AttemptReport};
 use turnway::clock::Clock;
 use turnway::metrics::Metrics;
 use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RunId, SessionId, SessionKey, TenantId, UserId};
@@ -30,7 +30,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
 /// Waits for a future, and fails the test after `PATIENCE`.
-pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
+pub(crate) async fn within_patience<T>(what: &str, happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, happens).await.unwrap_or_else(|_| panic!("in vain: {what}"))
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Call {
 }
 
 /// The body of an unfinished answer.
-pub(crate) struct Stream(mpsc::Sender<Bytes>);
+pub(crate) struct AnswerStream(mpsc::Sender<Bytes>);
 
 impl Call {
     pub(crate) fn header(&self, name: &str) -> &str {
@@ -64,7 +64,7 @@ impl Call {
     }
 
     /// Answers with a head; the body follows piece by piece.
-    pub(crate) fn stream_with(self, response: http::response::Builder) -> Stream {
+    pub(crate) fn stream_with(self, response: http::response::Builder) -> AnswerStream {
         let (pieces, body) = mpsc::channel::<Bytes>(1);
         let body = futures_util::stream::unfold(body, |mut body| async move {
             let piece = body.recv().await?;
@@ -72,27 +72,27 @@ impl Call {
         });
         let response = response.body(BodyExt::boxed(StreamBody::new(body))).expect("a response");
         assert!(self.answer.send(response).is_ok(), "nobody waits for the answer");
-        Stream(pieces)
+        AnswerStream(pieces)
     }
 
-    pub(crate) fn stream(self) -> Stream {
+    pub(crate) fn stream(self) -> AnswerStream {
         self.stream_with(Response::builder().header("content-type", "text/event-stream; charset=utf-8"))
     }
 
     /// Waits until the caller has closed the request without an answer.
     pub(crate) async fn closed(mut self) {
-        soon("the request is closed", self.answer.closed()).await;
+        within_patience("the request is closed", self.answer.closed()).await;
     }
 }
 
-impl Stream {
+impl AnswerStream {
     pub(crate) async fn send(&self, piece: impl Into<Bytes>) {
-        soon("the piece is taken", self.0.send(piece.into())).await.expect("an open stream");
+        within_patience("the piece is taken", self.0.send(piece.into())).await.expect("an open stream");
     }
 
     /// Sends a piece as soon as it is accepted. Returns false once the stream is closed.
     pub(crate) async fn try_send(&self, piece: Bytes) -> bool {
-        soon("the piece is taken or the stream closed", self.0.send(piece)).await.is_ok()
+        within_patience("the piece is taken or the stream closed", self.0.send(piece)).await.is_ok()
     }
 
     /// Returns the sender of the body's pieces.
@@ -110,7 +110,7 @@ impl Stream {
 
     /// Waits until the caller has closed the request.
     pub(crate) async fn closed(&self) {
-        soon("the stream is closed", self.0.closed()).await;
+        within_patience("the stream is closed", self.0.closed()).await;
     }
 }
 
@@ -152,11 +152,11 @@ async fn answer(
 
 /// Accepts one connection and reads its request; the test writes the response.
 pub(crate) async fn accept(listener: &TcpListener) -> TcpStream {
-    let (mut socket, _) = soon("a connection", listener.accept()).await.expect("a connection");
+    let (mut socket, _) = within_patience("a connection", listener.accept()).await.expect("a connection");
     let mut read = Vec::new();
     let mut byte = [0u8; 1];
     while !read.ends_with(b"\r\n\r\n") {
-        soon("a request", socket.read_exact(&mut byte)).await.expect("a request");
+        within_patience("a request", socket.read_exact(&mut byte)).await.expect("a request");
         read.extend_from_slice(&byte);
     }
     socket
@@ -165,7 +165,7 @@ pub(crate) async fn accept(listener: &TcpListener) -> TcpStream {
 /// The gateway's agents, their reports, and the requests of the test's HTTP agent.
 pub(crate) struct World {
     pub(crate) agents: Agents,
-    pub(crate) reports: mpsc::Receiver<Report>,
+    pub(crate) reports: mpsc::Receiver<AttemptReport>,
     /// Requests that the HTTP agent `a` received.
     pub(crate) calls: mpsc::UnboundedReceiver<Call>,
 }
@@ -194,7 +194,7 @@ impl World {
     }
 
     /// Starts with an HTTP agent `a` behind plugins.
-    pub(crate) async fn behind(keys: &str, plugins: Plugins) -> Self {
+    pub(crate) async fn with_plugins(keys: &str, plugins: Plugins) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let mut specs = vec![parse_agent(&format!("a=http://{address}/base{keys}")).expect("a good agent")];
@@ -217,13 +217,13 @@ impl World {
     }
 
     pub(crate) async fn call(&mut self) -> Call {
-        soon("a request", self.calls.recv()).await.expect("a server")
+        within_patience("a request", self.calls.recv()).await.expect("a server")
     }
 
     /// Returns the next report other than a sign of life: the number of those depends on the machine's speed.
-    pub(crate) async fn report(&mut self) -> Report {
+    pub(crate) async fn report(&mut self) -> AttemptReport {
         loop {
-            let report = soon("a report", self.reports.recv()).await.expect("agents");
+            let report = within_patience("a report", self.reports.recv()).await.expect("agents");
             if report.event != AgentEvent::Alive {
                 return report;
             }
@@ -232,7 +232,7 @@ impl World {
 
     /// Expects a sign of life as the next report.
     pub(crate) async fn alive(&mut self) {
-        let report = soon("a sign of life", self.reports.recv()).await.expect("agents");
+        let report = within_patience("a sign of life", self.reports.recv()).await.expect("agents");
         assert_eq!(report.event, AgentEvent::Alive);
     }
 
@@ -272,7 +272,7 @@ impl World {
 
     /// Invokes an attempt and waits for its acknowledgement. Returns the answer's stream and the attempt's
     /// token.
-    pub(crate) async fn begin(&mut self, order: &Invoke) -> (Stream, String) {
+    pub(crate) async fn begin(&mut self, order: &Invoke) -> (AnswerStream, String) {
         self.invoke(order.clone());
         let call = self.call().await;
         let token = call.token();
@@ -283,8 +283,8 @@ impl World {
     }
 
     /// Waits until no attempt runs and no token is valid.
-    pub(crate) async fn is_quiet(&self) {
-        soon("nothing runs", async {
+    pub(crate) async fn until_idle(&self) {
+        within_patience("nothing runs", async {
             while self.agents.running() > 0 || !self.agents.tokens().is_empty() {
                 tokio::task::yield_now().await;
             }
@@ -301,7 +301,7 @@ impl World {
         });
     }
 
-    pub(crate) fn let_go(&self, order: &Invoke) {
+    pub(crate) fn drop_attempt(&self, order: &Invoke) {
         self.agents.perform(Order::Drop { run_id: order.run_id.clone(), attempt: order.attempt });
     }
 
@@ -345,7 +345,7 @@ pub(crate) fn done() -> AgentEvent {
 pub(crate) fn agents(
     specs: Vec<AgentSpec>,
     default: Option<AgentId>,
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<AttemptReport>,
 ) -> Result<Agents, BadAgent> {
     agents_behind(specs, default, Plugins::default(), reports)
 }
@@ -354,10 +354,10 @@ fn agents_behind(
     specs: Vec<AgentSpec>,
     default: Option<AgentId>,
     plugins: Plugins,
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<AttemptReport>,
 ) -> Result<Agents, BadAgent> {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let (clock, metrics) = (Clock::start(), Arc::new(metrics));
-    let lines = Lines::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
+    let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
     Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, &lines, clock, metrics)
 }

@@ -43,7 +43,7 @@ pub(crate) fn keys(value: &Value) -> Vec<String> {
 }
 
 /// Asserts that an SVG has balanced tags and quotes, titles and curves.
-pub(crate) fn well_formed(svg: &str) {
+pub(crate) fn assert_well_formed_svg(svg: &str) {
     assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{svg}");
     let mut open = Vec::new();
     for tag in svg.split('<').skip(1) {

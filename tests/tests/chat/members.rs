@@ -1,10 +1,10 @@
 //! Agents in a chat: members, the active agent, and invitations.
-use crate::pipe::{chat, node, said, session};
+use crate::pipe::{chat, node, printed_lines, session};
 use serde_json::json;
 use tempfile::TempDir;
-use turnway_client::{Client, Event, Invoke, MemberChange, Members, Open, Options};
+use turnway_client::{Client, Event, MemberChange, Members, Open, Options, UserInput};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 const QUESTION: &str = "[ada is not a member of this session. Invite it? (y/n)]";
 
@@ -17,7 +17,7 @@ fn dir() -> TempDir {
 async fn new_demo_session_has_both_agents() {
     let dir = dir();
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let opened = wire.ask("o1", json!({"type": "session_open", "session_id": "s1"})).await.expect("opened");
     assert_eq!(opened["agents"], json!(["echo", "counter"]), "{opened}");
     let (said, _) = wire.turn("s1", "counter", "m1", "count to 2").await.expect("a turn");
@@ -44,7 +44,8 @@ async fn agents_command_lists_members_and_health() {
     let node = node(dir.path()).await;
     let ended = chat(&node, &[], "/agents\n/switch counter\n/agents\n").await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), "[counter answers from now on]\n"));
-    let rows: Vec<Vec<&str>> = said(&ended).iter().map(|row| row.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        printed_lines(&ended).iter().map(|row| row.split_whitespace().collect()).collect();
     let header = vec!["AGENT", "MEMBER", "HEALTH"];
     let (ada, echo, counter) = (vec!["ada", "healthy"], "echo", "counter");
     let before = [header, ada, vec![echo, "answers", "healthy"], vec![counter, "yes", "healthy"]];
@@ -59,10 +60,10 @@ async fn switch_command_changes_the_answering_agent() {
     let node = node(dir.path()).await;
     let ended = chat(&node, &["--user", "ann"], "hello\n/switch counter\ncount to 2\n").await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), "[counter answers from now on]\n"));
-    assert_eq!(said(&ended), ["ann: hello", "echo: hello", "ann: count to 2", "counter: 1", "2"]);
+    assert_eq!(printed_lines(&ended), ["ann: hello", "echo: hello", "ann: count to 2", "counter: 1", "2"]);
     let wrong = chat(&node, &[], "/switch conter\nhello\n").await;
     assert_eq!(wrong.err, "[there is no agent conter; did you mean counter? /agents lists them]\n");
-    assert_eq!((wrong.code, said(&wrong).last()), (Some(1), Some(&"echo: hello")));
+    assert_eq!((wrong.code, printed_lines(&wrong).last()), (Some(1), Some(&"echo: hello")));
 }
 
 /// Covers: SR-S5, SR-E6.
@@ -78,7 +79,7 @@ async fn switch_to_a_non_member_offers_an_invitation() {
     let refused = chat(&node, &["--user", "ann"], "/switch ada\nwhat?\nn\nhello\n").await;
     let told = format!("{QUESTION}\n[y or n, please: is ada to be invited?]\n[ada is not invited]\n");
     assert_eq!((refused.code, refused.err.as_str()), (Some(1), told.as_str()));
-    assert_eq!(said(&refused), ["ann: hello", "echo: hello"], "what is no answer is said to nobody");
+    assert_eq!(printed_lines(&refused), ["ann: hello", "echo: hello"], "what is no answer is said to nobody");
 
     let unanswered = chat(&node, &[], "/switch ada\n").await;
     assert_eq!((unanswered.code, unanswered.err), (Some(1), format!("{QUESTION}\n[ada is not invited]\n")));
@@ -107,7 +108,7 @@ async fn at_prefix_addresses_an_agent_for_one_turn() {
     assert_eq!(answers, expected);
     assert!(ended.out.contains("\nann: count to 2\n"), "the agent is told the text alone: {}", ended.out);
     let nobody = chat(&node, &[], "@nobody hello\n").await;
-    assert_eq!((nobody.code, said(&nobody).len()), (Some(1), 0), "{nobody:?}");
+    assert_eq!((nobody.code, printed_lines(&nobody).len()), (Some(1), 0), "{nobody:?}");
     assert_eq!(nobody.err, "[there is no agent nobody; /agents lists them]\n");
 }
 
@@ -120,10 +121,10 @@ async fn agent_option_switches_the_agent_of_a_running_session() {
     let on = ["--user", "ann", "--session", session(&first)];
     let later = chat(&node, &[&on[..], &["--agent", "counter"]].concat(), "count to 1\n").await;
     assert_eq!((later.code, later.err.as_str()), (Some(0), "[counter answers from now on]\n"));
-    assert_eq!(said(&later), ["ann: hello", "echo: hello", "ann: count to 1", "counter: 1"]);
+    assert_eq!(printed_lines(&later), ["ann: hello", "echo: hello", "ann: count to 1", "counter: 1"]);
     // The switch is durable, and the user may invite an agent that is no member.
     let stays = chat(&node, &on, "count to 2\n").await;
-    assert_eq!(said(&stays)[4..], ["ann: count to 2", "counter: 1", "2"]);
+    assert_eq!(printed_lines(&stays)[4..], ["ann: count to 2", "counter: 1", "2"]);
     let invited = chat(&node, &[&on[..], &["--agent", "ada"]].concat(), "y\nhi\n").await;
     assert_eq!((invited.code, invited.err), (Some(0), format!("{QUESTION}\n[ada answers from now on]\n")));
     assert_eq!(invited.out.lines().last(), Some("ada: hi"));
@@ -144,7 +145,7 @@ async fn agent_option_sets_the_agent_of_a_new_session() {
             chat(&node, &[args, &["--agent", "ada"]].concat(), "hi\n/switch counter\ncount to 1\n").await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!ended.err.contains("(y/n)"), "nobody is to be invited: {ended:?}");
-        assert_eq!(said(&ended), ["ann: hi", "ada: hi", "ann: count to 1", "counter: 1"]);
+        assert_eq!(printed_lines(&ended), ["ann: hi", "ada: hi", "ann: count to 1", "counter: 1"]);
     }
 }
 
@@ -184,7 +185,7 @@ async fn rust_client_changes_members() {
         assert_eq!(came, expected.as_ref().map_err(|what| *what), "{change:?}");
     }
     // The refusals were answered above and are not reported again.
-    session.invoke(Invoke::text("hi")).await.expect("said");
+    session.invoke(UserInput::text("hi")).await.expect("said");
     loop {
         let event = client.next_event().await.expect("an event");
         assert!(!matches!(event, Event::Members(_) | Event::Error(_)), "{event:?}");

@@ -35,7 +35,7 @@ pub(crate) async fn chat(node: &Node, args: &[&str], lines: &str) -> Ended {
 }
 
 /// Returns the lines of a chat without its two header lines.
-pub(crate) fn said(ended: &Ended) -> Vec<&str> {
+pub(crate) fn printed_lines(ended: &Ended) -> Vec<&str> {
     ended.out.lines().skip(2).collect()
 }
 
@@ -51,11 +51,11 @@ async fn lines_are_sent_one_after_another() {
     let node = node(dir.path()).await;
     let ended = chat(&node, &["--user", "ann"], "one\n\ntwo\n").await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""));
-    assert_eq!(said(&ended), ["ann: one", "echo: one", "ann: two", "echo: two"]);
+    assert_eq!(printed_lines(&ended), ["ann: one", "echo: one", "ann: two", "echo: two"]);
     // A returning user sees the earlier lines.
     let again = chat(&node, &["--user", "ann", "--session", session(&ended)], "three\n").await;
     let whole = ["ann: one", "echo: one", "ann: two", "echo: two", "ann: three", "echo: three"];
-    assert_eq!((again.code, said(&again)), (Some(0), whole.to_vec()));
+    assert_eq!((again.code, printed_lines(&again)), (Some(0), whole.to_vec()));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn help_lists_commands_and_typos_get_hints() {
     let node = node(dir.path()).await;
     let ended = chat(&node, &[], "/help\n/swich ada\n/frob\n/switch\n").await;
     for command in ["/agents", "/switch AGENT", "@AGENT TEXT", "/steer TEXT", "/cancel", "/close", "/quit"] {
-        assert!(said(&ended).iter().any(|line| line.starts_with(command)), "{command}: {ended:?}");
+        assert!(printed_lines(&ended).iter().any(|line| line.starts_with(command)), "{command}: {ended:?}");
     }
     let hints = [
         "[no such command: /swich; did you mean /switch? /help shows all]",
@@ -82,7 +82,7 @@ async fn cancel_command_stops_the_answer() {
     let lines = "@counter count to 1000 every 50ms\n/cancel\nafterwards\n";
     let ended = chat(&node, &["--user", "ann"], lines).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let said = said(&ended);
+    let said = printed_lines(&ended);
     assert!(said.iter().any(|line| line.ends_with(": [cancelled]")), "{said:?}");
     assert_eq!(said[said.len() - 2..], ["ann: afterwards", "echo: afterwards"]);
 }
@@ -111,6 +111,6 @@ async fn printed_demo_hints_work() {
         let stop = if hint.starts_with('@') { "/cancel\n" } else { "" };
         let ended = chat(&node, &["--user", "ann"], &format!("{hint}\n{stop}")).await;
         assert_eq!((ended.code, ended.err.as_str()), (Some(0), ""), "{hint}: {ended:?}");
-        assert!(!said(&ended).is_empty(), "{hint}: {ended:?}");
+        assert!(!printed_lines(&ended).is_empty(), "{hint}: {ended:?}");
     }
 }

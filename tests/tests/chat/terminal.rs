@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
-use turnway_tests::real::agent::{Agents, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::terminal::Terminal;
 
@@ -23,7 +23,7 @@ fn dir() -> TempDir {
 }
 
 /// Starts a chat at a terminal of 60 columns.
-fn sit_down(node: &Node, home: &Path, args: &[&str]) -> Terminal {
+fn start_chat(node: &Node, home: &Path, args: &[&str]) -> Terminal {
     let url = url(node);
     Terminal::start(home, &[&["chat", "--url", &url, "--user", "ann"], args].concat(), &[], 60)
 }
@@ -40,7 +40,7 @@ async fn slow_agent() -> (Agents, mpsc::Sender<&'static str>) {
     let pieces = Arc::new(Mutex::new(Some(pieces)));
     let agents = Agents::start(move |_| {
         let mut pieces = pieces.lock().expect("whole").take();
-        Reply::speak(async move |voice: Voice| {
+        Reply::speak(async move |voice: AgentStream| {
             // The second answer has no pieces: it ends at once.
             while let Some(pieces) = &mut pieces
                 && let Some(piece) = pieces.recv().await
@@ -57,7 +57,7 @@ async fn slow_agent() -> (Agents, mpsc::Sender<&'static str>) {
 async fn line_is_edited_and_sent() {
     let dir = dir();
     let node = node(dir.path()).await;
-    let mut ann = sit_down(&node, dir.path(), &[]);
+    let mut ann = start_chat(&node, dir.path(), &[]);
     ann.edits("").await;
     ann.press("helo");
     ann.edits("helo").await;
@@ -84,7 +84,7 @@ async fn answer_appears_above_the_line_being_typed() {
     let dir = dir();
     let (agents, pieces) = slow_agent().await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("ada")]).await;
-    let mut ann = sit_down(&node, dir.path(), &[]);
+    let mut ann = start_chat(&node, dir.path(), &[]);
     ann.edits("").await;
     ann.press("tell me\r");
     pieces.send("It begins").await.expect("it listens");
@@ -124,7 +124,7 @@ async fn answer_during_a_history_search_appears_afterwards() {
     let dir = dir();
     let (agents, pieces) = slow_agent().await;
     let node = Node::start(dir.path(), &["--agent", &agents.flag("ada")]).await;
-    let mut ann = sit_down(&node, dir.path(), &[]);
+    let mut ann = start_chat(&node, dir.path(), &[]);
     ann.edits("").await;
     ann.press("tell me\r");
     pieces.send("one").await.expect("it listens");
@@ -147,7 +147,7 @@ async fn answer_during_a_history_search_appears_afterwards() {
 async fn invitation_is_answered_by_a_line() {
     let dir = dir();
     let node = node(dir.path()).await;
-    let mut ann = sit_down(&node, dir.path(), &[]);
+    let mut ann = start_chat(&node, dir.path(), &[]);
     ann.edits("").await;
     ann.press("/cancel\r");
     ann.sees("[nothing to cancel]").await;
@@ -171,7 +171,7 @@ async fn invitation_is_answered_by_a_line() {
 async fn ctrl_c_cancels_an_answer_clears_a_line_or_exits() {
     let dir = dir();
     let node = node(dir.path()).await;
-    let mut ann = sit_down(&node, dir.path(), &["--agent", "counter"]);
+    let mut ann = start_chat(&node, dir.path(), &["--agent", "counter"]);
     ann.sees("[counter answers from now on]").await;
     ann.press("count to 1000 every 20ms\r");
     ann.sees("2").await;
@@ -196,7 +196,7 @@ async fn ctrl_c_cancels_an_answer_clears_a_line_or_exits() {
 async fn history_file_is_private_and_recalled() {
     let dir = dir();
     let node = node(dir.path()).await;
-    let mut ann = sit_down(&node, dir.path(), &[]);
+    let mut ann = start_chat(&node, dir.path(), &[]);
     ann.edits("").await;
     for line in ["first", " a secret", "second", "second"] {
         ann.press(&format!("{line}\r"));
@@ -210,7 +210,7 @@ async fn history_file_is_private_and_recalled() {
     let text = std::fs::read_to_string(&file).expect("text");
     assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), ["first", "second"]);
 
-    let mut again = sit_down(&node, dir.path(), &[]);
+    let mut again = start_chat(&node, dir.path(), &[]);
     again.edits("").await;
     again.press(UP);
     again.edits("second").await;
@@ -268,7 +268,7 @@ async fn unwritable_history_is_reported_once() {
     let dir = dir();
     let node = node(dir.path()).await;
     std::fs::write(dir.path().join(".local"), "a file in its place").expect("written");
-    let mut ann = sit_down(&node, dir.path(), &[]);
+    let mut ann = start_chat(&node, dir.path(), &[]);
     ann.sees("[lines are not kept for the next chat: ").await;
     ann.press("hello\r");
     ann.sees("echo: hello").await;
@@ -297,7 +297,7 @@ async fn dumb_terminal_gets_plain_lines() {
 async fn terminal_is_restored_on_sigterm() {
     let dir = dir();
     let node = node(dir.path()).await;
-    let mut ann = sit_down(&node, dir.path(), &[]);
+    let mut ann = start_chat(&node, dir.path(), &[]);
     ann.edits("").await;
     ann.press("half a li");
     ann.edits("half a li").await;

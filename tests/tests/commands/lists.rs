@@ -2,7 +2,7 @@
 use serde_json::{Value, json};
 use turnway_tests::real::command::{Ended, run};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 async fn ask(node: &Node, args: &[&str]) -> Ended {
     let dir = tempfile::tempdir().expect("a directory");
@@ -22,7 +22,7 @@ async fn sessions_are_listed_newest_first() {
     let none = ask(&node, &["sessions"]).await;
     assert_eq!((none.code, none.out.as_str()), (Some(0), "SESSION  USER  STATE  CREATED  FACTS  OPEN\n"));
     for (user, session) in [("ann", "s1"), ("bob", "a-longer-name"), ("ann", "s3")] {
-        let mut wire = Wire::hello(node.http, user, vec![]).await.expect("welcome");
+        let mut wire = WebSocketClient::hello(node.http, user, vec![]).await.expect("welcome");
         wire.turn(session, "echo", "m1", "hello").await.expect("a turn");
     }
     let listed = ask(&node, &["sessions", "--json"]).await;
@@ -56,7 +56,7 @@ async fn sessions_are_listed_newest_first() {
 async fn sessions_beyond_one_page_are_listed() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     for n in 0..230 {
         let open = json!({"type": "session_open", "session_id": format!("s{n:03}")});
         wire.ask(&format!("o{n}"), open).await.expect("opened");

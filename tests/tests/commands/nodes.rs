@@ -6,7 +6,7 @@ use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
 use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 #[tokio::test]
 async fn single_node_lists_itself() {
@@ -14,7 +14,7 @@ async fn single_node_lists_itself() {
     let node = Node::start(dir.path(), &["--demo", "--node-name", "alone"]).await;
     let admin = format!("http://{}", node.admin);
     let args = ["nodes", "--json", "--admin", &admin];
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     // The node updates its load figures four times a second.
     let counted = async {
@@ -61,7 +61,7 @@ async fn single_node_lists_itself() {
 async fn draining_node_reports_its_phase_and_load() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let asked = json!({"type": "agent_invoke", "request_id": "r1", "session_id": "s1", "agent_id": "counter",
         "message": {"role": "user", "content": "count to 20 every 100ms"}});
     wire.say(asked).await.expect("said");

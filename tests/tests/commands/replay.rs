@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::{Ended, run};
 use turnway_tests::real::node::{Node, binary};
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 struct Follower {
     child: Child,
@@ -55,7 +55,7 @@ async fn replay(node: &Node, args: &[&str]) -> Ended {
 }
 
 /// Returns a line without its leading time and ids, which differ between runs.
-fn steady(line: &str) -> String {
+fn normalized(line: &str) -> String {
     let (time, rest) = line.split_once("  ").expect("a time");
     assert!(time.len() == 24 && time.ends_with('Z'), "{line}");
     rest.split_whitespace().filter(|word| !word.contains("_id=")).collect::<Vec<_>>().join(" ")
@@ -66,11 +66,11 @@ fn steady(line: &str) -> String {
 async fn log_is_printed_as_text_and_json() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "good morning").await.expect("a turn");
     let told = replay(&node, &["s1"]).await;
     assert_eq!((told.code, told.err.as_str()), (Some(0), ""));
-    let lines: Vec<String> = told.out.lines().map(steady).collect();
+    let lines: Vec<String> = told.out.lines().map(normalized).collect();
     let expected = [
         "1 session_opened",
         "2 message ann: good morning",
@@ -105,7 +105,7 @@ async fn failed_turn_shows_its_error_code() {
     let dir = tempfile::tempdir().expect("a directory");
     // Port 1 has no listener.
     let node = Node::start(dir.path(), &["--agent", "gone=http://127.0.0.1:1"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let (_, done) = wire.turn("s1", "gone", "m1", "hello").await.expect("a turn");
     assert_eq!(done["status"], "failed");
     let facts = replay(&node, &["s1", "--json", "--types", "run.failed"]).await.lines();
@@ -119,7 +119,7 @@ async fn failed_turn_shows_its_error_code() {
 async fn foreign_session_is_not_found() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "mine").await.expect("a turn");
     for args in [&["s1", "--user", "bob", "--json"][..], &["s2", "--json"]] {
         let told = replay(&node, args).await;
@@ -134,7 +134,7 @@ async fn foreign_session_is_not_found() {
 async fn follower_has_no_gap_or_repeat_across_a_crash() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let open = json!({"type": "session_open", "session_id": "s1", "agents": ["echo", "counter"]});
     wire.ask("m0", open).await.expect("opened");
     wire.turn("s1", "echo", "m1", "before").await.expect("a turn");
@@ -146,7 +146,7 @@ async fn follower_has_no_gap_or_repeat_across_a_crash() {
     wire.ask("m3", invoke("s1", "counter", "count to 12 every 50ms")).await.expect("accepted");
     wire.until(|message| message["type"] == "delta").await.expect("it counts");
     node.kill_and_restart().await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m4", "afterwards").await.expect("a turn");
     follower.until_done(4).await;
     let (seen, code, err) = follower.stop().await;
@@ -166,7 +166,7 @@ async fn follower_has_no_gap_or_repeat_across_a_crash() {
 async fn follower_exits_after_its_reader_has_closed() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "one").await.expect("a turn");
     let mut follower = Follower::start(&node, "s1");
     follower.until_done(1).await;
@@ -182,7 +182,7 @@ async fn follower_exits_after_its_reader_has_closed() {
 async fn trimmed_log_is_printed_from_its_first_fact() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--retention", "facts=10"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     for n in 0..20 {
         wire.turn("s1", "echo", &format!("m{n}"), &format!("turn {n}")).await.expect("a turn");
     }

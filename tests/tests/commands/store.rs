@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use turnway_tests::real::command::{Ended, run};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
@@ -14,7 +14,7 @@ fn directory() -> TempDir {
 /// Creates a stopped node's data with one session of two turns.
 async fn data(dir: &Path) -> PathBuf {
     let mut node = Node::start(dir, &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     for n in ["1", "2"] {
         wire.turn("s1", "echo", n, &format!("turn {n}")).await.expect("a turn");
     }
@@ -54,7 +54,7 @@ async fn backup_restores_the_same_log() {
     // The original node runs a third turn, which the backup does not contain.
     let mut node = Node::start(dir.path(), &["--demo"]).await;
     let whole = log(&node).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let (_, late) = wire.turn("s1", "echo", "3", "turn 3").await.expect("a turn");
     node.kill().await;
 
@@ -68,7 +68,7 @@ async fn backup_restores_the_same_log() {
     // A client with a cursor beyond the backup gets a reset, also once the log is as long as before.
     for turn in ["another 3", "another 4"] {
         let cursor = json!({"session_id": "s1", "after_seq": late["seq"], "after_epoch": late["epoch"]});
-        let mut wire = Wire::hello(node.http, "ann", vec![cursor]).await.expect("welcome");
+        let mut wire = WebSocketClient::hello(node.http, "ann", vec![cursor]).await.expect("welcome");
         let subscribed = wire.until(|message| message["type"] == "subscribed").await.expect("answered");
         assert_eq!((&subscribed["reset"], &subscribed["reason"]), (&json!(true), &json!("regressed")));
         wire.turn("s1", "echo", turn, turn).await.expect("a turn");
@@ -123,7 +123,7 @@ async fn check_does_not_write_the_store() {
 
     // After a crash, the check reads the file as the next start would recover it, but does not write it.
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "3", "turn 3").await.expect("a turn");
     node.kill().await;
     let before = bytes(&data);
@@ -169,7 +169,7 @@ async fn check_finds_a_flipped_bit() {
 async fn running_node_is_backed_up() {
     let (dir, safe) = (directory(), directory());
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "1", "before").await.expect("a turn");
     let before = log(&node).await;
     let (admin, backup) = (format!("http://{}", node.admin), safe.path().join("monday"));

@@ -1,19 +1,19 @@
 //! Agents that dial in, against the real binary: orders and events, lost connections, backpressure, protocol
 //! violations, authorisation, QUIC, attempts at other nodes, and subscribed facts.
-mod beyond;
-mod lies;
-mod life;
+mod authorization;
+mod backpressure;
+mod lifecycle;
+mod over_quic;
 mod python;
-mod rights;
-mod roads;
-mod slow;
+mod remote_node;
 mod subscribed;
+mod violations;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Starts a node whose agent `a` dials in, with these keys in its flag. Returns the node and its data
 /// directory.
@@ -36,31 +36,31 @@ fn with(mut message: Value, more: &Value) -> Value {
 }
 
 /// Connects agent `a` with these capabilities.
-pub(crate) async fn dial(node: &Node, capabilities: Value) -> Wire {
-    let wire = Wire::open(node.http).await.expect("it connects");
+pub(crate) async fn connect_agent(node: &Node, capabilities: Value) -> WebSocketClient {
+    let wire = WebSocketClient::open(node.http).await.expect("it connects");
     wire.greet_with(hello(&json!({ "capabilities": capabilities }))).await.expect("welcome")
 }
 
 /// Returns the next message, which must be this order.
-pub(crate) async fn order(agent: &mut Wire, kind: &str) -> Value {
+pub(crate) async fn next_order(agent: &mut WebSocketClient, kind: &str) -> Value {
     let order = agent.next().await.expect("an order");
     assert_eq!(order["type"], kind, "{order}");
     order
 }
 
 /// Sends an event about the run of an order.
-pub(crate) async fn say(agent: &mut Wire, order: &Value, kind: &str, more: Value) {
+pub(crate) async fn send(agent: &mut WebSocketClient, order: &Value, kind: &str, more: Value) {
     let message = with(json!({"type": kind, "run_id": order["run_id"]}), &more);
     agent.say(message).await.expect("it is taken");
 }
 
 /// Connects user ann.
-pub(crate) async fn person(node: &Node) -> Wire {
-    Wire::hello(node.http, "ann", vec![]).await.expect("it connects")
+pub(crate) async fn connect_user(node: &Node) -> WebSocketClient {
+    WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects")
 }
 
 /// Sends an input to agent `a` in this session and returns the run.
-pub(crate) async fn ask(person: &mut Wire, session: &str, text: &str) -> String {
+pub(crate) async fn start_turn(person: &mut WebSocketClient, session: &str, text: &str) -> String {
     let accepted =
         person.ask(&format!("r {session} {text}"), invoke(session, "a", text)).await.expect("taken");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
@@ -68,7 +68,7 @@ pub(crate) async fn ask(person: &mut Wire, session: &str, text: &str) -> String 
 }
 
 /// Reads to the end of a run and returns its complete text and the end.
-pub(crate) async fn end(person: &mut Wire, run: &str) -> (String, Value) {
+pub(crate) async fn run_end(person: &mut WebSocketClient, run: &str) -> (String, Value) {
     let (mut text, mut attempt) = (String::new(), Value::Null);
     loop {
         let message = person.next().await.expect("it goes on");
@@ -90,12 +90,16 @@ pub(crate) async fn end(person: &mut Wire, run: &str) -> (String, Value) {
 }
 
 /// Returns the first message about a run that satisfies `fits`.
-pub(crate) async fn until(person: &mut Wire, run: &str, fits: impl Fn(&Value) -> bool) -> Value {
+pub(crate) async fn until_message(
+    person: &mut WebSocketClient,
+    run: &str,
+    fits: impl Fn(&Value) -> bool,
+) -> Value {
     person.until(|message| message["run_id"] == run && fits(message)).await.expect("it comes")
 }
 
 /// Waits until the node counts this number of connections of agent `a`.
-pub(crate) async fn connected(node: &Node, expected: usize) {
+pub(crate) async fn until_connections(node: &Node, expected: usize) {
     let line = format!("turnway_agent_connections{{agent=\"a\"}} {expected}");
     let seen = async {
         loop {

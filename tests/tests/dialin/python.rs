@@ -1,5 +1,5 @@
 //! An agent in another language, written from the documents, in a process of its own.
-use crate::{ask, connected, end, node, person, until};
+use crate::{connect_user, node, run_end, start_turn, until_connections, until_message};
 use serde_json::json;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::python::{Running, script};
@@ -17,25 +17,25 @@ async fn agent(node: &Node, more: &[&str]) -> Running {
 async fn python_agent_answers_steers_cancels_and_drains() {
     let (mut node, _dir) = node(",steer=true").await;
     let mut agent = agent(&node, &[]).await;
-    let mut ann = person(&node).await;
-    let run = ask(&mut ann, "s1", "héllo 語").await;
-    let (text, done) = end(&mut ann, &run).await;
+    let mut ann = connect_user(&node).await;
+    let run = start_turn(&mut ann, "s1", "héllo 語").await;
+    let (text, done) = run_end(&mut ann, &run).await;
     assert_eq!((text.as_str(), &done["usage"]), ("me:héllo 語 ", &json!({"tokens": 3})));
     assert_eq!(agent.line().await, format!("invoke {run} 1"));
 
-    let run = ask(&mut ann, "s1", "wait a moment").await;
+    let run = start_turn(&mut ann, "s1", "wait a moment").await;
     assert_eq!(agent.line().await, format!("invoke {run} 1"));
-    until(&mut ann, &run, |message| message["type"] == "delta").await;
-    let more = ask(&mut ann, "s1", "blue").await;
+    until_message(&mut ann, &run, |message| message["type"] == "delta").await;
+    let more = start_turn(&mut ann, "s1", "blue").await;
     assert_eq!(agent.line().await, "steer accepted");
-    let steered = until(&mut ann, &more, |message| message["type"] == "done").await;
+    let steered = until_message(&mut ann, &more, |message| message["type"] == "done").await;
     assert_eq!(steered["stop_reason"], "steered");
 
-    let run = ask(&mut ann, "s1", "wait for ever").await;
+    let run = start_turn(&mut ann, "s1", "wait for ever").await;
     assert_eq!(agent.line().await, format!("invoke {run} 1"));
-    until(&mut ann, &run, |message| message["type"] == "delta").await;
+    until_message(&mut ann, &run, |message| message["type"] == "delta").await;
     ann.say(json!({"type": "cancel_run", "run_id": run})).await.expect("said");
-    let done = until(&mut ann, &run, |message| message["type"] == "done").await;
+    let done = until_message(&mut ann, &run, |message| message["type"] == "done").await;
     assert_eq!(done["status"], "cancelled");
     assert_eq!(agent.line().await, format!("cancel {run} running"));
     assert_eq!(node.terminate().await, Some(0));
@@ -48,13 +48,13 @@ async fn python_agent_answers_steers_cancels_and_drains() {
 async fn two_agent_processes_get_equal_shares() {
     let (node, _dir) = node("").await;
     let (_one, _two) = (agent(&node, &["--name", "one"]).await, agent(&node, &["--name", "two"]).await);
-    connected(&node, 2).await;
-    let mut ann = person(&node).await;
+    until_connections(&node, 2).await;
+    let mut ann = connect_user(&node).await;
     let mut runs = Vec::new();
     // The runs stay open, so that each connection has some when the next one is assigned.
     for n in 0..10 {
-        let run = ask(&mut ann, &format!("s{n}"), "wait here").await;
-        let delta = until(&mut ann, &run, |message| message["type"] == "delta").await;
+        let run = start_turn(&mut ann, &format!("s{n}"), "wait here").await;
+        let delta = until_message(&mut ann, &run, |message| message["type"] == "delta").await;
         runs.push((run, delta["text"].as_str().expect("text").to_owned()));
     }
     for name in ["one", "two"] {
@@ -73,11 +73,11 @@ async fn dead_agent_process_is_replaced_in_mid_answer() {
         let (node, _dir) = node(keys).await;
         let more = |name| ["--name", name].into_iter().chain(more).collect::<Vec<_>>();
         let mut one = agent(&node, &more("one")).await;
-        let mut ann = person(&node).await;
-        let run = ask(&mut ann, "s1", "die in the middle").await;
+        let mut ann = connect_user(&node).await;
+        let run = start_turn(&mut ann, "s1", "die in the middle").await;
         assert_eq!(one.line().await, format!("invoke {run} 1"));
         let _two = agent(&node, &more("two")).await;
-        let (text, done) = end(&mut ann, &run).await;
+        let (text, done) = run_end(&mut ann, &run).await;
         assert_eq!((text.as_str(), &done["status"]), (expected, &json!("completed")), "{keys}");
     }
 }
@@ -87,8 +87,8 @@ async fn dead_agent_process_is_replaced_in_mid_answer() {
 async fn restarted_node_retries_at_the_reconnected_agent() {
     let (mut node, _dir) = node(",on_owner_loss=retry").await;
     let mut one = agent(&node, &[]).await;
-    let mut ann = person(&node).await;
-    let run = ask(&mut ann, "s1", "wait for it").await;
+    let mut ann = connect_user(&node).await;
+    let run = start_turn(&mut ann, "s1", "wait for it").await;
     assert_eq!(one.line().await, format!("invoke {run} 1"));
     node.kill_and_restart().await;
     let mut two = agent(&node, &[]).await;

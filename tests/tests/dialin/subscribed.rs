@@ -1,17 +1,17 @@
 //! Facts that an agent has subscribed to: sent while the agent has a run, at the owner node and at another
 //! one.
-use crate::beyond::Fleet;
-use crate::{ask, dial, end, node, order, person, say, until};
+use crate::remote_node::Fleet;
+use crate::{connect_agent, connect_user, next_order, node, run_end, send, start_turn, until_message};
 use serde_json::{Value, json};
 use turnway_tests::real::http;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Subscription to all facts of users and runs.
 const EVENTS: &str = ",events=user.*|run.>";
 
 /// Returns the fact of the next event, which must be of this type.
-async fn event(agent: &mut Wire, invoke: &Value, name: &str) -> Value {
-    let event = order(agent, "event").await;
+async fn event(agent: &mut WebSocketClient, invoke: &Value, name: &str) -> Value {
+    let event = next_order(agent, "event").await;
     assert_eq!((&event["name"], &event["event"]["type"]), (&json!(name), &json!(name)), "{event}");
     assert_eq!((&event["run_id"], &event["attempt"]), (&invoke["run_id"], &invoke["attempt"]), "{event}");
     assert_eq!(event["seq"], event["event"]["seq"], "{event}");
@@ -19,12 +19,12 @@ async fn event(agent: &mut Wire, invoke: &Value, name: &str) -> Value {
 }
 
 /// Runs a turn with a second input during it, and returns the facts that the agent received.
-async fn is_told(agent: &mut Wire, ann: &mut Wire) -> Vec<Value> {
-    let run = ask(ann, "s1", "go").await;
-    let invoke = order(agent, "invoke").await;
-    say(agent, &invoke, "delta", json!({"text": "well"})).await;
-    until(ann, &run, |message| message["type"] == "delta").await;
-    let next = ask(ann, "s1", "and this").await;
+async fn facts_of_a_turn(agent: &mut WebSocketClient, ann: &mut WebSocketClient) -> Vec<Value> {
+    let run = start_turn(ann, "s1", "go").await;
+    let invoke = next_order(agent, "invoke").await;
+    send(agent, &invoke, "delta", json!({"text": "well"})).await;
+    until_message(ann, &run, |message| message["type"] == "delta").await;
+    let next = start_turn(ann, "s1", "and this").await;
     let said = event(agent, &invoke, "user.message").await;
     assert_eq!(said["run_id"], json!(next), "{said}");
     assert_eq!(said["data"]["message"]["content"], "and this", "{said}");
@@ -32,12 +32,12 @@ async fn is_told(agent: &mut Wire, ann: &mut Wire) -> Vec<Value> {
     let cancelled = event(agent, &invoke, "run.cancelled").await;
     assert_eq!(cancelled["run_id"], json!(next), "{cancelled}");
     // The agent gets no event for the end of its own run: the next order is the next turn.
-    say(agent, &invoke, "done", json!({})).await;
-    until(ann, &run, |message| message["type"] == "done").await;
-    let run = ask(ann, "s1", "once more").await;
-    let invoke = order(agent, "invoke").await;
-    say(agent, &invoke, "done", json!({})).await;
-    assert_eq!(end(ann, &run).await.1["status"], "completed");
+    send(agent, &invoke, "done", json!({})).await;
+    until_message(ann, &run, |message| message["type"] == "done").await;
+    let run = start_turn(ann, "s1", "once more").await;
+    let invoke = next_order(agent, "invoke").await;
+    send(agent, &invoke, "done", json!({})).await;
+    assert_eq!(run_end(ann, &run).await.1["status"], "completed");
     vec![said, cancelled]
 }
 
@@ -45,8 +45,8 @@ async fn is_told(agent: &mut Wire, ann: &mut Wire) -> Vec<Value> {
 #[tokio::test]
 async fn configured_subscription_delivers_facts_to_the_agent() {
     let (node, _dir) = node(EVENTS).await;
-    let (mut agent, mut ann) = (dial(&node, json!({})).await, person(&node).await);
-    for told in is_told(&mut agent, &mut ann).await {
+    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    for told in facts_of_a_turn(&mut agent, &mut ann).await {
         // Each fact equals the one in the log.
         let path =
             format!("/v1/sessions/s1/events?types={}&limit=100", told["type"].as_str().expect("a type"));
@@ -62,9 +62,10 @@ async fn configured_subscription_delivers_facts_to_the_agent() {
 #[tokio::test]
 async fn subscription_delivers_facts_at_another_node() {
     let fleet = Fleet::start(2, EVENTS).await;
-    let (mut agent, mut ann) = (dial(&fleet.nodes[1], json!({})).await, person(&fleet.nodes[0]).await);
-    is_told(&mut agent, &mut ann).await;
-    fleet.share(0, 0, 0).await;
+    let (mut agent, mut ann) =
+        (connect_agent(&fleet.nodes[1], json!({})).await, connect_user(&fleet.nodes[0]).await);
+    facts_of_a_turn(&mut agent, &mut ann).await;
+    fleet.until_remote_attempts(0, 0, 0).await;
 }
 
 /// Subscribes by a message of the agent, for the life of the connection: in the current run and in the next.
@@ -73,33 +74,34 @@ async fn subscription_delivers_facts_at_another_node() {
 #[tokio::test]
 async fn agent_subscribes_and_unsubscribes_by_message() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (dial(&node, json!({"subscribe": true})).await, person(&node).await);
+    let (mut agent, mut ann) =
+        (connect_agent(&node, json!({"subscribe": true})).await, connect_user(&node).await);
     agent
         .say(json!({"type": "subscribe", "request_id": "q", "types": ["user.*", "run.>"]}))
         .await
         .expect("said");
-    let told = order(&mut agent, "subscribed").await;
+    let told = next_order(&mut agent, "subscribed").await;
     assert_eq!((&told["request_id"], &told["types"]), (&json!("q"), &json!(["user.*", "run.>"])), "{told}");
-    is_told(&mut agent, &mut ann).await;
+    facts_of_a_turn(&mut agent, &mut ann).await;
     // The agent unsubscribes in the middle of a run.
-    let run = ask(&mut ann, "s1", "go on").await;
-    let invoke = order(&mut agent, "invoke").await;
-    say(&mut agent, &invoke, "input_ack", json!({})).await;
-    until(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
+    let run = start_turn(&mut ann, "s1", "go on").await;
+    let invoke = next_order(&mut agent, "invoke").await;
+    send(&mut agent, &invoke, "input_ack", json!({})).await;
+    until_message(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
     agent.say(json!({"type": "subscribe", "types": []})).await.expect("said");
-    order(&mut agent, "subscribed").await;
+    next_order(&mut agent, "subscribed").await;
     // The owner has the change once the text sent after it has arrived.
-    say(&mut agent, &invoke, "delta", json!({"text": "well"})).await;
-    until(&mut ann, &run, |message| message["type"] == "delta").await;
-    let next = ask(&mut ann, "s1", "and that").await;
+    send(&mut agent, &invoke, "delta", json!({"text": "well"})).await;
+    until_message(&mut ann, &run, |message| message["type"] == "delta").await;
+    let next = start_turn(&mut ann, "s1", "and that").await;
     ann.say(json!({"type": "cancel_run", "run_id": next})).await.expect("said");
-    until(&mut ann, &next, |message| message["type"] == "done").await;
+    until_message(&mut ann, &next, |message| message["type"] == "done").await;
     agent.say(json!({"type": "ping"})).await.expect("said");
-    order(&mut agent, "pong").await;
-    say(&mut agent, &invoke, "done", json!({})).await;
-    end(&mut ann, &run).await;
+    next_order(&mut agent, "pong").await;
+    send(&mut agent, &invoke, "done", json!({})).await;
+    run_end(&mut ann, &run).await;
     for bad in [json!({"type": "subscribe"}), json!({"type": "subscribe", "types": ["a b"]})] {
         agent.say(bad).await.expect("said");
-        assert_eq!(order(&mut agent, "error").await["code"], "invalid_message");
+        assert_eq!(next_order(&mut agent, "error").await["code"], "invalid_message");
     }
 }

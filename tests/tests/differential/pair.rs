@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded;
-use turnway_core::id::{Place, Seq, SessionKey};
-use turnway_core::store::quota::{Measure, Quota, Quotas};
-use turnway_core::store::{Accepted, Found, Op, Refused, Reply, Shelf, StoreError};
+use turnway_core::id::{InboxPosition, Seq, SessionKey};
+use turnway_core::store::quota::{ByteMeasure, Quota, Quotas};
+use turnway_core::store::{Acceptance, ModelStore, Op, Reply, RunLocation, StoreError, StoreRefusal};
 use turnway_core::time::{Millis, Now};
-use turnway_tests::script::{DAWN, Mood, Script, lists};
+use turnway_tests::script::{Emphasis, START_TIME, Script, lists};
 
 const OPS: usize = 200;
 /// Longer than any lease that a script takes.
@@ -26,7 +26,7 @@ pub(crate) type Opened = (Box<dyn Store>, Receiver<Answer>);
 
 /// Differences between the stores beyond the model's promises.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ways {
+pub(crate) struct Traits {
     /// The store performs operations in the order of submission, so several may be submitted at once.
     pub(crate) in_order: bool,
     /// Leases use a clock of their own, so the store's clock may stand still or go back meanwhile.
@@ -34,7 +34,7 @@ pub(crate) struct Ways {
     /// The store is closed and reopened during the sequence.
     pub(crate) restarts: bool,
     /// Bytes that the store counts, and their limits.
-    pub(crate) quotas: (Measure, Quotas),
+    pub(crate) quotas: (ByteMeasure, Quotas),
 }
 
 /// Returns the quotas of a sequence: room for a few inputs in every second one, otherwise none.
@@ -46,7 +46,7 @@ pub(crate) fn quotas(seed: u64) -> Quotas {
 /// A store under test and its model.
 pub(crate) struct Pair {
     script: Script,
-    shelf: Shelf,
+    shelf: ModelStore,
     store: Option<Box<dyn Store>>,
     open: Box<dyn Fn() -> Opened>,
     answers: Receiver<Answer>,
@@ -55,7 +55,7 @@ pub(crate) struct Pair {
     now: Now,
     /// First era that the store reported; it is compared as era 0 of the model, which has none.
     era: Option<u64>,
-    ways: Ways,
+    ways: Traits,
     /// Number of replies of each kind.
     pub(crate) given: BTreeMap<&'static str, u64>,
     /// Number of sessions deleted because of their age.
@@ -63,8 +63,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(seed: u64, ways: Ways, open: impl Fn(embedded::Clock) -> Opened + 'static) -> Self {
-        let clock = Arc::new(Mutex::new(DAWN));
+    pub(crate) fn new(seed: u64, ways: Traits, open: impl Fn(embedded::ClockFn) -> Opened + 'static) -> Self {
+        let clock = Arc::new(Mutex::new(START_TIME));
         let reads = Arc::clone(&clock);
         let open = Box::new(move || {
             let reads = Arc::clone(&reads);
@@ -73,8 +73,8 @@ impl Pair {
         let (store, answers) = open();
         let (measure, quotas) = ways.quotas;
         let script = if seed % 12 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
-        let shelf = Shelf::metered(measure, quotas, None);
-        let (store, now, given) = (Some(store), DAWN, BTreeMap::new());
+        let shelf = ModelStore::metered(measure, quotas, None);
+        let (store, now, given) = (Some(store), START_TIME, BTreeMap::new());
         Self { script, shelf, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
     }
 
@@ -113,8 +113,8 @@ impl Pair {
             }
             // The model rings no node, and no node exists that the store could ring.
             if let Ok(Reply::Accepted(accepted)) = &mut answer.1 {
-                assert!(accepted.rung.is_none_or(|heard| heard == 0), "{accepted:?}");
-                accepted.rung = None;
+                assert!(accepted.offer_receivers.is_none_or(|heard| heard == 0), "{accepted:?}");
+                accepted.offer_receivers = None;
             }
             match expected.iter().position(|other| *other == answer) {
                 Some(at) => drop(expected.swap_remove(at)),
@@ -153,7 +153,7 @@ impl Pair {
             }
         }
         self.ask(group);
-        if self.script.mood() == Mood::Bulky {
+        if self.script.mood() == Emphasis::Bulky {
             self.fill();
         }
         if self.ways.restarts {
@@ -168,7 +168,7 @@ impl Pair {
         for n in 0..self.script.keys().len() {
             for _ in 0..2 {
                 let key = self.script.keys()[n].clone();
-                self.ask(vec![Op::Open { key }]);
+                self.ask(vec![Op::ReadView { key }]);
                 let claim = self.script.claim_of(n);
                 self.ask(vec![claim]);
                 let end = self.script.end_of_all(n);
@@ -189,7 +189,7 @@ impl Pair {
         let mut expected = BTreeSet::new();
         let mut from = None;
         loop {
-            let idle = Op::Idle { from: from.take(), before, limit };
+            let idle = Op::ScanIdle { from: from.take(), before, limit };
             let Reply::Idle { sessions, next } = self.shelf.apply(self.now, &idle) else { panic!("no walk") };
             expected.extend(sessions);
             from = next;
@@ -200,7 +200,7 @@ impl Pair {
         assert_eq!(self.walk(before, limit), expected);
         for key in self.script.keys().to_vec() {
             for _ in 0..2 {
-                let op = Op::Forget { key: key.clone(), before };
+                let op = Op::DeleteIdle { key: key.clone(), before };
                 self.forgotten += u64::from(self.shelf.clone().apply(self.now, &op) == Reply::Done);
                 self.ask(vec![op]);
             }
@@ -212,7 +212,7 @@ impl Pair {
         let store = self.store.as_ref().expect("an open store");
         let (mut found, mut from) = (BTreeSet::new(), None);
         for _ in 0..1000 {
-            store.submit(Op::Idle { from: from.take(), before, limit });
+            store.submit(Op::ScanIdle { from: from.take(), before, limit });
             let (_, answer) = self.answers.recv().expect("an answer");
             let Ok(Reply::Idle { sessions, next }) = answer else { panic!("{answer:?}") };
             assert!(sessions.len() <= limit as usize);
@@ -232,9 +232,9 @@ impl Pair {
         let mut group = vec![Op::Sweep { limit: 100 }];
         group.extend(lists(self.script.keys()));
         for key in self.script.keys().to_vec() {
-            group.push(Op::Open { key: key.clone() });
+            group.push(Op::ReadView { key: key.clone() });
             group.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
-            let (after, control_after) = (Place(0), Place(0));
+            let (after, control_after) = (InboxPosition(0), InboxPosition(0));
             group.push(Op::Inbox { key, token: Default::default(), after, control_after });
         }
         self.ask(group);
@@ -245,48 +245,48 @@ impl Pair {
 fn kind(reply: &Reply) -> &'static str {
     match reply {
         Reply::Renewed { .. } => "renewed",
-        Reply::Lost => "lost",
+        Reply::LeaseLost => "lost",
         Reply::Done => "done",
         Reply::Leased { left: None } => "leased: no",
         Reply::Leased { left: Some(_) } => "leased",
-        Reply::Accepted(Accepted { duplicate: false, .. }) => "accepted",
-        Reply::Accepted(Accepted { ended: false, .. }) => "accepted: again",
-        Reply::Accepted(Accepted { .. }) => "accepted: ended",
-        Reply::Refused(Refused::NotFound) => "refused: not found",
-        Reply::Refused(Refused::Conflict) => "refused: conflict",
-        Reply::Refused(Refused::Closed) => "refused: closed",
-        Reply::Refused(Refused::Busy) => "refused: busy",
-        Reply::Refused(Refused::TooMany) => "refused: too many",
-        Reply::Refused(Refused::Quota) => "refused: quota",
-        Reply::Refused(Refused::Full) => "refused: full",
-        Reply::Refused(Refused::ReadOnly) => "refused: read only",
-        Reply::Refused(Refused::Forbidden) => "refused: forbidden",
-        Reply::Refused(Refused::Damaged) => "refused: damaged",
+        Reply::Accepted(Acceptance { duplicate: false, .. }) => "accepted",
+        Reply::Accepted(Acceptance { ended: false, .. }) => "accepted: again",
+        Reply::Accepted(Acceptance { .. }) => "accepted: ended",
+        Reply::Refused(StoreRefusal::NotFound) => "refused: not found",
+        Reply::Refused(StoreRefusal::Conflict) => "refused: conflict",
+        Reply::Refused(StoreRefusal::Closed) => "refused: closed",
+        Reply::Refused(StoreRefusal::Busy) => "refused: busy",
+        Reply::Refused(StoreRefusal::TooMany) => "refused: too many",
+        Reply::Refused(StoreRefusal::Quota) => "refused: quota",
+        Reply::Refused(StoreRefusal::Full) => "refused: full",
+        Reply::Refused(StoreRefusal::ReadOnly) => "refused: read only",
+        Reply::Refused(StoreRefusal::Forbidden) => "refused: forbidden",
+        Reply::Refused(StoreRefusal::Damaged) => "refused: damaged",
         Reply::Claimed(_) => "claimed",
-        Reply::Held { .. } => "held",
+        Reply::OwnershipConflict { .. } => "held",
         Reply::Appended { listeners: None, .. } => "appended",
         Reply::Appended { listeners: Some(_), .. } => "appended, and listeners",
         Reply::Fenced => "fenced",
-        Reply::Order => "order",
-        Reply::Gone { .. } => "gone",
+        Reply::OutOfOrder => "order",
+        Reply::InputMissing { .. } => "gone",
         Reply::Released => "released",
-        Reply::Pending => "pending",
+        Reply::NotReleased => "pending",
         Reply::Transferred { .. } => "transferred",
         Reply::Listening { .. } => "listening",
         Reply::View(view) if view.floor > Seq(0) => "view, trimmed",
         Reply::View(view) if view.snapshot.is_some() => "view, kept",
         Reply::View(_) => "view",
-        Reply::Heard(heard) if heard.facts.is_empty() => "heard: nothing",
-        Reply::Heard(_) => "heard",
-        Reply::Waiting(_) => "waiting",
-        Reply::Found(Found { ended: None, .. }) => "found",
+        Reply::Facts(heard) if heard.facts.is_empty() => "heard: nothing",
+        Reply::Facts(_) => "heard",
+        Reply::Inbox(_) => "waiting",
+        Reply::Found(RunLocation { ended: None, .. }) => "found",
         Reply::Found(_) => "found: ended",
         Reply::Sessions { sessions, .. } if sessions.is_empty() => "sessions: none",
         Reply::Sessions { more: false, .. } => "sessions",
         Reply::Sessions { more: true, .. } => "sessions, and more",
         Reply::Idle { .. } => "idle",
-        Reply::Work { sessions } if sessions.is_empty() => "work: none",
-        Reply::Work { .. } => "work",
+        Reply::Unowned { sessions } if sessions.is_empty() => "work: none",
+        Reply::Unowned { .. } => "work",
         Reply::Value { version: 0, .. } => "value: none",
         Reply::Value { .. } => "value",
     }

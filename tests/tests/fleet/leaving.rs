@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::interval;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 use turnway_tests::real::{figure, quantile, size};
 
 /// Maximum time for the node to leave.
@@ -16,7 +16,7 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(20);
 const OF_A_LINK: usize = 50;
 
 /// One session with one turn, as its client sees it.
-struct Talk {
+struct TurnView {
     session: String,
     agent: &'static str,
     text: String,
@@ -32,7 +32,7 @@ struct Talk {
     done: Option<Value>,
 }
 
-impl Talk {
+impl TurnView {
     fn new(session: String, agent: &'static str, text: String) -> Self {
         let (run, said, done, went_on) = (None, String::new(), None, None);
         Self { session, agent, text, run, said, seq: 0, epoch: 0, resumed: 0, went_on, done }
@@ -79,14 +79,14 @@ impl Talk {
 }
 
 /// A connection and the turns that it follows, by session.
-struct Crowd {
-    wire: Wire,
-    talks: BTreeMap<String, Talk>,
+struct Connection {
+    wire: WebSocketClient,
+    talks: BTreeMap<String, TurnView>,
 }
 
-impl Crowd {
-    async fn open(at: SocketAddr, talks: Vec<Talk>) -> Self {
-        let mut wire = Wire::hello(at, "ann", vec![]).await.expect("it connects");
+impl Connection {
+    async fn open(at: SocketAddr, talks: Vec<TurnView>) -> Self {
+        let mut wire = WebSocketClient::hello(at, "ann", vec![]).await.expect("it connects");
         for talk in &talks {
             wire.say(talk.ask()).await.expect("it is said");
         }
@@ -95,7 +95,7 @@ impl Crowd {
     }
 
     /// Reads the next message. Returns false if the node asks its clients to leave.
-    async fn next(&mut self) -> Result<bool, Gone> {
+    async fn next(&mut self) -> Result<bool, ConnectionEnd> {
         let message = self.wire.next().await?;
         if let Some(talk) = message["session_id"].as_str().and_then(|session| self.talks.get_mut(session)) {
             talk.take(&message);
@@ -107,7 +107,7 @@ impl Crowd {
         let mut again = interval(Duration::from_millis(50));
         loop {
             again.tick().await;
-            let Ok(wire) = Wire::hello(at, "ann", vec![]).await else { continue };
+            let Ok(wire) = WebSocketClient::hello(at, "ann", vec![]).await else { continue };
             self.wire = wire;
             for talk in self.talks.values().filter(|talk| talk.done.is_none()) {
                 self.wire.say(talk.cursor()).await.expect("it is said");
@@ -118,7 +118,7 @@ impl Crowd {
 
     /// Follows every turn to its end, here or at another node, and sends the number of turns once each has
     /// text.
-    async fn follow(mut self, elsewhere: SocketAddr, begun: mpsc::Sender<usize>) -> Vec<Talk> {
+    async fn follow(mut self, elsewhere: SocketAddr, begun: mpsc::Sender<usize>) -> Vec<TurnView> {
         let mut begun = Some(begun);
         while self.talks.values().any(|talk| talk.done.is_none()) {
             if !matches!(self.next().await, Ok(true)) {
@@ -134,11 +134,11 @@ impl Crowd {
 }
 
 /// Returns turns of which three of four use the resumable agent; the others end soon.
-fn talks(count: usize) -> Vec<Talk> {
+fn talks(count: usize) -> Vec<TurnView> {
     let pace = size("FLEET_LEAVING_TURN_MS", 10_000) / PIECES;
     let talk = |n: usize| {
         let agent = if n.is_multiple_of(4) { STEADY } else { LASTING };
-        Talk::new(format!("leaving-{n}"), agent, format!("paced:{pace} {n}"))
+        TurnView::new(format!("leaving-{n}"), agent, format!("paced:{pace} {n}"))
     };
     (0..count).map(talk).collect()
 }
@@ -157,7 +157,7 @@ async fn node_with_many_turns_leaves_in_time_and_fails_none() {
             break;
         }
         let some = talks.split_off(talks.len().saturating_sub(OF_A_LINK));
-        let crowd = Crowd::open(first, some).await;
+        let crowd = Connection::open(first, some).await;
         crowds.spawn(crowd.follow(others[n % 2], begun.clone()));
     }
     drop(begun);

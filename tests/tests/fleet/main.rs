@@ -1,17 +1,17 @@
 //! Three real nodes on one real Redis: one accepts an input, another runs it, and a third delivers it.
 //!
 //! Covers: G1, G2, G3, G5, G6, G9.
-mod away;
-mod front;
-mod lasting;
+mod delivery;
+mod fleet_script;
+mod haproxy;
 mod leaving;
 mod nodes;
 mod outages;
 mod owners;
+mod redis_outage;
+mod resumable;
 mod rolling;
 mod takeover;
-mod talk;
-mod tryout;
 mod view;
 
 use std::path::Path;
@@ -21,11 +21,11 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tokio::time::{interval, timeout};
 use turnway_tests::real::PATIENCE;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::http;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Number of pieces of one answer.
 const PIECES: usize = 40;
@@ -64,7 +64,7 @@ fn own_pace(text: &str) -> Option<Duration> {
     Some(named.map_or(PACE, |ms| Duration::from_millis(ms.parse().expect("milliseconds"))))
 }
 
-async fn speak(voice: Voice, pace: Arc<Semaphore>, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, pace: Arc<Semaphore>, asked: Invocation) -> Result<(), HungUp> {
     let mut own = own_pace(&asked.text).map(interval);
     for n in 0..PIECES {
         if let Some(own) = &mut own {
@@ -153,7 +153,7 @@ impl Fleet {
 
     /// Returns the number of successful resume requests for a run.
     fn resumed(&self, run: &str) -> usize {
-        let again = self.agents.asked_again();
+        let again = self.agents.resume_requests();
         again.iter().filter(|again| again.run_id == run && again.status == 200).count()
     }
 
@@ -163,7 +163,7 @@ impl Fleet {
         let began = Instant::now();
         for n in 0.. {
             for (place, node) in self.nodes.iter().enumerate() {
-                let mut wire = Wire::hello(node.http, "warm", vec![]).await.expect("it connects");
+                let mut wire = WebSocketClient::hello(node.http, "warm", vec![]).await.expect("it connects");
                 let session = format!("warm-{place}-{n}");
                 wire.turn(&session, "echo", "1", "one word after another").await.expect("it ends");
             }

@@ -46,9 +46,9 @@ async fn every_node_lists_all_nodes() {
     let mut fleet = Fleet::start(3).await;
     let [a, b] = [0, 1].map(|n| fleet.nodes[n].http);
     let mut owner = View::open(b, "ann", "s1").await;
-    let run_id = owner.ask("r1", "first").await;
+    let run_id = owner.start_turn("r1", "first").await;
     fleet.pace.add_permits(1);
-    owner.until_said(&run_id, 1, 1).await;
+    owner.until_text(&run_id, 1, 1).await;
     let _watcher = View::open(a, "ann", "s1").await;
 
     // A node reports its own load at once, and the others report it within seconds.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 /// Clients of each node.
@@ -20,10 +20,10 @@ const CLIENTS: usize = 4;
 async fn cut_subscription_recovers_in_mid_answer() {
     let fleet = Fleet::start(3).await;
     let mut owner = View::open(fleet.nodes[1].http, "ann", "s1").await;
-    let run = owner.ask("r1", "first").await;
+    let run = owner.start_turn("r1", "first").await;
     let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
     fleet.pace.add_permits(3);
-    watcher.until_said(&run, 1, 1).await;
+    watcher.until_text(&run, 1, 1).await;
     let cut: u64 = fleet.redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     assert_eq!(cut, 3);
     // Text sent while no node receives it.
@@ -39,14 +39,14 @@ async fn cut_subscription_recovers_in_mid_answer() {
 
 /// State shared by the clients and the killer of Redis.
 #[derive(Default)]
-struct Stage {
+struct Shared {
     /// Number of turns whose end any client has seen.
     ended: AtomicU64,
     more: Notify,
     over: AtomicBool,
 }
 
-impl Stage {
+impl Shared {
     async fn until_ended(&self, more: u64) {
         let goal = self.ended.load(Ordering::Relaxed) + more;
         let reached = async {
@@ -64,10 +64,15 @@ impl Stage {
 
 /// Runs one client, which resends each input until it is accepted and follows the turn to its end. Returns
 /// the status of each run.
-async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) -> BTreeMap<String, String> {
+async fn run_client(
+    at: SocketAddr,
+    user: String,
+    session: String,
+    stage: Arc<Shared>,
+) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     let mut patience = interval(Duration::from_millis(100));
-    let mut wire = Wire::hello(at, &user, vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(at, &user, vec![]).await.expect("it connects");
     for n in 0.. {
         if stage.over.load(Ordering::Relaxed) {
             break;
@@ -115,11 +120,11 @@ async fn live(at: SocketAddr, user: String, session: String, stage: Arc<Stage>) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_redis_loses_no_turn() {
     let mut fleet = Fleet::start(3).await;
-    let (stage, mut clients) = (Arc::new(Stage::default()), JoinSet::new());
+    let (stage, mut clients) = (Arc::new(Shared::default()), JoinSet::new());
     for n in 0..fleet.nodes.len() * CLIENTS {
         let at = fleet.nodes[n % fleet.nodes.len()].http;
         let (user, session) = (format!("user-{n}"), format!("s-{n}"));
-        let told = live(at, user.clone(), session.clone(), Arc::clone(&stage));
+        let told = run_client(at, user.clone(), session.clone(), Arc::clone(&stage));
         clients.spawn(async move { (user, session, told.await) });
     }
     let mut outages = Vec::new();

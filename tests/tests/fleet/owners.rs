@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::time::interval;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{figure, quantile, size};
 
 fn restarted(message: &Value) -> bool {
@@ -13,7 +13,7 @@ fn restarted(message: &Value) -> bool {
 }
 
 /// Returns true for a message that shows a takeover: the restart, text of the second attempt, or the end.
-fn goes_on(message: &Value) -> bool {
+fn shows_takeover(message: &Value) -> bool {
     restarted(message) || message["type"] == "done" || (message["type"] == "delta" && message["attempt"] == 2)
 }
 
@@ -28,13 +28,13 @@ async fn owner_killed_soon_after_start_is_replaced_as_fast() {
         let mut fleet = Fleet::start(2).await;
         let session = format!("s{n}");
         let mut asker = View::open(fleet.nodes[1].http, "ann", &session).await;
-        let run = asker.ask("r1", "first").await;
+        let run = asker.start_turn("r1", "first").await;
         let mut watcher = View::open(fleet.nodes[0].http, "ann", &session).await;
         fleet.pace.add_permits(3);
-        watcher.until_said(&run, 1, 1).await;
+        watcher.until_text(&run, 1, 1).await;
         fleet.nodes[1].kill().await;
         let dead = Instant::now();
-        watcher.until(goes_on).await;
+        watcher.until(shows_takeover).await;
         taken_over.push(dead.elapsed());
         fleet.pace.add_permits(2 * PIECES);
         assert_eq!(watcher.until_done(&run).await["status"], "completed");
@@ -59,12 +59,12 @@ async fn killed_owner_is_replaced_quickly() {
         let session = format!("s{n}");
         let (edge, owner) = (fleet.nodes.len() - 2, fleet.nodes.len() - 1);
         let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
-        let run = asker.ask("r1", "first").await;
+        let run = asker.start_turn("r1", "first").await;
         let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
         // In mid-answer, and before any text.
         if n % 2 == 0 {
             fleet.pace.add_permits(3);
-            watcher.until_said(&run, 1, 1).await;
+            watcher.until_text(&run, 1, 1).await;
         } else {
             fleet.until_asked(&run, 1).await;
         }
@@ -72,7 +72,7 @@ async fn killed_owner_is_replaced_quickly() {
 
         fleet.nodes[owner].kill().await;
         let dead = Instant::now();
-        watcher.until(goes_on).await;
+        watcher.until(shows_takeover).await;
         taken_over.push(dead.elapsed());
         assert!(dead.elapsed() < Duration::from_secs(4), "{:?} until somebody took over", dead.elapsed());
         fleet.pace.add_permits(2 * PIECES);
@@ -108,12 +108,12 @@ async fn suspended_owner_is_replaced_within_four_seconds() {
     for n in 0..trials {
         let session = format!("s{n}");
         let mut asker = View::open(fleet.nodes[2].http, "ann", &session).await;
-        let run = asker.ask("r1", "paced, and asleep").await;
+        let run = asker.start_turn("r1", "paced, and asleep").await;
         let mut watcher = View::open(fleet.nodes[1].http, "ann", &session).await;
-        watcher.until_said(&run, 1, 1).await;
+        watcher.until_text(&run, 1, 1).await;
         fleet.nodes[2].signal("-STOP").await;
         let asleep = Instant::now();
-        watcher.until(goes_on).await;
+        watcher.until(shows_takeover).await;
         taken_over.push(asleep.elapsed());
         fleet.nodes[2].signal("-CONT").await;
         for view in [&mut watcher, &mut asker] {
@@ -138,10 +138,10 @@ async fn owner_suspended_beyond_its_lease_ends_no_run() {
     let fleet = Fleet::start(3).await;
     fleet.settle().await;
     let mut sleeper = View::open(fleet.nodes[1].http, "ann", "s1").await;
-    let run = sleeper.ask("r1", "first").await;
+    let run = sleeper.start_turn("r1", "first").await;
     let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
     fleet.pace.add_permits(3);
-    watcher.until_said(&run, 1, 1).await;
+    watcher.until_text(&run, 1, 1).await;
     assert_eq!(fleet.owner("s1"), fleet.nodes[1].id);
 
     let asleep = Instant::now();
@@ -161,7 +161,7 @@ async fn owner_suspended_beyond_its_lease_ends_no_run() {
     assert_eq!(sleeper.until_done(&run).await["attempt"], 2);
     assert_eq!(sleeper.answer(&run), answer("first"));
     fleet.until_counted(1, "turnway_ownership_leases_lost_total", 0.0).await;
-    let next = sleeper.ask("r2", "second").await;
+    let next = sleeper.start_turn("r2", "second").await;
     for view in [&mut sleeper, &mut watcher] {
         assert_eq!(view.until_done(&next).await["status"], "completed");
     }
@@ -183,7 +183,7 @@ async fn unwatched_turn_is_taken_over_within_five_seconds() {
         let session = format!("s{n}");
         let owner = fleet.nodes.len() - 1;
         let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
-        let run = asker.ask("r1", "first").await;
+        let run = asker.start_turn("r1", "first").await;
         fleet.until_asked(&run, 1).await;
         assert_eq!(fleet.owner(&session), fleet.nodes[owner].id);
         fleet.nodes[owner].kill().await;
@@ -213,8 +213,8 @@ async fn unwatched_turn_is_taken_over_within_five_seconds() {
 const OF_A_LINK: usize = 32;
 
 /// Runs turns on one node one after the other, and returns the time to each acceptance.
-async fn accepts(at: SocketAddr, name: String, pace: Duration, until: Instant) -> Vec<Duration> {
-    let mut wire = Wire::hello(at, "bob", vec![]).await.expect("it connects");
+async fn accept_latencies(at: SocketAddr, name: String, pace: Duration, until: Instant) -> Vec<Duration> {
+    let mut wire = WebSocketClient::hello(at, "bob", vec![]).await.expect("it connects");
     let (mut pace, mut took) = (interval(pace), Vec::new());
     for n in 0.. {
         if Instant::now() >= until {
@@ -243,15 +243,15 @@ async fn accept_latency_is_unaffected_by_another_nodes_death() {
     let mut begun = Vec::new();
     for n in 0..size("FLEET_ACCEPT_SESSIONS", 100) {
         let mut view = View::open(fleet.nodes[2].http, "ann", &format!("s{n}")).await;
-        let run = view.ask("r1", "first").await;
+        let run = view.start_turn("r1", "first").await;
         begun.push((view, run));
     }
     let (at, seconds) = (fleet.nodes[0].http, size("FLEET_ACCEPT_SECONDS", 4) as u64);
     let (span, pace) = (Duration::from_secs(seconds), Duration::from_millis(3));
-    let mut before = accepts(at, "before".to_owned(), pace, Instant::now() + span).await;
+    let mut before = accept_latencies(at, "before".to_owned(), pace, Instant::now() + span).await;
     fleet.nodes[2].kill().await;
     // The death is detected after 0.65 s at the earliest, and the lease expires after 3 s.
-    let mut after = accepts(at, "after".to_owned(), pace, Instant::now() + span).await;
+    let mut after = accept_latencies(at, "after".to_owned(), pace, Instant::now() + span).await;
     let [half, most] = [0.5, 0.99].map(|rank| (quantile(&mut before, rank), quantile(&mut after, rank)));
     figure(
         &format!(

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 use turnway_core::limits;
-use turnway_tests::real::wire::{Gone, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 /// Maximum time for a node to leave.
@@ -17,7 +17,7 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(20);
 
 /// The kind of turns that one client runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Habit {
+struct Workload {
     agent: &'static str,
     /// Duration of one answer.
     takes: Duration,
@@ -28,14 +28,14 @@ struct Habit {
 
 /// Numbers of turns by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
+struct Outcomes {
     whole: usize,
     again: usize,
     failed: usize,
 }
 
 /// State shared by the clients and the restarter of the nodes.
-struct Stage {
+struct Shared {
     /// Addresses of the nodes that are not about to leave.
     up: watch::Sender<Vec<SocketAddr>>,
     ended: AtomicU64,
@@ -43,7 +43,7 @@ struct Stage {
     over: AtomicBool,
 }
 
-impl Stage {
+impl Shared {
     /// Waits until this many more turns have ended.
     async fn until_ended(&self, more: u64) {
         let goal = self.ended.load(Ordering::Relaxed) + more;
@@ -58,10 +58,10 @@ impl Stage {
 
 /// One client, which moves when its node asks for that or is gone.
 struct Client {
-    stage: Arc<Stage>,
+    stage: Arc<Shared>,
     view: View,
     n: usize,
-    habit: Habit,
+    habit: Workload,
 }
 
 impl Client {
@@ -97,14 +97,14 @@ impl Client {
     }
 
     /// Reads until a turn has ended, or the node asks its clients to leave.
-    async fn follow(&mut self, id: &str) -> Result<String, Gone> {
+    async fn follow(&mut self, id: &str) -> Result<String, ConnectionEnd> {
         loop {
             if let Some(run) = self.view.run(id).filter(|run| self.view.end(run).is_some()) {
                 return Ok(run);
             }
             let message = self.view.next().await?;
             if message["type"] == "go_away" {
-                return Err(Gone::Broken("it was told to go".to_owned()));
+                return Err(ConnectionEnd::Broken("it was told to go".to_owned()));
             }
             assert!(message["type"] != "error" || self.habit.is_long, "{message}");
         }
@@ -112,7 +112,7 @@ impl Client {
 
     /// Counts the outcome of a turn and checks it. A view fails on gaps or repeats of text or facts, and when
     /// a run ends twice.
-    fn ended(&self, run: &str, text: &str, count: &mut Count) {
+    fn ended(&self, run: &str, text: &str, count: &mut Outcomes) {
         let done = self.view.end(run).expect("it has ended");
         let (completed, first) = (done["status"] == "completed", done["attempt"] == 1);
         assert!(!completed || self.view.answer(run) == answer(text), "{run}: another text");
@@ -130,14 +130,14 @@ impl Client {
     }
 }
 
-async fn live(stage: Arc<Stage>, n: usize, habit: Habit) -> (Habit, Count) {
+async fn run_client(stage: Arc<Shared>, n: usize, habit: Workload) -> (Workload, Outcomes) {
     let at = {
         let up = stage.up.borrow();
         up[n % up.len()]
     };
     let session = format!("rolling-{n}");
     let view = View::open(at, "ann", &session).await;
-    let (mut client, mut count) = (Client { stage, view, n, habit }, Count::default());
+    let (mut client, mut count) = (Client { stage, view, n, habit }, Outcomes::default());
     let pace = habit.takes.as_millis() as usize / PIECES;
     for turn in 0.. {
         if client.stage.over.load(Ordering::Relaxed) {
@@ -152,16 +152,16 @@ async fn live(stage: Arc<Stage>, n: usize, habit: Habit) -> (Habit, Count) {
 }
 
 /// Returns short turns of three lengths, long resumable ones, and long ones that cannot be resumed.
-fn habits() -> Vec<Habit> {
+fn habits() -> Vec<Workload> {
     let ms = |name: &str, default: usize| Duration::from_millis(size(name, default) as u64);
     let short = |n: usize| {
         let takes = ms("FLEET_ROLLING_SHORT_MS", 1600) * (n as u32 % 3 + 1) / 3;
-        Habit { agent: STEADY, takes, is_long: false }
+        Workload { agent: STEADY, takes, is_long: false }
     };
-    let lasting = Habit { agent: LASTING, takes: ms("FLEET_ROLLING_LASTING_MS", 12_000), is_long: false };
+    let lasting = Workload { agent: LASTING, takes: ms("FLEET_ROLLING_LASTING_MS", 12_000), is_long: false };
     let long = |n: usize| {
         let agent = if n.is_multiple_of(2) { STEADY } else { ONCE };
-        Habit { agent, takes: limits::DRAIN + Duration::from_secs(6), is_long: true }
+        Workload { agent, takes: limits::DRAIN_TIMEOUT + Duration::from_secs(6), is_long: true }
     };
     let short = (0..size("FLEET_ROLLING_CLIENTS", 12)).map(short);
     let lasting = (0..size("FLEET_ROLLING_LASTING", 6)).map(|_| lasting);
@@ -174,10 +174,10 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     let mut fleet = Fleet::start(3).await;
     let all = |fleet: &Fleet| fleet.nodes.iter().map(|node| node.http).collect::<Vec<_>>();
     let (ended, moves) = (AtomicU64::new(0), AtomicU64::new(0));
-    let stage = Stage { up: watch::channel(all(&fleet)).0, ended, moves, over: AtomicBool::new(false) };
+    let stage = Shared { up: watch::channel(all(&fleet)).0, ended, moves, over: AtomicBool::new(false) };
     let (stage, mut clients) = (Arc::new(stage), JoinSet::new());
     for (n, habit) in habits().into_iter().enumerate() {
-        clients.spawn(live(Arc::clone(&stage), n, habit));
+        clients.spawn(run_client(Arc::clone(&stage), n, habit));
     }
     let mut leaving = Vec::new();
     for _ in 0..size("FLEET_ROLLS", 1) {
@@ -194,13 +194,13 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     }
     stage.until_ended(12).await;
     stage.over.store(true, Ordering::Relaxed);
-    let (mut short, mut lasting, mut long) = (Count::default(), Count::default(), Count::default());
+    let (mut short, mut lasting, mut long) = (Outcomes::default(), Outcomes::default(), Outcomes::default());
     while let Some(ended) = clients.join_next().await {
         let (habit, count) = ended.unwrap_or_else(|why| panic!("a client: {why}"));
         let sum = match habit {
-            Habit { is_long: true, .. } => &mut long,
-            Habit { agent: LASTING, .. } => &mut lasting,
-            Habit { .. } => &mut short,
+            Workload { is_long: true, .. } => &mut long,
+            Workload { agent: LASTING, .. } => &mut lasting,
+            Workload { .. } => &mut short,
         };
         (sum.whole, sum.again) = (sum.whole + count.whole, sum.again + count.again);
         sum.failed += count.failed;
@@ -208,9 +208,9 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     let journal = fleet.agents.journal();
     let asked = journal.iter().filter(|asked| asked.agent == LASTING).count();
     assert_eq!(asked, lasting.whole, "each was asked of the agent once");
-    let handed = fleet.agents.asked_again().iter().filter(|again| again.status == 200).count();
+    let handed = fleet.agents.resume_requests().iter().filter(|again| again.status == 200).count();
     assert!(handed > 0, "none was handed over");
-    if long == Count::default() {
+    if long == Outcomes::default() {
         assert_eq!(journal.len(), short.whole + lasting.whole, "each was asked of the agent once");
     }
     let (half, most) = (quantile(&mut leaving, 0.5), quantile(&mut leaving, 1.0));
@@ -220,7 +220,7 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     figure("of agents that outlive a node: turns / times they went on elsewhere", {
         format!("{} / {handed}", lasting.whole)
     });
-    if long != Count::default() {
+    if long != Outcomes::default() {
         figure("longer than a node waits, and not to be gone on with: whole / begun again / failed", {
             format!("{} / {} / {}", long.whole, long.again, long.failed)
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::time::{interval, timeout};
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, figure, size};
 
 /// Sessions opened over one connection.
@@ -17,7 +17,7 @@ const TAKEOVERS: &str = "turnway_ownership_takeovers_total";
 
 /// Starts a turn in each of these sessions and disconnects.
 async fn begin(at: SocketAddr, sessions: &[String]) {
-    let mut wire = Wire::hello(at, "ann", vec![]).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(at, "ann", vec![]).await.expect("it connects");
     for session in sessions {
         let mut ask = invoke(session, "steady", "and then?");
         ask["request_id"] = session.as_str().into();
@@ -34,7 +34,7 @@ impl Fleet {
     /// arrival.
     async fn until_begun(&self, sessions: &[String], owner: &str) {
         let mut often = interval(OFTEN);
-        while self.owner(&sessions[0]) == owner && self.agents.asked(2) == 0 {
+        while self.owner(&sessions[0]) == owner && self.agents.invocations_of_attempt(2) == 0 {
             often.tick().await;
         }
     }
@@ -43,7 +43,7 @@ impl Fleet {
     /// waiting turns get a slot is not specified.
     async fn until_all_asked(&self, times: usize) {
         let mut often = interval(OFTEN);
-        while self.agents.asked(1) + self.agents.asked(2) < times {
+        while self.agents.invocations_of_attempt(1) + self.agents.invocations_of_attempt(2) < times {
             often.tick().await;
         }
     }
@@ -83,7 +83,7 @@ async fn many_open_turns_are_taken_over_after_an_owner_is_killed() {
     let at_once = count.min(fleet.counted(1, CAPACITY).await as usize);
     timeout(PATIENCE, fleet.until_all_asked(at_once))
         .await
-        .unwrap_or_else(|_| panic!("asked for {} of {count}", fleet.agents.asked(1)));
+        .unwrap_or_else(|_| panic!("asked for {} of {count}", fleet.agents.invocations_of_attempt(1)));
     let dead_id = fleet.nodes[1].id.clone();
     assert_eq!(fleet.owner("s0"), dead_id);
 
@@ -103,7 +103,7 @@ async fn many_open_turns_are_taken_over_after_an_owner_is_killed() {
     let Ok((began, asked, taken)) = timeout(4 * PATIENCE, all_again).await else {
         let now = fleet.counted(0, TAKEOVERS).await as usize;
         let survivors = fleet.owners(&sessions).iter().filter(|owner| **owner == fleet.nodes[0].id).count();
-        let asked = [0, 1, 2, 3].map(|attempt| fleet.agents.asked(attempt));
+        let asked = [0, 1, 2, 3].map(|attempt| fleet.agents.invocations_of_attempt(attempt));
         panic!(
             "{before} takeovers before, {now} now; {survivors} are the survivor's; asked for by attempt: {asked:?}"
         );

@@ -3,11 +3,11 @@ use crate::{LASTING, ONCE, STEADY};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 /// A connection that follows a session from its first fact, and fails on gaps and repeats.
 pub(crate) struct View {
-    pub(crate) wire: Wire,
+    pub(crate) wire: WebSocketClient,
     session: String,
     user: String,
     facts: Vec<Value>,
@@ -22,7 +22,7 @@ pub(crate) struct View {
 impl View {
     /// Opens or finds the session and subscribes to it.
     pub(crate) async fn open(at: SocketAddr, user: &str, session: &str) -> Self {
-        let mut wire = Wire::hello(at, user, vec![]).await.expect("it connects");
+        let mut wire = WebSocketClient::hello(at, user, vec![]).await.expect("it connects");
         let open = json!({"type": "session_open", "session_id": session, "agents": [STEADY, ONCE, LASTING]});
         let opened = wire.ask("open", open).await;
         let opened = opened.expect("an answer");
@@ -45,8 +45,8 @@ impl View {
     }
 
     /// Reconnects at another node and resumes from the cursor.
-    pub(crate) async fn move_to(&mut self, at: SocketAddr) -> Result<(), Gone> {
-        self.wire = Wire::hello(at, &self.user, vec![self.cursor()]).await?;
+    pub(crate) async fn move_to(&mut self, at: SocketAddr) -> Result<(), ConnectionEnd> {
+        self.wire = WebSocketClient::hello(at, &self.user, vec![self.cursor()]).await?;
         Ok(())
     }
 
@@ -65,12 +65,12 @@ impl View {
     }
 
     /// Sends an input and returns its run's id without waiting for the end.
-    pub(crate) async fn ask(&mut self, id: &str, text: &str) -> String {
-        self.ask_of(STEADY, id, text).await
+    pub(crate) async fn start_turn(&mut self, id: &str, text: &str) -> String {
+        self.start_turn_of(STEADY, id, text).await
     }
 
     /// Sends an input to this agent and returns its run's id.
-    pub(crate) async fn ask_of(&mut self, agent: &str, id: &str, text: &str) -> String {
+    pub(crate) async fn start_turn_of(&mut self, agent: &str, id: &str, text: &str) -> String {
         let mut ask = invoke(&self.session, agent, text);
         ask["request_id"] = id.into();
         self.wire.say(ask).await.expect("it is said");
@@ -106,8 +106,8 @@ impl View {
     }
 
     /// Reads until this many bytes of an attempt's text have arrived.
-    pub(crate) async fn until_said(&mut self, run: &str, attempt: u64, bytes: usize) {
-        while self.said(run, attempt).len() < bytes {
+    pub(crate) async fn until_text(&mut self, run: &str, attempt: u64, bytes: usize) {
+        while self.text_of(run, attempt).len() < bytes {
             self.next().await.expect("it goes on");
         }
     }
@@ -121,7 +121,7 @@ impl View {
     }
 
     /// Returns the text of an attempt that has arrived.
-    pub(crate) fn said(&self, run: &str, attempt: u64) -> &str {
+    pub(crate) fn text_of(&self, run: &str, attempt: u64) -> &str {
         self.texts.get(&(run.to_owned(), attempt)).map_or("", String::as_str)
     }
 
@@ -134,7 +134,7 @@ impl View {
     pub(crate) fn answer(&self, run: &str) -> &str {
         let done = &self.ends[run];
         let (attempt, bytes) = (done["attempt"].as_u64(), done["text_bytes"].as_u64());
-        let text = self.said(run, attempt.expect("an attempt"));
+        let text = self.text_of(run, attempt.expect("an attempt"));
         &text[..usize::try_from(bytes.expect("a number")).expect("small")]
     }
 
@@ -149,7 +149,7 @@ impl View {
     }
 
     /// Reads the next message and applies it.
-    pub(crate) async fn next(&mut self) -> Result<Value, Gone> {
+    pub(crate) async fn next(&mut self) -> Result<Value, ConnectionEnd> {
         let message = self.wire.next().await?;
         self.take(&message);
         Ok(message)

@@ -1,5 +1,5 @@
 //! One client with a session and a history file of its own, connected to any node that accepts it.
-use crate::mischief::Stage;
+use crate::faults::Shared;
 use crate::{LASTING, STEADY};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::{Interval, interval, timeout};
 use turnway_core::rng::Rng;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 /// Maximum silence of a node during an open turn before the client reconnects elsewhere, as real clients do.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(50);
 
 pub(crate) struct Client {
-    stage: Arc<Stage>,
+    stage: Arc<Shared>,
     rng: Rng,
     again: Interval,
     agent: &'static str,
@@ -43,7 +43,7 @@ impl Client {
         (format!("user-{n}"), format!("chaos-{n}"))
     }
 
-    pub(crate) fn new(stage: Arc<Stage>, n: usize, seed: u64, history: &Path) -> Self {
+    pub(crate) fn new(stage: Arc<Shared>, n: usize, seed: u64, history: &Path) -> Self {
         let (user, session) = Self::names(n);
         Self {
             stage,
@@ -62,7 +62,7 @@ impl Client {
         }
     }
 
-    pub(crate) async fn live(mut self) {
+    pub(crate) async fn run(mut self) {
         let mut wire = self.connect().await;
         let mut n = 0;
         while !self.stage.is_over() {
@@ -93,19 +93,21 @@ impl Client {
     }
 
     /// Connects to any node, as often as needed, and resumes from the last cursor.
-    async fn connect(&mut self) -> Wire {
+    async fn connect(&mut self) -> WebSocketClient {
         loop {
             self.again.tick().await;
             let Some(at) = self.stage.any(&mut self.rng) else { continue };
             // A suspended node accepts connections too, so the welcome has a deadline.
-            if let Ok(Ok(wire)) = timeout(SILENCE, Wire::hello(at, &self.user, self.cursor())).await {
+            if let Ok(Ok(wire)) =
+                timeout(SILENCE, WebSocketClient::hello(at, &self.user, self.cursor())).await
+            {
                 return wire;
             }
         }
     }
 
     /// Runs one turn, across all faults.
-    async fn turn(&mut self, wire: &mut Wire, n: usize) {
+    async fn turn(&mut self, wire: &mut WebSocketClient, n: usize) {
         let id = format!("{}-m{n}", self.session);
         let (begun, mut run) = (Instant::now(), None);
         while self.turn_on(wire, &id, &mut run).await.is_err() {
@@ -117,7 +119,12 @@ impl Client {
         }
     }
 
-    async fn turn_on(&mut self, wire: &mut Wire, id: &str, run: &mut Option<String>) -> Result<(), Gone> {
+    async fn turn_on(
+        &mut self,
+        wire: &mut WebSocketClient,
+        id: &str,
+        run: &mut Option<String>,
+    ) -> Result<(), ConnectionEnd> {
         let mut ask = invoke(&self.session, self.agent, id);
         ask["request_id"] = id.into();
         if run.is_none() {
@@ -127,7 +134,7 @@ impl Client {
             if run.as_ref().is_some_and(|run| self.over.contains(run)) {
                 return Ok(());
             }
-            let silent = || Gone::Broken("it said nothing for too long".to_owned());
+            let silent = || ConnectionEnd::Broken("it said nothing for too long".to_owned());
             let message = timeout(SILENCE, wire.next()).await.map_err(|_| silent())??;
             self.stage.heard();
             if message["request_id"] == id && message["type"] == "turn_accepted" {
@@ -145,7 +152,7 @@ impl Client {
             match &mut self.leaves_in {
                 Some(0) => {
                     self.leaves_in = None;
-                    return Err(Gone::Broken("it goes elsewhere".to_owned()));
+                    return Err(ConnectionEnd::Broken("it goes elsewhere".to_owned()));
                 }
                 Some(left) => *left -= 1,
                 None => {}

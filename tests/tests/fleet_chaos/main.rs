@@ -4,13 +4,13 @@
 //!
 //! Covers: G1, G2, G3, G5, G6, G9, G-01, G-02, G-03, G-04, G-05.
 mod client;
-mod guest;
+mod faults;
+mod member_client;
 mod members;
-mod mischief;
 mod verdict;
 
 use crate::client::Client;
-use crate::mischief::{Blows, Fleet, Gaps, Stage};
+use crate::faults::{Faults, Fleet, Gaps, Shared};
 use crate::verdict::{Journal, Verdict, read_history};
 use serde_json::json;
 use std::fs::File;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use turnway_core::rng::Rng;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::{PATIENCE, figure, quantile, size};
 
 /// Names of two agents, each used by half of the clients: one is retried when its owner is lost, one is
@@ -46,7 +46,7 @@ fn piece(message: &str, serial: u64, n: usize) -> String {
     format!("{message}#{serial}·{n} ß語𝄞 ")
 }
 
-async fn speak(voice: Voice, message: String, serial: u64) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, message: String, serial: u64) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
     for n in 0..pieces(&message) {
         pace.tick().await;
@@ -76,7 +76,7 @@ async fn agents(journal: &Path) -> Agents {
 }
 
 /// Results of a run with faults.
-struct Told {
+struct ChaosResult {
     verdict: Verdict,
     journal: Journal,
     gaps: Gaps,
@@ -86,22 +86,22 @@ struct Told {
 }
 
 /// Runs load and faults over a store with the functions of this release or others, and collects the verdict.
-async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
+async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult {
     let dir = tempfile::tempdir().expect("a directory");
     let journal = dir.path().join("agent.jsonl");
     let agents = agents(&journal).await;
     let flags =
         [agents.flag(STEADY) + ",on_owner_loss=retry", agents.flag(LASTING) + ",on_owner_loss=resume"];
     let mut fleet = Fleet::start(dir.path(), &flags, functions).await;
-    let stage = Arc::new(Stage::new(fleet.addresses(), blows.patience));
+    let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let seed = blows.seed;
     let (count, mut clients) = (size("FLEET_CHAOS_CLIENTS", 40), JoinSet::new());
     let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };
     for n in 0..count {
-        clients.spawn(Client::new(Arc::clone(&stage), n, seed, &file(n)).live());
+        clients.spawn(Client::new(Arc::clone(&stage), n, seed, &file(n)).run());
     }
     let began = Instant::now();
-    let gaps = fleet.torment(&stage, &mut Rng::from_number(seed), blows).await;
+    let gaps = fleet.inject_faults(&stage, &mut Rng::from_number(seed), blows).await;
     let took = began.elapsed();
     stage.end();
     let mut gave_up = Vec::new();
@@ -113,7 +113,7 @@ async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
         if !gave_up.is_empty() {
             // A log of such a session may not be complete for a new client, so only the stored log is
             // checked.
-            verdict.stored(&fleet, &Client::names(n).1, None);
+            verdict.check_stored_log(&fleet, &Client::names(n).1, None);
             continue;
         }
         let history = read_history(&file(n));
@@ -122,19 +122,19 @@ async fn torment(functions: Option<&str>, blows: &Blows) -> Told {
     if gave_up.is_empty() {
         fleet.leave().await;
     }
-    Told { verdict, journal, gaps, took, gave_up }
+    ChaosResult { verdict, journal, gaps, took, gave_up }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_suspended_nodes_lose_no_turn() {
-    let blows = Blows {
+    let blows = Faults {
         seed: size("FLEET_CHAOS_SEED", 1) as u64,
         kills: size("FLEET_CHAOS_KILLS", 4),
         stops: size("FLEET_CHAOS_STOPS", 3),
         redis: size("FLEET_CHAOS_REDIS_KILLS", 1),
         patience: 4 * PATIENCE,
     };
-    let mut told = torment(None, &blows).await;
+    let mut told = run_with_faults(None, &blows).await;
     report(&told.verdict, &told.journal, &mut told.gaps, blows.seed, told.took);
     assert!(told.gave_up.is_empty(), "{}", told.gave_up.join("\n"));
     told.verdict.must_be_clean();
@@ -200,8 +200,8 @@ const SEEN: (&str, &str) = ("if h.n ~= args[5] or h.i ~= args[6] or h.e ~= args[
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn store_without_fencing_is_detected_by_the_verdict() {
     let functions = functions_with(&[FENCE, ORDER, SEEN]);
-    let blows = Blows { seed: 1, kills: 0, stops: 6, redis: 0, patience: PATIENCE / 2 };
-    let told = torment(Some(&functions), &blows).await;
+    let blows = Faults { seed: 1, kills: 0, stops: 6, redis: 0, patience: PATIENCE / 2 };
+    let told = run_with_faults(Some(&functions), &blows).await;
     let found = &told.verdict;
     figure(
         "over a store that does not look: stale writes / clients whose turn has no end",

@@ -1,18 +1,18 @@
 //! Sessions with many agents and all kinds of concurrent requests, while nodes and Redis are killed: the log
 //! must be consistent, and no request may stay open.
 use crate::PACE;
-use crate::guest::{AGENTS, Guest};
-use crate::mischief::{Blows, Fleet, Stage};
+use crate::faults::{Faults, Fleet, Shared};
+use crate::member_client::{AGENTS, MemberClient};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use turnway_core::rng::Rng;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::web::Web;
 use turnway_tests::real::{PATIENCE, figure, size};
 
-async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
     let mut pace = tokio::time::interval(PACE);
     let pieces = if asked.text.starts_with("long") { 100 } else { 10 };
     for _ in 0..pieces {
@@ -29,26 +29,26 @@ async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
 
 /// Replays the log's facts about changes, members and runs, and collects violations.
 #[derive(Default)]
-struct Order {
+struct LogChecker {
     members: BTreeSet<String>,
     active: String,
     /// Transactions that have begun, and whether they have ended.
     changes: BTreeMap<String, bool>,
     runs: BTreeMap<String, bool>,
     /// Inputs that were steered into another run.
-    taken: BTreeSet<String>,
+    steered: BTreeSet<String>,
     counts: BTreeMap<String, usize>,
-    wrong: Vec<String>,
+    violations: Vec<String>,
 }
 
-impl Order {
+impl LogChecker {
     fn text<'a>(of: &'a Value, name: &str) -> &'a str {
         of[name].as_str().unwrap_or_default()
     }
 
     fn begins(&mut self, id: &str, fact: &Value) {
         if self.changes.insert(id.to_owned(), false).is_some() {
-            self.wrong.push(format!("begun twice: {fact}"));
+            self.violations.push(format!("begun twice: {fact}"));
         }
     }
 
@@ -56,7 +56,7 @@ impl Order {
         match self.changes.insert(id.to_owned(), true) {
             Some(false) => {}
             None if !must_begin => {}
-            before => self.wrong.push(format!("ended, and was {before:?}: {fact}")),
+            before => self.violations.push(format!("ended, and was {before:?}: {fact}")),
         }
     }
 
@@ -81,7 +81,7 @@ impl Order {
             "agent.removed" => {
                 self.ends(&tx, fact, true);
                 if !self.members.remove(&agent) || self.members.is_empty() {
-                    self.wrong.push(format!("it was no member, or the last: {fact}"));
+                    self.violations.push(format!("it was no member, or the last: {fact}"));
                 }
             }
             "agent.add_failed" | "agent.remove_failed" => self.ends(&tx, fact, false),
@@ -92,20 +92,20 @@ impl Order {
             "agent.switched" => {
                 let to = Self::text(data, "to").to_owned();
                 if Self::text(data, "from") != self.active || !self.members.contains(&to) {
-                    self.wrong.push(format!("{} of {:?} was active: {fact}", self.active, self.members));
+                    self.violations.push(format!("{} of {:?} was active: {fact}", self.active, self.members));
                 }
                 self.active = to;
             }
             "run.started" if !self.members.contains(&agent) => {
-                self.wrong.push(format!("asked though no member: {fact}"));
+                self.violations.push(format!("asked though no member: {fact}"));
             }
             "user.message" => _ = self.runs.insert(run, false),
             "run.done" | "run.failed" | "run.cancelled" => {
                 if data["stop_reason"] == "steered" {
-                    self.taken.insert(run.clone());
+                    self.steered.insert(run.clone());
                 }
                 if self.runs.insert(run, true) != Some(false) {
-                    self.wrong.push(format!("ended twice, or never begun: {fact}"));
+                    self.violations.push(format!("ended twice, or never begun: {fact}"));
                 }
             }
             _ => {}
@@ -113,21 +113,21 @@ impl Order {
     }
 
     /// Checks what must hold at the end.
-    fn end(&mut self, session: &str, guest: &Guest, snapshot: &Value) {
+    fn end(&mut self, session: &str, guest: &MemberClient, snapshot: &Value) {
         let stuck: Vec<_> = self.changes.iter().filter(|(_, is_over)| !**is_over).map(|(id, _)| id).collect();
         if !stuck.is_empty() {
-            self.wrong.push(format!("{session}: changes without an end: {stuck:?}"));
+            self.violations.push(format!("{session}: changes without an end: {stuck:?}"));
         }
         for run in &guest.accepted {
             if self.runs.get(run) != Some(&true) {
-                self.wrong.push(format!("{run} was accepted and has no end"));
+                self.violations.push(format!("{run} was accepted and has no end"));
             }
         }
         let agents = snapshot["agents"].as_array().expect("members");
         let there: BTreeSet<String> = agents.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         if there != self.members || snapshot["active_agent"] != self.active {
             let of_log = (&self.members, &self.active);
-            self.wrong.push(format!("{session}: the log says {of_log:?}, the session {snapshot}"));
+            self.violations.push(format!("{session}: the log says {of_log:?}, the session {snapshot}"));
         }
     }
 }
@@ -151,19 +151,19 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
         Agents::start_steered(|asked| Reply::speak(|voice| speak(voice, asked)), Arc::default()).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
     let mut fleet = Fleet::start(dir.path(), &flags, None).await;
-    let blows = Blows {
+    let blows = Faults {
         seed: size("FLEET_MEMBERS_SEED", 1) as u64,
         kills: size("FLEET_MEMBERS_KILLS", 3),
         stops: size("FLEET_MEMBERS_STOPS", 2),
         redis: size("FLEET_MEMBERS_REDIS_KILLS", 1),
         patience: 4 * PATIENCE,
     };
-    let stage = Arc::new(Stage::new(fleet.addresses(), blows.patience));
+    let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let mut guests = JoinSet::new();
     for n in 0..size("FLEET_MEMBERS_SESSIONS", 40) {
-        guests.spawn(Guest::new(Arc::clone(&stage), n, blows.seed).live());
+        guests.spawn(MemberClient::new(Arc::clone(&stage), n, blows.seed).run());
     }
-    fleet.torment(&stage, &mut Rng::from_number(blows.seed), &blows).await;
+    fleet.inject_faults(&stage, &mut Rng::from_number(blows.seed), &blows).await;
     stage.end();
     let mut ended = Vec::new();
     while let Some(guest) = guests.join_next().await {
@@ -173,20 +173,20 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     let (mut counts, mut wrong, mut accepted) = (BTreeMap::new(), Vec::new(), 0);
     for mut guest in ended {
         let web = Web::new(fleet.nodes[0].http, Some(&guest.user));
-        let mut order = Order::default();
+        let mut order = LogChecker::default();
         for fact in read(&web, &guest.session).await {
             order.take(&fact);
         }
         let snapshot = web.json(&format!("/v1/sessions/{}", guest.session)).await;
         order.end(&guest.session, &guest, &snapshot);
         // An input that was steered into a run never gets an attempt of its own.
-        order.wrong.extend(order.taken.intersection(&asked).map(|run| format!("{run}: both")));
+        order.violations.extend(order.steered.intersection(&asked).map(|run| format!("{run}: both")));
         accepted += guest.accepted.len();
         for (kind, count) in order.counts {
             *counts.entry(kind).or_insert(0) += count;
         }
-        wrong.append(&mut order.wrong);
-        wrong.append(&mut guest.wrong);
+        wrong.append(&mut order.violations);
+        wrong.append(&mut guest.violations);
     }
     figure("inputs accepted, all of them ended once", accepted);
     figure("facts", format!("{counts:?}"));

@@ -1,11 +1,11 @@
 //! The verdict: clients' histories, the agents' journal and the final log, compared.
 use crate::answer;
-use crate::mischief::Fleet;
+use crate::faults::Fleet;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Contents of one client's history file.
 #[derive(Default)]
@@ -123,7 +123,7 @@ fn bare(fact: &Value) -> Value {
 /// visible to all.
 async fn read_log(at: SocketAddr, user: &str, session: &str, types: Value, last: Option<u64>) -> Vec<Value> {
     let resume = vec![json!({"session_id": session, "after_seq": 0, "types": types})];
-    let mut wire = Wire::hello(at, user, resume).await.expect("it connects");
+    let mut wire = WebSocketClient::hello(at, user, resume).await.expect("it connects");
     let subscribed = wire.until(|m| m["type"] == "subscribed").await.expect("subscribed");
     let tail = last.unwrap_or_else(|| subscribed["snapshot"]["seq"].as_u64().expect("the log's end"));
     let mut facts: Vec<Value> = Vec::new();
@@ -152,8 +152,8 @@ impl Verdict {
         }
         let at = fleet.nodes[0].http;
         let log = read_log(at, user, session, json!([">"]), None).await;
-        self.stored(fleet, session, Some(&log));
-        let ends = self.told(session, &log);
+        self.check_stored_log(fleet, session, Some(&log));
+        let ends = self.run_ends(session, &log);
         let messages: BTreeSet<&String> = history.accepted.values().collect();
         if messages.len() != history.accepted.len() {
             self.twice.push(format!("{session}: a message opened two turns"));
@@ -173,7 +173,7 @@ impl Verdict {
 
     /// Checks the log as stored: positions without gaps, epochs that never decrease, and equality with the
     /// log as served, if given.
-    pub(crate) fn stored(&mut self, fleet: &Fleet, session: &str, log: Option<&[Value]>) {
+    pub(crate) fn check_stored_log(&mut self, fleet: &Fleet, session: &str, log: Option<&[Value]>) {
         let key = format!("log:{{default/{session}}}");
         let entries: Vec<(String, Vec<String>)> = fleet.redis.command(&["XRANGE", &key, "-", "+"]);
         let mut before = 0;
@@ -193,7 +193,7 @@ impl Verdict {
     }
 
     /// Returns each run's end according to the served log.
-    fn told(&mut self, session: &str, log: &[Value]) -> BTreeMap<String, String> {
+    fn run_ends(&mut self, session: &str, log: &[Value]) -> BTreeMap<String, String> {
         let mut ends = BTreeMap::new();
         for (n, fact) in log.iter().enumerate() {
             if fact["seq"] != n + 1 {

@@ -1,5 +1,5 @@
 //! Time to the first text of a turn that is requested at one node and run at another.
-use crate::{Pair, median};
+use crate::{TwoNodes, median};
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -9,8 +9,8 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use turnway_tests::real::bare::Bare;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::bare::RedisBaseline;
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{figure, quantile, size};
 
 /// As long as a frame with a short piece of an answer.
@@ -50,7 +50,7 @@ impl Direct {
 }
 
 /// Runs a turn to its end and returns the time to its first text.
-async fn first_text(wire: &mut Wire, session: &str, id: &str) -> Duration {
+async fn first_text(wire: &mut WebSocketClient, session: &str, id: &str) -> Duration {
     let mut ask = invoke(session, "lean", TEXT);
     ask["request_id"] = id.into();
     let asked = Instant::now();
@@ -109,15 +109,16 @@ impl Samples {
 /// Covers: G-09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_text_across_nodes_is_measured() {
-    let pair = Pair::start("mem", &[]).await;
-    let (mut bare, mut direct) = (Bare::open(&pair.redis).await, Direct::open(pair.agent.address).await);
-    let mut owner = Wire::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");
-    let mut edge = Wire::hello(pair.edge.http, "ann", vec![]).await.expect("it connects");
+    let pair = TwoNodes::start("mem", &[]).await;
+    let (mut bare, mut direct) =
+        (RedisBaseline::open(&pair.redis).await, Direct::open(pair.agent.address).await);
+    let mut owner = WebSocketClient::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");
+    let mut edge = WebSocketClient::hello(pair.edge.http, "ann", vec![]).await.expect("it connects");
     let mut ratios = Vec::new();
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         let (session, own) = (format!("across-{round}"), format!("at-home-{round}"));
         // This client does not stay subscribed to the session.
-        let mut begins = Wire::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");
+        let mut begins = WebSocketClient::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");
         first_text(&mut begins, &session, "first").await;
         drop(begins);
         first_text(&mut edge, &session, "second").await;

@@ -13,7 +13,7 @@ use turnway_tests::real::redis::Redis;
 
 /// Two nodes on one Redis. Clients connect to `edge`; sessions are opened at `owner`, which therefore owns
 /// them.
-struct Pair {
+struct TwoNodes {
     redis: Redis,
     edge: Node,
     owner: Node,
@@ -30,7 +30,7 @@ struct Spent {
     agent: f64,
 }
 
-impl Pair {
+impl TwoNodes {
     /// Starts a pair with a store of this durability and an agent with `on_owner_loss=retry`, whose first
     /// text need not be recorded before delivery.
     async fn start(level: &str, settings: &[&str]) -> Self {
@@ -77,7 +77,7 @@ impl Pair {
     }
 
     /// Returns the owner's count of messages sent to the edge node.
-    async fn said(&self, metric: &str) -> f64 {
+    async fn counted_out(&self, metric: &str) -> f64 {
         let (_, text) = http::get(self.owner.admin, "/metrics").await.expect("its operator is served");
         let lines =
             text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix("{direction=\"out\""));

@@ -1,9 +1,9 @@
 //! Deltas relayed from an agent through the session's owner to a client at the edge node.
-use crate::Pair;
+use crate::TwoNodes;
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
-use turnway_tests::real::bare::Bare;
+use turnway_tests::real::bare::RedisBaseline;
 use turnway_tests::real::{figure, quantile, size};
 
 /// Bytes of one piece of the agent: a stamp and a blank.
@@ -29,7 +29,7 @@ struct Load {
     processor: String,
 }
 
-impl Pair {
+impl TwoNodes {
     /// Runs this number of concurrent answers with this length and pace; with a rate, answers begin one after
     /// the other.
     async fn stream(&self, connections: usize, tokens: usize, pace: Duration, rate: Option<&str>) -> Load {
@@ -85,7 +85,7 @@ fn p50_p99(of: &mut [Duration]) -> String {
 }
 
 /// Measures bare hops at 1,000 a second.
-async fn hops(bare: &mut Bare, seconds: usize) -> Vec<Duration> {
+async fn hops(bare: &mut RedisBaseline, seconds: usize) -> Vec<Duration> {
     let mut due = interval(Duration::from_millis(1));
     due.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut hops = Vec::new();
@@ -99,8 +99,8 @@ async fn hops(bare: &mut Bare, seconds: usize) -> Vec<Duration> {
 /// Covers: G-09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relay_latency_at_1000_deltas_per_second_is_measured() {
-    let pair = Pair::start("mem", &[]).await;
-    let mut bare = Bare::open(&pair.redis).await;
+    let pair = TwoNodes::start("mem", &[]).await;
+    let mut bare = RedisBaseline::open(&pair.redis).await;
     let seconds = size("FLEET_PACE_SECONDS", 1);
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         let load = pair.stream(ANSWERS, PIECES, PACE, Some(RATE)).await;
@@ -118,8 +118,8 @@ async fn relay_latency_at_1000_deltas_per_second_is_measured() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relay_throughput_of_single_deltas_is_measured() {
-    let pair = Pair::start("mem", &[]).await;
-    let mut bare = Bare::open(&pair.redis).await;
+    let pair = TwoNodes::start("mem", &[]).await;
+    let mut bare = RedisBaseline::open(&pair.redis).await;
     let (streams, seconds) = (size("FLEET_PACE_STREAMS", 64), size("FLEET_PACE_SECONDS", 1));
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         // Many answers at a pace at which each piece is still sent by itself.
@@ -140,8 +140,8 @@ async fn relay_throughput_of_single_deltas_is_measured() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relay_throughput_of_batched_text_is_measured() {
-    let pair = Pair::start("mem", &[]).await;
-    let mut bare = Bare::open(&pair.redis).await;
+    let pair = TwoNodes::start("mem", &[]).await;
+    let mut bare = RedisBaseline::open(&pair.redis).await;
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         let load = pair.stream(16, 20_000, Duration::ZERO, None).await;
         let rate = load.told["throughput"]["per_second"].as_f64().expect("a rate");

@@ -1,5 +1,5 @@
 //! Whole turns that are requested at one node and run at another.
-use crate::Pair;
+use crate::TwoNodes;
 use turnway_tests::real::{figure, size};
 
 /// Returns the number of Redis function calls and their total time in microseconds.
@@ -15,7 +15,7 @@ fn calls(stats: &str) -> (f64, f64) {
 }
 
 async fn turns(level: &str, settings: &[&str]) {
-    let pair = Pair::start(level, settings).await;
+    let pair = TwoNodes::start(level, settings).await;
     let (connections, seconds) = (size("FLEET_PACE_CONNECTIONS", 32), size("FLEET_PACE_SECONDS", 1));
     let (connections, duration) = (connections.to_string(), format!("{seconds}s"));
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
@@ -43,7 +43,7 @@ async fn turns(level: &str, settings: &[&str]) {
         let each = format!("{:.2} of {:.1} µs", calls / all, micros / calls);
         figure(&format!("{level}, round {round}: functions of a turn"), each);
         assert!(told["counts"]["completed"].as_u64() > Some(32), "{told}");
-        let bells = pair.said("turnway_bus_words_total").await;
+        let bells = pair.counted_out("turnway_bus_words_total").await;
         assert!(bells > all, "they were run at the other node: {bells} words to the edge for {all} turns");
     }
 }

@@ -11,7 +11,7 @@ use turnway_tests::real::haproxy;
 use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::free_port;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
@@ -51,9 +51,9 @@ async fn connections_per_address_are_limited() {
     assert_eq!(ask([127, 0, 0, 3], node.http, b"").await.0, 200);
     let mut links = Vec::new();
     for _ in 0..4 {
-        links.push(Wire::hello(node.http, "ann", vec![]).await.expect("room"));
+        links.push(WebSocketClient::hello(node.http, "ann", vec![]).await.expect("room"));
     }
-    assert!(Wire::hello(node.http, "ann", vec![]).await.is_err(), "the fifth from 127.0.0.1");
+    assert!(WebSocketClient::hello(node.http, "ann", vec![]).await.is_err(), "the fifth from 127.0.0.1");
     // A closed connection frees its slot.
     inside.pop();
     let begun = Instant::now();
@@ -153,7 +153,7 @@ async fn haproxy_proxy_protocol_headers_are_accepted() {
         timeout(PATIENCE, serves).await.expect("it serves in time");
         // Three connections from one address are admitted and a fourth is refused, though all come through
         // the proxy.
-        let mut wire = Wire::hello(at, "ann", vec![]).await.expect("welcome");
+        let mut wire = WebSocketClient::hello(at, "ann", vec![]).await.expect("welcome");
         let (text, _) = wire.turn(send, "echo", "r1", "hi").await.expect("a turn");
         assert_eq!(text, "hi");
         let mut inside = Vec::new();

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, timeout};
 use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 use turnway_tests::real::{PATIENCE, figure};
 
 /// Number of concurrent connections of each kind.
@@ -51,7 +51,7 @@ async fn linger(to: SocketAddr, said: &'static str, slow: bool) -> Duration {
 /// Runs `count` such connections at once while another client is served. Returns the longest time until a
 /// close, and the node's peak memory in KiB.
 async fn flood(node: &Node, count: usize, said: &'static str, slow: bool) -> (Duration, u64) {
-    let mut bystander = Wire::hello(node.http, "bystander", vec![]).await.expect("welcome");
+    let mut bystander = WebSocketClient::hello(node.http, "bystander", vec![]).await.expect("welcome");
     let mut all = JoinSet::new();
     for _ in 0..count {
         all.spawn(linger(node.http, said, slow));

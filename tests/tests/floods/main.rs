@@ -2,10 +2,10 @@
 //!
 //! Covers: S-04, S-05, S-10, S-15, S-16, S-49.
 mod addresses;
-mod bombs;
-mod guesses;
+mod credentials;
+mod hello_size;
 mod idle;
-mod strangers;
+mod payloads;
 
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

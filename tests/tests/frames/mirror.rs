@@ -1,14 +1,14 @@
 //! Peer messages declared independently, as another library encodes them.
-use turnway_bindings::peer::trunk::{Count, Serving, Spoken, TrunkWords};
-use turnway_bindings::peer::{Item, Words};
-use turnway_core::id::{AgentId, Cursor, Seen, SessionKey};
-use turnway_core::protocol::action::{Encoding, Printed, Stream};
+use turnway_bindings::peer::remote::{AgentCapacity, CallProgress, RemoteEvent, RemoteMessage};
+use turnway_bindings::peer::{OfferedEntry, PeerMessage};
+use turnway_core::id::{AgentId, Cursor, OwnershipSnapshot, SessionKey};
+use turnway_core::protocol::action::{OutputEncoding, OutputStream, ProcessOutput};
 use turnway_core::protocol::agent::TextKind;
 use wincode::SchemaWrite;
 
 /// Copy of the peer message type with plain field types.
 #[derive(SchemaWrite)]
-pub(crate) enum Mirror {
+pub(crate) enum MirrorMessage {
     Bell {
         key: (String, String),
         owner: (Option<(u128, u128)>, u64),
@@ -124,66 +124,74 @@ pub(crate) enum MirrorSpoken {
 }
 
 /// Returns the copy of a message.
-pub(crate) fn mirror(words: &Words) -> Mirror {
+pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
     let key = |key: &SessionKey| (key.tenant.as_str().to_owned(), key.session.as_str().to_owned());
-    let owner = |seen: &Seen| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
+    let owner =
+        |seen: &OwnershipSnapshot| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
     let json = |value: &dyn erased::Json| value.json();
     let at = |at: &Cursor| (at.seq.0, at.epoch.0);
     let logs = |logs: &[(SessionKey, Cursor)]| logs.iter().map(|(k, c)| (key(k), at(c))).collect::<Vec<_>>();
     match words {
-        Words::Bell { key: k, owner: o, item } => {
+        PeerMessage::Offer { key: k, owner: o, item } => {
             let item = match item {
-                Item::Input { place, prev, input } => {
+                OfferedEntry::Input { place, prev, input } => {
                     MirrorItem::Input { place: place.0, prev: prev.0, input: json(&**input) }
                 }
-                Item::Control { place, prev, control } => {
+                OfferedEntry::Control { place, prev, control } => {
                     MirrorItem::Control { place: place.0, prev: prev.0, control: json(&**control) }
                 }
             };
-            Mirror::Bell { key: key(k), owner: owner(o), item }
+            MirrorMessage::Bell { key: key(k), owner: owner(o), item }
         }
-        Words::Taken { key: k, run_id } => Mirror::Taken { key: key(k), run_id: run_id.to_string() },
-        Words::Answered { key: k, control, shown } => {
-            Mirror::Answered { key: key(k), control: control.to_string(), shown: *shown }
+        PeerMessage::InputAccepted { key: k, run_id } => {
+            MirrorMessage::Taken { key: key(k), run_id: run_id.to_string() }
         }
-        Words::NotMine { key: k, owner: o } => Mirror::NotMine { key: key(k), owner: owner(o) },
-        Words::Hello { key: k, stamp } => Mirror::Hello { key: key(k), stamp: stamp.0 },
-        Words::Facts { key: k, owner: o, after, facts } => {
+        PeerMessage::ControlAnswered { key: k, control, shown } => {
+            MirrorMessage::Answered { key: key(k), control: control.to_string(), shown: *shown }
+        }
+        PeerMessage::NotOwner { key: k, owner: o } => MirrorMessage::NotMine { key: key(k), owner: owner(o) },
+        PeerMessage::Subscribed { key: k, stamp } => MirrorMessage::Hello { key: key(k), stamp: stamp.0 },
+        PeerMessage::Facts { key: k, owner: o, after, facts } => {
             let facts = facts.iter().map(|(epoch, entry)| (epoch.0, json(&**entry))).collect();
-            Mirror::Facts { key: key(k), owner: owner(o), after: at(after), facts }
+            MirrorMessage::Facts { key: key(k), owner: owner(o), after: at(after), facts }
         }
-        Words::Chunk { key: k, epoch, chunk } => {
+        PeerMessage::Chunk { key: k, epoch, chunk } => {
             let kind = mirror_kind(chunk.kind);
             let text = chunk.text.reveal().to_owned();
             let chunk = (chunk.run_id.to_string(), chunk.attempt, chunk.offset, kind, text);
-            Mirror::Chunk { key: key(k), epoch: epoch.0, chunk }
+            MirrorMessage::Chunk { key: key(k), epoch: epoch.0, chunk }
         }
-        Words::Want { key: k, run_id, attempt, offset } => {
-            Mirror::Want { key: key(k), run_id: run_id.to_string(), attempt: *attempt, offset: *offset }
+        PeerMessage::FetchText { key: k, run_id, attempt, offset } => MirrorMessage::Want {
+            key: key(k),
+            run_id: run_id.to_string(),
+            attempt: *attempt,
+            offset: *offset,
+        },
+        PeerMessage::TailDigest { logs: l } => MirrorMessage::Beacon { logs: logs(l) },
+        PeerMessage::Ack { logs: l } => MirrorMessage::Have { logs: logs(l) },
+        PeerMessage::HandOff { key: k, released: free } => {
+            MirrorMessage::Adopt { key: key(k), free: owner(free) }
         }
-        Words::Beacon { logs: l } => Mirror::Beacon { logs: logs(l) },
-        Words::Have { logs: l } => Mirror::Have { logs: logs(l) },
-        Words::Adopt { key: k, free } => Mirror::Adopt { key: key(k), free: owner(free) },
-        Words::Knock => Mirror::Knock,
-        Words::Printed { key: k, epoch, run_id, printed } => {
-            let Printed { action_id, stream, offset, data, encoding, truncated } = &**printed;
+        PeerMessage::Probe => MirrorMessage::Knock,
+        PeerMessage::ProcessOutput { key: k, epoch, run_id, printed } => {
+            let ProcessOutput { action_id, stream, offset, data, encoding, truncated } = &**printed;
             let stream = match stream {
-                Stream::Stdout => MirrorStream::Stdout,
-                Stream::Stderr => MirrorStream::Stderr,
+                OutputStream::Stdout => MirrorStream::Stdout,
+                OutputStream::Stderr => MirrorStream::Stderr,
             };
             let encoding = match encoding {
-                Encoding::Utf8 => MirrorEncoding::Utf8,
-                Encoding::Base64 => MirrorEncoding::Base64,
+                OutputEncoding::Utf8 => MirrorEncoding::Utf8,
+                OutputEncoding::Base64 => MirrorEncoding::Base64,
             };
             let data = data.reveal().to_string();
             let printed = (action_id.0.as_bytes().to_vec(), stream, *offset, data, encoding, *truncated);
-            Mirror::Printed { key: key(k), epoch: epoch.0, run_id: run_id.to_string(), printed }
+            MirrorMessage::Printed { key: key(k), epoch: epoch.0, run_id: run_id.to_string(), printed }
         }
-        Words::Trunk(words) => Mirror::Trunk(trunk(words)),
-        Words::Reserve { key: k, epoch } => Mirror::Reserve { key: key(k), epoch: epoch.0 },
-        Words::Reserved { key: k, epoch, holder, nonce } => {
+        PeerMessage::RemoteAttempt(words) => MirrorMessage::Trunk(trunk(words)),
+        PeerMessage::Reserve { key: k, epoch } => MirrorMessage::Reserve { key: key(k), epoch: epoch.0 },
+        PeerMessage::Reserved { key: k, epoch, holder, nonce } => {
             let holder = (holder.node.0, holder.life.0);
-            Mirror::Reserved { key: key(k), epoch: epoch.0, holder, nonce: nonce.0 }
+            MirrorMessage::Reserved { key: key(k), epoch: epoch.0, holder, nonce: nonce.0 }
         }
     }
 }
@@ -195,40 +203,41 @@ fn mirror_kind(kind: TextKind) -> MirrorKind {
     }
 }
 
-fn trunk(words: &TrunkWords) -> MirrorTrunk {
+fn trunk(words: &RemoteMessage) -> MirrorTrunk {
     let json = |value: &dyn erased::Json| value.json();
-    let counts = |counts: &[Count]| counts.iter().map(|it| (it.call, it.got, it.taken)).collect();
+    let counts =
+        |counts: &[CallProgress]| counts.iter().map(|it| (it.call, it.received, it.delivered)).collect();
     match words {
-        TrunkWords::Who => MirrorTrunk::Who,
-        TrunkWords::Serving { agents } => {
-            let agent = |(agent, it): &(AgentId, Serving)| {
+        RemoteMessage::ListAgents => MirrorTrunk::Who,
+        RemoteMessage::Serving { agents } => {
+            let agent = |(agent, it): &(AgentId, AgentCapacity)| {
                 (agent.to_string(), (it.connections, it.open, it.has_room))
             };
             MirrorTrunk::Serving { agents: agents.iter().map(agent).collect() }
         }
-        TrunkWords::Order { call, n, order } => {
+        RemoteMessage::Order { call, n, order } => {
             MirrorTrunk::Order { call: *call, n: *n, order: json(&**order) }
         }
-        TrunkWords::Spoken { call, n, spoken } => {
+        RemoteMessage::Event { call, n, event: spoken } => {
             let spoken = match spoken {
-                Spoken::Placed(can) => MirrorSpoken::Placed(can.steer, can.resume, can.cancel),
-                Spoken::Refused => MirrorSpoken::Refused,
-                Spoken::Text { kind, text, id } => MirrorSpoken::Text {
+                RemoteEvent::Assigned(can) => MirrorSpoken::Placed(can.steer, can.resume, can.cancel),
+                RemoteEvent::NoCapacity => MirrorSpoken::Refused,
+                RemoteEvent::Text { kind, text, id } => MirrorSpoken::Text {
                     kind: mirror_kind(*kind),
                     text: text.reveal().to_owned(),
                     id: id.as_ref().map(ToString::to_string),
                 },
-                Spoken::Word(word) => MirrorSpoken::Word(json(&**word)),
-                Spoken::Lost => MirrorSpoken::Lost,
+                RemoteEvent::Other(word) => MirrorSpoken::Word(json(&**word)),
+                RemoteEvent::ConnectionLost => MirrorSpoken::Lost,
             };
             MirrorTrunk::Spoken { call: *call, n: *n, spoken }
         }
-        TrunkWords::Counts { begun, taken_on } => {
+        RemoteMessage::Progress { outgoing: begun, incoming: taken_on } => {
             MirrorTrunk::Counts { begun: counts(begun), taken_on: counts(taken_on) }
         }
-        TrunkWords::Hung { call } => MirrorTrunk::Hung { call: *call },
-        TrunkWords::Gone { call } => MirrorTrunk::Gone { call: *call },
-        TrunkWords::Halt { order } => MirrorTrunk::Halt { order: json(&**order) },
+        RemoteMessage::Abandoned { call } => MirrorTrunk::Hung { call: *call },
+        RemoteMessage::GivenUp { call } => MirrorTrunk::Gone { call: *call },
+        RemoteMessage::Stop { order } => MirrorTrunk::Halt { order: json(&**order) },
     }
 }
 

@@ -7,7 +7,7 @@ pub(crate) type Forgery = (&'static str, String);
 
 /// Returns all forgeries. The node knows the keys of both signers.
 pub(crate) fn forged(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
-    [misused(rsa, p256), misspoken(p256)].concat()
+    [bad_signatures(rsa, p256), bad_claims(p256)].concat()
 }
 
 pub(crate) fn with(mut claims: Value, name: &str, value: impl Into<Value>) -> Value {
@@ -21,7 +21,7 @@ pub(crate) fn without(mut claims: Value, name: &str) -> Value {
 }
 
 /// Returns tokens with wrong or missing signatures.
-fn misused(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
+fn bad_signatures(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
     let (good, mallory) = (claims("ann"), Signer::p256("e"));
     let token = p256.token(&good);
     let parts: Vec<&str> = token.split('.').collect();
@@ -76,7 +76,7 @@ fn misused(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
 }
 
 /// Returns tokens with valid signatures and invalid claims.
-fn misspoken(signer: &Signer) -> Vec<Forgery> {
+fn bad_claims(signer: &Signer) -> Vec<Forgery> {
     let good = claims("ann");
     let raw = |head: &str, body: &str| signer.sign(&format!("{}.{}", base64(head), base64(body)));
     let spelled = good.to_string();

@@ -10,14 +10,14 @@ use turnway_tests::real::identity::{Key, guarded, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 /// Maximum time until a revoked key gives no access any more (S-01).
 const REVOKED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Asserts that a connection was refused.
-async fn denied(wire: Result<Wire, Gone>) {
-    assert_eq!(wire.map(|_| "let in"), Err(Gone::Closed(4401)));
+async fn denied(wire: Result<WebSocketClient, ConnectionEnd>) {
+    assert_eq!(wire.map(|_| "let in"), Err(ConnectionEnd::Closed(4401)));
 }
 
 /// Covers: S-01, S-07, MP-D1.
@@ -47,7 +47,8 @@ async fn key_grants_access_only_to_its_own_user() {
     // Claims of a client about itself are ignored.
     let hello = json!({"type": "hello", "api_key": bob.text, "tenant": "default", "scopes": ["operator"],
         "operator": true, "principal": {"user": "ann", "operator": true}, "client_meta": {"user_id": "ann"}});
-    let mut wire = Wire::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
+    let mut wire =
+        WebSocketClient::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
     let claims = json!({"type": "subscribe", "session_id": "s1", "user_id": "ann", "scopes": ["operator"]});
     let told = wire.ask("q", claims).await.expect("an answer");
     assert_eq!(told["code"], "not_found", "{told}");
@@ -84,7 +85,7 @@ async fn requests_without_a_valid_key_are_unauthorized() {
         for field in ["api_key", "token"] {
             let mut hello = json!({"type": "hello", "user_id": "ann"});
             shown.into_iter().for_each(|shown| hello[field] = shown.into());
-            let wire = Wire::open(node.http).await.expect("open");
+            let wire = WebSocketClient::open(node.http).await.expect("open");
             denied(wire.greet_with(hello).await).await;
         }
         let header = format!("Bearer {}", shown.unwrap_or_default());
@@ -200,7 +201,7 @@ async fn revoked_key_is_refused_on_all_nodes() {
     let (a, b, ()) =
         tokio::join!(idle.until(|_| false), busy.until(|_| false), async { while stream.more().await {} });
     let took = revoked.elapsed();
-    assert_eq!((a, b), (Err(Gone::Closed(4401)), Err(Gone::Closed(4401))));
+    assert_eq!((a, b), (Err(ConnectionEnd::Closed(4401)), Err(ConnectionEnd::Closed(4401))));
     assert!(took < REVOKED_WITHIN, "{took:?}");
     for node in [&one, &two] {
         denied(lost.hello(node.http, None).await).await;
@@ -234,7 +235,7 @@ async fn expired_key_closes_its_connections() {
     let made = Instant::now();
     let short = Key::make(&node, &["--user", "ann", "--lasts", "3s"]).await;
     let mut wire = short.hello(node.http, None).await.expect("let in");
-    assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)));
+    assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4401)));
     let lasted = made.elapsed();
     assert!(
         lasted >= Duration::from_secs(3) && lasted < Duration::from_secs(3) + REVOKED_WITHIN,

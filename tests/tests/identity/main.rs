@@ -1,10 +1,10 @@
 //! Authentication and authorisation. [`keys`], [`tokens`], [`forgeries`]: credentials; [`matrix`]: foreign
-//! sessions; [`open`]: public nodes; [`rates`], [`shared_rates`]: rate limits; [`sealed`], [`slow_store`]:
+//! sessions; [`public_node`]: public nodes; [`rates`], [`shared_rates`]: rate limits; [`sealed`], [`slow_store`]:
 //! keys over a changed or slow store.
 mod forgeries;
 mod keys;
 mod matrix;
-mod open;
+mod public_node;
 mod rates;
 mod sealed;
 mod shared_rates;

@@ -2,7 +2,7 @@
 //! that tenant's operator, is answered as for an unknown session.
 use serde_json::{Value, json};
 use tempfile::tempdir;
-use turnway_bindings::channel::authority::Action;
+use turnway_bindings::channel::authority::ClientOperation;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
@@ -11,21 +11,21 @@ use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::invoke;
 
 /// The run of ann's session, in progress at its agent, and a well-formed run id that does not exist.
-struct Prize {
+struct Target {
     run: String,
     unknown: String,
 }
 
 /// A foreign credential that tries to access the session.
-struct Thief {
+struct ForeignCredential {
     what: &'static str,
     key: Key,
     user: Option<&'static str>,
     /// The credential is of another tenant, in which the session's name is free.
-    abroad: bool,
+    other_tenant: bool,
 }
 
-async fn thieves(node: &Node) -> Vec<Thief> {
+async fn foreign_credentials(node: &Node) -> Vec<ForeignCredential> {
     let acme = |rest: &'static str| ["--tenant", "acme", rest];
     let mallory = Key::make(node, &[&acme("--user")[..], &["mallory"]].concat()).await;
     let shop = Key::make(node, &[&acme("--scopes")[..], &["write,act_as"]].concat()).await;
@@ -36,11 +36,26 @@ async fn thieves(node: &Node) -> Vec<Thief> {
     let operator = evil("worse", ["--scopes", "write,operator"]).await;
     let actor = evil("worst", ["--scopes", "write,act_as,operator"]).await;
     vec![
-        Thief { what: "another user", key: mallory, user: None, abroad: false },
-        Thief { what: "who acts as another user", key: shop, user: Some("mallory"), abroad: false },
-        Thief { what: "a user of the same name", key: namesake, user: None, abroad: true },
-        Thief { what: "another tenant's operator", key: operator, user: None, abroad: true },
-        Thief { what: "who acts as one of that name", key: actor, user: Some("ann"), abroad: true },
+        ForeignCredential { what: "another user", key: mallory, user: None, other_tenant: false },
+        ForeignCredential {
+            what: "who acts as another user",
+            key: shop,
+            user: Some("mallory"),
+            other_tenant: false,
+        },
+        ForeignCredential { what: "a user of the same name", key: namesake, user: None, other_tenant: true },
+        ForeignCredential {
+            what: "another tenant's operator",
+            key: operator,
+            user: None,
+            other_tenant: true,
+        },
+        ForeignCredential {
+            what: "who acts as one of that name",
+            key: actor,
+            user: Some("ann"),
+            other_tenant: true,
+        },
     ]
 }
 
@@ -55,11 +70,11 @@ async fn foreign_sessions_are_answered_as_not_found() {
     let accepted = wire.ask("a1", invoke("anns", "held", "canary-secret")).await.expect("an answer");
     let run = accepted["run_id"].as_str().expect("a run").to_owned();
     wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
-    let prize = Prize { unknown: run.replacen("anns", "nobodys", 1), run };
+    let prize = Target { unknown: run.replacen("anns", "nobodys", 1), run };
     let facts = || async { Web::new(node.http, None).key(&ann).json("/v1/sessions/anns/events").await };
     let before = facts().await;
     let mut rows = 0;
-    for thief in thieves(&node).await {
+    for thief in foreign_credentials(&node).await {
         rows += by_http(&node, &prize, &thief).await;
         rows += by_socket(&node, &prize, &thief).await;
     }
@@ -74,17 +89,17 @@ async fn foreign_sessions_are_answered_as_not_found() {
 
 /// Sends every request of every action over WebSocket. Requests that create a session come last, because in
 /// another tenant they create one with that name.
-async fn by_socket(node: &Node, prize: &Prize, thief: &Thief) -> usize {
-    let mut actions = Action::ALL.to_vec();
+async fn by_socket(node: &Node, prize: &Target, thief: &ForeignCredential) -> usize {
+    let mut actions = ClientOperation::ALL.to_vec();
     actions.sort_by_key(|action| action.creates());
     let mut rows = 0;
     for action in actions {
-        let reference = if action.creates() { Action::Read } else { action };
+        let reference = if action.creates() { ClientOperation::Read } else { action };
         let unknown = requests(reference, "nobodys", &prize.unknown);
         for (n, foreign) in requests(action, "anns", &prize.run).into_iter().enumerate() {
             rows += 1;
             let mut wire = thief.key.hello(node.http, thief.user).await.expect("let in");
-            if action.creates() && thief.abroad {
+            if action.creates() && thief.other_tenant {
                 let got = wire.ask("q", foreign.clone()).await.expect("an answer");
                 assert!(!got.to_string().contains("canary"), "{}: {foreign}: {got}", thief.what);
                 assert_ne!(got["run_id"], prize.run, "{}: {foreign}", thief.what);
@@ -103,7 +118,7 @@ async fn by_socket(node: &Node, prize: &Prize, thief: &Thief) -> usize {
 
 /// Sends every operation of the API document that names a session or a run; a new kind of path parameter
 /// fails the test.
-async fn by_http(node: &Node, prize: &Prize, thief: &Thief) -> usize {
+async fn by_http(node: &Node, prize: &Target, thief: &ForeignCredential) -> usize {
     let web = Web::new(node.http, thief.user).key(&thief.key);
     let document = Web::new(node.http, None).json("/openapi.json").await;
     let mut rows = 0;
@@ -121,7 +136,7 @@ async fn by_http(node: &Node, prize: &Prize, thief: &Thief) -> usize {
             let has_body = operation.get("requestBody").is_some();
             let body = if has_body { r#"{"agent_id": "held", "message": {"content": "mine?"}}"# } else { "" };
             // Requests that create a session in another tenant are tested over WebSocket.
-            if has_body && thief.abroad {
+            if has_body && thief.other_tenant {
                 continue;
             }
             rows += 1;
@@ -151,7 +166,7 @@ async fn web_get(web: &Web, path: &str) -> (u16, Value) {
 }
 
 /// Asserts that a path without parameters reveals nothing of ann's session.
-async fn lists_nothing(web: &Web, method: &str, path: &str, thief: &Thief) {
+async fn lists_nothing(web: &Web, method: &str, path: &str, thief: &ForeignCredential) {
     let reply = web.ask(&method.to_uppercase(), path, &[], "").await;
     assert_eq!(reply.status, 200, "{method} {path}");
     for word in ["anns", "canary"] {

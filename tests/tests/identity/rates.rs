@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::Message;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, figure, quantile};
 
 /// Maximum time of a cancel during a flood (S-17, G-17).
@@ -20,7 +20,7 @@ async fn node(dir: &TempDir, rates: &str) -> Node {
 }
 
 /// Sends `count` requests, and returns the number of successes and the retry times of the refusals.
-async fn flood(wire: &mut Wire, count: usize) -> (usize, Vec<u64>) {
+async fn flood(wire: &mut WebSocketClient, count: usize) -> (usize, Vec<u64>) {
     for n in 0..count {
         let ask = json!({"type": "session_open", "session_id": "s1", "request_id": format!("f{n}")});
         wire.say(ask).await.expect("it is said");
@@ -125,7 +125,7 @@ async fn flood_of_pings_or_unknown_messages_is_closed() {
             // The node may have closed the connection already.
             let _ = wire.frame(frame.clone()).await;
         }
-        assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4429)), "{frame:?}");
+        assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4429)), "{frame:?}");
     }
     // Other connections of the key are not limited by that.
     let mut other = key.hello(node.http, None).await.expect("let in");

@@ -10,16 +10,16 @@ use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::Gone;
+use turnway_tests::real::wire::ConnectionEnd;
 
 /// A node on a Redis whose records the test can change.
-struct Writable {
+struct Fixture {
     redis: Redis,
     node: Node,
     _dir: TempDir,
 }
 
-impl Writable {
+impl Fixture {
     async fn start() -> Self {
         let dir = tempdir().expect("a directory");
         let redis =
@@ -46,7 +46,7 @@ impl Writable {
     }
 
     /// Waits until the node accepts or refuses a key.
-    async fn answers(&self, key: &Key, is_good: bool) {
+    async fn until_accepted(&self, key: &Key, is_good: bool) {
         let answered = async {
             loop {
                 let hello = key.hello(self.node.http, None).await;
@@ -56,7 +56,7 @@ impl Writable {
             }
         };
         let gone = timeout(PATIENCE, answered).await.expect("it is noticed");
-        assert_eq!(gone, (!is_good).then_some(Gone::Closed(4401)));
+        assert_eq!(gone, (!is_good).then_some(ConnectionEnd::Closed(4401)));
     }
 
     async fn key(&self, args: &[&str]) -> Ended {
@@ -68,7 +68,7 @@ impl Writable {
 /// Covers: S-01, S-07.
 #[tokio::test]
 async fn key_with_a_changed_record_is_refused() {
-    let world = Writable::start().await;
+    let world = Fixture::start().await;
     for (what, change) in [
         ("tenant", json!({"tenant": "acme"})),
         ("user", json!({"user": "bob"})),
@@ -85,8 +85,8 @@ async fn key_with_a_changed_record_is_refused() {
             record.as_object_mut().expect("a record").extend(changes);
         });
         // The key's open connections are closed, and new ones refused.
-        assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)), "{what}");
-        world.answers(&key, false).await;
+        assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4401)), "{what}");
+        world.until_accepted(&key, false).await;
         let reply = Web::new(world.node.http, None).key(&key).get("/v1/sessions").await;
         assert_eq!(reply.status, 401, "{what}");
         // Neither a revocation nor a migration seals the changed record.
@@ -95,7 +95,7 @@ async fn key_with_a_changed_record_is_refused() {
         let reply = Web::new(world.node.admin, None).ask("POST", "/v1/keys:migrate", &headers, &body).await;
         assert_eq!(reply.status, 409, "{what}: {}", reply.text);
         key.revoke(&world.node).await;
-        world.answers(&key, false).await;
+        world.until_accepted(&key, false).await;
     }
     assert!(world.node.log().contains("changed in the store"), "operators are told");
 }
@@ -103,26 +103,26 @@ async fn key_with_a_changed_record_is_refused() {
 /// Covers: S-01.
 #[tokio::test]
 async fn key_with_its_revocation_removed_is_refused() {
-    let mut world = Writable::start().await;
+    let mut world = Fixture::start().await;
     let key = Key::make(&world.node, &["--user", "ann"]).await;
     key.revoke(&world.node).await;
     world.change(&key, |record| drop(record.as_object_mut().expect("a record").remove("revoked")));
     // This also holds for a node that has not seen the revocation.
     world.node.kill_and_restart().await;
-    world.answers(&key, false).await;
+    world.until_accepted(&key, false).await;
 }
 
 /// Covers: S-01.
 #[tokio::test]
 async fn unsealed_keys_are_accepted_after_migration() {
-    let world = Writable::start().await;
+    let world = Fixture::start().await;
     let old = Key::make(&world.node, &["--user", "ann", "--label", "the shop"]).await;
     let new = Key::make(&world.node, &["--user", "bob"]).await;
     assert_eq!(world.key(&["migrate"]).await.out, "every key is sealed\n");
     // An earlier release wrote no seal.
     world.change(&old, |record| drop(record.as_object_mut().expect("a record").remove("seal")));
-    world.answers(&old, false).await;
-    world.answers(&new, true).await;
+    world.until_accepted(&old, false).await;
+    world.until_accepted(&new, true).await;
     let listed = world.key(&["list"]).await.out;
     let row = listed.lines().find(|row| row.starts_with(&old.id)).expect("a row");
     assert!(row.contains("unsealed") && row.contains("the shop"), "{row}");
@@ -133,9 +133,9 @@ async fn unsealed_keys_are_accepted_after_migration() {
         asked.out.contains(&old.id) && !asked.out.contains(&new.id) && asked.out.contains("--yes"),
         "{asked:?}"
     );
-    world.answers(&old, false).await;
+    world.until_accepted(&old, false).await;
     let done = world.key(&["migrate", "--yes"]).await;
     assert!(done.code == Some(0) && done.out.contains(&old.id), "{done:?}");
-    world.answers(&old, true).await;
+    world.until_accepted(&old, true).await;
     assert_eq!(world.key(&["migrate", "--yes"]).await.out, "every key is sealed\n");
 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, interval, timeout};
 use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, figure, http};
 
 /// Rate of the key, in requests a second, and its burst.
@@ -54,7 +54,7 @@ impl Fleet {
     }
 
     /// Connects to each node once the node knows the key.
-    async fn wires(&self, key: &Key) -> Vec<Wire> {
+    async fn wires(&self, key: &Key) -> Vec<WebSocketClient> {
         let mut wires = Vec::new();
         for node in &self.nodes {
             let known = async {
@@ -70,7 +70,7 @@ impl Fleet {
     }
 
     /// Returns each node's count of exchanges about shared rates with this outcome.
-    async fn told(&self, outcome: &str) -> Vec<f64> {
+    async fn shared_counts(&self, outcome: &str) -> Vec<f64> {
         let mut told = Vec::new();
         for node in &self.nodes {
             let (_, page) = http::get(node.admin, "/metrics").await.expect("metrics");
@@ -96,7 +96,7 @@ impl Fleet {
 }
 
 /// Sends requests for [`FLOOD`], whatever the answers are.
-async fn one_flood(wire: &mut Wire, begun: Instant) -> (usize, usize) {
+async fn one_flood(wire: &mut WebSocketClient, begun: Instant) -> (usize, usize) {
     let (mut asked, mut good, mut pace) = (0, 0, interval(Duration::from_millis(10)));
     while begun.elapsed() < FLOOD {
         pace.tick().await;
@@ -115,7 +115,7 @@ async fn one_flood(wire: &mut Wire, begun: Instant) -> (usize, usize) {
     (good, asked)
 }
 
-async fn flood(wires: &mut [Wire]) -> Flood {
+async fn flood(wires: &mut [WebSocketClient]) -> Flood {
     let begun = Instant::now();
     let all = join_all(wires.iter_mut().map(|wire| one_flood(wire, begun))).await;
     let asked = all.iter().map(|(_, asked)| asked).sum();
@@ -129,7 +129,7 @@ impl Flood {
 
     /// Asserts the documented bounds: the rate, one burst, and one burst for each node; and not less than the
     /// rate.
-    fn must_be_shared(&self) {
+    fn assert_shared(&self) {
         let (rate, nodes) = (RATE * self.took.as_secs_f64(), self.good.len() as f64);
         assert!(self.asked as f64 > 2.0 * (rate + BURST * (nodes + 1.0)), "no flood: {self:?}");
         assert!(self.sum() <= rate + BURST + nodes * BURST + 1.0, "{self:?}");
@@ -169,9 +169,9 @@ async fn key_rate_is_shared_by_all_nodes() {
         took
     };
     let (flooded, cancelled) = tokio::join!(flood(&mut wires), beside);
-    flooded.must_be_shared();
+    flooded.assert_shared();
     assert!(cancelled <= CANCELLED_WITHIN, "{cancelled:?}");
-    let told = fleet.told("answered").await;
+    let told = fleet.shared_counts("answered").await;
     assert!(told.iter().all(|count| *count > 0.0), "{told:?}");
     let allowed = RATE * flooded.took.as_secs_f64();
     figure("one key at three nodes: let through / allowed by the rate alone / asked", {
@@ -196,15 +196,15 @@ async fn nodes_limit_rates_alone_without_redis() {
     for good in &away.good {
         assert!((0.8 * alone..=alone + BURST + 1.0).contains(&(*good as f64)), "{away:?}");
     }
-    let told = fleet.told("unanswered").await;
+    let told = fleet.shared_counts("unanswered").await;
     assert!(told.iter().all(|count| *count > 0.0), "{told:?}");
 
     fleet.redis.restart();
     fleet.until_ready(200).await;
-    let before = fleet.told("answered").await;
+    let before = fleet.shared_counts("answered").await;
     let mut known = interval(Duration::from_millis(20));
     let heard = async {
-        while fleet.told("answered").await.iter().zip(&before).any(|(now, before)| now <= before) {
+        while fleet.shared_counts("answered").await.iter().zip(&before).any(|(now, before)| now <= before) {
             known.tick().await;
             for (n, wire) in wires.iter_mut().enumerate() {
                 let ask = json!({"type": "session_open", "session_id": format!("back-{n}")});
@@ -214,7 +214,7 @@ async fn nodes_limit_rates_alone_without_redis() {
     };
     timeout(PATIENCE, heard).await.expect("they tell each other again");
     let back = flood(&mut wires).await;
-    back.must_be_shared();
+    back.assert_shared();
     figure("let through by two nodes in a flood without Redis / after it is back", {
         format!("{} in {:?} / {} in {:?}", away.sum(), away.took, back.sum(), back.took)
     });

@@ -6,7 +6,7 @@ use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::slow::Slow;
-use turnway_tests::real::wire::Gone;
+use turnway_tests::real::wire::ConnectionEnd;
 use turnway_tests::real::{PATIENCE, figure};
 
 /// Maximum time until a revoked key gives no access any more (S-01).
@@ -40,7 +40,7 @@ async fn revocation_is_enforced_with_a_slow_store() {
         slow.delay(SLOW);
         key.revoke(&one).await;
         let revoked = Instant::now();
-        assert_eq!(idle.until(|_| false).await, Err(Gone::Closed(4401)));
+        assert_eq!(idle.until(|_| false).await, Err(ConnectionEnd::Closed(4401)));
         times.push(revoked.elapsed());
     }
     let slowest = times.iter().max().expect("three");

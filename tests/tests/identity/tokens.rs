@@ -10,7 +10,7 @@ use turnway_tests::real::identity::{Key, pepper};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::provider::{AUDIENCE, Provider, Signer, claims, flags, seconds};
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 /// Seconds from the expiry of a token to the close of its connection (S-03).
 const GRACE: i64 = 25;
@@ -21,15 +21,15 @@ async fn start(dir: &TempDir, flags: &[String]) -> Node {
 }
 
 /// Sends `hello` with this token and returns the connection with its welcome.
-async fn welcome(node: &Node, token: &str) -> Result<(Wire, Value), Gone> {
-    let mut wire = Wire::open(node.http).await?;
+async fn welcome(node: &Node, token: &str) -> Result<(WebSocketClient, Value), ConnectionEnd> {
+    let mut wire = WebSocketClient::open(node.http).await?;
     wire.say(json!({"type": "hello", "token": token})).await?;
     let welcome = wire.next().await?;
     match welcome["type"].as_str() {
         Some("welcome") => Ok((wire, welcome)),
         _ => {
             assert_eq!(welcome["code"], "unauthorized", "{welcome}");
-            Err(wire.until(|_| false).await.err().unwrap_or(Gone::Closed(0)))
+            Err(wire.until(|_| false).await.err().unwrap_or(ConnectionEnd::Closed(0)))
         }
     }
 }
@@ -38,7 +38,7 @@ async fn is_let_in(node: &Node, token: &str) -> bool {
     match welcome(node, token).await {
         Ok(_) => true,
         Err(gone) => {
-            assert_eq!(gone, Gone::Closed(4401));
+            assert_eq!(gone, ConnectionEnd::Closed(4401));
             false
         }
     }
@@ -170,7 +170,7 @@ async fn connection_closes_after_token_expiry_unless_refreshed() {
         }
     };
     let (ended, (gone, last, died)) = tokio::join!(ends, dies);
-    assert_eq!(gone, Gone::Closed(4401));
+    assert_eq!(gone, ConnectionEnd::Closed(4401));
     assert!(last <= (exp + GRACE) * 1000, "the last frame came {} ms too late", last - (exp + GRACE) * 1000);
     assert!(
         last > (exp + GRACE - 2) * 1000 && died <= exp + GRACE + 2,
@@ -212,16 +212,17 @@ async fn refresh_with_another_identity_or_rights_is_refused() {
         wire.say(refresh(&next)).await.expect("said");
         let told = wire.next().await.expect("an answer");
         assert_eq!(told["code"], "unauthorized", "{what}: {told}");
-        assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)), "{what}");
+        assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4401)), "{what}");
     }
     // With `act_as` the effective user stays; the bearer must be the same.
     let shop = |name: &str| signer.token(&with(claims(name), "scope", "turnway:write turnway:act_as"));
     let hello = json!({"type": "hello", "token": shop("shop"), "user_id": "ann"});
-    let mut wire = Wire::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
+    let mut wire =
+        WebSocketClient::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
     let told = wire.ask("f", refresh(&shop("shop"))).await.expect("an answer");
     assert_eq!(told["type"], "refreshed", "{told}");
     wire.say(refresh(&shop("other-shop"))).await.expect("said");
-    assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)));
+    assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4401)));
     // A key does not expire with the connection, so a refresh is an error; both kinds of credentials are
     // accepted.
     let mut wire = key.hello(node.http, None).await.expect("let in");
@@ -317,7 +318,7 @@ async fn forged_refreshes_lock_the_address() {
         let (mut wire, _) = welcome(&node, &good).await.unwrap_or_else(|gone| panic!("{n}: {gone:?}"));
         let forged = Signer::p256("e").token(&claims("ann"));
         wire.say(json!({"type": "refresh", "token": forged})).await.expect("said");
-        assert_eq!(wire.until(|_| false).await, Err(Gone::Closed(4401)), "{n}");
+        assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4401)), "{n}");
     }
     let reply = Web::new(node.http, None).bearer(&good).get("/v1/sessions").await;
     reply.must_be(429, "rate_limited");

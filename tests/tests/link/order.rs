@@ -1,13 +1,15 @@
 //! Order of answers to pipelined requests when the switchboard answers in any order.
-use crate::words::{self, Stage, check_open};
+use crate::script::{self, Fixture, check_open};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use turnway_bindings::channel::command::Command;
-use turnway_bindings::channel::note::{Accepted, Members, Note, SnapshotNote};
+use turnway_bindings::channel::command::LinkCommand;
+use turnway_bindings::channel::notification::{
+    AcceptedTurn, MembersReply, Notification, SessionStateSnapshot,
+};
 use turnway_bindings::link::{Input, Output};
 use turnway_core::id::{Epoch, MessageId, RequestId, RunId, Seq, SessionId};
-use turnway_core::limits::{ANSWER_ORDER_PATIENCE, LINK_ASKS_MAX};
+use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX};
 use turnway_core::machine::Machine;
 use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::refusal::Refusal;
@@ -19,8 +21,8 @@ fn session(name: &str) -> SessionId {
     SessionId::parse(name).expect("a name")
 }
 
-fn fact(of: &str, seq: u64, fact: Fact) -> Note {
-    words::fact(session(of), seq, fact)
+fn fact(of: &str, seq: u64, fact: Fact) -> Notification {
+    script::fact(session(of), seq, fact)
 }
 
 /// Returns a fact that every link receives.
@@ -28,8 +30,8 @@ fn notice() -> Fact {
     Fact::SessionNotice { name: "NO_ACTIVE_SPEAKING".to_owned(), request_id: None }
 }
 
-fn snapshot(of: &SessionId) -> Box<SnapshotNote> {
-    Box::new(SnapshotNote {
+fn snapshot(of: &SessionId) -> Box<SessionStateSnapshot> {
+    Box::new(SessionStateSnapshot {
         session: of.clone(),
         state: "open",
         active_agent: None,
@@ -41,42 +43,42 @@ fn snapshot(of: &SessionId) -> Box<SnapshotNote> {
     })
 }
 
-fn refused(request_id: Option<RequestId>, of: Option<SessionId>) -> Note {
-    Note::Refused { request_id, session: of, run_id: None, refusal: Refusal::not_found() }
+fn refused(request_id: Option<RequestId>, of: Option<SessionId>) -> Notification {
+    Notification::Refused { request_id, session: of, run_id: None, refusal: Refusal::not_found() }
 }
 
 /// Returns the answer to a request, if it has one.
-fn answer(command: &Command) -> Option<Note> {
+fn answer(command: &LinkCommand) -> Option<Notification> {
     let request_id = command.request_id().cloned();
     Some(match command {
-        Command::Open { session: Some(session), .. } => {
-            Note::Opened { request_id, snapshot: snapshot(session) }
+        LinkCommand::Open { session: Some(session), .. } => {
+            Notification::Opened { request_id, snapshot: snapshot(session) }
         }
-        Command::Subscribe(subscribe) => {
-            Note::Subscribed { request_id, snapshot: snapshot(&subscribe.session), reset: None }
+        LinkCommand::Subscribe(subscribe) => {
+            Notification::Subscribed { request_id, snapshot: snapshot(&subscribe.session), reset: None }
         }
-        Command::Close { session, .. } => Note::Closed { request_id, session: session.clone() },
-        Command::Members { session, .. } => Note::Members(Box::new(Members {
+        LinkCommand::Close { session, .. } => Notification::Closed { request_id, session: session.clone() },
+        LinkCommand::ChangeMembers { session, .. } => Notification::MembersReply(Box::new(MembersReply {
             request_id,
             session: session.clone(),
             agents: Vec::new(),
             active_agent: None,
         })),
-        Command::Invoke(invoke) => Note::Accepted(Box::new(Accepted {
+        LinkCommand::Invoke(invoke) => Notification::TurnAccepted(Box::new(AcceptedTurn {
             request_id,
             session: invoke.session.clone()?,
             run_id: RunId::parse(RUN).expect("a run"),
             message_id: MessageId::parse("m").expect("a name"),
             duplicate: false,
         })),
-        Command::Open { session: None, .. }
-        | Command::Unsubscribe { .. }
-        | Command::Look { .. }
-        | Command::List { .. }
-        | Command::Find { .. }
-        | Command::Delete { .. }
-        | Command::Decide { .. }
-        | Command::Cancel { .. } => return None,
+        LinkCommand::Open { session: None, .. }
+        | LinkCommand::Unsubscribe { .. }
+        | LinkCommand::GetSnapshot { .. }
+        | LinkCommand::List { .. }
+        | LinkCommand::FindRun { .. }
+        | LinkCommand::Delete { .. }
+        | LinkCommand::DecideHandover { .. }
+        | LinkCommand::Cancel { .. } => return None,
     })
 }
 
@@ -92,17 +94,17 @@ fn request(kind: &str, of: &str, number: usize) -> Value {
 }
 
 /// A link with the commands that the switchboard has not answered yet.
-struct Board {
-    stage: Stage,
-    begun: Vec<Command>,
+struct PipelineFixture {
+    stage: Fixture,
+    pending: Vec<LinkCommand>,
     written: Vec<Value>,
 }
 
-impl Board {
+impl PipelineFixture {
     fn new() -> Self {
-        let mut stage = Stage::new();
+        let mut stage = Fixture::new();
         stage.play("hello; admit; flush");
-        Self { stage, begun: Vec::new(), written: Vec::new() }
+        Self { stage, pending: Vec::new(), written: Vec::new() }
     }
     fn take(&mut self, input: Input) {
         self.stage.link.handle_input(self.stage.now, input);
@@ -111,13 +113,13 @@ impl Board {
     fn drain(&mut self) {
         while let Some(output) = self.stage.link.poll_output() {
             match output {
-                Output::Command(command) => self.begun.push(command),
+                Output::Command(command) => self.pending.push(command),
                 Output::Write(text) => self.written.push(serde_json::from_str(&text).expect("JSON")),
                 Output::Hello(_)
-                | Output::Waits
+                | Output::CommandDeferred
                 | Output::Refresh { .. }
-                | Output::Aside(_)
-                | Output::NoMoreAside { .. }
+                | Output::WriteSideStream(_)
+                | Output::EndSideStreams { .. }
                 | Output::Ping
                 | Output::Written(_)
                 | Output::Close { .. } => {}
@@ -128,11 +130,11 @@ impl Board {
         self.take(Input::Text(request(kind, of, number).to_string()));
     }
     fn begun(&self) -> Vec<&str> {
-        self.begun.iter().filter_map(|command| command.request_id().map(RequestId::as_str)).collect()
+        self.pending.iter().filter_map(|command| command.request_id().map(RequestId::as_str)).collect()
     }
     /// Returns the ids of the answered requests and the sequence numbers of the facts written since the last
     /// call.
-    fn shown(&mut self) -> Vec<String> {
+    fn take_written(&mut self) -> Vec<String> {
         let brief = |message: Value| match message["request_id"].as_str() {
             Some(id) => id.to_owned(),
             None => message["seq"].to_string(),
@@ -140,33 +142,34 @@ impl Board {
         std::mem::take(&mut self.written).into_iter().map(brief).collect()
     }
     fn answer(&mut self, id: &str) {
-        let named = |command: &Command| command.request_id().is_some_and(|request| request.as_str() == id);
-        let at = self.begun.iter().position(named).unwrap_or_else(|| panic!("{id} is not begun"));
-        let note = answer(&self.begun.remove(at)).expect("it is answered");
+        let named =
+            |command: &LinkCommand| command.request_id().is_some_and(|request| request.as_str() == id);
+        let at = self.pending.iter().position(named).unwrap_or_else(|| panic!("{id} is not begun"));
+        let note = answer(&self.pending.remove(at)).expect("it is answered");
         self.take(Input::Note(note));
     }
 }
 
 #[test]
 fn requests_wait_for_the_session_to_open() {
-    let mut board = Board::new();
+    let mut board = PipelineFixture::new();
     board.ask("session_open", "s1", 1);
     board.ask("subscribe", "s1", 2);
     board.ask("agent_invoke", "s1", 3);
     board.ask("agent_invoke", "s2", 4);
     board.ask("ping", "s1", 5);
     assert_eq!(board.begun(), ["r1", "r4"]);
-    assert_eq!(board.shown(), ["r5"]);
+    assert_eq!(board.take_written(), ["r5"]);
     board.answer("r1");
     assert_eq!(board.begun(), ["r4", "r2"]);
     board.answer("r2");
     board.answer("r3");
-    assert_eq!(board.shown(), ["r1", "r2", "r3"]);
+    assert_eq!(board.take_written(), ["r1", "r2", "r3"]);
 }
 
 #[test]
 fn early_answer_and_later_facts_wait_for_their_order() {
-    let mut board = Board::new();
+    let mut board = PipelineFixture::new();
     for number in 1..=3 {
         board.ask("agent_invoke", "s1", number);
     }
@@ -175,31 +178,31 @@ fn early_answer_and_later_facts_wait_for_their_order() {
     board.answer("r3");
     board.take(Input::Note(fact("s1", 2, notice())));
     board.take(Input::Note(fact("s2", 7, notice())));
-    assert_eq!(board.shown(), ["1", "7"], "facts before it, and other sessions, do not wait");
+    assert_eq!(board.take_written(), ["1", "7"], "facts before it, and other sessions, do not wait");
     board.answer("r2");
-    assert_eq!(board.shown(), [""; 0]);
+    assert_eq!(board.take_written(), [""; 0]);
     board.answer("r1");
-    assert_eq!(board.shown(), ["r1", "r2", "r3", "2"]);
+    assert_eq!(board.take_written(), ["r1", "r2", "r3", "2"]);
     board.take(Input::Note(fact("s1", 3, notice())));
-    assert_eq!(board.shown(), ["3"], "nothing is held any more");
+    assert_eq!(board.take_written(), ["3"], "nothing is held any more");
 }
 
 #[test]
 fn refusal_counts_as_the_answer() {
     for session in [Some(session("s1")), None] {
-        let mut board = Board::new();
+        let mut board = PipelineFixture::new();
         board.ask("session_open", "s1", 1);
         board.ask("agent_invoke", "s1", 2);
-        let Some(Command::Open { request_id, .. }) = board.begun.pop() else { panic!("an opening") };
+        let Some(LinkCommand::Open { request_id, .. }) = board.pending.pop() else { panic!("an opening") };
         board.take(Input::Note(refused(request_id, session)));
         assert_eq!(board.begun(), ["r2"]);
-        assert_eq!(board.shown(), ["r1"]);
+        assert_eq!(board.take_written(), ["r1"]);
     }
 }
 
 #[test]
 fn closed_fact_answers_the_close_request() {
-    let mut board = Board::new();
+    let mut board = PipelineFixture::new();
     board.ask("session_close", "s1", 1);
     board.ask("session_open", "s1", 2);
     assert_eq!(board.begun(), ["r1"]);
@@ -209,20 +212,20 @@ fn closed_fact_answers_the_close_request() {
 
 #[test]
 fn cancel_is_not_delayed_by_pending_requests() {
-    let mut board = Board::new();
+    let mut board = PipelineFixture::new();
     board.ask("session_close", "s1", 1);
     board.ask("cancel_run", "s1", 2);
     assert_eq!(board.begun(), ["r1", "r2"]);
     board.take(Input::Note(refused(RequestId::parse("r2").ok(), Some(session("s1")))));
-    assert_eq!(board.shown(), ["r2"]);
+    assert_eq!(board.take_written(), ["r2"]);
 }
 
 #[test]
 fn late_answer_stops_delaying_others() {
-    let mut board = Board::new();
+    let mut board = PipelineFixture::new();
     board.ask("session_open", "s1", 1);
     board.ask("agent_invoke", "s1", 2);
-    board.stage.now.mono = board.stage.now.mono + (ANSWER_ORDER_PATIENCE - Duration::from_millis(1));
+    board.stage.now.mono = board.stage.now.mono + (ANSWER_ORDER_TIMEOUT - Duration::from_millis(1));
     board.stage.link.handle_timeout(board.stage.now);
     board.drain();
     assert_eq!(board.begun(), ["r1"]);
@@ -233,20 +236,20 @@ fn late_answer_stops_delaying_others() {
     assert_eq!(board.begun(), ["r1", "r2"]);
     board.answer("r2");
     board.answer("r1");
-    assert_eq!(board.shown(), ["r2", "r1"]);
+    assert_eq!(board.take_written(), ["r2", "r1"]);
 }
 
 /// Covers: S-13, S-17.
 #[test]
 fn pending_requests_are_bounded() {
-    let mut board = Board::new();
-    for number in 0..=LINK_ASKS_MAX + 1 {
+    let mut board = PipelineFixture::new();
+    for number in 0..=LINK_REQUESTS_MAX + 1 {
         board.ask("subscribe", "s1", number);
     }
     assert_eq!(board.begun(), ["r0"]);
-    let last = format!("r{}", LINK_ASKS_MAX + 1);
+    let last = format!("r{}", LINK_REQUESTS_MAX + 1);
     assert_eq!(board.written[0]["code"], "rate_limited");
-    assert_eq!(board.shown(), [last], "the last is refused");
+    assert_eq!(board.take_written(), [last], "the last is refused");
     let long = "x".repeat(40_000);
     let say = format!(r#"say {{"type":"agent_invoke","session_id":"s1","message":{{"content":"{long}"}}}}"#);
     check_open(&format!("type-open s1; {say}; {say}; flush"), "open; waits; waits; error rate_limited");
@@ -266,7 +269,7 @@ fn random_pipelined_requests_are_answered_in_order() {
     ];
     for seed in 0..300 {
         let mut rng = Rng::from_number(seed);
-        let mut board = Board::new();
+        let mut board = PipelineFixture::new();
         let mut asked: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         let (mut number, mut seq) = (0, BTreeMap::from([("s1", 0), ("s2", 0)]));
         for _ in 0..120 {
@@ -283,10 +286,10 @@ fn random_pipelined_requests_are_answered_in_order() {
                     let note = fact(of, *next, notice());
                     board.take(Input::Note(note));
                 }
-                _ if board.begun.is_empty() => {}
+                _ if board.pending.is_empty() => {}
                 _ => {
-                    let at = rng.below(board.begun.len() as u64) as usize;
-                    let command = board.begun.remove(at);
+                    let at = rng.below(board.pending.len() as u64) as usize;
+                    let command = board.pending.remove(at);
                     let note = if rng.chance(20) {
                         refused(command.request_id().cloned(), None)
                     } else {
@@ -296,9 +299,9 @@ fn random_pipelined_requests_are_answered_in_order() {
                 }
             }
         }
-        while !board.begun.is_empty() {
-            let last = board.begun.len() as u64;
-            let command = board.begun.remove(rng.below(last) as usize);
+        while !board.pending.is_empty() {
+            let last = board.pending.len() as u64;
+            let command = board.pending.remove(rng.below(last) as usize);
             board.take(Input::Note(answer(&command).expect("an answer")));
         }
         let mut facts: BTreeMap<String, u64> = BTreeMap::new();

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use turnway_tests::real::http::get;
 use turnway_tests::real::load::Load;
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, figure};
 
 fn path() -> PathBuf {
@@ -98,7 +98,7 @@ async fn node_exports_exactly_the_documented_metrics() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", "far=dial-in:"]).await;
     let load = Load::start(node.http, 3);
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let counting = invoke("s1", "counter", "count to 1000 every 50ms");
     let run = wire.ask("r1", counting).await.expect("accepted")["run_id"].clone();
     wire.until(|message| message["type"] == "delta").await.expect("it counts");
@@ -159,7 +159,7 @@ async fn node_exports_exactly_the_documented_metrics() {
 async fn metrics_show_the_progress_of_a_drain() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.ask("r1", invoke("s1", "counter", "count to 20 every 100ms")).await.expect("accepted");
     wire.until(|message| message["type"] == "delta").await.expect("it counts");
     node.signal("-TERM").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::tempdir;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use turnway_client::{Bookmark, Client, Event, Invoke, Options};
+use turnway_client::{Bookmark, Client, Event, Options, UserInput};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::command::run;
@@ -79,7 +79,7 @@ async fn answer_resumes_on_another_transport() {
         let session = format!("s{first}");
         let mut said = String::new();
         let mut client = connect(roads[first].clone(), dir.path()).await;
-        client.session(&session).invoke(Invoke::text("go")).await.expect("said");
+        client.session(&session).invoke(UserInput::text("go")).await.expect("said");
         for n in 0..8 {
             gate.add_permits(PIECES / 10);
             let goal = said.len() + 2000;
@@ -116,7 +116,7 @@ async fn done_events_follow_their_text() {
     let (_node, quic, _) = node(&dir, &["--agent", &agents.flag("a")]).await;
     let mut client = connect(format!("quic://{quic}"), dir.path()).await;
     for turn in 0..40 {
-        client.session(format!("s{}", turn % 20)).invoke(Invoke::text("go")).await.expect("said");
+        client.session(format!("s{}", turn % 20)).invoke(UserInput::text("go")).await.expect("said");
     }
     let whole: String = (0..PIECES).map(piece).collect();
     let mut ended = 0;
@@ -137,14 +137,14 @@ async fn client_reconnects_after_a_node_restart() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, _) = node(&dir, &["--demo"]).await;
     let mut client = connect(format!("quic://{quic}"), dir.path()).await;
-    client.session("s1").invoke(Invoke::text("before")).await.expect("said");
+    client.session("s1").invoke(UserInput::text("before")).await.expect("said");
     while !matches!(next(&mut client).await, Event::Done(_)) {}
     assert_eq!(node.terminate().await, Some(0));
     node.restart().await;
     let begun = std::time::Instant::now();
     while !matches!(next(&mut client).await, Event::Connected { .. }) {}
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-    client.session("s1").invoke(Invoke::text("after")).await.expect("said");
+    client.session("s1").invoke(UserInput::text("after")).await.expect("said");
     while !matches!(next(&mut client).await, Event::Done(_)) {}
 }
 

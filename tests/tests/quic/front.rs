@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::nginx::Nginx;
 use turnway_tests::real::node::Node;
-use turnway_tests::real::quic::{Line, socket, take};
+use turnway_tests::real::quic::{QuicConnection, socket, take};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::tls::{Pair, Trust};
 use turnway_tests::real::wire::invoke;
@@ -89,7 +89,7 @@ async fn nginx_address_is_exempt_from_the_per_address_limit() {
     let front = Front::start().await;
     let mut lines = Vec::new();
     for n in 0..3 * PER_ADDRESS {
-        let line = Line::hello(front.nginx.at, &front.trust, &format!("u{n}"), vec![]).await;
+        let line = QuicConnection::hello(front.nginx.at, &front.trust, &format!("u{n}"), vec![]).await;
         lines.push(line.expect("room"));
     }
 }
@@ -100,10 +100,10 @@ async fn nginx_address_is_exempt_from_the_per_address_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_keeps_a_client_on_its_node_after_a_port_change() {
     let front = Front::start().await;
-    let mut line = Line::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
+    let mut line = QuicConnection::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
     front.pace.add_permits(1);
-    let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+    let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
     take(&mut said, &lane.next().await.expect("text").expect("text"));
     let mut slowest = Duration::ZERO;
     for _ in 0..3 {
@@ -129,11 +129,11 @@ async fn nginx_keeps_a_client_on_its_node_after_a_port_change() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_client_of_a_dead_node_resumes_on_the_other_node() {
     let mut front = Front::start().await;
-    let mut line = Line::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
+    let mut line = QuicConnection::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
     let accepted = line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
     let run = accepted["run_id"].as_str().expect("a run").to_owned();
     front.pace.add_permits(1);
-    let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+    let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
     take(&mut said, &lane.next().await.expect("text").expect("text"));
     let taken = front.taken().await;
     front.nodes[taken].kill().await;
@@ -141,7 +141,8 @@ async fn nginx_client_of_a_dead_node_resumes_on_the_other_node() {
     let resume = vec![json!({"session_id": "s1", "after_seq": 0})];
     let back = async {
         loop {
-            if let Ok(back) = Line::hello(front.nginx.at, &front.trust, "ann", resume.clone()).await {
+            if let Ok(back) = QuicConnection::hello(front.nginx.at, &front.trust, "ann", resume.clone()).await
+            {
                 return back;
             }
         }
@@ -155,7 +156,7 @@ async fn nginx_client_of_a_dead_node_resumes_on_the_other_node() {
     assert_eq!(done["status"], "completed", "{done}");
     let mut text = String::new();
     loop {
-        let mut lane = back.lane().await.expect("a stream");
+        let mut lane = back.accept_text_stream().await.expect("a stream");
         if lane.head["run_id"] == run.as_str() && lane.head["attempt"] == done["attempt"] {
             lane.rest(&mut text).await.expect("all of it");
             break;

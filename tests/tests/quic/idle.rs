@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::tempdir;
 use tokio::time::{Instant, interval};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::quic::{Line, config, endpoint};
+use turnway_tests::real::quic::{QuicConnection, config, endpoint};
 use turnway_tests::real::{PATIENCE, figure, size};
 
 /// A connection that has had one turn and is idle, with all its QUIC state, takes at most 36 KiB of the node's
@@ -20,7 +20,7 @@ async fn idle_quic_connection_stays_within_its_memory_limit() {
     let count = size("QUIC_IDLE", 1000);
     let dir = tempdir().expect("a directory");
     let (node, quic, trust) = node(&dir, &["--demo"]).await;
-    let mut warm = Line::hello(quic, &trust, "warm", vec![]).await.expect("welcome");
+    let mut warm = QuicConnection::hello(quic, &trust, "warm", vec![]).await.expect("welcome");
     for n in 0..50 {
         warm.turn("warm", "echo", &format!("m{n}"), "hello").await.expect("a turn");
     }
@@ -31,7 +31,7 @@ async fn idle_quic_connection_stays_within_its_memory_limit() {
     let connect = async |from: usize, count: usize| {
         let mut lines = Vec::new();
         for n in from..from + count {
-            let line = Line::open_from(&end, quic, config.clone()).await.expect("it connects");
+            let line = QuicConnection::open_from(&end, quic, config.clone()).await.expect("it connects");
             let hello = json!({"type": "hello", "user_id": format!("u{n}")});
             let mut line = line.greet_with(hello).await.expect("welcome");
             line.turn(&format!("s{n}"), "echo", "m1", "hello").await.expect("a turn");

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::time::Duration;
 use tempfile::tempdir;
 use turnway_tests::real::agent::{Agents, Reply};
-use turnway_tests::real::quic::{Line, take};
+use turnway_tests::real::quic::{QuicConnection, take};
 use turnway_tests::real::wire::invoke;
 
 /// Pieces of a long answer: several times the capacity of one stream.
@@ -50,11 +50,11 @@ async fn unread_text_stream_does_not_delay_other_streams() {
     let dir = tempdir().expect("a directory");
     let agents = talkers().await;
     let (mut node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
-    let line = Line::open_as(quic, &trust, narrow(8)).await.expect("it connects");
+    let line = QuicConnection::open_as(quic, &trust, narrow(8)).await.expect("it connects");
     let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
     let before = node.resident_kib();
     line.ask("m1", invoke("slow", "a", "long")).await.expect("accepted");
-    let mut unread = line.lane().await.expect("a stream");
+    let mut unread = line.accept_text_stream().await.expect("a stream");
     // Other sessions continue, and so does the control stream.
     for n in 0..20 {
         let (said, _) = line.turn("other", "a", &format!("o{n}"), "short").await.expect("a turn");
@@ -81,7 +81,7 @@ async fn text_waits_until_the_client_grants_a_stream() {
     let dir = tempdir().expect("a directory");
     let agents = talkers().await;
     let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
-    let line = Line::open_as(quic, &trust, narrow(0)).await.expect("it connects");
+    let line = QuicConnection::open_as(quic, &trust, narrow(0)).await.expect("it connects");
     let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "long")).await.expect("accepted");
     line.until(|message| message["type"] == "run_started").await.expect("facts come");
@@ -90,7 +90,7 @@ async fn text_waits_until_the_client_grants_a_stream() {
         assert_eq!(pong["type"], "pong");
     }
     line.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
-    let mut lane = line.lane().await.expect("it was waited for");
+    let mut lane = line.accept_text_stream().await.expect("it was waited for");
     let mut said = String::new();
     lane.rest(&mut said).await.expect("all of it");
     assert!(said == whole(), "{} bytes", said.len());
@@ -105,10 +105,10 @@ async fn stopped_text_stream_does_not_delay_the_run() {
     let dir = tempdir().expect("a directory");
     let agents = talkers().await;
     let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
-    let line = Line::open_as(quic, &trust, narrow(8)).await.expect("it connects");
+    let line = QuicConnection::open_as(quic, &trust, narrow(8)).await.expect("it connects");
     let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "long")).await.expect("accepted");
-    line.lane().await.expect("a stream").stop();
+    line.accept_text_stream().await.expect("a stream").stop();
     let done = line.until(|message| message["type"] == "done").await.expect("it is done");
     assert_eq!(done["text_bytes"], whole().len());
     line.turn("s1", "a", "m2", "again").await.expect("a turn");
@@ -134,9 +134,9 @@ async fn answer_continues_after_a_client_address_change() {
     })
     .await;
     let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
-    let mut line = Line::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
+    let mut line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
-    let (mut lane, mut said) = (line.lane().await.expect("a stream"), String::new());
+    let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
     take(&mut said, &lane.next().await.expect("text").expect("text"));
     for moves in 0..3 {
         line.endpoint.rebind(turnway_tests::real::quic::socket()).expect("another port");

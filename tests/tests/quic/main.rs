@@ -6,10 +6,10 @@ mod front;
 mod idle;
 mod interop;
 mod lanes;
-mod life;
-mod pages;
+mod lifecycle;
 mod slow;
-mod talk;
+mod turns;
+mod webtransport;
 
 use std::net::SocketAddr;
 use tempfile::TempDir;

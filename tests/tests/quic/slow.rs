@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use turnway_core::limits;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::python::{Running, script};
-use turnway_tests::real::quic::{Lane, Line, take};
+use turnway_tests::real::quic::{QuicConnection, TextStream, take};
 use turnway_tests::real::tls::Trust;
-use turnway_tests::real::wire::{Gone, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, invoke};
 use turnway_tests::real::{PATIENCE, figure};
 
 /// Sessions with an answer at once: the sum of what one session may buffer is several times the limit of one
@@ -57,8 +57,8 @@ async fn talkers() -> (Agents, Arc<Semaphore>) {
 }
 
 /// Connects a client and starts an answer of this many pieces in each of its sessions.
-async fn line(quic: SocketAddr, trust: &Trust, pieces: usize) -> Line {
-    let line = Line::open_as(quic, trust, narrow(SESSIONS)).await.expect("it connects");
+async fn line(quic: SocketAddr, trust: &Trust, pieces: usize) -> QuicConnection {
+    let line = QuicConnection::open_as(quic, trust, narrow(SESSIONS)).await.expect("it connects");
     let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
     for n in 0..SESSIONS {
         let ask = invoke(&format!("s{n}"), "a", &pieces.to_string());
@@ -74,7 +74,7 @@ async fn all(over: &Semaphore) {
 }
 
 /// Reads a stream piece by piece, one piece for each permit.
-async fn read(mut lane: Lane, pace: Arc<Semaphore>) {
+async fn read(mut lane: TextStream, pace: Arc<Semaphore>) {
     let mut said = String::new();
     while let Some(piece) = lane.next().await.expect("it stays") {
         take(&mut said, &piece);
@@ -95,7 +95,7 @@ async fn slow_reader_of_many_sessions_gets_all_text() {
     let mut rounds = 0;
     while over.available_permits() < SESSIONS as usize || readers.len() < SESSIONS as usize || rounds < ROUNDS
     {
-        while let Some(accepted) = line.lane().now_or_never() {
+        while let Some(accepted) = line.accept_text_stream().now_or_never() {
             readers.spawn(read(accepted.expect("it stays"), Arc::clone(&pace)));
         }
         pace.add_permits(A_ROUND);
@@ -129,14 +129,15 @@ async fn client_that_reads_no_streams_is_disconnected() {
     assert_eq!(close.error_code.into_inner(), 4508, "{close}");
     assert!(begun.elapsed() > limits::STALL_TIMEOUT - Duration::from_secs(1), "{:?}", begun.elapsed());
     // The client reconnects and reads.
-    let mut again = Line::hello(quic, &trust, "ann", vec![json!({"session_id": "s0", "after_seq": 0})])
-        .await
-        .expect("welcome");
-    let (mut lane, mut said) = (again.lane().await.expect("a stream"), String::new());
+    let mut again =
+        QuicConnection::hello(quic, &trust, "ann", vec![json!({"session_id": "s0", "after_seq": 0})])
+            .await
+            .expect("welcome");
+    let (mut lane, mut said) = (again.accept_text_stream().await.expect("a stream"), String::new());
     lane.rest(&mut said).await.expect("all of it");
     assert!(said == whole(MANY), "{} bytes", said.len());
     again.until(|message| message["type"] == "done").await.expect("it is done");
-    assert_ne!(again.ask("p", json!({"type": "ping"})).await, Err(Gone::Closed(4508)));
+    assert_ne!(again.ask("p", json!({"type": "ping"})).await, Err(ConnectionEnd::Closed(4508)));
 }
 
 /// The same stall in a WebTransport session.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval};
 use turnway_tests::real::quantile;
-use turnway_tests::real::quic::Line;
+use turnway_tests::real::quic::QuicConnection;
 use turnway_tests::real::tls::Trust;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Time between two turns.
 const PACE: Duration = Duration::from_millis(10);
@@ -22,7 +22,7 @@ pub(crate) struct Bystander {
 impl Bystander {
     /// Connects over both transports and starts the turns.
     pub(crate) async fn start(http: SocketAddr, quic: SocketAddr, trust: &Trust) -> Self {
-        let line = Line::hello(quic, trust, "by", vec![]).await.expect("welcome");
+        let line = QuicConnection::hello(quic, trust, "by", vec![]).await.expect("welcome");
         let wire = trust.hello(http, "by").await.expect("welcome");
         let took = Arc::new(Mutex::new(Vec::new()));
         let task = tokio::spawn(turns(line, wire, Arc::clone(&took)));
@@ -37,7 +37,7 @@ impl Bystander {
     }
 }
 
-async fn turns(mut line: Line, mut wire: Wire, took: Arc<Mutex<Vec<Duration>>>) {
+async fn turns(mut line: QuicConnection, mut wire: WebSocketClient, took: Arc<Mutex<Vec<Duration>>>) {
     let mut pace = interval(PACE);
     for n in 0.. {
         pace.tick().await;

@@ -8,7 +8,7 @@ use turnway_tests::real::node::Node;
 
 /// Value that a gauge must have when the node is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Law {
+enum IdleRule {
     /// Zero: the gauge counts held or waiting items.
     Zero,
     /// The same value as before the load: the gauge describes the node.
@@ -17,10 +17,10 @@ enum Law {
     Exempt(&'static str),
 }
 
-use Law::{Exempt, Same, Zero};
+use IdleRule::{Exempt, Same, Zero};
 
 /// Every gauge of a node. A gauge that is missing here fails the test: add it with the value that it must have.
-const LAWS: &[(&str, Law)] = &[
+const LAWS: &[(&str, IdleRule)] = &[
     ("process_max_fds", Same),
     // Compared with `/proc` as well: files that a node keeps open are opened at its start.
     ("process_open_fds", Same),

@@ -6,7 +6,7 @@ use turnway_core::limits::{INBOX_INPUTS_MAX, MESSAGE_BYTES_MAX};
 use turnway_tests::real::agent::{Agents, Invocation, Reply};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 /// A node with HTTP agents that answer, fail, hang up, or stay silent until they are cancelled.
 pub(crate) struct Scene {
@@ -67,8 +67,8 @@ impl Scene {
         );
     }
 
-    async fn person(&self, user: &str) -> Wire {
-        Wire::hello(self.node.http, user, vec![]).await.expect("welcome")
+    async fn person(&self, user: &str) -> WebSocketClient {
+        WebSocketClient::hello(self.node.http, user, vec![]).await.expect("welcome")
     }
 
     /// Turns that end well: over WebSocket and HTTP, one after the other, and many large ones in one session.
@@ -158,10 +158,10 @@ impl Scene {
         assert_eq!(web.get(&format!("/v1/sessions/{session}-unknown")).await.status, 404);
         assert_eq!(web.get("/nothing").await.status, 404);
         // A client whose first message is no hello, or that sends nothing, is disconnected.
-        let mut rude = Wire::open(self.node.http).await.expect("it connects");
+        let mut rude = WebSocketClient::open(self.node.http).await.expect("it connects");
         rude.say(json!({"type": "agent_invoke"})).await.expect("said");
         while rude.next().await.is_ok() {}
-        drop(Wire::open(self.node.http).await.expect("it connects"));
+        drop(WebSocketClient::open(self.node.http).await.expect("it connects"));
         drop(tokio::net::TcpStream::connect(self.node.http).await.expect("it connects"));
     }
 
@@ -184,7 +184,12 @@ impl Scene {
     /// A dial-in agent that answers, calls a tool, and disconnects in the middle of a turn; and the tool's runner.
     async fn dial_in(&self, session: &str) {
         let greet = async |hello: Value| {
-            Wire::open(self.node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
+            WebSocketClient::open(self.node.http)
+                .await
+                .expect("it connects")
+                .greet_with(hello)
+                .await
+                .expect("welcome")
         };
         let mut runner =
             greet(json!({"type": "hello", "role": "tool_runner", "runner_id": "r1", "tools": ["t"]})).await;
@@ -238,11 +243,11 @@ impl Scene {
         // The node may close the connection before all of the message is sent.
         drop(loud.frame(Message::text("x".repeat(MESSAGE_BYTES_MAX + 1))).await);
         let gone = loud.until(|_| false).await.expect_err("it is closed");
-        assert!(matches!(gone, Gone::Closed(_) | Gone::Broken(_)), "{gone:?}");
+        assert!(matches!(gone, ConnectionEnd::Closed(_) | ConnectionEnd::Broken(_)), "{gone:?}");
     }
 }
 
 /// Reads to the end of a run.
-async fn ended(wire: &mut Wire, run: &Value) -> Value {
+async fn ended(wire: &mut WebSocketClient, run: &Value) -> Value {
     wire.until(|message| message["type"] == "done" && message["run_id"] == *run).await.expect("it ends")
 }

@@ -7,10 +7,10 @@ use gauges::{Held, must_be_complete};
 use load::Scene;
 use std::path::Path;
 use turnway_tests::real::node::Node;
-use turnway_tests::real::quic::Line;
+use turnway_tests::real::quic::QuicConnection;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::tls::{Pair, Trust};
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Repetitions of the load: leaks add up.
 const ROUNDS: usize = 3;
@@ -55,13 +55,13 @@ async fn idle_node_with_tls_and_quic_holds_no_resources() {
     for round in 0..ROUNDS {
         for n in 0..8 {
             let (user, session) = (format!("u{n}"), format!("s{round}-{n}"));
-            let mut line = Line::hello(quic, &trust, &user, vec![]).await.expect("welcome");
+            let mut line = QuicConnection::hello(quic, &trust, &user, vec![]).await.expect("welcome");
             line.turn(&session, "echo", "m1", "by QUIC").await.expect("a turn");
             // Half of the connections are closed with an application code, the others by the QUIC library.
             if n % 2 == 0 {
                 line.connection.close(1000u32.into(), b"");
             }
-            let wire = Wire::open_tls(node.http, &trust).await.expect("TLS");
+            let wire = WebSocketClient::open_tls(node.http, &trust).await.expect("TLS");
             let mut wire = wire.greet(&user, vec![]).await.expect("welcome");
             wire.turn(&session, "echo", "m2", "by TLS").await.expect("a turn");
         }

@@ -1,5 +1,5 @@
 //! Tests limits of a session in Redis, and the keys that remain when the session is over.
-use crate::desk::{Desk, ann, holder, key};
+use crate::store_client::{StoreClient, ann, holder, key};
 use redis::Value;
 use serde_json::json;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tokio::time::interval;
 use turnway::config::Durability;
 use turnway_core::id::ControlId;
 use turnway_core::limits;
-use turnway_core::protocol::input::{Ask, Control};
-use turnway_core::store::{Op, Refused, Reply};
+use turnway_core::protocol::input::{ControlEntry, ControlRequest};
+use turnway_core::store::{Op, Reply, StoreRefusal};
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{self, Agents};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 const FLAGS: [&str; 3] = ["--demo", "--durability", "mem"];
 
@@ -28,7 +28,7 @@ async fn ended_inputs_free_their_inbox_bytes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let node = Node::start_on(&server.url(), dir.path(), &FLAGS).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let long = "x".repeat(50_000);
     for n in 0..2 * limits::INBOX_BYTES_MAX / long.len() {
         wire.turn("s1", "echo", &format!("m{n}"), &long).await.expect("a turn");
@@ -44,7 +44,7 @@ async fn inbox_bytes_are_limited() {
     let agent = slow.flag("slow");
     let flags = [&FLAGS[..], &["--agent", &agent]].concat();
     let node = Node::start_on(&server.url(), dir.path(), &flags).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let long = "x".repeat(60_000);
     let most = limits::INBOX_BYTES_MAX / long.len();
     assert!(most < limits::INBOX_INPUTS_MAX, "bytes are to end it, and not the count");
@@ -63,7 +63,7 @@ async fn inbox_bytes_are_limited() {
 async fn lease_key_expires_with_the_lease() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
     desk.era(holder(7, 1), true).await;
     let keys: Vec<String> = server.command(&["KEYS", "node:*"]);
     assert_eq!(keys.len(), 1);
@@ -104,7 +104,7 @@ async fn stale_subscriber_node_unsubscribes() {
     [&one, &two].iter().for_each(|path| std::fs::create_dir_all(path).expect("a directory"));
     let owner = Node::start_on(&server.url(), &one, &FLAGS).await;
     let other = Node::start_on(&server.url(), &two, &FLAGS).await;
-    let mut wire = Wire::hello(owner.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(owner.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "m1", "hi").await.expect("a turn");
     let listeners: Vec<String> = server.command(&["KEYS", "ls:*"]);
     let [listeners] = &listeners[..] else { panic!("{listeners:?}") };
@@ -126,18 +126,18 @@ async fn stale_subscriber_node_unsubscribes() {
 async fn control_entries_are_limited() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
     desk.era(holder(1, 1), true).await;
     desk.accept("s", "m").await.expect("accepted");
     let mut close = async |n: usize| {
         let (id, user) = (ControlId::parse(&format!("c{n}")).expect("a name"), ann().user);
-        let control = Arc::new(Control { id, user, request_id: None, what: Ask::Close });
+        let control = Arc::new(ControlEntry { id, user, request_id: None, what: ControlRequest::Close });
         desk.ask(Op::Control { key: key("s"), principal: ann(), control, create: false }).await
     };
     for n in 0..limits::CONTROL_ENTRIES_MAX {
         assert!(matches!(close(n).await, Ok(Reply::Accepted(_))), "{n}");
     }
-    assert_eq!(close(limits::CONTROL_ENTRIES_MAX).await, Ok(Reply::Refused(Refused::TooMany)));
+    assert_eq!(close(limits::CONTROL_ENTRIES_MAX).await, Ok(Reply::Refused(StoreRefusal::TooMany)));
     assert!(matches!(close(0).await, Ok(Reply::Accepted(_))), "one that is there is there");
 }
 
@@ -148,7 +148,7 @@ async fn control_entries_are_limited() {
 async fn input_of_an_unowned_session_requires_registration() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let _functions = Desk::open(&server.url(), Durability::Mem).await;
+    let _functions = StoreClient::open(&server.url(), Durability::Mem).await;
     let accept = |registered: &str| -> Vec<String> {
         let keys = ["own:{t/s}", "in:{t/s}", "dd:{t/s}"];
         let input = ["1000000", "ann", "0", "s.r", "hash", "10", "0", "{}", "21", "1000000"];
@@ -168,7 +168,7 @@ async fn input_of_an_unowned_session_requires_registration() {
 async fn renewed_registration_survives_an_old_unregister() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let _functions = Desk::open(&server.url(), Durability::Mem).await;
+    let _functions = StoreClient::open(&server.url(), Durability::Mem).await;
     let register = || -> Vec<String> {
         server.command(&["FCALL", "turnway1_register", "1", "nidx:{n}:l", "1000000", "t/s"])
     };

@@ -1,5 +1,5 @@
 //! Tests two releases on one server: newer functions stay, and another major version coexists.
-use crate::desk::{Desk, key};
+use crate::store_client::{StoreClient, key};
 use redis::Value;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ async fn older_functions_are_replaced_and_newer_ones_stay() {
         if let Some(there) = there {
             let _: Value = server.command(&["FUNCTION", "LOAD", &source(there)]);
         }
-        let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+        let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
         assert_eq!(version(&server), [then], "{there:?}");
         desk.accept("s", &format!("m{then}-{there:?}")).await.expect("accepted");
     }
@@ -68,7 +68,7 @@ async fn many_nodes_can_load_functions_at_once() {
     let server = Redis::start(dir.path(), &[]);
     let nodes = (0..8).map(|_| {
         let url = server.url();
-        tokio::spawn(async move { Desk::open(&url, Durability::Mem).await })
+        tokio::spawn(async move { StoreClient::open(&url, Durability::Mem).await })
     });
     for node in nodes.collect::<Vec<_>>() {
         node.await.expect("it starts");
@@ -82,7 +82,7 @@ async fn another_major_version_coexists() {
     let server = Redis::start(dir.path(), &[]);
     let other = SOURCE.replace("turnway1", "turnway2");
     let _: Value = server.command(&["FUNCTION", "LOAD", &other]);
-    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
     desk.accept("s", "m1").await.expect("accepted");
     // The other major version reads the same data through its own functions.
     let look = ["own", "in", "ctl"].map(|name| format!("{name}:{{default/s}}"));
@@ -97,11 +97,11 @@ async fn another_major_version_coexists() {
 async fn missing_functions_are_loaded_again() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
     desk.accept("s", "m1").await.expect("accepted");
     let _: Value = server.command(&["FUNCTION", "FLUSH"]);
     let read = Op::Read { key: key("s"), after: Seq(0), limit: 10 };
-    assert!(matches!(desk.ask(read).await, Ok(Reply::Heard(_))));
+    assert!(matches!(desk.ask(read).await, Ok(Reply::Facts(_))));
     let again = desk.accept("s", "m1").await.expect("accepted");
     assert!(again.duplicate);
 }
@@ -111,7 +111,7 @@ async fn missing_functions_are_loaded_again() {
 async fn replacing_functions_causes_no_errors() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
+    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
     let (done, mut replaced) = (Arc::new(AtomicBool::new(false)), 0);
     let (seen, mut connection) = (Arc::clone(&done), server.connection());
     let deployer = std::thread::spawn(move || {

@@ -9,11 +9,11 @@ use turnway_tests::real::command::run;
 use turnway_tests::real::http::get;
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::{Redis, free_port};
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Returns the durability of an input that the node reports to its client and to operators.
 async fn durability(node: &Node, session: &str) -> (Json, Json) {
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     let accepted = wire.ask(session, invoke(session, "echo", "hello")).await.expect("accepted");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     let (_, nodes) = get(node.admin, "/v1/nodes").await.expect("it answers");

@@ -1,23 +1,23 @@
 //! Tests stored bytes of users in Redis: the counted bytes match the stored ones, and quotas refuse inputs.
-use crate::desk::{Desk, accept, holder, key};
-use crate::pace::append;
+use crate::performance::append;
+use crate::store_client::{StoreClient, accept, holder, key};
 use redis::Value;
 use std::collections::BTreeMap;
 use tempfile::{TempDir, tempdir};
 use turnway::config::Durability;
-use turnway::store::redis::Options;
-use turnway_core::id::{Cursor, RunId, Seq, Token};
+use turnway::store::redis::RedisStoreOptions;
+use turnway_core::id::{Cursor, FenceToken, RunId, Seq};
 use turnway_core::limits::UNCOUNTED_BYTES_MAX;
 use turnway_core::share::Fraction;
 use turnway_core::store::quota::{Quota, Quotas};
-use turnway_core::store::{Accepted, Keep, Op, Refused, Reply};
+use turnway_core::store::{Acceptance, Op, Reply, SnapshotWrite, StoreRefusal};
 use turnway_tests::real::redis::Redis;
 
 const BYTES: &str = "ix:{default}/bytes";
 
-async fn open(server: &Redis, quotas: Quotas) -> Desk {
-    let options = Options { durability: Durability::Mem, quotas, ..Options::default() };
-    Desk::try_open(&server.url(), options).await.unwrap_or_else(|error| panic!("{error}"))
+async fn open(server: &Redis, quotas: Quotas) -> StoreClient {
+    let options = RedisStoreOptions { durability: Durability::Mem, quotas, ..RedisStoreOptions::default() };
+    StoreClient::try_open(&server.url(), options).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Reads the byte sums from Redis.
@@ -35,10 +35,10 @@ fn stored(server: &Redis) -> u64 {
 
 /// An owned session `s` of user `ann` with the waiting input `m1`, and its own server.
 struct Owned {
-    desk: Desk,
+    desk: StoreClient,
     server: Redis,
-    taken: Accepted,
-    token: Token,
+    taken: Acceptance,
+    token: FenceToken,
     _dir: TempDir,
 }
 
@@ -56,20 +56,26 @@ impl Owned {
 }
 
 /// Appends the fact of this number to session `s`.
-async fn write(desk: &mut Desk, token: Token, n: u64) {
+async fn write(desk: &mut StoreClient, token: FenceToken, n: u64) {
     let reply = desk.ask(append("s", token, Seq(n), n)).await;
     assert!(matches!(reply, Ok(Reply::Appended { .. })), "{n}: {reply:?}");
 }
 
 /// Stores a snapshot of session `s`.
-async fn keep(desk: &mut Desk, token: Token, seq: u64, state: Vec<u8>) {
+async fn keep(desk: &mut StoreClient, token: FenceToken, seq: u64, state: Vec<u8>) {
     let at = Cursor { seq: Seq(seq), epoch: token.epoch };
-    let keep = Keep { key: key("s"), token, at, state: state.into() };
-    assert_eq!(desk.ask(Op::Keep(Box::new(keep))).await, Ok(Reply::Done));
+    let keep = SnapshotWrite { key: key("s"), token, at, state: state.into() };
+    assert_eq!(desk.ask(Op::WriteSnapshot(Box::new(keep))).await, Ok(Reply::Done));
 }
 
 /// Builds an append of one fact that ends an input.
-fn end(session: &str, token: Token, after: Seq, accepted: turnway_core::id::Place, run: RunId) -> Op {
+fn end(
+    session: &str,
+    token: FenceToken,
+    after: Seq,
+    accepted: turnway_core::id::InboxPosition,
+    run: RunId,
+) -> Op {
     let Op::Append(mut append) = append(session, token, after, after.0) else { unreachable!("an append") };
     append.ends = vec![(accepted, run)];
     append.closed = Some(true);
@@ -155,7 +161,7 @@ async fn full_quota_refuses_new_inputs_only() {
     }
     for session in ["s", "another"] {
         let refused = desk.accept(session, "m2").await.expect_err("over the quota");
-        assert_eq!(refused, Ok(Reply::Refused(Refused::Quota)), "{session}");
+        assert_eq!(refused, Ok(Reply::Refused(StoreRefusal::Quota)), "{session}");
     }
     assert!(desk.accept("s", "m1").await.expect("accepted").duplicate, "what is there already is found");
     let Op::Accept { key, mut principal, input, hash } = accept("bobs", "m1") else {
@@ -173,7 +179,7 @@ async fn fractional_quota_is_relative_to_maxmemory() {
     let server = Redis::start(dir.path(), &[]);
     let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
     let quotas = Quotas { tenant: part(2), user: part(1) };
-    let fill = async |desk: &mut Desk, from: u64| {
+    let fill = async |desk: &mut StoreClient, from: u64| {
         let mut n = from;
         while desk.accept(&format!("s{n}"), "m").await.is_ok() && n < from + 400 {
             n += 1;
@@ -253,7 +259,7 @@ async fn calls_of_the_previous_release_are_served_and_counted() {
     let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(10) };
     let mut desk = open(&server, quotas).await;
     let refused = desk.accept("s", "m1").await.expect_err("over the quota");
-    assert_eq!(refused, Ok(Reply::Refused(Refused::Quota)));
+    assert_eq!(refused, Ok(Reply::Refused(StoreRefusal::Quota)));
     let time: Vec<String> = server.command(&["TIME"]);
     let now = format!("{}000", time[0]);
     let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];

@@ -1,6 +1,6 @@
 //! Tests concurrent requests of nodes that may die: in whichever order the keys of a session and its registration
 //! are written, a sweep finds every session without a live owner.
-use crate::desk::{accept, holder, key};
+use crate::store_client::{accept, holder, key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -9,15 +9,18 @@ use tempfile::tempdir;
 use turnway::config::Durability;
 use turnway::config::redis::RedisUrl;
 use turnway::store::Store;
-use turnway::store::embedded::Clock;
-use turnway::store::redis::{Options, Redis as RedisStore};
-use turnway_core::id::{Epoch, Holder, Nonce, Place, RunId, Seen, Seq, SessionKey, Token, Version};
+use turnway::store::embedded::ClockFn;
+use turnway::store::redis::{RedisStore, RedisStoreOptions};
+use turnway_core::id::{
+    Epoch, FenceToken, Holder, InboxPosition, ListenersVersion, Nonce, OwnershipSnapshot, RunId, Seq,
+    SessionKey,
+};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Append, Op, Reply, StoreError};
 use turnway_core::time::{Mono, Now};
 use turnway_tests::real::redis::Redis;
 use turnway_tests::real::{PATIENCE, figure, size};
-use turnway_tests::script::DAWN;
+use turnway_tests::script::START_TIME;
 
 const NODES: usize = 3;
 /// Sessions in use at a time. Each round adds a new session, because a session with many requests is in many
@@ -40,9 +43,9 @@ struct Node {
 /// A node's knowledge of a session, correct or stale.
 #[derive(Default)]
 struct Known {
-    seen: Seen,
-    token: Token,
-    open: Vec<(Place, RunId)>,
+    seen: OwnershipSnapshot,
+    token: FenceToken,
+    open: Vec<(InboxPosition, RunId)>,
 }
 
 struct World {
@@ -57,8 +60,12 @@ struct World {
 impl World {
     async fn node(&mut self, n: usize) -> Node {
         let (now, (sender, answers)) = (Arc::clone(&self.now), channel());
-        let clock: Clock = Arc::new(move || *now.lock().expect("a clock"));
-        let options = Options { durability: Durability::Mem, clock: Some(clock), ..Options::default() };
+        let clock: ClockFn = Arc::new(move || *now.lock().expect("a clock"));
+        let options = RedisStoreOptions {
+            durability: Durability::Mem,
+            clock: Some(clock),
+            ..RedisStoreOptions::default()
+        };
         // The last answers may come after the end.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
         let store = RedisStore::open(self.url.clone(), options, sink).await.expect("a store");
@@ -92,7 +99,7 @@ impl World {
                 ends: std::mem::take(&mut known.open),
                 answers: Vec::new(),
                 closed: None,
-                known: Version(0),
+                known_listeners: ListenersVersion(0),
             })),
             7 => Op::Release { key, token, tail, drain: self.rng.chance(40) },
             8 => {
@@ -112,12 +119,12 @@ impl World {
             }
             (Op::Claim { holder, .. }, Reply::Claimed(claimed)) => {
                 known.token = claimed.token;
-                known.seen = Seen { holder: Some(*holder), epoch: claimed.token.epoch };
+                known.seen = OwnershipSnapshot { holder: Some(*holder), epoch: claimed.token.epoch };
             }
-            (_, Reply::Held { owner }) => known.seen = owner,
+            (_, Reply::OwnershipConflict { owner }) => known.seen = owner,
             (Op::Transfer { to, .. }, Reply::Transferred { token }) => {
                 known.token = token;
-                known.seen = Seen { holder: Some(*to), epoch: token.epoch };
+                known.seen = OwnershipSnapshot { holder: Some(*to), epoch: token.epoch };
             }
             (_, Reply::Released) => known.seen.holder = None,
             _ => {}
@@ -197,7 +204,7 @@ async fn sweep_finds_all_sessions_left_by_concurrent_requests() {
     for seed in 1..=size("REDIS_RACES", 20) as u64 {
         let _: String = server.command(&["FLUSHALL"]);
         let url = RedisUrl::parse(&server.url()).expect("a URL");
-        let now = Arc::new(Mutex::new(DAWN));
+        let now = Arc::new(Mutex::new(START_TIME));
         let rng = Rng::from_number(seed);
         let mut world = World { url, rng, now, known: BTreeMap::new(), count: 0, round: 0 };
         world.run().await;
@@ -205,7 +212,9 @@ async fn sweep_finds_all_sessions_left_by_concurrent_requests() {
         let _: u64 = server.command(&["DEL", "tenants"]);
         let left = left(&server);
         let survivor = world.node(NODES).await;
-        let Ok(Reply::Work { sessions }) = survivor.ask(Op::Sweep { limit: 100 }) else { panic!("{seed}") };
+        let Ok(Reply::Unowned { sessions }) = survivor.ask(Op::Sweep { limit: 100 }) else {
+            panic!("{seed}")
+        };
         let swept: BTreeSet<String> = sessions.iter().map(|(key, _)| key.session.to_string()).collect();
         assert_eq!(swept, left, "seed {seed}");
         found += swept.len();

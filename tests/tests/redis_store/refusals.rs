@@ -13,7 +13,7 @@ use turnway_tests::real::command::run;
 use turnway_tests::real::http::get;
 use turnway_tests::real::node::{Node, binary};
 use turnway_tests::real::redis::{Redis, free_port};
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 /// Configuration with the lowest durability and without a startup wait.
 const NOW: &str = "[store]\ndurability = \"mem\"\nwait = \"0s\"\n";
@@ -39,13 +39,13 @@ fn user(server: &Redis, rules: &[&str]) {
     let _: Value = server.command(&[&["ACL", "SETUSER", "app"], rules].concat());
 }
 
-fn all(server: &Redis) -> String {
+fn grant_all(server: &Redis) -> String {
     user(server, &["reset"]);
     user(server, &["on", ">pw", "+@all", "~*", "&*"]);
     format!("redis://app:pw@127.0.0.1:{}", server.port)
 }
 
-async fn refusal(wire: &mut Wire, id: &str) -> String {
+async fn refusal(wire: &mut WebSocketClient, id: &str) -> String {
     let answer = wire.ask(id, invoke(id, "echo", "hello")).await.expect("an answer");
     assert_eq!(answer["code"], "store_unavailable", "{answer}");
     assert!(answer["retry_after_ms"].is_u64(), "{answer}");
@@ -58,7 +58,7 @@ async fn missing_right_is_named_at_startup() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
     std::fs::write(dir.path().join("turnway.toml"), NOW).expect("a file");
-    let url = all(&server);
+    let url = grant_all(&server);
     // This start loads the functions, so that afterwards only the revoked right is missing.
     drop(Node::start_on(&url, dir.path(), &["--demo"]).await);
     for (taken, named) in [
@@ -68,7 +68,7 @@ async fn missing_right_is_named_at_startup() {
         (&["resetchannels"], "`&inbox:*`"),
         (&["resetkeys", "~own:*", "~mark:*"], "`~in:*`"),
     ] {
-        all(&server);
+        grant_all(&server);
         user(&server, taken);
         let args =
             ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
@@ -83,9 +83,9 @@ async fn missing_right_is_named_at_startup() {
 async fn revoked_right_is_reported_until_it_is_granted_again() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
-    let url = all(&server);
+    let url = grant_all(&server);
     let node = Node::start_on(&url, dir.path(), &["--demo", "--durability", "mem"]).await;
-    let mut wire = Wire::hello(node.http, "ann", vec![]).await.expect("welcome");
+    let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.ask("r1", invoke("s1", "echo", "hello")).await.expect("accepted");
     for (n, rule) in ["-fcall", "-xadd", "-hset"].into_iter().enumerate() {
         user(&server, &[rule]);
@@ -95,7 +95,7 @@ async fn revoked_right_is_reported_until_it_is_granted_again() {
         until_ready(node.admin, 503, "store_forbidden").await;
         let said = refusal(&mut wire, &format!("then-{n}")).await;
         assert!(said.contains("refuses"), "{said}");
-        all(&server);
+        grant_all(&server);
         until_ready(node.admin, 200, "true").await;
         let answer = wire
             .ask(&format!("back-{n}"), invoke(&format!("again-{n}"), "echo", "x"))
@@ -117,7 +117,7 @@ async fn node_on_a_full_redis_starts_and_reports_it() {
     let other = tempdir().expect("a directory");
     let second = Node::start_on(&server.url(), other.path(), &args).await;
     until_ready(second.admin, 503, "store_full").await;
-    let mut wire = Wire::hello(second.http, "ann", vec![]).await.expect("it serves what it can");
+    let mut wire = WebSocketClient::hello(second.http, "ann", vec![]).await.expect("it serves what it can");
     let said = refusal(&mut wire, "r1").await;
     assert!(said.contains("no room"), "{said}");
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -173,7 +173,7 @@ async fn until_logged(node: &Node, says: &str, count: usize) {
 async fn sighup_reloads_the_redis_password() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
-    all(&server);
+    grant_all(&server);
     let file = dir.path().join("password");
     std::fs::write(&file, "pw\n").expect("a file");
     let config = format!("[store]\npassword_file = {:?}\n", file.display().to_string());
@@ -188,7 +188,7 @@ async fn sighup_reloads_the_redis_password() {
     until_logged(&node, "store.password_file as it is now is of no use", lines).await;
     let refused: Vec<Vec<Value>> = server.command(&["ACL", "LOG"]);
     assert!(!refused.is_empty(), "it was tried");
-    let mut ann = Wire::hello(node.http, "ann", vec![]).await.expect("a link");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("a link");
     assert_eq!(ann.turn("s1", "echo", "m1", "still here").await.expect("a turn").0, "still here");
     user(&server, &["<pw", ">other"]);
     std::fs::write(&file, "other\n").expect("a file");
@@ -204,7 +204,7 @@ async fn sighup_reloads_the_redis_password() {
 async fn changed_password_is_read_again_after_a_refused_login() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
-    all(&server);
+    grant_all(&server);
     let file = dir.path().join("password");
     std::fs::write(&file, "pw\n").expect("a file");
     let config = format!("[store]\npassword_file = {:?}\n", file.display().to_string());

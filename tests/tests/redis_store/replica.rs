@@ -1,12 +1,12 @@
 //! Tests durability `fsync+replica`: an answered request is on a replica as well, and a request that is not
 //! replicated is not answered.
-use crate::desk::{Desk, accept, holder, key};
+use crate::store_client::{StoreClient, accept, holder, key};
 use redis::Value;
 use std::path::Path;
 use std::time::Instant;
 use tempfile::tempdir;
 use turnway::config::Durability;
-use turnway_core::id::{Seen, Seq};
+use turnway_core::id::{OwnershipSnapshot, Seq};
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 use turnway_tests::real::figure;
@@ -31,7 +31,7 @@ async fn answered_request_is_on_a_replica() {
     let dir = tempdir().expect("a directory");
     let primary = Redis::start(&dir.path().join("a"), &ALWAYS);
     let replica = replica_of(&primary, &dir.path().join("b"));
-    let mut desk = Desk::open(&primary.url(), Durability::FsyncReplica).await;
+    let mut desk = StoreClient::open(&primary.url(), Durability::FsyncReplica).await;
     for n in 0..10 {
         desk.accept("s", &format!("m{n}")).await.expect("accepted");
     }
@@ -44,7 +44,7 @@ async fn answered_request_is_on_a_replica() {
     assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));
     // A read promises no durability.
     let read = Op::Read { key: key("s"), after: Seq(0), limit: 10 };
-    assert!(matches!(desk.ask(read).await, Ok(Reply::Heard(_))));
+    assert!(matches!(desk.ask(read).await, Ok(Reply::Facts(_))));
     replica.signal("-CONT");
     let (reply, _) = desk.ask_until(&accept("s", "m10")).await;
     assert!(matches!(&reply, Reply::Accepted(accepted) if accepted.duplicate), "{reply:?}");
@@ -57,19 +57,19 @@ async fn sentinel_failover_loses_no_answered_request() {
     let mut primary = Redis::start(&dir.path().join("a"), &ALWAYS);
     let _replica = replica_of(&primary, &dir.path().join("b"));
     let sentinel = Sentinel::watch(&dir.path().join("s"), &primary, "main");
-    let mut desk = Desk::open(&sentinel.url("main"), Durability::FsyncReplica).await;
+    let mut desk = StoreClient::open(&sentinel.url("main"), Durability::FsyncReplica).await;
     let me = holder(1, 1);
     let era = desk.era(me, true).await;
     let mut accepted = Vec::new();
     for n in 0..10 {
         accepted.push(desk.accept("s", &format!("m{n}")).await.expect("accepted").place);
     }
-    let claimed = desk.claim("s", me, Seen::default()).await;
+    let claimed = desk.claim("s", me, OwnershipSnapshot::default()).await;
 
     primary.kill();
     let began = Instant::now();
     // No replica is left, so no write may be answered; reads are.
-    let (reply, _) = desk.ask_until(&Op::Open { key: key("s") }).await;
+    let (reply, _) = desk.ask_until(&Op::ReadView { key: key("s") }).await;
     let Reply::View(view) = reply else { panic!("{reply:?}") };
     figure("a fail-over, by a Sentinel that waits 500 ms, ms", began.elapsed().as_millis());
     assert_eq!(view.owner.epoch, claimed.token.epoch);
@@ -80,7 +80,7 @@ async fn sentinel_failover_loses_no_answered_request() {
         control_after: Default::default(),
     };
     let (reply, _) = desk.ask_until(&inbox).await;
-    let Reply::Waiting(inputs) = reply else { panic!("{reply:?}") };
+    let Reply::Inbox(inputs) = reply else { panic!("{reply:?}") };
     let places: Vec<_> = inputs.inputs.iter().map(|(place, _)| *place).collect();
     assert_eq!(places, accepted);
     assert_eq!(desk.accept("s", "m10").await, Err(Err(StoreError::Unknown)));

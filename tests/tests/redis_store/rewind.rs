@@ -1,24 +1,27 @@
 //! Tests a server restored from an older copy, with its clock set back: the forgotten owner and the next owner then
 //! have the same epoch.
-use crate::desk::{Answered, Desk, accept, holder, key};
 use crate::library::SOURCE;
+use crate::store_client::{Answered, StoreClient, accept, holder, key};
 use redis::Value;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use tempfile::tempdir;
 use turnway::config::Durability;
-use turnway::store::redis::Options;
-use turnway_core::id::{Epoch, Nonce, Seen, Seq};
+use turnway::store::redis::RedisStoreOptions;
+use turnway_core::id::{Epoch, Nonce, OwnershipSnapshot, Seq};
 use turnway_core::store::{Append, Op, Reply};
 use turnway_tests::real::redis::Redis;
-use turnway_tests::script::DAWN;
+use turnway_tests::script::START_TIME;
 
 /// Opens the store of a node whose store clock stands still.
-async fn node(server: &Redis, n: u128) -> Desk {
-    let options =
-        Options { durability: Durability::Mem, clock: Some(Arc::new(|| DAWN)), ..Options::default() };
-    let mut desk = Desk::try_open(&server.url(), options).await.expect("a store");
+async fn node(server: &Redis, n: u128) -> StoreClient {
+    let options = RedisStoreOptions {
+        durability: Durability::Mem,
+        clock: Some(Arc::new(|| START_TIME)),
+        ..RedisStoreOptions::default()
+    };
+    let mut desk = StoreClient::try_open(&server.url(), options).await.expect("a store");
     desk.era(holder(n, n), true).await;
     desk
 }
@@ -41,7 +44,7 @@ async fn overtaken(functions: &str) -> Answered {
 
     let (files, older) = (dir.path().join("appendonlydir"), dir.path().join("older"));
     copy(&files, &older);
-    let forgotten = first.claim("s", holder(1, 1), Seen::default()).await;
+    let forgotten = first.claim("s", holder(1, 1), OwnershipSnapshot::default()).await;
     server.kill();
     fs::remove_dir_all(&files).expect("they go");
     copy(&older, &files);
@@ -49,7 +52,8 @@ async fn overtaken(functions: &str) -> Answered {
     first.store.ready().await;
     second.store.ready().await;
     let (key, holder, nonce) = (key("s"), holder(2, 2), Nonce(9));
-    let claim = Op::Claim { key: key.clone(), holder, nonce, expect: Seen::default(), floor: Epoch(0) };
+    let claim =
+        Op::Claim { key: key.clone(), holder, nonce, expect: OwnershipSnapshot::default(), floor: Epoch(0) };
     let (Reply::Claimed(claimed), _) = second.ask_until(&claim).await else { panic!("it is free again") };
     assert_eq!(claimed.token.epoch, forgotten.token.epoch);
 
@@ -62,7 +66,7 @@ async fn overtaken(functions: &str) -> Answered {
         ends: vec![(taken.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
-        known: forgotten.version,
+        known_listeners: forgotten.version,
     };
     Ok(first.ask_until(&Op::Append(Box::new(append))).await.0)
 }

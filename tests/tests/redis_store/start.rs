@@ -1,5 +1,5 @@
 //! Tests that a server without the required durability is refused, with the changes that it needs.
-use crate::desk::{Desk, accept};
+use crate::store_client::{StoreClient, accept};
 use redis::Value;
 use std::path::Path;
 use std::process::Stdio;
@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 use turnway::config::Durability;
-use turnway::store::redis::Options;
-use turnway_core::store::{Op, Refused, Reply, StoreError};
+use turnway::store::redis::RedisStoreOptions;
+use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_core::time::Mono;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::command::run;
@@ -66,23 +66,23 @@ async fn missing_durability_is_refused_at_startup() {
 async fn full_server_refuses_inputs_and_lets_open_turns_end() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let mut desk = Desk::open(&server.url(), Durability::Mem).await;
-    let me = crate::desk::holder(1, 1);
+    let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
+    let me = crate::store_client::holder(1, 1);
     desk.era(me, true).await;
     let taken = desk.accept("s", "m1").await.expect("accepted");
     let _: Value = server.command(&["CONFIG", "SET", "maxmemory", "1mb"]);
-    assert_eq!(desk.ask(accept("s", "m2")).await, Ok(Reply::Refused(Refused::Full)));
+    assert_eq!(desk.ask(accept("s", "m2")).await, Ok(Reply::Refused(StoreRefusal::Full)));
     let claimed = desk.claim("s", me, taken.owner).await;
     let Op::Accept { input, .. } = accept("s", "m1") else { unreachable!("an accept") };
     let append = turnway_core::store::Append {
-        key: crate::desk::key("s"),
+        key: crate::store_client::key("s"),
         token: claimed.token,
         after: claimed.view.tail.seq,
         facts: Vec::new(),
         ends: vec![(taken.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: None,
-        known: claimed.version,
+        known_listeners: claimed.version,
     };
     assert!(matches!(desk.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
     desk.era(me, false).await;
@@ -95,10 +95,10 @@ async fn full_server_refuses_inputs_and_lets_open_turns_end() {
 async fn operation_without_a_connection_fails_at_once() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &[]);
-    let options = Options { durability: Durability::Mem, ..Options::default() };
-    let mut desk = Desk::try_open(&server.url(), options).await.expect("a store");
+    let options = RedisStoreOptions { durability: Durability::Mem, ..RedisStoreOptions::default() };
+    let mut desk = StoreClient::try_open(&server.url(), options).await.expect("a store");
     server.kill();
-    desk.store.lost().await;
+    desk.store.disconnected().await;
     let began = Instant::now();
     for n in 0..100 {
         let answer = desk.ask(accept("s", &format!("m{n}"))).await;
@@ -115,7 +115,7 @@ async fn operation_without_a_connection_fails_at_once() {
 async fn server_with_reduced_durability_accepts_no_writes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let mut desk = Desk::open(&server.url(), Durability::Fsync).await;
+    let mut desk = StoreClient::open(&server.url(), Durability::Fsync).await;
     desk.accept("s", "m1").await.expect("accepted");
     let _: Value = server.command(&["CONFIG", "SET", "appendfsync", "everysec"]);
     let mut other = server.connection();

@@ -1,18 +1,18 @@
 //! Tests that the sweep finds the sessions of a dead node, in whichever state the node died, and that the sweep's
 //! indexes are emptied again.
-use crate::desk::{Desk, accept, ann, holder, key};
+use crate::store_client::{StoreClient, accept, ann, holder, key};
 use redis::Value;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::tempdir;
 use turnway::config::Durability;
-use turnway::store::embedded::Clock;
-use turnway::store::redis::Options;
-use turnway_core::id::{LinkId, Seen, Seq, TenantId};
+use turnway::store::embedded::ClockFn;
+use turnway::store::redis::RedisStoreOptions;
+use turnway_core::id::{LinkId, OwnershipSnapshot, Seq, TenantId};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Mono, Now};
 use turnway_tests::real::redis::Redis;
-use turnway_tests::script::DAWN;
+use turnway_tests::script::START_TIME;
 
 /// A server, and a clock that the test advances.
 struct Scene {
@@ -22,7 +22,7 @@ struct Scene {
 
 impl Scene {
     fn begin(dir: &std::path::Path) -> Self {
-        Self { server: Redis::start(dir, &[]), now: Arc::new(Mutex::new(DAWN)) }
+        Self { server: Redis::start(dir, &[]), now: Arc::new(Mutex::new(START_TIME)) }
     }
 
     fn pass(&self, seconds: u64) {
@@ -38,11 +38,15 @@ impl Scene {
     }
 
     /// Opens the store of a new node, with a lease.
-    async fn node(&self, n: u128) -> Desk {
+    async fn node(&self, n: u128) -> StoreClient {
         let now = Arc::clone(&self.now);
-        let clock: Clock = Arc::new(move || *now.lock().expect("a clock"));
-        let options = Options { durability: Durability::Mem, clock: Some(clock), ..Options::default() };
-        let mut desk = Desk::try_open(&self.server.url(), options).await.expect("a store");
+        let clock: ClockFn = Arc::new(move || *now.lock().expect("a clock"));
+        let options = RedisStoreOptions {
+            durability: Durability::Mem,
+            clock: Some(clock),
+            ..RedisStoreOptions::default()
+        };
+        let mut desk = StoreClient::try_open(&self.server.url(), options).await.expect("a store");
         desk.era(holder(n, n), true).await;
         desk
     }
@@ -69,16 +73,16 @@ impl Scene {
     }
 }
 
-async fn found(desk: &mut Desk) -> Vec<(String, Seen)> {
+async fn found(desk: &mut StoreClient) -> Vec<(String, OwnershipSnapshot)> {
     match desk.ask(Op::Sweep { limit: 64 }).await {
-        Ok(Reply::Work { sessions }) => {
+        Ok(Reply::Unowned { sessions }) => {
             sessions.into_iter().map(|(key, seen)| (key.session.to_string(), seen)).collect()
         }
         other => panic!("{other:?}"),
     }
 }
 
-fn names(found: &[(String, Seen)]) -> Vec<&str> {
+fn names(found: &[(String, OwnershipSnapshot)]) -> Vec<&str> {
     found.iter().map(|(name, _)| name.as_str()).collect()
 }
 
@@ -91,7 +95,7 @@ async fn sweep_finds_all_sessions_of_a_dead_node() {
     let me = holder(1, 1);
     // Sessions in each state: accepted but not claimed, claimed and idle, claimed with an open input.
     first.accept("accepted", "m").await.expect("accepted");
-    let idle = first.claim("idle", me, Seen::default()).await;
+    let idle = first.claim("idle", me, OwnershipSnapshot::default()).await;
     let taken = first.accept("busy", "m").await.expect("accepted");
     first.claim("busy", me, taken.owner).await;
     assert_eq!(names(&found(&mut first).await), ["accepted"], "its own, which it does not own");
@@ -102,7 +106,7 @@ async fn sweep_finds_all_sessions_of_a_dead_node() {
     second.era(holder(2, 3), true).await;
     let left = found(&mut second).await;
     assert_eq!(names(&left), ["accepted", "busy", "idle"]);
-    assert_eq!(left[2].1, Seen { holder: Some(me), epoch: idle.token.epoch });
+    assert_eq!(left[2].1, OwnershipSnapshot { holder: Some(me), epoch: idle.token.epoch });
     // Sessions are returned until a node claims them.
     assert_eq!(found(&mut second).await, left);
     for (name, seen) in left {
@@ -190,14 +194,14 @@ async fn late_accepted_input_is_found_until_claimed() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     let mut desk = scene.node(1).await;
-    let claimed = desk.claim("s", holder(1, 1), Seen::default()).await;
+    let claimed = desk.claim("s", holder(1, 1), OwnershipSnapshot::default()).await;
     let index = "nidx:{00000000000000000000000000000001}:00000000000000000000000000000001";
     let stamp: String = scene.server.command(&["ZSCORE", index, "default/s"]);
     let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: false };
     assert_eq!(desk.ask(release).await, Ok(Reply::Released));
     // The accept was sent before the release, and its answer is lost.
     let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];
-    let now = DAWN.store.0.to_string();
+    let now = START_TIME.store.0.to_string();
     let Op::Accept { input, .. } = accept("s", "late") else { unreachable!("an accept") };
     let (run, json) = (input.run_id.to_string(), serde_json::to_string(&input).expect("JSON"));
     let args = [&now, "ann", "0", &run, "hash", "9", "0", &json, "21", "999999", &stamp, &now];
@@ -210,7 +214,8 @@ async fn late_accepted_input_is_found_until_claimed() {
     for _ in 0..3 {
         assert_eq!(names(&found(&mut desk).await), ["s"]);
     }
-    let again = desk.claim("s", holder(1, 2), Seen { holder: None, epoch: claimed.token.epoch }).await;
+    let again =
+        desk.claim("s", holder(1, 2), OwnershipSnapshot { holder: None, epoch: claimed.token.epoch }).await;
     assert_eq!(again.inbox.inputs.len(), 1);
     assert_eq!(found(&mut desk).await, []);
 }
@@ -234,7 +239,7 @@ async fn sweep_indexes_are_emptied() {
             ends: vec![(taken.place, input.run_id.clone())],
             answers: Vec::new(),
             closed: None,
-            known: claimed.version,
+            known_listeners: claimed.version,
         };
         assert!(matches!(first.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
         // Half of the sessions are released; the owner of the others dies.
@@ -277,7 +282,7 @@ async fn index_line_without_a_session_is_not_listed() {
     let scene = Scene::begin(dir.path());
     let mut desk = scene.node(1).await;
     desk.accept("s", "m").await.expect("accepted");
-    let now = DAWN.store.0.to_string();
+    let now = START_TIME.store.0.to_string();
     for name in ["ghost", "s2"] {
         let _: Value = scene.server.command(&[
             "FCALL",
@@ -293,7 +298,7 @@ async fn index_line_without_a_session_is_not_listed() {
     scene.pass(1);
     desk.accept("s2", "m").await.expect("accepted");
     let (tenant, user) = (TenantId::default_tenant(), ann().user);
-    let lists = [None, Some(user)].map(|user| Op::Sessions {
+    let lists = [None, Some(user)].map(|user| Op::ListSessions {
         tenant: tenant.clone(),
         user,
         before: None,
@@ -344,7 +349,7 @@ async fn released_session_leaves_the_index_of_its_node() {
     let scene = Scene::begin(dir.path());
     let (mut node, me) = (scene.node(1).await, holder(1, 1));
     let index = "nidx:{00000000000000000000000000000001}:00000000000000000000000000000001";
-    let claimed = node.claim("s", me, Seen::default()).await;
+    let claimed = node.claim("s", me, OwnershipSnapshot::default()).await;
     let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: false };
     assert_eq!(node.ask(release).await, Ok(Reply::Released));
     for _ in 0..32 {

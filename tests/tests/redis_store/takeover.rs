@@ -1,12 +1,12 @@
 //! Measures the time until another node has taken over all sessions of a dead node.
-use crate::desk::{Desk, accept, holder, key};
+use crate::store_client::{StoreClient, accept, holder, key};
 use redis::Value;
 use std::collections::BTreeSet;
 use std::time::Instant;
 use tempfile::tempdir;
 use turnway::config::Durability;
 use turnway::store::Store;
-use turnway_core::id::{Epoch, Holder, Nonce, Seen};
+use turnway_core::id::{Epoch, Holder, Nonce, OwnershipSnapshot};
 use turnway_core::limits;
 use turnway_core::store::{Op, Reply};
 use turnway_tests::real::redis::Redis;
@@ -19,12 +19,12 @@ const ABREAST: usize = 256;
 const SWEPT: u32 = limits::SWEEP_SESSIONS_MAX;
 const AGAIN: usize = 32;
 
-fn claim(session: &str, holder: Holder, expect: Seen) -> Op {
+fn claim(session: &str, holder: Holder, expect: OwnershipSnapshot) -> Op {
     let (nonce, floor) = (Nonce(u128::from(expect.epoch.0) + 7), Epoch(0));
     Op::Claim { key: key(session), holder, nonce, expect, floor }
 }
 
-async fn pour(desk: &mut Desk, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
+async fn pour(desk: &mut StoreClient, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
     let (mut ops, mut under_way, mut replies) = (ops, 0, Vec::new());
     loop {
         while under_way < ABREAST
@@ -48,15 +48,15 @@ async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let (dead, alive) = (holder(1, 1), holder(2, 2));
-    let mut first = Desk::open(&server.url(), Durability::Mem).await;
+    let mut first = StoreClient::open(&server.url(), Durability::Mem).await;
     first.era(dead, true).await;
-    let claims = (0..count).map(|n| claim(&format!("s{n}"), dead, Seen::default()));
+    let claims = (0..count).map(|n| claim(&format!("s{n}"), dead, OwnershipSnapshot::default()));
     pour(&mut first, claims).await;
     pour(&mut first, (0..count).map(|n| accept(&format!("s{n}"), "m"))).await;
     assert_eq!(first.ask(Op::Retire { holder: dead }).await, Ok(Reply::Done));
     drop(first);
 
-    let mut second = Desk::open(&server.url(), Durability::Mem).await;
+    let mut second = StoreClient::open(&server.url(), Durability::Mem).await;
     second.era(alive, true).await;
     let _: Value = server.command(&["CONFIG", "RESETSTAT"]);
     let began = Instant::now();
@@ -75,12 +75,12 @@ async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
 
 /// Takes over as the gateway does: the next page is requested once a quarter of the last page's claims is answered.
 /// Returns the number of pages.
-async fn take_all(desk: &mut Desk, alive: Holder, count: usize) -> usize {
+async fn take_all(desk: &mut StoreClient, alive: Holder, count: usize) -> usize {
     let (mut taken, mut sweeps, mut missing, mut sweeping) = (BTreeSet::new(), 1, 0, true);
     desk.store.submit(Op::Sweep { limit: SWEPT });
     while taken.len() < count {
         let reply = desk.answer().await.expect("an answer");
-        if let Reply::Work { sessions } = &reply {
+        if let Reply::Unowned { sessions } = &reply {
             sweeping = false;
             missing = sessions.len().div_ceil(4);
             for (key, seen) in sessions {
@@ -105,7 +105,7 @@ async fn take_all(desk: &mut Desk, alive: Holder, count: usize) -> usize {
     if sweeping {
         desk.answer().await.expect("the last sweep's");
     }
-    assert_eq!(desk.ask(Op::Sweep { limit: SWEPT }).await, Ok(Reply::Work { sessions: Vec::new() }));
+    assert_eq!(desk.ask(Op::Sweep { limit: SWEPT }).await, Ok(Reply::Unowned { sessions: Vec::new() }));
     sweeps
 }
 

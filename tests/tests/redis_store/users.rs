@@ -1,12 +1,12 @@
 //! Tests the Redis users of `deploy/redis-users.acl`: each has the rights that it needs and no others.
-use crate::desk::{Desk, accept, holder, key};
+use crate::store_client::{StoreClient, accept, holder, key};
 use redis::{Connection, Value};
 use std::path::Path;
 use tempfile::{TempDir, tempdir};
 use turnway::config::Durability;
-use turnway::config::redis::Login;
-use turnway::store::redis::Options;
-use turnway_core::id::{Seen, Seq, Stamp};
+use turnway::config::redis::RedisLogin;
+use turnway::store::redis::RedisStoreOptions;
+use turnway_core::id::{ListenStamp, OwnershipSnapshot, Seq};
 use turnway_core::store::{Op, Reply};
 use turnway_core::time::{Millis, Mono};
 use turnway_tests::real::command::run;
@@ -51,8 +51,8 @@ fn allowed(connection: &mut Connection, words: &str) -> Result<(), String> {
     }
 }
 
-fn deployer() -> Login {
-    Login::parse(&format!("turnway-deployer:{DEPLOYER}")).expect("a login")
+fn deployer() -> RedisLogin {
+    RedisLogin::parse(&format!("turnway-deployer:{DEPLOYER}")).expect("a login")
 }
 
 /// Covers: S-40.
@@ -60,14 +60,22 @@ fn deployer() -> Login {
 async fn node_user_may_run_every_store_operation() {
     let (_dir, server) = start();
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
-    let options = Options { durability: Durability::Mem, deployer: Some(deployer()), ..Options::default() };
-    let mut desk = Desk::try_open(&url, options).await.expect("a store");
+    let options = RedisStoreOptions {
+        durability: Durability::Mem,
+        deployer: Some(deployer()),
+        ..RedisStoreOptions::default()
+    };
+    let mut desk = StoreClient::try_open(&url, options).await.expect("a store");
     let me = holder(1, 1);
     desk.era(me, true).await;
     let taken = desk.accept("s", "m1").await.expect("accepted");
     let claimed = desk.claim("s", me, taken.owner).await;
-    desk.claim("t", holder(2, 2), Seen::default()).await;
-    assert_eq!(desk.accept("t", "m1").await.expect("accepted").rung, Some(0), "it may ring others");
+    desk.claim("t", holder(2, 2), OwnershipSnapshot::default()).await;
+    assert_eq!(
+        desk.accept("t", "m1").await.expect("accepted").offer_receivers,
+        Some(0),
+        "it may ring others"
+    );
     let (session, token, tail) = (key("s"), claimed.token, Seq(0));
     let Op::Accept { input, principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
     let append = turnway_core::store::Append {
@@ -78,31 +86,31 @@ async fn node_user_may_run_every_store_operation() {
         ends: vec![(taken.place, input.run_id.clone())],
         answers: Vec::new(),
         closed: Some(false),
-        known: claimed.version,
+        known_listeners: claimed.version,
     };
     let (at, state) = (claimed.view.tail, b"state".to_vec().into());
-    let keep = turnway_core::store::Keep { key: session.clone(), token, at, state };
+    let keep = turnway_core::store::SnapshotWrite { key: session.clone(), token, at, state };
     let (link, run_id, tenant) = (Default::default(), input.run_id.clone(), session.tenant.clone());
     let nonce = turnway_core::id::Nonce(9);
     let ops = [
         Op::Append(Box::new(append)),
-        Op::Keep(Box::new(keep)),
+        Op::WriteSnapshot(Box::new(keep)),
         Op::Trim { key: session.clone(), token, upto: tail },
-        Op::Listen { key: session.clone(), node: me.node, stamp: Stamp(1) },
-        Op::Unlisten { key: session.clone(), node: me.node, stamp: Stamp(1) },
-        Op::Open { key: session.clone() },
+        Op::Listen { key: session.clone(), node: me.node, stamp: ListenStamp(1) },
+        Op::Unlisten { key: session.clone(), node: me.node, stamp: ListenStamp(1) },
+        Op::ReadView { key: session.clone() },
         Op::Read { key: session.clone(), after: tail, limit: 1 },
         Op::Inbox { key: session.clone(), token, after: taken.place, control_after: taken.place },
         Op::Find { key: session.clone(), principal: principal.clone(), run_id, link },
         Op::Delete { key: session.clone(), principal, link },
         Op::Expire { key: session.clone(), before_ms: 1 },
-        Op::Idle { from: None, before: Millis(u64::MAX), limit: 10 },
-        Op::Forget { key: key("t"), before: Millis(u64::MAX) },
+        Op::ScanIdle { from: None, before: Millis(u64::MAX), limit: 10 },
+        Op::DeleteIdle { key: key("t"), before: Millis(u64::MAX) },
         Op::Transfer { key: session.clone(), token, tail, to: me, nonce },
         Op::Release { key: session, token, tail, drain: true },
         Op::Lease { node: me.node, sent: Mono::default() },
         Op::Sweep { limit: 10 },
-        Op::Sessions { tenant, user: None, before: None, limit: 10, link },
+        Op::ListSessions { tenant, user: None, before: None, limit: 10, link },
         Op::Put { name: "a".into(), expect: 0, value: Some(b"b".to_vec()) },
         Op::Get { name: "a".into() },
         Op::Retire { holder: me },
@@ -111,8 +119,8 @@ async fn node_user_may_run_every_store_operation() {
         let answer = desk.ask(op.clone()).await;
         assert!(answer.is_ok(), "{op:?}: {answer:?}");
     }
-    let owner = Seen { holder: Some(holder(1, 2)), ..Seen::default() };
-    assert!(matches!(desk.renew(holder(1, 2), false).await, Ok(Reply::Lost)), "{owner:?}");
+    let owner = OwnershipSnapshot { holder: Some(holder(1, 2)), ..OwnershipSnapshot::default() };
+    assert!(matches!(desk.renew(holder(1, 2), false).await, Ok(Reply::LeaseLost)), "{owner:?}");
     let mut node = login(&server, "turnway", NODE);
     for words in [
         "WAIT 0 1",

@@ -10,15 +10,15 @@ use std::net::SocketAddr;
 use tempfile::TempDir;
 use turnway_core::limits::TURN_ATTEMPTS_MAX;
 use turnway_core::rng::Rng;
-use turnway_tests::real::agent::{Agents, HungUp, Invocation, Reply, Voice};
+use turnway_tests::real::agent::{AgentStream, Agents, HungUp, Invocation, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{figure, http, size};
 
 const AGENTS: [&str; 3] = ["ada", "bob", "cyd"];
 
 /// Sends this many pieces, and then completes, fails, or stays silent until the request is closed.
-async fn speak(voice: Voice, asked: Invocation) -> Result<(), HungUp> {
+async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
     let mut words = asked.text.split(' ');
     let how = words.next().expect("a word");
     for n in 0..words.next().and_then(|count| count.parse().ok()).expect("a number") {
@@ -38,14 +38,14 @@ fn said(pieces: u64) -> String {
 
 /// A client that keeps its view across restarts of its node.
 struct Watcher {
-    wire: Wire,
+    wire: WebSocketClient,
     view: View,
     asked: usize,
 }
 
 impl Watcher {
     async fn open(at: SocketAddr, view: View) -> Self {
-        let wire = Wire::hello(at, "ann", vec![view.cursor()]).await.expect("it connects");
+        let wire = WebSocketClient::hello(at, "ann", vec![view.cursor()]).await.expect("it connects");
         Self { wire, view, asked: 0 }
     }
 
@@ -225,7 +225,7 @@ impl Story {
         let mut late = Watcher::open(self.node.http, View::default()).await;
         let live = &self.client.view;
         late.until("all of it", |view| view.is_up_to(live)).await;
-        late.view.must_be(live);
+        late.view.assert_equals(live);
         let mut read = View::default();
         while let Some(after) = read.reads_on() {
             let path = format!("/v1/sessions/s1/events?after_seq={after}&limit=20");
@@ -237,7 +237,7 @@ impl Story {
             }
             read.page_ends(page["next"].as_u64());
         }
-        live.must_be_told_by(&read);
+        live.assert_matches_log(&read);
     }
 }
 
@@ -252,7 +252,7 @@ async fn view_rebuilt_from_facts_and_text_equals_the_live_view() {
         let dir = TempDir::new().expect("a directory");
         let store = format!("embedded:{}", dir.path().join("data").display());
         let node = Node::start_on(&store, dir.path(), &args).await;
-        let mut opens = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+        let mut opens = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
         let open = json!({"type": "session_open", "session_id": "s1", "agents": ["ada", "bob"]});
         assert_eq!(opens.ask("o", open).await.expect("an answer")["type"], "session_opened");
         let mut client = Watcher::open(node.http, View::default()).await;

@@ -109,7 +109,10 @@ impl Screen {
             assert!(self.turns.insert(run.to_owned(), turn).is_none(), "said twice: {data}");
             return;
         }
-        let turn = self.turns.get_mut(run).unwrap_or_else(|| panic!("no handover is waiting for a decision: {fact} {data}"));
+        let turn = self
+            .turns
+            .get_mut(run)
+            .unwrap_or_else(|| panic!("no handover is waiting for a decision: {fact} {data}"));
         match fact {
             "turn.admitted" => {
                 turn.agent = text(data, "agent_id");
@@ -228,13 +231,13 @@ impl View {
     }
 
     /// Asserts that both views are equal.
-    pub(crate) fn must_be(&self, other: &Self) {
+    pub(crate) fn assert_equals(&self, other: &Self) {
         assert_eq!(self.screen, other.screen);
     }
 
     /// Asserts that the log gives the same view; of an open turn, the log may have only the recorded part of the
     /// text.
-    pub(crate) fn must_be_told_by(&self, log: &Self) {
+    pub(crate) fn assert_matches_log(&self, log: &Self) {
         let mut log = log.screen.clone();
         for (run, turn) in log.turns.iter_mut().filter(|(_, turn)| turn.is_open()) {
             let shown = &self.screen.turns[run];

@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// Pins a process with all its threads to one core, if the machine has that core.
 async fn pin(pid: u32, core: usize) {
@@ -36,7 +36,7 @@ async fn bystanders(
         let mut until = until.clone();
         clients.spawn(async move {
             let user = format!("bystander-{n}");
-            let mut wire = Wire::hello(to, &user, vec![]).await.expect("welcome");
+            let mut wire = WebSocketClient::hello(to, &user, vec![]).await.expect("welcome");
             // Spread evenly over the time between two turns of one client.
             let first = tokio::time::Instant::now() + pace.mul_f64(n as f64 / count as f64);
             let mut due = tokio::time::interval_at(first, pace);

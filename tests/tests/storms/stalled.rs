@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::interval;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Gone, Wire};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient};
 use turnway_tests::real::{figure, quantile, size};
 
 /// Time between two pieces of an answer; the pieces are 64 KiB per second together.
@@ -35,7 +35,7 @@ enum Habit {
 
 /// A listener, and the facts and text that it has received over all its connections.
 struct Listener {
-    wire: Wire,
+    wire: WebSocketClient,
     to: SocketAddr,
     session: String,
     cursor: Option<(u64, u64)>,
@@ -48,8 +48,12 @@ struct Listener {
 
 impl Listener {
     async fn open(to: SocketAddr, session: String) -> Self {
-        let mut wire =
-            Wire::narrow(to).await.expect("a connection").greet("ann", vec![]).await.expect("welcome");
+        let mut wire = WebSocketClient::open_with_small_buffer(to)
+            .await
+            .expect("a connection")
+            .greet("ann", vec![])
+            .await
+            .expect("welcome");
         let told = wire
             .ask("open", json!({"type": "session_open", "session_id": session}))
             .await
@@ -89,12 +93,12 @@ impl Listener {
         while self.done.is_none() {
             match self.wire.next().await {
                 Ok(message) => self.take(&message),
-                Err(Gone::Closed(code)) => {
+                Err(ConnectionEnd::Closed(code)) => {
                     assert_eq!(code, 4508, "{}", self.session);
                     self.come_back().await;
                 }
                 // A connection closed with unread bytes in it loses the data in flight.
-                Err(Gone::Broken(_)) => self.come_back().await,
+                Err(ConnectionEnd::Broken(_)) => self.come_back().await,
             }
         }
     }
@@ -102,7 +106,7 @@ impl Listener {
     async fn come_back(&mut self) {
         self.reconnects += 1;
         let resume = self.subscribe();
-        self.wire = Wire::hello(self.to, "ann", vec![resume]).await.expect("it comes back");
+        self.wire = WebSocketClient::hello(self.to, "ann", vec![resume]).await.expect("it comes back");
     }
 
     fn take(&mut self, message: &Value) {
@@ -178,7 +182,7 @@ async fn run(habit: Habit) -> Came {
     for n in 0..sessions {
         let (to, ended) = (node.http, Arc::clone(&ended));
         speakers.spawn(async move {
-            let mut wire = Wire::hello(to, "ann", vec![]).await.expect("welcome");
+            let mut wire = WebSocketClient::hello(to, "ann", vec![]).await.expect("welcome");
             let (said, done) = wire.turn(&format!("s{n}"), "flood", "m", "hi").await.expect("a turn");
             assert_eq!((said.len(), &done["status"]), (pieces * PIECE_BYTES, &json!("completed")));
             ended.fetch_add(1, Ordering::Relaxed);

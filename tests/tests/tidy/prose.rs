@@ -3,7 +3,8 @@ use crate::tree::{Source, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A doc comment that opens with one of these leaves its subject to be guessed.
-const OPENERS: [&str; 10] = ["What", "Who", "Whoever", "Whose", "Whom", "Which", "That", "Where", "How", "Whether"];
+const OPENERS: [&str; 10] =
+    ["What", "Who", "Whoever", "Whose", "Whom", "Which", "That", "Where", "How", "Whether"];
 /// Names that more than one module may have: each machine has its own.
 const SHARED_NAMES: [&str; 4] = ["Config", "Error", "Input", "Output"];
 const TEST_NAME_MAX: usize = 70;
@@ -12,9 +13,9 @@ const TEST_NAME_MAX: usize = 70;
 pub(crate) fn odd_openers(source: &Source) -> Vec<String> {
     let opens = |(n, text): (usize, &str)| {
         let first = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        OPENERS
-            .contains(&first)
-            .then(|| source.at(n, &format!("opens with `{first}`: name the subject first (CONTRIBUTING.md, Style)")))
+        OPENERS.contains(&first).then(|| {
+            source.at(n, &format!("opens with `{first}`: name the subject first (CONTRIBUTING.md, Style)"))
+        })
     };
     openings(source).into_iter().filter_map(opens).collect()
 }
@@ -26,22 +27,27 @@ pub(crate) fn empty_docs(source: &Source) -> Vec<String> {
     let alone = |n: usize| (n == 0 || !is_doc(n - 1)) && !is_doc(n + 1);
     let is_empty = |(n, text): (usize, &str)| {
         let plain = !text.starts_with(['`', '|', '#']) && !text.starts_with("Covers");
-        (alone(n - 1) && plain && text.split_whitespace().count() <= 2)
-            .then(|| source.at(n, "a comment of one or two words: say the unit, range or reason, or delete it"))
+        (alone(n - 1) && plain && text.split_whitespace().count() <= 2).then(|| {
+            source.at(n, "a comment of one or two words: say the unit, range or reason, or delete it")
+        })
     };
     openings(source).into_iter().filter_map(is_empty).collect()
 }
 
 /// The first line of each doc comment, with its number.
 fn openings(source: &Source) -> Vec<(usize, &str)> {
-    let text = |line: &'_ str| -> Option<&str> {
-        let line = line.trim_start();
-        line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim)
-    };
     let lines: Vec<(usize, &str)> = source.lines().collect();
-    let starts = |at: usize| at == 0 || text(lines[at - 1].1).is_none_or(str::is_empty);
+    let starts = |at: usize| at == 0 || doc_text(lines[at - 1].1).is_none_or(str::is_empty);
     let found = lines.iter().enumerate().filter(|(at, _)| starts(*at));
-    found.filter_map(|(_, (n, line))| text(line).filter(|text| !text.is_empty()).map(|text| (*n, text))).collect()
+    found
+        .filter_map(|(_, (n, line))| doc_text(line).filter(|text| !text.is_empty()).map(|text| (*n, text)))
+        .collect()
+}
+
+/// Returns the text of a line of a doc comment.
+fn doc_text(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    line.strip_prefix("///").or_else(|| line.strip_prefix("//!")).map(str::trim)
 }
 
 /// Public types, traits, functions and constants without a doc comment.
@@ -50,12 +56,19 @@ pub(crate) fn undocumented(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     for (at, (n, line)) in lines.iter().enumerate() {
         let Some(item) = line.trim_start().strip_prefix("pub ") else { continue };
-        let kind = item.split_whitespace().find(|word| !matches!(*word, "async" | "unsafe")).unwrap_or_default();
+        let kind =
+            item.split_whitespace().find(|word| !matches!(*word, "async" | "unsafe")).unwrap_or_default();
         let at_top = !line.starts_with(' ');
-        let wants = matches!(kind, "struct" | "enum" | "trait" | "type") || (at_top && matches!(kind, "fn" | "const"));
+        let wants = matches!(kind, "struct" | "enum" | "trait" | "type")
+            || (at_top && matches!(kind, "fn" | "const"));
         let above = lines[..at].iter().rev().map(|(_, line)| line.trim());
         let documented = above
-            .take_while(|line| line.starts_with("#[") || line.starts_with("//") || line.ends_with(")]") || line.ends_with(','))
+            .take_while(|line| {
+                line.starts_with("#[")
+                    || line.starts_with("//")
+                    || line.ends_with(")]")
+                    || line.ends_with(',')
+            })
             .any(|line| line.starts_with("///"));
         if wants && !documented {
             found.push(source.at(*n, &format!("no doc comment: {}", item.trim_end_matches('{').trim())));
@@ -72,7 +85,8 @@ pub(crate) fn shared_type_names(tree: &Tree) -> Vec<String> {
             homes.entry(name).or_default().insert(source.path.clone());
         }
     }
-    let shared = homes.into_iter().filter(|(name, files)| files.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
+    let shared =
+        homes.into_iter().filter(|(name, files)| files.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
     shared
         .map(|(name, files)| {
             let files: Vec<String> = files.into_iter().collect();
@@ -87,7 +101,11 @@ pub(crate) fn type_names(text: &str) -> Vec<String> {
         let indented = line.starts_with(' ');
         let line = line.trim_start();
         let item = line.strip_prefix("pub").map_or(line, |rest| {
-            let rest = if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest };
+            let rest = if rest.starts_with('(') {
+                rest.split_once(')').map_or(rest, |(_, rest)| rest)
+            } else {
+                rest
+            };
             rest.trim_start()
         });
         let (kind, rest) = item.split_once(' ')?;
@@ -167,13 +185,24 @@ fn is_known(path: &str, names: &BTreeSet<String>) -> bool {
 pub(crate) fn long_test_names(source: &Source) -> Vec<String> {
     let lines: Vec<(usize, &str)> = source.lines().collect();
     let tests = lines.iter().enumerate().filter(|(at, (_, line))| {
-        crate::rules::starts_function(line) && lines[..*at].iter().rev().take(4).any(|(_, line)| line.contains("test]") || line.contains("test("))
+        crate::rules::starts_function(line)
+            && lines[..*at]
+                .iter()
+                .rev()
+                .take(4)
+                .any(|(_, line)| line.contains("test]") || line.contains("test("))
     });
     tests
         .filter_map(|(_, (n, line))| {
             let name = line.split("fn ").nth(1)?.split('(').next()?;
             (name.len() > TEST_NAME_MAX).then(|| {
-                source.at(*n, &format!("{name} has {} characters, at most {TEST_NAME_MAX}: subject_condition_result", name.len()))
+                source.at(
+                    *n,
+                    &format!(
+                        "{name} has {} characters, at most {TEST_NAME_MAX}: subject_condition_result",
+                        name.len()
+                    ),
+                )
             })
         })
         .collect()
@@ -184,8 +213,11 @@ pub(crate) fn packed_lets(source: &Source) -> Vec<String> {
     let packed = |(n, line): (usize, &str)| {
         let rest = line.trim_start().strip_prefix("let (")?;
         let (names, value) = rest.split_once(") = (")?;
-        let simple = names.split(", ").all(|name| name.trim_start_matches("mut ").chars().all(|c| c.is_alphanumeric() || c == '_'));
-        (simple && value.ends_with(");")).then(|| source.at(n, "bindings packed into a tuple: one `let` each"))
+        let simple = names
+            .split(", ")
+            .all(|name| name.trim_start_matches("mut ").chars().all(|c| c.is_alphanumeric() || c == '_'));
+        (simple && value.ends_with(");"))
+            .then(|| source.at(n, "bindings packed into a tuple: one `let` each"))
     };
     source.lines().filter_map(packed).collect()
 }
@@ -199,11 +231,17 @@ fn type_names_are_found_whatever_their_visibility() {
 #[test]
 fn openers_and_empty_docs_are_found() {
     let source = |text: &str| Source { path: "a.rs".to_owned(), text: text.to_owned() };
-    let odd = source("//! What it is.\n\n/// Who asked.\n/// Which is fine here.\nstruct A;\n/// Returns that.\nfn b() {}");
+    let odd = source(
+        "//! What it is.\n\n/// Who asked.\n/// Which is fine here.\nstruct A;\n/// Returns that.\nfn b() {}",
+    );
     assert_eq!(odd_openers(&odd).len(), 2);
-    let empty = source("/// Its name.\nname: u8,\n/// `default`\nb: u8,\n/// A long line\n/// that ends.\nc: u8,");
+    let empty =
+        source("/// Its name.\nname: u8,\n/// `default`\nb: u8,\n/// A long line\n/// that ends.\nc: u8,");
     assert_eq!(empty_docs(&empty).len(), 1);
-    assert_eq!(undocumented(&source("/// A.\n#[derive(Debug)]\npub struct A;\npub struct B;\npub fn c() {}")).len(), 2);
+    assert_eq!(
+        undocumented(&source("/// A.\n#[derive(Debug)]\npub struct A;\npub struct B;\npub fn c() {}")).len(),
+        2
+    );
     assert_eq!(packed_lets(&source("let (a, mut b) = (1, 2);\nlet (a, b) = f();")).len(), 1);
 }
 

@@ -2,21 +2,21 @@
 use super::list;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use turnway_tests::real::asking::{Runner, processes_of};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Wire, invoke};
+use turnway_tests::real::scripted_gateway::{Runner, processes_of};
+use turnway_tests::real::wire::{WebSocketClient, invoke};
 
 struct World {
     node: Node,
     runner: Runner,
-    agent: Wire,
-    ann: Wire,
+    agent: WebSocketClient,
+    ann: WebSocketClient,
     dir: TempDir,
 }
 
-async fn agent(node: &Node) -> Wire {
+async fn agent(node: &Node) -> WebSocketClient {
     let hello = json!({"type": "hello", "role": "agent", "agent_id": "a"});
-    Wire::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
+    WebSocketClient::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
 }
 
 async fn world() -> World {
@@ -25,7 +25,7 @@ async fn world() -> World {
     let mut runner = Runner::launch(dir.path(), node.http, &list(dir.path()), &[]);
     runner.ready().await;
     let agent = agent(&node).await;
-    let ann = Wire::hello(node.http, "ann", vec![]).await.expect("it connects");
+    let ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     World { node, runner, agent, ann, dir }
 }
 
@@ -88,7 +88,7 @@ async fn agent_starts_inspects_and_stops_processes() {
 async fn process_output_is_sent_to_its_subscribers() {
     let mut world = world().await;
     let run = world.asked("go").await;
-    let mut bob = Wire::hello(world.node.http, "ann", vec![]).await.expect("it connects");
+    let mut bob = WebSocketClient::hello(world.node.http, "ann", vec![]).await.expect("it connects");
     let subscribe = |types: Value| json!({"type": "subscribe", "session_id": "s1", "types": types});
     for (wire, types) in [(&mut world.ann, json!(["process.output"])), (&mut bob, json!(["process.exited"]))]
     {
@@ -115,8 +115,10 @@ async fn process_survives_its_node_but_not_its_runner() {
     let sleep = world.act(&run, "a1", "process.spawn", json!({"program": "sleep"})).await;
     world.event("process.spawned", &sleep).await;
     world.node.kill_and_restart().await;
-    (world.agent, world.ann) =
-        (agent(&world.node).await, Wire::hello(world.node.http, "ann", vec![]).await.expect("it connects"));
+    (world.agent, world.ann) = (
+        agent(&world.node).await,
+        WebSocketClient::hello(world.node.http, "ann", vec![]).await.expect("it connects"),
+    );
     let run = world.agent.until(|message| message["type"] == "invoke").await.expect("an invoke");
     assert_eq!(run["context"]["open_actions"][0]["action_id"], sleep);
     let status = world.act(&run, "a2", "process.status", json!({"process_id": sleep})).await;

@@ -1,8 +1,8 @@
 //! Tests invalid allow lists and flags of `turnway tool-runner`, and a state directory that is in use.
-use super::{at_work, list};
+use super::{connected_runner, list};
 use std::os::unix::fs::PermissionsExt;
-use turnway_tests::real::asking::Runner;
 use turnway_tests::real::command::run;
+use turnway_tests::real::scripted_gateway::Runner;
 
 async fn check(list: &str, code: i32, expected: &[&str]) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -40,7 +40,7 @@ async fn allow_list_is_checked_at_startup() {
 
 #[tokio::test]
 async fn second_runner_on_a_state_directory_is_refused() {
-    let (asking, _gateway, _runner, dir) = at_work().await;
+    let (asking, _gateway, _runner, dir) = connected_runner().await;
     let second = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     assert_eq!(second.exit().await, Some(69));
     let log = std::fs::read_to_string(dir.path().join("runner.log")).expect("a log");

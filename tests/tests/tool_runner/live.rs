@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use turnway_tests::real::asking::{Runner, processes_of};
 use turnway_tests::real::node::Node;
 use turnway_tests::real::redis::Redis;
+use turnway_tests::real::scripted_gateway::{Runner, processes_of};
 use turnway_tests::real::web::Web;
-use turnway_tests::real::wire::{Gone, Wire};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient};
 
 /// Time between two connection attempts of an agent.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -25,7 +25,7 @@ impl Agent {
             let mut again = tokio::time::interval(AGAIN);
             loop {
                 again.tick().await;
-                let Ok(wire) = Wire::open(node).await else { continue };
+                let Ok(wire) = WebSocketClient::open(node).await else { continue };
                 let hello = json!({"type": "hello", "role": "agent", "agent_id": "a"});
                 if let Ok(mut wire) = wire.greet_with(hello).await {
                     // Serves until the node is gone.
@@ -42,7 +42,7 @@ impl Drop for Agent {
     }
 }
 
-async fn listen(wire: &mut Wire) -> Result<std::convert::Infallible, Gone> {
+async fn listen(wire: &mut WebSocketClient) -> Result<std::convert::Infallible, ConnectionEnd> {
     loop {
         let invoke = wire.until(|message| message["type"] == "invoke").await?;
         let said = Turn { wire, run: invoke["run_id"].clone(), asked: 0 }.answer(&invoke).await?;
@@ -54,14 +54,14 @@ async fn listen(wire: &mut Wire) -> Result<std::convert::Infallible, Gone> {
 
 /// One turn of the agent.
 struct Turn<'w> {
-    wire: &'w mut Wire,
+    wire: &'w mut WebSocketClient,
     run: Value,
     asked: usize,
 }
 
 impl Turn<'_> {
     /// Returns the answer to an invocation.
-    async fn answer(&mut self, invoke: &Value) -> Result<String, Gone> {
+    async fn answer(&mut self, invoke: &Value) -> Result<String, ConnectionEnd> {
         let process = &invoke["context"]["open_actions"][0]["process_id"];
         Ok(match invoke["input_message"]["content"].as_str().expect("a text") {
             "start" => format!("started {}", self.start("1000").await?),
@@ -93,20 +93,20 @@ impl Turn<'_> {
         })
     }
 
-    async fn start(&mut self, seconds: &str) -> Result<Value, Gone> {
+    async fn start(&mut self, seconds: &str) -> Result<Value, ConnectionEnd> {
         let args = json!({"program": "sleep", "args": {"seconds": seconds}});
         let process = self.act("process.spawn", args).await?;
         self.event("process.spawned", &process).await?;
         Ok(process)
     }
 
-    async fn stop(&mut self, process: &Value) -> Result<(), Gone> {
+    async fn stop(&mut self, process: &Value) -> Result<(), ConnectionEnd> {
         self.act("process.kill", json!({"process_id": process})).await?;
         self.event("process.canceled", process).await?;
         Ok(())
     }
 
-    async fn act(&mut self, tool: &str, args: Value) -> Result<Value, Gone> {
+    async fn act(&mut self, tool: &str, args: Value) -> Result<Value, ConnectionEnd> {
         self.asked += 1;
         let name = format!("a{}", self.asked);
         let action =
@@ -117,7 +117,7 @@ impl Turn<'_> {
     }
 
     /// Returns the next fact of this name about this action.
-    async fn event(&mut self, name: &str, action: &Value) -> Result<Value, Gone> {
+    async fn event(&mut self, name: &str, action: &Value) -> Result<Value, ConnectionEnd> {
         let fits = |told: &Value| told["name"] == name && told["event"]["data"]["action_id"] == *action;
         Ok(self.wire.until(fits).await?["event"].clone())
     }
@@ -137,14 +137,14 @@ fn named(said: &str) -> String {
     said.rsplit(' ').next().expect("a word").trim_matches('"').to_owned()
 }
 
-async fn ask(ann: &mut Wire, id: &str, text: &str) -> String {
+async fn ask(ann: &mut WebSocketClient, id: &str, text: &str) -> String {
     let (said, done) = ann.turn("s1", "a", id, text).await.expect("it ends");
     assert_eq!(done["status"], "completed", "{text}: {done}");
     said
 }
 
-async fn ann(node: &Node) -> Wire {
-    Wire::hello(node.http, "ann", vec![]).await.expect("it connects")
+async fn ann(node: &Node) -> WebSocketClient {
+    WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects")
 }
 
 const SPAWNED: [&str; 3] = ["agent.action", "tool.invoke", "process.spawned"];

@@ -3,13 +3,13 @@
 mod gateway;
 mod lists;
 mod live;
-mod lives;
+mod restarts;
 mod secret;
 
 use serde_json::{Value, json};
 use std::path::Path;
 use tempfile::TempDir;
-use turnway_tests::real::asking::{Asking, Runner, Serving, new_id, processes_of};
+use turnway_tests::real::scripted_gateway::{Runner, RunnerSession, ScriptedGateway, new_id, processes_of};
 
 /// Allow list of these tests. `{dir}` is a directory that a test may write to.
 const LIST: &str = r#"
@@ -56,8 +56,8 @@ fn list(dir: &Path) -> String {
 }
 
 /// Starts a scripted gateway and a runner that is connected to it; returns the runner's state directory as well.
-async fn at_work() -> (Asking, Serving, Runner, TempDir) {
-    let (asking, dir) = (Asking::listen().await, tempfile::tempdir().expect("a directory"));
+async fn connected_runner() -> (ScriptedGateway, RunnerSession, Runner, TempDir) {
+    let (asking, dir) = (ScriptedGateway::listen().await, tempfile::tempdir().expect("a directory"));
     let mut runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     let serving = asking.accept().await;
     runner.ready().await;
@@ -67,7 +67,7 @@ async fn at_work() -> (Asking, Serving, Runner, TempDir) {
 /// Covers: EV-R3, EV-T5, LN-EV7, S-38.
 #[tokio::test]
 async fn program_runs_and_its_output_and_result_are_reported() {
-    let (_asking, mut gateway, _runner, dir) = at_work().await;
+    let (_asking, mut gateway, _runner, dir) = connected_runner().await;
     assert_eq!((&gateway.hello["role"], &gateway.hello["runner_id"]), (&json!("tool_runner"), &json!("r1")));
     assert_eq!(gateway.hello["tools"].as_array().map(Vec::len), Some(4));
     let id = gateway.spawn("echo", json!({"text": "hi; $(ls)"})).await;
@@ -103,7 +103,7 @@ async fn program_runs_and_its_output_and_result_are_reported() {
 /// Covers: EV-N5, EV-N6.
 #[tokio::test]
 async fn repeated_action_runs_once() {
-    let (asking, mut gateway, _runner, _dir) = at_work().await;
+    let (asking, mut gateway, _runner, _dir) = connected_runner().await;
     let id = gateway.spawn("tick", json!({})).await;
     let first = gateway.result(&id).await;
     let again = json!({"program": "tick"});
@@ -120,7 +120,7 @@ async fn repeated_action_runs_once() {
 
 #[tokio::test]
 async fn program_outside_the_allow_list_is_refused() {
-    let (_asking, mut gateway, _runner, _dir) = at_work().await;
+    let (_asking, mut gateway, _runner, _dir) = connected_runner().await;
     let mut check = async |tool: &str, args: Value, code: &str, why: &str| {
         let id = gateway.ask(tool, args.clone()).await;
         let result = gateway.result(&id).await;
@@ -146,7 +146,7 @@ async fn program_outside_the_allow_list_is_refused() {
 /// Covers: EV-T10, EV-T11, EV-T13, EV-T14, EV-N2, EV-N3, LN-EV9, LN-EV10.
 #[tokio::test]
 async fn killed_process_takes_its_descendants_along() {
-    let (_asking, mut gateway, _runner, _dir) = at_work().await;
+    let (_asking, mut gateway, _runner, _dir) = connected_runner().await;
     let family = gateway.spawn("family", json!({})).await;
     gateway.until("chunk", &family).await;
     let sleep = gateway.spawn("sleep", json!({})).await;
@@ -180,7 +180,7 @@ async fn killed_process_takes_its_descendants_along() {
 /// Covers: LN-EV10: it is asked to end, and five seconds later it does.
 #[tokio::test]
 async fn process_that_ignores_sigterm_is_killed() {
-    let (_asking, mut gateway, _runner, _dir) = at_work().await;
+    let (_asking, mut gateway, _runner, _dir) = connected_runner().await;
     let (slow, unwanted) = (new_id(), new_id());
     let args = json!({"program": "stubborn"});
     gateway.execute(&slow, "s1", "process.spawn", args.clone(), 300).await;
@@ -206,7 +206,7 @@ async fn process_that_ignores_sigterm_is_killed() {
 /// Covers: LN-EV7, LN-EV8, G8.
 #[tokio::test]
 async fn output_flood_is_throttled_and_delays_nothing() {
-    let (_asking, mut gateway, _runner, _dir) = at_work().await;
+    let (_asking, mut gateway, _runner, _dir) = connected_runner().await;
     let flood = gateway.spawn("flood", json!({})).await;
     let mut echo = None;
     let (mut carried, mut throttled, mut gaps, mut end) = (0, 0, 0, 0);

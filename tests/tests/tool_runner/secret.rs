@@ -3,7 +3,7 @@ use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tempfile::tempdir;
-use turnway_tests::real::asking::{Asking, Runner, Serving};
+use turnway_tests::real::scripted_gateway::{Runner, RunnerSession, ScriptedGateway};
 
 const KEY: &str = "twk_aaaaaaaaaa_bbbbbbbbbbbbbbbbbbbbbbbbbb";
 
@@ -37,13 +37,13 @@ fn list(before: &str) -> String {
 }
 
 /// Returns the output of a program of the runner.
-async fn printed(gateway: &mut Serving, program: &str) -> String {
+async fn printed(gateway: &mut RunnerSession, program: &str) -> String {
     let id = gateway.spawn(program, json!({})).await;
     let result = gateway.result(&id).await;
     result["result"]["stdout"].as_str().unwrap_or_else(|| panic!("{result}")).to_owned()
 }
 
-async fn check_hidden(runner: &Runner, gateway: &mut Serving) {
+async fn check_hidden(runner: &Runner, gateway: &mut RunnerSession) {
     assert_eq!(gateway.hello["api_key"], KEY, "the gateway is shown it");
     let printed = printed(gateway, "look").await;
     assert!(printed.contains("own\n") && printed.contains("TURNWAY_ACTION_ID"), "{printed}");
@@ -58,7 +58,7 @@ async fn check_hidden(runner: &Runner, gateway: &mut Serving) {
 /// The runner and its programs run as the tests' own user.
 #[tokio::test]
 async fn key_of_the_environment_is_hidden_from_programs() {
-    let (asking, dir) = (Asking::listen().await, tempdir().expect("a directory"));
+    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
     let list = list(&format!("run_as = \"{}\"", own_user()));
     let env = [("TURNWAY_API_KEY", KEY)];
     let mut runner = Runner::launch_by(&[], dir.path(), asking.address(), &list, &[], &env);
@@ -72,7 +72,7 @@ async fn key_of_the_environment_is_hidden_from_programs() {
 
 #[tokio::test]
 async fn key_of_the_command_line_is_hidden_from_programs() {
-    let (asking, dir) = (Asking::listen().await, tempdir().expect("a directory"));
+    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
     let list = list(&format!("run_as = \"{}\"", own_user()));
     let mut runner = Runner::launch(dir.path(), asking.address(), &list, &["--api-key", KEY]);
     let mut gateway = asking.accept().await;
@@ -89,7 +89,7 @@ fn key_file(dir: &Path, mode: u32) -> String {
 
 #[tokio::test]
 async fn key_file_that_others_may_read_is_refused() {
-    let (asking, dir) = (Asking::listen().await, tempdir().expect("a directory"));
+    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
     let file = key_file(dir.path(), 0o644);
     let runner = Runner::launch(dir.path(), asking.address(), &list(""), &["--api-key-file", &file]);
     assert_eq!(runner.exit().await, Some(64));
@@ -102,7 +102,7 @@ async fn key_file_that_others_may_read_is_refused() {
 
 #[tokio::test]
 async fn programs_inherit_no_descriptor() {
-    let (asking, dir) = (Asking::listen().await, tempdir().expect("a directory"));
+    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
     let by = ["/bin/sh", "-c", "exec 7</etc/passwd; exec \"$0\" \"$@\""];
     let mut runner = Runner::launch_by(&by, dir.path(), asking.address(), &list(""), &[], &[]);
     let mut gateway = asking.accept().await;
@@ -114,7 +114,7 @@ async fn programs_inherit_no_descriptor() {
 /// runs them as itself and accepts no other user.
 #[tokio::test]
 async fn programs_of_a_root_runner_with_a_key_run_as_nobody() {
-    let (asking, dir) = (Asking::listen().await, tempdir().expect("a directory"));
+    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid != 0 {
         let list = list("run_as = \"0:0\"");

@@ -1,7 +1,7 @@
 //! Tests actions and tool runners with the real gateway and scripted agents and runners: an action runs, its
 //! results reach all subscribers, and its outcome is known after a node or runner is killed.
 mod rights;
-mod told;
+mod subscriptions;
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::agent::{Agents, Reply};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 /// Starts a node with the dial-in agent `a`; returns its data directory as well.
 async fn node() -> (Node, TempDir) {
@@ -20,53 +20,53 @@ async fn node() -> (Node, TempDir) {
     (node, dir)
 }
 
-async fn agent(node: &Node) -> Wire {
+async fn agent(node: &Node) -> WebSocketClient {
     let hello = json!({"type": "hello", "role": "agent", "agent_id": "a"});
-    Wire::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
+    WebSocketClient::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
 }
 
-async fn runner(node: &Node) -> Wire {
+async fn runner(node: &Node) -> WebSocketClient {
     let tools = json!(["t", {"name": "process.spawn", "description": "starts one"}]);
     let hello = json!({"type": "hello", "role": "tool_runner", "runner_id": "r1", "tools": tools});
-    Wire::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
+    WebSocketClient::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
 }
 
-async fn person(node: &Node) -> Wire {
-    Wire::hello(node.http, "ann", vec![]).await.expect("it connects")
+async fn person(node: &Node) -> WebSocketClient {
+    WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects")
 }
 
 /// Sends agent `a` a message; returns the `invoke` that the agent receives.
-async fn asked(person: &mut Wire, agent: &mut Wire, text: &str) -> Value {
+async fn asked(person: &mut WebSocketClient, agent: &mut WebSocketClient, text: &str) -> Value {
     let accepted = person.ask(text, invoke("s1", "a", text)).await.expect("taken");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     next(agent, "invoke").await
 }
 
 /// Returns the next message, which must be of this type.
-async fn next(wire: &mut Wire, kind: &str) -> Value {
+async fn next(wire: &mut WebSocketClient, kind: &str) -> Value {
     let message = wire.next().await.expect("a message");
     assert_eq!(message["type"], kind, "{message}");
     message
 }
 
 /// Returns the fact of the next message to an agent, which must have this name.
-async fn event(agent: &mut Wire, name: &str) -> Value {
+async fn event(agent: &mut WebSocketClient, name: &str) -> Value {
     let message = next(agent, "event").await;
     assert_eq!((&message["name"], &message["event"]["type"]), (&json!(name), &json!(name)), "{message}");
     message["event"].clone()
 }
 
-async fn act(agent: &mut Wire, invoke: &Value, name: &str, tool: &str) {
+async fn act(agent: &mut WebSocketClient, invoke: &Value, name: &str, tool: &str) {
     let action = json!({"type": "action", "run_id": invoke["run_id"], "action_id": name, "tool": tool, "args": {"x": 1}});
     agent.say(action).await.expect("it is taken");
 }
 
-async fn tells(runner: &mut Wire, of: &Value, kind: &str, mut body: Value) {
+async fn tells(runner: &mut WebSocketClient, of: &Value, kind: &str, mut body: Value) {
     (body["type"], body["action_id"]) = (kind.into(), of["action_id"].clone());
     runner.say(body).await.expect("it is taken");
 }
 
-async fn done(person: &mut Wire, agent: &mut Wire, invoke: &Value) {
+async fn done(person: &mut WebSocketClient, agent: &mut WebSocketClient, invoke: &Value) {
     agent.say(json!({"type": "done", "run_id": invoke["run_id"]})).await.expect("said");
     let run = &invoke["run_id"];
     let done = person.until(|message| message["type"] == "done" && message["run_id"] == *run).await;
@@ -136,7 +136,7 @@ async fn http_agent_gets_the_facts_of_its_actions() {
             voice.done().await
         })
     };
-    let agents = Agents::start_told(script, news).await;
+    let agents = Agents::start_with_events(script, news).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("h")]).await;
     let (mut runner, mut ann) = (runner(&node).await, person(&node).await);
@@ -291,7 +291,7 @@ async fn actions_end_unless_their_lost_runner_reconnects() {
 #[tokio::test]
 async fn runner_with_invalid_messages_is_disconnected() {
     let (node, _dir) = node().await;
-    let mut wire = Wire::open(node.http).await.expect("it connects");
+    let mut wire = WebSocketClient::open(node.http).await.expect("it connects");
     wire.say(json!({"type": "hello", "role": "tool_runner"})).await.expect("said");
     assert_eq!(next(&mut wire, "error").await["code"], "unauthorized");
     let mut runner = runner(&node).await;
@@ -301,5 +301,5 @@ async fn runner_with_invalid_messages_is_disconnected() {
         runner.say(json!({"type": "result", "ok": true})).await.expect("said");
         assert_eq!(next(&mut runner, "error").await["code"], "invalid_message");
     }
-    assert_eq!(runner.next().await, Err(Gone::Closed(4400)));
+    assert_eq!(runner.next().await, Err(ConnectionEnd::Closed(4400)));
 }

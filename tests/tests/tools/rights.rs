@@ -6,20 +6,20 @@ use tokio::time::timeout;
 use turnway_tests::real::PATIENCE;
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::{Gone, Wire, invoke};
+use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 
 fn hello(key: &Key, runner_id: &str) -> Value {
     json!({"type": "hello", "role": "tool_runner", "runner_id": runner_id, "tools": ["t"], "api_key": key.text})
 }
 
 /// Connects as a runner, and reads `welcome`.
-async fn connect(node: &Node, key: &Key, runner_id: &str) -> Result<Wire, Gone> {
-    Wire::open(node.http).await.expect("it connects").greet_with(hello(key, runner_id)).await
+async fn connect(node: &Node, key: &Key, runner_id: &str) -> Result<WebSocketClient, ConnectionEnd> {
+    WebSocketClient::open(node.http).await.expect("it connects").greet_with(hello(key, runner_id)).await
 }
 
 /// Connects as a runner that is refused; returns the error and the end of the connection.
-async fn refused(node: &Node, hello: Value) -> (Value, Gone) {
-    let mut wire = Wire::open(node.http).await.expect("it connects");
+async fn refused(node: &Node, hello: Value) -> (Value, ConnectionEnd) {
+    let mut wire = WebSocketClient::open(node.http).await.expect("it connects");
     wire.say(hello).await.expect("said");
     let error = wire.next().await.expect("an answer");
     (error, wire.until(|_| false).await.expect_err("it is closed"))
@@ -39,16 +39,21 @@ async fn serving(node: &Node, tenant: &str, serves: &str) -> Key {
 }
 
 /// Connects an agent and a user of a tenant; the user's session is `s1`.
-async fn agent_and_person(node: &Node, tenant: &str) -> (Wire, Wire) {
+async fn agent_and_person(node: &Node, tenant: &str) -> (WebSocketClient, WebSocketClient) {
     let key = serving(node, tenant, "agent:a").await;
     let hello = json!({"type": "hello", "role": "agent", "agent_id": "a", "api_key": key.text});
-    let agent = Wire::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome");
+    let agent = WebSocketClient::open(node.http)
+        .await
+        .expect("it connects")
+        .greet_with(hello)
+        .await
+        .expect("welcome");
     let person = Key::make(node, &["--tenant", tenant, "--user", "ann"]).await;
     (agent, person.hello(node.http, None).await.expect("let in"))
 }
 
 /// Makes a tenant's agent request the tool `t`.
-async fn ask_for_tool(agent: &mut Wire, person: &mut Wire, text: &str) -> Value {
+async fn ask_for_tool(agent: &mut WebSocketClient, person: &mut WebSocketClient, text: &str) -> Value {
     let accepted = person.ask(text, invoke("s1", "a", text)).await.expect("taken");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     let order = next(agent, "invoke").await;
@@ -58,7 +63,7 @@ async fn ask_for_tool(agent: &mut Wire, person: &mut Wire, text: &str) -> Value 
 }
 
 /// Asserts that nothing was sent before: the answer to a ping is the next message.
-async fn is_told_nothing(wire: &mut Wire) {
+async fn is_told_nothing(wire: &mut WebSocketClient) {
     wire.say(json!({"type": "ping"})).await.expect("said");
     next(wire, "pong").await;
 }
@@ -82,10 +87,10 @@ async fn tool_runner_needs_a_serving_credential() {
             (&json!("error"), &json!("forbidden")),
             "{args:?}: {error}"
         );
-        assert_eq!(gone, Gone::Closed(4403), "{args:?}");
+        assert_eq!(gone, ConnectionEnd::Closed(4403), "{args:?}");
     }
     let nobody = json!({"type": "hello", "role": "tool_runner", "runner_id": "r1", "tools": ["t"]});
-    assert_eq!(refused(&node, nobody).await.1, Gone::Closed(4401));
+    assert_eq!(refused(&node, nobody).await.1, ConnectionEnd::Closed(4401));
     // By the runner's id or by each of its tools; no scope is needed in addition.
     for args in [
         &["--serves", "tools:r1"][..],
@@ -96,7 +101,7 @@ async fn tool_runner_needs_a_serving_credential() {
         let mut runner = connect(&node, &key, "r1").await.expect("welcome");
         // Revoking the key closes the connection.
         key.revoke(&node).await;
-        assert_eq!(runner.until(|_| false).await, Err(Gone::Closed(4401)), "{args:?}");
+        assert_eq!(runner.until(|_| false).await, Err(ConnectionEnd::Closed(4401)), "{args:?}");
     }
 }
 
@@ -110,7 +115,11 @@ async fn delegated_user_cannot_serve_tools() {
         let mut hello = hello(&shop, "r1");
         hello["user_id"] = user.into();
         let (error, gone) = refused(&node, hello).await;
-        assert_eq!((&error["code"], gone), (&json!("forbidden"), Gone::Closed(4403)), "{user}: {error}");
+        assert_eq!(
+            (&error["code"], gone),
+            (&json!("forbidden"), ConnectionEnd::Closed(4403)),
+            "{user}: {error}"
+        );
     }
     connect(&node, &shop, "r1").await.expect("as itself it may");
 }
@@ -133,7 +142,11 @@ async fn runner_gets_no_actions_of_another_tenant() {
     is_told_nothing(&mut evil).await;
     drop(own);
     let again = serving(&node, "evil", "tools:r1").await;
-    assert_eq!(refused(&node, hello(&again, "r1")).await.1, Gone::Closed(4409), "the id is the first one's");
+    assert_eq!(
+        refused(&node, hello(&again, "r1")).await.1,
+        ConnectionEnd::Closed(4409),
+        "the id is the first one's"
+    );
     is_told_nothing(&mut evil).await;
     let lost = ann.until(|message| message["type"] == "tool_event" && message["name"] == "tool.result").await;
     let lost = lost.expect("it ends");
@@ -156,7 +169,11 @@ async fn configured_user_serves_tools_for_every_tenant() {
     }
     for (tenant, user) in [("evil", "runner"), ("default", "ann")] {
         let other = Key::make(&node, &["--tenant", tenant, "--user", user]).await;
-        assert_eq!(refused(&node, hello(&other, "r2")).await.1, Gone::Closed(4403), "{tenant}/{user}");
+        assert_eq!(
+            refused(&node, hello(&other, "r2")).await.1,
+            ConnectionEnd::Closed(4403),
+            "{tenant}/{user}"
+        );
     }
 }
 
@@ -169,14 +186,14 @@ async fn runner_id_in_use_is_bound_to_its_credential() {
     let mut runner = connect(&node, &first, "r1").await.expect("welcome");
     let taken = || refused(&node, hello(&second, "r1"));
     let (error, gone) = taken().await;
-    assert_eq!((&error["code"], gone), (&json!("runner_id_in_use"), Gone::Closed(4409)), "{error}");
+    assert_eq!((&error["code"], gone), (&json!("runner_id_in_use"), ConnectionEnd::Closed(4409)), "{error}");
     assert!(error["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{error}");
     // The runner's connection is gone while one of its results is expected.
     let (mut agent, mut ann) = agent_and_person(&node, "acme").await;
     ask_for_tool(&mut agent, &mut ann, "one").await;
     let execute = next(&mut runner, "execute").await;
     drop(runner);
-    assert_eq!(taken().await.1, Gone::Closed(4409));
+    assert_eq!(taken().await.1, ConnectionEnd::Closed(4409));
     let mut runner = connect(&node, &first, "r1").await.expect("the same credential is the same runner");
     assert_eq!(next(&mut runner, "query").await["action_id"], execute["action_id"]);
     tells(&mut runner, &execute, "result", json!({"ok": true})).await;

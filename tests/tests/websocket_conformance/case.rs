@@ -1,8 +1,8 @@
 //! One conformance case: bytes to send, frames that must arrive, and the end of the connection.
-use crate::raw::{Got, PING, Raw, TEXT, frame};
+use crate::raw::{PING, Raw, Received, TEXT, frame};
 use serde_json::{Value, json};
 use turnway_tests::real::node::Node;
-use turnway_tests::real::wire::Wire;
+use turnway_tests::real::wire::WebSocketClient;
 
 /// A ping payload that no case uses.
 const STILL_THERE: &[u8] = b"still there?";
@@ -19,12 +19,12 @@ pub(crate) struct Case {
 
 enum Step {
     Send(Vec<u8>),
-    Hear(Heard),
+    Hear(Expected),
 }
 
 /// A frame or message that must arrive.
 #[derive(Clone, Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Expected {
     /// Answer to a ping with this payload.
     Pong(Vec<u8>),
     /// Pongs, of which this one is the last; earlier ones may be omitted (§5.5.3).
@@ -60,8 +60,8 @@ pub(crate) fn ask_of(id: &str, bytes: usize) -> String {
     asked.clone() + &" ".repeat(bytes - asked.len())
 }
 
-pub(crate) fn answer(id: &str) -> Heard {
-    Heard::Answer(id.to_owned())
+pub(crate) fn answer(id: &str) -> Expected {
+    Expected::Answer(id.to_owned())
 }
 
 /// Splits bytes into chunks of this size.
@@ -79,17 +79,17 @@ impl Case {
     }
 
     /// Runs the case before `hello` instead.
-    pub(crate) fn of_a_stranger(self) -> Self {
+    pub(crate) fn before_hello(self) -> Self {
         Self { greeted: false, ..self }
     }
 
-    pub(crate) fn hears(mut self, heard: impl IntoIterator<Item = Heard>) -> Self {
+    pub(crate) fn expects(mut self, heard: impl IntoIterator<Item = Expected>) -> Self {
         self.steps.extend(heard.into_iter().map(Step::Hear));
         self
     }
 
     /// Sends more bytes once the expected frames have arrived.
-    pub(crate) fn then(mut self, sent: Vec<u8>) -> Self {
+    pub(crate) fn then_sends(mut self, sent: Vec<u8>) -> Self {
         self.steps.push(Step::Send(sent));
         self
     }
@@ -99,7 +99,7 @@ impl Case {
     }
 
     /// Expects that the node closes the connection with this code.
-    pub(crate) fn fails(self, code: u16) -> Self {
+    pub(crate) fn closed_with(self, code: u16) -> Self {
         self.ends(End::Closed(code))
     }
 
@@ -119,39 +119,45 @@ impl Case {
             End::Open => self.is_open(&mut raw).await,
             End::Closed(code) => {
                 let got = self.next(&mut raw).await;
-                assert!(matches!(&got, Got::Close(Some(with), _) if with == code), "{}: {got:?}", self.name);
+                assert!(
+                    matches!(&got, Received::Close(Some(with), _) if with == code),
+                    "{}: {got:?}",
+                    self.name
+                );
             }
             End::ClosedSaying(code, reason) => {
-                let expected = Got::Close(Some(*code), reason.clone());
+                let expected = Received::Close(Some(*code), reason.clone());
                 assert_eq!(self.next(&mut raw).await, expected, "{}", self.name);
             }
             End::ClosedBare => {
-                assert_eq!(self.next(&mut raw).await, Got::Close(None, String::new()), "{}", self.name);
+                assert_eq!(self.next(&mut raw).await, Received::Close(None, String::new()), "{}", self.name);
             }
         }
         // §5.5.1: no frame follows a close frame; §7.1.1: the server closes TCP cleanly.
         if !matches!(self.end, End::Open) {
-            assert_eq!(raw.next().await, Got::End, "{}: after the close frame", self.name);
+            assert_eq!(raw.next().await, Received::End, "{}: after the close frame", self.name);
         }
     }
 
-    async fn hear(&self, raw: &mut Raw, heard: &Heard) {
+    async fn hear(&self, raw: &mut Raw, heard: &Expected) {
         let name = &self.name;
         match heard {
-            Heard::Pong(payload) => assert_eq!(self.next(raw).await, Got::Pong(payload.clone()), "{name}"),
-            Heard::PongsTo(last) => loop {
+            Expected::Pong(payload) => {
+                assert_eq!(self.next(raw).await, Received::Pong(payload.clone()), "{name}")
+            }
+            Expected::PongsTo(last) => loop {
                 let got = self.next(raw).await;
-                let Got::Pong(payload) = got else { panic!("{name}: {got:?} instead of a pong") };
+                let Received::Pong(payload) = got else { panic!("{name}: {got:?} instead of a pong") };
                 if payload == *last {
                     return;
                 }
             },
-            Heard::Answer(id) => {
+            Expected::Answer(id) => {
                 let said = self.message(raw).await;
                 let is_it = said["type"] == "pong" && said["request_id"] == id.as_str();
                 assert!(is_it, "{name}: {said} instead of a pong for {id}");
             }
-            Heard::Error(code) => {
+            Expected::Error(code) => {
                 let said = self.message(raw).await;
                 assert!(said["type"] == "error" && said["code"] == *code, "{name}: {said}, not {code}");
             }
@@ -162,26 +168,35 @@ impl Case {
     async fn is_open(&self, raw: &mut Raw) {
         raw.write(&frame(PING, STILL_THERE)).await;
         raw.write(&frame(TEXT, ask("still-there"))).await;
-        assert_eq!(self.next(raw).await, Got::Pong(STILL_THERE.to_vec()), "{}: not open any more", self.name);
+        assert_eq!(
+            self.next(raw).await,
+            Received::Pong(STILL_THERE.to_vec()),
+            "{}: not open any more",
+            self.name
+        );
         if self.greeted {
             self.hear(raw, &answer("still-there")).await;
         } else {
-            self.hear(raw, &Heard::Error("unauthorized")).await;
+            self.hear(raw, &Expected::Error("unauthorized")).await;
         }
     }
 
     async fn message(&self, raw: &mut Raw) -> Value {
         let got = self.next(raw).await;
-        let Got::Text(text) = got else { panic!("{}: {got:?} instead of a message", self.name) };
+        let Received::Text(text) = got else { panic!("{}: {got:?} instead of a message", self.name) };
         serde_json::from_str(&text).expect("the node speaks JSON")
     }
 
     /// Returns the next frame that is not a heartbeat.
-    async fn next(&self, raw: &mut Raw) -> Got {
+    async fn next(&self, raw: &mut Raw) -> Received {
         loop {
             match raw.next().await {
-                Got::Ping => {}
-                got @ (Got::Text(_) | Got::Pong(_) | Got::Close(..) | Got::End | Got::Reset) => return got,
+                Received::Ping => {}
+                got @ (Received::Text(_)
+                | Received::Pong(_)
+                | Received::Close(..)
+                | Received::End
+                | Received::Reset) => return got,
             }
         }
     }
@@ -190,7 +205,7 @@ impl Case {
 /// A node, and a well-behaved client on another connection.
 pub(crate) struct Bench {
     pub(crate) node: Node,
-    bystander: Wire,
+    bystander: WebSocketClient,
     turns: u32,
     _dir: tempfile::TempDir,
 }
@@ -199,7 +214,7 @@ impl Bench {
     pub(crate) async fn set_up() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let node = Node::start_on("memory:", dir.path(), &["--demo"]).await;
-        let bystander = Wire::hello(node.http, "bystander", vec![]).await.expect("it connects");
+        let bystander = WebSocketClient::hello(node.http, "bystander", vec![]).await.expect("it connects");
         Self { node, bystander, turns: 0, _dir: dir }
     }
 

@@ -1,5 +1,5 @@
 //! Cases of the close frame and the end of a connection (RFC 6455 §5.5.1, §7), as in Autobahn's category 7.
-use crate::case::{Case, End, Heard, answer, ask, chopped};
+use crate::case::{Case, End, Expected, answer, ask, chopped};
 use crate::raw::{CLOSE, GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, close, frame, masked};
 
 /// Codes that an endpoint may send: those of RFC 6455, those registered since, and the ranges of libraries and
@@ -37,23 +37,24 @@ fn plain(cases: &mut Vec<Case>) {
             Case::new(format!("7.3 a close without a code, {what}"), sent.clone()).ends(End::ClosedBare),
         );
         let case = Case::new(format!("7.3 a close without a code before hello, {what}"), sent);
-        cases.push(case.of_a_stranger().ends(End::ClosedBare));
+        cases.push(case.before_hello().ends(End::ClosedBare));
     }
     let sent = vec![frame(TEXT, ask("r")), close(1000, "bye")];
-    cases
-        .push(Case::new("7.1 a text and a close", sent.clone()).hears([answer("r")]).ends(says(1000, "bye")));
+    cases.push(
+        Case::new("7.1 a text and a close", sent.clone()).expects([answer("r")]).ends(says(1000, "bye")),
+    );
     let case = Case::new("7.1 a text and a close, all at once", vec![sent.concat()]);
-    cases.push(case.hears([answer("r")]).ends(says(1000, "bye")));
+    cases.push(case.expects([answer("r")]).ends(says(1000, "bye")));
     let sent = vec![frame(PING, "x"), close(1000, "")];
     let case = Case::new("7.1 a ping and a close", sent);
-    cases.push(case.hears([Heard::Pong(b"x".to_vec())]).ends(says(1000, "")));
+    cases.push(case.expects([Expected::Pong(b"x".to_vec())]).ends(says(1000, "")));
     for mask in [[0; 4], [255; 4]] {
         let sent = vec![masked(CLOSE, [&[3, 232][..], b"bye"].concat(), mask)];
         cases.push(Case::new(format!("7.1 a close behind the mask {mask:?}"), sent).ends(says(1000, "bye")));
     }
     for length in [1, 126, 127, 200, 65_536] {
         let sent = vec![frame(CLOSE, vec![3; length])];
-        cases.push(Case::new(format!("7.3 a close of {length} bytes"), sent).fails(1002));
+        cases.push(Case::new(format!("7.3 a close of {length} bytes"), sent).closed_with(1002));
     }
 }
 
@@ -77,7 +78,7 @@ fn after(cases: &mut Vec<Case>) {
         cases.push(case.ends(says(1000, "bye")));
         // The same holds after a close frame of the node.
         let failed = vec![[frame(TEXT | 0x70, "x"), more].concat()];
-        cases.push(Case::new(format!("7.1 §7.1.7 {what} after a mistake"), failed).fails(1002));
+        cases.push(Case::new(format!("7.1 §7.1.7 {what} after a mistake"), failed).closed_with(1002));
     }
     let text = ask("r");
     let (left, right) = text.split_at(9);
@@ -95,13 +96,14 @@ fn codes(cases: &mut Vec<Case>) {
         cases.push(case.ends(says(code, "because")));
     }
     for code in WRONG {
-        cases.push(Case::new(format!("7.9 code {code}"), vec![close(code, "")]).fails(1002));
+        cases.push(Case::new(format!("7.9 code {code}"), vec![close(code, "")]).closed_with(1002));
         cases.push(
-            Case::new(format!("7.9 code {code} with a reason"), vec![close(code, "because")]).fails(1002),
+            Case::new(format!("7.9 code {code} with a reason"), vec![close(code, "because")])
+                .closed_with(1002),
         );
     }
     let case = Case::new("7.9 code 1005 before hello", vec![close(1005, "")]);
-    cases.push(case.of_a_stranger().fails(1002));
+    cases.push(case.before_hello().closed_with(1002));
 }
 
 fn reasons(cases: &mut Vec<Case>) {
@@ -113,7 +115,7 @@ fn reasons(cases: &mut Vec<Case>) {
     }
     for length in [REASON_MOST + 1, REASON_MOST + 2, 1000] {
         let sent = vec![close(1000, "x".repeat(length))];
-        cases.push(Case::new(format!("7.3 a reason of {length} bytes"), sent).fails(1002));
+        cases.push(Case::new(format!("7.3 a reason of {length} bytes"), sent).closed_with(1002));
     }
     // §5.5.1, §8.1: a reason is UTF-8.
     for bytes in [
@@ -125,6 +127,6 @@ fn reasons(cases: &mut Vec<Case>) {
         b"\xc0\x80",
     ] {
         let name = format!("7.5 a reason that is no UTF-8: {bytes:02x?}");
-        cases.push(Case::new(name, vec![close(1000, bytes)]).fails(1007));
+        cases.push(Case::new(name, vec![close(1000, bytes)]).closed_with(1007));
     }
 }

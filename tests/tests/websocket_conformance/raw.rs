@@ -88,7 +88,7 @@ fn blur(payload: &[u8], mask: [u8; 4]) -> Vec<u8> {
 
 /// A frame or event from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Got {
+pub(crate) enum Received {
     Text(String),
     Ping,
     Pong(Vec<u8>),
@@ -134,7 +134,7 @@ impl Raw {
     pub(crate) async fn greet(&mut self) {
         self.write(&frame(TEXT, json!({"type": "hello", "user_id": "odd"}).to_string())).await;
         let welcome = self.next().await;
-        assert!(matches!(&welcome, Got::Text(text) if text.contains("\"welcome\"")), "{welcome:?}");
+        assert!(matches!(&welcome, Received::Text(text) if text.contains("\"welcome\"")), "{welcome:?}");
     }
 
     /// Writes bytes; an error is ignored, because the node may have closed the connection.
@@ -143,7 +143,7 @@ impl Raw {
     }
 
     /// Returns the next frame, which must be one that a server may send, or the end.
-    pub(crate) async fn next(&mut self) -> Got {
+    pub(crate) async fn next(&mut self) -> Received {
         loop {
             if let Some((got, used)) = take(&self.read) {
                 self.read.drain(..used);
@@ -157,18 +157,18 @@ impl Raw {
     }
 
     /// Reads more bytes; returns the end of the connection if there are none.
-    async fn more(&mut self) -> Option<Got> {
+    async fn more(&mut self) -> Option<Received> {
         let read = timeout(PATIENCE, self.stream.read_buf(&mut self.read)).await;
         match read.unwrap_or_else(|_| panic!("the node said nothing for {PATIENCE:?}")) {
-            Ok(0) => Some(Got::End),
+            Ok(0) => Some(Received::End),
             Ok(_) => None,
-            Err(_) => Some(Got::Reset),
+            Err(_) => Some(Received::Reset),
         }
     }
 }
 
 /// Parses the first frame of the bytes read; `None` while it is incomplete.
-fn take(read: &[u8]) -> Option<(Got, usize)> {
+fn take(read: &[u8]) -> Option<(Received, usize)> {
     let (&first, &second) = (read.first()?, read.get(1)?);
     assert_eq!(second & 0x80, 0, "§5.1: a server must not mask");
     let (begin, length) = match second {
@@ -182,23 +182,23 @@ fn take(read: &[u8]) -> Option<(Got, usize)> {
     let payload = read.get(begin..end)?.to_vec();
     assert!(first & 0x08 == 0 || length <= 125, "§5.5: a control frame of {length} bytes");
     let got = match first {
-        TEXT => Got::Text(String::from_utf8(payload).expect("§5.6: text is UTF-8")),
-        PING => Got::Ping,
-        PONG => Got::Pong(payload),
+        TEXT => Received::Text(String::from_utf8(payload).expect("§5.6: text is UTF-8")),
+        PING => Received::Ping,
+        PONG => Received::Pong(payload),
         CLOSE => closing(&payload),
         other => panic!("§5.2: a node sends no frame that begins with {other:#04x}"),
     };
     Some((got, end))
 }
 
-fn closing(body: &[u8]) -> Got {
+fn closing(body: &[u8]) -> Received {
     if body.is_empty() {
-        return Got::Close(None, String::new());
+        return Received::Close(None, String::new());
     }
     assert_ne!(body.len(), 1, "§5.5.1: a code has two bytes");
     let code = u16::from_be_bytes([body[0], body[1]]);
     let may_be_sent = matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999);
     assert!(may_be_sent, "§7.4.1: {code} must not be in a frame");
     let reason = String::from_utf8(body[2..].to_vec()).expect("§5.5.1: a reason is UTF-8");
-    Got::Close(Some(code), reason)
+    Received::Close(Some(code), reason)
 }

@@ -25,20 +25,23 @@ fn bits(cases: &mut Vec<Case>) {
             ("an empty close", CLOSE, String::new()),
         ] {
             let sent = vec![odd(first, &payload)];
-            cases.push(Case::new(format!("3.{bits} {what} with reserved bits {bits:03b}"), sent).fails(1002));
+            cases.push(
+                Case::new(format!("3.{bits} {what} with reserved bits {bits:03b}"), sent).closed_with(1002),
+            );
         }
         let sent = vec![frame(TEXT, ask("r")), odd(TEXT, &ask("s")), frame(PING, "x")];
         let name = format!("3.{bits} a text, one with reserved bits {bits:03b}, a ping");
-        cases.push(Case::new(name.clone(), sent.clone()).hears([answer("r")]).fails(1002));
+        cases.push(Case::new(name.clone(), sent.clone()).expects([answer("r")]).closed_with(1002));
         let case = Case::new(name + ", all at once", vec![sent.concat()]);
-        cases.push(case.hears([answer("r")]).fails(1002));
+        cases.push(case.expects([answer("r")]).closed_with(1002));
         for (what, first) in [("last", LAST), ("middle", GOES_ON)] {
             let sent = vec![frame(TEXT_BEGINS, "{"), odd(first, "}")];
-            cases
-                .push(Case::new(format!("3.{bits} the {what} piece with bits {bits:03b}"), sent).fails(1002));
+            cases.push(
+                Case::new(format!("3.{bits} the {what} piece with bits {bits:03b}"), sent).closed_with(1002),
+            );
         }
         let case = Case::new(format!("3.{bits} bits {bits:03b} before hello"), vec![odd(TEXT, "{}")]);
-        cases.push(case.of_a_stranger().fails(1002));
+        cases.push(case.before_hello().closed_with(1002));
     }
 }
 
@@ -47,16 +50,16 @@ fn opcodes(cases: &mut Vec<Case>) {
         let group = if code < 8 { "4.1" } else { "4.2" };
         for (what, payload) in [("nothing", ""), ("a byte", "x"), ("a message", ask("s").as_str())] {
             let sent = vec![frame(0x80 | code, payload)];
-            cases.push(Case::new(format!("{group} opcode {code} with {what}"), sent).fails(1002));
+            cases.push(Case::new(format!("{group} opcode {code} with {what}"), sent).closed_with(1002));
         }
         let sent = vec![frame(TEXT, ask("r")), frame(0x80 | code, "x"), frame(PING, "x")];
         let name = format!("{group} a text, opcode {code}, a ping");
-        cases.push(Case::new(name.clone(), sent.clone()).hears([answer("r")]).fails(1002));
+        cases.push(Case::new(name.clone(), sent.clone()).expects([answer("r")]).closed_with(1002));
         let case = Case::new(name + ", all at once", vec![sent.concat()]);
-        cases.push(case.hears([answer("r")]).fails(1002));
+        cases.push(case.expects([answer("r")]).closed_with(1002));
         let sent = vec![frame(code, "x")];
-        cases.push(Case::new(format!("{group} opcode {code}, not the last piece"), sent).fails(1002));
+        cases.push(Case::new(format!("{group} opcode {code}, not the last piece"), sent).closed_with(1002));
         let sent = vec![frame(TEXT_BEGINS, "{"), frame(0x80 | code, "x"), frame(LAST, "}")];
-        cases.push(Case::new(format!("{group} opcode {code} within a text"), sent).fails(1002));
+        cases.push(Case::new(format!("{group} opcode {code} within a text"), sent).closed_with(1002));
     }
 }

@@ -12,14 +12,14 @@ const READ_BYTES: usize = 4 * 1024;
 
 /// A stream, and the received part of its next message.
 #[derive(Debug)]
-pub(super) struct Frames {
-    from: RecvStream,
+pub(super) struct FrameReader {
+    stream: RecvStream,
     buffer: BytesMut,
 }
 
 /// The reason why a stream yields no further message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum ReadEnd {
     /// The stream has ended.
     End,
     /// The stream ends within a message, or its content is not a message.
@@ -30,25 +30,25 @@ pub(super) enum Stop {
 
 // === impl Frames ===
 
-impl Frames {
-    pub(super) fn new(from: RecvStream) -> Self {
-        Self { from, buffer: BytesMut::new() }
+impl FrameReader {
+    pub(super) fn new(stream: RecvStream) -> Self {
+        Self { stream, buffer: BytesMut::new() }
     }
 
     /// Returns the next whole message.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Utf8Bytes, Stop>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Utf8Bytes, ReadEnd>> {
         loop {
             if let Some(text) = split(&mut self.buffer)? {
                 return Poll::Ready(Ok(text));
             }
             let mut room = [0; READ_BYTES];
-            match ready!(self.from.poll_read(cx, &mut room)) {
-                Ok(0) if self.buffer.is_empty() => return Poll::Ready(Err(Stop::End)),
-                Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(Stop::Broken)),
+            match ready!(self.stream.poll_read(cx, &mut room)) {
+                Ok(0) if self.buffer.is_empty() => return Poll::Ready(Err(ReadEnd::End)),
+                Ok(0) | Err(ReadError::Reset(_)) => return Poll::Ready(Err(ReadEnd::Broken)),
                 Ok(count) => self.buffer.extend_from_slice(&room[..count]),
-                Err(ReadError::ConnectionLost(_)) => return Poll::Ready(Err(Stop::Lost)),
+                Err(ReadError::ConnectionLost(_)) => return Poll::Ready(Err(ReadEnd::Lost)),
                 Err(ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected) => {
-                    return Poll::Ready(Err(Stop::End));
+                    return Poll::Ready(Err(ReadEnd::End));
                 }
             }
         }
@@ -56,11 +56,11 @@ impl Frames {
 }
 
 /// Takes a whole message from the front of the buffer, if there is one.
-fn split(buffer: &mut BytesMut) -> Result<Option<Utf8Bytes>, Stop> {
+fn split(buffer: &mut BytesMut) -> Result<Option<Utf8Bytes>, ReadEnd> {
     let Some(length) = buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > MESSAGE_BYTES_MAX {
-        return Err(Stop::Broken);
+        return Err(ReadEnd::Broken);
     }
     if buffer.len() - LENGTH_BYTES < length {
         return Ok(None);
@@ -71,7 +71,7 @@ fn split(buffer: &mut BytesMut) -> Result<Option<Utf8Bytes>, Stop> {
         // The memory belongs to the message now and is freed with it.
         *buffer = BytesMut::new();
     }
-    Utf8Bytes::try_from(text).map(Some).map_err(|_| Stop::Broken)
+    Utf8Bytes::try_from(text).map(Some).map_err(|_| ReadEnd::Broken)
 }
 
 #[cfg(test)]
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_not_waited_for() {
-        assert_eq!(split(&mut BytesMut::from(&[0xff, 0xff, 0xff, 0xff][..])), Err(Stop::Broken));
-        assert_eq!(split(&mut BytesMut::from(&[0, 0, 0, 1, 0xff][..])), Err(Stop::Broken));
+        assert_eq!(split(&mut BytesMut::from(&[0xff, 0xff, 0xff, 0xff][..])), Err(ReadEnd::Broken));
+        assert_eq!(split(&mut BytesMut::from(&[0, 0, 0, 1, 0xff][..])), Err(ReadEnd::Broken));
         assert_eq!(split(&mut BytesMut::from(&[0, 0, 0, 9, b'{'][..])), Ok(None));
     }
 }

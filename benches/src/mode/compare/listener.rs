@@ -1,7 +1,7 @@
 //! A WebSocket connection that receives messages, with the protocol of the compared system.
-use super::mark::Mark;
-use super::peer::{Ear, Reply};
-use crate::trouble::{Lost, PATIENCE};
+use super::system::{FrameEffect, SubscriberProtocol};
+use super::test_message::TestMessage;
+use crate::error::{ANSWER_TIMEOUT, ConnectionFailure};
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::net::{TcpSocket, TcpStream};
@@ -18,14 +18,14 @@ const SOURCES: usize = 8;
 /// Receive buffer of a connection that is going to stop reading.
 const STALLED_BYTES: u32 = 8 * 1024;
 /// Maximum frames read before other tasks run.
-const AT_ONCE: usize = 64;
+const FRAMES_AT_ONCE_MAX: usize = 64;
 
 /// A WebSocket over plain TCP.
 pub type Socket = WebSocketStream<TcpStream>;
 
 /// Options of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct ConnectOptions {
     /// Index that selects the source address.
     pub n: usize,
     /// Size of the read buffer.
@@ -37,20 +37,25 @@ pub struct Way {
 /// A receiving connection.
 pub struct Listener {
     socket: Socket,
-    ear: Box<dyn Ear>,
+    protocol: Box<dyn SubscriberProtocol>,
 }
 
 // === impl Way ===
 
-impl Default for Way {
+impl Default for ConnectOptions {
     fn default() -> Self {
         Self { n: 0, read_bytes: 64 * 1024, will_stall: false }
     }
 }
 
 /// Opens a WebSocket.
-pub async fn open(at: SocketAddr, path: &str, protocol: Option<&str>, way: Way) -> Result<Socket, Lost> {
-    let unreachable = |error: std::io::Error| Lost::Unreachable(format!("{at}: {error}"));
+pub async fn open(
+    at: SocketAddr,
+    path: &str,
+    protocol: Option<&str>,
+    way: ConnectOptions,
+) -> Result<Socket, ConnectionFailure> {
+    let unreachable = |error: std::io::Error| ConnectionFailure::Unreachable(format!("{at}: {error}"));
     let socket = TcpSocket::new_v4().map_err(unreachable)?;
     if way.will_stall {
         socket.set_recv_buffer_size(STALLED_BYTES).map_err(unreachable)?;
@@ -65,7 +70,7 @@ pub async fn open(at: SocketAddr, path: &str, protocol: Option<&str>, way: Way) 
     }
     let config = WebSocketConfig::default().read_buffer_size(way.read_bytes);
     let opened = client_async_with_config(request, stream, Some(config)).await;
-    Ok(opened.map_err(|error| Lost::Unreachable(format!("{at}{path}: {error}")))?.0)
+    Ok(opened.map_err(|error| ConnectionFailure::Unreachable(format!("{at}{path}: {error}")))?.0)
 }
 
 // === impl Listener ===
@@ -74,27 +79,27 @@ impl Listener {
     /// Connects, and returns once the subscription is active. Messages that arrive meanwhile are counted.
     pub async fn open(
         at: SocketAddr,
-        mut ear: Box<dyn Ear>,
-        way: Way,
-        into: &mut dyn FnMut(Mark),
-    ) -> Result<Self, Lost> {
-        let door = ear.door();
+        mut ear: Box<dyn SubscriberProtocol>,
+        way: ConnectOptions,
+        into: &mut dyn FnMut(TestMessage),
+    ) -> Result<Self, ConnectionFailure> {
+        let door = ear.endpoint();
         let opening = async {
             let socket = open(at, &door.path, door.protocol, way).await?;
-            let first = ear.opening();
-            let mut listener = Self { socket, ear };
+            let first = ear.first_message();
+            let mut listener = Self { socket, protocol: ear };
             let Some(first) = first else { return Ok(listener) };
             listener.socket.send(first).await?;
             while !listener.next(into).await? {}
             Ok(listener)
         };
-        timeout(PATIENCE, opening).await.map_err(|_| Lost::Silent)?
+        timeout(ANSWER_TIMEOUT, opening).await.map_err(|_| ConnectionFailure::TimedOut)?
     }
 
     /// Reads one frame, and frames that have already arrived.
-    pub async fn hear(&mut self, into: &mut dyn FnMut(Mark)) -> Result<(), Lost> {
+    pub async fn receive(&mut self, into: &mut dyn FnMut(TestMessage)) -> Result<(), ConnectionFailure> {
         self.next(into).await?;
-        for _ in 1..AT_ONCE {
+        for _ in 1..FRAMES_AT_ONCE_MAX {
             match self.next(into).now_or_never() {
                 Some(heard) => heard?,
                 None => break,
@@ -104,23 +109,23 @@ impl Listener {
     }
 
     /// Reads one frame, and returns whether it confirmed the subscription.
-    async fn next(&mut self, into: &mut dyn FnMut(Mark)) -> Result<bool, Lost> {
+    async fn next(&mut self, into: &mut dyn FnMut(TestMessage)) -> Result<bool, ConnectionFailure> {
         let reply = match self.socket.next().await {
-            Some(Ok(Message::Text(text))) => self.ear.hear(text.as_bytes(), into),
-            Some(Ok(Message::Binary(bytes))) => self.ear.hear(&bytes, into),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Reply::Nothing,
+            Some(Ok(Message::Text(text))) => self.protocol.handle_frame(text.as_bytes(), into),
+            Some(Ok(Message::Binary(bytes))) => self.protocol.handle_frame(&bytes, into),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => FrameEffect::Nothing,
             Some(Ok(Message::Close(frame))) => {
-                return Err(Lost::Closed(frame.map_or(1005, |frame| frame.code.into())));
+                return Err(ConnectionFailure::Closed(frame.map_or(1005, |frame| frame.code.into())));
             }
             Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) | None => {
-                return Err(Lost::Broken("end of stream".to_owned()));
+                return Err(ConnectionFailure::Broken("end of stream".to_owned()));
             }
             Some(Err(error)) => return Err(error.into()),
         };
         match reply {
-            Reply::Nothing => Ok(false),
-            Reply::Ready => Ok(true),
-            Reply::Say(message) => {
+            FrameEffect::Nothing => Ok(false),
+            FrameEffect::Ready => Ok(true),
+            FrameEffect::Send(message) => {
                 self.socket.send(message).await?;
                 Ok(false)
             }
@@ -128,7 +133,7 @@ impl Listener {
     }
 
     /// Drops the connection without closing it, and returns the protocol state for a reconnect.
-    pub fn hang_up(self) -> Box<dyn Ear> {
-        self.ear
+    pub fn disconnect(self) -> Box<dyn SubscriberProtocol> {
+        self.protocol
     }
 }

@@ -1,9 +1,12 @@
 //! NATS in the comparison: nats-server over WebSocket, core publish and subscribe, its text protocol in frames.
-use super::ground::{Ground, Server, free_port, version_of};
-use super::listener::{Socket, Way, open};
-use super::mark::{Mark, Scanner};
-use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
-use crate::trouble::{Lost, Trouble};
+use super::listener::{ConnectOptions, Socket, open};
+use super::system::{
+    ChannelPublisher, ComparedSystem, Fleet, FleetSetup, FrameEffect, OutgoingMessage, SubscriberEndpoint,
+    SubscriberProtocol,
+};
+use super::test_message::{TestMessage, TestMessageScanner};
+use super::workspace::{Server, Workspace, free_port, version_of};
+use crate::error::{BenchError, ConnectionFailure};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::SplitSink;
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -21,36 +24,40 @@ const PING: &[u8] = b"PING\r\n";
 pub struct Nats;
 
 /// A subscription.
-struct Subscriber {
+struct NatsSubscriber {
     channel: String,
-    scanner: Scanner,
+    scanner: TestMessageScanner,
     is_ready: bool,
 }
 
 /// A publishing connection; a task reads and discards what the server sends.
-struct Publisher {
+struct NatsPublisher {
     sink: SplitSink<Socket, Message>,
     channels: Vec<String>,
     /// Aborts the reading task on drop.
     _reader: AbortOnDropHandle<()>,
 }
 
-fn program(ground: &Ground) -> PathBuf {
+fn program(ground: &Workspace) -> PathBuf {
     ground.installed.join("nats/bin/nats-server")
 }
 
 // === impl Nats ===
 
-impl Peer for Nats {
+impl ComparedSystem for Nats {
     fn name(&self) -> &'static str {
         "NATS"
     }
 
-    fn version(&self, ground: &Ground) -> Result<String, String> {
+    fn version(&self, ground: &Workspace) -> Result<String, String> {
         version_of(Command::new(program(ground)).arg("--version"))
     }
 
-    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+    fn start<'a>(
+        &'a self,
+        ground: &'a Workspace,
+        plan: FleetSetup,
+    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let mut nodes = Vec::new();
             let routes: Vec<u16> =
@@ -70,7 +77,7 @@ impl Peer for Nats {
                         "cluster {{ name: pair, listen: \"127.0.0.1:{route}\", routes: [{others}] }}"
                     );
                 }
-                let file = ground.file("nats.conf", &settings)?;
+                let file = ground.new_file("nats.conf", &settings)?;
                 let mut command = Command::new(program(ground));
                 nodes.push(ground.start("nats-server", command.arg("-c").arg(file), web).await?);
             }
@@ -79,25 +86,25 @@ impl Peer for Nats {
         .boxed_local()
     }
 
-    fn ear(&self, channel: &str) -> Box<dyn Ear> {
+    fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
         let channel = channel.to_owned();
-        Box::new(Subscriber { channel, scanner: Scanner::default(), is_ready: false })
+        Box::new(NatsSubscriber { channel, scanner: TestMessageScanner::default(), is_ready: false })
     }
 
-    fn mouth<'a>(
+    fn publisher<'a>(
         &'a self,
         node: &'a Server,
         channels: &'a [String],
-    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+    ) -> LocalBoxFuture<'a, Result<Box<dyn ChannelPublisher>, BenchError>> {
         async move {
-            let socket = open(node.address, "/", None, Way::default()).await?;
+            let socket = open(node.address, "/", None, ConnectOptions::default()).await?;
             let (mut sink, mut stream) = socket.split();
-            sink.send(Message::binary(HELLO.as_bytes().to_vec())).await.map_err(Lost::from)?;
+            sink.send(Message::binary(HELLO.as_bytes().to_vec())).await.map_err(ConnectionFailure::from)?;
             // A load ends before the server sends its first ping.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
             let mouth =
-                Publisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
-            Ok(Box::new(mouth) as Box<dyn Mouth>)
+                NatsPublisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
+            Ok(Box::new(mouth) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
@@ -105,33 +112,36 @@ impl Peer for Nats {
 
 // === impl Subscriber ===
 
-impl Ear for Subscriber {
-    fn door(&self) -> Door {
-        Door { path: "/".to_owned(), protocol: None }
+impl SubscriberProtocol for NatsSubscriber {
+    fn endpoint(&self) -> SubscriberEndpoint {
+        SubscriberEndpoint { path: "/".to_owned(), protocol: None }
     }
 
-    fn opening(&mut self) -> Option<Message> {
-        self.scanner.forget();
+    fn first_message(&mut self) -> Option<Message> {
+        self.scanner.reset();
         self.is_ready = false;
         let text = format!("{HELLO}SUB {} 1\r\nPING\r\n", self.channel);
         Some(Message::binary(text.into_bytes()))
     }
 
-    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+    fn handle_frame(&mut self, frame: &[u8], into: &mut dyn FnMut(TestMessage)) -> FrameEffect {
         self.scanner.scan(frame, into);
         if !self.is_ready && frame.windows(PONG.len()).any(|words| words == PONG) {
             self.is_ready = true;
-            return Reply::Ready;
+            return FrameEffect::Ready;
         }
         // The server sends a ping in a frame of its own if nothing else is to be sent.
-        if frame == PING { Reply::Say(Message::binary(PONG.to_vec())) } else { Reply::Nothing }
+        if frame == PING { FrameEffect::Send(Message::binary(PONG.to_vec())) } else { FrameEffect::Nothing }
     }
 }
 
 // === impl Publisher ===
 
-impl Mouth for Publisher {
-    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+impl ChannelPublisher for NatsPublisher {
+    fn publish<'a>(
+        &'a mut self,
+        lines: &'a [OutgoingMessage],
+    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             let mut text = String::new();
             for line in lines {
@@ -147,21 +157,24 @@ impl Mouth for Publisher {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mark::message;
+    use super::super::test_message::test_message_text;
     use super::*;
 
     #[test]
     fn a_subscription_is_ready_with_its_pong_and_hears_what_is_cut() {
-        let mut ear = Nats.ear("c");
+        let mut ear = Nats.subscriber("c");
         let mut heard = Vec::new();
-        let opening = ear.opening().map(|message| message.into_data());
+        let opening = ear.first_message().map(|message| message.into_data());
         assert!(opening.is_some_and(|data| data.ends_with(b"SUB c 1\r\nPING\r\n")));
-        assert!(matches!(ear.hear(b"INFO {}\r\n", &mut |mark| heard.push(mark.n)), Reply::Nothing));
-        assert!(matches!(ear.hear(PONG, &mut |mark| heard.push(mark.n)), Reply::Ready));
-        assert!(matches!(ear.hear(PING, &mut |mark| heard.push(mark.n)), Reply::Say(_)));
-        let frame = format!("MSG c 1 128\r\n{}\r\n", message(5));
-        ear.hear(&frame.as_bytes()[..20], &mut |mark| heard.push(mark.n));
-        ear.hear(&frame.as_bytes()[20..], &mut |mark| heard.push(mark.n));
+        assert!(matches!(
+            ear.handle_frame(b"INFO {}\r\n", &mut |mark| heard.push(mark.n)),
+            FrameEffect::Nothing
+        ));
+        assert!(matches!(ear.handle_frame(PONG, &mut |mark| heard.push(mark.n)), FrameEffect::Ready));
+        assert!(matches!(ear.handle_frame(PING, &mut |mark| heard.push(mark.n)), FrameEffect::Send(_)));
+        let frame = format!("MSG c 1 128\r\n{}\r\n", test_message_text(5));
+        ear.handle_frame(&frame.as_bytes()[..20], &mut |mark| heard.push(mark.n));
+        ear.handle_frame(&frame.as_bytes()[20..], &mut |mark| heard.push(mark.n));
         assert_eq!(heard, [5]);
     }
 }

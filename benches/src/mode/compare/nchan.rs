@@ -1,10 +1,13 @@
 //! nchan in the comparison: nginx with the module nchan, published to by HTTP, subscribed by WebSocket with
 //! message ids.
-use super::ground::{Ground, Server, free_port, pass, version_of};
-use super::mark::{Mark, Scanner};
-use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
-use super::pipeline::Pipeline;
-use crate::trouble::{Lost, Trouble};
+use super::http_publish::PipelinedPublisher;
+use super::system::{
+    ChannelPublisher, ComparedSystem, Fleet, FleetSetup, FrameEffect, OutgoingMessage, SubscriberEndpoint,
+    SubscriberProtocol,
+};
+use super::test_message::{TestMessage, TestMessageScanner};
+use super::workspace::{Server, Workspace, free_port, pause, version_of};
+use crate::error::{BenchError, ConnectionFailure};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use std::fmt::Write;
@@ -17,29 +20,29 @@ use tokio_tungstenite::tungstenite::Message;
 const KEPT: u32 = 20_000;
 
 /// Time that nginx needs to initialise its Redis.
-const REDIS_FOUND: Duration = Duration::from_secs(1);
+const REDIS_INIT_WAIT: Duration = Duration::from_secs(1);
 
 /// The driver of nchan.
 pub struct Nchan;
 
 /// A subscription.
-struct Subscriber {
+struct NchanSubscriber {
     channel: String,
-    scanner: Scanner,
+    scanner: TestMessageScanner,
     /// Id of the last message.
     last: Option<String>,
 }
 
-struct Publisher {
-    pipeline: Pipeline,
+struct NchanPublisher {
+    pipeline: PipelinedPublisher,
     channels: Vec<String>,
 }
 
-fn program(ground: &Ground) -> PathBuf {
+fn program(ground: &Workspace) -> PathBuf {
     ground.installed.join("nginx/usr/sbin/nginx")
 }
 
-fn settings(ground: &Ground, home: &str, port: u16, redis: Option<u16>) -> String {
+fn settings(ground: &Workspace, home: &str, port: u16, redis: Option<u16>) -> String {
     let module = ground.installed.join("nginx/usr/lib/nginx/modules/ngx_nchan_module.so");
     let upstream = redis.map_or(String::new(), |redis| {
         format!("upstream store {{ nchan_redis_server redis://127.0.0.1:{redis}; }}")
@@ -63,12 +66,12 @@ fn settings(ground: &Ground, home: &str, port: u16, redis: Option<u16>) -> Strin
 
 // === impl Nchan ===
 
-impl Peer for Nchan {
+impl ComparedSystem for Nchan {
     fn name(&self) -> &'static str {
         "nchan"
     }
 
-    fn version(&self, ground: &Ground) -> Result<String, String> {
+    fn version(&self, ground: &Workspace) -> Result<String, String> {
         let nginx = version_of(Command::new(program(ground)).arg("-v"))?;
         let module = ground.installed.join("nginx/usr/lib/nginx/modules/ngx_nchan_module.so");
         if !module.exists() {
@@ -78,41 +81,46 @@ impl Peer for Nchan {
         Ok(format!("{nginx}, nchan {}", version.as_deref().unwrap_or("of an unknown version").trim()))
     }
 
-    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+    fn start<'a>(
+        &'a self,
+        ground: &'a Workspace,
+        plan: FleetSetup,
+    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
             let mut nodes = Vec::new();
             for _ in 0..1 + u8::from(plan.is_pair) {
-                let (port, home) = (free_port()?, ground.home("nginx")?);
+                let (port, home) = (free_port()?, ground.new_dir("nginx")?);
                 let redis = redis.as_ref().map(|redis| redis.address.port());
                 let text = settings(ground, &home.display().to_string(), port, redis);
-                let file = ground.file("nginx.conf", &text)?;
+                let file = ground.new_file("nginx.conf", &text)?;
                 let mut command = Command::new(program(ground));
                 command.arg("-p").arg(&home).arg("-c").arg(file).args(["-e", "stderr"]);
                 nodes.push(ground.start("nginx", &mut command, port).await?);
             }
             if plan.is_pair {
                 // nginx serves before its Redis is initialised, and answers 503 until then.
-                pass(REDIS_FOUND).await;
+                pause(REDIS_INIT_WAIT).await;
             }
             Ok(Fleet { nodes, redis })
         }
         .boxed_local()
     }
 
-    fn ear(&self, channel: &str) -> Box<dyn Ear> {
+    fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
         let channel = channel.to_owned();
-        Box::new(Subscriber { channel, scanner: Scanner::default(), last: None })
+        Box::new(NchanSubscriber { channel, scanner: TestMessageScanner::default(), last: None })
     }
 
-    fn mouth<'a>(
+    fn publisher<'a>(
         &'a self,
         node: &'a Server,
         channels: &'a [String],
-    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+    ) -> LocalBoxFuture<'a, Result<Box<dyn ChannelPublisher>, BenchError>> {
         async move {
-            let pipeline = Pipeline::open(node.address).await?;
-            Ok(Box::new(Publisher { pipeline, channels: channels.to_vec() }) as Box<dyn Mouth>)
+            let pipeline = PipelinedPublisher::open(node.address).await?;
+            Ok(Box::new(NchanPublisher { pipeline, channels: channels.to_vec() })
+                as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
@@ -120,32 +128,35 @@ impl Peer for Nchan {
 
 // === impl Subscriber ===
 
-impl Ear for Subscriber {
-    fn door(&self) -> Door {
+impl SubscriberProtocol for NchanSubscriber {
+    fn endpoint(&self) -> SubscriberEndpoint {
         let last = self.last.as_ref().map_or(String::new(), |last| format!("?last={last}"));
-        Door { path: format!("/sub/{}{last}", self.channel), protocol: Some("ws+meta.nchan") }
+        SubscriberEndpoint { path: format!("/sub/{}{last}", self.channel), protocol: Some("ws+meta.nchan") }
     }
 
-    fn opening(&mut self) -> Option<Message> {
-        self.scanner.forget();
+    fn first_message(&mut self) -> Option<Message> {
+        self.scanner.reset();
         None
     }
 
     /// Parses `id: 1700000000:0`, other headers, an empty line, and the message.
-    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+    fn handle_frame(&mut self, frame: &[u8], into: &mut dyn FnMut(TestMessage)) -> FrameEffect {
         let id = frame.strip_prefix(b"id: ").and_then(|rest| rest.split(|byte| *byte == b'\n').next());
         if let Some(id) = id.and_then(|id| std::str::from_utf8(id).ok()) {
             self.last = Some(id.trim().to_owned());
         }
         self.scanner.scan(frame, into);
-        Reply::Nothing
+        FrameEffect::Nothing
     }
 }
 
 // === impl Publisher ===
 
-impl Mouth for Publisher {
-    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+impl ChannelPublisher for NchanPublisher {
+    fn publish<'a>(
+        &'a mut self,
+        lines: &'a [OutgoingMessage],
+    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for run in lines.chunk_by(|one, next| one.channel == next.channel) {
                 let Some(channel) = run.first().map(|line| line.channel) else { continue };
@@ -170,16 +181,16 @@ impl Mouth for Publisher {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mark::message;
+    use super::super::test_message::test_message_text;
     use super::*;
 
     #[test]
     fn who_comes_back_says_what_he_had_last() {
-        let mut ear = Nchan.ear("c");
-        assert_eq!(ear.door().path, "/sub/c");
+        let mut ear = Nchan.subscriber("c");
+        assert_eq!(ear.endpoint().path, "/sub/c");
         let mut heard = Vec::new();
-        let frame = format!("id: 1700000000:3\n\n{}", message(5));
-        ear.hear(frame.as_bytes(), &mut |mark| heard.push(mark.n));
-        assert_eq!((heard, ear.door().path.as_str()), (vec![5], "/sub/c?last=1700000000:3"));
+        let frame = format!("id: 1700000000:3\n\n{}", test_message_text(5));
+        ear.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+        assert_eq!((heard, ear.endpoint().path.as_str()), (vec![5], "/sub/c?last=1700000000:3"));
     }
 }

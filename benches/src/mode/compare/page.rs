@@ -1,8 +1,8 @@
 //! Renders the comparison as a Markdown table: medians, ranges and the conditions of the measurement.
-use super::rows::columns as units;
+use super::rows::figure_units as units;
 use crate::cli::{Row, System};
+use crate::error::BenchError;
 use crate::process::Machine;
-use crate::trouble::Trouble;
 use clap::ValueEnum;
 use std::fmt::Write;
 
@@ -21,11 +21,11 @@ pub struct Cell {
     /// Figures of the successful runs.
     runs: Vec<Vec<f64>>,
     /// Errors of the failed runs.
-    troubles: Vec<String>,
+    errors: Vec<String>,
 }
 
 /// A column with its heading.
-pub struct Named {
+pub struct NamedColumn {
     /// Heading in the table.
     pub name: &'static str,
     pub column: Column,
@@ -35,16 +35,16 @@ pub struct Named {
 
 impl Cell {
     /// Adds the result of a run.
-    pub fn take(&mut self, measured: Result<Vec<f64>, Trouble>) {
+    pub fn add_run(&mut self, measured: Result<Vec<f64>, BenchError>) {
         match measured {
             Ok(figures) => self.runs.push(figures),
-            Err(trouble) => self.troubles.push(trouble.to_string()),
+            Err(trouble) => self.errors.push(trouble.to_string()),
         }
     }
 
     /// Returns whether every run gave figures.
     pub fn is_measured(&self) -> bool {
-        !self.runs.is_empty() && self.troubles.is_empty()
+        !self.runs.is_empty() && self.errors.is_empty()
     }
 
     /// Returns median, minimum and maximum of the n-th figure.
@@ -62,14 +62,14 @@ impl Cell {
         };
         let mut text = String::new();
         if !spreads.is_empty() {
-            text = format!("**{}**", join(&|(median, _, _)| number(*median)));
+            text = format!("**{}**", join(&|(median, _, _)| format_number(*median)));
             if self.runs.len() > 1 {
-                let _ = write!(text, " ({})", join(&|(_, least, most)| range(*least, *most)));
+                let _ = write!(text, " ({})", join(&|(_, least, most)| format_range(*least, *most)));
             }
         }
-        if let Some(trouble) = self.troubles.last() {
+        if let Some(trouble) = self.errors.last() {
             let line: String = trouble.lines().next().unwrap_or_default().chars().take(160).collect();
-            let runs = self.troubles.len();
+            let runs = self.errors.len();
             let _ = write!(text, "{}no figure in {runs}: {}", if text.is_empty() { "" } else { "; " }, line);
         }
         text.replace('|', "\\|")
@@ -77,20 +77,20 @@ impl Cell {
 }
 
 /// Returns the row's name on the command line.
-pub fn key(row: Row) -> String {
+pub fn row_name(row: Row) -> String {
     row.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 
 /// Formats a run's figures on one line.
-pub fn told(measured: &Result<Vec<f64>, Trouble>) -> String {
+pub fn figures_text(measured: &Result<Vec<f64>, BenchError>) -> String {
     match measured {
-        Ok(figures) => figures.iter().map(|figure| number(*figure)).collect::<Vec<_>>().join(" / "),
+        Ok(figures) => figures.iter().map(|figure| format_number(*figure)).collect::<Vec<_>>().join(" / "),
         Err(trouble) => trouble.to_string(),
     }
 }
 
 /// Returns the row's title in the table.
-pub fn title(row: Row) -> &'static str {
+pub fn row_title(row: Row) -> &'static str {
     match row {
         Row::Idle => "resident memory of an idle connection",
         Row::Latency => "one node: publish to receive at 1,000/s",
@@ -105,9 +105,9 @@ pub fn title(row: Row) -> &'static str {
 }
 
 /// Returns the whole page.
-pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
+pub fn render(rows: &[Row], columns: &[NamedColumn], runs: u8, is_quick: bool) -> String {
     let mut text = String::from("# Turnway beside others\n\n");
-    let measured: Vec<&Named> = columns.iter().filter(|named| named.column.version.is_ok()).collect();
+    let measured: Vec<&NamedColumn> = columns.iter().filter(|named| named.column.version.is_ok()).collect();
     // Writing to a string cannot fail.
     if is_quick {
         text.push_str(
@@ -119,7 +119,7 @@ pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
     for (n, row) in rows.iter().enumerate() {
         let cells: Vec<String> = measured.iter().map(|named| named.column.cells[n].text(*row)).collect();
         let units = units(*row).join(" / ");
-        let _ = writeln!(text, "| {} ({units}) | {} |", title(*row), cells.join(" | "));
+        let _ = writeln!(text, "| {} ({units}) | {} |", row_title(*row), cells.join(" | "));
     }
     let times =
         if runs == 1 { "one run".to_owned() } else { format!("medians of {runs} runs (least–most)") };
@@ -147,13 +147,13 @@ pub fn of(rows: &[Row], columns: &[Named], runs: u8, is_quick: bool) -> String {
     text
 }
 
-fn range(least: f64, most: f64) -> String {
-    let (least, most) = (number(least), number(most));
+fn format_range(least: f64, most: f64) -> String {
+    let (least, most) = (format_number(least), format_number(most));
     if least == most { least } else { format!("{least}–{most}") }
 }
 
 /// Formats small numbers with one decimal, and large ones with groups of three digits.
-pub fn number(value: f64) -> String {
+pub fn format_number(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         return format!("{value:.1}");
     }
@@ -172,8 +172,8 @@ pub fn number(value: f64) -> String {
 
 impl Column {
     /// Adds a heading.
-    pub fn named(self, name: &'static str) -> Named {
-        Named { name, column: self }
+    pub fn with_name(self, name: &'static str) -> NamedColumn {
+        NamedColumn { name, column: self }
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn numbers_are_read_by_people() {
         for (value, text) in [(0.0, "0"), (3.94, "3.9"), (1_330_000.4, "1,330,000"), (-12.0, "-12")] {
-            assert_eq!(number(value), text);
+            assert_eq!(format_number(value), text);
         }
     }
 
@@ -192,11 +192,11 @@ mod tests {
     fn a_cell_tells_median_spread_and_trouble() {
         let mut cell = Cell::default();
         for figures in [[31.0, 120.0], [30.0, 400.0], [33.0, 110.0]] {
-            cell.take(Ok(figures.to_vec()));
+            cell.add_run(Ok(figures.to_vec()));
         }
         assert_eq!(cell.text(Row::Latency), "**31 / 120** (30–33 / 110–400)");
         assert!(cell.is_measured());
-        cell.take(Err(Trouble::Failed("stuck\nand more".to_owned())));
+        cell.add_run(Err(BenchError::Failed("stuck\nand more".to_owned())));
         assert_eq!(cell.text(Row::Latency), "**31 / 120** (30–33 / 110–400); no figure in 1: stuck");
         assert!(!cell.is_measured() && !Cell::default().is_measured());
     }

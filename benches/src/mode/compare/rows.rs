@@ -1,11 +1,11 @@
 //! Measures the rows of the comparison; each run starts its own servers.
-use super::ground::{Ground, pass};
-use super::listener::{Listener, Way};
-use super::load::{Crowd, Tally, flood, pace, settle};
-use super::peer::{Fleet, Peer, Plan};
+use super::listener::{ConnectOptions, Listener};
+use super::load::{DeliveryCounter, ListenerTasks, publish_flood, publish_paced, wait_for_setup};
+use super::system::{ComparedSystem, Fleet, FleetSetup};
+use super::workspace::{Workspace, pause};
 use super::{loss, stall};
 use crate::cli::Row;
-use crate::trouble::Trouble;
+use crate::error::BenchError;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const OUTSTANDING: u64 = 512;
 /// Messages in flight in a flood to many listeners; a message counts once all have received it.
 const OUTSTANDING_TO_MANY: u64 = 128;
 /// Maximum connections that are opened at a time.
-const OPENING: usize = 32;
+const CONCURRENT_OPENS_MAX: usize = 32;
 /// Read buffer of each connection if there are very many.
 const SMALL_READ_BYTES: usize = 1024;
 
@@ -63,7 +63,7 @@ impl Sizes {
 }
 
 /// Returns the units of a row's figures.
-pub fn columns(row: Row) -> &'static [&'static str] {
+pub fn figure_units(row: Row) -> &'static [&'static str] {
     match row {
         Row::Idle => &["KB"],
         Row::Latency | Row::Across => &["p50 µs", "p99 µs"],
@@ -75,16 +75,21 @@ pub fn columns(row: Row) -> &'static [&'static str] {
 }
 
 /// Measures one row once.
-pub async fn measure(peer: &dyn Peer, ground: &Ground, row: Row, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
+pub async fn measure(
+    peer: &dyn ComparedSystem,
+    ground: &Workspace,
+    row: Row,
+    sizes: &Sizes,
+) -> Result<Vec<f64>, BenchError> {
     let is_pair = matches!(row, Row::Across | Row::AcrossMax | Row::Kill);
-    let fleet = peer.start(ground, Plan { is_pair, recovers: matches!(row, Row::Drop) }).await?;
+    let fleet = peer.start(ground, FleetSetup { is_pair, recovers: matches!(row, Row::Drop) }).await?;
     match row {
-        Row::Idle => idle(peer, &fleet, sizes).await,
-        Row::Latency | Row::Across => latency(peer, &fleet, sizes).await,
-        Row::Max | Row::AcrossMax => most(peer, &fleet, sizes, 1, OUTSTANDING).await,
-        Row::Fanout => most(peer, &fleet, sizes, sizes.subscribers, OUTSTANDING_TO_MANY).await,
-        Row::Drop => loss::dropped(peer, &fleet, sizes).await,
-        Row::Kill => loss::killed(peer, fleet, sizes).await,
+        Row::Idle => measure_idle(peer, &fleet, sizes).await,
+        Row::Latency | Row::Across => measure_latency(peer, &fleet, sizes).await,
+        Row::Max | Row::AcrossMax => measure_max_rate(peer, &fleet, sizes, 1, OUTSTANDING).await,
+        Row::Fanout => measure_max_rate(peer, &fleet, sizes, sizes.subscribers, OUTSTANDING_TO_MANY).await,
+        Row::Drop => loss::measure_drop(peer, &fleet, sizes).await,
+        Row::Kill => loss::measure_kill(peer, fleet, sizes).await,
         Row::Stall => stall::stalled(peer, &fleet, sizes).await,
     }
 }
@@ -96,66 +101,74 @@ pub fn channels(count: usize) -> Vec<String> {
 
 /// Opens listeners at the last node: the n-th subscribes to the n-th channel, or all to the only one.
 pub async fn listeners(
-    peer: &dyn Peer,
+    peer: &dyn ComparedSystem,
     fleet: &Fleet,
     channels: &[String],
     count: usize,
-    way: Way,
-) -> Result<Vec<Listener>, Trouble> {
-    let Some(node) = fleet.nodes.last() else { return Err(Trouble::Failed("no nodes".to_owned())) };
+    way: ConnectOptions,
+) -> Result<Vec<Listener>, BenchError> {
+    let Some(node) = fleet.nodes.last() else { return Err(BenchError::Failed("no nodes".to_owned())) };
     let open = |n: usize| async move {
-        let ear = peer.ear(&channels[n % channels.len()]);
+        let ear = peer.subscriber(&channels[n % channels.len()]);
         // No message has been sent yet.
-        Listener::open(node.address, ear, Way { n, ..way }, &mut |_| {}).await
+        Listener::open(node.address, ear, ConnectOptions { n, ..way }, &mut |_| {}).await
     };
-    Ok(stream::iter(0..count).map(open).buffered(OPENING).try_collect().await?)
+    Ok(stream::iter(0..count).map(open).buffered(CONCURRENT_OPENS_MAX).try_collect().await?)
 }
 
-async fn idle(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
+async fn measure_idle(
+    peer: &dyn ComparedSystem,
+    fleet: &Fleet,
+    sizes: &Sizes,
+) -> Result<Vec<f64>, BenchError> {
     let node = &fleet.nodes[0];
     let open = |n: usize| async move {
-        let way = Way { n, read_bytes: SMALL_READ_BYTES, ..Way::default() };
-        Listener::open(node.address, peer.idle_ear(&format!("idle-{n}")), way, &mut |_| {}).await
+        let way = ConnectOptions { n, read_bytes: SMALL_READ_BYTES, ..ConnectOptions::default() };
+        Listener::open(node.address, peer.idle_subscriber(&format!("idle-{n}")), way, &mut |_| {}).await
     };
     // The first connection is not measured, because it includes one-time costs.
     let first = open(0).await?;
     let before = node.rss_kb();
     let held: Vec<Listener> =
-        stream::iter(1..=sizes.idle).map(open).buffer_unordered(OPENING).try_collect().await?;
-    pass(sizes.idle_for).await;
+        stream::iter(1..=sizes.idle).map(open).buffer_unordered(CONCURRENT_OPENS_MAX).try_collect().await?;
+    pause(sizes.idle_for).await;
     #[expect(clippy::cast_precision_loss, reason = "fewer than 2^53 connections")]
     let each = (node.rss_kb() - before) / held.len() as f64;
     drop((first, held));
     Ok(vec![each])
 }
 
-async fn latency(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
+async fn measure_latency(
+    peer: &dyn ComparedSystem,
+    fleet: &Fleet,
+    sizes: &Sizes,
+) -> Result<Vec<f64>, BenchError> {
     let channels = channels(CHANNELS);
-    let mut mouth = peer.mouth(&fleet.nodes[0], &channels).await?;
-    let listeners = listeners(peer, fleet, &channels, CHANNELS, Way::default()).await?;
-    settle(sizes.is_quick).await;
-    let crowd = Crowd::begin(listeners, Tally::new(true));
+    let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
+    let listeners = listeners(peer, fleet, &channels, CHANNELS, ConnectOptions::default()).await?;
+    wait_for_setup(sizes.is_quick).await;
+    let crowd = ListenerTasks::begin(listeners, DeliveryCounter::new(true));
     let seconds = u32::try_from(sizes.load.as_millis()).unwrap_or(u32::MAX);
     let all = RATE * seconds / 1000;
-    pace(&mut *mouth, CHANNELS, RATE, 0, all).await?;
-    let heard = crowd.tally.settled(u64::from(all), Duration::from_secs(1)).await;
+    publish_paced(&mut *mouth, CHANNELS, RATE, 0, all).await?;
+    let heard = crowd.tally.wait_for(u64::from(all), Duration::from_secs(1)).await;
     if heard != u64::from(all) {
-        return Err(Trouble::Failed(format!("{heard} of {all} arrived")));
+        return Err(BenchError::Failed(format!("{heard} of {all} arrived")));
     }
-    Ok(vec![crowd.tally.age_us(0.5), crowd.tally.age_us(0.99)])
+    Ok(vec![crowd.tally.latency_us(0.5), crowd.tally.latency_us(0.99)])
 }
 
-async fn most(
-    peer: &dyn Peer,
+async fn measure_max_rate(
+    peer: &dyn ComparedSystem,
     fleet: &Fleet,
     sizes: &Sizes,
     count: usize,
     outstanding: u64,
-) -> Result<Vec<f64>, Trouble> {
+) -> Result<Vec<f64>, BenchError> {
     let channels = channels(1);
-    let mut mouth = peer.mouth(&fleet.nodes[0], &channels).await?;
-    let listeners = listeners(peer, fleet, &channels, count, Way::default()).await?;
-    settle(sizes.is_quick).await;
-    let mut crowd = Crowd::begin(listeners, Tally::new(false));
-    Ok(vec![flood(&mut *mouth, &mut crowd, count as u64, outstanding, sizes.load).await?])
+    let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
+    let listeners = listeners(peer, fleet, &channels, count, ConnectOptions::default()).await?;
+    wait_for_setup(sizes.is_quick).await;
+    let mut crowd = ListenerTasks::begin(listeners, DeliveryCounter::new(false));
+    Ok(vec![publish_flood(&mut *mouth, &mut crowd, count as u64, outstanding, sizes.load).await?])
 }

@@ -1,10 +1,13 @@
 //! Socket.IO on Node.js in the comparison, with its Redis adapter between two nodes: its packets in WebSocket
 //! frames.
-use super::ground::{Ground, Server, free_port, version_of};
-use super::listener::{Socket, Way, open};
-use super::mark::{Mark, Scanner};
-use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
-use crate::trouble::{Lost, PATIENCE, Trouble};
+use super::listener::{ConnectOptions, Socket, open};
+use super::system::{
+    ChannelPublisher, ComparedSystem, Fleet, FleetSetup, FrameEffect, OutgoingMessage, SubscriberEndpoint,
+    SubscriberProtocol,
+};
+use super::test_message::{TestMessage, TestMessageScanner};
+use super::workspace::{Server, Workspace, free_port, version_of};
+use crate::error::{ANSWER_TIMEOUT, BenchError, ConnectionFailure};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::SplitSink;
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -22,17 +25,17 @@ const PATH: &str = "/socket.io/?EIO=4&transport=websocket";
 pub struct SocketIo;
 
 /// A subscription.
-struct Subscriber {
+struct SocketIoSubscriber {
     channel: String,
-    scanner: Scanner,
+    scanner: TestMessageScanner,
     /// Private session id, if the server can recover the session.
-    private: Option<String>,
+    private_id: Option<String>,
     /// Offset of the last message.
     offset: Option<String>,
     is_ready: bool,
 }
 
-struct Publisher {
+struct SocketIoPublisher {
     sink: SplitSink<Socket, Message>,
     channels: Vec<String>,
     /// Aborts the reading task on drop.
@@ -46,12 +49,12 @@ struct Connected {
 
 // === impl SocketIo ===
 
-impl Peer for SocketIo {
+impl ComparedSystem for SocketIo {
     fn name(&self) -> &'static str {
         "Socket.IO"
     }
 
-    fn version(&self, ground: &Ground) -> Result<String, String> {
+    fn version(&self, ground: &Workspace) -> Result<String, String> {
         let node = version_of(Command::new("node").arg("--version"))?;
         let file = ground.installed.join("socketio/node_modules/socket.io/package.json");
         let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -59,10 +62,14 @@ impl Peer for SocketIo {
         Ok(format!("Socket.IO {} on Node {node}", package["version"].as_str().unwrap_or("unknown")))
     }
 
-    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+    fn start<'a>(
+        &'a self,
+        ground: &'a Workspace,
+        plan: FleetSetup,
+    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
-            let script = ground.file("socketio.cjs", SERVER)?;
+            let script = ground.new_file("socketio.cjs", SERVER)?;
             let mut nodes = Vec::new();
             for _ in 0..1 + u8::from(plan.is_pair) {
                 let port = free_port()?;
@@ -82,20 +89,20 @@ impl Peer for SocketIo {
         .boxed_local()
     }
 
-    fn ear(&self, channel: &str) -> Box<dyn Ear> {
-        let (channel, scanner) = (channel.to_owned(), Scanner::default());
-        Box::new(Subscriber { channel, scanner, private: None, offset: None, is_ready: false })
+    fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
+        let (channel, scanner) = (channel.to_owned(), TestMessageScanner::default());
+        Box::new(SocketIoSubscriber { channel, scanner, private_id: None, offset: None, is_ready: false })
     }
 
-    fn mouth<'a>(
+    fn publisher<'a>(
         &'a self,
         node: &'a Server,
         channels: &'a [String],
-    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+    ) -> LocalBoxFuture<'a, Result<Box<dyn ChannelPublisher>, BenchError>> {
         async move {
-            let socket = open(node.address, PATH, None, Way::default()).await?;
+            let socket = open(node.address, PATH, None, ConnectOptions::default()).await?;
             let (mut sink, mut stream) = socket.split();
-            sink.send(Message::text("40")).await.map_err(Lost::from)?;
+            sink.send(Message::text("40")).await.map_err(ConnectionFailure::from)?;
             let is_connected = |message: Message| message.to_text().is_ok_and(|text| text.starts_with("40"));
             let connected = async {
                 while let Some(Ok(message)) = stream.next().await {
@@ -103,14 +110,17 @@ impl Peer for SocketIo {
                         return Ok(());
                     }
                 }
-                Err(Lost::Broken("no connect packet".to_owned()))
+                Err(ConnectionFailure::Broken("no connect packet".to_owned()))
             };
-            timeout(PATIENCE, connected).await.map_err(|_| Lost::Silent)??;
+            timeout(ANSWER_TIMEOUT, connected).await.map_err(|_| ConnectionFailure::TimedOut)??;
             // A ping is due every 25 s and may be answered 20 s late, which no load of one publisher reaches.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mouth =
-                Publisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
-            Ok(Box::new(mouth) as Box<dyn Mouth>)
+            let mouth = SocketIoPublisher {
+                sink,
+                channels: channels.to_vec(),
+                _reader: AbortOnDropHandle::new(reader),
+            };
+            Ok(Box::new(mouth) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
@@ -118,29 +128,29 @@ impl Peer for SocketIo {
 
 // === impl Subscriber ===
 
-impl Subscriber {
+impl SocketIoSubscriber {
     /// Handles `40{"sid":…,"pid":…}`; with a pid the session can be recovered.
-    fn connected(&mut self, text: &str) -> Reply {
-        let was = self.private.take();
-        self.private = serde_json::from_str::<Connected>(text).ok().and_then(|connected| connected.pid);
-        if was.is_some() && was == self.private {
+    fn connected(&mut self, text: &str) -> FrameEffect {
+        let was = self.private_id.take();
+        self.private_id = serde_json::from_str::<Connected>(text).ok().and_then(|connected| connected.pid);
+        if was.is_some() && was == self.private_id {
             // The session is recovered with its rooms.
             self.is_ready = true;
-            return Reply::Ready;
+            return FrameEffect::Ready;
         }
-        Reply::Say(Message::text(format!("420[\"join\",\"{}\"]", self.channel)))
+        FrameEffect::Send(Message::text(format!("420[\"join\",\"{}\"]", self.channel)))
     }
 }
 
-impl Ear for Subscriber {
-    fn door(&self) -> Door {
-        Door { path: PATH.to_owned(), protocol: None }
+impl SubscriberProtocol for SocketIoSubscriber {
+    fn endpoint(&self) -> SubscriberEndpoint {
+        SubscriberEndpoint { path: PATH.to_owned(), protocol: None }
     }
 
-    fn opening(&mut self) -> Option<Message> {
-        self.scanner.forget();
+    fn first_message(&mut self) -> Option<Message> {
+        self.scanner.reset();
         self.is_ready = false;
-        Some(Message::text(match (&self.private, &self.offset) {
+        Some(Message::text(match (&self.private_id, &self.offset) {
             (Some(private), Some(offset)) => {
                 format!("40{}", serde_json::json!({ "pid": private, "offset": offset }))
             }
@@ -148,33 +158,36 @@ impl Ear for Subscriber {
         }))
     }
 
-    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+    fn handle_frame(&mut self, frame: &[u8], into: &mut dyn FnMut(TestMessage)) -> FrameEffect {
         let text = std::str::from_utf8(frame).unwrap_or_default();
         if let Some(event) = text.strip_prefix("42") {
             self.scanner.scan(event.as_bytes(), into);
-            if self.private.is_some() {
+            if self.private_id.is_some() {
                 // The offset is the last argument.
                 let words: Vec<String> = serde_json::from_str(event).unwrap_or_default();
                 self.offset = words.into_iter().nth(2).or(self.offset.take());
             }
-            Reply::Nothing
+            FrameEffect::Nothing
         } else if text == "2" {
-            Reply::Say(Message::text("3"))
+            FrameEffect::Send(Message::text("3"))
         } else if let Some(connected) = text.strip_prefix("40") {
             self.connected(connected)
         } else if text.starts_with("430") && !self.is_ready {
             self.is_ready = true;
-            Reply::Ready
+            FrameEffect::Ready
         } else {
-            Reply::Nothing
+            FrameEffect::Nothing
         }
     }
 }
 
 // === impl Publisher ===
 
-impl Mouth for Publisher {
-    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+impl ChannelPublisher for SocketIoPublisher {
+    fn publish<'a>(
+        &'a mut self,
+        lines: &'a [OutgoingMessage],
+    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for line in lines {
                 let text = format!("42[\"say\",\"{}\",\"{}\"]", self.channels[line.channel], line.text);
@@ -192,12 +205,12 @@ mod tests {
 
     #[test]
     fn who_was_known_comes_back_with_his_offset_and_joins_nothing() {
-        let (mut ear, mut ignore) = (SocketIo.ear("c"), |_: Mark| {});
-        assert_eq!(ear.opening(), Some(Message::text("40")));
-        assert!(matches!(ear.hear(br#"40{"sid":"s","pid":"p"}"#, &mut ignore), Reply::Say(_)));
-        assert!(matches!(ear.hear(b"430[]", &mut ignore), Reply::Ready));
-        ear.hear(br#"42["m","x","o1"]"#, &mut ignore);
-        assert_eq!(ear.opening(), Some(Message::text(r#"40{"offset":"o1","pid":"p"}"#)));
-        assert!(matches!(ear.hear(br#"40{"sid":"t","pid":"p"}"#, &mut ignore), Reply::Ready));
+        let (mut ear, mut ignore) = (SocketIo.subscriber("c"), |_: TestMessage| {});
+        assert_eq!(ear.first_message(), Some(Message::text("40")));
+        assert!(matches!(ear.handle_frame(br#"40{"sid":"s","pid":"p"}"#, &mut ignore), FrameEffect::Send(_)));
+        assert!(matches!(ear.handle_frame(b"430[]", &mut ignore), FrameEffect::Ready));
+        ear.handle_frame(br#"42["m","x","o1"]"#, &mut ignore);
+        assert_eq!(ear.first_message(), Some(Message::text(r#"40{"offset":"o1","pid":"p"}"#)));
+        assert!(matches!(ear.handle_frame(br#"40{"sid":"t","pid":"p"}"#, &mut ignore), FrameEffect::Ready));
     }
 }

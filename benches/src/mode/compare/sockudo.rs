@@ -1,9 +1,12 @@
 //! Sockudo in the comparison: version 2 of Pusher's protocol, published to by signed HTTP requests.
-use super::ground::{Ground, Server, free_port, version_of};
-use super::mark::{Mark, Scanner};
-use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
-use super::pipeline::Streams;
-use crate::trouble::{Lost, Trouble};
+use super::http_publish::Http2Publisher;
+use super::system::{
+    ChannelPublisher, ComparedSystem, Fleet, FleetSetup, FrameEffect, OutgoingMessage, SubscriberEndpoint,
+    SubscriberProtocol,
+};
+use super::test_message::{TestMessage, TestMessageScanner};
+use super::workspace::{Server, Workspace, free_port, version_of};
+use crate::error::{BenchError, ConnectionFailure};
 use aws_lc_rs::hmac;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -31,9 +34,9 @@ const NO_LIMIT: &str = "1000000000";
 pub struct Sockudo;
 
 /// A subscription.
-struct Subscriber {
+struct SockudoSubscriber {
     channel: String,
-    scanner: Scanner,
+    scanner: TestMessageScanner,
     /// Position of the last message that had one, for resuming.
     position: Option<Position>,
     /// Serials since the last resume: a message that arrives both live and as a repeat counts once.
@@ -47,37 +50,41 @@ struct Position {
     message_id: Option<String>,
 }
 
-struct Publisher {
+struct SockudoPublisher {
     /// HTTP/2, because with HTTP/1.1 the server closes after each answer.
-    streams: Streams,
+    streams: Http2Publisher,
     at: SocketAddr,
     channels: Vec<String>,
     key: hmac::Key,
 }
 
-fn program(ground: &Ground) -> PathBuf {
+fn program(ground: &Workspace) -> PathBuf {
     ground.installed.join("bin/sockudo")
 }
 
 // === impl Sockudo ===
 
-impl Peer for Sockudo {
+impl ComparedSystem for Sockudo {
     fn name(&self) -> &'static str {
         "Sockudo"
     }
 
-    fn version(&self, ground: &Ground) -> Result<String, String> {
+    fn version(&self, ground: &Workspace) -> Result<String, String> {
         version_of(Command::new(program(ground)).arg("--version"))
     }
 
-    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+    fn start<'a>(
+        &'a self,
+        ground: &'a Workspace,
+        plan: FleetSetup,
+    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
             let mut nodes = Vec::new();
             for n in 0..1 + u8::from(plan.is_pair) {
                 let port = free_port()?;
                 let mut command = Command::new(program(ground));
-                command.current_dir(ground.home("sockudo")?);
+                command.current_dir(ground.new_dir("sockudo")?);
                 command.envs([("HOST", "127.0.0.1"), ("METRICS_ENABLED", "false"), ("LOG_LEVEL", "warn")]);
                 // The cache holds the requests that were seen, which several nodes must share.
                 let cache = if redis.is_some() { "redis" } else { "memory" };
@@ -102,21 +109,22 @@ impl Peer for Sockudo {
         .boxed_local()
     }
 
-    fn ear(&self, channel: &str) -> Box<dyn Ear> {
-        let (channel, scanner) = (channel.to_owned(), Scanner::default());
-        Box::new(Subscriber { channel, scanner, position: None, seen: BTreeSet::new() })
+    fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
+        let (channel, scanner) = (channel.to_owned(), TestMessageScanner::default());
+        Box::new(SockudoSubscriber { channel, scanner, position: None, seen: BTreeSet::new() })
     }
 
-    fn mouth<'a>(
+    fn publisher<'a>(
         &'a self,
         node: &'a Server,
         channels: &'a [String],
-    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+    ) -> LocalBoxFuture<'a, Result<Box<dyn ChannelPublisher>, BenchError>> {
         async move {
-            let streams = Streams::open(node.address).await?;
+            let streams = Http2Publisher::open(node.address).await?;
             let at = node.address;
             let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
-            Ok(Box::new(Publisher { streams, at, channels: channels.to_vec(), key }) as Box<dyn Mouth>)
+            Ok(Box::new(SockudoPublisher { streams, at, channels: channels.to_vec(), key })
+                as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
@@ -124,12 +132,14 @@ impl Peer for Sockudo {
 
 // === impl Subscriber ===
 
-impl Subscriber {
-    fn say(event: &str, data: &serde_json::Value) -> Reply {
-        Reply::Say(Message::text(json!({ "event": format!("sockudo:{event}"), "data": data }).to_string()))
+impl SockudoSubscriber {
+    fn say(event: &str, data: &serde_json::Value) -> FrameEffect {
+        FrameEffect::Send(Message::text(
+            json!({ "event": format!("sockudo:{event}"), "data": data }).to_string(),
+        ))
     }
 
-    fn resume(&self, position: &Position) -> Reply {
+    fn resume(&self, position: &Position) -> FrameEffect {
         let position = json!({
             "serial": position.serial, "stream_id": position.stream_id,
             "last_message_id": position.message_id,
@@ -138,18 +148,18 @@ impl Subscriber {
     }
 }
 
-impl Ear for Subscriber {
-    fn door(&self) -> Door {
-        Door { path: format!("/app/{APP}?protocol=2&client=compare&version=1"), protocol: None }
+impl SubscriberProtocol for SockudoSubscriber {
+    fn endpoint(&self) -> SubscriberEndpoint {
+        SubscriberEndpoint { path: format!("/app/{APP}?protocol=2&client=compare&version=1"), protocol: None }
     }
 
-    fn opening(&mut self) -> Option<Message> {
-        self.scanner.forget();
+    fn first_message(&mut self) -> Option<Message> {
+        self.scanner.reset();
         self.seen.clear();
         Some(Message::text(r#"{"event":"sockudo:ping","data":{}}"#))
     }
 
-    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+    fn handle_frame(&mut self, frame: &[u8], into: &mut dyn FnMut(TestMessage)) -> FrameEffect {
         let text = std::str::from_utf8(frame).unwrap_or_default();
         if text.contains('~') {
             // Messages have a position only if recovery is enabled.
@@ -157,33 +167,33 @@ impl Ear for Subscriber {
             if let Some(position) = position {
                 let position: Position = position;
                 if !self.seen.insert(position.serial) {
-                    return Reply::Nothing;
+                    return FrameEffect::Nothing;
                 }
                 if self.position.as_ref().is_none_or(|last| last.serial < position.serial) {
                     self.position = Some(position);
                 }
             }
             self.scanner.scan(frame, into);
-            Reply::Nothing
+            FrameEffect::Nothing
         } else if text.contains("connection_established") {
             Self::say("subscribe", &json!({ "channel": self.channel }))
         } else if text.contains("subscription_succeeded") {
-            self.position.as_ref().map_or(Reply::Ready, |position| self.resume(position))
+            self.position.as_ref().map_or(FrameEffect::Ready, |position| self.resume(position))
         } else if text.contains("resume_success") {
-            Reply::Ready
+            FrameEffect::Ready
         } else if text.contains("sockudo:ping") {
             Self::say("pong", &json!({}))
         } else {
-            Reply::Nothing
+            FrameEffect::Nothing
         }
     }
 }
 
 // === impl Publisher ===
 
-impl Publisher {
+impl SockudoPublisher {
     /// Builds a request; path, time and a digest of the body are signed.
-    fn request(&self, lines: &[Line]) -> Result<Request<Full<Bytes>>, Lost> {
+    fn request(&self, lines: &[OutgoingMessage]) -> Result<Request<Full<Bytes>>, ConnectionFailure> {
         let channel = lines.first().map_or("", |line| &self.channels[line.channel]);
         let events: Vec<_> =
             lines.iter().map(|line| json!({ "name": "m", "channel": channel, "data": line.text })).collect();
@@ -197,12 +207,15 @@ impl Publisher {
         let signature = hmac::sign(&self.key, format!("POST\n{path}\n{query}").as_bytes());
         let uri = format!("http://{}{path}?{query}&auth_signature={}", self.at, hex(signature.as_ref()));
         let request = Request::post(uri).header("content-type", "application/json");
-        request.body(Full::from(body)).map_err(|error| Lost::Broken(error.to_string()))
+        request.body(Full::from(body)).map_err(|error| ConnectionFailure::Broken(error.to_string()))
     }
 }
 
-impl Mouth for Publisher {
-    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+impl ChannelPublisher for SockudoPublisher {
+    fn publish<'a>(
+        &'a mut self,
+        lines: &'a [OutgoingMessage],
+    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for run in lines.chunk_by(|one, next| one.channel == next.channel) {
                 for batch in run.chunks(BATCH) {
@@ -226,7 +239,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mark::message;
+    use super::super::test_message::test_message_text;
     use super::*;
 
     #[test]
@@ -244,18 +257,19 @@ mod tests {
 
     #[test]
     fn who_comes_back_subscribes_and_says_where_he_was() {
-        let mut ear = Sockudo.ear("c");
+        let mut ear = Sockudo.subscriber("c");
         let mut heard = Vec::new();
-        let mut hear = |frame: &str| ear.hear(frame.as_bytes(), &mut |mark| heard.push(mark.n));
-        assert!(matches!(hear(r#"{"event":"sockudo:connection_established"}"#), Reply::Say(_)));
+        let mut hear = |frame: &str| ear.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+        assert!(matches!(hear(r#"{"event":"sockudo:connection_established"}"#), FrameEffect::Send(_)));
         let subscribed = r#"{"event":"sockudo_internal:subscription_succeeded","channel":"c"}"#;
-        assert!(matches!(hear(subscribed), Reply::Ready));
-        let frame = format!(r#"{{"event":"m","data":"{}","serial":9,"stream_id":"s"}}"#, message(3));
+        assert!(matches!(hear(subscribed), FrameEffect::Ready));
+        let frame =
+            format!(r#"{{"event":"m","data":"{}","serial":9,"stream_id":"s"}}"#, test_message_text(3));
         hear(&frame);
         hear(&frame);
-        let Reply::Say(resume) = hear(subscribed) else { panic!("it takes up where it was") };
+        let FrameEffect::Send(resume) = hear(subscribed) else { panic!("it takes up where it was") };
         assert!(resume.to_text().is_ok_and(|text| text.contains(r#""serial":9"#)));
-        assert!(matches!(hear(r#"{"event":"sockudo:resume_success"}"#), Reply::Ready));
+        assert!(matches!(hear(r#"{"event":"sockudo:resume_success"}"#), FrameEffect::Ready));
         assert_eq!(heard, [3]);
     }
 }

@@ -1,12 +1,12 @@
 //! Row `stall`: memory that a node holds for subscribers that do not read, and messages that these lack
 //! afterwards.
-use super::ground::pass;
-use super::listener::{Listener, Way};
-use super::load::{Tally, pace, settle};
-use super::mark::Mark;
-use super::peer::{Fleet, Peer};
+use super::listener::{ConnectOptions, Listener};
+use super::load::{DeliveryCounter, publish_paced, wait_for_setup};
 use super::rows::{Sizes, channels, listeners};
-use crate::trouble::{Lost, Trouble};
+use super::system::{ComparedSystem, Fleet};
+use super::test_message::TestMessage;
+use super::workspace::pause;
+use crate::error::{BenchError, ConnectionFailure};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,54 +18,60 @@ use tokio::time::timeout;
 /// Messages per second, together 1 MB/s for each subscriber.
 const RATE: u32 = 8000;
 /// Interval of memory samples.
-const LOOK: Duration = Duration::from_millis(100);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time without a message after which no more is expected.
-const QUIET: Duration = Duration::from_secs(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for reading the backlog; after that the row fails, because the loss is unknown.
-const BACK: Duration = Duration::from_secs(4 * 60);
+const BACKLOG_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 
 /// Measures the row: the node's growth while subscribers stall, subscribers that were closed, and messages they
 /// lack.
-pub async fn stalled(peer: &dyn Peer, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, Trouble> {
+pub async fn stalled(
+    peer: &dyn ComparedSystem,
+    fleet: &Fleet,
+    sizes: &Sizes,
+) -> Result<Vec<f64>, BenchError> {
     let (channels, node) = (channels(1), &fleet.nodes[0]);
-    let mut mouth = peer.mouth(node, &channels).await?;
-    let way = Way { will_stall: true, read_bytes: 16 * 1024, ..Way::default() };
+    let mut mouth = peer.publisher(node, &channels).await?;
+    let way = ConnectOptions { will_stall: true, read_bytes: 16 * 1024, ..ConnectOptions::default() };
     let crowd = listeners(peer, fleet, &channels, sizes.stalled, way).await?;
-    settle(sizes.is_quick).await;
+    wait_for_setup(sizes.is_quick).await;
     let millis = u32::try_from(sizes.stalled_for.as_millis()).unwrap_or(u32::MAX);
     let (all, before, most) = (RATE / 100 * millis / 10, node.rss_kb(), Cell::new(0.0_f64));
     let watching = async {
         loop {
             most.set(most.get().max(node.rss_kb() - before));
-            pass(LOOK).await;
+            pause(SAMPLE_INTERVAL).await;
         }
     };
     let said = tokio::select! {
-        said = timeout(sizes.stalled_for * 2 + QUIET, pace(&mut *mouth, 1, RATE, 0, all)) => said,
-        () = watching => return Err(Trouble::Failed("nobody watches".to_owned())),
+        said = timeout(sizes.stalled_for * 2 + IDLE_TIMEOUT, publish_paced(&mut *mouth, 1, RATE, 0, all)) => said,
+        () = watching => return Err(BenchError::Failed("nobody watches".to_owned())),
     };
     match said {
         Ok(said) => said?,
         Err(_) => {
             let grown = most.get() / 1024.0;
-            return Err(Trouble::Failed(format!("stalled subscribers block the publisher; memory grew by {grown:.0} MB")));
+            return Err(BenchError::Failed(format!(
+                "stalled subscribers block the publisher; memory grew by {grown:.0} MB"
+            )));
         }
     }
-    let (closed, missed) = come_back(crowd, node.address, all).await?;
+    let (closed, missed) = read_backlog(crowd, node.address, all).await?;
     Ok(vec![most.get() / 1024.0, closed, missed])
 }
 
 /// Reads on at all subscribers; those that were disconnected reconnect with their state. Returns how many were
 /// disconnected, and how many messages all of them lack together.
-async fn come_back(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f64, f64), Trouble> {
-    let tally = Tally::new(false);
+async fn read_backlog(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f64, f64), BenchError> {
+    let tally = DeliveryCounter::new(false);
     let mut tasks = JoinSet::new();
     for listener in crowd {
-        tasks.spawn_local(one_back(listener, at, all, Rc::clone(&tally)));
+        tasks.spawn_local(read_backlog_of_one(listener, at, all, Rc::clone(&tally)));
     }
     let (mut closed, mut missed) = (0.0, 0.0);
     while let Some(back) = tasks.join_next().await {
-        let (times, lacks) = back.map_err(|error| Trouble::Failed(error.to_string()))??;
+        let (times, lacks) = back.map_err(|error| BenchError::Failed(error.to_string()))??;
         closed += f64::from(u8::from(times > 0));
         missed += f64::from(lacks);
     }
@@ -73,28 +79,30 @@ async fn come_back(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<(f6
 }
 
 /// Returns how often a subscriber was disconnected, and how many messages it lacks once no more arrive.
-async fn one_back(
+async fn read_backlog_of_one(
     mut listener: Listener,
     at: SocketAddr,
     all: u32,
-    tally: Rc<Tally>,
-) -> Result<(u32, u32), Trouble> {
+    tally: Rc<DeliveryCounter>,
+) -> Result<(u32, u32), BenchError> {
     let (mut heard, mut closed, since) = (BTreeSet::new(), 0, Instant::now());
     while u32::try_from(heard.len()).unwrap_or(u32::MAX) < all {
-        if since.elapsed() > BACK {
-            let (heard, seconds) = (tally.heard(), BACK.as_secs());
-            return Err(Trouble::Failed(format!("the backlog is not finished after {seconds} s and {heard} messages")));
+        if since.elapsed() > BACKLOG_TIMEOUT {
+            let (heard, seconds) = (tally.received_count(), BACKLOG_TIMEOUT.as_secs());
+            return Err(BenchError::Failed(format!(
+                "the backlog is not finished after {seconds} s and {heard} messages"
+            )));
         }
-        let mut hear = |mark: Mark| {
+        let mut hear = |mark: TestMessage| {
             heard.insert(mark.n);
-            tally.hear(mark);
+            tally.count_message(mark);
         };
-        match timeout(QUIET, listener.hear(&mut hear)).await {
+        match timeout(IDLE_TIMEOUT, listener.receive(&mut hear)).await {
             Ok(Ok(())) => tokio::task::yield_now().await,
             Ok(Err(_)) => {
                 closed += 1;
-                let again: Result<Listener, Lost> =
-                    Listener::open(at, listener.hang_up(), Way::default(), &mut hear).await;
+                let again: Result<Listener, ConnectionFailure> =
+                    Listener::open(at, listener.disconnect(), ConnectOptions::default(), &mut hear).await;
                 match again {
                     Ok(again) => listener = again,
                     Err(_) => break,

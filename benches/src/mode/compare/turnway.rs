@@ -2,12 +2,15 @@
 //! of the session receive them. A channel is a session with an answer in progress.
 pub mod agent;
 
-use super::ground::{Ground, Server, free_port, version_of};
-use super::listener::{Socket, Way, open};
-use super::mark::{Mark, Scanner};
-use super::peer::{Door, Ear, Fleet, Line, Mouth, Peer, Plan, Reply};
-use crate::trouble::{Lost, Trouble};
-use crate::wire::{self, Heard, quoted};
+use super::listener::{ConnectOptions, Socket, open};
+use super::system::{
+    ChannelPublisher, ComparedSystem, Fleet, FleetSetup, FrameEffect, OutgoingMessage, SubscriberEndpoint,
+    SubscriberProtocol,
+};
+use super::test_message::{TestMessage, TestMessageScanner};
+use super::workspace::{Server, Workspace, free_port, version_of};
+use crate::error::{BenchError, ConnectionFailure};
+use crate::wire::{self, ServerMessage, json_string};
 use agent::{Agent, Answer};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::SplitSink;
@@ -34,7 +37,7 @@ pub struct Turnway {
 /// A subscription.
 struct Subscriber {
     session: String,
-    scanner: Scanner,
+    scanner: TestMessageScanner,
     /// Sequence number and epoch of the last fact.
     last: Option<(u64, u64)>,
     /// Answer in progress: run id, attempt, and end offset of the received text.
@@ -42,12 +45,12 @@ struct Subscriber {
 }
 
 /// A connection that becomes idle after one whole turn.
-struct Idler {
+struct IdleConnection {
     session: String,
 }
 
 /// The connection that sends turns, and the answers that the agent gives to them.
-struct Speaker {
+struct TurnwayPublisher {
     agent: Rc<Agent>,
     sink: SplitSink<Socket, Message>,
     /// Aborts the reading task on drop.
@@ -59,23 +62,27 @@ struct Speaker {
 
 // === impl Turnway ===
 
-impl Peer for Turnway {
+impl ComparedSystem for Turnway {
     fn name(&self) -> &'static str {
         "Turnway"
     }
 
-    fn version(&self, ground: &Ground) -> Result<String, String> {
+    fn version(&self, ground: &Workspace) -> Result<String, String> {
         version_of(Command::new(&ground.turnway).arg("version"))
     }
 
-    fn start<'a>(&'a self, ground: &'a Ground, plan: Plan) -> LocalBoxFuture<'a, Result<Fleet, Trouble>> {
+    fn start<'a>(
+        &'a self,
+        ground: &'a Workspace,
+        plan: FleetSetup,
+    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
-            let agent = format!("lean=http://{},on_owner_loss=retry", self.agent.serve().await?);
+            let agent = format!("lean=http://{},on_owner_loss=retry", self.agent.address_or_start().await?);
             let settings = ["--appendonly", "yes", "--appendfsync", "everysec"];
             let redis = if plan.is_pair { Some(ground.redis(&settings).await?) } else { None };
             let mut nodes = Vec::new();
             for n in 0..1 + u8::from(plan.is_pair) {
-                let (port, admin, home) = (free_port()?, free_port()?, ground.home("turnway")?);
+                let (port, admin, home) = (free_port()?, free_port()?, ground.new_dir("turnway")?);
                 let store = match &redis {
                     Some(redis) => format!("redis://{}", redis.address),
                     None => format!("embedded:{}", home.join("data").display()),
@@ -94,26 +101,26 @@ impl Peer for Turnway {
         .boxed_local()
     }
 
-    fn ear(&self, channel: &str) -> Box<dyn Ear> {
-        let (session, scanner) = (channel.to_owned(), Scanner::default());
+    fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
+        let (session, scanner) = (channel.to_owned(), TestMessageScanner::default());
         Box::new(Subscriber { session, scanner, last: None, answer: None })
     }
 
-    fn idle_ear(&self, channel: &str) -> Box<dyn Ear> {
-        Box::new(Idler { session: channel.to_owned() })
+    fn idle_subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
+        Box::new(IdleConnection { session: channel.to_owned() })
     }
 
-    fn mouth<'a>(
+    fn publisher<'a>(
         &'a self,
         node: &'a Server,
         channels: &'a [String],
-    ) -> LocalBoxFuture<'a, Result<Box<dyn Mouth>, Trouble>> {
+    ) -> LocalBoxFuture<'a, Result<Box<dyn ChannelPublisher>, BenchError>> {
         async move {
-            let socket = open(node.address, PATH, PROTOCOL, Way::default()).await?;
+            let socket = open(node.address, PATH, PROTOCOL, ConnectOptions::default()).await?;
             let (mut sink, mut stream) = socket.split();
-            sink.send(Message::text(wire::hello(USER, None, ""))).await.map_err(Lost::from)?;
+            sink.send(Message::text(wire::hello(USER, None, ""))).await.map_err(ConnectionFailure::from)?;
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mut speaker = Speaker {
+            let mut speaker = TurnwayPublisher {
                 agent: Rc::clone(&self.agent),
                 sink,
                 _reader: AbortOnDropHandle::new(reader),
@@ -122,10 +129,10 @@ impl Peer for Turnway {
                 asked: 0,
             };
             for n in 0..channels.len() {
-                let answer = speaker.ask(n).await?;
+                let answer = speaker.open_answer(n).await?;
                 speaker.answers.push(answer);
             }
-            Ok(Box::new(speaker) as Box<dyn Mouth>)
+            Ok(Box::new(speaker) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
@@ -135,7 +142,7 @@ impl Peer for Turnway {
 
 impl Subscriber {
     /// Remembers the position for a later resume.
-    fn note(&mut self, heard: &Heard<'_>) {
+    fn remember_position(&mut self, heard: &ServerMessage<'_>) {
         if let Some(seq) = heard.seq.filter(|_| heard.kind != "subscribed") {
             self.last = Some((seq, heard.epoch.unwrap_or(self.last.map_or(0, |(_, epoch)| epoch))));
         }
@@ -155,85 +162,88 @@ impl Subscriber {
     }
 }
 
-impl Ear for Subscriber {
-    fn door(&self) -> Door {
-        Door { path: PATH.to_owned(), protocol: PROTOCOL }
+impl SubscriberProtocol for Subscriber {
+    fn endpoint(&self) -> SubscriberEndpoint {
+        SubscriberEndpoint { path: PATH.to_owned(), protocol: PROTOCOL }
     }
 
-    fn opening(&mut self) -> Option<Message> {
-        let mut body = format!("{{\"session_id\":{}", quoted(&self.session));
+    fn first_message(&mut self) -> Option<Message> {
+        let mut body = format!("{{\"session_id\":{}", json_string(&self.session));
         // Writing to a string cannot fail.
         if let Some((seq, epoch)) = self.last {
             let _ = write!(body, ",\"after_seq\":{seq},\"after_epoch\":{epoch}");
         }
         if let Some((run, attempt, offset)) = &self.answer {
-            let run = quoted(run);
+            let run = json_string(run);
             let _ = write!(body, ",\"runs\":{{{run}:{{\"attempt\":{attempt},\"offset\":{offset}}}}}");
         }
         body.push('}');
         Some(Message::text(wire::hello(USER, None, &body)))
     }
 
-    fn hear(&mut self, frame: &[u8], into: &mut dyn FnMut(Mark)) -> Reply {
+    fn handle_frame(&mut self, frame: &[u8], into: &mut dyn FnMut(TestMessage)) -> FrameEffect {
         let text = std::str::from_utf8(frame).unwrap_or_default();
-        let Some(heard) = Heard::parse(text) else { return Reply::Nothing };
-        self.note(&heard);
+        let Some(heard) = ServerMessage::parse(text) else { return FrameEffect::Nothing };
+        self.remember_position(&heard);
         if heard.is_text() {
             self.scanner.scan(heard.text.as_deref().unwrap_or_default().as_bytes(), into);
         }
-        if heard.kind == "subscribed" { Reply::Ready } else { Reply::Nothing }
+        if heard.kind == "subscribed" { FrameEffect::Ready } else { FrameEffect::Nothing }
     }
 }
 
 // === impl Idler ===
 
-impl Ear for Idler {
-    fn door(&self) -> Door {
-        Door { path: PATH.to_owned(), protocol: PROTOCOL }
+impl SubscriberProtocol for IdleConnection {
+    fn endpoint(&self) -> SubscriberEndpoint {
+        SubscriberEndpoint { path: PATH.to_owned(), protocol: PROTOCOL }
     }
 
-    fn opening(&mut self) -> Option<Message> {
+    fn first_message(&mut self) -> Option<Message> {
         Some(Message::text(wire::hello(USER, None, "")))
     }
 
-    fn hear(&mut self, frame: &[u8], _into: &mut dyn FnMut(Mark)) -> Reply {
+    fn handle_frame(&mut self, frame: &[u8], _into: &mut dyn FnMut(TestMessage)) -> FrameEffect {
         let text = std::str::from_utf8(frame).unwrap_or_default();
-        match wire::kind(text) {
-            "welcome" => {
-                Reply::Say(Message::text(wire::Invoke::new("idle", &self.session, "echo", "hello").say(0)))
-            }
-            "done" => Reply::Ready,
-            _ => Reply::Nothing,
+        match wire::message_type(text) {
+            "welcome" => FrameEffect::Send(Message::text(
+                wire::Invoke::new("idle", &self.session, "echo", "hello").render(0),
+            )),
+            "done" => FrameEffect::Ready,
+            _ => FrameEffect::Nothing,
         }
     }
 }
 
 // === impl Speaker ===
 
-impl Speaker {
+impl TurnwayPublisher {
     /// Sends a turn in this session, and waits until the agent is called. This connection does not subscribe to
     /// the answer.
-    async fn ask(&mut self, n: usize) -> Result<Answer, Lost> {
+    async fn open_answer(&mut self, n: usize) -> Result<Answer, ConnectionFailure> {
         let session = &self.sessions[n];
-        let invoke = wire::Invoke::new("ask", session, "lean", session).say(self.asked);
+        let invoke = wire::Invoke::new("ask", session, "lean", session).render(self.asked);
         self.asked += 1;
         self.sink.feed(Message::text(invoke)).await?;
-        let leave = format!("{{\"type\":\"unsubscribe\",\"session_id\":{}}}", quoted(session));
+        let leave = format!("{{\"type\":\"unsubscribe\",\"session_id\":{}}}", json_string(session));
         self.sink.send(Message::text(leave)).await?;
-        self.agent.asked(session).await
+        self.agent.take_answer(session).await
     }
 }
 
-impl Mouth for Speaker {
-    fn say<'a>(&'a mut self, lines: &'a [Line]) -> LocalBoxFuture<'a, Result<(), Lost>> {
+impl ChannelPublisher for TurnwayPublisher {
+    fn publish<'a>(
+        &'a mut self,
+        lines: &'a [OutgoingMessage],
+    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for run in lines.chunk_by(|one, next| one.channel == next.channel) {
                 let Some(n) = run.first().map(|line| line.channel) else { continue };
-                if self.answers[n].said() > ANSWER_BYTES {
+                if self.answers[n].sent_bytes() > ANSWER_BYTES {
                     self.answers[n].end().await?;
-                    self.answers[n] = self.ask(n).await?;
+                    self.answers[n] = self.open_answer(n).await?;
                 }
-                self.answers[n].say(run).await?;
+                self.answers[n].send_messages(run).await?;
             }
             Ok(())
         }
@@ -243,24 +253,24 @@ impl Mouth for Speaker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mark::message;
+    use super::super::test_message::test_message_text;
     use super::*;
 
     #[test]
     fn who_comes_back_says_how_far_he_was() {
-        let mut ear = Turnway::default().ear("s");
+        let mut ear = Turnway::default().subscriber("s");
         let mut heard = Vec::new();
         let mut hear = |frame: String| {
-            ear.hear(frame.as_bytes(), &mut |mark| heard.push(mark.n));
+            ear.handle_frame(frame.as_bytes(), &mut |mark| heard.push(mark.n));
         };
         hear(r#"{"type":"run_started","seq":3,"epoch":2,"run_id":"s.r"}"#.to_owned());
-        let text = message(4);
+        let text = test_message_text(4);
         let delta = |offset: usize, text: &str| {
             format!(r#"{{"type":"delta","run_id":"s.r","attempt":1,"offset":{offset},"text":"{text}"}}"#)
         };
         hear(delta(0, &text[..10]));
         hear(delta(10, &text[10..]));
-        let opening = ear.opening().map(|message| message.into_text().expect("text").to_string());
+        let opening = ear.first_message().map(|message| message.into_text().expect("text").to_string());
         let opening: serde_json::Value = serde_json::from_str(&opening.expect("a hello")).expect("JSON");
         let cursor = &opening["resume"][0];
         assert_eq!((&cursor["after_seq"], &cursor["after_epoch"]), (&3.into(), &2.into()));

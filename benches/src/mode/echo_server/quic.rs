@@ -1,8 +1,8 @@
 //! An echo server for QUIC: bytes of a connection's control stream are sent back on it.
 use super::spread;
-use crate::mode::announce;
-use crate::trouble::Trouble;
-use crate::udp::RECEIVE_BUFFER_BYTES;
+use crate::error::BenchError;
+use crate::mode::print_ready;
+use crate::quic_endpoints::RECEIVE_BUFFER_BYTES;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{
     Connecting, Endpoint, EndpointConfig, IdleTimeout, ReadError, ServerConfig, TransportConfig, VarInt,
@@ -12,23 +12,23 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use turnway::tls::{Shown, development};
+use turnway::tls::{TlsConfigWatch, development};
 use turnway_core::limits;
 use turnway_core::time::Millis;
 
 /// Number of different heartbeat intervals, as in a node.
-const BEATS: u32 = 16;
+const INTERVALS: u32 = 16;
 /// Size of one read.
 const READ_BYTES: usize = 1024;
 
 /// A socket, and the configurations that its connections get in turn: they differ in their heartbeat intervals.
-type Bound = (Endpoint, Vec<Arc<ServerConfig>>);
+type BoundEndpoint = (Endpoint, Vec<Arc<ServerConfig>>);
 
 /// Serves without end.
-pub(super) async fn serve(listen: SocketAddr, dir: &Path, beat: Option<Duration>) -> Result<(), Trouble> {
-    let unavailable = |error: Box<dyn Error>| Trouble::Unavailable(format!("{listen}: {error}"));
+pub(super) async fn serve(listen: SocketAddr, dir: &Path, beat: Option<Duration>) -> Result<(), BenchError> {
+    let unavailable = |error: Box<dyn Error>| BenchError::Unavailable(format!("{listen}: {error}"));
     let (endpoint, configs) = bind(listen, dir, beat).map_err(unavailable)?;
-    announce(endpoint.local_addr().map_err(|error| unavailable(error.into()))?);
+    print_ready(endpoint.local_addr().map_err(|error| unavailable(error.into()))?);
     for config in configs.iter().cycle() {
         let Some(incoming) = endpoint.accept().await else { break };
         let connecting = incoming.accept_with(Arc::clone(config));
@@ -42,13 +42,13 @@ pub(super) async fn serve(listen: SocketAddr, dir: &Path, beat: Option<Duration>
     Ok(())
 }
 
-fn bind(listen: SocketAddr, dir: &Path, beat: Option<Duration>) -> Result<Bound, Box<dyn Error>> {
+fn bind(listen: SocketAddr, dir: &Path, beat: Option<Duration>) -> Result<BoundEndpoint, Box<dyn Error>> {
     let now = SystemTime::UNIX_EPOCH.elapsed()?.as_millis();
-    let pair = development::kept(dir, Millis(u64::try_from(now)?))?;
-    let (tls, _) = Shown::always(&pair)?.quic();
+    let pair = development::load_or_generate(dir, Millis(u64::try_from(now)?))?;
+    let (tls, _) = TlsConfigWatch::fixed(&pair)?.quic_config();
     let crypto = Arc::new(QuicServerConfig::try_from(tls)?);
     let mut configs = Vec::new();
-    for n in 0..if beat.is_some() { BEATS } else { 1 } {
+    for n in 0..if beat.is_some() { INTERVALS } else { 1 } {
         let mut config = ServerConfig::with_crypto(Arc::clone(&crypto) as _);
         config.transport_config(Arc::new(transport(beat.map(|beat| spread(beat, n)))?));
         configs.push(Arc::new(config));

@@ -1,20 +1,20 @@
 //! A client with a session whose connection is dropped repeatedly.
-use super::view::View;
-use crate::connection::Line;
+use super::session_view::SessionView;
+use crate::connection::ServerConnection;
+use crate::error::{ANSWER_TIMEOUT, BenchError, ConnectionFailure};
 use crate::record::{Count, Measure};
 use crate::run::Run;
-use crate::trouble::{Lost, PATIENCE, Trouble};
-use crate::wire::{self, Heard, Invoke};
+use crate::wire::{self, Invoke, ServerMessage};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
 /// Pause before the next attempt to reconnect.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The behaviour of all clients.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ReconnectPlan {
     pub(super) agent: String,
     /// Input with a short answer.
     pub(super) short: String,
@@ -29,37 +29,37 @@ pub(super) struct Plan {
 #[derive(Debug)]
 pub(super) struct Subscriber {
     run: Rc<Run>,
-    plan: Rc<Plan>,
+    plan: Rc<ReconnectPlan>,
     n: usize,
     session: String,
-    line: Option<Line>,
-    view: View,
+    line: Option<ServerConnection>,
+    view: SessionView,
     /// End of the session's log at the time of resuming.
-    tail: u64,
+    log_end: u64,
     /// A turn was sent whose end has not arrived.
-    is_asked: bool,
+    has_open_turn: bool,
 }
 
 // === impl Subscriber ===
 
 impl Subscriber {
     /// Opens the n-th client, whose session has had one turn.
-    pub(super) async fn open(run: &Rc<Run>, plan: &Rc<Plan>, n: usize) -> Result<Self, Trouble> {
-        let (line, _) = Line::hello(run, n, &user(n), "").await?;
+    pub(super) async fn open(run: &Rc<Run>, plan: &Rc<ReconnectPlan>, n: usize) -> Result<Self, BenchError> {
+        let (line, _) = ServerConnection::connect_as(run, n, &user(n), "").await?;
         let mut subscriber = Self {
             run: Rc::clone(run),
             plan: Rc::clone(plan),
             n,
             session: format!("b{}-{n}", run.tag()),
             line: Some(line),
-            view: View::default(),
-            tail: 0,
-            is_asked: false,
+            view: SessionView::default(),
+            log_end: 0,
+            has_open_turn: false,
         };
         let short = subscriber.plan.short.clone();
         subscriber.ask(&short, 0).await?;
-        let heard = timeout(PATIENCE, subscriber.until(|this| !this.is_asked)).await;
-        heard.map_err(|_| Lost::Silent)??;
+        let heard = timeout(ANSWER_TIMEOUT, subscriber.until(|this| !this.has_open_turn)).await;
+        heard.map_err(|_| ConnectionFailure::TimedOut)??;
         Ok(subscriber)
     }
 
@@ -73,10 +73,10 @@ impl Subscriber {
         let long = self.plan.long.clone();
         let begun = async {
             self.ask(&long, round.into()).await?;
-            self.until(|this| this.view.is_open() || !this.is_asked).await
+            self.until(|this| this.view.is_open() || !this.has_open_turn).await
         };
-        let begun = begun_in(PATIENCE, begun).await;
-        self.settle(begun);
+        let begun = within(ANSWER_TIMEOUT, begun).await;
+        self.handle_result(begun);
     }
 
     /// Drops the connection without closing it, as a network failure does.
@@ -87,59 +87,63 @@ impl Subscriber {
     /// Resumes with a cursor. Returns the time from the drop until the session was resumed, or `None` on
     /// failure.
     pub(super) async fn resume(&mut self, dropped: Instant) -> Option<Duration> {
-        let resumed = begun_in(PATIENCE, self.come_back(dropped)).await;
+        let resumed = within(ANSWER_TIMEOUT, self.reconnect(dropped)).await;
         match resumed {
             Ok(after) => Some(after),
             Err(lost) => {
-                self.settle(Err(lost));
+                self.handle_result(Err(lost));
                 None
             }
         }
     }
 
-    async fn come_back(&mut self, dropped: Instant) -> Result<Duration, Lost> {
+    async fn reconnect(&mut self, dropped: Instant) -> Result<Duration, ConnectionFailure> {
         let cursor = self.view.cursor(&self.session);
         let line = loop {
-            match Line::hello(&self.run, self.n, &user(self.n), &cursor).await {
+            match ServerConnection::connect_as(&self.run, self.n, &user(self.n), &cursor).await {
                 Ok((line, _)) => break line,
-                Err(Lost::Unreachable(_) | Lost::Broken(_) | Lost::Closed(_)) => {
-                    sleep_until((Instant::now() + RETRY).into()).await;
+                Err(
+                    ConnectionFailure::Unreachable(_)
+                    | ConnectionFailure::Broken(_)
+                    | ConnectionFailure::Closed(_),
+                ) => {
+                    sleep_until((Instant::now() + RETRY_PAUSE).into()).await;
                 }
-                Err(lost @ (Lost::Silent | Lost::Denied(_))) => return Err(lost),
+                Err(lost @ (ConnectionFailure::TimedOut | ConnectionFailure::Denied(_))) => return Err(lost),
             }
         };
         let line = self.line.insert(line);
         let text = line.next().await?;
-        let heard = Heard::parse(&text).unwrap_or_default();
+        let heard = ServerMessage::parse(&text).unwrap_or_default();
         if heard.kind != "subscribed" {
-            return Err(Lost::Denied(heard.why()));
+            return Err(ConnectionFailure::Denied(heard.error_text()));
         }
         let after = dropped.elapsed();
-        self.run.took(Measure::Resumed, after);
+        self.run.record_duration(Measure::Resumed, after);
         self.run.count(Count::Resumed, 1);
         self.run.count(Count::Gaps, u64::from(heard.reset));
-        self.tail = heard.seq.unwrap_or(0);
-        self.until(|this| this.view.last() >= this.tail).await?;
-        self.run.took(Measure::CaughtUp, dropped.elapsed());
+        self.log_end = heard.seq.unwrap_or(0);
+        self.until(|this| this.view.last_seq() >= this.log_end).await?;
+        self.run.record_duration(Measure::CaughtUp, dropped.elapsed());
         Ok(after)
     }
 
     /// Reads to the end of the open turn.
-    pub(super) async fn hear_out(&mut self) {
+    pub(super) async fn read_to_end(&mut self) {
         if self.line.is_none() {
             return;
         }
-        let wait = PATIENCE + self.plan.answer_wait;
-        let heard = begun_in(wait, self.until(|this| !this.is_asked)).await;
+        let wait = ANSWER_TIMEOUT + self.plan.answer_wait;
+        let heard = within(wait, self.until(|this| !this.has_open_turn)).await;
         if heard.is_ok() {
             self.run.count(Count::Completed, 1);
         }
-        self.settle(heard);
+        self.handle_result(heard);
     }
 
     /// Reads the whole log once more, and returns whether it matches what was received.
     pub(super) async fn verify(mut self) -> bool {
-        let whole = begun_in(PATIENCE, self.read_again()).await;
+        let whole = within(ANSWER_TIMEOUT, self.read_again()).await;
         let is_same = whole.is_ok_and(|whole| self.view.is_within(&whole));
         if !is_same {
             self.run.count(Count::Gaps, 1);
@@ -150,56 +154,58 @@ impl Subscriber {
         is_same
     }
 
-    async fn read_again(&mut self) -> Result<View, Lost> {
-        let line = self.line.as_mut().ok_or(Lost::Silent)?;
-        let session = wire::quoted(&self.session);
-        line.feed(format!("{{\"type\":\"subscribe\",\"session_id\":{session},\"after_seq\":0}}")).await?;
+    async fn read_again(&mut self) -> Result<SessionView, ConnectionFailure> {
+        let line = self.line.as_mut().ok_or(ConnectionFailure::TimedOut)?;
+        let session = wire::json_string(&self.session);
+        line.queue(format!("{{\"type\":\"subscribe\",\"session_id\":{session},\"after_seq\":0}}")).await?;
         line.flush().await?;
-        let mut whole = View::default();
+        let mut whole = SessionView::default();
         let mut is_begun = false;
-        while !is_begun || whole.last() < self.view.last() {
+        while !is_begun || whole.last_seq() < self.view.last_seq() {
             let text = line.next().await?;
-            let heard = Heard::parse(&text).ok_or_else(|| Lost::Broken("not a message".to_owned()))?;
+            let heard = ServerMessage::parse(&text)
+                .ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
             is_begun |= heard.kind == "subscribed";
-            if is_begun && whole.take(&heard).is_err() {
-                return Err(Lost::Broken("the log itself has a gap".to_owned()));
+            if is_begun && whole.apply(&heard).is_err() {
+                return Err(ConnectionFailure::Broken("the log itself has a gap".to_owned()));
             }
         }
         Ok(whole)
     }
 
-    async fn ask(&mut self, text: &str, number: u64) -> Result<(), Lost> {
+    async fn ask(&mut self, text: &str, number: u64) -> Result<(), ConnectionFailure> {
         let invoke = Invoke::new(self.run.tag(), &self.session, &self.plan.agent, text);
-        let line = self.line.as_mut().ok_or(Lost::Silent)?;
-        line.feed(invoke.say(number)).await?;
+        let line = self.line.as_mut().ok_or(ConnectionFailure::TimedOut)?;
+        line.queue(invoke.render(number)).await?;
         line.flush().await?;
-        self.is_asked = true;
+        self.has_open_turn = true;
         Ok(())
     }
 
     /// Reads messages until the condition holds.
-    async fn until(&mut self, is_so: impl Fn(&Self) -> bool) -> Result<(), Lost> {
+    async fn until(&mut self, is_so: impl Fn(&Self) -> bool) -> Result<(), ConnectionFailure> {
         while !is_so(self) {
-            let text = self.line.as_mut().ok_or(Lost::Silent)?.next().await?;
-            let heard = Heard::parse(&text).ok_or_else(|| Lost::Broken("not a message".to_owned()))?;
-            if self.view.take(&heard).is_err() {
+            let text = self.line.as_mut().ok_or(ConnectionFailure::TimedOut)?.next().await?;
+            let heard = ServerMessage::parse(&text)
+                .ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
+            if self.view.apply(&heard).is_err() {
                 self.run.count(Count::Gaps, 1);
             }
             let is_refused = heard.kind == "error" && heard.request_id.is_some() && heard.run_id.is_none();
             if heard.kind == "error" {
-                self.run.error(heard.code.as_deref().unwrap_or("no_code"));
+                self.run.count_error(heard.code.as_deref().unwrap_or("no_code"));
             }
             if heard.kind == "done" || is_refused {
-                self.is_asked = false;
+                self.has_open_turn = false;
             }
         }
         Ok(())
     }
 
     /// Drops a connection that failed; its open turn counts as unanswered.
-    fn settle(&mut self, ended: Result<(), Lost>) {
+    fn handle_result(&mut self, ended: Result<(), ConnectionFailure>) {
         if let Err(lost) = ended {
-            self.run.lost(&lost);
+            self.run.count_lost(&lost);
             self.line = None;
         }
     }
@@ -209,6 +215,9 @@ fn user(n: usize) -> String {
     format!("bench-{n}")
 }
 
-async fn begun_in<T>(wait: Duration, work: impl Future<Output = Result<T, Lost>>) -> Result<T, Lost> {
-    timeout(wait, work).await.map_err(|_| Lost::Silent)?
+async fn within<T>(
+    wait: Duration,
+    work: impl Future<Output = Result<T, ConnectionFailure>>,
+) -> Result<T, ConnectionFailure> {
+    timeout(wait, work).await.map_err(|_| ConnectionFailure::TimedOut)?
 }

@@ -8,14 +8,14 @@ pub(super) const HEIGHT: f64 = 280.0;
 const LEFT: f64 = 96.0;
 const RIGHT: f64 = 24.0;
 /// Space above the frame, for the title and the legend.
-const ABOVE: f64 = 48.0;
+const SPACE_ABOVE: f64 = 48.0;
 /// Space below the frame, for tick labels and the axis title.
-const BELOW: f64 = 52.0;
+const SPACE_BELOW: f64 = 52.0;
 /// Colours that people with colour blindness can tell apart, too.
-const COLOURS: [&str; 8] =
+const CURVE_COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6c4ab6", "#444444"];
 /// Approximate width of a character.
-const LETTER: f64 = 7.4;
+const CHAR_WIDTH: f64 = 7.4;
 const TICKS: f64 = 5.0;
 
 /// A frame with two axes and its curves.
@@ -54,7 +54,7 @@ impl Axis {
     }
 
     /// Returns the relative position of a value, from 0 to 1.
-    fn share(&self, value: f64) -> f64 {
+    fn position(&self, value: f64) -> f64 {
         ((value - self.from) / (self.to - self.from).max(1e-9)).clamp(0.0, 1.0)
     }
 }
@@ -84,15 +84,15 @@ impl Panel {
     /// Renders the panel with its upper edge at `top`.
     pub(super) fn draw(&self, top: f64) -> String {
         let mut text = String::new();
-        let (low, high) = (top + HEIGHT - BELOW, top + ABOVE);
+        let (low, high) = (top + HEIGHT - SPACE_BELOW, top + SPACE_ABOVE);
         // Writing to a string cannot fail.
         let _ =
             writeln!(text, "<text x=\"{LEFT}\" y=\"{}\" font-size=\"15\">{}</text>", top + 18.0, self.title);
         self.draw_x(&mut text, low, high);
         self.draw_y(&mut text, low, high);
         let mut beside = LEFT;
-        for (curve, colour) in self.curves.iter().zip(COLOURS.iter().cycle()) {
-            let width = 30.0 + LETTER * f64::from(u32::try_from(curve.name.chars().count()).unwrap_or(0));
+        for (curve, colour) in self.curves.iter().zip(CURVE_COLOURS.iter().cycle()) {
+            let width = 30.0 + CHAR_WIDTH * f64::from(u32::try_from(curve.name.chars().count()).unwrap_or(0));
             let _ = writeln!(
                 text,
                 "<line x1=\"{beside:.1}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" \
@@ -100,7 +100,7 @@ impl Panel {
                 beside + 16.0,
                 beside + 21.0,
                 high - 10.0,
-                escaped(&curve.name),
+                escape(&curve.name),
                 y = high - 14.0,
             );
             beside += width;
@@ -117,19 +117,19 @@ impl Panel {
     }
 
     fn place(&self, (x, y): (f64, f64), low: f64, high: f64) -> String {
-        let across = LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT);
-        format!("{across:.1},{:.1}", low - self.y.share(y) * (low - high))
+        let across = LEFT + self.x.position(x) * (WIDTH - LEFT - RIGHT);
+        format!("{across:.1},{:.1}", low - self.y.position(y) * (low - high))
     }
 
     fn draw_x(&self, text: &mut String, low: f64, high: f64) {
         for (at, name) in self.x.ticks.iter().filter(|(at, _)| *at <= self.x.to) {
-            let x = LEFT + self.x.share(*at) * (WIDTH - LEFT - RIGHT);
+            let x = LEFT + self.x.position(*at) * (WIDTH - LEFT - RIGHT);
             let _ = writeln!(
                 text,
                 "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{high}\" y2=\"{low}\" stroke=\"#e4e4e4\"/>\
                  <text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
                 low + 18.0,
-                escaped(name)
+                escape(name)
             );
         }
         let middle = LEFT + (WIDTH - LEFT - RIGHT) / 2.0;
@@ -143,7 +143,7 @@ impl Panel {
 
     fn draw_y(&self, text: &mut String, low: f64, high: f64) {
         for (at, name) in &self.y.ticks {
-            let y = low - self.y.share(*at) * (low - high);
+            let y = low - self.y.position(*at) * (low - high);
             let _ = writeln!(
                 text,
                 "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"#e4e4e4\"/>\
@@ -151,7 +151,7 @@ impl Panel {
                 WIDTH - RIGHT,
                 LEFT - 8.0,
                 y + 4.5,
-                escaped(name)
+                escape(name)
             );
         }
         let middle = f64::midpoint(low, high);
@@ -170,7 +170,7 @@ impl Panel {
 }
 
 /// Escapes text for SVG.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -5,5 +5,5 @@ use turnway_core::protocol::entry::Entry;
 /// Returns one fact with its log position as compact JSON.
 pub fn envelope(session: &SessionId, at: Cursor, entry: &Entry) -> String {
     // Facts have string keys and finite numbers only, so they always serialise.
-    serde_json::to_string(&entry.in_place(session, at.seq, at.epoch)).unwrap_or_default()
+    serde_json::to_string(&entry.with_position(session, at.seq, at.epoch)).unwrap_or_default()
 }

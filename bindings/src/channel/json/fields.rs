@@ -1,8 +1,8 @@
 //! Typed access to the fields of a JSON object. A `null` field counts as absent, because many clients send `null`.
-use crate::channel::json::malformed::Flaw;
+use crate::channel::json::malformed::MalformedReason;
 use serde_json::{Map, Value};
 use turnway_core::id::BadName;
-use turnway_core::protocol::json::literal;
+use turnway_core::protocol::json::number_literal;
 
 /// Fields of one object; each is taken at most once.
 pub(crate) type Fields = Map<String, Value>;
@@ -17,11 +17,11 @@ fn take(fields: &mut Fields, label: &'static str) -> Option<Value> {
 }
 
 /// Takes a string.
-pub(crate) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, Flaw> {
+pub(crate) fn text(fields: &mut Fields, label: &'static str) -> Result<Option<String>, MalformedReason> {
     match take(fields, label) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(Flaw::Wrong(label)),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
     }
 }
 
@@ -30,43 +30,47 @@ pub(crate) fn name<T>(
     fields: &mut Fields,
     label: &'static str,
     parse: fn(&str) -> Result<T, BadName>,
-) -> Result<Option<T>, Flaw> {
+) -> Result<Option<T>, MalformedReason> {
     let text = text(fields, label)?;
-    text.map(|text| parse(&text).map_err(|_| Flaw::Wrong(label))).transpose()
+    text.map(|text| parse(&text).map_err(|_| MalformedReason::InvalidField(label))).transpose()
 }
 
 /// Takes an integer from 0, below [`INTEGER_END`].
-pub(crate) fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, Flaw> {
+pub(crate) fn integer(fields: &mut Fields, label: &'static str) -> Result<Option<u64>, MalformedReason> {
     let Some(value) = take(fields, label) else { return Ok(None) };
-    value.as_u64().filter(|n| *n < INTEGER_END).map(Some).ok_or(Flaw::Wrong(label))
+    value.as_u64().filter(|n| *n < INTEGER_END).map(Some).ok_or(MalformedReason::InvalidField(label))
 }
 
 /// Takes a boolean.
-pub(crate) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, Flaw> {
+pub(crate) fn flag(fields: &mut Fields, label: &'static str) -> Result<Option<bool>, MalformedReason> {
     match take(fields, label) {
         None => Ok(None),
         Some(Value::Bool(flag)) => Ok(Some(flag)),
-        Some(_) => Err(Flaw::Wrong(label)),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
     }
 }
 
 /// Takes an object.
-pub(crate) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, Flaw> {
+pub(crate) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<Fields>, MalformedReason> {
     match take(fields, label) {
         None => Ok(None),
-        Some(number) if literal(&number).is_some() => Err(Flaw::Wrong(label)),
+        Some(number) if number_literal(&number).is_some() => Err(MalformedReason::InvalidField(label)),
         Some(Value::Object(inner)) => Ok(Some(inner)),
-        Some(_) => Err(Flaw::Wrong(label)),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
     }
 }
 
 /// Takes a list of at most `max` items; an absent list is empty.
-pub(crate) fn list(fields: &mut Fields, label: &'static str, max: usize) -> Result<Vec<Value>, Flaw> {
+pub(crate) fn list(
+    fields: &mut Fields,
+    label: &'static str,
+    max: usize,
+) -> Result<Vec<Value>, MalformedReason> {
     match take(fields, label) {
         None => Ok(Vec::new()),
-        Some(Value::Array(items)) if items.len() > max => Err(Flaw::TooMany(label)),
+        Some(Value::Array(items)) if items.len() > max => Err(MalformedReason::TooManyItems(label)),
         Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(Flaw::Wrong(label)),
+        Some(_) => Err(MalformedReason::InvalidField(label)),
     }
 }
 
@@ -76,6 +80,6 @@ pub(crate) fn any(fields: &mut Fields, label: &'static str) -> Option<Value> {
 }
 
 /// Rejects an absent field.
-pub(crate) fn required<T>(field: Option<T>, label: &'static str) -> Result<T, Flaw> {
-    field.ok_or(Flaw::Missing(label))
+pub(crate) fn required<T>(field: Option<T>, label: &'static str) -> Result<T, MalformedReason> {
+    field.ok_or(MalformedReason::MissingField(label))
 }

@@ -1,5 +1,5 @@
 //! Serialisable shapes of the messages to clients: borrowed views that are written straight into text.
-use crate::channel::note::{Reset, RunNote, SnapshotNote};
+use crate::channel::notification::{ResetReason, RunSnapshot, SessionStateSnapshot};
 use serde::{Serialize, Serializer};
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::protocol::agent::{StopReason, TextKind};
@@ -13,7 +13,7 @@ use turnway_core::time::Millis;
 
 /// The fields of every message, around a body that depends on the message type.
 #[derive(Serialize)]
-pub(crate) struct Frame<'a, B: Serialize> {
+pub(crate) struct MessageFrame<'a, B: Serialize> {
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     pub(super) ts: Millis,
@@ -31,16 +31,16 @@ pub(crate) struct Frame<'a, B: Serialize> {
     pub(super) epoch: Option<Epoch>,
 }
 
-impl<B: Serialize> Frame<'_, B> {
+impl<B: Serialize> MessageFrame<'_, B> {
     /// Returns the message as JSON; `room` is an estimate of its length that avoids reallocation.
     pub(crate) fn text(&self, room: usize) -> String {
-        json(self, room)
+        to_json(self, room)
     }
 }
 
 /// Serialises a message. Messages have string keys and finite numbers only, so serialisation always succeeds, and
 /// as UTF-8.
-pub(super) fn json<T: Serialize>(value: &T, room: usize) -> String {
+pub(super) fn to_json<T: Serialize>(value: &T, room: usize) -> String {
     let mut bytes = Vec::with_capacity(room);
     let written = serde_json::to_writer(&mut bytes, value);
     debug_assert!(written.is_ok(), "our shapes always serialise");
@@ -49,7 +49,7 @@ pub(super) fn json<T: Serialize>(value: &T, room: usize) -> String {
 
 /// A piece of streamed text. Most messages are deltas, so they have a shape of their own.
 #[derive(Serialize)]
-pub(super) struct Delta<'a> {
+pub(super) struct DeltaPayload<'a> {
     #[serde(rename = "type")]
     pub(super) kind: &'static str,
     pub(super) ts: Millis,
@@ -62,20 +62,20 @@ pub(super) struct Delta<'a> {
     pub(super) text_kind: Option<TextKind>,
 }
 
-impl Delta<'_> {
+impl DeltaPayload<'_> {
     pub(super) fn text(&self) -> String {
         // Room for the frame, two ids, and a few escapes.
-        json(self, self.text.len() + self.text.len() / 16 + 256)
+        to_json(self, self.text.len() + self.text.len() / 16 + 256)
     }
 }
 
 /// The body of a message without fields of its own.
 #[derive(Serialize)]
-pub(super) struct Bare {}
+pub(super) struct EmptyPayload {}
 
 /// The body of `event`: its name, and the fields that the event has.
 #[derive(Default, Serialize)]
-pub(super) struct Event<'a> {
+pub(super) struct EventPayload<'a> {
     pub(super) name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_id: Option<&'a AgentId>,
@@ -117,14 +117,14 @@ pub(super) struct Event<'a> {
 
 /// The body of an `event` for a fact that is shown only on request, as stored in the log.
 #[derive(Serialize)]
-pub(super) struct Raw<'a, D: Serialize> {
+pub(super) struct RawFactPayload<'a, D: Serialize> {
     pub(super) name: &'a str,
     pub(super) data: D,
 }
 
 /// The data of an `agent.stream.delta`.
 #[derive(Serialize)]
-pub(super) struct StreamDelta<'a> {
+pub(super) struct StreamDeltaPayload<'a> {
     pub(super) attempt: u32,
     pub(super) offset: u64,
     pub(super) text: &'a str,
@@ -132,14 +132,14 @@ pub(super) struct StreamDelta<'a> {
 
 /// The data of an `agent.invoke.done`; also the body of `run_started`.
 #[derive(Serialize)]
-pub(super) struct Attempt<'a> {
+pub(super) struct AttemptPayload<'a> {
     pub(super) agent_id: &'a AgentId,
     pub(super) attempt: u32,
 }
 
 /// The body of `message`.
 #[derive(Serialize)]
-pub(super) struct Said<'a> {
+pub(super) struct UserMessagePayload<'a> {
     pub(super) role: &'static str,
     pub(super) message: &'a Message,
     pub(super) content: &'a Content,
@@ -151,7 +151,7 @@ pub(super) struct Said<'a> {
 
 /// The body of `state`.
 #[derive(Serialize)]
-pub(super) struct State<'a> {
+pub(super) struct StatePayload<'a> {
     pub(super) scope: Scope,
     pub(super) state: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,7 +160,7 @@ pub(super) struct State<'a> {
 
 /// The body of `done`.
 #[derive(Serialize)]
-pub(super) struct Done<'a> {
+pub(super) struct DonePayload<'a> {
     pub(super) status: &'static str,
     pub(super) stop_reason: StopReason,
     pub(super) text_bytes: u64,
@@ -174,21 +174,21 @@ pub(super) struct Done<'a> {
 
 /// The body of `error`.
 #[derive(Serialize)]
-pub(super) struct Trouble<'a> {
+pub(super) struct ErrorPayload<'a> {
     pub(super) code: Code,
     pub(super) message: &'a str,
     pub(super) retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) detail: Option<Detail<'a>>,
+    pub(super) detail: Option<ErrorDetailPayload<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) terminal: Option<bool>,
 }
 
 /// The field `error.detail`.
 #[derive(Default, Serialize)]
-pub(super) struct Detail<'a> {
+pub(super) struct ErrorDetailPayload<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_code: Option<&'a str>,
     /// For operators only: the fact carries no body for other principals.
@@ -202,16 +202,16 @@ pub(super) struct Detail<'a> {
 
 /// The body of `session_opened`.
 #[derive(Serialize)]
-pub(super) struct Opened<'a> {
+pub(super) struct SessionOpenedPayload<'a> {
     pub(super) agents: &'a [AgentId],
     pub(super) active_agent: Option<&'a AgentId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) snapshot: Option<Snapshot<'a>>,
+    pub(super) snapshot: Option<SnapshotPayload<'a>>,
 }
 
 /// The body of `members`.
 #[derive(Serialize)]
-pub(super) struct Membership<'a> {
+pub(super) struct MembersPayload<'a> {
     pub(super) agents: &'a [AgentId],
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) active_agent: Option<&'a AgentId>,
@@ -219,7 +219,7 @@ pub(super) struct Membership<'a> {
 
 /// The body of `handover_prompt`.
 #[derive(Serialize)]
-pub(super) struct HandoverPrompt<'a> {
+pub(super) struct HandoverPromptPayload<'a> {
     pub(super) handover_id: EventId,
     pub(super) from: &'a AgentId,
     pub(super) to: &'a AgentId,
@@ -230,7 +230,7 @@ pub(super) struct HandoverPrompt<'a> {
 
 /// The body of `handover`.
 #[derive(Serialize)]
-pub(super) struct HandoverState {
+pub(super) struct HandoverPayload {
     pub(super) handover_id: EventId,
     pub(super) state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,8 +239,8 @@ pub(super) struct HandoverState {
 
 /// The body of `subscribed`.
 #[derive(Serialize)]
-pub(super) struct Subscribed<'a> {
-    pub(super) snapshot: Snapshot<'a>,
+pub(super) struct SubscribedPayload<'a> {
+    pub(super) snapshot: SnapshotPayload<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reset: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -250,27 +250,27 @@ pub(super) struct Subscribed<'a> {
     pub(super) floor: Option<Seq>,
 }
 
-impl<'a> Subscribed<'a> {
-    pub(super) fn new(snapshot: &'a SnapshotNote, reset: Option<Reset>) -> Self {
+impl<'a> SubscribedPayload<'a> {
+    pub(super) fn new(snapshot: &'a SessionStateSnapshot, reset: Option<ResetReason>) -> Self {
         let (reason, floor) = match reset {
             None => (None, None),
-            Some(Reset::Trimmed { floor }) => (Some("trimmed"), Some(floor)),
-            Some(Reset::Regressed) => (Some("regressed"), None),
+            Some(ResetReason::Trimmed { floor }) => (Some("trimmed"), Some(floor)),
+            Some(ResetReason::Regressed) => (Some("regressed"), None),
         };
-        Self { snapshot: Snapshot::new(snapshot), reset: reason.map(|_| true), reason, floor }
+        Self { snapshot: SnapshotPayload::new(snapshot), reset: reason.map(|_| true), reason, floor }
     }
 }
 
 /// A session's present state.
 #[derive(Serialize)]
-pub(super) struct Snapshot<'a> {
+pub(super) struct SnapshotPayload<'a> {
     session_id: &'a SessionId,
     state: &'a str,
     active_agent: Option<&'a AgentId>,
     agents: &'a [AgentId],
-    #[serde(serialize_with = "runs")]
-    runs: &'a [RunNote],
-    pending: Pending<'a>,
+    #[serde(serialize_with = "serialize_runs")]
+    runs: &'a [RunSnapshot],
+    pending: PendingPayload<'a>,
     seq: Seq,
     epoch: Epoch,
 }
@@ -278,23 +278,23 @@ pub(super) struct Snapshot<'a> {
 /// Decisions that a session waits for from a person. Clients may rely on the lists being present; approvals and
 /// tools will fill them.
 #[derive(Default, Serialize)]
-struct Pending<'a> {
+struct PendingPayload<'a> {
     approvals: [(); 0],
     tool_requests: [(); 0],
     #[serde(skip_serializing_if = "Option::is_none")]
-    handover: Option<PendingHandover<'a>>,
+    handover: Option<PendingHandoverPayload<'a>>,
 }
 
 /// A handover that awaits a person's decision, and the run that requested it.
 #[derive(Serialize)]
-struct PendingHandover<'a> {
+struct PendingHandoverPayload<'a> {
     run_id: &'a RunId,
     #[serde(flatten)]
-    prompt: HandoverPrompt<'a>,
+    prompt: HandoverPromptPayload<'a>,
 }
 
 #[derive(Serialize)]
-struct Run<'a> {
+struct RunPayload<'a> {
     run_id: &'a RunId,
     agent_id: &'a AgentId,
     state: &'a str,
@@ -302,8 +302,8 @@ struct Run<'a> {
     text_bytes: u64,
 }
 
-fn runs<S: Serializer>(runs: &[RunNote], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(runs.iter().map(|run| Run {
+fn serialize_runs<S: Serializer>(runs: &[RunSnapshot], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(runs.iter().map(|run| RunPayload {
         run_id: &run.run_id,
         agent_id: &run.agent_id,
         state: run.state,
@@ -312,26 +312,27 @@ fn runs<S: Serializer>(runs: &[RunNote], to: S) -> Result<S::Ok, S::Error> {
     }))
 }
 
-impl<'a> PendingHandover<'a> {
+impl<'a> PendingHandoverPayload<'a> {
     fn new(open: &'a Handover) -> Self {
         let Handover { id, run_id, from, to, reason, summary, deadline, joining: _, said: _ } = open;
         let (reason, summary) = (reason.reveal(), summary.reveal());
-        let prompt = HandoverPrompt { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };
+        let prompt =
+            HandoverPromptPayload { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };
         Self { run_id, prompt }
     }
 }
 
-impl<'a> Snapshot<'a> {
-    pub(super) fn new(note: &'a SnapshotNote) -> Self {
+impl<'a> SnapshotPayload<'a> {
+    pub(super) fn new(note: &'a SessionStateSnapshot) -> Self {
         Self {
             session_id: &note.session,
             state: note.state,
             active_agent: note.active_agent.as_ref(),
             agents: &note.agents,
             runs: &note.runs,
-            pending: Pending {
-                handover: note.handover.as_deref().map(PendingHandover::new),
-                ..Pending::default()
+            pending: PendingPayload {
+                handover: note.handover.as_deref().map(PendingHandoverPayload::new),
+                ..PendingPayload::default()
             },
             seq: note.seq,
             epoch: note.epoch,
@@ -341,7 +342,7 @@ impl<'a> Snapshot<'a> {
 
 /// The body of `turn_accepted`.
 #[derive(Serialize)]
-pub(super) struct TurnAccepted<'a> {
+pub(super) struct TurnAcceptedPayload<'a> {
     pub(super) turn_id: &'a RunId,
     pub(super) message_id: &'a MessageId,
     pub(super) duplicate: bool,
@@ -350,7 +351,7 @@ pub(super) struct TurnAccepted<'a> {
 
 /// The body of `go_away`.
 #[derive(Serialize)]
-pub(super) struct GoAway {
+pub(super) struct GoAwayPayload {
     pub(super) reason: &'static str,
     pub(super) reconnect_within_ms: u64,
     pub(super) jitter_ms: u64,
@@ -358,12 +359,12 @@ pub(super) struct GoAway {
 
 /// The body of `welcome`.
 #[derive(Serialize)]
-pub(super) struct Welcome<'a> {
+pub(super) struct WelcomePayload<'a> {
     pub(super) connection_id: &'a str,
     pub(super) node_id: String,
     pub(super) protocol: &'static str,
     pub(super) heartbeat_ms: u64,
-    pub(super) limits: Limits,
+    pub(super) limits: WelcomeLimits,
     pub(super) resume_window_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) expires_ts: Option<u64>,
@@ -371,13 +372,13 @@ pub(super) struct Welcome<'a> {
 
 /// The body of `refreshed`.
 #[derive(Serialize)]
-pub(super) struct Refreshed {
+pub(super) struct RefreshedPayload {
     pub(super) expires_ts: u64,
 }
 
 /// The field `welcome.limits`.
 #[derive(Serialize)]
-pub(super) struct Limits {
+pub(super) struct WelcomeLimits {
     pub(super) max_message_bytes: usize,
     pub(super) max_json_depth: usize,
     pub(super) max_json_values: usize,

@@ -8,17 +8,17 @@ use turnway_core::limits;
 pub struct Malformed {
     /// The message's request id, if it could be read.
     pub request_id: Option<RequestId>,
-    pub flaw: Flaw,
+    pub reason: MalformedReason,
 }
 
 /// A reason for rejecting a text. Contains no part of the text itself (S-38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// Longer than [`limits::MESSAGE_BYTES_MAX`].
+pub enum MalformedReason {
+    /// Longer than [`limits::ERROR_MESSAGE_BYTES_MAX`].
     TooLong,
     NotJson,
     /// A number of more than [`limits::JSON_NUMBER_BYTES_MAX`].
-    LongNumber,
+    NumberTooLong,
     NotAnObject,
     /// Nested deeper than [`limits::JSON_DEPTH_MAX`].
     TooDeep,
@@ -30,21 +30,21 @@ pub enum Flaw {
     ReservedKey,
     /// A `type` that this protocol does not have. The connection stays open.
     UnknownType,
-    Missing(&'static str),
+    MissingField(&'static str),
     /// A field has the wrong type or form, or is out of range.
-    Wrong(&'static str),
-    TooMany(&'static str),
+    InvalidField(&'static str),
+    TooManyItems(&'static str),
     /// The message has no content.
-    Empty,
-    HelloAgain,
+    EmptyContent,
+    RepeatedHello,
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for MalformedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => write!(f, "longer than {} bytes", limits::MESSAGE_BYTES_MAX),
             Self::NotJson => f.write_str("not valid JSON"),
-            Self::LongNumber => {
+            Self::NumberTooLong => {
                 write!(f, "a number is longer than {} bytes", limits::JSON_NUMBER_BYTES_MAX)
             }
             Self::NotAnObject => f.write_str("not a JSON object"),
@@ -53,18 +53,18 @@ impl fmt::Display for Flaw {
             Self::RepeatedKey => f.write_str("an object has a duplicate key"),
             Self::ReservedKey => f.write_str("an object has a reserved key"),
             Self::UnknownType => f.write_str("unknown type"),
-            Self::Missing(field) => write!(f, "field missing: {field}"),
-            Self::Wrong(field) => write!(f, "field has the wrong type or format: {field}"),
-            Self::TooMany(field) => write!(f, "too many items: {field}"),
-            Self::Empty => f.write_str("message.content is empty"),
-            Self::HelloAgain => f.write_str("hello was already received on this connection"),
+            Self::MissingField(field) => write!(f, "field missing: {field}"),
+            Self::InvalidField(field) => write!(f, "field has the wrong type or format: {field}"),
+            Self::TooManyItems(field) => write!(f, "too many items: {field}"),
+            Self::EmptyContent => f.write_str("message.content is empty"),
+            Self::RepeatedHello => f.write_str("hello was already received on this connection"),
         }
     }
 }
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.flaw.fmt(f)
+        self.reason.fmt(f)
     }
 }
 

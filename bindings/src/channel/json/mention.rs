@@ -1,26 +1,26 @@
 //! The addressee and the content of a user input.
 use crate::channel::json::fields::{self, Fields};
-use crate::channel::json::malformed::Flaw;
+use crate::channel::json::malformed::MalformedReason;
 use serde_json::Value;
 use turnway_core::id::AgentId;
 use turnway_core::protocol::input::Content;
 
 /// Returns the addressed agent: the field `agent_id`, else a mention in the metadata, else the field
 /// `mentioned_agent_id`, else a leading `@agent_id` (LN-SR10). The text itself stays unchanged.
-pub(super) fn addressed(
+pub(super) fn parse_addressee(
     fields: &mut Fields,
     metadata: Option<&Value>,
     content: &Content,
-) -> Result<Option<AgentId>, Flaw> {
+) -> Result<Option<AgentId>, MalformedReason> {
     let named = fields::name(fields, "agent_id", AgentId::parse)?;
-    let in_metadata = in_metadata(metadata)?;
+    let in_metadata = metadata_mention(metadata)?;
     let in_payload = fields::name(fields, "mentioned_agent_id", AgentId::parse)?;
-    Ok(named.or(in_metadata).or(in_payload).or_else(|| leading(opening(content))))
+    Ok(named.or(in_metadata).or(in_payload).or_else(|| parse_leading_mention(first_text(content))))
 }
 
 /// Returns the mention in the metadata. Metadata belongs to the client; its agent id has a meaning here only if the
 /// metadata's subtype is `MENTION`.
-fn in_metadata(metadata: Option<&Value>) -> Result<Option<AgentId>, Flaw> {
+fn metadata_mention(metadata: Option<&Value>) -> Result<Option<AgentId>, MalformedReason> {
     const LABEL: &str = "metadata.mentioned_agent_id";
     let Some(metadata) = metadata else { return Ok(None) };
     if metadata.get("subtype").and_then(Value::as_str) != Some("MENTION") {
@@ -29,14 +29,14 @@ fn in_metadata(metadata: Option<&Value>) -> Result<Option<AgentId>, Flaw> {
     match metadata.get("mentioned_agent_id") {
         None | Some(Value::Null) => Ok(None),
         Some(id) => {
-            let id = id.as_str().ok_or(Flaw::Wrong(LABEL))?;
-            AgentId::parse(id).map(Some).map_err(|_| Flaw::Wrong(LABEL))
+            let id = id.as_str().ok_or(MalformedReason::InvalidField(LABEL))?;
+            AgentId::parse(id).map(Some).map_err(|_| MalformedReason::InvalidField(LABEL))
         }
     }
 }
 
 /// Returns the text that a content begins with: that of its first part, if it has parts.
-fn opening(content: &Content) -> &str {
+fn first_text(content: &Content) -> &str {
     match content {
         Content::Text(text) => text,
         Content::Parts(parts) => {
@@ -46,31 +46,33 @@ fn opening(content: &Content) -> &str {
 }
 
 /// Parses `@id`, followed by white space or the end; anything else is plain text.
-fn leading(text: &str) -> Option<AgentId> {
+fn parse_leading_mention(text: &str) -> Option<AgentId> {
     let rest = text.strip_prefix('@')?;
     let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
     AgentId::parse(&rest[..end]).ok()
 }
 
 /// Parses `message.content`: a text, or OpenAI content parts, each an object with a `type`.
-pub(in crate::channel) fn content(value: Value) -> Result<Content, Flaw> {
+pub(in crate::channel) fn parse_content(value: Value) -> Result<Content, MalformedReason> {
     const LABEL: &str = "message.content";
     match value {
-        Value::String(text) if text.is_empty() => Err(Flaw::Empty),
+        Value::String(text) if text.is_empty() => Err(MalformedReason::EmptyContent),
         Value::String(text) => Ok(Content::Text(text)),
         Value::Array(parts) => {
             let mut said = false;
             for part in &parts {
-                said |= says_something(part).ok_or(Flaw::Wrong(LABEL))?;
+                said |= has_content(part).ok_or(MalformedReason::InvalidField(LABEL))?;
             }
-            if said { Ok(Content::Parts(parts)) } else { Err(Flaw::Empty) }
+            if said { Ok(Content::Parts(parts)) } else { Err(MalformedReason::EmptyContent) }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(Flaw::Wrong(LABEL)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            Err(MalformedReason::InvalidField(LABEL))
+        }
     }
 }
 
 /// Returns whether a part is more than an empty text; `None` if the value is not a content part.
-fn says_something(part: &Value) -> Option<bool> {
+fn has_content(part: &Value) -> Option<bool> {
     match part.get("type")?.as_str()? {
         "text" => Some(!part.get("text")?.as_str()?.is_empty()),
         _ => Some(true),
@@ -102,7 +104,7 @@ mod tests {
             (long.as_str(), None),
         ];
         for (text, agent) in cases {
-            let found = leading(text);
+            let found = parse_leading_mention(text);
             assert_eq!(found.as_ref().map(AgentId::as_str), agent, "{text}");
         }
     }
@@ -123,12 +125,12 @@ mod tests {
         ];
         for (fields, metadata, content, expected) in cases {
             let Value::Object(mut fields) = fields else { panic!("an object") };
-            let agent = addressed(&mut fields, metadata, content).expect("well-formed");
+            let agent = parse_addressee(&mut fields, metadata, content).expect("well-formed");
             assert_eq!(agent.as_ref().map(AgentId::as_str), Some(expected));
         }
         let bad = json!({"subtype": "MENTION", "mentioned_agent_id": "a b"});
-        let refused = addressed(&mut Fields::new(), Some(&bad), &text);
-        assert_eq!(refused, Err(Flaw::Wrong("metadata.mentioned_agent_id")));
+        let refused = parse_addressee(&mut Fields::new(), Some(&bad), &text);
+        assert_eq!(refused, Err(MalformedReason::InvalidField("metadata.mentioned_agent_id")));
     }
 
     /// Covers: ST-37.
@@ -136,11 +138,11 @@ mod tests {
     fn content_must_be_nonempty_text_or_parts() {
         let good = [json!("hi"), json!(" "), json!([{"type": "image_url", "image_url": {"url": "u"}}])];
         for value in good {
-            assert!(content(value.clone()).is_ok(), "{value}");
+            assert!(parse_content(value.clone()).is_ok(), "{value}");
         }
         let empty = [json!(""), json!([]), json!([{"type": "text", "text": ""}])];
         for value in empty {
-            assert_eq!(content(value.clone()), Err(Flaw::Empty), "{value}");
+            assert_eq!(parse_content(value.clone()), Err(MalformedReason::EmptyContent), "{value}");
         }
         let bad = [
             json!(5),
@@ -151,7 +153,11 @@ mod tests {
             json!([{"type": 1}]),
         ];
         for value in bad {
-            assert_eq!(content(value.clone()), Err(Flaw::Wrong("message.content")), "{value}");
+            assert_eq!(
+                parse_content(value.clone()),
+                Err(MalformedReason::InvalidField("message.content")),
+                "{value}"
+            );
         }
     }
 }

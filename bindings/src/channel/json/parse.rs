@@ -1,9 +1,12 @@
 //! Parses one JSON object from a client into one [`ClientMessage`], and validates every id.
 //! Clients of the protocol's first form work unchanged: unknown fields are ignored, and `null` counts as absent.
-use crate::channel::command::{Command, Invoke, MemberChange, MemberWish, Subscribe, Target, TextCursor};
-use crate::channel::hello::{Capabilities, Credential, Hello, Role, RunnerHello};
+use crate::channel::command::{
+    CancelTarget, InvokeCommand, LinkCommand, MemberChangeKind, MemberChangeRequest, SubscribeCommand,
+    TextCursor,
+};
+use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
-use crate::channel::json::malformed::{Flaw, Malformed};
+use crate::channel::json::malformed::{Malformed, MalformedReason};
 use crate::channel::json::{mention, strict};
 use serde_json::Value;
 use turnway_core::id::{
@@ -22,7 +25,7 @@ use turnway_core::protocol::trace::is_traceparent;
 pub const SUBSCRIBE_RUNS_MAX: usize = 64;
 
 /// Every `type` that a client may send, and whether this release supports it.
-pub const TYPES: &[(&str, bool)] = &[
+pub const MESSAGE_TYPES: &[(&str, bool)] = &[
     ("hello", true),
     ("session_open", true),
     ("session_close", true),
@@ -47,11 +50,11 @@ pub const TYPES: &[(&str, bool)] = &[
 pub enum ClientMessage {
     /// The first message: the client's identity and the subscriptions that it resumes.
     Hello {
-        hello: Hello,
+        hello: HelloRequest,
         /// Subscriptions, answered right after `welcome`.
-        resume: Vec<Subscribe>,
+        resume: Vec<SubscribeCommand>,
     },
-    Command(Command),
+    Command(LinkCommand),
     /// The next credential of the same user.
     Refresh {
         request_id: Option<RequestId>,
@@ -62,7 +65,7 @@ pub enum ClientMessage {
         request_id: Option<RequestId>,
     },
     /// A known type that this release does not support.
-    Later {
+    Unsupported {
         type_name: &'static str,
         request_id: Option<RequestId>,
     },
@@ -70,7 +73,7 @@ pub enum ClientMessage {
 
 /// Parses one message. Never panics; the work is bounded by the limits of a message.
 pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
-    let malformed = |request_id, flaw| Malformed { request_id, flaw };
+    let malformed = |request_id, flaw| Malformed { request_id, reason: flaw };
     let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
     let request_id =
         fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
@@ -79,26 +82,30 @@ pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
 
 /// Parses the body of `POST /v1/sessions/{id}/turns`: an `agent_invoke` whose type and session are given by the
 /// request's path. If the body repeats them, the values must be equal.
-pub fn parse_turn(text: &str, session: &SessionId) -> Result<Invoke, Malformed> {
-    let malformed = |request_id, flaw| Malformed { request_id, flaw };
+pub fn parse_turn(text: &str, session: &SessionId) -> Result<InvokeCommand, Malformed> {
+    let malformed = |request_id, flaw| Malformed { request_id, reason: flaw };
     let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
     let request_id =
         fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
     turn(request_id.clone(), &mut fields, session).map_err(|flaw| malformed(request_id, flaw))
 }
 
-fn turn(request_id: Option<RequestId>, fields: &mut Fields, session: &SessionId) -> Result<Invoke, Flaw> {
+fn turn(
+    request_id: Option<RequestId>,
+    fields: &mut Fields,
+    session: &SessionId,
+) -> Result<InvokeCommand, MalformedReason> {
     if fields::text(fields, "type")?.is_some_and(|kind| kind != "agent_invoke") {
-        return Err(Flaw::Wrong("type"));
+        return Err(MalformedReason::InvalidField("type"));
     }
     let invoke = invoke(request_id, fields)?;
     if invoke.session.as_ref().is_some_and(|named| named != session) {
-        return Err(Flaw::Wrong("session_id"));
+        return Err(MalformedReason::InvalidField("session_id"));
     }
-    Ok(Invoke { session: Some(session.clone()), ..invoke })
+    Ok(InvokeCommand { session: Some(session.clone()), ..invoke })
 }
 
-fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientMessage, Flaw> {
+fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientMessage, MalformedReason> {
     let kind = required(fields::text(fields, "type")?, "type")?;
     let command = match kind.as_str() {
         "hello" => return hello(fields),
@@ -108,53 +115,55 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
             return Ok(ClientMessage::Refresh { request_id, token });
         }
         "session_open" => open(request_id, fields)?,
-        "session_close" => Command::Close { request_id, session: session(fields)? },
-        "subscribe" => Command::Subscribe(subscribe(request_id, fields)?),
-        "unsubscribe" => Command::Unsubscribe { request_id, session: session(fields)? },
-        "agent_invoke" => Command::Invoke(Box::new(invoke(request_id, fields)?)),
-        "cancel_run" | "INTERRUPT" => Command::Cancel { request_id, target: target(fields)?, receipt: false },
+        "session_close" => LinkCommand::Close { request_id, session: session(fields)? },
+        "subscribe" => LinkCommand::Subscribe(subscribe(request_id, fields)?),
+        "unsubscribe" => LinkCommand::Unsubscribe { request_id, session: session(fields)? },
+        "agent_invoke" => LinkCommand::Invoke(Box::new(invoke(request_id, fields)?)),
+        "cancel_run" | "INTERRUPT" => {
+            LinkCommand::Cancel { request_id, target: target(fields)?, wants_receipt: false }
+        }
         "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
         "handover_decision" => decision(request_id, fields)?,
         other => {
-            let known = TYPES.iter().find(|(name, _)| *name == other);
-            let (type_name, _) = known.ok_or(Flaw::UnknownType)?;
-            return Ok(ClientMessage::Later { type_name, request_id });
+            let known = MESSAGE_TYPES.iter().find(|(name, _)| *name == other);
+            let (type_name, _) = known.ok_or(MalformedReason::UnknownType)?;
+            return Ok(ClientMessage::Unsupported { type_name, request_id });
         }
     };
     Ok(ClientMessage::Command(command))
 }
 
-fn session(fields: &mut Fields) -> Result<SessionId, Flaw> {
+fn session(fields: &mut Fields) -> Result<SessionId, MalformedReason> {
     required(fields::name(fields, "session_id", SessionId::parse)?, "session_id")
 }
 
-fn hello(fields: &mut Fields) -> Result<ClientMessage, Flaw> {
+fn hello(fields: &mut Fields) -> Result<ClientMessage, MalformedReason> {
     let user = fields::name(fields, "user_id", UserId::parse)?;
     let (key, token) = (fields::text(fields, "api_key")?, fields::text(fields, "token")?);
     let role = match fields::text(fields, "role")?.as_deref() {
-        None | Some("user") => Role::User,
-        Some("adapter") => Role::Adapter,
-        Some("agent") => Role::Agent,
-        Some("tool_runner") => Role::ToolRunner,
-        Some(_) => return Err(Flaw::Wrong("role")),
+        None | Some("user") => ConnectionRole::User,
+        Some("adapter") => ConnectionRole::Adapter,
+        Some("agent") => ConnectionRole::Agent,
+        Some("tool_runner") => ConnectionRole::ToolRunner,
+        Some(_) => return Err(MalformedReason::InvalidField("role")),
     };
     let agent_id = fields::name(fields, "agent_id", AgentId::parse)?;
     let capabilities = capabilities(fields)?;
-    let runner = if role == Role::ToolRunner { Some(Box::new(runner(fields)?)) } else { None };
+    let runner = if role == ConnectionRole::ToolRunner { Some(Box::new(runner(fields)?)) } else { None };
     let streams = fields::flag(fields, "streams")?.unwrap_or(true);
     let mut resume = Vec::new();
     for item in fields::list(fields, "resume", LINK_SUBSCRIPTIONS_MAX)? {
-        let Value::Object(mut body) = item else { return Err(Flaw::Wrong("resume")) };
+        let Value::Object(mut body) = item else { return Err(MalformedReason::InvalidField("resume")) };
         let request_id = fields::name(&mut body, "request_id", RequestId::parse)?;
         resume.push(subscribe(request_id, &mut body)?);
     }
     let credential = key.or(token).map(Credential);
-    let hello = Hello { user, credential, role, agent_id, capabilities, runner, streams };
+    let hello = HelloRequest { user, credential, role, agent_id, capabilities, runner, streams };
     Ok(ClientMessage::Hello { hello, resume })
 }
 
 /// Parses a tool runner's id and tools; a tool is a name or an object with a name.
-fn runner(fields: &mut Fields) -> Result<RunnerHello, Flaw> {
+fn runner(fields: &mut Fields) -> Result<RunnerHello, MalformedReason> {
     let runner_id = required(fields::name(fields, "runner_id", RunnerId::parse)?, "runner_id")?;
     let tools = fields::list(fields, "tools", RUNNER_TOOLS_MAX)?.into_iter().map(|item| {
         let name = match item {
@@ -162,103 +171,118 @@ fn runner(fields: &mut Fields) -> Result<RunnerHello, Flaw> {
             Value::Object(mut body) => fields::text(&mut body, "name")?,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
         };
-        name.and_then(|name| ToolName::parse(&name).ok()).ok_or(Flaw::Wrong("tools"))
+        name.and_then(|name| ToolName::parse(&name).ok()).ok_or(MalformedReason::InvalidField("tools"))
     });
     Ok(RunnerHello { runner_id, tools: tools.collect::<Result<_, _>>()? })
 }
 
 /// Parses an agent's capabilities. Unknown capabilities are ignored, as are those of adapters.
-fn capabilities(fields: &mut Fields) -> Result<Capabilities, Flaw> {
+fn capabilities(fields: &mut Fields) -> Result<DialInCapabilities, MalformedReason> {
     let mut said = fields::object(fields, "capabilities")?.unwrap_or_default();
-    let usual = Capabilities::default();
-    Ok(Capabilities {
+    let usual = DialInCapabilities::default();
+    Ok(DialInCapabilities {
         steer: fields::flag(&mut said, "capabilities.steer")?.unwrap_or(usual.steer),
         resume: fields::flag(&mut said, "capabilities.resume")?.unwrap_or(usual.resume),
         cancel: fields::flag(&mut said, "capabilities.cancel")?.unwrap_or(usual.cancel),
     })
 }
 
-fn open(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {
+fn open(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
     let session = fields::name(fields, "session_id", SessionId::parse)?;
     let active = fields::name(fields, "active_agent", AgentId::parse)?;
     let agents = fields::list(fields, "agents", SESSION_AGENTS_MAX)?;
     let parse = |agent: &Value| agent.as_str().and_then(|id| AgentId::parse(id).ok());
-    let agents = agents.iter().map(parse).collect::<Option<_>>().ok_or(Flaw::Wrong("agents"))?;
-    Ok(Command::Open { request_id, session, agents, active })
+    let agents =
+        agents.iter().map(parse).collect::<Option<_>>().ok_or(MalformedReason::InvalidField("agents"))?;
+    Ok(LinkCommand::Open { request_id, session, agents, active })
 }
 
 /// Parses a member request. The agent is named by `agent_id` or, for an invitation, by `agent_spec`: an id, or an
 /// object with an id.
-fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {
+fn members(
+    kind: &str,
+    request_id: Option<RequestId>,
+    fields: &mut Fields,
+) -> Result<LinkCommand, MalformedReason> {
     let session = session(fields)?;
     let named = fields::name(fields, "agent_id", AgentId::parse)?;
     let specified = match fields::any(fields, "agent_spec").filter(|_| kind == "invite_agent") {
-        Some(Value::String(id)) => Some(AgentId::parse(&id).map_err(|_| Flaw::Wrong("agent_spec"))?),
+        Some(Value::String(id)) => {
+            Some(AgentId::parse(&id).map_err(|_| MalformedReason::InvalidField("agent_spec"))?)
+        }
         Some(Value::Object(mut spec)) => fields::name(&mut spec, "agent_id", AgentId::parse)?,
-        Some(_) => return Err(Flaw::Wrong("agent_spec")),
+        Some(_) => return Err(MalformedReason::InvalidField("agent_spec")),
         None => None,
     };
     let agent_id = required(named.or(specified), "agent_id")?;
     let reason = fields::text(fields, "reason")?;
     if reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-        return Err(Flaw::Wrong("reason"));
+        return Err(MalformedReason::InvalidField("reason"));
     }
     let activate = fields::flag(fields, "active")?.unwrap_or(false);
     let what = match kind {
-        "switch_agent" => MemberChange::Switch,
-        "invite_agent" => MemberChange::Invite { activate },
-        _ => MemberChange::Remove,
+        "switch_agent" => MemberChangeKind::Switch,
+        "invite_agent" => MemberChangeKind::Invite { activate },
+        _ => MemberChangeKind::Remove,
     };
-    Ok(Command::Members { request_id, session, wish: MemberWish { agent_id, what, reason } })
+    Ok(LinkCommand::ChangeMembers {
+        request_id,
+        session,
+        request: MemberChangeRequest { agent_id, kind: what, reason },
+    })
 }
 
-fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Command, Flaw> {
+fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
     let session = session(fields)?;
     let handover_id = required(fields::name(fields, "handover_id", EventId::parse)?, "handover_id")?;
     let confirm = match required(fields::text(fields, "decision")?, "decision")?.as_str() {
         "confirm" => true,
         "reject" => false,
-        _ => return Err(Flaw::Wrong("decision")),
+        _ => return Err(MalformedReason::InvalidField("decision")),
     };
-    Ok(Command::Decide { request_id, session, handover_id, confirm })
+    Ok(LinkCommand::DecideHandover { request_id, session, handover_id, confirm })
 }
 
-fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Subscribe, Flaw> {
+fn subscribe(
+    request_id: Option<RequestId>,
+    fields: &mut Fields,
+) -> Result<SubscribeCommand, MalformedReason> {
     let session = session(fields)?;
     let after_seq = fields::integer(fields, "after_seq")?.map(Seq);
     let after_epoch = fields::integer(fields, "after_epoch")?.map(Epoch);
     let cursors = fields::object(fields, "runs")?.unwrap_or_default();
     if cursors.len() > SUBSCRIBE_RUNS_MAX {
-        return Err(Flaw::TooMany("runs"));
+        return Err(MalformedReason::TooManyItems("runs"));
     }
     let runs = cursors.into_iter().map(text_cursor).collect::<Result<_, _>>()?;
     let types = fields::list(fields, "types", SUBSCRIBE_TYPES_MAX)?;
     let parse = |pattern: &Value| pattern.as_str().and_then(|text| Pattern::parse(text).ok());
-    let types = types.iter().map(parse).collect::<Option<_>>().ok_or(Flaw::Wrong("types"))?;
-    Ok(Subscribe { request_id, session, after_seq, after_epoch, runs, types })
+    let types =
+        types.iter().map(parse).collect::<Option<_>>().ok_or(MalformedReason::InvalidField("types"))?;
+    Ok(SubscribeCommand { request_id, session, after_seq, after_epoch, runs, types })
 }
 
-fn text_cursor((run_id, cursor): (String, Value)) -> Result<TextCursor, Flaw> {
-    let run_id = RunId::parse(&run_id).map_err(|_| Flaw::Wrong("runs"))?;
-    let Value::Object(mut cursor) = cursor else { return Err(Flaw::Wrong("runs")) };
+fn text_cursor((run_id, cursor): (String, Value)) -> Result<TextCursor, MalformedReason> {
+    let run_id = RunId::parse(&run_id).map_err(|_| MalformedReason::InvalidField("runs"))?;
+    let Value::Object(mut cursor) = cursor else { return Err(MalformedReason::InvalidField("runs")) };
     let attempt = required(fields::integer(&mut cursor, "runs.attempt")?, "runs.attempt")?;
-    let attempt = u32::try_from(attempt).map_err(|_| Flaw::Wrong("runs.attempt"))?;
+    let attempt = u32::try_from(attempt).map_err(|_| MalformedReason::InvalidField("runs.attempt"))?;
     let offset = required(fields::integer(&mut cursor, "runs.offset")?, "runs.offset")?;
     Ok(TextCursor { run_id, attempt, offset })
 }
 
-fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, Flaw> {
+fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<InvokeCommand, MalformedReason> {
     let session = fields::name(fields, "session_id", SessionId::parse)?;
     let mut body = required(fields::object(fields, "message")?, "message")?;
     // Clients send user messages only; agent and system messages do not enter through this protocol.
     if fields::text(&mut body, "message.role")?.is_some_and(|role| role != "user") {
-        return Err(Flaw::Wrong("message.role"));
+        return Err(MalformedReason::InvalidField("message.role"));
     }
     let message_id = fields::name(&mut body, "message.message_id", MessageId::parse)?;
     let content = required(fields::any(&mut body, "message.content"), "message.content")?;
-    let content = mention::content(content)?;
+    let content = mention::parse_content(content)?;
     let metadata = fields::object(fields, "metadata")?.map(Value::Object);
-    let agent_id = mention::addressed(fields, metadata.as_ref(), &content)?;
+    let agent_id = mention::parse_addressee(fields, metadata.as_ref(), &content)?;
     let strategy = fields::text(fields, "strategy")?.as_deref().map(strategy).transpose()?;
     let replaces = fields::name(fields, "replaces", RunId::parse)?;
     // A trace context that cannot be parsed starts a new trace and is no reason to refuse (W3C Trace Context,
@@ -268,7 +292,7 @@ fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, 
     let metadata = metadata.map(Json);
     // A client of this protocol leaves the conversation's history to the gateway (MP-C3).
     let history = None;
-    Ok(Invoke {
+    Ok(InvokeCommand {
         request_id,
         session,
         agent_id,
@@ -282,22 +306,24 @@ fn invoke(request_id: Option<RequestId>, fields: &mut Fields) -> Result<Invoke, 
     })
 }
 
-fn strategy(name: &str) -> Result<Strategy, Flaw> {
+fn strategy(name: &str) -> Result<Strategy, MalformedReason> {
     match name {
         "steer" => Ok(Strategy::Steer),
         "enqueue" => Ok(Strategy::Enqueue),
         "interrupt" => Ok(Strategy::Interrupt),
         "rollback" => Ok(Strategy::Rollback),
         "reject" => Ok(Strategy::Reject),
-        _ => Err(Flaw::Wrong("strategy")),
+        _ => Err(MalformedReason::InvalidField("strategy")),
     }
 }
 
 /// Parses the target of a cancel. The run counts if both are named, because it is the narrower target.
-fn target(fields: &mut Fields) -> Result<Target, Flaw> {
+fn target(fields: &mut Fields) -> Result<CancelTarget, MalformedReason> {
     let run = fields::name(fields, "run_id", RunId::parse)?;
     let session = fields::name(fields, "session_id", SessionId::parse)?;
-    run.map(Target::Run).or(session.map(Target::Session)).ok_or(Flaw::Missing("run_id"))
+    run.map(CancelTarget::Run)
+        .or(session.map(CancelTarget::Session))
+        .ok_or(MalformedReason::MissingField("run_id"))
 }
 
 #[cfg(test)]

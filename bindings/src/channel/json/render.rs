@@ -1,15 +1,17 @@
 //! Renders notifications to a link as JSON texts.
-//! A fact may be one message, two or three, or none: see [`SHOWN`]. Only the last message carries `seq` and
+//! A fact may be one message, two or three, or none: see [`FACT_MESSAGES`]. Only the last message carries `seq` and
 //! `epoch`, so a client that disconnects between them asks for the fact again.
 mod handover;
 mod members;
-mod printed;
+mod process_output;
 
 use crate::channel::json::frame::{
-    self, Attempt, Bare, Delta, Detail, Done, Event, Frame, GoAway, Limits, Opened, Raw, Refreshed, Said,
-    Snapshot, State, StreamDelta, Subscribed, Trouble, TurnAccepted, Welcome,
+    self, AttemptPayload, DeltaPayload, DonePayload, EmptyPayload, ErrorDetailPayload, ErrorPayload,
+    EventPayload, GoAwayPayload, MessageFrame, RawFactPayload, RefreshedPayload, SessionOpenedPayload,
+    SnapshotPayload, StatePayload, StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload,
+    UserMessagePayload, WelcomeLimits, WelcomePayload,
 };
-use crate::channel::note::{Accepted, Note, SnapshotNote};
+use crate::channel::notification::{AcceptedTurn, Notification, SessionStateSnapshot};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use turnway_core::time::Millis;
 /// Every fact and the messages it is rendered as, in order. A message in parentheses is conditional; `event` is
 /// followed by its name. A notice named after an error code is rendered as `error`: a request failed. A fact
 /// without messages is sent as an `event` of its own type to a link whose `types` match it.
-pub const SHOWN: &[(&str, &str)] = &[
+pub const FACT_MESSAGES: &[(&str, &str)] = &[
     ("session.opened", "session_opened"),
     ("session.closing", "event SESSION_CLOSING"),
     ("session.closed", "session_closed"),
@@ -65,81 +67,97 @@ pub const SHOWN: &[(&str, &str)] = &[
 ];
 
 /// Renders one notification; `to` is called with each message in order.
-pub fn render(ts: Millis, durability: &str, note: &Note, to: &mut dyn FnMut(String)) {
+pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn FnMut(String)) {
     match note {
-        Note::Fact { session, seq, epoch, entry, asked } => {
+        Notification::Fact { session, seq, epoch, entry, requested: asked } => {
             // History keeps its times: a fact's `ts` is the time of the decision, not of the delivery.
             let (ts, run_id, place) = (entry.time, entry.run_id.as_ref(), (*seq, *epoch));
-            fact(&mut Teller { ts, session, run_id, place, to }, entry, *asked);
+            write_fact(&mut FactWriter { ts, session, run_id, position: place, sink: to }, entry, *asked);
         }
-        Note::Delta { session, run_id, attempt, offset, kind, text } => {
+        Notification::Delta { session, run_id, attempt, offset, kind, text } => {
             let text_kind = match kind {
                 TextKind::Text => None,
                 TextKind::Reasoning => Some(*kind),
             };
             let (attempt, offset, text) = (*attempt, *offset, text.reveal());
             let session_id = session;
-            to(Delta { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }.text());
+            to(DeltaPayload { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }
+                .text());
         }
-        Note::Printed { session, run_id, printed } => to(printed::told(ts, session, run_id, printed)),
-        Note::Accepted(accepted) => to(turn_accepted(ts, durability, accepted)),
-        Note::Subscribed { request_id, snapshot, reset } => {
-            let body = Subscribed::new(snapshot, *reset);
+        Notification::ProcessOutput { session, run_id, output: printed } => {
+            to(process_output::render_process_output(ts, session, run_id, printed))
+        }
+        Notification::TurnAccepted(accepted) => to(turn_accepted(ts, durability, accepted)),
+        Notification::Subscribed { request_id, snapshot, reset } => {
+            let body = SubscribedPayload::new(snapshot, *reset);
             let (session_id, seq, epoch) =
                 (Some(&snapshot.session), Some(snapshot.seq), Some(snapshot.epoch));
-            let frame = Frame { session_id, seq, epoch, ..answer(ts, "subscribed", request_id, body) };
+            let frame =
+                MessageFrame { session_id, seq, epoch, ..reply_frame(ts, "subscribed", request_id, body) };
             to(frame.text(snapshot.weight()));
         }
-        Note::Opened { request_id, snapshot } => {
+        Notification::Opened { request_id, snapshot } => {
             let active_agent = snapshot.active_agent.as_ref();
-            let body =
-                Opened { agents: &snapshot.agents, active_agent, snapshot: Some(Snapshot::new(snapshot)) };
+            let body = SessionOpenedPayload {
+                agents: &snapshot.agents,
+                active_agent,
+                snapshot: Some(SnapshotPayload::new(snapshot)),
+            };
             // Without a log position: the snapshot may be ahead of the facts that this link has been shown.
             let session_id = Some(&snapshot.session);
-            let frame = Frame { session_id, ..answer(ts, "session_opened", request_id, body) };
+            let frame = MessageFrame { session_id, ..reply_frame(ts, "session_opened", request_id, body) };
             to(frame.text(snapshot.weight()));
         }
-        Note::Closed { request_id, session } => {
-            let frame =
-                Frame { session_id: Some(session), ..answer(ts, "session_closed", request_id, Bare {}) };
+        Notification::Closed { request_id, session } => {
+            let frame = MessageFrame {
+                session_id: Some(session),
+                ..reply_frame(ts, "session_closed", request_id, EmptyPayload {})
+            };
             to(frame.text(160));
         }
-        Note::Members(members) => to(members::told(ts, members)),
-        Note::Handover(decided) => to(handover::told(ts, decided)),
+        Notification::MembersReply(members) => to(members::render_members_reply(ts, members)),
+        Notification::HandoverReply(decided) => to(handover::render_decision_reply(ts, decided)),
         // Facts already report the cancellation.
-        Note::CancelTaken { .. } => {}
+        Notification::CancelAccepted { .. } => {}
         // Only HTTP requests can ask for these.
-        Note::Listed { .. } | Note::Found { .. } | Note::Deleted { .. } => {}
-        Note::Refused { request_id, session, run_id, refusal } => {
+        Notification::SessionList { .. }
+        | Notification::RunLocation { .. }
+        | Notification::Deleted { .. } => {}
+        Notification::Refused { request_id, session, run_id, refusal } => {
             let (session_id, run_id) = (session.as_ref(), run_id.as_ref());
-            let frame = Frame { session_id, run_id, ..answer(ts, "error", request_id, trouble(refusal)) };
+            let frame = MessageFrame {
+                session_id,
+                run_id,
+                ..reply_frame(ts, "error", request_id, error_payload(refusal))
+            };
             to(frame.text(256));
         }
-        Note::GoAway { reason, within, jitter } => {
+        Notification::GoAway { reason, within, jitter } => {
             let (reconnect_within_ms, jitter_ms) = (millis(*within), millis(*jitter));
-            to(answer(ts, "go_away", &None, GoAway { reason, reconnect_within_ms, jitter_ms }).text(128));
+            to(reply_frame(ts, "go_away", &None, GoAwayPayload { reason, reconnect_within_ms, jitter_ms })
+                .text(128));
         }
     }
 }
 
 /// Renders an `error` about the connection or about one of its messages.
-pub fn refused(ts: Millis, request_id: &Option<RequestId>, refusal: &Refusal) -> String {
-    answer(ts, "error", request_id, trouble(refusal)).text(256)
+pub fn render_error(ts: Millis, request_id: &Option<RequestId>, refusal: &Refusal) -> String {
+    reply_frame(ts, "error", request_id, error_payload(refusal)).text(256)
 }
 
 /// Renders a session's present state, as `subscribed` and `session_opened` carry it.
-pub fn snapshot(snapshot: &SnapshotNote) -> String {
-    frame::json(&Snapshot::new(snapshot), snapshot.weight())
+pub fn snapshot(snapshot: &SessionStateSnapshot) -> String {
+    frame::to_json(&SnapshotPayload::new(snapshot), snapshot.weight())
 }
 
 /// Renders `pong`.
 pub fn pong(ts: Millis, request_id: &Option<RequestId>) -> String {
-    answer(ts, "pong", request_id, Bare {}).text(64)
+    reply_frame(ts, "pong", request_id, EmptyPayload {}).text(64)
 }
 
 /// Renders `refreshed`: the new token was accepted.
 pub fn refreshed(ts: Millis, request_id: &Option<RequestId>, expires: Millis) -> String {
-    answer(ts, "refreshed", request_id, Refreshed { expires_ts: expires.0 }).text(96)
+    reply_frame(ts, "refreshed", request_id, RefreshedPayload { expires_ts: expires.0 }).text(96)
 }
 
 /// Renders `welcome`: the node, the connection id, and the limits in force.
@@ -151,20 +169,27 @@ pub fn welcome(
     resume_window_ms: u64,
     expires: Option<Millis>,
 ) -> String {
-    let limits = Limits {
+    let limits = WelcomeLimits {
         max_message_bytes: limits::MESSAGE_BYTES_MAX,
         max_json_depth: limits::JSON_DEPTH_MAX,
         max_json_values: limits::JSON_NODES_MAX,
         max_subscriptions: limits::LINK_SUBSCRIPTIONS_MAX,
-        max_requests: limits::LINK_ASKS_MAX,
+        max_requests: limits::LINK_REQUESTS_MAX,
         max_waiting_inputs: limits::INBOX_INPUTS_MAX - 1,
     };
     let (node_id, heartbeat_ms) = (node.to_string(), millis(heartbeat));
     let protocol = "turnway.v1";
     let expires_ts = expires.map(|at| at.0);
-    let body =
-        Welcome { connection_id, node_id, protocol, heartbeat_ms, limits, resume_window_ms, expires_ts };
-    answer(ts, "welcome", &None, body).text(512)
+    let body = WelcomePayload {
+        connection_id,
+        node_id,
+        protocol,
+        heartbeat_ms,
+        limits,
+        resume_window_ms,
+        expires_ts,
+    };
+    reply_frame(ts, "welcome", &None, body).text(512)
 }
 
 fn millis(time: Duration) -> u64 {
@@ -172,181 +197,231 @@ fn millis(time: Duration) -> u64 {
 }
 
 /// Returns the frame of a message to one link, without a log position.
-pub(crate) fn answer<'a, B: Serialize>(
+pub(crate) fn reply_frame<'a, B: Serialize>(
     ts: Millis,
     kind: &'static str,
     request_id: &'a Option<RequestId>,
     body: B,
-) -> Frame<'a, B> {
+) -> MessageFrame<'a, B> {
     let request_id = request_id.as_ref();
-    Frame { kind, ts, request_id, session_id: None, run_id: None, body, seq: None, epoch: None }
+    MessageFrame { kind, ts, request_id, session_id: None, run_id: None, body, seq: None, epoch: None }
 }
 
-fn turn_accepted(ts: Millis, durability: &str, accepted: &Accepted) -> String {
-    let Accepted { request_id, session, run_id, message_id, duplicate } = accepted;
-    let body = TurnAccepted { turn_id: run_id, message_id, duplicate: *duplicate, durability };
-    let frame = answer(ts, "turn_accepted", request_id, body);
-    Frame { session_id: Some(session), run_id: Some(run_id), ..frame }.text(512)
+fn turn_accepted(ts: Millis, durability: &str, accepted: &AcceptedTurn) -> String {
+    let AcceptedTurn { request_id, session, run_id, message_id, duplicate } = accepted;
+    let body = TurnAcceptedPayload { turn_id: run_id, message_id, duplicate: *duplicate, durability };
+    let frame = reply_frame(ts, "turn_accepted", request_id, body);
+    MessageFrame { session_id: Some(session), run_id: Some(run_id), ..frame }.text(512)
 }
 
 /// Returns the body of `error` for a refusal.
-fn trouble(refusal: &Refusal) -> Trouble<'_> {
+fn error_payload(refusal: &Refusal) -> ErrorPayload<'_> {
     let Refusal { code, message, retry_after_ms } = refusal;
     let (code, retry_after_ms) = (*code, *retry_after_ms);
-    Trouble { code, message, retryable: code.retryable(), retry_after_ms, detail: None, terminal: None }
+    ErrorPayload { code, message, retryable: code.retryable(), retry_after_ms, detail: None, terminal: None }
 }
 
 /// Writes the messages of one fact.
-struct Teller<'a, 't> {
+struct FactWriter<'a, 't> {
     ts: Millis,
     session: &'a SessionId,
     run_id: Option<&'a RunId>,
-    place: (Seq, Epoch),
-    to: &'t mut dyn FnMut(String),
+    position: (Seq, Epoch),
+    sink: &'t mut dyn FnMut(String),
 }
 
-impl<'a> Teller<'a, '_> {
+impl<'a> FactWriter<'a, '_> {
     fn frame<B: Serialize>(
         &self,
         kind: &'static str,
         request_id: Option<&'a RequestId>,
         body: B,
-    ) -> Frame<'a, B> {
+    ) -> MessageFrame<'a, B> {
         let (ts, session_id, run_id) = (self.ts, Some(self.session), self.run_id);
-        Frame { kind, ts, request_id, session_id, run_id, body, seq: None, epoch: None }
+        MessageFrame { kind, ts, request_id, session_id, run_id, body, seq: None, epoch: None }
     }
     /// Writes a message that is followed by another message of the same fact.
-    fn first<B: Serialize>(&mut self, kind: &'static str, body: B) {
+    fn write_leading_message<B: Serialize>(&mut self, kind: &'static str, body: B) {
         let text = self.frame(kind, None, body).text(320);
-        (self.to)(text);
+        (self.sink)(text);
     }
     /// Writes the fact's only or last message, which carries the log position.
-    fn last<B: Serialize>(
+    fn write_final_message<B: Serialize>(
         &mut self,
         kind: &'static str,
         request_id: &'a Option<RequestId>,
         room: usize,
         body: B,
     ) {
-        let (seq, epoch) = (Some(self.place.0), Some(self.place.1));
-        let text = Frame { seq, epoch, ..self.frame(kind, request_id.as_ref(), body) }.text(room);
-        (self.to)(text);
+        let (seq, epoch) = (Some(self.position.0), Some(self.position.1));
+        let text = MessageFrame { seq, epoch, ..self.frame(kind, request_id.as_ref(), body) }.text(room);
+        (self.sink)(text);
     }
-    fn event(&mut self, event: Event<'a>) {
-        self.last("event", &None, 320, event);
+    fn write_event(&mut self, event: EventPayload<'a>) {
+        self.write_final_message("event", &None, 320, event);
     }
-    fn error(&mut self, code: Code, message: &str, terminal: bool, told: (Option<u64>, Detail<'_>)) {
+    fn write_error(
+        &mut self,
+        code: Code,
+        message: &str,
+        terminal: bool,
+        told: (Option<u64>, ErrorDetailPayload<'_>),
+    ) {
         let (retryable, terminal, (retry_after_ms, detail)) = (code.retryable(), Some(terminal), told);
         let detail = (detail.agent_code.is_some() || detail.agent_body.is_some()).then_some(detail);
-        self.first("error", Trouble { code, message, retryable, retry_after_ms, detail, terminal });
+        self.write_leading_message(
+            "error",
+            ErrorPayload { code, message, retryable, retry_after_ms, detail, terminal },
+        );
     }
-    fn done(&mut self, done: Done<'a>) {
-        self.last("done", &None, 320, done);
+    fn write_done(&mut self, done: DonePayload<'a>) {
+        self.write_final_message("done", &None, 320, done);
     }
 }
 
-/// Writes the messages of a fact as listed in [`SHOWN`].
-fn fact<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool) {
+/// Writes the messages of a fact as listed in [`FACT_MESSAGES`].
+fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) {
     match &entry.fact {
         Fact::SessionOpened { agents, active_agent, request_id, user: _ } => {
-            let body = Opened { agents, active_agent: Some(active_agent), snapshot: None };
-            tell.last("session_opened", request_id, 320, body);
+            let body = SessionOpenedPayload { agents, active_agent: Some(active_agent), snapshot: None };
+            tell.write_final_message("session_opened", request_id, 320, body);
         }
         Fact::SessionClosing { request_id } => {
-            tell.last("event", request_id, 256, Event { name: "SESSION_CLOSING", ..Event::default() });
+            tell.write_final_message(
+                "event",
+                request_id,
+                256,
+                EventPayload { name: "SESSION_CLOSING", ..EventPayload::default() },
+            );
         }
-        Fact::SessionClosed { request_id } => tell.last("session_closed", request_id, 256, Bare {}),
-        Fact::SessionNotice { name, request_id } => members::notice(tell, name, request_id),
+        Fact::SessionClosed { request_id } => {
+            tell.write_final_message("session_closed", request_id, 256, EmptyPayload {})
+        }
+        Fact::SessionNotice { name, request_id } => members::write_notice(tell, name, request_id),
         Fact::AgentSwitched { .. }
         | Fact::AgentAdding(_)
         | Fact::AgentAdded(_)
         | Fact::AgentAddFailed(_)
         | Fact::AgentRemoving(_)
         | Fact::AgentRemoved(_)
-        | Fact::AgentRemoveFailed(_) => members::fact(tell, &entry.fact),
+        | Fact::AgentRemoveFailed(_) => members::write_member_change(tell, &entry.fact),
         Fact::HandoverRequested(_) | Fact::HandoverConfirmed(_) | Fact::HandoverRejected(_) => {
-            handover::fact(tell, &entry.fact);
+            handover::write_handover(tell, &entry.fact);
         }
-        Fact::AgentAction(asked_for) => raw(tell, entry, asked, asked_for),
-        Fact::ToolInvoke(invoked) => tool(tell, entry, invoked),
-        Fact::ToolResult(ended) => tool(tell, entry, ended),
+        Fact::AgentAction(asked_for) => write_raw_fact(tell, entry, asked, asked_for),
+        Fact::ToolInvoke(invoked) => write_tool_event(tell, entry, invoked),
+        Fact::ToolResult(ended) => write_tool_event(tell, entry, ended),
         Fact::ProcessSpawned(told)
         | Fact::ProcessProgress(told)
         | Fact::ProcessExited(told)
-        | Fact::ProcessCanceled(told) => raw(tell, entry, asked, told),
-        Fact::SystemEvent(told) => raw(tell, entry, asked, told),
-        Fact::UserMessage { .. } => said(tell, entry),
-        Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => admission(tell, &entry.fact),
+        | Fact::ProcessCanceled(told) => write_raw_fact(tell, entry, asked, told),
+        Fact::SystemEvent(told) => write_raw_fact(tell, entry, asked, told),
+        Fact::UserMessage { .. } => write_user_message(tell, entry),
+        Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => write_admission(tell, &entry.fact),
         Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
-            tell.last("run_started", request_id, 320, Attempt { agent_id, attempt: *attempt });
+            tell.write_final_message(
+                "run_started",
+                request_id,
+                320,
+                AttemptPayload { agent_id, attempt: *attempt },
+            );
         }
         Fact::RunRestarted { agent_id, attempt, reason, resumable: _ } => {
-            moved(tell, "RUN_RESTARTED", Some(agent_id), *attempt, reason);
+            write_attempt_event(tell, "RUN_RESTARTED", Some(agent_id), *attempt, reason);
         }
         Fact::RunResumed { agent_id, attempt, reason } => {
-            moved(tell, "RUN_RESUMED", Some(agent_id), *attempt, reason);
+            write_attempt_event(tell, "RUN_RESUMED", Some(agent_id), *attempt, reason);
         }
         Fact::AgentInvokeStarted { agent_id, attempt } => {
             let (agent_id, attempt) = (Some(agent_id), Some(*attempt));
-            tell.event(Event { name: "AGENT_STARTED", agent_id, attempt, ..Event::default() });
+            tell.write_event(EventPayload {
+                name: "AGENT_STARTED",
+                agent_id,
+                attempt,
+                ..EventPayload::default()
+            });
         }
         Fact::AgentStreamDelta { attempt, offset, text, mark: _ } => {
-            let data = StreamDelta { attempt: *attempt, offset: *offset, text: text.reveal() };
-            raw(tell, entry, asked, data);
+            let data = StreamDeltaPayload { attempt: *attempt, offset: *offset, text: text.reveal() };
+            write_raw_fact(tell, entry, asked, data);
         }
         Fact::AgentInvokeDone { agent_id, attempt } => {
-            raw(tell, entry, asked, Attempt { agent_id, attempt: *attempt });
+            write_raw_fact(tell, entry, asked, AttemptPayload { agent_id, attempt: *attempt });
         }
         Fact::RunState { scope, state, detail, mark: _ } => {
-            tell.last("state", &None, 320, State { scope: *scope, state, detail: detail.as_ref() });
+            tell.write_final_message(
+                "state",
+                &None,
+                320,
+                StatePayload { scope: *scope, state, detail: detail.as_ref() },
+            );
         }
-        Fact::RunSuspended { attempt, reason } => moved(tell, "RUN_SUSPENDED", None, *attempt, reason),
+        Fact::RunSuspended { attempt, reason } => {
+            write_attempt_event(tell, "RUN_SUSPENDED", None, *attempt, reason)
+        }
         Fact::RunCancelling { reason, deadline_ms, request_id } => {
             let (reason, deadline_ts) = (Some(&**reason), Some(*deadline_ms));
-            let body = Event { name: "CANCEL_SENT", reason, deadline_ts, ..Event::default() };
-            tell.last("event", request_id, 320, body);
+            let body = EventPayload { name: "CANCEL_SENT", reason, deadline_ts, ..EventPayload::default() };
+            tell.write_final_message("event", request_id, 320, body);
         }
-        Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => end(tell, &entry.fact),
+        Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => {
+            write_run_end(tell, &entry.fact)
+        }
     }
 }
 
-fn said<'a>(tell: &mut Teller<'a, '_>, entry: &'a Entry) {
+fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
     if let Fact::UserMessage { message_id, request_id, user, message, agent_id, .. } = &entry.fact {
         let (content, agent_id) = (&message.content, agent_id.as_ref());
-        let body = Said { role: "user", message, content, message_id, user_id: user, agent_id };
-        tell.last("message", request_id, 2 * entry.weight(), body);
+        let body = UserMessagePayload { role: "user", message, content, message_id, user_id: user, agent_id };
+        tell.write_final_message("message", request_id, 2 * entry.weight(), body);
     }
 }
 
 /// Writes the admission of an input, or the agent's answer to a steered input.
-fn admission<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
+fn write_admission<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
     if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id, replaces } = fact {
         let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
         let (name, host_run_id, replaces) = ("TURN_ADMITTED", host_run_id.as_ref(), replaces.as_ref());
-        tell.event(Event { name, agent_id, strategy, position, host_run_id, replaces, ..Event::default() });
+        tell.write_event(EventPayload {
+            name,
+            agent_id,
+            strategy,
+            position,
+            host_run_id,
+            replaces,
+            ..EventPayload::default()
+        });
     }
     if let Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } = fact {
         let (agent_id, host_run_id) = (Some(agent_id), Some(host_run_id));
         let (name, attempt, outcome) = ("STEER_ACK", Some(*attempt), Some(*outcome));
-        tell.event(Event { name, agent_id, host_run_id, attempt, outcome, ..Event::default() });
+        tell.write_event(EventPayload {
+            name,
+            agent_id,
+            host_run_id,
+            attempt,
+            outcome,
+            ..EventPayload::default()
+        });
     }
 }
 
 /// Writes an event about an attempt whose owner node was lost.
-fn moved<'a>(
-    tell: &mut Teller<'a, '_>,
+fn write_attempt_event<'a>(
+    tell: &mut FactWriter<'a, '_>,
     name: &'a str,
     agent_id: Option<&'a AgentId>,
     attempt: u32,
     reason: &'a str,
 ) {
     let (attempt, reason) = (Some(attempt), Some(reason));
-    tell.event(Event { name, agent_id, attempt, reason, ..Event::default() });
+    tell.write_event(EventPayload { name, agent_id, attempt, reason, ..EventPayload::default() });
 }
 
 /// Writes the end of a run: exactly one `done`.
-fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
-    let done = |status, stop_reason, text_bytes: &u64, attempt: &u32| Done {
+fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
+    let done = |status, stop_reason, text_bytes: &u64, attempt: &u32| DonePayload {
         status,
         stop_reason,
         text_bytes: *text_bytes,
@@ -356,7 +431,11 @@ fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
     };
     if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ } = fact {
         let (usage, host_run_id) = (usage.as_ref(), host_run_id.as_ref());
-        tell.done(Done { usage, host_run_id, ..done("completed", *stop_reason, text_bytes, attempt) });
+        tell.write_done(DonePayload {
+            usage,
+            host_run_id,
+            ..done("completed", *stop_reason, text_bytes, attempt)
+        });
     }
     if let Fact::RunFailed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes } =
         fact
@@ -364,29 +443,42 @@ fn end<'a>(tell: &mut Teller<'a, '_>, fact: &'a Fact) {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);
         let stop = if late { StopReason::Timeout } else { StopReason::Error };
         let (agent_code, agent_body) = (agent_code.as_deref(), agent_body.as_ref().map(Private::reveal));
-        let detail = Detail { agent_code, agent_body, ..Detail::default() };
-        tell.error(*code, message, true, (*retry_after_ms, detail));
-        tell.done(done("failed", stop, text_bytes, attempt));
+        let detail = ErrorDetailPayload { agent_code, agent_body, ..ErrorDetailPayload::default() };
+        tell.write_error(*code, message, true, (*retry_after_ms, detail));
+        tell.write_done(done("failed", stop, text_bytes, attempt));
     }
     if let Fact::RunCancelled { attempt, reason, forced, text_bytes } = fact {
         if *forced {
             let message = "the agent did not acknowledge the cancel in time";
-            tell.error(Code::CancelTimeout, message, false, (None, Detail::default()));
+            tell.write_error(Code::CancelTimeout, message, false, (None, ErrorDetailPayload::default()));
         }
-        tell.first("event", Event { name: "CANCELED", reason: Some(reason), ..Event::default() });
-        tell.done(done("cancelled", StopReason::Cancelled, text_bytes, attempt));
+        tell.write_leading_message(
+            "event",
+            EventPayload { name: "CANCELED", reason: Some(reason), ..EventPayload::default() },
+        );
+        tell.write_done(done("cancelled", StopReason::Cancelled, text_bytes, attempt));
     }
 }
 
 /// Writes a tool call or its result as stored in the fact.
-fn tool<'a, D: Serialize>(tell: &mut Teller<'a, '_>, entry: &'a Entry, data: D) {
-    tell.last("tool_event", &None, entry.weight(), Raw { name: entry.fact.name(), data });
+fn write_tool_event<'a, D: Serialize>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, data: D) {
+    tell.write_final_message(
+        "tool_event",
+        &None,
+        entry.weight(),
+        RawFactPayload { name: entry.fact.name(), data },
+    );
 }
 
 /// Writes a fact that is shown only on request.
-fn raw<'a, D: Serialize>(tell: &mut Teller<'a, '_>, entry: &'a Entry, asked: bool, data: D) {
+fn write_raw_fact<'a, D: Serialize>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool, data: D) {
     if asked {
-        tell.last("event", &None, entry.weight(), Raw { name: entry.fact.name(), data });
+        tell.write_final_message(
+            "event",
+            &None,
+            entry.weight(),
+            RawFactPayload { name: entry.fact.name(), data },
+        );
     }
 }
 

@@ -1,10 +1,10 @@
 //! Parses the body of `POST /v1/chat/completions`.
 //! Strict about every field that decides the answer's content and shape; fields that only tune a model are ignored.
-use super::name::Name;
-use super::{Trouble, messages, model};
-use crate::channel::command::Invoke;
+use super::call_ids::ChatCallIds;
+use super::{ChatError, messages, model};
+use crate::channel::command::InvokeCommand;
 use crate::channel::json::fields::{self, Fields, required};
-use crate::channel::json::malformed::Flaw;
+use crate::channel::json::malformed::MalformedReason;
 use crate::channel::json::strict;
 use serde_json::Value;
 use turnway_core::id::AgentId;
@@ -15,11 +15,11 @@ use turnway_core::protocol::json::Json;
 use turnway_core::protocol::trace::is_traceparent;
 
 /// Maximum bytes of a request: a full history, a full message, and as much again for everything else.
-pub const CALL_BYTES_MAX: usize = HISTORY_BYTES_MAX + 2 * MESSAGE_BYTES_MAX;
+pub const CHAT_CALL_BYTES_MAX: usize = HISTORY_BYTES_MAX + 2 * MESSAGE_BYTES_MAX;
 
 /// One well-formed call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct ChatCall {
     /// The agent that the model name means; the agent may not exist.
     pub agent: AgentId,
     /// Whether the answer is streamed.
@@ -33,34 +33,40 @@ pub struct Call {
 
 // === impl Call ===
 
-impl Call {
-    /// Parses a body. Never panics; the work is bounded by [`CALL_BYTES_MAX`].
-    pub fn parse(text: &str) -> Result<Self, Trouble> {
-        let long = |flaw: Flaw| if flaw == Flaw::TooLong { Self::too_long() } else { flaw.into() };
-        let mut body = strict::object_within(text, CALL_BYTES_MAX).map_err(long)?;
+impl ChatCall {
+    /// Parses a body. Never panics; the work is bounded by [`CHAT_CALL_BYTES_MAX`].
+    pub fn parse(text: &str) -> Result<Self, ChatError> {
+        let long = |flaw: MalformedReason| {
+            if flaw == MalformedReason::TooLong { Self::too_long() } else { flaw.into() }
+        };
+        let mut body = strict::object_within(text, CHAT_CALL_BYTES_MAX).map_err(long)?;
         let model = required(fields::text(&mut body, "model")?, "model")?;
-        let agent = model::agent(&model).ok_or_else(Trouble::no_model)?;
+        let agent = model::parse_model_name(&model).ok_or_else(ChatError::model_not_found)?;
         let spoken = fields::list(&mut body, "messages", JSON_NODES_MAX)?;
-        let (content, earlier) = messages::split(spoken)?;
+        let (content, earlier) = messages::split_last(spoken)?;
         let stream = fields::flag(&mut body, "stream")?.unwrap_or(false);
         let mut options = fields::object(&mut body, "stream_options")?.unwrap_or_default();
         let include_usage = fields::flag(&mut options, "stream_options.include_usage")?.unwrap_or(false);
-        shape(&mut body)?;
+        check_answer_shape(&mut body)?;
         let metadata = fields::object(&mut body, "metadata")?.map(|metadata| Json(Value::Object(metadata)));
         Ok(Self { agent, stream, include_usage, content, earlier, metadata })
     }
 
-    /// Returns the error for a body of more than [`CALL_BYTES_MAX`].
-    pub fn too_long() -> Trouble {
-        Trouble::too_long(format!("request body exceeds the limit of {CALL_BYTES_MAX} bytes"))
+    /// Returns the error for a body of more than [`CHAT_CALL_BYTES_MAX`].
+    pub fn too_long() -> ChatError {
+        ChatError::context_too_long(format!("request body exceeds the limit of {CHAT_CALL_BYTES_MAX} bytes"))
     }
 
     /// Converts the call into a command. If the gateway keeps the conversation, earlier messages are ignored; if
     /// the client keeps it, they become the history. A trace context that cannot be parsed starts a new trace.
-    pub fn invoke(self, name: &Name, traceparent: Option<String>) -> Result<Invoke, Trouble> {
-        let tells = !name.continues && !self.earlier.is_empty();
-        let history = tells.then(|| History::of(&self.earlier)).transpose()?;
-        Ok(Invoke {
+    pub fn into_command(
+        self,
+        name: &ChatCallIds,
+        traceparent: Option<String>,
+    ) -> Result<InvokeCommand, ChatError> {
+        let tells = !name.in_session && !self.earlier.is_empty();
+        let history = tells.then(|| History::from_messages(&self.earlier)).transpose()?;
+        Ok(InvokeCommand {
             request_id: None,
             session: Some(name.session.clone()),
             agent_id: Some(self.agent),
@@ -77,24 +83,24 @@ impl Call {
 }
 
 /// Rejects options that ask for an answer of another shape than text.
-fn shape(body: &mut Fields) -> Result<(), Trouble> {
+fn check_answer_shape(body: &mut Fields) -> Result<(), ChatError> {
     if fields::integer(body, "n")?.is_some_and(|n| n != 1) {
-        return Err(Trouble::unsupported("n"));
+        return Err(ChatError::unsupported("n"));
     }
     for field in ["tools", "functions"] {
         if !fields::list(body, field, JSON_NODES_MAX)?.is_empty() {
-            return Err(Trouble::unsupported(field));
+            return Err(ChatError::unsupported(field));
         }
     }
     if fields::flag(body, "logprobs")?.unwrap_or(false) {
-        return Err(Trouble::unsupported("logprobs"));
+        return Err(ChatError::unsupported("logprobs"));
     }
     if fields::list(body, "modalities", JSON_NODES_MAX)?.iter().any(|modality| modality != "text") {
-        return Err(Trouble::unsupported("modalities"));
+        return Err(ChatError::unsupported("modalities"));
     }
     let mut format = fields::object(body, "response_format")?.unwrap_or_default();
     if fields::text(&mut format, "response_format.type")?.is_some_and(|kind| kind != "text") {
-        return Err(Trouble::unsupported("response_format"));
+        return Err(ChatError::unsupported("response_format"));
     }
     Ok(())
 }

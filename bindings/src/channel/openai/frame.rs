@@ -8,23 +8,23 @@ use turnway_core::time::Millis;
 
 /// The fields that every response and every chunk begins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Head {
+pub struct ChatResponseHead {
     id: String,
     #[serde(skip)]
     created_ms: Millis,
     model: String,
 }
 
-impl Head {
+impl ChatResponseHead {
     /// Creates the head for a turn, its agent and the present time.
     pub fn new(run_id: &RunId, agent: &AgentId, now: Millis) -> Self {
-        Self { id: format!("chatcmpl-{run_id}"), created_ms: now, model: model::name(agent) }
+        Self { id: format!("chatcmpl-{run_id}"), created_ms: now, model: model::model_name(agent) }
     }
 }
 
 /// One `chat.completion.chunk`.
 #[derive(Serialize)]
-pub(super) struct Chunk<'a> {
+pub(super) struct ChatChunk<'a> {
     id: &'a str,
     object: &'static str,
     created: u64,
@@ -38,14 +38,14 @@ pub(super) struct Chunk<'a> {
 #[derive(Serialize)]
 pub(super) struct ChunkChoice<'a> {
     pub(super) index: u32,
-    pub(super) delta: Delta<'a>,
+    pub(super) delta: ChatDelta<'a>,
     pub(super) logprobs: (),
     pub(super) finish_reason: Option<&'static str>,
 }
 
 /// The part of the message that a chunk adds.
 #[derive(Default, Serialize)]
-pub(super) struct Delta<'a> {
+pub(super) struct ChatDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,13 +54,13 @@ pub(super) struct Delta<'a> {
     pub(super) reasoning_content: Option<&'a str>,
 }
 
-impl<'a> Chunk<'a> {
+impl<'a> ChatChunk<'a> {
     pub(super) fn new(
-        head: &'a Head,
+        head: &'a ChatResponseHead,
         choices: &'a [ChunkChoice<'a>],
         usage: Option<Option<&'a Json>>,
     ) -> Self {
-        let Head { id, created_ms, model } = head;
+        let ChatResponseHead { id, created_ms, model } = head;
         Self { id, object: "chat.completion.chunk", created: created_ms.0 / 1000, model, choices, usage }
     }
 }
@@ -80,14 +80,14 @@ pub(super) struct Completion<'a> {
 #[derive(Serialize)]
 struct Choice<'a> {
     index: u32,
-    message: Answer<'a>,
+    message: ChatAnswerMessage<'a>,
     logprobs: (),
     finish_reason: &'static str,
 }
 
 /// The agent's complete answer.
 #[derive(Serialize)]
-pub(super) struct Answer<'a> {
+pub(super) struct ChatAnswerMessage<'a> {
     pub(super) role: &'static str,
     pub(super) content: &'a str,
     pub(super) refusal: (),
@@ -97,12 +97,12 @@ pub(super) struct Answer<'a> {
 
 impl<'a> Completion<'a> {
     pub(super) fn new(
-        head: &'a Head,
-        message: Answer<'a>,
+        head: &'a ChatResponseHead,
+        message: ChatAnswerMessage<'a>,
         finish_reason: &'static str,
         usage: Option<&'a Json>,
     ) -> Self {
-        let Head { id, created_ms, model } = head;
+        let ChatResponseHead { id, created_ms, model } = head;
         let choices = [Choice { index: 0, message, logprobs: (), finish_reason }];
         Self { id, object: "chat.completion", created: created_ms.0 / 1000, model, choices, usage }
     }
@@ -110,7 +110,7 @@ impl<'a> Completion<'a> {
 
 /// Returns OpenAI's finish reason. Stop reasons without an OpenAI equivalent map to `stop`, because the agent
 /// completed normally.
-pub(super) fn finish(stop: StopReason) -> &'static str {
+pub(super) fn finish_reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::MaxTokens => "length",
         StopReason::Refusal => "content_filter",

@@ -1,6 +1,6 @@
 //! Splits and checks the messages of a call: the last message is the input, the others are the history.
-use super::Trouble;
-use crate::channel::json::malformed::Flaw;
+use super::ChatError;
+use crate::channel::json::malformed::MalformedReason;
 use crate::channel::json::mention;
 use serde_json::{Map, Value};
 use turnway_core::protocol::input::Content;
@@ -9,32 +9,37 @@ use turnway_core::protocol::input::Content;
 const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 
 /// Returns the last message's content, and the messages before it unchanged.
-pub(super) fn split(mut messages: Vec<Value>) -> Result<(Content, Vec<Value>), Trouble> {
+pub(super) fn split_last(mut messages: Vec<Value>) -> Result<(Content, Vec<Value>), ChatError> {
     for (n, message) in messages.iter().enumerate() {
         check(n, message)?;
     }
     let last = messages.len().saturating_sub(1);
     let said = match messages.pop() {
         Some(Value::Object(said)) => said,
-        Some(_) | None => return Err(Trouble::field("messages", "messages: at least one message is required")),
+        Some(_) | None => {
+            return Err(ChatError::invalid_field("messages", "messages: at least one message is required"));
+        }
     };
     if role(&said) != Some("user") {
         let why = "the last message must have the role user";
-        return Err(Trouble::field(field(last, "role"), why));
+        return Err(ChatError::invalid_field(field(last, "role"), why));
     }
     let content = said.get("content").cloned().unwrap_or_default();
-    match mention::content(content) {
+    match mention::parse_content(content) {
         Ok(content) => Ok((content, messages)),
-        Err(Flaw::Empty) => Err(Trouble::field(field(last, "content"), "the last message is empty")),
-        Err(_) => Err(wrong(last, "content")),
+        Err(MalformedReason::EmptyContent) => {
+            Err(ChatError::invalid_field(field(last, "content"), "the last message is empty"))
+        }
+        Err(_) => Err(invalid_field(last, "content")),
     }
 }
 
 /// Checks a message's role and the form of its content; everything else is left to the agent.
-fn check(n: usize, message: &Value) -> Result<(), Trouble> {
-    let message =
-        message.as_object().ok_or_else(|| Trouble::field(format!("messages[{n}]"), "must be a JSON object"))?;
-    let role = role(message).filter(|role| ROLES.contains(role)).ok_or_else(|| wrong(n, "role"))?;
+fn check(n: usize, message: &Value) -> Result<(), ChatError> {
+    let message = message
+        .as_object()
+        .ok_or_else(|| ChatError::invalid_field(format!("messages[{n}]"), "must be a JSON object"))?;
+    let role = role(message).filter(|role| ROLES.contains(role)).ok_or_else(|| invalid_field(n, "role"))?;
     let part = |part: &Value| part.get("type").is_some_and(Value::is_string);
     let good = match message.get("content") {
         Some(Value::String(_)) => true,
@@ -43,7 +48,7 @@ fn check(n: usize, message: &Value) -> Result<(), Trouble> {
         Some(Value::Null) | None => role == "assistant" || role == "function",
         Some(Value::Bool(_) | Value::Number(_) | Value::Object(_)) => false,
     };
-    if good { Ok(()) } else { Err(wrong(n, "content")) }
+    if good { Ok(()) } else { Err(invalid_field(n, "content")) }
 }
 
 fn role(message: &Map<String, Value>) -> Option<&str> {
@@ -54,7 +59,7 @@ fn field(n: usize, name: &str) -> String {
     format!("messages[{n}].{name}")
 }
 
-fn wrong(n: usize, name: &str) -> Trouble {
+fn invalid_field(n: usize, name: &str) -> ChatError {
     let field = field(n, name);
-    Trouble::field(field.clone(), format!("field has the wrong type or format: {field}"))
+    ChatError::invalid_field(field.clone(), format!("field has the wrong type or format: {field}"))
 }

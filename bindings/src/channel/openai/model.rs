@@ -4,11 +4,11 @@ use turnway_core::id::AgentId;
 use turnway_core::time::Millis;
 
 /// Prefix of a model name; the rest is the agent's id.
-const PREFIX: &str = "agent/";
+const MODEL_PREFIX: &str = "agent/";
 
 /// One entry of the list of models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Model {
+pub struct OpenAiModel {
     id: String,
     object: &'static str,
     created: u64,
@@ -17,36 +17,36 @@ pub struct Model {
 
 /// The list of models.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Models {
+pub struct OpenAiModelList {
     object: &'static str,
-    data: Vec<Model>,
+    data: Vec<OpenAiModel>,
 }
 
 /// Returns an agent's model name.
-pub fn name(agent: &AgentId) -> String {
-    format!("{PREFIX}{agent}")
+pub fn model_name(agent: &AgentId) -> String {
+    format!("{MODEL_PREFIX}{agent}")
 }
 
 /// Returns the agent that a model name means, or `None` if the name is not of the form `agent/<agent_id>`.
-pub fn agent(model: &str) -> Option<AgentId> {
-    AgentId::parse(model.strip_prefix(PREFIX)?).ok()
+pub fn parse_model_name(model: &str) -> Option<AgentId> {
+    AgentId::parse(model.strip_prefix(MODEL_PREFIX)?).ok()
 }
 
 // === impl Model ===
 
-impl Model {
+impl OpenAiModel {
     /// Creates an entry for an agent; `since` is the time from which the agent was known.
     pub fn new(agent: &AgentId, since: Millis) -> Self {
-        Self { id: name(agent), object: "model", created: since.0 / 1000, owned_by: "turnway" }
+        Self { id: model_name(agent), object: "model", created: since.0 / 1000, owned_by: "turnway" }
     }
 }
 
 // === impl Models ===
 
-impl Models {
+impl OpenAiModelList {
     /// Creates the list, in the order of `agents`.
     pub fn new<'a>(agents: impl IntoIterator<Item = &'a AgentId>, since: Millis) -> Self {
-        let data = agents.into_iter().map(|agent| Model::new(agent, since)).collect();
+        let data = agents.into_iter().map(|agent| OpenAiModel::new(agent, since)).collect();
         Self { object: "list", data }
     }
 }
@@ -60,11 +60,12 @@ mod tests {
     #[test]
     fn model_names_map_to_agents() {
         let echo = AgentId::parse("echo").expect("a name");
-        assert_eq!(agent("agent/echo"), Some(echo.clone()));
+        assert_eq!(parse_model_name("agent/echo"), Some(echo.clone()));
         for other in ["echo", "gpt-5", "agent/", "agent/a b", "agent/a/b", "Agent/echo", ""] {
-            assert_eq!(agent(other), None, "{other}");
+            assert_eq!(parse_model_name(other), None, "{other}");
         }
-        let listed = serde_json::to_value(Models::new([&echo], Millis(1_764_000_000_999))).expect("JSON");
+        let listed =
+            serde_json::to_value(OpenAiModelList::new([&echo], Millis(1_764_000_000_999))).expect("JSON");
         let model =
             json!({ "id": "agent/echo", "object": "model", "created": 1_764_000_000, "owned_by": "turnway" });
         assert_eq!(listed, json!({ "object": "list", "data": [model] }));

@@ -1,6 +1,6 @@
 //! Filters a session's notifications for one call: the turn's text, in order, and its end.
-use super::Trouble;
-use crate::channel::note::Note;
+use super::ChatError;
+use crate::channel::notification::Notification;
 use turnway_core::id::RunId;
 use turnway_core::protocol::agent::{StopReason, TextKind};
 use turnway_core::protocol::entry::Fact;
@@ -9,7 +9,7 @@ use turnway_core::protocol::refusal::Code;
 
 /// One event of a call's turn.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step<'n> {
+pub(super) enum ChatEvent<'n> {
     /// The next piece of text.
     Text(&'n str),
     /// A piece of reasoning.
@@ -18,7 +18,7 @@ pub(super) enum Step<'n> {
     Restarted,
     /// The turn completed.
     Done(StopReason, Option<&'n Json>),
-    Failed(Trouble),
+    Failed(ChatError),
 }
 
 /// The position of a call in its turn.
@@ -28,7 +28,7 @@ pub(super) struct Progress {
     attempt: u32,
     /// Bytes of that attempt's text.
     offset: u64,
-    over: bool,
+    ended: bool,
 }
 
 // === impl Progress ===
@@ -36,7 +36,7 @@ pub(super) struct Progress {
 impl Progress {
     /// Creates the progress of a turn; anything before `attempt` is ignored.
     pub(super) fn new(run_id: RunId, attempt: u32) -> Self {
-        Self { run_id, attempt, offset: 0, over: false }
+        Self { run_id, attempt, offset: 0, ended: false }
     }
 
     pub(super) fn run_id(&self) -> &RunId {
@@ -44,98 +44,102 @@ impl Progress {
     }
 
     /// Returns whether the turn has ended.
-    pub(super) fn is_over(&self) -> bool {
-        self.over
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Ignores every later notification.
     pub(super) fn stop(&mut self) {
-        self.over = true;
+        self.ended = true;
     }
 
     /// Processes a notification; `to` receives the resulting steps in order.
-    pub(super) fn take<'n>(&mut self, note: &'n Note, to: &mut dyn FnMut(Step<'n>)) {
-        if self.over {
+    pub(super) fn handle_notification<'n>(
+        &mut self,
+        note: &'n Notification,
+        to: &mut dyn FnMut(ChatEvent<'n>),
+    ) {
+        if self.ended {
             return;
         }
         match note {
-            Note::Fact { entry, .. } if entry.run_id.as_ref() == Some(&self.run_id) => {
-                self.take_fact(&entry.fact, to);
+            Notification::Fact { entry, .. } if entry.run_id.as_ref() == Some(&self.run_id) => {
+                self.handle_fact(&entry.fact, to);
             }
-            Note::Delta { run_id, attempt, offset, kind, text, .. } if *run_id == self.run_id => {
+            Notification::Delta { run_id, attempt, offset, kind, text, .. } if *run_id == self.run_id => {
                 if *attempt < self.attempt {
                     return;
                 }
-                self.begin(*attempt, to);
+                self.begin_attempt(*attempt, to);
                 match kind {
-                    TextKind::Text => self.take_text(*offset, text.reveal(), to),
-                    TextKind::Reasoning => to(Step::Reasoning(text.reveal())),
+                    TextKind::Text => self.handle_text(*offset, text.reveal(), to),
+                    TextKind::Reasoning => to(ChatEvent::Reasoning(text.reveal())),
                 }
             }
-            Note::Subscribed { snapshot, reset: Some(_), .. } => {
+            Notification::Subscribed { snapshot, reset: Some(_), .. } => {
                 // The facts up to here have been trimmed, possibly including the turn's end.
                 match snapshot.runs.iter().find(|run| run.run_id == self.run_id) {
-                    Some(run) => self.begin(run.attempt.max(self.attempt), to),
+                    Some(run) => self.begin_attempt(run.attempt.max(self.attempt), to),
                     None => {
                         let why = "the answer to this call is no longer stored";
-                        self.fail(Trouble::new(Code::NotFound, why), to);
+                        self.fail(ChatError::new(Code::NotFound, why), to);
                     }
                 }
             }
             // The session cannot be followed from this node any more.
-            Note::Refused { refusal, .. } => self.fail(Trouble::from(refusal).at_rest(), to),
-            Note::Fact { .. }
-            | Note::Delta { .. }
-            | Note::Subscribed { reset: None, .. }
-            | Note::Accepted(_)
-            | Note::Opened { .. }
-            | Note::Closed { .. }
-            | Note::Members(_)
-            | Note::Handover(_)
-            | Note::CancelTaken { .. }
-            | Note::Printed { .. }
-            | Note::Listed { .. }
-            | Note::Deleted { .. }
-            | Note::Found { .. }
-            | Note::GoAway { .. } => {}
+            Notification::Refused { refusal, .. } => self.fail(ChatError::from(refusal).not_retryable(), to),
+            Notification::Fact { .. }
+            | Notification::Delta { .. }
+            | Notification::Subscribed { reset: None, .. }
+            | Notification::TurnAccepted(_)
+            | Notification::Opened { .. }
+            | Notification::Closed { .. }
+            | Notification::MembersReply(_)
+            | Notification::HandoverReply(_)
+            | Notification::CancelAccepted { .. }
+            | Notification::ProcessOutput { .. }
+            | Notification::SessionList { .. }
+            | Notification::Deleted { .. }
+            | Notification::RunLocation { .. }
+            | Notification::GoAway { .. } => {}
         }
     }
 
-    fn take_fact<'n>(&mut self, fact: &'n Fact, to: &mut dyn FnMut(Step<'n>)) {
+    fn handle_fact<'n>(&mut self, fact: &'n Fact, to: &mut dyn FnMut(ChatEvent<'n>)) {
         if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact
             && *attempt >= self.attempt
         {
-            self.begin(*attempt, to);
+            self.begin_attempt(*attempt, to);
         }
         if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, .. } = fact {
             if (*attempt, *text_bytes) != (self.attempt, self.offset) {
-                return self.fail(Trouble::new(Code::InternalError, INCOMPLETE).at_rest(), to);
+                return self.fail(ChatError::new(Code::InternalError, TEXT_GAP_MESSAGE).not_retryable(), to);
             }
-            self.over = true;
-            to(Step::Done(*stop_reason, usage.as_ref()));
+            self.ended = true;
+            to(ChatEvent::Done(*stop_reason, usage.as_ref()));
         }
         if let Fact::RunFailed { code, message, agent_code, retry_after_ms, .. } = fact {
-            self.fail(Trouble::failed(*code, message, agent_code.as_deref(), *retry_after_ms), to);
+            self.fail(ChatError::turn_failed(*code, message, agent_code.as_deref(), *retry_after_ms), to);
         }
         if let Fact::RunCancelled { reason, .. } = fact {
-            self.fail(Trouble::cancelled(reason), to);
+            self.fail(ChatError::turn_cancelled(reason), to);
         }
     }
 
     /// Begins an attempt, unless it is the current one.
-    fn begin<'n>(&mut self, attempt: u32, to: &mut dyn FnMut(Step<'n>)) {
+    fn begin_attempt<'n>(&mut self, attempt: u32, to: &mut dyn FnMut(ChatEvent<'n>)) {
         if attempt == self.attempt {
             return;
         }
         let first = self.attempt == 0;
         (self.attempt, self.offset) = (attempt, 0);
         if !first {
-            to(Step::Restarted);
+            to(ChatEvent::Restarted);
         }
     }
 
     /// Emits the new part of a piece of text.
-    fn take_text<'n>(&mut self, offset: u64, text: &'n str, to: &mut dyn FnMut(Step<'n>)) {
+    fn handle_text<'n>(&mut self, offset: u64, text: &'n str, to: &mut dyn FnMut(ChatEvent<'n>)) {
         let end = offset + text.len() as u64;
         if end <= self.offset {
             return;
@@ -144,18 +148,18 @@ impl Progress {
         match skip.and_then(|skip| text.get(skip..)) {
             Some(rest) => {
                 self.offset = end;
-                to(Step::Text(rest));
+                to(ChatEvent::Text(rest));
             }
-            None => self.fail(Trouble::new(Code::InternalError, INCOMPLETE).at_rest(), to),
+            None => self.fail(ChatError::new(Code::InternalError, TEXT_GAP_MESSAGE).not_retryable(), to),
         }
     }
 
-    fn fail<'n>(&mut self, trouble: Trouble, to: &mut dyn FnMut(Step<'n>)) {
-        self.over = true;
-        to(Step::Failed(trouble));
+    fn fail<'n>(&mut self, trouble: ChatError, to: &mut dyn FnMut(ChatEvent<'n>)) {
+        self.ended = true;
+        to(ChatEvent::Failed(trouble));
     }
 }
 
 /// Error for a gap in the text. Delivery should never leave a gap; if it does, the answer must not count as
 /// complete.
-const INCOMPLETE: &str = "part of the answer is missing; repeat the request";
+const TEXT_GAP_MESSAGE: &str = "part of the answer is missing; repeat the request";

@@ -5,7 +5,7 @@ use turnway_core::protocol::json::Json;
 /// Returns the usage of an answer. Only counts from the agent are reported, because a zero for an uncounted value
 /// would be wrong. `prompt_tokens` and `completion_tokens` (or `input_tokens` and `output_tokens`) are required;
 /// the sum is computed if absent, and further details are copied unchanged.
-pub(super) fn of(usage: Option<&Json>) -> Option<Json> {
+pub(super) fn openai_usage(usage: Option<&Json>) -> Option<Json> {
     let Json(Value::Object(said)) = usage? else { return None };
     let count = |names: [&str; 2]| names.iter().find_map(|name| said.get(*name)).and_then(Value::as_u64);
     let prompt = count(["prompt_tokens", "input_tokens"])?;
@@ -35,7 +35,7 @@ mod tests {
     /// Covers: ST-41.
     #[test]
     fn only_known_usage_counts_are_reported() {
-        let told = |usage: Value| of(Some(&Json(usage))).map(|told| told.0);
+        let told = |usage: Value| openai_usage(Some(&Json(usage))).map(|told| told.0);
         let full = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
             "completion_tokens_details": { "reasoning_tokens": 1 } });
         assert_eq!(told(full.clone()), Some(full));
@@ -47,6 +47,6 @@ mod tests {
             assert_eq!(told(unknown), None);
         }
         assert_eq!(told(json!({ "prompt_tokens": -3, "completion_tokens": 1.5 })), None);
-        assert_eq!(of(None), None);
+        assert_eq!(openai_usage(None), None);
     }
 }

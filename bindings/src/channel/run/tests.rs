@@ -39,13 +39,13 @@ fn asked() -> Fact {
 }
 
 fn after(facts: Vec<Fact>) -> Value {
-    let mut run = Run::new(RunId::parse(RUN).expect("a run"));
+    let mut run = RunView::new(RunId::parse(RUN).expect("a run"));
     for (n, fact) in (1..).zip(facts) {
-        run.take(Seq(n), &entry(n * 10, fact));
+        run.apply(Seq(n), &entry(n * 10, fact));
         let mut other =
             entry(1, Fact::RunCancelled { attempt: 9, reason: String::new(), forced: false, text_bytes: 9 });
         other.run_id = RunId::parse(&format!("s1.{}", "b".repeat(26))).ok();
-        run.take(Seq(n + 100), &other);
+        run.apply(Seq(n + 100), &other);
     }
     serde_json::to_value(&run).expect("JSON")
 }

@@ -1,9 +1,9 @@
 //! A session's facts as server-sent events: the envelopes of the requested types.
-use super::named;
+use super::push_named_event;
 use crate::channel::json::envelope::envelope;
 use crate::channel::json::render::render;
-use crate::channel::note::Note;
-use crate::channel::sse::cursor::{BadCursor, number};
+use crate::channel::notification::Notification;
+use crate::channel::sse::cursor::{InvalidTurnCursor, parse_number};
 use turnway_core::id::{Cursor, Epoch, RunId, Seq};
 use turnway_core::protocol::pattern::Pattern;
 use turnway_core::time::Millis;
@@ -11,7 +11,7 @@ use turnway_core::time::Millis;
 /// One reader of one log. Facts have no event name; other events have one: `subscribed` (when history is missing),
 /// `error`, `go_away`.
 #[derive(Debug)]
-pub struct Log {
+pub struct LogStream {
     types: Vec<Pattern>,
     /// Restricts the stream to this turn's facts, until the turn's end.
     run_id: Option<RunId>,
@@ -19,14 +19,14 @@ pub struct Log {
 }
 
 /// Parses the `id:` of a log event.
-pub fn place(text: &str) -> Result<Cursor, BadCursor> {
-    let (seq, epoch) = text.split_once('-').ok_or(BadCursor)?;
-    Ok(Cursor { seq: Seq(number(seq)?), epoch: Epoch(number(epoch)?) })
+pub fn parse_event_id(text: &str) -> Result<Cursor, InvalidTurnCursor> {
+    let (seq, epoch) = text.split_once('-').ok_or(InvalidTurnCursor)?;
+    Ok(Cursor { seq: Seq(parse_number(seq)?), epoch: Epoch(parse_number(epoch)?) })
 }
 
 // === impl Log ===
 
-impl Log {
+impl LogStream {
     /// Creates a reader of the facts whose type matches one of `types`; restricted to one turn if `run_id` is
     /// given.
     pub fn new(types: Vec<Pattern>, run_id: Option<RunId>) -> Self {
@@ -34,58 +34,62 @@ impl Log {
     }
 
     /// Returns whether no further event can follow.
-    pub fn is_over(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.is_over
     }
 
     /// Appends the events of a notification, if the reader requested it.
-    pub fn show(&mut self, ts: Millis, note: &Note, to: &mut String) {
+    pub fn push(&mut self, ts: Millis, note: &Notification, to: &mut String) {
         match note {
-            Note::Fact { session, seq, epoch, entry, .. } => {
+            Notification::Fact { session, seq, epoch, entry, .. } => {
                 if self.run_id.is_some() && entry.run_id != self.run_id {
                     return;
                 }
                 self.is_over |= self.run_id.is_some() && entry.fact.is_terminal();
                 if self.types.iter().any(|pattern| pattern.matches(entry.fact.name())) {
                     let at = Cursor { seq: *seq, epoch: *epoch };
-                    super::event(to, Some(&format!("{}-{}", seq.0, epoch.0)), &envelope(session, at, entry));
+                    super::push_event(
+                        to,
+                        Some(&format!("{}-{}", seq.0, epoch.0)),
+                        &envelope(session, at, entry),
+                    );
                 }
             }
-            Note::Subscribed { snapshot, reset: Some(_), .. } => {
+            Notification::Subscribed { snapshot, reset: Some(_), .. } => {
                 let of_mine = |run_id: &RunId| snapshot.runs.iter().any(|run| run.run_id == *run_id);
                 self.is_over |= self.run_id.as_ref().is_some_and(|run_id| !of_mine(run_id));
-                self.say("subscribed", ts, note, to);
+                self.push_rendered("subscribed", ts, note, to);
             }
-            Note::Refused { .. } => {
+            Notification::Refused { .. } => {
                 self.is_over = true;
-                self.say("error", ts, note, to);
+                self.push_rendered("error", ts, note, to);
             }
-            Note::GoAway { .. } => self.say("go_away", ts, note, to),
-            Note::Delta { .. }
-            | Note::Subscribed { reset: None, .. }
-            | Note::Accepted(_)
-            | Note::Opened { .. }
-            | Note::Closed { .. }
-            | Note::Members(_)
-            | Note::Handover(_)
-            | Note::CancelTaken { .. }
-            | Note::Printed { .. }
-            | Note::Listed { .. }
-            | Note::Deleted { .. }
-            | Note::Found { .. } => {}
+            Notification::GoAway { .. } => self.push_rendered("go_away", ts, note, to),
+            Notification::Delta { .. }
+            | Notification::Subscribed { reset: None, .. }
+            | Notification::TurnAccepted(_)
+            | Notification::Opened { .. }
+            | Notification::Closed { .. }
+            | Notification::MembersReply(_)
+            | Notification::HandoverReply(_)
+            | Notification::CancelAccepted { .. }
+            | Notification::ProcessOutput { .. }
+            | Notification::SessionList { .. }
+            | Notification::Deleted { .. }
+            | Notification::RunLocation { .. } => {}
         }
     }
 
-    fn say(&self, name: &str, ts: Millis, note: &Note, to: &mut String) {
+    fn push_rendered(&self, name: &str, ts: Millis, note: &Notification, to: &mut String) {
         // None of these messages contains the durability.
-        render(ts, "", note, &mut |text| named(to, name, &text));
+        render(ts, "", note, &mut |text| push_named_event(to, name, &text));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::note::{Reset, SnapshotNote};
+    use crate::channel::notification::{ResetReason, SessionStateSnapshot};
     use std::sync::Arc;
     use turnway_core::id::{EventId, SessionId};
     use turnway_core::protocol::agent::StopReason;
@@ -99,7 +103,7 @@ mod tests {
         RunId::parse(&format!("s1.{}", letter.repeat(26))).expect("a run")
     }
 
-    fn fact(seq: u64, letter: &str, fact: Fact) -> Note {
+    fn fact(seq: u64, letter: &str, fact: Fact) -> Notification {
         let entry = Arc::new(Entry {
             id: EventId::default(),
             time: Millis(1),
@@ -110,7 +114,7 @@ mod tests {
             run_id: Some(run(letter)),
             fact,
         });
-        Note::Fact { session: session(), seq: Seq(seq), epoch: Epoch(4), entry, asked: true }
+        Notification::Fact { session: session(), seq: Seq(seq), epoch: Epoch(4), entry, requested: true }
     }
 
     fn done() -> Fact {
@@ -123,12 +127,12 @@ mod tests {
     }
 
     fn ids(types: &str, run_id: Option<RunId>) -> (Vec<String>, bool) {
-        let mut log = Log::new(vec![Pattern::parse(types).expect("a pattern")], run_id);
+        let mut log = LogStream::new(vec![Pattern::parse(types).expect("a pattern")], run_id);
         let notes = [fact(7, "a", suspended()), fact(8, "b", done()), fact(9, "a", done())];
         let mut text = String::new();
-        notes.iter().for_each(|note| log.show(Millis(5), note, &mut text));
+        notes.iter().for_each(|note| log.push(Millis(5), note, &mut text));
         let ids = text.lines().filter_map(|line| line.strip_prefix("id: ")).map(str::to_owned);
-        (ids.collect(), log.is_over())
+        (ids.collect(), log.is_finished())
     }
 
     /// Covers: LN-EV3, MP-T9.
@@ -140,9 +144,9 @@ mod tests {
         assert_eq!(ids(">", Some(run("a"))), (vec![all[0].clone(), all[2].clone()], true));
         // The turn's end ends the stream, even if its fact is filtered out.
         assert_eq!(ids("run.suspended", Some(run("a"))), (all[..1].to_vec(), true));
-        assert_eq!(place("9-4"), Ok(Cursor { seq: Seq(9), epoch: Epoch(4) }));
+        assert_eq!(parse_event_id("9-4"), Ok(Cursor { seq: Seq(9), epoch: Epoch(4) }));
         for bad in ["", "9", "-", "9-", "-4", "9-4-1", "+9-4", "9-x", "09-4", "99999999999999999999-1"] {
-            assert_eq!(place(bad), Err(BadCursor), "{bad}");
+            assert_eq!(parse_event_id(bad), Err(InvalidTurnCursor), "{bad}");
         }
     }
 
@@ -150,16 +154,24 @@ mod tests {
     fn other_events_have_a_name_and_no_id() {
         let (state, active_agent, agents, runs) = ("open", None, Vec::new(), Vec::new());
         let (session, seq, epoch) = (session(), Seq(9), Epoch(4));
-        let snapshot =
-            Box::new(SnapshotNote { session, state, active_agent, agents, runs, handover: None, seq, epoch });
-        let reset = Some(Reset::Trimmed { floor: Seq(8) });
-        let note = Note::Subscribed { request_id: None, snapshot, reset };
+        let snapshot = Box::new(SessionStateSnapshot {
+            session,
+            state,
+            active_agent,
+            agents,
+            runs,
+            handover: None,
+            seq,
+            epoch,
+        });
+        let reset = Some(ResetReason::Trimmed { floor: Seq(8) });
+        let note = Notification::Subscribed { request_id: None, snapshot, reset };
         for (run_id, is_over) in [(None, false), (Some(run("a")), true)] {
-            let (mut log, mut text) = (Log::new(Vec::new(), run_id), String::new());
-            log.show(Millis(5), &note, &mut text);
+            let (mut log, mut text) = (LogStream::new(Vec::new(), run_id), String::new());
+            log.push(Millis(5), &note, &mut text);
             assert!(text.starts_with("event: subscribed\ndata: {") && !text.contains("id: "), "{text}");
             assert!(text.contains("\"floor\":8"), "{text}");
-            assert_eq!(log.is_over(), is_over);
+            assert_eq!(log.is_finished(), is_over);
         }
     }
 }

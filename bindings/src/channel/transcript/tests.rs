@@ -123,20 +123,20 @@ fn log() -> Vec<Arc<Entry>> {
 fn read(log: &[Arc<Entry>], before: usize, limit: usize, bytes_max: usize) -> (Vec<String>, bool) {
     let mut transcript = Transcript::new(limit, bytes_max);
     for (n, entry) in log.iter().enumerate().take(before - 1).rev() {
-        transcript.take(Seq(n as u64 + 1), entry);
+        transcript.push_older(Seq(n as u64 + 1), entry);
         if transcript.is_done() {
             break;
         }
     }
-    let Found { messages, next, .. } = transcript.finish();
-    let short = |said: &Said| {
+    let TranscriptPage { messages, before: next, .. } = transcript.finish();
+    let short = |said: &TranscriptMessage| {
         let by = match &said.by {
-            By::User { .. } => "user".to_owned(),
-            By::Assistant { status, trimmed, .. } => {
+            TranscriptAuthor::User { .. } => "user".to_owned(),
+            TranscriptAuthor::Assistant { status, trimmed, .. } => {
                 format!("{status}{}", if *trimmed { ", trimmed" } else { "" })
             }
         };
-        format!("{} {by}: {}", said.seq.0, said.content.plain())
+        format!("{} {by}: {}", said.seq.0, said.content.plain_text())
     };
     (messages.iter().map(short).collect(), next.is_some())
 }
@@ -156,7 +156,7 @@ fn each_turn_is_an_input_and_an_answer() {
     assert_eq!(read(&log(), 17, 50, usize::MAX), (ALL.map(str::to_owned).to_vec(), false));
     let mut transcript = Transcript::new(9, usize::MAX);
     for (n, entry) in log().iter().enumerate().rev() {
-        transcript.take(Seq(n as u64 + 1), entry);
+        transcript.push_older(Seq(n as u64 + 1), entry);
     }
     let messages = transcript.finish().messages;
     let expected = json!({"seq": 11, "run_id": run("a"), "role": "assistant", "status": "completed",
@@ -200,7 +200,7 @@ fn answer_with_a_trimmed_start_is_marked() {
     let log = log();
     let mut transcript = Transcript::new(9, usize::MAX);
     for (n, entry) in log.iter().enumerate().skip(8).take(3).rev() {
-        transcript.take(Seq(n as u64 + 1), entry);
+        transcript.push_older(Seq(n as u64 + 1), entry);
     }
     let found = transcript.finish();
     let answer = serde_json::to_value(&found.messages[1]).expect("JSON");
@@ -236,8 +236,8 @@ fn rolled_back_turns_are_left_out() {
     for (before, unended) in [(7, vec!["a", "b", "c", "d"]), (8, vec!["b", "c", "d"]), (12, vec!["c"])] {
         let mut transcript = Transcript::new(50, usize::MAX);
         for (n, entry) in undone().iter().enumerate().take(before - 1).rev() {
-            transcript.take(Seq(n as u64 + 1), entry);
+            transcript.push_older(Seq(n as u64 + 1), entry);
         }
-        assert_eq!(transcript.finish().unended, unended.into_iter().map(run).collect::<Vec<_>>());
+        assert_eq!(transcript.finish().without_end, unended.into_iter().map(run).collect::<Vec<_>>());
     }
 }

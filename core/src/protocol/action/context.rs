@@ -1,6 +1,6 @@
 //! The state of actions that an agent is sent along with an input.
 use super::ToolError;
-use crate::id::{AgentId, EventId, RunId, SaidId, ToolName};
+use crate::id::{AgentEventId, AgentId, EventId, RunId, ToolName};
 use crate::protocol::json::Json;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub struct OpenAction {
     pub action_id: EventId,
     /// The agent's own name for the action.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<SaidId>,
+    pub name: Option<AgentEventId>,
     /// The agent that requested the action.
     pub agent_id: AgentId,
     pub run_id: RunId,
@@ -51,7 +51,7 @@ pub struct EndedAction {
     pub action_id: EventId,
     /// The agent's own name for the action.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<SaidId>,
+    pub name: Option<AgentEventId>,
     pub tool: ToolName,
     pub ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
 //! The metadata of a fact: its envelope, a CloudEvents 1.0 shape (protocol.md §4).
-use super::{Fact, reading};
+use super::{Fact, parse};
 use crate::id::{Epoch, EventId, RunId, Seq, SessionId, SessionKey};
 use crate::protocol::json::json_bytes;
 use crate::time::Millis;
@@ -45,18 +45,18 @@ pub struct Envelope<E> {
 
 impl Entry {
     /// Returns the entry with its position in a session's log.
-    pub fn in_place(&self, session: &SessionId, seq: Seq, epoch: Epoch) -> Envelope<&Self> {
+    pub fn with_position(&self, session: &SessionId, seq: Seq, epoch: Epoch) -> Envelope<&Self> {
         let session_id = session.as_str().to_owned();
         Envelope { specversion: "1.0".to_owned(), session_id, seq, epoch, entry: self }
     }
     /// Returns the envelope as JSON, which the store keeps and `events` shows.
     pub fn to_json(&self, key: &SessionKey, seq: Seq, epoch: Epoch) -> String {
         // Facts have string keys and finite numbers only, so they always serialise.
-        serde_json::to_string(&self.in_place(&key.session, seq, epoch)).unwrap_or_default()
+        serde_json::to_string(&self.with_position(&key.session, seq, epoch)).unwrap_or_default()
     }
     /// Parses an envelope.
     pub fn from_json(json: &str) -> Result<Envelope<Self>, serde_json::Error> {
-        reading::envelope(json)
+        parse::parse_envelope(json)
     }
     /// Returns the fact as everyone but operators may see it: without the body of an agent's error.
     pub fn for_users(self: &Arc<Self>) -> Arc<Self> {

@@ -45,11 +45,11 @@ impl Fact {
         }
     }
     /// Returns whether the fact ends a turn that is to be treated as never asked.
-    pub fn takes_back(&self) -> bool {
+    pub fn retracts_turn(&self) -> bool {
         matches!(self, Self::RunCancelled { reason, .. } if [ROLLED_BACK, REPLACED].contains(&reason.as_str()))
     }
     /// Returns whether a transaction begins with the fact; the fact's id then names the transaction.
-    pub fn begins_change(&self) -> bool {
+    pub fn starts_transaction(&self) -> bool {
         matches!(
             self,
             Self::AgentAdding(_) | Self::AgentRemoving(_) | Self::HandoverRequested(_) | Self::AgentAction(_)
@@ -57,7 +57,7 @@ impl Fact {
     }
     /// Returns whether the fact may wait and be written with the next fact, because it only records that an attempt
     /// goes well. Effects that depend on such a fact, such as steering a started run, wait for it in the outbox.
-    pub fn may_wait(&self) -> bool {
+    pub fn is_deferrable(&self) -> bool {
         matches!(self, Self::AgentInvokeStarted { .. } | Self::RunState { scope: Scope::Run, .. })
     }
     /// Returns whether the fact ends a turn.

@@ -29,7 +29,7 @@ pub enum BadJson {
 
 /// The limits for one text.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
+struct JsonBounds {
     depth: usize,
     values: usize,
     number_bytes: usize,
@@ -39,7 +39,7 @@ struct Bounds {
 
 /// Halves of surrogate pairs at the ends of a text: the other half may be in the previous or in the next piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Halves {
+pub struct SurrogateHalves {
     /// The low surrogate at the start of the text, replaced by U+FFFD in it.
     pub first: Option<u16>,
     /// The high surrogate at the end of the text, replaced by U+FFFD in it.
@@ -48,65 +48,65 @@ pub struct Halves {
 
 /// Reads one value from a peer. A lone surrogate becomes U+FFFD.
 pub fn read(text: &str) -> Result<Value, BadJson> {
-    Reader::new(text, Bounds::of_peers()).whole()
+    JsonReader::new(text, JsonBounds::for_peers()).read_document()
 }
 
 /// Reads one value like [`read`], and returns the surrogate halves at the ends of the text in its field `key`.
-pub fn read_halves(text: &str, key: &str) -> Result<(Value, Halves), BadJson> {
-    let mut reader = Reader::new(text, Bounds::of_peers());
-    reader.wanted = Some(key);
-    let value = reader.whole()?;
+pub fn read_with_halves(text: &str, key: &str) -> Result<(Value, SurrogateHalves), BadJson> {
+    let mut reader = JsonReader::new(text, JsonBounds::for_peers());
+    reader.watched_key = Some(key);
+    let value = reader.read_document()?;
     Ok((value, reader.halves))
 }
 
 /// Reads one value that this gateway wrote earlier.
-pub(crate) fn read_back(text: &str) -> Result<Value, BadJson> {
-    Reader::new(text, Bounds::of_stores()).whole()
+pub(crate) fn read_stored(text: &str) -> Result<Value, BadJson> {
+    JsonReader::new(text, JsonBounds::for_stores()).read_document()
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a str,
-    at: usize,
+    position: usize,
     values: usize,
-    bounds: Bounds,
+    bounds: JsonBounds,
     /// The field of the outermost object whose surrogate halves are returned.
-    wanted: Option<&'a str>,
-    halves: Halves,
+    watched_key: Option<&'a str>,
+    halves: SurrogateHalves,
 }
 
 // === impl Bounds ===
 
-impl Bounds {
-    fn of_peers() -> Self {
+impl JsonBounds {
+    fn for_peers() -> Self {
         let (depth, values, number_bytes) = (JSON_DEPTH_MAX, JSON_NODES_MAX, JSON_NUMBER_BYTES_MAX);
         Self { depth, values, number_bytes, is_strict: true }
     }
 
-    fn of_stores() -> Self {
+    fn for_stores() -> Self {
         Self { depth: STORED_DEPTH_MAX, values: usize::MAX, number_bytes: usize::MAX, is_strict: false }
     }
 }
 
 // === impl Reader ===
 
-impl<'a> Reader<'a> {
-    fn new(text: &'a str, bounds: Bounds) -> Self {
-        Self { text, at: 0, values: 0, bounds, wanted: None, halves: Halves::default() }
+impl<'a> JsonReader<'a> {
+    fn new(text: &'a str, bounds: JsonBounds) -> Self {
+        Self { text, position: 0, values: 0, bounds, watched_key: None, halves: SurrogateHalves::default() }
     }
 
-    fn whole(&mut self) -> Result<Value, BadJson> {
+    fn read_document(&mut self) -> Result<Value, BadJson> {
         let value = self.value(1)?;
         if self.next_token().is_some() { Err(BadJson::Syntax) } else { Ok(value) }
     }
 
     fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.position).copied()
     }
 
     /// Skips white space and returns the next byte without consuming it.
     fn next_token(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
-            self.at += 1;
+            self.position += 1;
         }
         self.peek()
     }
@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         if self.next_token() != Some(byte) {
             return Err(BadJson::Syntax);
         }
-        self.at += 1;
+        self.position += 1;
         Ok(())
     }
 
@@ -130,19 +130,19 @@ impl<'a> Reader<'a> {
             b'{' | b'[' if depth > self.bounds.depth => Err(BadJson::TooDeep),
             b'{' => self.object(depth).map(Value::Object),
             b'[' => self.list(depth).map(Value::Array),
-            b't' => self.word("true", Value::Bool(true)),
-            b'f' => self.word("false", Value::Bool(false)),
-            b'n' => self.word("null", Value::Null),
+            b't' => self.keyword("true", Value::Bool(true)),
+            b'f' => self.keyword("false", Value::Bool(false)),
+            b'n' => self.keyword("null", Value::Null),
             b'-' | b'0'..=b'9' => self.number(),
             _ => Err(BadJson::Syntax),
         }
     }
 
-    fn word(&mut self, word: &str, value: Value) -> Result<Value, BadJson> {
-        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+    fn keyword(&mut self, word: &str, value: Value) -> Result<Value, BadJson> {
+        if !self.text.as_bytes()[self.position..].starts_with(word.as_bytes()) {
             return Err(BadJson::Syntax);
         }
-        self.at += word.len();
+        self.position += word.len();
         Ok(value)
     }
 
@@ -150,15 +150,15 @@ impl<'a> Reader<'a> {
         let mut list = Vec::new();
         self.expect(b'[')?;
         if self.next_token() == Some(b']') {
-            self.at += 1;
+            self.position += 1;
             return Ok(list);
         }
         loop {
             list.push(self.value(depth + 1)?);
             match self.next_token() {
-                Some(b',') => self.at += 1,
+                Some(b',') => self.position += 1,
                 Some(b']') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(list);
                 }
                 Some(_) | None => return Err(BadJson::Syntax),
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
         let mut map = Map::new();
         self.expect(b'{')?;
         if self.next_token() == Some(b'}') {
-            self.at += 1;
+            self.position += 1;
             return Ok(map);
         }
         loop {
@@ -186,16 +186,16 @@ impl<'a> Reader<'a> {
                 return Err(BadJson::RepeatedKey);
             }
             self.expect(b':')?;
-            let value = if depth == 1 && self.wanted == Some(key.as_str()) {
-                self.wanted_value(depth)?
+            let value = if depth == 1 && self.watched_key == Some(key.as_str()) {
+                self.watched_value(depth)?
             } else {
                 self.value(depth + 1)?
             };
             map.insert(key, value);
             match self.next_token() {
-                Some(b',') => self.at += 1,
+                Some(b',') => self.position += 1,
                 Some(b'}') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok(map);
                 }
                 Some(_) | None => return Err(BadJson::Syntax),
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn wanted_value(&mut self, depth: usize) -> Result<Value, BadJson> {
+    fn watched_value(&mut self, depth: usize) -> Result<Value, BadJson> {
         if self.next_token() != Some(b'"') {
             return self.value(depth + 1);
         }
@@ -214,9 +214,9 @@ impl<'a> Reader<'a> {
     }
 
     fn number(&mut self) -> Result<Value, BadJson> {
-        let from = self.at;
+        let from = self.position;
         if self.peek() == Some(b'-') {
-            self.at += 1;
+            self.position += 1;
         }
         let first = self.peek();
         let whole = self.digits()?;
@@ -224,54 +224,54 @@ impl<'a> Reader<'a> {
             return Err(BadJson::Syntax);
         }
         if self.peek() == Some(b'.') {
-            self.at += 1;
+            self.position += 1;
             self.digits()?;
         }
         if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
+            self.position += 1;
             if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
+                self.position += 1;
             }
             self.digits()?;
         }
-        let literal = &self.text[from..self.at];
+        let literal = &self.text[from..self.position];
         if literal.len() > self.bounds.number_bytes {
             return Err(BadJson::LongNumber);
         }
-        Ok(number::exact(literal))
+        Ok(number::exact_number(literal))
     }
 
     /// Consumes at least one digit.
     fn digits(&mut self) -> Result<usize, BadJson> {
-        let from = self.at;
+        let from = self.position;
         while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
+            self.position += 1;
         }
-        if self.at == from { Err(BadJson::Syntax) } else { Ok(self.at - from) }
+        if self.position == from { Err(BadJson::Syntax) } else { Ok(self.position - from) }
     }
 
-    fn string(&mut self) -> Result<(String, Halves), BadJson> {
+    fn string(&mut self) -> Result<(String, SurrogateHalves), BadJson> {
         self.expect(b'"')?;
-        let from = self.at;
+        let from = self.position;
         let mut text = String::new();
-        let mut halves = Halves::default();
+        let mut halves = SurrogateHalves::default();
         loop {
-            let rest = &self.text.as_bytes()[self.at..];
+            let rest = &self.text.as_bytes()[self.position..];
             let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
             let plain = plain.ok_or(BadJson::Syntax)?;
-            text.push_str(&self.text[self.at..self.at + plain]);
-            self.at += plain;
+            text.push_str(&self.text[self.position..self.position + plain]);
+            self.position += plain;
             if plain > 0 {
                 halves.last = None;
             }
             match self.peek() {
                 Some(b'"') => {
-                    self.at += 1;
+                    self.position += 1;
                     return Ok((text, halves));
                 }
                 Some(b'\\') => {
-                    let is_first = self.at == from;
-                    self.at += 1;
+                    let is_first = self.position == from;
+                    self.position += 1;
                     self.escape(&mut text, &mut halves, is_first)?;
                 }
                 Some(_) | None => return Err(BadJson::Syntax),
@@ -279,9 +279,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn escape(&mut self, text: &mut String, halves: &mut Halves, is_first: bool) -> Result<(), BadJson> {
+    fn escape(
+        &mut self,
+        text: &mut String,
+        halves: &mut SurrogateHalves,
+        is_first: bool,
+    ) -> Result<(), BadJson> {
         let byte = self.peek().ok_or(BadJson::Syntax)?;
-        self.at += 1;
+        self.position += 1;
         halves.last = None;
         text.push(match byte {
             b'"' => '"',
@@ -295,8 +300,8 @@ impl<'a> Reader<'a> {
             b'u' => {
                 let unit = self.hex()?;
                 match unit {
-                    0xD800..=0xDBFF => match self.low_half()? {
-                        Some(low) => joined(unit, low),
+                    0xD800..=0xDBFF => match self.low_surrogate()? {
+                        Some(low) => join_surrogates(unit, low),
                         None => {
                             halves.last = Some(unit);
                             char::REPLACEMENT_CHARACTER
@@ -315,34 +320,34 @@ impl<'a> Reader<'a> {
     }
 
     fn hex(&mut self) -> Result<u16, BadJson> {
-        let digits = self.text.as_bytes().get(self.at..self.at + 4).ok_or(BadJson::Syntax)?;
+        let digits = self.text.as_bytes().get(self.position..self.position + 4).ok_or(BadJson::Syntax)?;
         let mut unit = 0u16;
         for digit in digits {
             let digit = char::from(*digit).to_digit(16).ok_or(BadJson::Syntax)?;
             unit = unit << 4 | u16::try_from(digit).map_err(|_| BadJson::Syntax)?;
         }
-        self.at += 4;
+        self.position += 4;
         Ok(unit)
     }
 
     /// Consumes the escape of a low surrogate, if one follows.
-    fn low_half(&mut self) -> Result<Option<u16>, BadJson> {
-        let before = self.at;
-        if !self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+    fn low_surrogate(&mut self) -> Result<Option<u16>, BadJson> {
+        let before = self.position;
+        if !self.text.as_bytes()[self.position..].starts_with(b"\\u") {
             return Ok(None);
         }
-        self.at += 2;
+        self.position += 2;
         let unit = self.hex()?;
         if (0xDC00..=0xDFFF).contains(&unit) {
             return Ok(Some(unit));
         }
-        self.at = before;
+        self.position = before;
         Ok(None)
     }
 }
 
 /// Returns the character of a surrogate pair.
-pub fn joined(high: u16, low: u16) -> char {
+pub fn join_surrogates(high: u16, low: u16) -> char {
     let mut units = char::decode_utf16([high, low]);
     units.next().and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER)
 }

@@ -1,82 +1,82 @@
 //! Runs one attempt at an agent that has dialled in, over a connection of this node or of another node. Called by
 //! `execution`.
-use super::desk::{Desk, Letter, Placed};
-use super::lines::{Dialed, Dialing};
-use crate::agent::attempt::Attempt;
+use super::pool::{AgentCommand, AgentConnectionPool, LocalCall};
+use super::remote_calls::{DialOutcome, RemoteCall};
+use crate::agent::attempt::AttemptTask;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use turnway_bindings::dialin::Word;
-use turnway_bindings::dialin::said::Said;
-use turnway_bindings::link::Capabilities;
+use turnway_bindings::dialin::AttemptEvent;
+use turnway_bindings::dialin::agent_message::AgentMessage;
+use turnway_bindings::link::DialInCapabilities;
 use turnway_core::limits;
-use turnway_core::protocol::action::News;
+use turnway_core::protocol::action::FactDelivery;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, Invoke, Order};
 use turnway_core::protocol::steer::{Steer, SteerOutcome};
 
 /// One attempt over one connection. Dropping it tells the agent to stop, unless the agent has ended the attempt.
-enum Call {
+enum DialInCall {
     /// Over a connection of this node.
-    Here(Placed),
+    Local(LocalCall),
     /// Over a connection of another node.
-    There(Dialed),
+    Remote(RemoteCall),
 }
 
 /// The outcome of the search for a connection.
-enum Found {
-    Call(Call),
+enum FindOutcome {
+    Call(DialInCall),
     /// No connection has room.
-    Nobody,
+    NoRoom,
     /// The node that may have a connection was lost before it answered.
     Lost,
 }
 
 // === impl Call ===
 
-impl Call {
+impl DialInCall {
     /// Finds a connection: the one of this node with the fewest attempts, or else one of the other node with the fewest
     /// attempts for each connection. Waits up to [`limits::DIALIN_WAIT`] if none has room.
-    async fn find(desk: &Desk, invoke: &Invoke) -> Found {
+    async fn find(desk: &AgentConnectionPool, invoke: &Invoke) -> FindOutcome {
         let found = async {
             loop {
                 // Registered before the search, so that a connection that arrives between search and wait is noticed.
-                let came = desk.came.notified();
+                let came = desk.available.notified();
                 if let Some(placed) = desk.place(invoke) {
-                    return Found::Call(Self::Here(placed));
+                    return FindOutcome::Call(Self::Local(placed));
                 }
                 let mut tried = BTreeSet::new();
-                while let Some(node) = desk.beyond.best(&desk.agent, &tried) {
-                    match desk.beyond.dial(node, invoke).await {
-                        Dialing::Placed(dialed) => return Found::Call(Self::There(dialed)),
-                        Dialing::Refused => _ = tried.insert(node),
-                        Dialing::Lost => return Found::Lost,
+                while let Some(node) = desk.remote.best_node(&desk.agent, &tried) {
+                    match desk.remote.dial(node, invoke).await {
+                        DialOutcome::Placed(dialed) => return FindOutcome::Call(Self::Remote(dialed)),
+                        DialOutcome::Refused => _ = tried.insert(node),
+                        DialOutcome::Lost => return FindOutcome::Lost,
                     }
                 }
-                desk.beyond.want();
+                desk.remote.notify_wanted();
                 came.await;
             }
         };
-        tokio::time::timeout(limits::DIALIN_WAIT, found).await.unwrap_or(Found::Nobody)
+        tokio::time::timeout(limits::DIALIN_WAIT, found).await.unwrap_or(FindOutcome::NoRoom)
     }
 
-    fn capabilities(&self) -> Capabilities {
+    fn capabilities(&self) -> DialInCapabilities {
         match self {
-            Self::Here(placed) => placed.line.capabilities,
-            Self::There(dialed) => dialed.capabilities,
+            Self::Local(placed) => placed.connection.capabilities,
+            Self::Remote(dialed) => dialed.capabilities,
         }
     }
 
     fn order(&self, order: Order) {
         match self {
-            Self::Here(placed) => placed.line.put(Letter::Order(Box::new(order))),
-            Self::There(dialed) => dialed.order(order),
+            Self::Local(placed) => placed.connection.push(AgentCommand::Order(Box::new(order))),
+            Self::Remote(dialed) => dialed.order(order),
         }
     }
 
     /// Returns the agent's next message, or `None` if the connection is gone. Cancel-safe.
-    async fn word(&mut self) -> Option<Word> {
+    async fn recv_message(&mut self) -> Option<AttemptEvent> {
         match self {
-            Self::Here(placed) => placed.words.recv().await,
-            Self::There(dialed) => dialed.word().await,
+            Self::Local(placed) => placed.messages.recv().await,
+            Self::Remote(dialed) => dialed.recv_message().await,
         }
     }
 
@@ -91,28 +91,28 @@ impl Call {
 }
 
 /// An event that the loop of an attempt handles.
-enum Event {
+enum CallEvent {
     Cancelled,
     Steer(Steer),
-    News(News),
-    Word(Option<Word>),
+    News(FactDelivery),
+    Message(Option<AttemptEvent>),
 }
 
 /// Runs one attempt to its end. Dropping the future tells the agent to stop.
-pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> AgentEvent {
-    let line = attempt.line();
+pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentConnectionPool>) -> AgentEvent {
+    let line = attempt.control();
     let found = tokio::select! {
         biased;
-        () = line.cancel_ordered() => return AgentEvent::CancelAcked,
-        found = Call::find(desk, &attempt.invoke) => found,
+        () = line.wait_cancelled() => return AgentEvent::CancelAcked,
+        found = DialInCall::find(desk, &attempt.invoke) => found,
     };
     let mut call = match found {
-        Found::Call(call) => call,
-        Found::Lost => {
+        FindOutcome::Call(call) => call,
+        FindOutcome::Lost => {
             let why = "the node with the agent's connection was lost".to_owned();
             return AgentEvent::Failed(AgentFailure::Lost(why));
         }
-        Found::Nobody => {
+        FindOutcome::NoRoom => {
             let why = if desk.is_served(&attempt.invoke.key.tenant) {
                 "no connection of this agent has capacity for this session"
             } else {
@@ -125,13 +125,13 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
     loop {
         let event = tokio::select! {
             biased;
-            () = line.cancel_ordered(), if !cancelled => Event::Cancelled,
-            steer = line.steer_ordered() => Event::Steer(steer),
-            news = line.news() => Event::News(news),
-            word = call.word() => Event::Word(word),
+            () = line.wait_cancelled(), if !cancelled => CallEvent::Cancelled,
+            steer = line.recv_steer() => CallEvent::Steer(steer),
+            news = line.recv_news() => CallEvent::News(news),
+            word = call.recv_message() => CallEvent::Message(word),
         };
         match event {
-            Event::Cancelled => {
+            CallEvent::Cancelled => {
                 cancelled = true;
                 let Invoke { key, run_id, attempt, epoch, .. } = &attempt.invoke;
                 let (tenant, run_id) = (key.tenant.clone(), run_id.clone());
@@ -141,14 +141,14 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
                     return AgentEvent::CancelAcked;
                 }
             }
-            Event::Steer(steer) => {
+            CallEvent::Steer(steer) => {
                 if let Some(refused) = call.steer(steer) {
                     attempt.report(refused).await;
                 }
             }
-            Event::News(news) => call.order(Order::News(Box::new(news))),
-            Event::Word(word) => {
-                if let Some(end) = said(attempt, word).await {
+            CallEvent::News(news) => call.order(Order::News(Box::new(news))),
+            CallEvent::Message(word) => {
+                if let Some(end) = report_message(attempt, word).await {
                     return if cancelled { AgentEvent::CancelAcked } else { end };
                 }
             }
@@ -157,32 +157,38 @@ pub(in crate::agent) async fn run(attempt: &mut Attempt, desk: &Arc<Desk>) -> Ag
 }
 
 /// Reports a message of the agent. Returns the end of the attempt, if this was the last message.
-async fn said(attempt: &mut Attempt, word: Option<Word>) -> Option<AgentEvent> {
+async fn report_message(attempt: &mut AttemptTask, word: Option<AttemptEvent>) -> Option<AgentEvent> {
     match word {
         None => {
             let why = "the connection to the agent was lost".to_owned();
             return Some(AgentEvent::Failed(AgentFailure::Lost(why)));
         }
-        Some(Word::Acked) => attempt.report(AgentEvent::Acked).await,
+        Some(AttemptEvent::Acked) => attempt.report(AgentEvent::Acked).await,
         // An attempt that was not asked to stop has no cancel to acknowledge; the machine lets no such message through.
-        Some(Word::CancelAcked) => return Some(AgentEvent::CancelAcked),
-        Some(Word::Said(Said::Delta { kind, text, id })) => attempt.say(kind, text, id).await,
-        Some(Word::Said(Said::State { state, detail, id })) => {
+        Some(AttemptEvent::CancelAcked) => return Some(AgentEvent::CancelAcked),
+        Some(AttemptEvent::Said(AgentMessage::Delta { kind, text, id })) => {
+            attempt.report_text(kind, text, id).await
+        }
+        Some(AttemptEvent::Said(AgentMessage::State { state, detail, id })) => {
             attempt.report(AgentEvent::State { state, detail, id }).await;
         }
-        Some(Word::Said(Said::Steered { message_id, outcome })) => {
+        Some(AttemptEvent::Said(AgentMessage::Steered { message_id, outcome })) => {
             attempt.report(AgentEvent::Steered { message_id, outcome }).await;
         }
-        Some(Word::Said(Said::Handover { wish, id })) => {
-            attempt.report(AgentEvent::Handover { wish, id }).await;
+        Some(AttemptEvent::Said(AgentMessage::Handover { wish, id })) => {
+            attempt.report(AgentEvent::Handover { request: wish, id }).await;
         }
-        Some(Word::Said(Said::Action { wish, id })) => {
-            attempt.report(AgentEvent::Action { wish, id }).await;
+        Some(AttemptEvent::Said(AgentMessage::Action { wish, id })) => {
+            attempt.report(AgentEvent::Action { request: wish, id }).await;
         }
-        Some(Word::Said(Said::Subscribe { types })) => attempt.report(AgentEvent::Subscribed(types)).await,
-        Some(Word::Said(Said::Unknown | Said::Alive)) => attempt.alive().await,
-        Some(Word::Said(Said::Done { stop, usage })) => return Some(AgentEvent::Done { stop, usage }),
-        Some(Word::Said(Said::Failed(failure))) => return Some(AgentEvent::Failed(failure)),
+        Some(AttemptEvent::Said(AgentMessage::Subscribe { types })) => {
+            attempt.report(AgentEvent::Subscribed(types)).await
+        }
+        Some(AttemptEvent::Said(AgentMessage::Unknown | AgentMessage::Alive)) => attempt.report_alive().await,
+        Some(AttemptEvent::Said(AgentMessage::Done { stop, usage })) => {
+            return Some(AgentEvent::Done { stop, usage });
+        }
+        Some(AttemptEvent::Said(AgentMessage::Failed(failure))) => return Some(AgentEvent::Failed(failure)),
     }
     None
 }

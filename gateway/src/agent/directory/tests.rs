@@ -25,7 +25,7 @@ fn agent_flag_sets_the_named_settings() {
         steer: false,
         events: ["process.*", "system.>"].map(|text| Pattern::parse(text).expect("a pattern")).into(),
         is_local: false,
-        joins: false,
+        auto_joins: false,
     };
     assert_eq!(spec.policy, policy);
     let Endpoint::Http(http) = spec.endpoint else { panic!("an http agent") };
@@ -53,7 +53,7 @@ fn resumable_agent_needs_cancel_requests() {
 #[test]
 fn builtin_agent_may_be_retried() {
     let spec = parse_agent("e=builtin:echo").expect("a good agent");
-    assert_eq!(spec.endpoint, Endpoint::Builtin(Builtin::Echo));
+    assert_eq!(spec.endpoint, Endpoint::Builtin(BuiltinAgent::Echo));
     assert_eq!(spec.policy.on_owner_loss, OnOwnerLoss::Retry);
 }
 
@@ -107,6 +107,6 @@ fn all_errors_of_one_agent_are_reported() {
 fn documented_agent_defaults_match_the_code() {
     let plain = AgentSpec::new("a", "http://h").expect("an agent");
     let pairs = AGENT_SETTINGS.iter().map(|setting| (setting.name, setting.default));
-    let spelt = AgentSpec::of("a", pairs.chain([("url", "http://h")])).expect("all of them known");
+    let spelt = AgentSpec::parse("a", pairs.chain([("url", "http://h")])).expect("all of them known");
     assert_eq!(spelt, plain);
 }

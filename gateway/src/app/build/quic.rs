@@ -1,14 +1,14 @@
 //! The QUIC listener, and its certificate if none is configured. Called by `app::build`.
-use super::{BuildError, Shared};
+use super::{BuildError, NodeParts};
 use crate::config::{Config, StoreConfig};
-use crate::listen::House;
-use crate::listen::quic::{QuicHouse, QuicListener};
-use crate::tls::{Shown, development};
+use crate::listen::ListenerContext;
+use crate::listen::quic::{QuicListener, QuicListenerContext};
+use crate::tls::{TlsConfigWatch, development};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// A listener with its context.
-pub(in crate::app) type Served = (QuicListener, Arc<QuicHouse>);
+pub(in crate::app) type QuicService = (QuicListener, Arc<QuicListenerContext>);
 
 /// Subdirectory of an embedded store's directory, for the self-made certificate.
 const DIR: &str = "quic";
@@ -18,24 +18,24 @@ pub(super) fn listen(address: SocketAddr) -> Result<QuicListener, BuildError> {
     QuicListener::bind(address).map_err(|error| BuildError::ListenQuic { address, error })
 }
 
-impl Shared {
+impl NodeParts {
     /// Builds the QUIC listener's context, with the links and the address limits of the HTTP listener.
     pub(super) fn quic(
         &self,
         config: &Config,
         listener: QuicListener,
-        house: &House,
-    ) -> Result<Option<Served>, BuildError> {
+        house: &ListenerContext,
+    ) -> Result<Option<QuicService>, BuildError> {
         let Some(reception) = house.reception.clone() else { return Ok(None) };
-        let shown = house.tls.clone().map_or_else(|| self.own(config), Ok)?;
-        let house = QuicHouse {
-            reception,
+        let shown = house.tls.clone().map_or_else(|| self.self_signed(config), Ok)?;
+        let house = QuicListenerContext {
+            link_context: reception,
             rules: house.rules.clone(),
             webtransport: config.webtransport,
             proxies: house.proxies.clone(),
-            crowd: house.crowd.clone(),
-            shown,
-            until: house.until,
+            address_limiter: house.address_limiter.clone(),
+            tls: shown,
+            until: house.stop_phase,
             life: self.life.clone(),
             connections_max: config.quic_connections,
             tasks: self.tasks.clone(),
@@ -44,22 +44,24 @@ impl Shared {
     }
 
     /// Creates a self-made certificate.
-    fn own(&self, config: &Config) -> Result<Shown, BuildError> {
+    fn self_signed(&self, config: &Config) -> Result<TlsConfigWatch, BuildError> {
         let now = self.clock.now().store;
         let pair = match &config.store {
             StoreConfig::Embedded { dir, .. } => {
                 let dir = dir.join(DIR);
-                let pair = development::kept(&dir, now)?;
+                let pair = development::load_or_generate(&dir, now)?;
                 let cert = dir.join("cert.pem");
                 tracing::info!(cert = %cert.display(), "QUIC uses a self-signed certificate; set tls.cert to use another");
                 pair
             }
             StoreConfig::Memory | StoreConfig::Redis { .. } => {
-                tracing::info!("QUIC uses a self-signed certificate for this process only; set tls.cert to use another");
-                development::passing(now)?
+                tracing::info!(
+                    "QUIC uses a self-signed certificate for this process only; set tls.cert to use another"
+                );
+                development::ephemeral(now)?
             }
         };
-        self.metrics.tls.shows(pair.end());
-        Ok(Shown::always(&pair)?)
+        self.metrics.tls.set_certificate_end(pair.expires());
+        Ok(TlsConfigWatch::fixed(&pair)?)
     }
 }

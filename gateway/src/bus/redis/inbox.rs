@@ -1,12 +1,12 @@
 //! The queue of frames published to this node and not yet decoded: bounded by count and bytes, because the socket's
 //! callback, which fills it, must not block. Emptied by `receive`.
-use super::pulse::Pulse;
-use crate::metrics::{Direction, Lapse, Loss, Metrics};
+use super::heartbeat::Heartbeat;
+use crate::metrics::{Direction, GapCause, LossReason, Metrics};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use turnway_core::planted::{Planted, planted};
-use turnway_core::protocol::codec::{self, Kind};
+use turnway_core::protocol::codec::{self, BlobKind};
 
 /// Maximum queued frames.
 const FRAMES_MAX: usize = 4096;
@@ -14,91 +14,92 @@ const FRAMES_MAX: usize = 4096;
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A queue between the socket and the reader.
-pub(super) struct Inbox {
-    queue: Mutex<Queue>,
-    bell: Notify,
-    pulse: Arc<Pulse>,
+pub(super) struct BusInbox {
+    queue: Mutex<InboxQueue>,
+    wake: Notify,
+    heartbeat: Arc<Heartbeat>,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct InboxQueue {
     frames: VecDeque<Vec<u8>>,
     bytes: usize,
     /// Why messages may have been missed, until the gap is returned once.
-    lapse: Option<Lapse>,
+    lapse: Option<GapCause>,
 }
 
 /// The next item for the reader.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum InboxItem {
     Frame(Vec<u8>),
-    Gap(Lapse),
+    Gap(GapCause),
 }
 
 // === impl Inbox ===
 
-impl Inbox {
-    pub(super) fn new(pulse: Arc<Pulse>, metrics: Arc<Metrics>) -> Self {
-        Self { queue: Mutex::default(), bell: Notify::new(), pulse, metrics }
+impl BusInbox {
+    pub(super) fn new(heartbeat: Arc<Heartbeat>, metrics: Arc<Metrics>) -> Self {
+        Self { queue: Mutex::default(), wake: Notify::new(), heartbeat, metrics }
     }
 
     /// Queues a frame, or handles a heartbeat. Never blocks.
-    pub(super) fn take(&self, blob: Vec<u8>) {
-        if codec::kind(&blob) == Some(Kind::Beat) {
+    pub(super) fn push(&self, blob: Vec<u8>) {
+        if codec::blob_kind(&blob) == Some(BlobKind::Heartbeat) {
             // Heartbeats of other nodes have unknown numbers and are ignored.
-            let beat =
-                codec::decode::<u64>(Kind::Beat, &blob).ok().and_then(|number| self.pulse.heard(number));
-            beat.into_iter().for_each(|took| self.metrics.bus.beat(took));
+            let beat = codec::decode::<u64>(BlobKind::Heartbeat, &blob)
+                .ok()
+                .and_then(|number| self.heartbeat.record_return(number));
+            beat.into_iter().for_each(|took| self.metrics.bus.record_heartbeat(took));
             return;
         }
-        self.metrics.bus.passed(Direction::In, blob.len());
+        self.metrics.bus.record_frame(Direction::In, blob.len());
         let mut queue = self.queue();
         if queue.frames.len() >= FRAMES_MAX || queue.bytes + blob.len() > BYTES_MAX {
-            queue.lapse = Some(Lapse::Overflow);
-            self.metrics.bus.lost(Loss::Inbox, 1);
+            queue.lapse = Some(GapCause::Overflow);
+            self.metrics.bus.count_lost(LossReason::Inbox, 1);
         } else {
             queue.bytes += blob.len();
             queue.frames.push_back(blob);
         }
         drop(queue);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
     /// Records that messages may have been missed.
-    pub(super) fn lapsed(&self, why: Lapse) {
+    pub(super) fn record_gap(&self, why: GapCause) {
         self.queue().lapse = Some(why);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
     /// Waits for the next frame or gap. A gap comes after the frames received before it, so that none of their messages
     /// is read again.
-    pub(super) async fn next(&self) -> Next {
+    pub(super) async fn next(&self) -> InboxItem {
         loop {
             if let Some(next) = self.try_next() {
                 return next;
             }
-            self.bell.notified().await;
+            self.wake.notified().await;
         }
     }
 
-    fn try_next(&self) -> Option<Next> {
+    fn try_next(&self) -> Option<InboxItem> {
         let mut queue = self.queue();
         if let Some(frame) = queue.frames.pop_front() {
             if !planted(Planted::BusInboxBytesKept) {
                 queue.bytes -= frame.len();
             }
-            return Some(Next::Frame(frame));
+            return Some(InboxItem::Frame(frame));
         }
-        queue.lapse.take().map(Next::Gap)
+        queue.lapse.take().map(InboxItem::Gap)
     }
 
     /// Returns the heartbeat of this node.
-    pub(super) fn pulse(&self) -> &Pulse {
-        &self.pulse
+    pub(super) fn heartbeat(&self) -> &Heartbeat {
+        &self.heartbeat
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, InboxQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,9 +110,9 @@ mod tests {
     use crate::clock::Clock;
     use prometheus::Registry;
 
-    fn inbox() -> Inbox {
+    fn inbox() -> BusInbox {
         let metrics = Metrics::register(&Registry::new()).expect("each family once");
-        Inbox::new(Arc::new(Pulse::new(Clock::start())), Arc::new(metrics))
+        BusInbox::new(Arc::new(Heartbeat::new(Clock::start())), Arc::new(metrics))
     }
 
     /// Covers: G8.
@@ -120,8 +121,8 @@ mod tests {
         let inbox = inbox();
         let frame = vec![0; BYTES_MAX / 4];
         for n in 0..12 {
-            inbox.take(frame.clone());
-            assert_eq!(inbox.try_next(), Some(Next::Frame(frame.clone())), "{n}");
+            inbox.push(frame.clone());
+            assert_eq!(inbox.try_next(), Some(InboxItem::Frame(frame.clone())), "{n}");
             assert_eq!(inbox.try_next(), None, "{n}");
         }
     }
@@ -131,9 +132,9 @@ mod tests {
     fn frames_over_the_byte_limit_become_a_gap() {
         let inbox = inbox();
         let frame = vec![0; BYTES_MAX / 4];
-        (0..5).for_each(|_| inbox.take(frame.clone()));
-        let read: Vec<Next> = std::iter::from_fn(|| inbox.try_next()).collect();
+        (0..5).for_each(|_| inbox.push(frame.clone()));
+        let read: Vec<InboxItem> = std::iter::from_fn(|| inbox.try_next()).collect();
         assert_eq!(read.len(), 5);
-        assert_eq!(read.last(), Some(&Next::Gap(Lapse::Overflow)));
+        assert_eq!(read.last(), Some(&InboxItem::Gap(GapCause::Overflow)));
     }
 }

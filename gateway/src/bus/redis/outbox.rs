@@ -1,22 +1,22 @@
 //! The queue of messages that are not published yet: bounded by count and bytes, in case the server is slow or
 //! unreachable. Filled by the driver, emptied by `publish`.
-use crate::bus::Mail;
+use crate::bus::AddressedMessage;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use turnway_core::planted::{Planted, planted};
 
 /// Maximum queued messages; the switchboard sends some hundred at a time.
-const WORDS_MAX: usize = 65_536;
+const MESSAGES_MAX: usize = 65_536;
 /// Maximum queued bytes: what a busy node sends in some tenths of a second.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes taken in one batch, so that a single pipeline stays a small part of the queue.
-const TAKEN_BYTES: usize = 1024 * 1024;
+const BATCH_BYTES: usize = 1024 * 1024;
 
 /// A queue between the driver, which never blocks, and the publishing task.
 #[derive(Default)]
-pub(super) struct Outbox {
-    queue: Mutex<Queue>,
+pub(super) struct BusOutbox {
+    queue: Mutex<OutboxQueue>,
     /// Notified when a message is queued.
     filled: Notify,
     /// Notified when the queue is empty and no batch is being published.
@@ -24,29 +24,29 @@ pub(super) struct Outbox {
 }
 
 #[derive(Default)]
-struct Queue {
-    mail: VecDeque<Mail>,
+struct OutboxQueue {
+    messages: VecDeque<AddressedMessage>,
     bytes: usize,
     /// Batches taken and not reported as done.
-    under_way: usize,
+    in_flight: usize,
 }
 
 // === impl Outbox ===
 
-impl Outbox {
+impl BusOutbox {
     /// Queues the messages that fit; returns the number of messages dropped.
-    pub(super) fn put(&self, mail: &mut Vec<Mail>) -> u64 {
+    pub(super) fn push(&self, mail: &mut Vec<AddressedMessage>) -> u64 {
         if mail.is_empty() {
             return 0;
         }
         let (mut lost, mut queue) = (0, self.queue());
         for (to, words) in mail.drain(..) {
             let weight = words.weight();
-            if queue.mail.len() >= WORDS_MAX || queue.bytes + weight > BYTES_MAX {
+            if queue.messages.len() >= MESSAGES_MAX || queue.bytes + weight > BYTES_MAX {
                 lost += 1;
             } else {
                 queue.bytes += weight;
-                queue.mail.push_back((to, words));
+                queue.messages.push_back((to, words));
             }
         }
         drop(queue);
@@ -56,7 +56,7 @@ impl Outbox {
 
     /// Waits for messages, and takes a batch. The caller reports it with [`Self::done`] once it is published.
     /// Cancel-safe.
-    pub(super) async fn take(&self) -> Vec<Mail> {
+    pub(super) async fn take(&self) -> Vec<AddressedMessage> {
         loop {
             let mail = self.try_take();
             if !mail.is_empty() {
@@ -66,30 +66,30 @@ impl Outbox {
         }
     }
 
-    fn try_take(&self) -> Vec<Mail> {
+    fn try_take(&self) -> Vec<AddressedMessage> {
         let (mut taken, mut bytes, mut queue) = (Vec::new(), 0, self.queue());
-        while bytes < TAKEN_BYTES
-            && let Some((to, words)) = queue.mail.pop_front()
+        while bytes < BATCH_BYTES
+            && let Some((to, words)) = queue.messages.pop_front()
         {
             let weight = words.weight();
             let freed = if planted(Planted::BusOutboxBytesKept) { 0 } else { weight };
             (bytes, queue.bytes) = (bytes + weight, queue.bytes - freed);
             taken.push((to, words));
         }
-        queue.under_way += usize::from(!taken.is_empty());
+        queue.in_flight += usize::from(!taken.is_empty());
         taken
     }
 
     /// Records that one batch was published, or has failed.
     pub(super) fn done(&self) {
-        self.queue().under_way -= 1;
+        self.queue().in_flight -= 1;
         if self.is_empty() {
             self.emptied.notify_waiters();
         }
     }
 
     /// Waits until the queue is empty and no batch is being published.
-    pub(super) async fn empty(&self) {
+    pub(super) async fn wait_empty(&self) {
         loop {
             let emptied = self.emptied.notified();
             if self.is_empty() {
@@ -101,10 +101,10 @@ impl Outbox {
 
     fn is_empty(&self) -> bool {
         let queue = self.queue();
-        queue.mail.is_empty() && queue.under_way == 0
+        queue.messages.is_empty() && queue.in_flight == 0
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, OutboxQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,38 +113,39 @@ impl Outbox {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use turnway_bindings::peer::Words;
+    use turnway_bindings::peer::PeerMessage;
     use turnway_core::id::{Cursor, NodeId, SessionId, SessionKey, TenantId};
 
-    fn knocks(count: usize) -> Vec<Mail> {
-        (0..count).map(|n| (NodeId(n as u128), Words::Knock)).collect()
+    fn knocks(count: usize) -> Vec<AddressedMessage> {
+        (0..count).map(|n| (NodeId(n as u128), PeerMessage::Probe)).collect()
     }
 
     /// Covers: G8.
     #[test]
     fn messages_over_the_limit_are_dropped_and_counted() {
-        let outbox = Outbox::default();
-        let mut mail = knocks(WORDS_MAX + 3);
-        assert_eq!((outbox.put(&mut mail), mail.len()), (3, 0));
-        assert_eq!(outbox.put(&mut knocks(1)), 1);
+        let outbox = BusOutbox::default();
+        let mut mail = knocks(MESSAGES_MAX + 3);
+        assert_eq!((outbox.push(&mut mail), mail.len()), (3, 0));
+        assert_eq!(outbox.push(&mut knocks(1)), 1);
         let first = outbox.take().now_or_never().expect("something");
         assert_eq!(first[..2], knocks(2));
-        assert!(first.len() < WORDS_MAX && outbox.put(&mut knocks(1)) == 0);
+        assert!(first.len() < MESSAGES_MAX && outbox.push(&mut knocks(1)) == 0);
     }
 
     /// Covers: G8.
     #[test]
     fn taking_messages_frees_their_room() {
-        let (outbox, node) = (Outbox::default(), NodeId(1));
+        let (outbox, node) = (BusOutbox::default(), NodeId(1));
         let session = SessionKey {
             tenant: TenantId::default_tenant(),
             session: SessionId::parse("s").expect("a name"),
         };
-        let each = Words::Have { logs: vec![(session.clone(), Cursor::default())] }.weight();
-        let large = || Words::Have { logs: vec![(session.clone(), Cursor::default()); BYTES_MAX / 4 / each] };
+        let each = PeerMessage::Ack { logs: vec![(session.clone(), Cursor::default())] }.weight();
+        let large =
+            || PeerMessage::Ack { logs: vec![(session.clone(), Cursor::default()); BYTES_MAX / 4 / each] };
         for n in 0..40 {
             let mut mail = vec![(node, large())];
-            assert_eq!(outbox.put(&mut mail), 0, "{n}");
+            assert_eq!(outbox.push(&mut mail), 0, "{n}");
             assert_eq!(outbox.take().now_or_never().map(|taken| taken.len()), Some(1), "{n}");
             outbox.done();
         }
@@ -152,13 +153,13 @@ mod tests {
 
     #[test]
     fn outbox_is_empty_once_taken_messages_are_sent() {
-        let outbox = Outbox::default();
-        assert!(outbox.empty().now_or_never().is_some() && outbox.take().now_or_never().is_none());
-        outbox.put(&mut knocks(2));
-        assert!(outbox.empty().now_or_never().is_none());
+        let outbox = BusOutbox::default();
+        assert!(outbox.wait_empty().now_or_never().is_some() && outbox.take().now_or_never().is_none());
+        outbox.push(&mut knocks(2));
+        assert!(outbox.wait_empty().now_or_never().is_none());
         assert_eq!(outbox.take().now_or_never(), Some(knocks(2)));
-        assert!(outbox.empty().now_or_never().is_none());
+        assert!(outbox.wait_empty().now_or_never().is_none());
         outbox.done();
-        assert!(outbox.empty().now_or_never().is_some());
+        assert!(outbox.wait_empty().now_or_never().is_some());
     }
 }

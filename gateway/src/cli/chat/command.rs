@@ -17,9 +17,9 @@ const COMMANDS: [(&str, &str); 10] = [
 
 /// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     /// An empty line.
-    Nothing,
+    Empty,
     /// Show the commands.
     Help,
     /// List agents and members.
@@ -45,46 +45,48 @@ pub(super) enum Command {
     Close,
     Quit,
     /// An invalid command, with a hint for the user.
-    Wrong(String),
+    Invalid(String),
 }
 
 // === impl Command ===
 
-impl Command {
+impl ChatCommand {
     /// Parses a line.
     pub(super) fn parse(line: &str) -> Self {
         let line = line.trim();
-        if let Some((agent, text)) = mention(line) {
-            return Self::mentioned(agent, text);
+        if let Some((agent, text)) = split_mention(line) {
+            return Self::from_mention(agent, text);
         }
         if !line.starts_with('/') {
-            return if line.is_empty() { Self::Nothing } else { Self::Say(line.to_owned()) };
+            return if line.is_empty() { Self::Empty } else { Self::Say(line.to_owned()) };
         }
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let rest = rest.trim();
         match (name, rest) {
-            ("/switch", "") => Self::Wrong("to whom? /switch AGENT; /agents lists them".to_owned()),
-            ("/switch", agent) if is_agent(agent.trim_start_matches('@')) => {
+            ("/switch", "") => Self::Invalid("to whom? /switch AGENT; /agents lists them".to_owned()),
+            ("/switch", agent) if is_agent_id(agent.trim_start_matches('@')) => {
                 Self::Switch(agent.trim_start_matches('@').to_owned())
             }
-            ("/switch", agent) => Self::Wrong(format!("{agent:?} is not a valid agent id; /agents lists them")),
-            ("/steer", "") => Self::Wrong("with what? /steer TEXT".to_owned()),
+            ("/switch", agent) => {
+                Self::Invalid(format!("{agent:?} is not a valid agent id; /agents lists them"))
+            }
+            ("/steer", "") => Self::Invalid("with what? /steer TEXT".to_owned()),
             ("/steer", text) => Self::Steer(text.to_owned()),
-            (name, rest) => match Self::alone(name) {
+            (name, rest) => match Self::parse_bare(name) {
                 None => Self::unknown(name),
                 Some(command) if rest.is_empty() => command,
-                Some(_) => Self::Wrong(format!("{name} takes no arguments; /help shows all commands")),
+                Some(_) => Self::Invalid(format!("{name} takes no arguments; /help shows all commands")),
             },
         }
     }
 
     fn unknown(name: &str) -> Self {
-        let meant = nearest(name, names()).map(|name| format!("did you mean {name}? "));
-        Self::Wrong(format!("no such command: {name}; {}/help shows all", meant.unwrap_or_default()))
+        let meant = nearest(name, command_names()).map(|name| format!("did you mean {name}? "));
+        Self::Invalid(format!("no such command: {name}; {}/help shows all", meant.unwrap_or_default()))
     }
 
     /// Parses a command without arguments.
-    fn alone(name: &str) -> Option<Self> {
+    fn parse_bare(name: &str) -> Option<Self> {
         Some(match name {
             "/help" => Self::Help,
             "/agents" => Self::Agents,
@@ -97,9 +99,9 @@ impl Command {
         })
     }
 
-    fn mentioned(agent: &str, text: &str) -> Self {
+    fn from_mention(agent: &str, text: &str) -> Self {
         if text.is_empty() {
-            return Self::Wrong(format!(
+            return Self::Invalid(format!(
                 "what? @{agent} TEXT says it to {agent} once; /switch {agent} for more"
             ));
         }
@@ -120,9 +122,9 @@ pub(super) fn help() -> String {
 }
 
 /// Returns the words that the editor completes; a command with an argument ends with a space.
-pub(super) fn words() -> Vec<String> {
+pub(super) fn completions() -> Vec<String> {
     let space = |name: &str| if matches!(name, "/switch" | "/steer") { " " } else { "" };
-    names().map(|name| format!("{name}{}", space(name))).collect()
+    command_names().map(|name| format!("{name}{}", space(name))).collect()
 }
 
 /// Parses an answer to a question: yes, no, or neither.
@@ -134,20 +136,20 @@ pub(super) fn yes_or_no(line: &str) -> Option<bool> {
     }
 }
 
-fn names() -> impl Iterator<Item = &'static str> {
+fn command_names() -> impl Iterator<Item = &'static str> {
     let words = COMMANDS.iter().flat_map(|(form, _)| form.split([' ', ',']));
     words.filter(|word| word.starts_with('/'))
 }
 
 /// Splits `@AGENT TEXT` as the gateway does: an `@` before anything that is not an agent id is plain text.
-fn mention(line: &str) -> Option<(&str, &str)> {
+fn split_mention(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix('@')?;
     let (agent, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-    is_agent(agent).then_some((agent, text.trim()))
+    is_agent_id(agent).then_some((agent, text.trim()))
 }
 
 /// Returns whether the text is a valid agent id.
-fn is_agent(text: &str) -> bool {
+fn is_agent_id(text: &str) -> bool {
     turnway_core::id::AgentId::parse(text).is_ok()
 }
 
@@ -158,23 +160,23 @@ mod tests {
     #[test]
     fn input_line_is_a_command_or_text() {
         for (line, command) in [
-            ("", Command::Nothing),
-            (" hello there ", Command::Say("hello there".to_owned())),
-            (",help", Command::Say(",help".to_owned())),
-            ("/agents", Command::Agents),
-            ("/switch  counter ", Command::Switch("counter".to_owned())),
-            ("/switch @counter", Command::Switch("counter".to_owned())),
-            ("/steer\tstop there", Command::Steer("stop there".to_owned())),
-            ("/exit", Command::Quit),
-            ("/no", Command::Decide(false)),
+            ("", ChatCommand::Empty),
+            (" hello there ", ChatCommand::Say("hello there".to_owned())),
+            (",help", ChatCommand::Say(",help".to_owned())),
+            ("/agents", ChatCommand::Agents),
+            ("/switch  counter ", ChatCommand::Switch("counter".to_owned())),
+            ("/switch @counter", ChatCommand::Switch("counter".to_owned())),
+            ("/steer\tstop there", ChatCommand::Steer("stop there".to_owned())),
+            ("/exit", ChatCommand::Quit),
+            ("/no", ChatCommand::Decide(false)),
             (
                 "@counter  count to 3",
-                Command::SayTo { agent: "counter".to_owned(), text: "count to 3".to_owned() },
+                ChatCommand::SayTo { agent: "counter".to_owned(), text: "count to 3".to_owned() },
             ),
-            ("@a.b hello", Command::Say("@a.b hello".to_owned())),
-            ("@ hello", Command::Say("@ hello".to_owned())),
+            ("@a.b hello", ChatCommand::Say("@a.b hello".to_owned())),
+            ("@ hello", ChatCommand::Say("@ hello".to_owned())),
         ] {
-            assert_eq!(Command::parse(line), command, "{line:?}");
+            assert_eq!(ChatCommand::parse(line), command, "{line:?}");
         }
     }
 
@@ -189,7 +191,7 @@ mod tests {
             ("@echo", "what? @echo TEXT says it to echo once; /switch echo for more"),
             ("/steer", "with what? /steer TEXT"),
         ] {
-            assert_eq!(Command::parse(line), Command::Wrong(hint.to_owned()), "{line:?}");
+            assert_eq!(ChatCommand::parse(line), ChatCommand::Invalid(hint.to_owned()), "{line:?}");
         }
     }
 
@@ -197,14 +199,14 @@ mod tests {
     #[test]
     fn help_lists_every_command() {
         let help = help();
-        for name in names() {
+        for name in command_names() {
             assert!(help.contains(name), "{name}");
             let line =
                 if matches!(name, "/switch" | "/steer") { format!("{name} a") } else { name.to_owned() };
-            assert!(!matches!(Command::parse(&line), Command::Wrong(_)), "{name}");
-            assert!(words().iter().any(|word| word.trim_end() == name), "{name}");
+            assert!(!matches!(ChatCommand::parse(&line), ChatCommand::Invalid(_)), "{name}");
+            assert!(completions().iter().any(|word| word.trim_end() == name), "{name}");
         }
-        assert_eq!(names().count(), 9);
+        assert_eq!(command_names().count(), 9);
     }
 
     #[test]

@@ -13,11 +13,11 @@ const ANSWERS: [&str; 6] = ["y", "n", "yes", "no", "/yes", "/no"];
 /// Returns the path of the history: in the user's state directory, else below the home directory, or `None` if
 /// neither is known.
 pub(super) fn path() -> Option<PathBuf> {
-    below(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
+    path_in(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
 }
 
 /// Relative paths are ignored, as the XDG base directory specification requires.
-fn below(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+fn path_in(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute(state).or_else(|| Some(absolute(home)?.join(".local/state")))?;
     Some(state.join("turnway/chat_history"))
@@ -54,7 +54,7 @@ mod tests {
     fn history_file_is_in_the_state_directory() {
         let path = |state: &str, home: &str| {
             let given = |text: &str| (text != "-").then(|| OsString::from(text));
-            below(given(state), given(home)).map(|path| path.display().to_string())
+            path_in(given(state), given(home)).map(|path| path.display().to_string())
         };
         let home = Some("/home/ann/.local/state/turnway/chat_history".to_owned());
         assert_eq!(path("/s", "/home/ann"), Some("/s/turnway/chat_history".to_owned()));

@@ -5,7 +5,7 @@ use turnway_core::limits::CHAT_LINES_MAX;
 
 /// An input of the chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Typed {
+pub(super) enum TerminalInput {
     /// A complete line.
     Line(String),
     /// Ctrl-C in the editor, where the terminal sends no signal.
@@ -19,12 +19,12 @@ pub(super) enum Typed {
 
 /// Reads lines of the standard input, on a thread of its own: a blocking read that cannot be interrupted must
 /// not keep the process from ending.
-pub(super) fn read_lines() -> mpsc::Receiver<Typed> {
+pub(super) fn read_lines() -> mpsc::Receiver<TerminalInput> {
     let (sender, lines) = mpsc::channel(CHAT_LINES_MAX);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
-            if sender.blocking_send(Typed::Line(line)).is_err() {
+            if sender.blocking_send(TerminalInput::Line(line)).is_err() {
                 break;
             }
         }

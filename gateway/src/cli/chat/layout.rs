@@ -4,11 +4,11 @@ use rustyline::GraphemeClusterMode;
 /// Columns between two tab stops.
 const TAB: usize = 8;
 /// Width assumed for a terminal that does not report its size.
-pub(super) const COLUMNS: usize = 80;
+pub(super) const DEFAULT_COLUMNS: usize = 80;
 
 /// The end of the text above the edited line; further text of an unfinished line continues there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tail {
+pub(super) struct OutputTail {
     /// The last line has no newline yet.
     is_open: bool,
     /// Columns used in the last row.
@@ -17,10 +17,10 @@ pub(super) struct Tail {
 
 // === impl Tail ===
 
-impl Tail {
+impl OutputTail {
     /// Returns the output that appends text. Before and after that output, the cursor is at the start of the
     /// row below all text.
-    pub(super) fn write(&mut self, text: &str, columns: usize) -> String {
+    pub(super) fn render_append(&mut self, text: &str, columns: usize) -> String {
         let mut out = String::with_capacity(text.len() + 16);
         // After a full row the text continues in the next row, where the cursor already is.
         if self.is_open && self.column < columns {
@@ -31,7 +31,7 @@ impl Tail {
         }
         out.push_str(text);
         let from = if self.is_open { self.column } else { 0 };
-        self.column = end(text, from, columns).1;
+        self.column = end_position(text, from, columns).1;
         self.is_open = if text.is_empty() { self.is_open } else { !text.ends_with('\n') };
         if !out.ends_with('\n') {
             out.push('\n');
@@ -42,12 +42,12 @@ impl Tail {
 
 /// Returns the rows below the first that the editor uses for a line; a full row is followed by an empty one.
 pub(super) fn rows_below(line: &str, columns: usize) -> usize {
-    let (rows, column) = end(line, 0, columns);
+    let (rows, column) = end_position(line, 0, columns);
     rows + usize::from(column >= columns)
 }
 
 /// Returns the rows below the first one, and the columns used in the last row.
-fn end(text: &str, mut column: usize, columns: usize) -> (usize, usize) {
+fn end_position(text: &str, mut column: usize, columns: usize) -> (usize, usize) {
     let (mode, mut rows) = (GraphemeClusterMode::from_env(), 0);
     for c in text.chars() {
         let width = match c {
@@ -76,24 +76,24 @@ mod tests {
 
     #[test]
     fn text_pieces_are_appended_to_the_same_line() {
-        let mut tail = Tail::default();
-        assert_eq!(tail.write("echo: a", 20), "echo: a\n");
-        assert_eq!(tail.write(" b", 20), "\x1b[A\x1b[7C b\n");
-        assert_eq!(tail.write("\nnext\n", 20), "\x1b[A\x1b[9C\nnext\n");
-        assert_eq!(tail.write("x", 20), "x\n", "the line before has ended");
+        let mut tail = OutputTail::default();
+        assert_eq!(tail.render_append("echo: a", 20), "echo: a\n");
+        assert_eq!(tail.render_append(" b", 20), "\x1b[A\x1b[7C b\n");
+        assert_eq!(tail.render_append("\nnext\n", 20), "\x1b[A\x1b[9C\nnext\n");
+        assert_eq!(tail.render_append("x", 20), "x\n", "the line before has ended");
     }
 
     #[test]
     fn full_row_wraps_to_the_next_one() {
-        let mut tail = Tail::default();
-        assert_eq!(tail.write("12345678", 8), "12345678\n");
-        assert_eq!(tail.write("9", 8), "9\n");
-        assert_eq!(tail.write("0", 8), "\x1b[A\x1b[1C0\n");
-        let mut tail = Tail::default();
-        tail.write("1234567", 8);
+        let mut tail = OutputTail::default();
+        assert_eq!(tail.render_append("12345678", 8), "12345678\n");
+        assert_eq!(tail.render_append("9", 8), "9\n");
+        assert_eq!(tail.render_append("0", 8), "\x1b[A\x1b[1C0\n");
+        let mut tail = OutputTail::default();
+        tail.render_append("1234567", 8);
         // A wide character does not fit into the last column.
-        assert_eq!(tail.write("日", 8), "\x1b[A\x1b[7C日\n");
-        assert_eq!(tail.write("!", 8), "\x1b[A\x1b[2C!\n");
+        assert_eq!(tail.render_append("日", 8), "\x1b[A\x1b[7C日\n");
+        assert_eq!(tail.render_append("!", 8), "\x1b[A\x1b[2C!\n");
     }
 
     #[test]

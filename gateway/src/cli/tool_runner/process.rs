@@ -2,72 +2,72 @@
 //! its own group. Signals go to the whole group, and only until the first process has been waited for: until
 //! then no other process can have its id.
 use super::users::RunAs;
-use super::{remains, users};
+use super::{leftovers, users};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
+use std::process::{self, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
-use turnway_bindings::toolbox::allowed::Command;
-use turnway_bindings::toolbox::process::{How, Signal};
+use turnway_bindings::tool_executor::process::{ExitStatus, Signal};
+use turnway_bindings::tool_executor::programs::ProcessCommand;
 use turnway_core::id::EventId;
-use turnway_core::protocol::action::Stream;
+use turnway_core::protocol::action::OutputStream;
 
 /// Size of the buffer for one read.
 const READ_BYTES: usize = 16 * 1024;
-/// Bytes read of one process in each [`PACE`]: forty times the amount that is forwarded. A process that prints
+/// Bytes read of one process in each [`READ_WINDOW`]: forty times the amount that is forwarded. A process that prints
 /// more is blocked by its full pipe, and does not keep a CPU busy with output that is never shown.
-const PACE_BYTES: usize = 1024 * 1024;
-const PACE: Duration = Duration::from_millis(100);
+const READ_WINDOW_BYTES: usize = 1024 * 1024;
+const READ_WINDOW: Duration = Duration::from_millis(100);
 /// The process's own output is in the pipe when the process ends; other holders of the pipe are waited for no
 /// longer than this.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Capacity of the signal queue; a signal that finds the queue full is dropped.
-const SIGNALS: usize = 8;
+const SIGNAL_QUEUE_CAPACITY: usize = 8;
 
 /// An event of a process.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum ProcessEvent {
     /// The process has printed bytes.
-    Printed(EventId, Stream, Vec<u8>),
+    Printed(EventId, OutputStream, Vec<u8>),
     /// The process has ended.
-    Exited(EventId, How),
+    Exited(EventId, ExitStatus),
 }
 
 /// A running process. The process is killed when this handle is dropped.
-pub(super) struct Running {
+pub(super) struct RunningProcess {
     signals: mpsc::Sender<Signal>,
     /// Process id.
     pub(super) pid: Option<u64>,
 }
 
-struct Task {
+struct ProcessTask {
     id: EventId,
     child: Child,
     group: Pid,
-    ended: oneshot::Receiver<()>,
+    exit_watch: oneshot::Receiver<()>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     signals: mpsc::Receiver<Signal>,
-    events: mpsc::Sender<Event>,
-    /// Bytes read in the current [`PACE`], and the time at which the next one begins.
-    read: usize,
-    next: Instant,
+    events: mpsc::Sender<ProcessEvent>,
+    /// Bytes read in the current [`READ_WINDOW`], and the time at which the next one begins.
+    window_read_bytes: usize,
+    window_end: Instant,
 }
 
 // === impl Running ===
 
-impl Running {
+impl RunningProcess {
     /// Starts a process; its end is reported as an event.
     pub(super) fn start(
         id: EventId,
-        command: &Command,
+        command: &ProcessCommand,
         run_as: Option<&RunAs>,
-        events: mpsc::Sender<Event>,
+        events: mpsc::Sender<ProcessEvent>,
     ) -> io::Result<Self> {
         let mut new = tokio::process::Command::new(&command.path);
         if let Some(RunAs { uid, gid, .. }) = run_as.filter(|_| users::is_root()) {
@@ -79,7 +79,7 @@ impl Running {
             .current_dir(&command.cwd)
             .env_clear()
             .envs(&command.env)
-            .env(remains::VARIABLE, id.to_string())
+            .env(leftovers::ACTION_ID_VARIABLE, id.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -89,10 +89,21 @@ impl Running {
         let pid = child.id();
         let raw = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let group = raw.ok_or_else(|| io::Error::other("the process has no id"))?;
-        let (ended, (sender, signals)) = (ended(group)?, mpsc::channel(SIGNALS));
+        let (ended, (sender, signals)) = (watch_exit(group)?, mpsc::channel(SIGNAL_QUEUE_CAPACITY));
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let next = Instant::now() + PACE;
-        let task = Task { id, child, group, ended, stdout, stderr, signals, events, read: 0, next };
+        let next = Instant::now() + READ_WINDOW;
+        let task = ProcessTask {
+            id,
+            child,
+            group,
+            exit_watch: ended,
+            stdout,
+            stderr,
+            signals,
+            events,
+            window_read_bytes: 0,
+            window_end: next,
+        };
         tokio::spawn(task.run());
         Ok(Self { signals: sender, pid: pid.map(u64::from) })
     }
@@ -105,70 +116,70 @@ impl Running {
 
 // === impl Task ===
 
-impl Task {
+impl ProcessTask {
     async fn run(mut self) {
         let (mut out, mut err) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
         let mut kept = true;
         loop {
-            let pause = self.read >= PACE_BYTES;
+            let pause = self.window_read_bytes >= READ_WINDOW_BYTES;
             tokio::select! {
                 biased;
                 signal = self.signals.recv(), if kept => {
                     kept = signal.is_some();
-                    self.send(signal.unwrap_or(Signal::Kill));
+                    self.kill_group(signal.unwrap_or(Signal::Kill));
                 }
-                _ = &mut self.ended => break,
-                () = sleep_until(self.next), if pause => self.read = 0,
+                _ = &mut self.exit_watch => break,
+                () = sleep_until(self.window_end), if pause => self.window_read_bytes = 0,
                 read = read(&mut self.stdout, &mut out), if !pause && self.stdout.is_some() => {
-                    self.printed(Stream::Stdout, &out, read).await;
+                    self.handle_read(OutputStream::Stdout, &out, read).await;
                 }
                 read = read(&mut self.stderr, &mut err), if !pause && self.stderr.is_some() => {
-                    self.printed(Stream::Stderr, &err, read).await;
+                    self.handle_read(OutputStream::Stderr, &err, read).await;
                 }
             }
         }
         // Kills processes that the ended one has left in its group; no other process would end them.
-        self.send(Signal::Kill);
+        self.kill_group(Signal::Kill);
         let id = self.id;
         // A scan that was interrupted has still ended the processes that it found.
-        let _ = tokio::task::spawn_blocking(move || remains::end(&[id])).await;
-        let _ = timeout(DRAIN, self.drain(&mut out, &mut err)).await;
-        let how = self.child.wait().await.map_or(How::Unknown, how);
+        let _ = tokio::task::spawn_blocking(move || leftovers::kill_all(&[id])).await;
+        let _ = timeout(DRAIN_TIMEOUT, self.drain(&mut out, &mut err)).await;
+        let how = self.child.wait().await.map_or(ExitStatus::Unknown, exit_kind);
         // Sending fails only if the runner is ending.
-        let _ = self.events.send(Event::Exited(id, how)).await;
+        let _ = self.events.send(ProcessEvent::Exited(id, how)).await;
     }
 
     async fn drain(&mut self, out: &mut [u8], err: &mut [u8]) {
         while self.stdout.is_some() || self.stderr.is_some() {
             tokio::select! {
                 read = read(&mut self.stdout, out), if self.stdout.is_some() => {
-                    self.printed(Stream::Stdout, out, read).await;
+                    self.handle_read(OutputStream::Stdout, out, read).await;
                 }
                 read = read(&mut self.stderr, err), if self.stderr.is_some() => {
-                    self.printed(Stream::Stderr, err, read).await;
+                    self.handle_read(OutputStream::Stderr, err, read).await;
                 }
             }
         }
     }
 
-    async fn printed(&mut self, stream: Stream, bytes: &[u8], read: io::Result<usize>) {
+    async fn handle_read(&mut self, stream: OutputStream, bytes: &[u8], read: io::Result<usize>) {
         let count = read.unwrap_or(0);
         if count == 0 {
             match stream {
-                Stream::Stdout => self.stdout = None,
-                Stream::Stderr => self.stderr = None,
+                OutputStream::Stdout => self.stdout = None,
+                OutputStream::Stderr => self.stderr = None,
             }
             return;
         }
         let now = Instant::now();
-        if now >= self.next {
-            (self.read, self.next) = (0, now + PACE);
+        if now >= self.window_end {
+            (self.window_read_bytes, self.window_end) = (0, now + READ_WINDOW);
         }
-        self.read += count;
-        let _ = self.events.send(Event::Printed(self.id, stream, bytes[..count].to_vec())).await;
+        self.window_read_bytes += count;
+        let _ = self.events.send(ProcessEvent::Printed(self.id, stream, bytes[..count].to_vec())).await;
     }
 
-    fn send(&self, signal: Signal) {
+    fn kill_group(&self, signal: Signal) {
         let signal = match signal {
             Signal::Term => rustix::process::Signal::TERM,
             Signal::Kill => rustix::process::Signal::KILL,
@@ -184,7 +195,7 @@ impl Task {
 
 /// Reports the end of a process without reaping it. A dedicated thread waits, and nothing joins that thread: a
 /// process that cannot be killed must not keep the runner from leaving.
-fn ended(group: Pid) -> io::Result<oneshot::Receiver<()>> {
+fn watch_exit(group: Pid) -> io::Result<oneshot::Receiver<()>> {
     let (sender, ended) = oneshot::channel();
     std::thread::Builder::new().name("process".to_owned()).spawn(move || {
         let look = || waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
@@ -202,10 +213,10 @@ async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> io:
     }
 }
 
-fn how(status: ExitStatus) -> How {
+fn exit_kind(status: process::ExitStatus) -> ExitStatus {
     match (status.code(), status.signal()) {
-        (Some(code), _) => How::Code(code),
-        (None, Some(signal)) => How::Signal(signal),
-        (None, None) => How::Unknown,
+        (Some(code), _) => ExitStatus::Code(code),
+        (None, Some(signal)) => ExitStatus::Signal(signal),
+        (None, None) => ExitStatus::Unknown,
     }
 }

@@ -1,22 +1,22 @@
 //! Tests of valid and invalid settings, each mistake with its place.
-use super::super::{AgentText, Flag, Sources, load};
+use super::super::{AgentText, ConfigSources, Flag, load};
 use super::*;
 
-fn sources(file: &str, env: &[(&str, &str)], flags: &[(Flag, &str)]) -> Sources {
-    Sources {
+fn sources(file: &str, env: &[(&str, &str)], flags: &[(Flag, &str)]) -> ConfigSources {
+    ConfigSources {
         file: Some(("t.toml".into(), file.to_owned())),
         env: env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         flags: flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect(),
     }
 }
 
-fn good(sources: &Sources) -> Config {
+fn good(sources: &ConfigSources) -> Config {
     let loaded = load(sources);
     assert_eq!(loaded.mistakes, []);
     loaded.config
 }
 
-fn wrong(sources: &Sources) -> Vec<String> {
+fn wrong(sources: &ConfigSources) -> Vec<String> {
     let mut mistakes = load(sources).mistakes;
     mistakes.sort();
     mistakes.iter().map(ToString::to_string).collect()
@@ -24,10 +24,10 @@ fn wrong(sources: &Sources) -> Vec<String> {
 
 #[test]
 fn default_configuration_is_a_local_node() {
-    let config = good(&Sources::default());
+    let config = good(&ConfigSources::default());
     assert_eq!(config.http, "127.0.0.1:8080".parse().expect("an address"));
     assert_eq!(config.quic, "127.0.0.1:8443".parse().ok());
-    assert_eq!(config.store.promise(), "fsync");
+    assert_eq!(config.store.durability(), "fsync");
     assert!(!config.demo);
 }
 
@@ -35,7 +35,8 @@ fn default_configuration_is_a_local_node() {
 fn flags_override_environment_and_environment_the_file() {
     let file = "demo = true\nlog = \"json\"\n[listen]\nhttp = \"[::1]:1\"\nadmin = \"[::1]:1\"\n";
     let env = [("TURNWAY_LISTEN_HTTP", "localhost:2"), ("TURNWAY_LISTEN_ADMIN", "127.0.0.1:2")];
-    let flags = [(Flag::Key(Key::ListenAdmin), "127.0.0.1:3"), (Flag::Key(Key::ListenQuic), "off")];
+    let flags =
+        [(Flag::Key(SettingKey::ListenAdmin), "127.0.0.1:3"), (Flag::Key(SettingKey::ListenQuic), "off")];
     let config = good(&sources(file, &env, &flags));
     assert_eq!((config.http.port(), config.admin.port()), (2, 3));
     assert!(config.demo && config.quic.is_none());
@@ -46,7 +47,8 @@ fn flags_override_environment_and_environment_the_file() {
 fn every_configuration_error_is_reported_with_its_source() {
     let file = "colour = 1\ndemo = \"yes\"\n[listen]\nhttp = \"0.0.0.0:1\"\nhtpp = \"x\"\n[store]\nurl = \"redis://u:hunter2@h:x\"\n";
     let env = [("TURNWAY_LISTEN_HOST", "1"), ("TURNWAY_LOG", "loud"), ("TURNWAY_URL", "not ours")];
-    let flags = [(Flag::Key(Key::StoreDurability), "fsync+replica"), (Flag::Key(Key::ListenQuic), "1")];
+    let flags =
+        [(Flag::Key(SettingKey::StoreDurability), "fsync+replica"), (Flag::Key(SettingKey::ListenQuic), "1")];
     let said = wrong(&sources(file, &env, &flags));
     let starts = [
         "t.toml:1:1: colour: unknown key",
@@ -119,15 +121,15 @@ fn invalid_toml_is_reported_with_positions() {
 
 #[test]
 fn memory_store_offers_no_durability() {
-    let memory = (Flag::Key(Key::StoreUrl), "memory:");
+    let memory = (Flag::Key(SettingKey::StoreUrl), "memory:");
     assert_eq!(good(&sources("", &[], &[memory])).store, StoreConfig::Memory);
-    let said = wrong(&sources("", &[], &[memory, (Flag::Key(Key::StoreDurability), "fsync")]));
+    let said = wrong(&sources("", &[], &[memory, (Flag::Key(SettingKey::StoreDurability), "fsync")]));
     assert_eq!(said, ["flag --durability: store.durability: memory: gives mem, never fsync"]);
 }
 
 #[test]
 fn redis_deployer_and_replica_settings_are_parsed() {
-    let (url, level) = (Flag::Key(Key::StoreUrl), Flag::Key(Key::StoreDurability));
+    let (url, level) = (Flag::Key(SettingKey::StoreUrl), Flag::Key(SettingKey::StoreDurability));
     let file = "[store]\ndeployer = \"d:p%3A\"\n";
     let config = good(&sources(file, &[], &[(url, "redis://u@h"), (level, "fsync+replica")]));
     let StoreConfig::Redis { durability, deployer: Some(login), .. } = config.store else { panic!() };
@@ -143,7 +145,7 @@ fn redis_deployer_and_replica_settings_are_parsed() {
 
 #[test]
 fn redis_files_require_tls_and_a_login_without_password() {
-    let url = Flag::Key(Key::StoreUrl);
+    let url = Flag::Key(SettingKey::StoreUrl);
     let file = "[store]\nattest = \"fsync\"\nwait = \"5s\"\npassword_file = \"p\"\nca = \"a\"\nclient_cert = \"c\"\n\
                 client_key = \"k\"\n";
     let config = good(&sources(file, &[], &[(url, "rediss://u@h")]));
@@ -172,7 +174,10 @@ fn redis_files_require_tls_and_a_login_without_password() {
         ]
     );
     let said = wrong(&sources(file, &[], &[(url, "embedded:d")]));
-    assert!(said.iter().all(|said| said.ends_with("only valid with a Redis in store.url")) && said.len() == 5, "{said:#?}");
+    assert!(
+        said.iter().all(|said| said.ends_with("only valid with a Redis in store.url")) && said.len() == 5,
+        "{said:#?}"
+    );
 }
 
 #[test]
@@ -195,7 +200,11 @@ fn certificate_requires_a_key() {
     assert_eq!((tls.cert.0, tls.key.0), ("c".into(), "k".into()));
     let said = wrong(&sources("[tls]\nkey = \"k\"\n", &[], &[]));
     assert_eq!(said, ["t.toml:2:7: tls.key: needs tls.cert as well"]);
-    let said = wrong(&sources("", &[], &[(Flag::Key(Key::TlsCert), ""), (Flag::Key(Key::TlsKey), "k")]));
+    let said = wrong(&sources(
+        "",
+        &[],
+        &[(Flag::Key(SettingKey::TlsCert), ""), (Flag::Key(SettingKey::TlsKey), "k")],
+    ));
     assert_eq!(
         said,
         [

@@ -1,6 +1,7 @@
 //! Describes error responses in the OpenAPI document: the statuses that an operation may have beside its own.
 use crate::http::openapi::shape;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use turnway_core::protocol::refusal::Code;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
@@ -9,21 +10,21 @@ use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 /// Errors of every operation.
 #[derive(Debug)]
-pub(in crate::http) struct Plain;
+pub(in crate::http) struct CommonRefusals;
 
 /// Errors of an operation on one named resource.
 #[derive(Debug)]
-pub(in crate::http) struct Named;
+pub(in crate::http) struct ResourceRefusals;
 
 /// Errors of an operation whose body becomes a turn.
 #[derive(Debug)]
-pub(in crate::http) struct Said;
+pub(in crate::http) struct TurnRefusals;
 
 /// The codes of problems, as a closed enumeration.
 #[derive(Debug, Serialize)]
-pub(in crate::http) struct CodeName;
+pub(in crate::http) struct CodeSchema;
 
-const PLAIN: [(u16, &str); 7] = [
+const COMMON: [(u16, &str); 7] = [
     (400, "The request is malformed: `invalid_message`."),
     (401, "No credential, or an invalid one: `unauthorized`."),
     (
@@ -35,45 +36,47 @@ const PLAIN: [(u16, &str); 7] = [
     (503, "The store is unavailable, or the node is draining: `store_unavailable`, `draining`."),
     (504, "No answer in time: retry."),
 ];
-const NAMED: [(u16, &str); 2] = [
+const RESOURCE: [(u16, &str); 2] = [
     (404, "The resource does not exist, or belongs to another user: `not_found`."),
     (500, "The session's records are damaged: `store_damaged`."),
 ];
-const SAID: [(u16, &str); 4] = [
+const TURN: [(u16, &str); 4] = [
     (408, "The body took too long."),
     (409, "`busy`, `idempotency_conflict` or `session_closed`."),
     (413, "The body is larger than 64 KiB: `too_large`."),
     (415, "The body is not `application/json`."),
 ];
 
-fn all<'a>(statuses: impl IntoIterator<Item = &'a (u16, &'a str)>) -> BTreeMap<String, RefOr<Response>> {
+fn responses_of<'a>(
+    statuses: impl IntoIterator<Item = &'a (u16, &'a str)>,
+) -> BTreeMap<String, RefOr<Response>> {
     let refused = |why: &str| {
-        let schema = Ref::from_schema_name(shape::Problem::name());
+        let schema = Ref::from_schema_name(shape::ProblemSchema::name());
         let content = ContentBuilder::new().schema(Some(schema)).build();
         ResponseBuilder::new().description(why).content("application/problem+json", content).build()
     };
     statuses.into_iter().map(|(status, why)| (status.to_string(), RefOr::T(refused(why)))).collect()
 }
 
-impl IntoResponses for Plain {
+impl IntoResponses for CommonRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        all(&PLAIN)
+        responses_of(&COMMON)
     }
 }
 
-impl IntoResponses for Named {
+impl IntoResponses for ResourceRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        all(PLAIN.iter().chain(&NAMED))
+        responses_of(COMMON.iter().chain(&RESOURCE))
     }
 }
 
-impl IntoResponses for Said {
+impl IntoResponses for TurnRefusals {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
-        all(PLAIN.iter().chain(&NAMED).chain(&SAID))
+        responses_of(COMMON.iter().chain(&RESOURCE).chain(&TURN))
     }
 }
 
-impl PartialSchema for CodeName {
+impl PartialSchema for CodeSchema {
     fn schema() -> RefOr<Schema> {
         let names = Code::ALL.iter().map(|code| code.as_str());
         let kind = SchemaType::Type(Type::String);
@@ -81,4 +84,8 @@ impl PartialSchema for CodeName {
     }
 }
 
-impl ToSchema for CodeName {}
+impl ToSchema for CodeSchema {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("CodeName")
+    }
+}

@@ -1,21 +1,23 @@
 //! Describes values that other modules render, for the OpenAPI document. These types are never instantiated; a test
 //! against the running server checks that they match.
 #![expect(dead_code, reason = "shapes are only told, never made")]
-use crate::http::openapi::refusals::CodeName;
+use crate::http::openapi::refusals::CodeSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
 /// One input: an `agent_invoke` without type and session
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct Turn {
-    message: Message,
+#[schema(as = Turn)]
+pub(in crate::http) struct TurnSchema {
+    message: MessageSchema,
     /// Agent that answers; default: the active agent of the session
     #[schema(nullable, pattern = "^[A-Za-z0-9_-]{1,64}$", example = "echo")]
     agent_id: Option<String>,
-    strategy: Option<Strategy>,
+    strategy: Option<StrategySchema>,
     /// Run of the caller's own queued message that this message replaces
     #[schema(nullable, pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$")]
     replaces: Option<String>,
@@ -29,9 +31,10 @@ pub(in crate::http) struct Turn {
 }
 
 #[derive(Serialize, ToSchema)]
-struct Message {
-    role: Option<Role>,
-    content: Content,
+#[schema(as = Message)]
+struct MessageSchema {
+    role: Option<RoleSchema>,
+    content: ContentSchema,
     /// Message id; the same as the header `Idempotency-Key`
     #[schema(min_length = 1, max_length = 64, pattern = "^[ -~]+$")]
     message_id: Option<String>,
@@ -39,43 +42,51 @@ struct Message {
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Role {
+#[schema(as = Role)]
+enum RoleSchema {
     User,
 }
 
 /// A text, or OpenAI content parts
 #[derive(Serialize)]
-pub(in crate::http) struct Content;
+pub(in crate::http) struct ContentSchema;
 
-impl PartialSchema for Content {
+impl PartialSchema for ContentSchema {
     fn schema() -> RefOr<Schema> {
         let text = ObjectBuilder::new().schema_type(SchemaType::Type(Type::String)).min_length(Some(1));
-        let part = Ref::from_schema_name(Part::name());
+        let part = Ref::from_schema_name(PartSchema::name());
         let parts = ArrayBuilder::new().items(part).min_items(Some(1));
         OneOfBuilder::new().item(text).item(parts).description(Some("A text, or OpenAI content parts")).into()
     }
 }
 
-impl ToSchema for Content {}
+impl ToSchema for ContentSchema {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Content")
+    }
+}
 
 /// An OpenAI content part, passed on unchanged
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct Part {
-    r#type: PartKind,
+#[schema(as = Part)]
+pub(in crate::http) struct PartSchema {
+    r#type: PartKindSchema,
     #[schema(min_length = 1)]
     text: String,
 }
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::http) enum PartKind {
+#[schema(as = PartKind)]
+pub(in crate::http) enum PartKindSchema {
     Text,
 }
 
 /// Handling of an input that arrives while a turn is open
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Strategy {
+#[schema(as = Strategy)]
+enum StrategySchema {
     Steer,
     Enqueue,
     Interrupt,
@@ -85,10 +96,11 @@ enum Strategy {
 
 /// A refused request (RFC 9457)
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct Problem {
+#[schema(as = Problem)]
+pub(in crate::http) struct ProblemSchema {
     title: String,
     status: u16,
-    code: CodeName,
+    code: CodeSchema,
     /// Explanation for a person
     detail: String,
     /// The same request may succeed later
@@ -98,7 +110,8 @@ pub(in crate::http) struct Problem {
 
 /// A server-sent event
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct Event {
+#[schema(as = Event)]
+pub(in crate::http) struct SseEventSchema {
     /// Position after this event; a client sends it back as `Last-Event-ID`
     id: Option<String>,
     event: Option<String>,
@@ -108,7 +121,8 @@ pub(in crate::http) struct Event {
 
 /// A message of the channel protocol, as `data:` carries it (docs/protocol.md §1.3)
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct TurnMessage {
+#[schema(as = TurnMessage)]
+pub(in crate::http) struct TurnMessageSchema {
     r#type: String,
     ts: u64,
     session_id: String,
@@ -119,15 +133,16 @@ pub(in crate::http) struct TurnMessage {
 
 /// A session's present state
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct Snapshot {
+#[schema(as = Snapshot)]
+pub(in crate::http) struct SnapshotSchema {
     session_id: String,
-    state: SessionState,
+    state: SessionStateSchema,
     #[schema(required)]
     active_agent: Option<String>,
     agents: Vec<String>,
     /// Unfinished turns, the running one first
-    runs: Vec<OpenRun>,
-    pending: Pending,
+    runs: Vec<OpenRunSchema>,
+    pending: PendingSchema,
     /// `seq` of the last fact
     seq: u64,
     epoch: u64,
@@ -135,24 +150,27 @@ pub(in crate::http) struct Snapshot {
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum SessionState {
+#[schema(as = SessionState)]
+enum SessionStateSchema {
     Open,
     Closing,
     Closed,
 }
 
 #[derive(Serialize, ToSchema)]
-struct OpenRun {
+#[schema(as = OpenRun)]
+struct OpenRunSchema {
     run_id: String,
     agent_id: String,
-    state: OpenState,
+    state: OpenStateSchema,
     attempt: u32,
     text_bytes: u64,
 }
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
-enum OpenState {
+#[schema(as = OpenState)]
+enum OpenStateSchema {
     Queued,
     Routing,
     Running,
@@ -161,15 +179,17 @@ enum OpenState {
 
 /// Decisions that a person has to make
 #[derive(Serialize, ToSchema)]
-struct Pending {
+#[schema(as = Pending)]
+struct PendingSchema {
     approvals: Vec<Value>,
     tool_requests: Vec<Value>,
-    handover: Option<Handover>,
+    handover: Option<HandoverSchema>,
 }
 
 /// A request of an agent to hand the conversation to another agent
 #[derive(Serialize, ToSchema)]
-struct Handover {
+#[schema(as = Handover)]
+struct HandoverSchema {
     handover_id: String,
     /// Run in which the handover was requested
     run_id: String,
@@ -184,7 +204,8 @@ struct Handover {
 
 /// A fact with its position, in the form of a CloudEvents 1.0 event
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct Envelope {
+#[schema(as = Envelope)]
+pub(in crate::http) struct EnvelopeSchema {
     specversion: String,
     /// Event id, a UUIDv7
     id: String,
@@ -206,7 +227,8 @@ pub(in crate::http) struct Envelope {
 /// A message of a conversation
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "role", rename_all = "lowercase")]
-pub(in crate::http) enum Said {
+#[schema(as = Said)]
+pub(in crate::http) enum ConversationMessageSchema {
     /// A message of a user
     User {
         seq: u64,
@@ -214,7 +236,7 @@ pub(in crate::http) enum Said {
         user_id: String,
         message_id: String,
         agent_id: Option<String>,
-        content: Content,
+        content: ContentSchema,
         ts: u64,
     },
     /// An answer of an agent
@@ -222,8 +244,8 @@ pub(in crate::http) enum Said {
         seq: u64,
         run_id: String,
         agent_id: Option<String>,
-        status: Ended,
-        code: Option<CodeName>,
+        status: TurnOutcomeSchema,
+        code: Option<CodeSchema>,
         content: String,
         /// The beginning of the text was trimmed
         trimmed: Option<bool>,
@@ -233,7 +255,8 @@ pub(in crate::http) enum Said {
 
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::http) enum Ended {
+#[schema(as = Ended)]
+pub(in crate::http) enum TurnOutcomeSchema {
     Completed,
     Failed,
     Cancelled,
@@ -241,7 +264,8 @@ pub(in crate::http) enum Ended {
 
 /// The state of a turn
 #[derive(Serialize, ToSchema)]
-pub(in crate::http) struct Run {
+#[schema(as = Run)]
+pub(in crate::http) struct RunSchema {
     run_id: String,
     session_id: String,
     /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`, `completed`, `failed`, `cancelled`, or `ended` where
@@ -256,7 +280,7 @@ pub(in crate::http) struct Run {
     text_bytes: u64,
     stop_reason: Option<String>,
     usage: Option<Value>,
-    error: Option<Trouble>,
+    error: Option<RunErrorSchema>,
     created_ts: Option<u64>,
     started_ts: Option<u64>,
     ended_ts: Option<u64>,
@@ -266,18 +290,20 @@ pub(in crate::http) struct Run {
 }
 
 #[derive(Serialize, ToSchema)]
-struct Trouble {
-    code: CodeName,
+#[schema(as = Trouble)]
+struct RunErrorSchema {
+    code: CodeSchema,
     message: String,
     retryable: bool,
     /// Delay before a retry, if the agent gave one
     retry_after_ms: Option<u64>,
-    detail: Option<TroubleDetail>,
+    detail: Option<RunErrorDetailSchema>,
 }
 
 /// Details from the agent
 #[derive(Serialize, ToSchema)]
-struct TroubleDetail {
+#[schema(as = TroubleDetail)]
+struct RunErrorDetailSchema {
     /// Error code of the agent, or of the plugin that refused the turn
     agent_code: Option<String>,
     /// Beginning of the agent's error body; for operators only

@@ -9,22 +9,22 @@ const STEP_BYTES: usize = 4 * 1024;
 
 /// A reader that assembles messages from stream bytes, and never reads past the message at hand.
 #[derive(Debug)]
-pub struct Frames {
+pub struct QuicFrameReader {
     length: [u8; LENGTH_BYTES],
     /// Bytes of the length that have arrived.
-    have: u8,
+    length_read: u8,
     body: Vec<u8>,
     /// Bytes of the body that have arrived.
-    read: usize,
+    body_read: usize,
     /// Bytes of the whole body.
-    whole: usize,
+    body_len: usize,
     /// Maximum body size. Smaller for the first message, which is `hello`.
     max: usize,
 }
 
 /// The outcome of received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub enum QuicFrame {
     /// A complete message.
     Text(String),
     /// A message exceeds its maximum size; nothing more may be read.
@@ -34,7 +34,7 @@ pub enum Frame {
 }
 
 /// Appends a framed message to a buffer.
-pub fn put(text: &str, into: &mut bytes::BytesMut) {
+pub fn encode(text: &str, into: &mut bytes::BytesMut) {
     // Our own messages are far shorter.
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     into.extend_from_slice(&length.to_be_bytes());
@@ -43,50 +43,50 @@ pub fn put(text: &str, into: &mut bytes::BytesMut) {
 
 // === impl Frames ===
 
-impl Default for Frames {
+impl Default for QuicFrameReader {
     fn default() -> Self {
         let (body, max) = (Vec::new(), limits::HELLO_BYTES_MAX);
-        Self { length: [0; LENGTH_BYTES], have: 0, body, read: 0, whole: 0, max }
+        Self { length: [0; LENGTH_BYTES], length_read: 0, body, body_read: 0, body_len: 0, max }
     }
 }
 
-impl Frames {
+impl QuicFrameReader {
     /// Returns true if no incomplete message is pending.
-    pub fn is_between(&self) -> bool {
-        self.have == 0
+    pub fn is_at_boundary(&self) -> bool {
+        self.length_read == 0
     }
 
     /// Returns the buffer for the next bytes; never empty.
-    pub fn room(&mut self) -> &mut [u8] {
-        let have = usize::from(self.have);
+    pub fn buffer(&mut self) -> &mut [u8] {
+        let have = usize::from(self.length_read);
         if have < LENGTH_BYTES {
             return &mut self.length[have..];
         }
-        if self.read == self.body.len() {
-            self.body.resize(self.whole.min(self.read + STEP_BYTES), 0);
+        if self.body_read == self.body.len() {
+            self.body.resize(self.body_len.min(self.body_read + STEP_BYTES), 0);
         }
-        &mut self.body[self.read..]
+        &mut self.body[self.body_read..]
     }
 
     /// Records that `bytes` bytes were written to the buffer. Returns a message or an error once one is determined.
-    pub fn filled(&mut self, bytes: usize) -> Option<Frame> {
-        if usize::from(self.have) < LENGTH_BYTES {
-            self.have += u8::try_from(bytes).unwrap_or(LENGTH_BYTES as u8);
-            if usize::from(self.have) < LENGTH_BYTES {
+    pub fn advance(&mut self, bytes: usize) -> Option<QuicFrame> {
+        if usize::from(self.length_read) < LENGTH_BYTES {
+            self.length_read += u8::try_from(bytes).unwrap_or(LENGTH_BYTES as u8);
+            if usize::from(self.length_read) < LENGTH_BYTES {
                 return None;
             }
-            self.whole = usize::try_from(u32::from_be_bytes(self.length)).unwrap_or(usize::MAX);
-            if self.whole > self.max {
-                return Some(Frame::TooLarge);
+            self.body_len = usize::try_from(u32::from_be_bytes(self.length)).unwrap_or(usize::MAX);
+            if self.body_len > self.max {
+                return Some(QuicFrame::TooLarge);
             }
         } else {
-            self.read += bytes;
+            self.body_read += bytes;
         }
-        if self.read < self.whole {
+        if self.body_read < self.body_len {
             return None;
         }
-        (self.have, self.read, self.whole, self.max) = (0, 0, 0, limits::MESSAGE_BYTES_MAX);
-        Some(String::from_utf8(mem::take(&mut self.body)).map_or(Frame::NotText, Frame::Text))
+        (self.length_read, self.body_read, self.body_len, self.max) = (0, 0, 0, limits::MESSAGE_BYTES_MAX);
+        Some(String::from_utf8(mem::take(&mut self.body)).map_or(QuicFrame::NotText, QuicFrame::Text))
     }
 }
 
@@ -95,21 +95,21 @@ mod tests {
     use super::*;
 
     /// Decodes these bytes, `step` at a time.
-    fn read(bytes: &[u8], step: usize) -> (Vec<Frame>, bool) {
-        let (mut frames, mut found) = (Frames::default(), Vec::new());
+    fn read(bytes: &[u8], step: usize) -> (Vec<QuicFrame>, bool) {
+        let (mut frames, mut found) = (QuicFrameReader::default(), Vec::new());
         for mut chunk in bytes.chunks(step) {
             while !chunk.is_empty() {
-                let room = frames.room();
+                let room = frames.buffer();
                 let count = room.len().min(chunk.len());
                 room[..count].copy_from_slice(&chunk[..count]);
                 chunk = &chunk[count..];
-                found.extend(frames.filled(count));
-                if matches!(found.last(), Some(Frame::TooLarge | Frame::NotText)) {
+                found.extend(frames.advance(count));
+                if matches!(found.last(), Some(QuicFrame::TooLarge | QuicFrame::NotText)) {
                     return (found, false);
                 }
             }
         }
-        let is_between = frames.is_between();
+        let is_between = frames.is_at_boundary();
         (found, is_between)
     }
 
@@ -122,7 +122,7 @@ mod tests {
     fn messages_are_reassembled_from_any_chunking() {
         let texts = ["{}", "", "é日🙂", &"x".repeat(limits::MESSAGE_BYTES_MAX)];
         let bytes: Vec<u8> = texts.iter().flat_map(|text| frame(text.as_bytes())).collect();
-        let whole: Vec<Frame> = texts.iter().map(|text| Frame::Text((*text).to_owned())).collect();
+        let whole: Vec<QuicFrame> = texts.iter().map(|text| QuicFrame::Text((*text).to_owned())).collect();
         for step in [1, 3, 4, 5, 4096, bytes.len()] {
             assert_eq!(read(&bytes, step), (whole.clone(), true), "in steps of {step}");
         }
@@ -136,17 +136,17 @@ mod tests {
         let hello = frame(&vec![b'x'; limits::HELLO_BYTES_MAX]);
         assert_eq!(read(&hello, 4096).0.len(), 1);
         let long = frame(&vec![b'x'; limits::HELLO_BYTES_MAX + 1]);
-        assert_eq!(read(&long[..4], 4).0, [Frame::TooLarge]);
+        assert_eq!(read(&long[..4], 4).0, [QuicFrame::TooLarge]);
         let later = [&frame(b"{}")[..], &u32::MAX.to_be_bytes()].concat();
-        assert_eq!(read(&later, 3).0, [Frame::Text("{}".to_owned()), Frame::TooLarge]);
-        assert_eq!(read(&frame(&[0xff, 0xfe]), 2).0, [Frame::NotText]);
+        assert_eq!(read(&later, 3).0, [QuicFrame::Text("{}".to_owned()), QuicFrame::TooLarge]);
+        assert_eq!(read(&frame(&[0xff, 0xfe]), 2).0, [QuicFrame::NotText]);
     }
 
     #[test]
     fn announced_length_reserves_little_memory() {
-        let mut frames = Frames { max: limits::MESSAGE_BYTES_MAX, ..Frames::default() };
-        frames.room().copy_from_slice(&(limits::MESSAGE_BYTES_MAX as u32).to_be_bytes());
-        assert_eq!(frames.filled(4), None);
-        assert_eq!(frames.room().len(), STEP_BYTES);
+        let mut frames = QuicFrameReader { max: limits::MESSAGE_BYTES_MAX, ..QuicFrameReader::default() };
+        frames.buffer().copy_from_slice(&(limits::MESSAGE_BYTES_MAX as u32).to_be_bytes());
+        assert_eq!(frames.advance(4), None);
+        assert_eq!(frames.buffer().len(), STEP_BYTES);
     }
 }

@@ -1,124 +1,146 @@
 //! Performs the ops of one batch in one write transaction, each on its session or on the shared tables. Called by the
 //! engine; does not commit.
-use crate::store::embedded::fault::Fault;
-use crate::store::embedded::fence::{self, Fence};
-use crate::store::embedded::head::Head;
-use crate::store::embedded::heads::Heads;
-use crate::store::embedded::index::{self, Line};
+use crate::store::embedded::fault::StoreFault;
+use crate::store::embedded::head::SessionHead;
+use crate::store::embedded::head_cache::HeadCache;
+use crate::store::embedded::index::{self, IndexKey};
 use crate::store::embedded::leases::Leases;
-use crate::store::embedded::meter::Meter;
-use crate::store::embedded::record::{Eye, Pen, Spot};
-use crate::store::embedded::standing::Standing;
-use crate::store::embedded::step::Step;
+use crate::store::embedded::meter::UsageMeter;
+use crate::store::embedded::quarantine::{self, Quarantine};
+use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter};
+use crate::store::embedded::session_transaction::SessionTransaction;
+use crate::store::embedded::sweep_index::SweepIndex;
 use crate::store::embedded::tables::{self, Tables};
 use redb::ReadableTable;
 use std::collections::BTreeSet;
 use turnway_core::id::{SessionKey, TenantId, UserId};
 use turnway_core::store::quota::Usage;
-use turnway_core::store::{Birth, IdlePlace, Op, Reply};
+use turnway_core::store::{CreationKey, IdleCursor, Op, Reply};
 use turnway_core::time::{Millis, Now};
 
 /// The earliest moment at which a reply may be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Basis {
+pub(super) enum ReplyTiming {
     /// At once, because the reply rests only on durable data.
-    Durable,
+    Immediate,
     /// After the commit, because the reply rests on a change in this batch.
-    Batch,
+    AfterCommit,
 }
 
 /// The state of one write transaction.
-pub(super) struct Batch<'e, 'txn> {
-    pub(super) heads: &'e mut Heads,
-    pub(super) standing: &'e mut Standing,
+pub(super) struct BatchTransaction<'e, 'txn> {
+    pub(super) heads: &'e mut HeadCache,
+    pub(super) sweep_index: &'e mut SweepIndex,
     pub(super) leases: &'e Leases,
-    pub(super) fence: &'e mut Fence,
+    pub(super) quarantine: &'e mut Quarantine,
     pub(super) tables: Tables<'txn>,
     /// Stored bytes of users, quotas, and free disk space above the reserve.
-    pub(super) meter: &'e mut Meter,
+    pub(super) meter: &'e mut UsageMeter,
     /// Names of the values that this batch changed.
-    names: BTreeSet<String>,
+    changed_values: BTreeSet<String>,
     /// Whether the batch changed anything.
     pub(super) dirty: bool,
 }
 
-impl<'e, 'txn> Batch<'e, 'txn> {
+impl<'e, 'txn> BatchTransaction<'e, 'txn> {
     pub(super) fn new(
-        heads: &'e mut Heads,
-        standing: &'e mut Standing,
+        heads: &'e mut HeadCache,
+        sweep_index: &'e mut SweepIndex,
         leases: &'e Leases,
-        fence: &'e mut Fence,
+        quarantine: &'e mut Quarantine,
         tables: Tables<'txn>,
-        meter: &'e mut Meter,
+        meter: &'e mut UsageMeter,
     ) -> Self {
-        Self { heads, standing, leases, fence, tables, meter, names: BTreeSet::new(), dirty: false }
+        Self {
+            heads,
+            sweep_index,
+            leases,
+            quarantine,
+            tables,
+            meter,
+            changed_values: BTreeSet::new(),
+            dirty: false,
+        }
     }
 
     /// Performs one op.
-    pub(super) fn perform(&mut self, now: Now, full: bool, op: &Op) -> Result<(Reply, Basis), Fault> {
+    pub(super) fn perform(
+        &mut self,
+        now: Now,
+        full: bool,
+        op: &Op,
+    ) -> Result<(Reply, ReplyTiming), StoreFault> {
         if let Some(key) = op.key() {
-            if self.fence.is_closed(key) {
-                return Ok((fence::closed_off(op), Basis::Durable));
+            if self.quarantine.is_quarantined(key) {
+                return Ok((quarantine::quarantined_reply(op), ReplyTiming::Immediate));
             }
-            let reply = self.step(now, full, key, op)?;
-            return Ok((reply, self.basis(self.heads.is_dirty(key))));
+            let reply = self.perform_on_session(now, full, key, op)?;
+            return Ok((reply, self.timing(self.heads.is_dirty(key))));
         }
         #[expect(clippy::wildcard_enum_match_arm, reason = "ops with a key are above, leases elsewhere")]
         match op {
-            Op::Get { name } => Ok((self.value(name)?, self.basis(self.names.contains(name)))),
+            Op::Get { name } => {
+                Ok((self.value_reply(name)?, self.timing(self.changed_values.contains(name))))
+            }
             Op::Put { name, expect, value } => {
-                let reply = self.put(name, *expect, value.as_deref())?;
-                Ok((reply, self.basis(self.names.contains(name))))
+                let reply = self.put_value(name, *expect, value.as_deref())?;
+                Ok((reply, self.timing(self.changed_values.contains(name))))
             }
-            Op::Sessions { tenant, user, before, limit, .. } => {
+            Op::ListSessions { tenant, user, before, limit, .. } => {
                 let reply = self.sessions(tenant, user.as_ref(), before.as_ref(), *limit as usize)?;
-                Ok((reply, self.basis(self.dirty)))
+                Ok((reply, self.timing(self.dirty)))
             }
-            Op::Idle { from, before, limit } => {
+            Op::ScanIdle { from, before, limit } => {
                 let reply = self.idle(from.as_ref(), *before, *limit as usize)?;
-                Ok((reply, self.basis(self.dirty)))
+                Ok((reply, self.timing(self.dirty)))
             }
             Op::Sweep { limit } => {
-                let sessions = self.standing.due(self.leases, now.mono, *limit as usize);
-                Ok((Reply::Work { sessions }, self.basis(self.dirty)))
+                let sessions = self.sweep_index.due(self.leases, now.mono, *limit as usize);
+                Ok((Reply::Unowned { sessions }, self.timing(self.dirty)))
             }
-            op => Ok((self.leases.serve(now, op).unwrap_or(Reply::Done), Basis::Durable)),
+            op => Ok((self.leases.handle(now, op).unwrap_or(Reply::Done), ReplyTiming::Immediate)),
         }
     }
 
-    fn basis(&self, changed: bool) -> Basis {
-        if changed { Basis::Batch } else { Basis::Durable }
+    fn timing(&self, changed: bool) -> ReplyTiming {
+        if changed { ReplyTiming::AfterCommit } else { ReplyTiming::Immediate }
     }
 
     /// Performs an op on one session and keeps the index of sweepable sessions up to date.
-    fn step(&mut self, now: Now, full: bool, key: &SessionKey, op: &Op) -> Result<Reply, Fault> {
-        let prefix = tables::prefix(key);
+    fn perform_on_session(
+        &mut self,
+        now: Now,
+        full: bool,
+        key: &SessionKey,
+        op: &Op,
+    ) -> Result<Reply, StoreFault> {
+        let prefix = tables::session_prefix(key);
         let head = self.heads.find(key, &self.tables)?;
-        let (was, was_free) = (head.standing(), head.user.is_none());
+        let (was, was_free) = (head.sweep_state(), head.user.is_none());
         let tables = &mut self.tables;
         let leases = self.leases;
-        let lives = |node| leases.lives(now.mono, node);
+        let lives = |node| leases.has_live_lease(now.mono, node);
         let meter = &*self.meter;
-        let is_over = |head: &Head, weight: u64| meter.is_over(key, head, op, weight);
-        let mut step = Step {
+        let is_over = |head: &SessionHead, weight: u64| meter.is_over(key, head, op, weight);
+        let mut step = SessionTransaction {
             now: now.store,
-            lives: &lives,
-            full,
-            is_over: &is_over,
-            grown: 0,
+            is_alive: &lives,
+            is_low_on_space: full,
+            is_over_quota: &is_over,
+            bytes_added: 0,
             prefix: &prefix,
             head,
             tables,
             changed: false,
         };
-        let reply = take(&mut step, op)?;
-        let grown = step.head.user.clone().map(|user| (user, step.grown));
+        let reply = dispatch(&mut step, op)?;
+        let grown = step.head.user.clone().map(|user| (user, step.bytes_added));
         if was_free && let Some(user) = &step.head.user {
-            index::enter(&mut step.tables.sessions, key, user, now.store)?;
+            index::insert(&mut step.tables.sessions, key, user, now.store)?;
         }
-        let (is, changed) = (step.head.standing(), step.changed);
+        let (is, changed) = (step.head.sweep_state(), step.changed);
         if let Some((user, grown)) = grown.filter(|(_, grown)| *grown != 0) {
-            self.meter.usage.add(&Usage::account(key, &user), grown);
+            self.meter.usage.record(&Usage::account(key, &user), grown);
         }
         if was != is {
             match (was.is_some(), is.is_some()) {
@@ -126,11 +148,11 @@ impl<'e, 'txn> Batch<'e, 'txn> {
                 (true, false) => drop(self.tables.work.remove(&*prefix)?),
                 (true, true) | (false, false) => {}
             }
-            self.standing.turn(key, was, is);
+            self.sweep_index.update(key, was, is);
         }
         if changed {
             self.dirty = true;
-            self.heads.change(key);
+            self.heads.mark_dirty(key);
         }
         Ok(reply)
     }
@@ -141,9 +163,9 @@ impl<'e, 'txn> Batch<'e, 'txn> {
         &mut self,
         tenant: &TenantId,
         user: Option<&UserId>,
-        before: Option<&Birth>,
+        before: Option<&CreationKey>,
         limit: usize,
-    ) -> Result<Reply, Fault> {
+    ) -> Result<Reply, StoreFault> {
         let (first, end) = index::range(tenant, user, before);
         let (mut sessions, mut more) = (Vec::new(), false);
         for item in self.tables.sessions.range(&*first..&*end)?.rev() {
@@ -152,28 +174,29 @@ impl<'e, 'txn> Batch<'e, 'txn> {
                 break;
             }
             let (key, _) = item?;
-            let spot = Spot { table: "sessions", key: key.value() };
+            let spot = RecordLocation { table: "sessions", key: key.value() };
             // The index is rebuilt when the store is repaired; a damaged entry must not end a user's page.
-            let Some(line) = Line::read(spot.key) else {
+            let Some(line) = IndexKey::parse(spot.key) else {
                 tracing::error!(fault = %spot.damaged("invalid encoding"), "a damaged index entry was skipped");
                 continue;
             };
             let key = line.session();
-            if self.fence.is_closed(&key) {
+            if self.quarantine.is_quarantined(&key) {
                 continue;
             }
             let head = self.heads.find(&key, &self.tables);
-            let found =
-                head.and_then(|head| head.summary(line.birth).ok_or_else(|| spot.damaged("the session has no user")));
+            let found = head.and_then(|head| {
+                head.summary(line.birth).ok_or_else(|| spot.damaged("the session has no user"))
+            });
             match found {
                 Ok(summary) if user.is_none_or(|user| *user == summary.user) => sessions.push(summary),
                 Ok(_) => {
                     let fault = spot.damaged("belongs to another user");
                     tracing::error!(%fault, "a damaged index entry was skipped");
                 }
-                Err(fault @ Fault::Damaged { .. }) => {
-                    self.fence.close(&key, &fault)?;
-                    self.standing.forget(&key);
+                Err(fault @ StoreFault::Damaged { .. }) => {
+                    self.quarantine.quarantine(&key, &fault)?;
+                    self.sweep_index.remove(&key);
                 }
                 Err(fault) => return Err(fault),
             }
@@ -181,15 +204,15 @@ impl<'e, 'txn> Batch<'e, 'txn> {
         Ok(Reply::Sessions { sessions, more })
     }
 
-    fn idle(&mut self, from: Option<&IdlePlace>, before: Millis, limit: usize) -> Result<Reply, Fault> {
+    fn idle(&mut self, from: Option<&IdleCursor>, before: Millis, limit: usize) -> Result<Reply, StoreFault> {
         let (mut sessions, mut last, mut looked) = (Vec::new(), None, 0);
-        let mut start = index::after(from);
+        let mut start = index::resume_key(from);
         loop {
             let found = match self.tables.sessions.range(&*start..)?.next() {
                 None => return Ok(Reply::Idle { sessions, next: None }),
                 Some(item) => item?.0.value().to_vec(),
             };
-            let Some(line) = Line::read(&found) else {
+            let Some(line) = IndexKey::parse(&found) else {
                 start = [&*found, &[0]].concat();
                 continue;
             };
@@ -202,18 +225,18 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             }
             looked += 1;
             let key = line.session();
-            let place = IdlePlace { tenant: line.tenant, after: Some(line.birth) };
-            start = index::after(Some(&place));
+            let place = IdleCursor { tenant: line.tenant, after: Some(line.birth) };
+            start = index::resume_key(Some(&place));
             last = Some(place);
-            if self.fence.is_closed(&key) {
+            if self.quarantine.is_quarantined(&key) {
                 continue;
             }
             match self.heads.find(&key, &self.tables) {
                 Ok(head) if head.is_idle(before) => sessions.push(key),
                 Ok(_) => {}
-                Err(fault @ Fault::Damaged { .. }) => {
-                    self.fence.close(&key, &fault)?;
-                    self.standing.forget(&key);
+                Err(fault @ StoreFault::Damaged { .. }) => {
+                    self.quarantine.quarantine(&key, &fault)?;
+                    self.sweep_index.remove(&key);
                 }
                 Err(fault) => return Err(fault),
             }
@@ -224,36 +247,36 @@ impl<'e, 'txn> Batch<'e, 'txn> {
 
     /// Returns the version and bytes stored under a name. A damaged value is removed: its owner sets it again, and a
     /// value without a valid checksum must not be trusted.
-    fn stored(&mut self, name: &str) -> Result<Option<(u64, Vec<u8>)>, Fault> {
-        let spot = Spot { table: "values", key: name.as_bytes() };
+    fn load_value(&mut self, name: &str) -> Result<Option<(u64, Vec<u8>)>, StoreFault> {
+        let spot = RecordLocation { table: "values", key: name.as_bytes() };
         let read = {
             let Some(value) = self.tables.values.get(spot.key)? else { return Ok(None) };
-            let mut eye = Eye(spot.unseal(value.value()).unwrap_or_default());
+            let mut eye = RecordReader(spot.unseal(value.value()).unwrap_or_default());
             eye.u64().map(|version| (version, eye.0.to_vec()))
         };
         if read.is_none() {
             tracing::error!(fault = %spot.damaged("checksum"), "a damaged value was removed");
             self.tables.values.remove(spot.key)?;
             self.dirty = true;
-            self.names.insert(name.to_owned());
+            self.changed_values.insert(name.to_owned());
         }
         Ok(read)
     }
 
-    fn value(&mut self, name: &str) -> Result<Reply, Fault> {
-        Ok(match self.stored(name)? {
+    fn value_reply(&mut self, name: &str) -> Result<Reply, StoreFault> {
+        Ok(match self.load_value(name)? {
             Some((version, value)) => Reply::Value { version, value: Some(value) },
             None => Reply::Value { version: 0, value: None },
         })
     }
 
-    fn put(&mut self, name: &str, expect: u64, value: Option<&[u8]>) -> Result<Reply, Fault> {
-        let version = self.stored(name)?.map_or(0, |(version, _)| version);
+    fn put_value(&mut self, name: &str, expect: u64, value: Option<&[u8]>) -> Result<Reply, StoreFault> {
+        let version = self.load_value(name)?.map_or(0, |(version, _)| version);
         if version == expect {
             let key = name.as_bytes();
             let was = match value {
                 Some(value) => {
-                    let record = Pen::new(8 + value.len()).u64(version + 1).raw(value).seal(key);
+                    let record = RecordWriter::new(8 + value.len()).u64(version + 1).raw(value).seal(key);
                     self.tables.values.insert(key, &*record)?
                 }
                 None => self.tables.values.remove(key)?,
@@ -261,14 +284,14 @@ impl<'e, 'txn> Batch<'e, 'txn> {
             // Removing a value that does not exist is no change.
             if was.is_some() || value.is_some() {
                 self.dirty = true;
-                self.names.insert(name.to_owned());
+                self.changed_values.insert(name.to_owned());
             }
         }
-        self.value(name)
+        self.value_reply(name)
     }
 }
 
-fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
+fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, StoreFault> {
     Ok(match op {
         Op::Accept { principal, input, hash, .. } => step.accept(principal, input, *hash)?,
         Op::Control { principal, control, create, .. } => step.control(principal, control, *create)?,
@@ -278,23 +301,23 @@ fn take(step: &mut Step<'_, '_>, op: &Op) -> Result<Reply, Fault> {
         Op::Transfer { token, tail, to, nonce, .. } => step.transfer(*token, *tail, *to, *nonce),
         Op::Listen { node, stamp, .. } => step.listen(*node, *stamp),
         Op::Unlisten { node, stamp, .. } => step.unlisten(*node, *stamp),
-        Op::Open { .. } => Reply::View(Box::new(step.reading().view()?)),
-        Op::Read { after, limit, .. } => step.reading().read(*after, *limit)?,
+        Op::ReadView { .. } => Reply::View(Box::new(step.reading().view()?)),
+        Op::Read { after, limit, .. } => step.reading().read_log(*after, *limit)?,
         Op::Inbox { after, control_after, .. } => {
-            Reply::Waiting(step.reading().waiting(*after, *control_after)?)
+            Reply::Inbox(step.reading().pending_inputs(*after, *control_after)?)
         }
-        Op::Keep(keep) => step.keep(keep)?,
+        Op::WriteSnapshot(keep) => step.keep(keep)?,
         Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
         Op::Find { principal, run_id, .. } => step.find(principal, run_id)?,
         Op::Delete { key, principal, .. } => step.delete(key, principal)?,
-        Op::Forget { key, before } => step.forget(key, *before)?,
+        Op::DeleteIdle { key, before } => step.forget(key, *before)?,
         Op::Expire { before_ms, .. } => step.expire(Millis(*before_ms))?,
         // These ops concern no single session and never get here.
         Op::Renew { .. }
         | Op::Retire { .. }
         | Op::Lease { .. }
-        | Op::Sessions { .. }
-        | Op::Idle { .. }
+        | Op::ListSessions { .. }
+        | Op::ScanIdle { .. }
         | Op::Sweep { .. }
         | Op::Get { .. }
         | Op::Put { .. } => Reply::Done,

@@ -1,14 +1,14 @@
 //! Checks every record of a database: its checksum, its form, and whether it agrees with the session's other records.
 //! Reads only. Used by `turnway store check`, by copies, and by repair.
-use crate::store::embedded::fault::Fault;
-use crate::store::embedded::head::Head;
-use crate::store::embedded::index::{self, Line};
+use crate::store::embedded::fault::StoreFault;
+use crate::store::embedded::head::SessionHead;
+use crate::store::embedded::index::{self, IndexKey};
 use crate::store::embedded::meter;
-use crate::store::embedded::reading::Written;
-use crate::store::embedded::record::{Eye, Spot, TakenInput};
-use crate::store::embedded::report::Report;
+use crate::store::embedded::record::{InputRecord, RecordLocation, RecordReader};
+use crate::store::embedded::report::CheckReport;
+use crate::store::embedded::session_record_reader::LogRecord;
 use crate::store::embedded::tables::{
-    self, CLOSED, Definition, HEADS, IDS, LANES, LOG, Lane, META, SESSIONS,
+    self, CLOSED, HEADS, IDS, InputLane, LANES, LOG, META, SESSIONS, TableDef,
 };
 use crate::store::embedded::tables::{SNAPSHOTS, VALUES, WORK};
 use redb::{
@@ -17,27 +17,28 @@ use redb::{
 use std::collections::BTreeMap;
 use turnway_core::id::Seq;
 
-type Open = ReadOnlyTable<&'static [u8], &'static [u8]>;
+type ReadTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-struct Examiner {
-    heads: Open,
-    log: Open,
-    lanes: Open,
-    ids: Open,
-    snapshots: Open,
-    work: Open,
-    sessions: Open,
+struct IntegrityChecker {
+    heads: ReadTable,
+    log: ReadTable,
+    lanes: ReadTable,
+    ids: ReadTable,
+    snapshots: ReadTable,
+    work: ReadTable,
+    sessions: ReadTable,
 }
 
 /// Returns the damaged sessions by key prefix, each with a reason: a record is missing or contradicts the session
 /// head, the head is missing, or the session was quarantined before.
-pub(super) fn verdicts(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, Fault> {
-    let examiner = Examiner::of(txn)?;
-    let mut damaged = closed(txn)?;
+pub(super) fn damaged_sessions(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, StoreFault> {
+    let examiner = IntegrityChecker::of(txn)?;
+    let mut damaged = quarantined_sessions(txn)?;
     for item in examiner.heads.iter()? {
         let (key, value) = item?;
-        let spot = Spot { table: "heads", key: key.value() };
-        let verdict = Head::unseal(spot, value.value()).and_then(|head| examiner.contents(spot.key, &head));
+        let spot = RecordLocation { table: "heads", key: key.value() };
+        let verdict = SessionHead::unseal(spot, value.value())
+            .and_then(|head| examiner.check_contents(spot.key, &head));
         if let Err(fault) = verdict {
             damaged.entry(spot.key.to_vec()).or_insert_with(|| fault.to_string());
         }
@@ -46,24 +47,24 @@ pub(super) fn verdicts(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String
         let mut last = Vec::new();
         for item in table.iter()? {
             let (key, _) = item?;
-            let Some((_, rest)) = tables::split(key.value()) else { continue };
+            let Some((_, rest)) = tables::split_session_key(key.value()) else { continue };
             let prefix = &key.value()[..key.value().len() - rest.len()];
             if last == prefix {
                 continue;
             }
             last = prefix.to_vec();
             if examiner.heads.get(prefix)?.is_none() {
-                let fault = Spot { table: "heads", key: prefix }.damaged("missing");
+                let fault = RecordLocation { table: "heads", key: prefix }.damaged("missing");
                 damaged.entry(last.clone()).or_insert_with(|| fault.to_string());
             }
         }
     }
     for item in examiner.sessions.iter()? {
         let (key, _) = item?;
-        let Some(line) = Line::read(key.value()) else { continue };
-        let prefix = tables::prefix(&line.session());
+        let Some(line) = IndexKey::parse(key.value()) else { continue };
+        let prefix = tables::session_prefix(&line.session());
         if examiner.heads.get(&*prefix)?.is_none() {
-            let fault = Spot { table: "heads", key: &prefix }.damaged("missing");
+            let fault = RecordLocation { table: "heads", key: &prefix }.damaged("missing");
             damaged.entry(prefix).or_insert_with(|| fault.to_string());
         }
     }
@@ -71,7 +72,7 @@ pub(super) fn verdicts(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String
 }
 
 /// Returns the quarantined sessions by key prefix, each with the reason.
-pub(super) fn closed(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, Fault> {
+pub(super) fn quarantined_sessions(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>, StoreFault> {
     let table = match txn.open_table(CLOSED) {
         Ok(table) => table,
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(BTreeMap::new()),
@@ -80,7 +81,7 @@ pub(super) fn closed(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>,
     let mut closed = BTreeMap::new();
     for item in table.iter()? {
         let (key, value) = item?;
-        let spot = Spot { table: "closed", key: key.value() };
+        let spot = RecordLocation { table: "closed", key: key.value() };
         let why = spot.unseal(value.value()).map(|why| String::from_utf8_lossy(why).into_owned());
         closed.insert(spot.key.to_vec(), why.unwrap_or_else(|fault| fault.to_string()));
     }
@@ -88,123 +89,128 @@ pub(super) fn closed(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>, String>,
 }
 
 /// Checks every record's CRC, its form, and its agreement with the session head.
-pub(super) fn examine(database: &Database) -> Report {
-    let mut report = Report::default();
-    if let Err(fault) = Examiner::open(database).and_then(|(txn, it)| it.examine(&txn, &mut report)) {
-        report.complain(&fault);
+pub(super) fn check_records(database: &Database) -> CheckReport {
+    let mut report = CheckReport::default();
+    if let Err(fault) = IntegrityChecker::open(database).and_then(|(txn, it)| it.check(&txn, &mut report)) {
+        report.add_fault(&fault);
     }
     report
 }
 
-fn sealed(
+fn check_checksums(
     txn: &ReadTransaction,
-    definition: Definition,
+    definition: TableDef,
     table: &'static str,
-    report: &mut Report,
-) -> Result<u64, Fault> {
+    report: &mut CheckReport,
+) -> Result<u64, StoreFault> {
     let mut count = 0;
     for item in txn.open_table(definition)?.iter()? {
         let (key, value) = item?;
-        let whole = Spot { table, key: key.value() }.unseal(value.value()).map(|_| 0);
-        report.note(whole);
+        let whole = RecordLocation { table, key: key.value() }.unseal(value.value()).map(|_| 0);
+        report.count_or_complain(whole);
         count += u64::from(!meter::is_usage(key.value()));
     }
     Ok(count)
 }
 
-impl Examiner {
-    fn open(database: &Database) -> Result<(ReadTransaction, Self), Fault> {
+impl IntegrityChecker {
+    fn open(database: &Database) -> Result<(ReadTransaction, Self), StoreFault> {
         let txn = database.begin_read()?;
         let examiner = Self::of(&txn)?;
         Ok((txn, examiner))
     }
 
-    fn of(txn: &ReadTransaction) -> Result<Self, Fault> {
-        let open = |definition: Definition| txn.open_table(definition);
+    fn of(txn: &ReadTransaction) -> Result<Self, StoreFault> {
+        let open = |definition: TableDef| txn.open_table(definition);
         let (heads, log, lanes) = (open(HEADS)?, open(LOG)?, open(LANES)?);
         let (ids, snapshots, work, sessions) = (open(IDS)?, open(SNAPSHOTS)?, open(WORK)?, open(SESSIONS)?);
         Ok(Self { heads, log, lanes, ids, snapshots, work, sessions })
     }
 
-    fn examine(&self, txn: &ReadTransaction, report: &mut Report) -> Result<(), Fault> {
+    fn check(&self, txn: &ReadTransaction, report: &mut CheckReport) -> Result<(), StoreFault> {
         let (mut working, mut owned) = (0, 0);
-        let closed = closed(txn)?;
+        let closed = quarantined_sessions(txn)?;
         for (prefix, why) in &closed {
-            report.object(format!("session {} is quarantined: {why}", prefix.escape_ascii()));
+            report.add_complaint(format!("session {} is quarantined: {why}", prefix.escape_ascii()));
         }
         for item in self.heads.iter()? {
             let (key, value) = item?;
-            let spot = Spot { table: "heads", key: key.value() };
+            let spot = RecordLocation { table: "heads", key: key.value() };
             if closed.contains_key(spot.key) {
                 continue;
             }
-            match Head::unseal(spot, value.value()) {
+            match SessionHead::unseal(spot, value.value()) {
                 Ok(head) => {
-                    self.session(spot.key, &head, report)?;
-                    working += u64::from(head.standing().is_some());
+                    self.check_session(spot.key, &head, report)?;
+                    working += u64::from(head.sweep_state().is_some());
                     owned += u64::from(head.user.is_some() && !head.deleted);
                 }
-                Err(fault) => report.complain(&fault),
+                Err(fault) => report.add_fault(&fault),
             }
             report.sessions += 1;
         }
-        report.values = sealed(txn, VALUES, "values", report)?;
-        sealed(txn, META, "meta", report)?;
-        self.index(report)?;
-        self.orphans(working, owned, report)
+        report.values = check_checksums(txn, VALUES, "values", report)?;
+        check_checksums(txn, META, "meta", report)?;
+        self.check_index(report)?;
+        self.check_orphans(working, owned, report)
     }
 
-    fn session(&self, prefix: &[u8], head: &Head, report: &mut Report) -> Result<(), Fault> {
-        let facts = self.facts(prefix, head);
-        report.facts += report.note(facts);
-        let waiting = self.waiting(prefix, head);
-        report.waiting += report.note(waiting);
-        let ids = self.ids(prefix);
-        report.ids += report.note(ids);
-        let snapshot = self.snapshot(prefix, head);
-        report.snapshots += report.note(snapshot);
-        let work = Spot { table: "work", key: prefix };
-        if self.work.get(prefix)?.is_some() != head.standing().is_some() {
-            report.complain(&work.damaged("contradicts the session head"));
+    fn check_session(
+        &self,
+        prefix: &[u8],
+        head: &SessionHead,
+        report: &mut CheckReport,
+    ) -> Result<(), StoreFault> {
+        let facts = self.check_facts(prefix, head);
+        report.facts += report.count_or_complain(facts);
+        let waiting = self.check_inputs(prefix, head);
+        report.waiting += report.count_or_complain(waiting);
+        let ids = self.check_ids(prefix);
+        report.ids += report.count_or_complain(ids);
+        let snapshot = self.check_snapshot(prefix, head);
+        report.snapshots += report.count_or_complain(snapshot);
+        let work = RecordLocation { table: "work", key: prefix };
+        if self.work.get(prefix)?.is_some() != head.sweep_state().is_some() {
+            report.add_fault(&work.damaged("contradicts the session head"));
         }
         Ok(())
     }
 
     /// Checks that every record that the session head mentions exists and is intact.
-    fn contents(&self, prefix: &[u8], head: &Head) -> Result<(), Fault> {
-        self.facts(prefix, head)?;
-        self.waiting(prefix, head)?;
-        self.ids(prefix)?;
-        self.snapshot(prefix, head).map(|_| ())
+    fn check_contents(&self, prefix: &[u8], head: &SessionHead) -> Result<(), StoreFault> {
+        self.check_facts(prefix, head)?;
+        self.check_inputs(prefix, head)?;
+        self.check_ids(prefix)?;
+        self.check_snapshot(prefix, head).map(|_| ())
     }
 
-    fn facts(&self, prefix: &[u8], head: &Head) -> Result<u64, Fault> {
-        let (first, last) = (tables::fact(prefix, Seq(0)), tables::fact(prefix, Seq(u64::MAX)));
-        let mut seq = head.floor;
+    fn check_facts(&self, prefix: &[u8], head: &SessionHead) -> Result<u64, StoreFault> {
+        let (first, last) = (tables::fact_key(prefix, Seq(0)), tables::fact_key(prefix, Seq(u64::MAX)));
+        let mut seq = head.trimmed_to;
         let mut epoch = None;
         for item in self.log.range(&*first..=&*last)? {
             let (key, value) = item?;
-            let spot = Spot { table: "log", key: key.value() };
+            let spot = RecordLocation { table: "log", key: key.value() };
             seq.0 += 1;
-            if spot.key != tables::fact(prefix, seq) {
+            if spot.key != tables::fact_key(prefix, seq) {
                 return Err(spot.damaged("a record before it is missing"));
             }
-            epoch = Some(Written::unseal(spot, value.value())?.entry(spot, seq)?.0);
+            epoch = Some(LogRecord::unseal(spot, value.value())?.entry(spot, seq)?.0);
         }
-        let end = Spot { table: "log", key: &last };
-        if seq != head.end.seq || epoch.is_some_and(|epoch| epoch != head.end.epoch) {
+        let end = RecordLocation { table: "log", key: &last };
+        if seq != head.log_end.seq || epoch.is_some_and(|epoch| epoch != head.log_end.epoch) {
             return Err(end.damaged("the log does not end at the position in the session head"));
         }
-        Ok(seq.0 - head.floor.0)
+        Ok(seq.0 - head.trimmed_to.0)
     }
 
-    fn waiting(&self, prefix: &[u8], head: &Head) -> Result<u64, Fault> {
-        let inbox = head.inbox.keys().map(|place| (Lane::Inbox, *place));
-        let control = head.control.iter().map(|place| (Lane::Control, *place));
+    fn check_inputs(&self, prefix: &[u8], head: &SessionHead) -> Result<u64, StoreFault> {
+        let inbox = head.inbox.keys().map(|place| (InputLane::Inbox, *place));
+        let control = head.control.iter().map(|place| (InputLane::Control, *place));
         let mut count = 0;
         for (lane, place) in inbox.chain(control) {
-            let key = tables::waiting(prefix, lane, place);
-            let spot = Spot { table: "lanes", key: &key };
+            let key = tables::lane_key(prefix, lane, place);
+            let spot = RecordLocation { table: "lanes", key: &key };
             let value = self.lanes.get(&*key)?.ok_or_else(|| spot.damaged("missing"))?;
             spot.unseal(value.value())?;
             count += 1;
@@ -212,15 +218,15 @@ impl Examiner {
         Ok(count)
     }
 
-    fn ids(&self, prefix: &[u8]) -> Result<u64, Fault> {
-        let (runs, end) = (tables::runs(prefix), tables::runs_end(prefix));
+    fn check_ids(&self, prefix: &[u8]) -> Result<u64, StoreFault> {
+        let (runs, end) = (tables::runs_start(prefix), tables::runs_end(prefix));
         let mut count = 0;
         // Kinds of ids sort as `c`, `r`: all ids of a session lie between its prefix and the end of the run ids.
         for item in self.ids.range(prefix..&*end)? {
             let (key, value) = item?;
-            let spot = Spot { table: "ids", key: key.value() };
+            let spot = RecordLocation { table: "ids", key: key.value() };
             if spot.key >= &*runs {
-                TakenInput::unseal(spot, value.value())?;
+                InputRecord::unseal(spot, value.value())?;
             } else {
                 spot.unseal(value.value())?;
             }
@@ -229,12 +235,12 @@ impl Examiner {
         Ok(count)
     }
 
-    fn snapshot(&self, prefix: &[u8], head: &Head) -> Result<u64, Fault> {
-        let spot = Spot { table: "snapshots", key: prefix };
+    fn check_snapshot(&self, prefix: &[u8], head: &SessionHead) -> Result<u64, StoreFault> {
+        let spot = RecordLocation { table: "snapshots", key: prefix };
         let value = self.snapshots.get(prefix)?;
         let at = match &value {
             None => None,
-            Some(value) => Eye(spot.unseal(value.value())?).cursor(),
+            Some(value) => RecordReader(spot.unseal(value.value())?).cursor(),
         };
         if at == head.snapshot {
             Ok(at.into_iter().count() as u64)
@@ -244,31 +250,32 @@ impl Examiner {
     }
 
     /// Checks that every index entry belongs to a session, and that a user's entry has its tenant's counterpart.
-    fn index(&self, report: &mut Report) -> Result<(), Fault> {
+    fn check_index(&self, report: &mut CheckReport) -> Result<(), StoreFault> {
         for item in self.sessions.iter()? {
             let (key, _) = item?;
-            let spot = Spot { table: "sessions", key: key.value() };
-            let Some(line) = Line::read(spot.key) else {
-                report.complain(&spot.damaged("form"));
+            let spot = RecordLocation { table: "sessions", key: key.value() };
+            let Some(line) = IndexKey::parse(spot.key) else {
+                report.add_fault(&spot.damaged("form"));
                 continue;
             };
-            let prefix = tables::prefix(&line.session());
+            let prefix = tables::session_prefix(&line.session());
             let head = self.heads.get(&*prefix)?;
-            let head =
-                head.and_then(|head| Head::unseal(Spot { table: "heads", key: &prefix }, head.value()).ok());
+            let head = head.and_then(|head| {
+                SessionHead::unseal(RecordLocation { table: "heads", key: &prefix }, head.value()).ok()
+            });
             let user = head.and_then(|head| head.user);
             let other = if line.user.is_some() { None } else { user.as_ref() };
             let beside = index::key(&line.tenant, other, &line.birth);
             let fits = user.is_some() && (line.user.is_none() || line.user == user);
             if !fits || self.sessions.get(&*beside)?.is_none() {
-                report.complain(&spot.damaged("contradicts the session head"));
+                report.add_fault(&spot.damaged("contradicts the session head"));
             }
         }
         Ok(())
     }
 
     /// Compares table sizes with the counted records, to find records that belong to no session.
-    fn orphans(&self, working: u64, owned: u64, report: &mut Report) -> Result<(), Fault> {
+    fn check_orphans(&self, working: u64, owned: u64, report: &mut CheckReport) -> Result<(), StoreFault> {
         let counts = [
             ("log", self.log.len()?, report.facts),
             ("lanes", self.lanes.len()?, report.waiting),
@@ -281,7 +288,9 @@ impl Examiner {
         if report.damages == 0 {
             for (table, there, known) in counts {
                 if there != known {
-                    report.complain(&Spot { table, key: b"*" }.damaged("a record belongs to no session"));
+                    report.add_fault(
+                        &RecordLocation { table, key: b"*" }.damaged("a record belongs to no session"),
+                    );
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The data file as redb's storage backend. Writes nothing to a file until its opening has succeeded, and fails a
 //! commit once the file is no longer where the next start looks for it. Used by `opening` and the engine.
-use crate::store::embedded::pages::Header;
-use crate::store::embedded::shadow::Shadow;
+use crate::store::embedded::overlay::OverlayFile;
+use crate::store::embedded::pages::FileHeader;
 use redb::StorageBackend;
 use std::fs::{self, File};
 use std::io;
@@ -15,11 +15,11 @@ const HEAD_BYTES: usize = 320;
 
 /// An open data file, as redb's storage backend.
 #[derive(Debug)]
-pub(super) struct DataFile(Arc<Watched>);
+pub(super) struct DataFile(Arc<DataFileMonitor>);
 
 /// A view of the same file that checks whether the file is still in place.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct DataFileMonitor {
     path: PathBuf,
     file: File,
     /// Device and inode: another file may have the same name.
@@ -28,33 +28,33 @@ pub(super) struct Watched {
     length: AtomicU64,
     /// The first bytes of the file as the engine last wrote them.
     head: Mutex<Vec<u8>>,
-    is_held: AtomicBool,
+    is_staging: AtomicBool,
     /// The engine's writes while nothing may be written to the file.
-    held: Mutex<Option<Shadow>>,
+    staged: Mutex<Option<OverlayFile>>,
 }
 
 // === impl DataFile ===
 
 impl DataFile {
-    /// Opens an existing file. Writes stay in memory until [`Watched::release`].
+    /// Opens an existing file. Writes stay in memory until [`DataFileMonitor::flush_staged`].
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         let about = file.metadata()?;
         let mut head = vec![0; HEAD_BYTES.min(usize::try_from(about.len()).unwrap_or(HEAD_BYTES))];
         file.read_exact_at(&mut head, 0)?;
-        Ok(Self(Arc::new(Watched {
+        Ok(Self(Arc::new(DataFileMonitor {
             path: path.to_owned(),
             identity: (about.dev(), about.ino()),
             length: AtomicU64::new(about.len()),
             head: Mutex::new(head),
-            is_held: AtomicBool::new(true),
-            held: Mutex::new(Some(Shadow::of(path)?)),
+            is_staging: AtomicBool::new(true),
+            staged: Mutex::new(Some(OverlayFile::of(path)?)),
             file,
         })))
     }
 
     /// Returns the view that monitors the file.
-    pub(super) fn watched(&self) -> Arc<Watched> {
+    pub(super) fn monitor(&self) -> Arc<DataFileMonitor> {
         Arc::clone(&self.0)
     }
 }
@@ -65,14 +65,14 @@ impl StorageBackend for DataFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        match self.0.while_held(|held| held.read(offset, out)) {
+        match self.0.with_staged(|held| held.read(offset, out)) {
             Some(read) => read,
             None => self.0.file.read_exact_at(out, offset),
         }
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        match self.0.while_held(|held| held.set_len(length)) {
+        match self.0.with_staged(|held| held.set_len(length)) {
             Some(set) => set?,
             None => self.0.file.set_len(length)?,
         }
@@ -81,48 +81,48 @@ impl StorageBackend for DataFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if self.0.is_held.load(Ordering::Acquire) {
+        if self.0.is_staging.load(Ordering::Acquire) {
             return Ok(());
         }
         self.0.file.sync_data()?;
         // Data that is durable in a file that the next start cannot find is lost.
-        self.0.missing().map_or(Ok(()), |what| Err(io::Error::other(what)))
+        self.0.loss().map_or(Ok(()), |what| Err(io::Error::other(what)))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        match self.0.while_held(|held| held.write(offset, data)) {
+        match self.0.with_staged(|held| held.write(offset, data)) {
             Some(written) => written?,
             None => {
                 // A commit ends with the header. Foreign bytes in it must not be hidden by the engine's own write.
                 if offset < HEAD_BYTES as u64
-                    && let Some(what) = self.0.overwritten()
+                    && let Some(what) = self.0.header_mismatch()
                 {
                     return Err(io::Error::other(what));
                 }
                 self.0.file.write_all_at(data, offset)?;
             }
         }
-        self.0.note(offset, data);
+        self.0.record_header(offset, data);
         Ok(())
     }
 }
 
 // === impl Watched ===
 
-impl Watched {
+impl DataFileMonitor {
     fn head(&self) -> MutexGuard<'_, Vec<u8>> {
         self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn while_held<T>(&self, act: impl FnOnce(&Shadow) -> T) -> Option<T> {
-        if !self.is_held.load(Ordering::Acquire) {
+    fn with_staged<T>(&self, act: impl FnOnce(&OverlayFile) -> T) -> Option<T> {
+        if !self.is_staging.load(Ordering::Acquire) {
             return None;
         }
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(act)
+        self.staged.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(act)
     }
 
     /// Records the header bytes as they are written.
-    fn note(&self, offset: u64, data: &[u8]) {
+    fn record_header(&self, offset: u64, data: &[u8]) {
         let Ok(offset) = usize::try_from(offset) else { return };
         if offset < HEAD_BYTES {
             let mut head = self.head();
@@ -135,22 +135,22 @@ impl Watched {
     }
 
     /// Returns the file header as the engine last wrote it.
-    pub(super) fn header(&self) -> Option<Header> {
-        Header::read(&self.head())
+    pub(super) fn header(&self) -> Option<FileHeader> {
+        FileHeader::read(&self.head())
     }
 
     /// Writes the staged data to the file; later writes go directly to the file.
-    pub(super) fn release(&self) -> io::Result<()> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn flush_staged(&self) -> io::Result<()> {
+        let mut held = self.staged.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shadow) = held.take() {
-            shadow.pour(&self.file)?;
+            shadow.write_through(&self.file)?;
         }
-        self.is_held.store(false, Ordering::Release);
+        self.is_staging.store(false, Ordering::Release);
         Ok(())
     }
 
     /// Returns the reason why the next start would not find this file's data, if there is one.
-    pub(super) fn missing(&self) -> Option<&'static str> {
+    pub(super) fn loss(&self) -> Option<&'static str> {
         let Ok(there) = fs::metadata(&self.path) else {
             return Some("the data file was removed, or its directory was renamed");
         };
@@ -160,11 +160,11 @@ impl Watched {
         if there.len() < self.length.load(Ordering::Acquire) {
             return Some("the data file was truncated");
         }
-        self.overwritten()
+        self.header_mismatch()
     }
 
     /// Returns the reason why the first bytes are not those that the engine wrote, if they differ.
-    fn overwritten(&self) -> Option<&'static str> {
+    fn header_mismatch(&self) -> Option<&'static str> {
         let head = self.head();
         let mut found = vec![0; head.len()];
         match self.file.read_exact_at(&mut found, 0) {

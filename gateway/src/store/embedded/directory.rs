@@ -1,6 +1,6 @@
 //! The data directory: its lock, its file names, the check for a network file system, and the free disk space. Used
 //! by opening, copies, and repair.
-use crate::store::embedded::fault::OpenError;
+use crate::store::embedded::fault::EmbeddedOpenError;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,32 +11,32 @@ use turnway_core::time::Mono;
 /// File name of the database.
 const DATABASE: &str = "turnway.redb";
 /// File name of a database that is being written.
-const FRESH: &str = "turnway.redb.new";
+const FRESH_DATABASE: &str = "turnway.redb.new";
 /// Prefix of a damaged database that was replaced; the time in milliseconds follows.
-const DAMAGED: &str = "turnway.redb.damaged-";
+const DAMAGED_PREFIX: &str = "turnway.redb.damaged-";
 /// Maximum replaced files that are kept; the oldest are removed first. A few suffice to investigate damage and
 /// repair.
 const DAMAGED_MAX: usize = 3;
 /// File name of the lock that is held while the directory is in use.
 const LOCK: &str = "turnway.lock";
 /// Interval between two checks of the free space.
-const LOOK: Duration = Duration::from_secs(1);
+const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A data directory locked by this process.
-pub(super) struct Directory {
+pub(super) struct DataDirectory {
     path: PathBuf,
     _lock: File,
 }
 
-impl Directory {
+impl DataDirectory {
     /// Opens and locks the directory, and creates it if missing.
-    pub(super) fn prepare(path: &Path) -> Result<Self, OpenError> {
-        let fail = |error| OpenError::Directory { path: path.to_owned(), error };
+    pub(super) fn open_or_create(path: &Path) -> Result<Self, EmbeddedOpenError> {
+        let fail = |error| EmbeddedOpenError::Directory { path: path.to_owned(), error };
         if !path.is_dir() {
-            make(path).map_err(fail)?;
+            create_directory(path).map_err(fail)?;
         }
         if let Some(kind) = network(path).map_err(fail)? {
-            return Err(OpenError::Network { path: path.to_owned(), kind });
+            return Err(EmbeddedOpenError::Network { path: path.to_owned(), kind });
         }
         let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
         Self::lock(path, lock.map_err(fail)?)
@@ -44,34 +44,38 @@ impl Directory {
 
     /// Opens and locks an existing directory that contains a database. Writes nothing but the lock file; if not even
     /// the lock file can be written, no other process can write either.
-    pub(super) fn enter(path: &Path) -> Result<Self, OpenError> {
-        let fail = |error| OpenError::Directory { path: path.to_owned(), error };
+    pub(super) fn open_existing(path: &Path) -> Result<Self, EmbeddedOpenError> {
+        let fail = |error| EmbeddedOpenError::Directory { path: path.to_owned(), error };
         if !path.join(DATABASE).is_file() {
-            return Err(OpenError::Missing { path: path.to_owned() });
+            return Err(EmbeddedOpenError::Missing { path: path.to_owned() });
         }
         let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
         let lock = match lock {
-            Err(error) if is_closed(&error) => File::open(path.join(LOCK)).or_else(|_| File::open(path)),
+            Err(error) if is_not_writable(&error) => {
+                File::open(path.join(LOCK)).or_else(|_| File::open(path))
+            }
             lock => lock,
         };
         Self::lock(path, lock.map_err(fail)?)
     }
 
-    fn lock(path: &Path, lock: File) -> Result<Self, OpenError> {
+    fn lock(path: &Path, lock: File) -> Result<Self, EmbeddedOpenError> {
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(OpenError::Directory { path: path.to_owned(), error }),
+            Err(TryLockError::WouldBlock) => Err(EmbeddedOpenError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => {
+                Err(EmbeddedOpenError::Directory { path: path.to_owned(), error })
+            }
         }
     }
 
     /// Returns whether the directory contains no foreign files.
-    pub(super) fn is_empty(&self) -> Result<bool, OpenError> {
-        let fail = |error| OpenError::Directory { path: self.path.clone(), error };
+    pub(super) fn is_empty(&self) -> Result<bool, EmbeddedOpenError> {
+        let fail = |error| EmbeddedOpenError::Directory { path: self.path.clone(), error };
         for entry in fs::read_dir(&self.path).map_err(fail)? {
             let name = entry.map_err(fail)?.file_name();
             // Leftovers of an earlier attempt, and what file systems keep in their roots.
-            if name != LOCK && name != FRESH && name != "lost+found" {
+            if name != LOCK && name != FRESH_DATABASE && name != "lost+found" {
                 return Ok(false);
             }
         }
@@ -79,65 +83,67 @@ impl Directory {
     }
 
     /// Returns the path of the database.
-    pub(super) fn file(&self) -> PathBuf {
+    pub(super) fn database_path(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
     /// Returns whether the directory contains a database.
-    pub(super) fn exists(&self) -> bool {
-        self.file().exists()
+    pub(super) fn has_database(&self) -> bool {
+        self.database_path().exists()
     }
     /// Creates an empty file for a new database and removes the leftovers of an earlier attempt.
-    pub(super) fn fresh(&self) -> Result<PathBuf, OpenError> {
-        let fresh = self.path.join(FRESH);
-        match empty(&fresh) {
+    pub(super) fn create_fresh_file(&self) -> Result<PathBuf, EmbeddedOpenError> {
+        let fresh = self.path.join(FRESH_DATABASE);
+        match create_empty_file(&fresh) {
             Ok(()) => Ok(fresh),
-            Err(error) => Err(OpenError::Directory { path: fresh, error }),
+            Err(error) => Err(EmbeddedOpenError::Directory { path: fresh, error }),
         }
     }
     /// Renames a new database, complete and closed, to the database's name.
-    pub(super) fn adopt(&self, fresh: &Path) -> Result<(), OpenError> {
-        let adopted = fs::rename(fresh, self.file()).and_then(|()| sync(&self.path));
-        adopted.map_err(|error| OpenError::Directory { path: self.path.clone(), error })
+    pub(super) fn install(&self, fresh: &Path) -> Result<(), EmbeddedOpenError> {
+        let adopted = fs::rename(fresh, self.database_path()).and_then(|()| sync(&self.path));
+        adopted.map_err(|error| EmbeddedOpenError::Directory { path: self.path.clone(), error })
     }
 }
 
-impl Directory {
+impl DataDirectory {
     /// Replaces the database with a new one and keeps the old one under another name, for later recovery. A crash at
     /// any moment leaves either database under the database's name. Returns the other name.
-    pub(super) fn replace(&self, fresh: &Path, at: u64) -> Result<PathBuf, OpenError> {
-        let old = self.path.join(format!("{DAMAGED}{at}"));
-        let kept = fs::hard_link(self.file(), &old).or_else(|_| fs::copy(self.file(), &old).map(|_| ()));
-        kept.map_err(|error| OpenError::Directory { path: old.clone(), error })?;
-        self.adopt(fresh)?;
-        self.forget_old()?;
+    pub(super) fn replace(&self, fresh: &Path, at: u64) -> Result<PathBuf, EmbeddedOpenError> {
+        let old = self.path.join(format!("{DAMAGED_PREFIX}{at}"));
+        let kept = fs::hard_link(self.database_path(), &old)
+            .or_else(|_| fs::copy(self.database_path(), &old).map(|_| ()));
+        kept.map_err(|error| EmbeddedOpenError::Directory { path: old.clone(), error })?;
+        self.install(fresh)?;
+        self.prune_damaged()?;
         Ok(old)
     }
 
     /// Removes the oldest replaced files above the maximum: each may be as large as the store.
-    fn forget_old(&self) -> Result<(), OpenError> {
-        let fail = |error| OpenError::Directory { path: self.path.clone(), error };
+    fn prune_damaged(&self) -> Result<(), EmbeddedOpenError> {
+        let fail = |error| EmbeddedOpenError::Directory { path: self.path.clone(), error };
         let mut old = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(fail)? {
             let path = entry.map_err(fail)?.path();
-            let at =
-                path.file_name().and_then(|name| name.to_str()?.strip_prefix(DAMAGED)?.parse::<u64>().ok());
+            let at = path
+                .file_name()
+                .and_then(|name| name.to_str()?.strip_prefix(DAMAGED_PREFIX)?.parse::<u64>().ok());
             old.extend(at.map(|at| (at, path)));
         }
         old.sort();
         let too_many = old.len().saturating_sub(DAMAGED_MAX);
         for (_, path) in old.into_iter().take(too_many) {
-            fs::remove_file(&path).map_err(|error| OpenError::Directory { path, error })?;
+            fs::remove_file(&path).map_err(|error| EmbeddedOpenError::Directory { path, error })?;
         }
         Ok(())
     }
 }
 
 /// Returns whether the error says that the path exists but is not writable.
-fn is_closed(error: &io::Error) -> bool {
+fn is_not_writable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-fn make(path: &Path) -> io::Result<()> {
+fn create_directory(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     // The store contains what users wrote.
@@ -148,7 +154,7 @@ fn make(path: &Path) -> io::Result<()> {
     sync(parent.unwrap_or(Path::new(".")))
 }
 
-fn empty(path: &Path) -> io::Result<()> {
+fn create_empty_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -191,42 +197,42 @@ fn network(_: &Path) -> io::Result<Option<&'static str>> {
 }
 
 /// The free disk space, checked at most once a second.
-pub(super) struct Room {
+pub(super) struct DiskSpace {
     /// None for a storage backend of the caller, which has no disk to check.
     path: Option<PathBuf>,
     reserve: u64,
-    looked: Option<Mono>,
-    full: bool,
+    checked_at: Option<Mono>,
+    is_low: bool,
     /// Free bytes above the reserve, if known.
     spare: Option<u64>,
     /// Called when `full` changes.
-    tell: Arc<dyn Fn(bool) + Send + Sync>,
+    on_change: Arc<dyn Fn(bool) + Send + Sync>,
 }
 
-impl Room {
+impl DiskSpace {
     pub(super) fn of(
-        directory: Option<&Directory>,
+        directory: Option<&DataDirectory>,
         reserve: u64,
-        tell: Arc<dyn Fn(bool) + Send + Sync>,
+        on_change: Arc<dyn Fn(bool) + Send + Sync>,
     ) -> Self {
         let path = directory.map(|directory| directory.path.clone());
-        Self { path, reserve, looked: None, full: false, spare: None, tell }
+        Self { path, reserve, checked_at: None, is_low: false, spare: None, on_change }
     }
 
     /// Returns whether inputs have to be refused, so that the engine itself never finds the disk full.
-    pub(super) fn is_full(&mut self, now: Mono) -> bool {
+    pub(super) fn is_low(&mut self, now: Mono) -> bool {
         if let Some(path) = &self.path
-            && self.looked.is_none_or(|looked| now - looked >= LOOK)
+            && self.checked_at.is_none_or(|looked| now - looked >= SPACE_CHECK_INTERVAL)
         {
             let free = free(path);
             let full = free.is_some_and(|bytes| bytes < self.reserve);
             self.spare = free.map(|bytes| bytes.saturating_sub(self.reserve));
-            if std::mem::replace(&mut self.full, full) != full {
-                (self.tell)(full);
+            if std::mem::replace(&mut self.is_low, full) != full {
+                (self.on_change)(full);
             }
-            self.looked = Some(now);
+            self.checked_at = Some(now);
         }
-        self.full
+        self.is_low
     }
 
     /// Returns the free space above the reserve as of the last check.
@@ -254,10 +260,10 @@ mod tests {
     #[test]
     fn data_directory_is_locked_exclusively() {
         let dir = std::env::temp_dir().join(format!("turnway-directory-{}", std::process::id()));
-        let first = Directory::prepare(&dir).expect("taken");
-        assert!(matches!(Directory::prepare(&dir), Err(OpenError::InUse { .. })));
+        let first = DataDirectory::open_or_create(&dir).expect("taken");
+        assert!(matches!(DataDirectory::open_or_create(&dir), Err(EmbeddedOpenError::InUse { .. })));
         drop(first);
-        assert!(Directory::prepare(&dir).is_ok());
+        assert!(DataDirectory::open_or_create(&dir).is_ok());
         fs::remove_dir_all(&dir).expect("removed");
     }
 }

@@ -1,24 +1,24 @@
 //! The engine of the embedded store: performs batches of ops in transactions and answers them. Called by the writer
 //! thread, and directly by tests and tools that need no thread.
-use crate::store::Filled;
-use crate::store::embedded::batch::{Basis, Batch};
+use crate::store::UsageCallback;
+use crate::store::embedded::batch::{BatchTransaction, ReplyTiming};
 use crate::store::embedded::check;
-use crate::store::embedded::copy::{Copier, Copies};
-use crate::store::embedded::datafile::Watched;
-use crate::store::embedded::directory::{Directory, Room};
-use crate::store::embedded::fault::{Fault, OpenError};
-use crate::store::embedded::fence::Fence;
-use crate::store::embedded::head::Head;
-use crate::store::embedded::heads::Heads;
+use crate::store::embedded::copy::{ActiveCopies, Copier};
+use crate::store::embedded::datafile::DataFileMonitor;
+use crate::store::embedded::directory::{DataDirectory, DiskSpace};
+use crate::store::embedded::fault::{EmbeddedOpenError, StoreFault};
+use crate::store::embedded::head::SessionHead;
+use crate::store::embedded::head_cache::HeadCache;
 use crate::store::embedded::index;
 use crate::store::embedded::leases::Leases;
-use crate::store::embedded::meter::{self, Meter};
+use crate::store::embedded::meter::{self, UsageMeter};
 use crate::store::embedded::opening;
-use crate::store::embedded::record::{Eye, Pen, Spot};
-use crate::store::embedded::standing::Standing;
+use crate::store::embedded::quarantine::Quarantine;
+use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter};
+use crate::store::embedded::store_clock::StoreClock;
+use crate::store::embedded::sweep_index::SweepIndex;
 use crate::store::embedded::tables::{self, HEADS, META, Tables, WORK};
-use crate::store::embedded::wall::Wall;
-use crate::store::embedded::{Commit, Durability, Options, Report};
+use crate::store::embedded::{CheckReport, Commit, CommitDurability, EmbeddedOptions};
 use redb::{Builder, Database, ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,108 +33,114 @@ pub(super) const FORMAT: u64 = 1;
 pub(super) const INDEXED: &str = "indexed";
 /// Meta entry set once stored bytes are counted; earlier releases did not count them.
 const METERED: &str = "metered";
-/// Interval between two commits that reach the disk, at [`Durability::Os`].
-const FLUSH: Duration = Duration::from_millis(100);
+/// Interval between two commits that reach the disk, at [`CommitDurability::Os`].
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two checks that the file is in place: short enough to report a removed file within a second.
-const LOOK: Duration = Duration::from_millis(400);
+const FILE_CHECK_INTERVAL: Duration = Duration::from_millis(400);
 /// Time for running copies to notice that they are cancelled.
-const CLOSE: Duration = Duration::from_secs(2);
+const COPY_CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The embedded store without its thread: one caller, and all replies are given before `perform` returns.
 pub struct Engine {
     /// Shared with copies in progress.
     database: Arc<Database>,
-    heads: Heads,
-    standing: Standing,
+    heads: HeadCache,
+    sweep_index: SweepIndex,
     leases: Arc<Leases>,
-    wall: Arc<Wall>,
-    fence: Fence,
-    room: Room,
-    meter: Meter,
+    clock: Arc<StoreClock>,
+    quarantine: Quarantine,
+    disk_space: DiskSpace,
+    meter: UsageMeter,
     /// The monitored data file, if there is one; `looked` is the time of its last check.
-    watched: Option<Arc<Watched>>,
-    looked: Mono,
-    copies: Arc<Copies>,
-    durability: Durability,
+    monitor: Option<Arc<DataFileMonitor>>,
+    checked_at: Mono,
+    copies: Arc<ActiveCopies>,
+    durability: CommitDurability,
     two_phase: bool,
     /// Time of the last commit that reached the disk; `soft` tells whether a later one has not.
-    flushed: Mono,
-    soft: bool,
-    dead: bool,
-    committed: Arc<dyn Fn(Commit) + Send + Sync>,
-    filled: Filled,
+    flushed_at: Mono,
+    has_unflushed: bool,
+    has_failed: bool,
+    on_commit: Arc<dyn Fn(Commit) + Send + Sync>,
+    on_usage: UsageCallback,
     /// Holds the directory's lock until the database is closed.
-    _directory: Option<Directory>,
+    _directory: Option<DataDirectory>,
 }
 
 /// A batch and its progress, kept outside the code that may fail.
-struct Work {
+struct PendingBatch {
     /// Number of ops in the batch, answered or not.
     count: usize,
-    left: VecDeque<Op>,
-    late: Vec<(Op, Reply)>,
+    remaining: VecDeque<Op>,
+    after_commit: Vec<(Op, Reply)>,
     /// True once a fault can no longer be attributed to a single op.
     is_writing: bool,
 }
 
-type Answer<'a> = &'a mut dyn FnMut(Op, Result<Reply, StoreError>);
+type AnswerFn<'a> = &'a mut dyn FnMut(Op, Result<Reply, StoreError>);
 
 impl Engine {
     /// Opens the database of a directory and creates it if missing. Damaged sessions are quarantined first.
-    pub(super) fn open(directory: Directory, options: &Options) -> Result<Self, OpenError> {
-        if !directory.exists() {
+    pub(super) fn open(
+        directory: DataDirectory,
+        options: &EmbeddedOptions,
+    ) -> Result<Self, EmbeddedOpenError> {
+        if !directory.has_database() {
             // The file is created under another name and then renamed, so that a crash leaves no half-written file.
-            let fresh = directory.fresh()?;
-            let database = builder(options).create(&fresh).map_err(Fault::from)?;
+            let fresh = directory.create_fresh_file()?;
+            let database = builder(options).create(&fresh).map_err(StoreFault::from)?;
             Self::start(database, None, None, options)?.close()?;
-            directory.adopt(&fresh)?;
+            directory.install(&fresh)?;
         }
         let (database, watched) = opening::open(&directory, options)?;
         Self::start(database, Some(directory), Some(watched), options)
     }
 
     /// Opens the database on a storage backend that the caller provides.
-    pub fn with_backend(backend: impl StorageBackend, options: &Options) -> Result<Self, OpenError> {
-        let database = builder(options).create_with_backend(backend).map_err(Fault::from)?;
+    pub fn with_backend(
+        backend: impl StorageBackend,
+        options: &EmbeddedOptions,
+    ) -> Result<Self, EmbeddedOpenError> {
+        let database = builder(options).create_with_backend(backend).map_err(StoreFault::from)?;
         Self::start(database, None, None, options)
     }
 
     fn start(
         database: Database,
-        directory: Option<Directory>,
-        watched: Option<Arc<Watched>>,
-        options: &Options,
-    ) -> Result<Self, OpenError> {
-        let wall = Arc::new(Wall::new(Arc::clone(&options.clock)));
-        let era = ready(&database, wall.now().store.0, options.two_phase)?;
-        let mut fence = Fence::new(Arc::clone(&options.closed_off));
-        fence.take_over(&check::closed(&database.begin_read().map_err(Fault::from)?)?);
-        let standing = standing(&database, &mut fence)?;
+        directory: Option<DataDirectory>,
+        watched: Option<Arc<DataFileMonitor>>,
+        options: &EmbeddedOptions,
+    ) -> Result<Self, EmbeddedOpenError> {
+        let wall = Arc::new(StoreClock::new(Arc::clone(&options.clock)));
+        let era = initialise(&database, wall.now().store.0, options.two_phase)?;
+        let mut fence = Quarantine::new(Arc::clone(&options.on_quarantine));
+        fence.restore(&check::quarantined_sessions(&database.begin_read().map_err(StoreFault::from)?)?);
+        let standing = load_sweep_index(&database, &mut fence)?;
         let mut room =
-            Room::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.short_of_room));
-        let mut meter = Meter::open(&database, options.quotas)?;
-        room.is_full(wall.now().mono);
+            DiskSpace::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.on_low_space));
+        let mut meter = UsageMeter::open(&database, options.quotas)?;
+        room.is_low(wall.now().mono);
         meter.free = room.spare();
-        meter.tell(&options.filled);
+        meter.report(&options.on_usage);
         Ok(Self {
             database: Arc::new(database),
-            heads: Heads::default(),
-            standing,
+            heads: HeadCache::default(),
+            sweep_index: standing,
             meter,
             leases: Arc::new(Leases::new(era)),
-            fence,
-            room,
-            watched,
-            looked: wall.now().mono,
+            quarantine: fence,
+            disk_space: room,
+            monitor: watched,
+            checked_at: wall.now().mono,
             copies: Arc::default(),
-            flushed: wall.now().mono,
-            wall,
+            flushed_at: wall.now().mono,
+            clock: wall,
             durability: options.durability,
             two_phase: options.two_phase,
-            soft: false,
-            dead: false,
-            committed: Arc::clone(&options.committed),
-            filled: Arc::clone(&options.filled),
+            has_unflushed: false,
+            has_failed: false,
+            on_commit: Arc::clone(&options.on_commit),
+            on_usage: Arc::clone(&options.on_usage),
             _directory: directory,
         })
     }
@@ -142,11 +148,11 @@ impl Engine {
     pub(super) fn leases(&self) -> Arc<Leases> {
         Arc::clone(&self.leases)
     }
-    pub(super) fn copier(&self, options: &Options) -> Copier {
+    pub(super) fn copier(&self, options: &EmbeddedOptions) -> Copier {
         Copier::new(&self.database, options.clone(), Arc::clone(&self.copies))
     }
-    pub(super) fn wall(&self) -> Arc<Wall> {
-        Arc::clone(&self.wall)
+    pub(super) fn clock(&self) -> Arc<StoreClock> {
+        Arc::clone(&self.clock)
     }
 
     /// Performs a batch in one transaction and answers every op. After an error the engine has failed: the unanswered
@@ -155,173 +161,189 @@ impl Engine {
         &mut self,
         ops: Vec<Op>,
         answer: &mut dyn FnMut(Op, Result<Reply, StoreError>),
-    ) -> Result<(), Fault> {
-        if self.dead {
+    ) -> Result<(), StoreFault> {
+        if self.has_failed {
             ops.into_iter().for_each(|op| answer(op, Err(StoreError::Unavailable)));
-            return Err(Fault::Dead);
+            return Err(StoreFault::AlreadyFailed);
         }
-        let mut work = Work { count: ops.len(), left: ops.into(), late: Vec::new(), is_writing: false };
-        let done = self.run(&mut work, answer).map_err(|fault| self.explain(fault));
-        self.dead = done.is_err();
-        for (op, reply) in work.late {
-            answer(op, if self.dead { Err(StoreError::Unknown) } else { Ok(reply) });
+        let mut work = PendingBatch {
+            count: ops.len(),
+            remaining: ops.into(),
+            after_commit: Vec::new(),
+            is_writing: false,
+        };
+        let done = self.run(&mut work, answer).map_err(|fault| self.with_file_loss(fault));
+        self.has_failed = done.is_err();
+        for (op, reply) in work.after_commit {
+            answer(op, if self.has_failed { Err(StoreError::Unknown) } else { Ok(reply) });
         }
-        work.left.into_iter().for_each(|op| answer(op, Err(StoreError::Unknown)));
+        work.remaining.into_iter().for_each(|op| answer(op, Err(StoreError::Unknown)));
         done
     }
 
     /// Performs the remaining ops, and repeats without a damaged session: a transaction that met damage is discarded.
-    fn run(&mut self, work: &mut Work, answer: Answer<'_>) -> Result<(), Fault> {
+    fn run(&mut self, work: &mut PendingBatch, answer: AnswerFn<'_>) -> Result<(), StoreFault> {
         loop {
             let tried = catch_unwind(AssertUnwindSafe(|| self.attempt(work, answer)));
-            let Err(fault) = tried.unwrap_or(Err(Fault::Panicked)) else { return Ok(()) };
+            let Err(fault) = tried.unwrap_or(Err(StoreFault::Panicked)) else { return Ok(()) };
             if work.is_writing || !fault.is_damage() {
                 return Err(fault);
             }
-            self.take_back(work, answer, fault)?;
+            self.roll_back(work, answer, fault)?;
         }
     }
 
     /// Discards a transaction that met damage and quarantines the session in which the damage was found. Each call
     /// leaves one op or one session less to try.
-    fn take_back(&mut self, work: &mut Work, answer: Answer<'_>, fault: Fault) -> Result<(), Fault> {
-        let Some(op) = work.left.pop_front() else { return Err(fault) };
+    fn roll_back(
+        &mut self,
+        work: &mut PendingBatch,
+        answer: AnswerFn<'_>,
+        fault: StoreFault,
+    ) -> Result<(), StoreFault> {
+        let Some(op) = work.remaining.pop_front() else { return Err(fault) };
         match op.key() {
-            Some(key) if !self.fence.is_closed(key) => {
-                self.fence.close(key, &fault)?;
-                work.left.push_front(op);
+            Some(key) if !self.quarantine.is_quarantined(key) => {
+                self.quarantine.quarantine(key, &fault)?;
+                work.remaining.push_front(op);
             }
             Some(_) | None => {
                 tracing::error!(op = op.name(), %fault, "the store cannot read the requested data");
                 answer(op, Err(StoreError::Unavailable));
             }
         }
-        for (op, _) in work.late.drain(..).rev() {
-            work.left.push_front(op);
+        for (op, _) in work.after_commit.drain(..).rev() {
+            work.remaining.push_front(op);
         }
-        self.heads.forget();
-        let (database, fence) = (&self.database, &mut self.fence);
-        let read = catch_unwind(AssertUnwindSafe(|| standing(database, fence)));
-        self.standing = read.unwrap_or(Err(Fault::Panicked))?;
+        self.heads.clear();
+        let (database, fence) = (&self.database, &mut self.quarantine);
+        let read = catch_unwind(AssertUnwindSafe(|| load_sweep_index(database, fence)));
+        self.sweep_index = read.unwrap_or(Err(StoreFault::Panicked))?;
         Ok(())
     }
 
-    fn attempt(&mut self, work: &mut Work, answer: Answer<'_>) -> Result<(), Fault> {
-        let mono = self.wall.now().mono;
-        let soft = self.durability == Durability::Os && mono - self.flushed < FLUSH;
+    fn attempt(&mut self, work: &mut PendingBatch, answer: AnswerFn<'_>) -> Result<(), StoreFault> {
+        let mono = self.clock.now().mono;
+        let soft = self.durability == CommitDurability::Os && mono - self.flushed_at < FLUSH_INTERVAL;
         let txn = begin(&self.database, self.two_phase, soft)?;
-        let (heads, standing, fence) = (&mut self.heads, &mut self.standing, &mut self.fence);
+        let (heads, standing, fence) = (&mut self.heads, &mut self.sweep_index, &mut self.quarantine);
         let (tables, meter) = (Tables::open(&txn)?, &mut self.meter);
-        let mut batch = Batch::new(heads, standing, &self.leases, fence, tables, meter);
-        while let Some(op) = work.left.front() {
-            let now = self.wall.now();
-            let full = self.room.is_full(now.mono);
-            batch.meter.free = self.room.spare();
+        let mut batch = BatchTransaction::new(heads, standing, &self.leases, fence, tables, meter);
+        while let Some(op) = work.remaining.front() {
+            let now = self.clock.now();
+            let full = self.disk_space.is_low(now.mono);
+            batch.meter.free = self.disk_space.spare();
             let (reply, basis) = batch.perform(now, full, op)?;
-            let Some(op) = work.left.pop_front() else { break };
+            let Some(op) = work.remaining.pop_front() else { break };
             match basis {
-                Basis::Durable => answer(op, Ok(reply)),
-                Basis::Batch => work.late.push((op, reply)),
+                ReplyTiming::Immediate => answer(op, Ok(reply)),
+                ReplyTiming::AfterCommit => work.after_commit.push((op, reply)),
             }
         }
         work.is_writing = true;
         let dirty = batch.dirty;
-        batch.heads.write(&mut batch.tables)?;
+        batch.heads.flush(&mut batch.tables)?;
         batch.meter.write(&mut batch.tables)?;
         drop(batch);
         if !dirty {
             return Ok(txn.abort()?);
         }
         self.commit(txn, work.count)?;
-        self.soft = soft;
+        self.has_unflushed = soft;
         if !soft {
-            self.flushed = mono;
+            self.flushed_at = mono;
         }
         Ok(())
     }
 
     /// Replaces a fault by the loss of the data file, if the file is lost.
-    fn explain(&self, fault: Fault) -> Fault {
-        self.gone().unwrap_or(fault)
+    fn with_file_loss(&self, fault: StoreFault) -> StoreFault {
+        self.file_loss().unwrap_or(fault)
     }
 
-    fn gone(&self) -> Option<Fault> {
-        let watched = self.watched.as_ref()?;
-        let what = watched.missing()?;
-        Some(Fault::Gone { path: watched.path().to_owned(), what })
+    fn file_loss(&self) -> Option<StoreFault> {
+        let watched = self.monitor.as_ref()?;
+        let what = watched.loss()?;
+        Some(StoreFault::FileLost { path: watched.path().to_owned(), what })
     }
 
     /// Checks that the file is still where the next start looks for it, at most every 400 ms.
-    pub(super) fn look(&mut self) -> Result<(), Fault> {
-        let now = self.wall.now().mono;
-        if self.dead || now - self.looked < LOOK {
+    pub(super) fn check_file(&mut self) -> Result<(), StoreFault> {
+        let now = self.clock.now().mono;
+        if self.has_failed || now - self.checked_at < FILE_CHECK_INTERVAL {
             return Ok(());
         }
-        self.looked = now;
-        match self.gone() {
+        self.checked_at = now;
+        match self.file_loss() {
             None => Ok(()),
             Some(fault) => {
-                self.dead = true;
+                self.has_failed = true;
                 Err(fault)
             }
         }
     }
 
-    fn commit(&self, txn: WriteTransaction, ops: usize) -> Result<(), Fault> {
-        let began = self.wall.now().mono;
+    fn commit(&self, txn: WriteTransaction, ops: usize) -> Result<(), StoreFault> {
+        let began = self.clock.now().mono;
         txn.commit()?;
-        (self.committed)(Commit { ops, took: self.wall.now().mono - began });
-        self.meter.tell(&self.filled);
+        (self.on_commit)(Commit { ops, took: self.clock.now().mono - began });
+        self.meter.report(&self.on_usage);
         Ok(())
     }
 
-    /// Returns the time after which [`Self::flush`] or [`Self::look`] is due if no op arrives.
-    pub(super) fn flush_within(&self) -> Option<Duration> {
-        if self.soft { Some(FLUSH) } else { self.watched.as_ref().map(|_| LOOK) }
+    /// Returns the time after which [`Self::flush`] or [`Self::check_file`] is due if no op arrives.
+    pub(super) fn next_wakeup(&self) -> Option<Duration> {
+        if self.has_unflushed {
+            Some(FLUSH_INTERVAL)
+        } else {
+            self.monitor.as_ref().map(|_| FILE_CHECK_INTERVAL)
+        }
     }
 
     /// Flushes to disk the commits that are only in memory.
-    pub fn flush(&mut self) -> Result<(), Fault> {
-        if self.dead || !self.soft {
+    pub fn flush(&mut self) -> Result<(), StoreFault> {
+        if self.has_failed || !self.has_unflushed {
             return Ok(());
         }
-        self.dead = true;
+        self.has_failed = true;
         let flushed = begin(&self.database, self.two_phase, false).and_then(|txn| self.commit(txn, 0));
-        flushed.map_err(|fault| self.explain(fault))?;
-        (self.dead, self.soft, self.flushed) = (false, false, self.wall.now().mono);
+        flushed.map_err(|fault| self.with_file_loss(fault))?;
+        (self.has_failed, self.has_unflushed, self.flushed_at) = (false, false, self.clock.now().mono);
         Ok(())
     }
 
     /// Reads every record and reports what does not fit together.
-    pub fn check(&self) -> Report {
-        check::examine(&self.database)
+    pub fn check(&self) -> CheckReport {
+        check::check_records(&self.database)
     }
 
     /// Closes the database cleanly; without it the next opening has to read the whole file. Cancels copies in
     /// progress.
-    pub fn close(mut self) -> Result<(), Fault> {
-        if self.dead {
+    pub fn close(mut self) -> Result<(), StoreFault> {
+        if self.has_failed {
             return Ok(());
         }
         self.flush()?;
-        self.copies.end(CLOSE);
+        self.copies.cancel(COPY_CANCEL_TIMEOUT);
         match Arc::into_inner(self.database) {
             Some(database) => Ok(database.close()?),
             None => {
-                tracing::warn!("a copy of the store did not stop in time; the next start reads the whole store file");
+                tracing::warn!(
+                    "a copy of the store did not stop in time; the next start reads the whole store file"
+                );
                 Ok(())
             }
         }
     }
 }
 
-pub(super) fn builder(options: &Options) -> Builder {
+pub(super) fn builder(options: &EmbeddedOptions) -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(options.cache_bytes);
     builder
 }
 
-fn begin(database: &Database, two_phase: bool, soft: bool) -> Result<WriteTransaction, Fault> {
+fn begin(database: &Database, two_phase: bool, soft: bool) -> Result<WriteTransaction, StoreFault> {
     let mut txn = database.begin_write()?;
     if soft {
         txn.set_durability(redb::Durability::None)?;
@@ -333,82 +355,82 @@ fn begin(database: &Database, two_phase: bool, soft: bool) -> Result<WriteTransa
 }
 
 /// Creates missing tables and derived data, so that the database is as this release writes it. Returns the era.
-pub(super) fn ready(database: &Database, era: u64, two_phase: bool) -> Result<u64, OpenError> {
-    if meta(database, "format")?.is_none() {
+pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Result<u64, EmbeddedOpenError> {
+    if read_meta(database, "format")?.is_none() {
         let txn = begin(database, two_phase, false)?;
         for table in tables::ALL {
-            drop(txn.open_table(table).map_err(Fault::from)?);
+            drop(txn.open_table(table).map_err(StoreFault::from)?);
         }
         write_meta(&txn, "format", FORMAT)?;
         write_meta(&txn, "era", era)?;
         write_meta(&txn, INDEXED, 1)?;
         write_meta(&txn, METERED, 1)?;
-        txn.commit().map_err(Fault::from)?;
+        txn.commit().map_err(StoreFault::from)?;
     }
-    let found = meta(database, "format")?.unwrap_or_default();
+    let found = read_meta(database, "format")?.unwrap_or_default();
     if found != FORMAT {
-        return Err(OpenError::Format { found, known: FORMAT });
+        return Err(EmbeddedOpenError::Format { found, known: FORMAT });
     }
-    if meta(database, INDEXED)?.is_none() {
+    if read_meta(database, INDEXED)?.is_none() {
         tracing::info!("building the index of sessions (once after the upgrade)");
         let txn = begin(database, two_phase, false)?;
         index::build(&txn)?;
         write_meta(&txn, INDEXED, 1)?;
-        txn.commit().map_err(Fault::from)?;
+        txn.commit().map_err(StoreFault::from)?;
     }
-    if meta(database, METERED)?.is_none() {
+    if read_meta(database, METERED)?.is_none() {
         tracing::info!("counting the stored bytes of users (once after the upgrade)");
         let txn = begin(database, two_phase, false)?;
         meter::build(&txn)?;
         write_meta(&txn, METERED, 1)?;
-        txn.commit().map_err(Fault::from)?;
+        txn.commit().map_err(StoreFault::from)?;
     }
-    Ok(meta(database, "era")?.unwrap_or_default())
+    Ok(read_meta(database, "era")?.unwrap_or_default())
 }
 
 /// Loads the index of owned and waiting sessions. Sessions whose head is damaged are quarantined.
-fn standing(database: &Database, fence: &mut Fence) -> Result<Standing, Fault> {
+fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<SweepIndex, StoreFault> {
     let txn = database.begin_read()?;
     let (work, heads) = (txn.open_table(WORK)?, txn.open_table(HEADS)?);
-    let mut standing = Standing::default();
+    let mut standing = SweepIndex::default();
     for item in work.iter()? {
         let (prefix, _) = item?;
-        let spot = Spot { table: "work", key: prefix.value() };
-        let Some((key, _)) = tables::split(spot.key) else {
+        let spot = RecordLocation { table: "work", key: prefix.value() };
+        let Some((key, _)) = tables::split_session_key(spot.key) else {
             tracing::error!(fault = %spot.damaged("not a session key"), "a damaged index entry was skipped");
             continue;
         };
-        if fence.is_closed(&key) {
+        if fence.is_quarantined(&key) {
             continue;
         }
         let head = heads.get(spot.key)?;
         let head = match &head {
-            Some(head) => Head::unseal(Spot { table: "heads", key: spot.key }, head.value()),
+            Some(head) => SessionHead::unseal(RecordLocation { table: "heads", key: spot.key }, head.value()),
             None => Err(spot.damaged("the session head is missing")),
         };
         match head {
-            Ok(head) => standing.turn(&key, None, head.standing()),
-            Err(fault) => fence.close(&key, &fault)?,
+            Ok(head) => standing.update(&key, None, head.sweep_state()),
+            Err(fault) => fence.quarantine(&key, &fault)?,
         }
     }
     Ok(standing)
 }
 
-pub(super) fn meta(database: &Database, name: &str) -> Result<Option<u64>, Fault> {
+pub(super) fn read_meta(database: &Database, name: &str) -> Result<Option<u64>, StoreFault> {
     let txn = database.begin_read()?;
     let table = match txn.open_table(META) {
         Ok(table) => table,
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let spot = Spot { table: "meta", key: name.as_bytes() };
+    let spot = RecordLocation { table: "meta", key: name.as_bytes() };
     let Some(value) = table.get(spot.key)? else { return Ok(None) };
-    let number = Eye(spot.unseal(value.value())?).u64();
+    let number = RecordReader(spot.unseal(value.value())?).u64();
     number.map(Some).ok_or_else(|| spot.damaged("form"))
 }
 
-pub(super) fn write_meta(txn: &WriteTransaction, name: &str, number: u64) -> Result<(), Fault> {
+pub(super) fn write_meta(txn: &WriteTransaction, name: &str, number: u64) -> Result<(), StoreFault> {
     let key = name.as_bytes();
-    txn.open_table(META)?.insert(key, &*Pen::new(8).u64(number).seal(key))?;
+    txn.open_table(META)?.insert(key, &*RecordWriter::new(8).u64(number).seal(key))?;
     Ok(())
 }

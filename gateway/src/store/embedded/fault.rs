@@ -1,11 +1,11 @@
 //! The errors of the embedded store: faults of a running store, and reasons why a store cannot be opened.
-use crate::store::embedded::report::Report;
+use crate::store::embedded::report::CheckReport;
 use std::path::PathBuf;
 
 /// A reason why the store can guarantee nothing any more. A retry does not help: the process ends, and the next
 /// process reads what is really on the disk.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum StoreFault {
     /// redb or the disk below it failed.
     #[error("the disk failed: {0}")]
     Disk(#[from] redb::Error),
@@ -24,7 +24,7 @@ pub enum Fault {
     Structure(&'static str),
     /// The file is no longer where the next start looks for it.
     #[error("{what}: {path}")]
-    Gone {
+    FileLost {
         /// Former path of the file.
         path: PathBuf,
         /// The change that was found.
@@ -35,23 +35,23 @@ pub enum Fault {
     Panicked,
     /// The store has failed before.
     #[error("the store has already failed; restart the process")]
-    Dead,
+    AlreadyFailed,
 }
 
-impl Fault {
+impl StoreFault {
     /// Returns whether the data on the disk is not what was written, so that another attempt would find the same.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } | Self::Structure(_) | Self::Panicked => true,
             Self::Disk(error) => matches!(error, redb::Error::Corrupted(_)),
-            Self::Gone { .. } | Self::Dead => false,
+            Self::FileLost { .. } | Self::AlreadyFailed => false,
         }
     }
 }
 
 macro_rules! define_from_redb {
     ($($error:ident),*) => {
-        $(impl From<redb::$error> for Fault {
+        $(impl From<redb::$error> for StoreFault {
             fn from(error: redb::$error) -> Self {
                 Self::Disk(error.into())
             }
@@ -62,7 +62,7 @@ define_from_redb!(StorageError, TableError, TransactionError, CommitError, Datab
 
 /// The reason why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum EmbeddedOpenError {
     /// The directory cannot be used.
     #[error("{path}: {error}")]
     Directory {
@@ -79,7 +79,7 @@ pub enum OpenError {
     },
     /// The target of a copy is not empty; nothing is ever overwritten.
     #[error("{path}: this directory is not empty; name an empty or new one")]
-    Occupied {
+    NotEmpty {
         /// Path of the target.
         path: PathBuf,
     },
@@ -89,7 +89,7 @@ pub enum OpenError {
         /// Path of the store.
         path: PathBuf,
         /// All findings.
-        report: Box<Report>,
+        report: Box<CheckReport>,
     },
     /// Another process has the directory open.
     #[error("{path}: another process has this data directory open")]
@@ -106,7 +106,9 @@ pub enum OpenError {
         kind: &'static str,
     },
     /// The data was written by a later release.
-    #[error("the data has format {found}, but this release reads format {known}: use the release that wrote the data or a later one")]
+    #[error(
+        "the data has format {found}, but this release reads format {known}: use the release that wrote the data or a later one"
+    )]
     Format {
         /// Format version of the data.
         found: u64,
@@ -118,5 +120,5 @@ pub enum OpenError {
     Thread(#[from] std::io::Error),
     /// The store failed while it was opened.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] StoreFault),
 }

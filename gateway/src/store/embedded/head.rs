@@ -1,22 +1,22 @@
 //! The head of a session: one record that holds all that decides about the session's ops. Read and changed by the ops
 //! on one session.
-use crate::store::embedded::fault::Fault;
-use crate::store::embedded::record::{Eye, Pen, Spot, TakenInput};
+use crate::store::embedded::fault::StoreFault;
+use crate::store::embedded::record::{InputRecord, RecordLocation, RecordReader, RecordWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use turnway_core::id::{
-    Cursor, Epoch, Holder, Life, NodeId, Nonce, Place, Principal, RunId, Seen, Seq, Stamp, Token, UserId,
-    Version,
+    Cursor, Epoch, FenceToken, Holder, InboxPosition, LeaseId, ListenStamp, ListenersVersion, NodeId, Nonce,
+    OwnershipSnapshot, Principal, RunId, Seq, UserId,
 };
-use turnway_core::store::{Birth, Summary};
+use turnway_core::store::{CreationKey, SessionSummary};
 use turnway_core::time::Millis;
 
-const FORM: u8 = 1;
+const HEAD_VERSION: u8 = 1;
 
 /// A session without its contents: small and bounded, so that an op reads and writes little.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct SessionHead {
     /// Epoch and nonce of the current ownership; writes of any other owner are fenced.
-    pub(super) token: Token,
+    pub(super) token: FenceToken,
     /// The owner, if there is one.
     pub(super) holder: Option<Holder>,
     /// The user who created the session.
@@ -24,21 +24,21 @@ pub(super) struct Head {
     pub(super) closed: bool,
     pub(super) deleted: bool,
     /// Last position of the log.
-    pub(super) end: Cursor,
+    pub(super) log_end: Cursor,
     /// Sequence number up to which facts are trimmed.
-    pub(super) floor: Seq,
+    pub(super) trimmed_to: Seq,
     /// Inputs that have not ended, by position in the inbox.
-    pub(super) inbox: BTreeMap<Place, Waiting>,
+    pub(super) inbox: BTreeMap<InboxPosition, PendingInput>,
     /// Last inbox position ever assigned.
-    pub(super) tail: Place,
+    pub(super) tail: InboxPosition,
     /// Control entries that have not been answered, by position in the control lane.
-    pub(super) control: BTreeSet<Place>,
+    pub(super) control: BTreeSet<InboxPosition>,
     /// Last position of the control lane ever assigned.
-    pub(super) control_tail: Place,
+    pub(super) control_tail: InboxPosition,
     /// Subscriber nodes, each with the stamp of its subscription.
-    pub(super) listeners: BTreeMap<NodeId, Stamp>,
+    pub(super) listeners: BTreeMap<NodeId, ListenStamp>,
     /// Number of changes to the subscriber nodes.
-    pub(super) version: Version,
+    pub(super) version: ListenersVersion,
     /// Position of the last fact in the stored snapshot, if one is stored.
     pub(super) snapshot: Option<Cursor>,
     /// Whether the head changed since the last commit; not stored.
@@ -48,55 +48,55 @@ pub(super) struct Head {
 /// An input that has not ended. The record of its id stays here and moves to the table of ids only when the input
 /// ends: a turn then touches that table, in which every session has its own pages, once instead of twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct PendingInput {
     /// Bytes that the input counts for in the inbox limit.
     pub(super) weight: u64,
     /// Run that the input starts.
     pub(super) run_id: RunId,
     /// Record of the input's id, unless it has expired.
-    pub(super) taken: Option<TakenInput>,
+    pub(super) record: Option<InputRecord>,
 }
 
-impl Head {
+impl SessionHead {
     /// Returns the record of an input that still waits.
-    pub(super) fn taken(&mut self, run_id: &RunId) -> Option<&mut TakenInput> {
+    pub(super) fn input_record_mut(&mut self, run_id: &RunId) -> Option<&mut InputRecord> {
         let mut waiting = self.inbox.values_mut().filter(|waiting| waiting.run_id == *run_id);
-        waiting.find_map(|waiting| waiting.taken.as_mut())
+        waiting.find_map(|waiting| waiting.record.as_mut())
     }
     /// Returns the owner and the epoch as other nodes see them.
-    pub(super) fn seen(&self) -> Seen {
-        Seen { holder: self.holder, epoch: self.token.epoch }
+    pub(super) fn ownership(&self) -> OwnershipSnapshot {
+        OwnershipSnapshot { holder: self.holder, epoch: self.token.epoch }
     }
     /// Returns whether the session is in use, has no owner and nothing waiting, and since a time neither received an
     /// entry nor was claimed by its last writer.
     pub(super) fn is_idle(&self, before: Millis) -> bool {
         let is_used = self.user.is_some() && !self.deleted;
         let is_quiet = self.holder.is_none() && self.inbox.is_empty() && self.control.is_empty();
-        let last = self.tail.0.max(self.control_tail.0).max(self.end.epoch.0);
+        let last = self.tail.0.max(self.control_tail.0).max(self.log_end.epoch.0);
         is_used && is_quiet && last < before.0
     }
     /// Returns the ownership as a sweep sees it: of a session that is owned or has something waiting, otherwise none.
-    pub(super) fn standing(&self) -> Option<Seen> {
+    pub(super) fn sweep_state(&self) -> Option<OwnershipSnapshot> {
         let waits = !self.inbox.is_empty() || !self.control.is_empty();
-        (self.holder.is_some() || waits).then(|| self.seen())
+        (self.holder.is_some() || waits).then(|| self.ownership())
     }
     /// Returns the entry for a list of sessions; none for a session that is unused or deleted.
-    pub(super) fn summary(&self, birth: Birth) -> Option<Summary> {
+    pub(super) fn summary(&self, birth: CreationKey) -> Option<SessionSummary> {
         if self.deleted {
             return None;
         }
-        let (user, closed, tail) = (self.user.clone()?, self.closed, self.end.seq);
+        let (user, closed, tail) = (self.user.clone()?, self.closed, self.log_end.seq);
         let pending = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
-        Some(Summary { birth, user, closed, tail, pending })
+        Some(SessionSummary { birth, user, closed, tail, pending })
     }
-    pub(super) fn foreign(&self, principal: &Principal) -> bool {
+    pub(super) fn is_foreign(&self, principal: &Principal) -> bool {
         !principal.operator && self.user.as_ref().is_some_and(|user| *user != principal.user)
     }
-    pub(super) fn fenced(&self, token: Token) -> bool {
+    pub(super) fn is_fenced(&self, token: FenceToken) -> bool {
         token != self.token || self.holder.is_none()
     }
     /// Returns the sequence number of the last fact in the stored snapshot; 0 if none is stored.
-    pub(super) fn kept(&self) -> Seq {
+    pub(super) fn snapshot_seq(&self) -> Seq {
         self.snapshot.map_or(Seq(0), |at| at.seq)
     }
 
@@ -106,8 +106,8 @@ impl Head {
             | u8::from(self.user.is_some()) << 2
             | u8::from(self.snapshot.is_some()) << 3
             | u8::from(self.deleted) << 4;
-        let mut pen = Pen::new(192 + 192 * self.inbox.len() + 24 * self.listeners.len());
-        pen = pen.byte(FORM).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
+        let mut pen = RecordWriter::new(192 + 192 * self.inbox.len() + 24 * self.listeners.len());
+        pen = pen.byte(HEAD_VERSION).byte(flags).u64(self.token.epoch.0).u128(self.token.nonce.0);
         if let Some(holder) = self.holder {
             pen = pen.u128(holder.node.0).u128(holder.life.0);
         }
@@ -117,7 +117,7 @@ impl Head {
         if let Some(at) = self.snapshot {
             pen = pen.cursor(at);
         }
-        pen = pen.cursor(self.end).u64(self.floor.0).u64(self.tail.0).u64(self.control_tail.0);
+        pen = pen.cursor(self.log_end).u64(self.trimmed_to.0).u64(self.tail.0).u64(self.control_tail.0);
         pen = pen.u64(self.version.0).u32(self.inbox.len() as u32);
         pen = self.inbox.iter().fold(pen, |pen, (place, waiting)| waiting.write(pen.u64(place.0)));
         pen = pen.u32(self.control.len() as u32);
@@ -127,21 +127,21 @@ impl Head {
         pen.seal(key)
     }
 
-    pub(super) fn unseal(spot: Spot<'_>, value: &[u8]) -> Result<Self, Fault> {
-        let mut eye = Eye(spot.unseal(value)?);
+    pub(super) fn unseal(spot: RecordLocation<'_>, value: &[u8]) -> Result<Self, StoreFault> {
+        let mut eye = RecordReader(spot.unseal(value)?);
         Self::read(&mut eye).ok_or_else(|| spot.damaged("invalid encoding"))
     }
 
-    fn read(eye: &mut Eye<'_>) -> Option<Self> {
+    fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
         let (form, flags) = (eye.byte()?, eye.byte()?);
-        if form != FORM {
+        if form != HEAD_VERSION {
             return None;
         }
         let flag = |bit: u8| flags & 1 << bit != 0;
         let mut head = Self { closed: flag(0), deleted: flag(4), ..Self::default() };
-        head.token = Token { epoch: Epoch(eye.u64()?), nonce: Nonce(eye.u128()?) };
+        head.token = FenceToken { epoch: Epoch(eye.u64()?), nonce: Nonce(eye.u128()?) };
         if flag(1) {
-            head.holder = Some(Holder { node: NodeId(eye.u128()?), life: Life(eye.u128()?) });
+            head.holder = Some(Holder { node: NodeId(eye.u128()?), life: LeaseId(eye.u128()?) });
         }
         if flag(2) {
             head.user = Some(UserId::parse(eye.text()?).ok()?);
@@ -149,37 +149,37 @@ impl Head {
         if flag(3) {
             head.snapshot = Some(eye.cursor()?);
         }
-        (head.end, head.floor) = (eye.cursor()?, Seq(eye.u64()?));
-        (head.tail, head.control_tail) = (Place(eye.u64()?), Place(eye.u64()?));
-        head.version = Version(eye.u64()?);
+        (head.log_end, head.trimmed_to) = (eye.cursor()?, Seq(eye.u64()?));
+        (head.tail, head.control_tail) = (InboxPosition(eye.u64()?), InboxPosition(eye.u64()?));
+        head.version = ListenersVersion(eye.u64()?);
         for _ in 0..eye.u32()? {
-            head.inbox.insert(Place(eye.u64()?), Waiting::read(eye)?);
+            head.inbox.insert(InboxPosition(eye.u64()?), PendingInput::read(eye)?);
         }
         for _ in 0..eye.u32()? {
-            head.control.insert(Place(eye.u64()?));
+            head.control.insert(InboxPosition(eye.u64()?));
         }
         for _ in 0..eye.u32()? {
-            head.listeners.insert(NodeId(eye.u128()?), Stamp(eye.u64()?));
+            head.listeners.insert(NodeId(eye.u128()?), ListenStamp(eye.u64()?));
         }
-        eye.end(head)
+        eye.finish(head)
     }
 }
 
-impl Waiting {
-    fn write(&self, pen: Pen) -> Pen {
+impl PendingInput {
+    fn write(&self, pen: RecordWriter) -> RecordWriter {
         let pen = pen.u64(self.weight).text(self.run_id.as_str());
-        match &self.taken {
+        match &self.record {
             None => pen.byte(0),
             Some(taken) => taken.write(pen.byte(1)),
         }
     }
-    fn read(eye: &mut Eye<'_>) -> Option<Self> {
+    fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
         let (weight, run_id) = (eye.u64()?, RunId::parse(eye.text()?).ok()?);
         let taken = match eye.byte()? {
             0 => None,
-            _ => Some(TakenInput::read(eye)?),
+            _ => Some(InputRecord::read(eye)?),
         };
-        Some(Self { weight, run_id, taken })
+        Some(Self { weight, run_id, record: taken })
     }
 }
 
@@ -190,38 +190,38 @@ mod tests {
 
     #[test]
     fn session_head_round_trips() {
-        let (place, prev, at) = (Place(5), Place(4), Cursor { seq: Seq(1), epoch: Epoch(2) });
+        let (place, prev, at) = (InboxPosition(5), InboxPosition(4), Cursor { seq: Seq(1), epoch: Epoch(2) });
         let (hash, accepted, ended) = ([7; 32], Millis(8), Some(Seq(9)));
-        let taken = TakenInput { place, prev, hash, at, accepted, ended };
+        let taken = InputRecord { place, prev_place: prev, hash, log_tail: at, accepted, ended };
         let run_id = RunId::parse("s.abcdefghijklmnopqrstuvwxyz").expect("a name");
-        let waiting = |taken| Waiting { weight: 300, run_id: run_id.clone(), taken };
-        let head = Head {
-            token: Token { epoch: Epoch(7), nonce: Nonce(u128::MAX) },
-            holder: Some(Holder { node: NodeId(3), life: Life(4) }),
+        let waiting = |taken| PendingInput { weight: 300, run_id: run_id.clone(), record: taken };
+        let head = SessionHead {
+            token: FenceToken { epoch: Epoch(7), nonce: Nonce(u128::MAX) },
+            holder: Some(Holder { node: NodeId(3), life: LeaseId(4) }),
             user: Some(UserId::parse("ann").expect("a name")),
             closed: true,
             deleted: true,
-            end: Cursor { seq: Seq(9), epoch: Epoch(7) },
-            floor: Seq(2),
-            inbox: [(Place(5), waiting(Some(taken))), (Place(6), waiting(None))].into(),
-            tail: Place(5),
-            control: [Place(6), Place(8)].into(),
-            control_tail: Place(8),
-            listeners: [(NodeId(3), Stamp(1))].into(),
-            version: Version(1),
+            log_end: Cursor { seq: Seq(9), epoch: Epoch(7) },
+            trimmed_to: Seq(2),
+            inbox: [(InboxPosition(5), waiting(Some(taken))), (InboxPosition(6), waiting(None))].into(),
+            tail: InboxPosition(5),
+            control: [InboxPosition(6), InboxPosition(8)].into(),
+            control_tail: InboxPosition(8),
+            listeners: [(NodeId(3), ListenStamp(1))].into(),
+            version: ListenersVersion(1),
             snapshot: Some(Cursor { seq: Seq(4), epoch: Epoch(6) }),
             dirty: false,
         };
-        let spot = Spot { table: "heads", key: b"t\0s\0" };
-        for head in [head, Head::default()] {
+        let spot = RecordLocation { table: "heads", key: b"t\0s\0" };
+        for head in [head, SessionHead::default()] {
             let sealed = head.seal(spot.key);
-            assert_eq!(Head::unseal(spot, &sealed).expect("whole"), head);
+            assert_eq!(SessionHead::unseal(spot, &sealed).expect("whole"), head);
             for bit in 0..sealed.len() * 8 {
                 let mut torn = sealed.clone();
                 torn[bit / 8] ^= 1 << (bit % 8);
-                assert!(Head::unseal(spot, &torn).is_err(), "bit {bit}");
+                assert!(SessionHead::unseal(spot, &torn).is_err(), "bit {bit}");
             }
-            assert!(Head::unseal(Spot { table: "heads", key: b"t\0x\0" }, &sealed).is_err());
+            assert!(SessionHead::unseal(RecordLocation { table: "heads", key: b"t\0x\0" }, &sealed).is_err());
         }
     }
 }

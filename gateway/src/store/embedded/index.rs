@@ -1,34 +1,34 @@
 //! The index of sessions in order of creation: keys without values, one under the tenant and one under the user. A
 //! key is `tenant NUL user NUL time session`; in a tenant's key the user is empty. Used by batches, check, and
 //! repair.
-use crate::store::embedded::fault::Fault;
-use crate::store::embedded::head::Head;
-use crate::store::embedded::reading::Written;
-use crate::store::embedded::record::Spot;
+use crate::store::embedded::fault::StoreFault;
+use crate::store::embedded::head::SessionHead;
+use crate::store::embedded::record::RecordLocation;
+use crate::store::embedded::session_record_reader::LogRecord;
 use crate::store::embedded::tables::{self, HEADS, LOG, SESSIONS};
 use redb::{ReadableTable, Table, WriteTransaction};
 use turnway_core::id::{Seq, SessionId, SessionKey, TenantId, UserId};
-use turnway_core::store::{Birth, IdlePlace};
+use turnway_core::store::{CreationKey, IdleCursor};
 use turnway_core::time::Millis;
 
-type Open<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
+type SessionsTable<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
 
 /// Bytes that no time and no name contains, so that they sort after every key of a range.
-const END: [u8; 9] = [0xff; 9];
+const RANGE_END: [u8; 9] = [0xff; 9];
 
 /// One parsed key of the index.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct IndexKey {
     pub(super) tenant: TenantId,
     /// None in a tenant's key.
     pub(super) user: Option<UserId>,
-    pub(super) birth: Birth,
+    pub(super) birth: CreationKey,
 }
 
 // === impl Line ===
 
-impl Line {
-    pub(super) fn read(key: &[u8]) -> Option<Self> {
+impl IndexKey {
+    pub(super) fn parse(key: &[u8]) -> Option<Self> {
         let mut parts = key.splitn(3, |byte| *byte == 0);
         let mut name = || std::str::from_utf8(parts.next()?).ok();
         let tenant = TenantId::parse(name()?).ok()?;
@@ -38,7 +38,7 @@ impl Line {
         };
         let (at, session) = parts.next()?.split_first_chunk()?;
         let session = SessionId::parse(std::str::from_utf8(session).ok()?).ok()?;
-        Some(Self { tenant, user, birth: Birth { at: Millis(u64::from_be_bytes(*at)), session } })
+        Some(Self { tenant, user, birth: CreationKey { at: Millis(u64::from_be_bytes(*at)), session } })
     }
 
     pub(super) fn session(&self) -> SessionKey {
@@ -52,21 +52,25 @@ fn prefix(tenant: &TenantId, user: Option<&UserId>) -> Vec<u8> {
     [tenant.as_str().as_bytes(), &[0], user, &[0]].concat()
 }
 
-pub(super) fn key(tenant: &TenantId, user: Option<&UserId>, birth: &Birth) -> Vec<u8> {
+pub(super) fn key(tenant: &TenantId, user: Option<&UserId>, birth: &CreationKey) -> Vec<u8> {
     let (at, session) = (birth.at.0.to_be_bytes(), birth.session.as_str().as_bytes());
     [&prefix(tenant, user), &at[..], session].concat()
 }
 
 /// Returns the range of the sessions created before a certain one, or of all sessions.
-pub(super) fn range(tenant: &TenantId, user: Option<&UserId>, before: Option<&Birth>) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn range(
+    tenant: &TenantId,
+    user: Option<&UserId>,
+    before: Option<&CreationKey>,
+) -> (Vec<u8>, Vec<u8>) {
     let first = prefix(tenant, user);
-    let end = before.map_or_else(|| [&*first, &END].concat(), |birth| key(tenant, user, birth));
+    let end = before.map_or_else(|| [&*first, &RANGE_END].concat(), |birth| key(tenant, user, birth));
     (first, end)
 }
 
 /// Returns the key at which a walk through the sessions of all tenants resumes; users' entries lie in between.
-pub(super) fn after(place: Option<&IdlePlace>) -> Vec<u8> {
-    let Some(IdlePlace { tenant, after }) = place else { return Vec::new() };
+pub(super) fn resume_key(place: Option<&IdleCursor>) -> Vec<u8> {
+    let Some(IdleCursor { tenant, after }) = place else { return Vec::new() };
     match after {
         None => prefix(tenant, None),
         // No key lies between a key and the same key with a NUL appended.
@@ -76,17 +80,17 @@ pub(super) fn after(place: Option<&IdlePlace>) -> Vec<u8> {
 
 /// Returns the key after all entries of a tenant and its users.
 pub(super) fn next_tenant(tenant: &TenantId) -> Vec<u8> {
-    [tenant.as_str().as_bytes(), &[0], &END].concat()
+    [tenant.as_str().as_bytes(), &[0], &RANGE_END].concat()
 }
 
 /// Adds a session to the index.
-pub(super) fn enter(
-    sessions: &mut Open<'_>,
+pub(super) fn insert(
+    sessions: &mut SessionsTable<'_>,
     of: &SessionKey,
     user: &UserId,
     at: Millis,
-) -> Result<(), Fault> {
-    let birth = Birth { at, session: of.session.clone() };
+) -> Result<(), StoreFault> {
+    let birth = CreationKey { at, session: of.session.clone() };
     for user in [None, Some(user)] {
         sessions.insert(&*key(&of.tenant, user, &birth), &[][..])?;
     }
@@ -94,12 +98,16 @@ pub(super) fn enter(
 }
 
 /// Removes a session. Only the index has the creation time, so the user's entries are searched for the session.
-pub(super) fn leave(sessions: &mut Open<'_>, of: &SessionKey, user: &UserId) -> Result<(), Fault> {
+pub(super) fn remove(
+    sessions: &mut SessionsTable<'_>,
+    of: &SessionKey,
+    user: &UserId,
+) -> Result<(), StoreFault> {
     let (first, end) = range(&of.tenant, Some(user), None);
     let mut found = None;
     for item in sessions.range(&*first..&*end)? {
         let (line, _) = item?;
-        found = Line::read(line.value()).filter(|line| line.birth.session == of.session);
+        found = IndexKey::parse(line.value()).filter(|line| line.birth.session == of.session);
         if found.is_some() {
             break;
         }
@@ -113,30 +121,30 @@ pub(super) fn leave(sessions: &mut Open<'_>, of: &SessionKey, user: &UserId) -> 
 
 /// Builds the index of a store that was written before the index existed. The creation times were not recorded, so
 /// the time of the first stored fact is used.
-pub(super) fn build(txn: &WriteTransaction) -> Result<(), Fault> {
+pub(super) fn build(txn: &WriteTransaction) -> Result<(), StoreFault> {
     let (heads, log, mut sessions) =
         (txn.open_table(HEADS)?, txn.open_table(LOG)?, txn.open_table(SESSIONS)?);
     for item in heads.iter()? {
         let (prefix, value) = item?;
-        let spot = Spot { table: "heads", key: prefix.value() };
-        let head = Head::unseal(spot, value.value())?;
-        let (of, _) = tables::split(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
+        let spot = RecordLocation { table: "heads", key: prefix.value() };
+        let head = SessionHead::unseal(spot, value.value())?;
+        let (of, _) = tables::split_session_key(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
         let Some(user) = &head.user else { continue };
-        let at = first_time(&log, spot.key)?;
-        enter(&mut sessions, &of, user, at)?;
+        let at = first_fact_time(&log, spot.key)?;
+        insert(&mut sessions, &of, user, at)?;
     }
     Ok(())
 }
 
 /// Returns the time of the first stored fact of a session; 0 if no fact is stored.
-pub(super) fn first_time(log: &Open<'_>, prefix: &[u8]) -> Result<Millis, Fault> {
-    let (first, last) = (tables::fact(prefix, Seq(0)), tables::fact(prefix, Seq(u64::MAX)));
+pub(super) fn first_fact_time(log: &SessionsTable<'_>, prefix: &[u8]) -> Result<Millis, StoreFault> {
+    let (first, last) = (tables::fact_key(prefix, Seq(0)), tables::fact_key(prefix, Seq(u64::MAX)));
     let Some(item) = log.range(&*first..=&*last)?.next() else { return Ok(Millis(0)) };
     let (key, value) = item?;
-    let spot = Spot { table: "log", key: key.value() };
+    let spot = RecordLocation { table: "log", key: key.value() };
     let seq = spot.key.last_chunk().map(|seq| Seq(u64::from_be_bytes(*seq)));
     let seq = seq.ok_or_else(|| spot.damaged("form"))?;
-    Ok(Written::unseal(spot, value.value())?.entry(spot, seq)?.1.time)
+    Ok(LogRecord::unseal(spot, value.value())?.entry(spot, seq)?.1.time)
 }
 
 #[cfg(test)]
@@ -147,7 +155,8 @@ mod tests {
     fn index_keys_sort_by_creation_within_tenant_and_user() {
         let tenant = |name| TenantId::parse(name).expect("a name");
         let user = |name| UserId::parse(name).expect("a name");
-        let birth = |at, name| Birth { at: Millis(at), session: SessionId::parse(name).expect("a name") };
+        let birth =
+            |at, name| CreationKey { at: Millis(at), session: SessionId::parse(name).expect("a name") };
         let (ann, anna) = (user("ann"), user("anna"));
         let births =
             [birth(0, "z"), birth(1, "a"), birth(1, "a-b"), birth(256, "S"), birth(u64::MAX >> 1, "_")];
@@ -156,8 +165,8 @@ mod tests {
             let keys = of(&tenant("t"), user);
             assert!(keys.is_sorted());
             for (key, birth) in keys.iter().zip(&births) {
-                let line = Line { tenant: tenant("t"), user: user.cloned(), birth: birth.clone() };
-                assert_eq!(Line::read(key), Some(line));
+                let line = IndexKey { tenant: tenant("t"), user: user.cloned(), birth: birth.clone() };
+                assert_eq!(IndexKey::parse(key), Some(line));
             }
             let (first, end) = range(&tenant("t"), user, None);
             assert!(keys.iter().all(|key| *key >= first && *key < end));
@@ -171,7 +180,7 @@ mod tests {
         for bad in
             [&b""[..], b"t\0", b"t\0u\0", b"t\0u\x001234567", b"t\0u\x0012345678", b"t\0u\x0012345678 "]
         {
-            assert_eq!(Line::read(bad), None, "{bad:?}");
+            assert_eq!(IndexKey::parse(bad), None, "{bad:?}");
         }
     }
 }

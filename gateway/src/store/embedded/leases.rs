@@ -9,22 +9,22 @@ use turnway_core::time::{Mono, Now};
 /// Leases in memory only: every start of the process is a new node, so no old lease is valid after a restart, and a
 /// sweep finds the sessions that the last process owned.
 pub(super) struct Leases {
-    until: Mutex<BTreeMap<Holder, Mono>>,
+    expiries: Mutex<BTreeMap<Holder, Mono>>,
     era: u64,
 }
 
 impl Leases {
     pub(super) fn new(era: u64) -> Self {
-        Self { until: Mutex::default(), era }
+        Self { expiries: Mutex::default(), era }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Holder, Mono>> {
-        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+        self.expiries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers an op on leases; returns `None` for any other op.
     #[expect(clippy::wildcard_enum_match_arm, reason = "every other op is the engine's")]
-    pub(super) fn serve(&self, now: Now, op: &Op) -> Option<Reply> {
+    pub(super) fn handle(&self, now: Now, op: &Op) -> Option<Reply> {
         match op {
             Op::Renew { holder, ttl, fresh, .. } => Some(self.renew(now, *holder, *ttl, *fresh)),
             Op::Retire { holder } => {
@@ -44,19 +44,19 @@ impl Leases {
         let mut until = self.lock();
         until.retain(|_, until| *until > now.mono);
         if !fresh && !until.contains_key(&holder) {
-            return Reply::Lost;
+            return Reply::LeaseLost;
         }
         until.insert(holder, now.mono + ttl);
         Reply::Renewed { era: self.era, clock: now.store }
     }
 
     /// Returns whether a node has a valid lease.
-    pub(super) fn lives(&self, now: Mono, node: NodeId) -> bool {
+    pub(super) fn has_live_lease(&self, now: Mono, node: NodeId) -> bool {
         self.lock().iter().any(|(holder, until)| holder.node == node && *until > now)
     }
 
     /// Returns whether a holder has a valid lease.
-    pub(super) fn leased(&self, now: Mono, holder: Holder) -> bool {
+    pub(super) fn is_leased(&self, now: Mono, holder: Holder) -> bool {
         self.lock().get(&holder).is_some_and(|until| *until > now)
     }
 }

@@ -26,7 +26,7 @@ const BRANCH: u8 = 2;
 /// Maximum depth; no tree of a file that fits on a disk is deeper.
 const DEPTH_MAX: usize = 64;
 /// Bytes of a page in which a wrong byte is searched for; the bytes behind them are values.
-const HEAL_MAX: usize = 4 * PAGE;
+const REPAIR_BYTES_MAX: usize = 4 * PAGE;
 /// Maximum pages in which a wrong bit, and in which any wrong byte, is searched for: the latter costs up to a second,
 /// and a start has to end.
 const BITS_TRIED_MAX: usize = 64;
@@ -40,49 +40,49 @@ struct Pointer {
 
 /// One commit, as described by a slot of the file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct CommitSlot {
     transaction: u64,
     root: Option<Pointer>,
 }
 
 /// The file header, which lists the commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct FileHeader {
     /// Whether the process that wrote the file closed it.
     pub(super) is_closed: bool,
     /// Commits with a valid checksum, the newest first.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<CommitSlot>,
     /// Whether the byte that selects the current commit names an older one.
-    pub(super) is_behind: bool,
+    pub(super) selects_older_commit: bool,
     region_pages: u64,
     region_header_pages: u64,
 }
 
 /// A file whose pages are read one by one.
-pub(super) struct Pages {
+pub(super) struct PageReader {
     file: File,
     len: u64,
-    pub(super) header: Header,
+    pub(super) header: FileHeader,
     /// Offset and length of pages by checksum; built when a page is first missing.
     by_checksum: Option<HashMap<u128, (u64, usize)>>,
-    tried: usize,
+    repair_attempts: usize,
     /// Pages that differ from their pointers but could be read.
     pub(super) damaged: u64,
     /// Damaged pages that one wrong byte does not explain.
-    pub(super) unhealed: u64,
+    pub(super) unrepaired: u64,
     /// Pages that cannot be read at all; everything below them is lost as well.
     pub(super) lost: u64,
 }
 
 /// The bytes of one page.
-struct Page {
+struct RawPage {
     bytes: Vec<u8>,
 }
 
 /// A callback that receives key and value of each record of a table.
-pub(super) type Take<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
+pub(super) type RecordVisitor<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
-impl Header {
+impl FileHeader {
     /// Reads the header; `None` if no commit can be read from it.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER] = bytes.first_chunk()?;
@@ -92,32 +92,38 @@ impl Header {
         let fits = (1..=REGION_PAGES).contains(&region_pages) && header_pages <= REGION_PAGES;
         let (region_header_pages, region_pages) =
             if fits { (header_pages, region_pages) } else { (0, REGION_PAGES) };
-        let read = SLOTS.map(|at| Slot::read(&bytes[at..at + SLOT]));
+        let read = SLOTS.map(|at| CommitSlot::read(&bytes[at..at + SLOT]));
         let primary = usize::from(bytes[GOD_BYTE] & 1);
         let is_behind = match (&read[primary], &read[1 - primary]) {
             (Some(named), Some(other)) => named.transaction < other.transaction,
             (None, Some(_)) => true,
             (_, None) => false,
         };
-        let mut slots: Vec<Slot> = read.into_iter().flatten().collect();
+        let mut slots: Vec<CommitSlot> = read.into_iter().flatten().collect();
         slots.sort_by_key(|slot| std::cmp::Reverse(slot.transaction));
         let is_closed = is_known && bytes[GOD_BYTE] & UNCLEAN == 0;
-        (!slots.is_empty()).then_some(Self { is_closed, slots, is_behind, region_pages, region_header_pages })
+        (!slots.is_empty()).then_some(Self {
+            is_closed,
+            slots,
+            selects_older_commit: is_behind,
+            region_pages,
+            region_header_pages,
+        })
     }
 
     /// Returns the newest commit.
-    pub(super) fn newest(&self) -> Option<&Slot> {
+    pub(super) fn newest(&self) -> Option<&CommitSlot> {
         self.slots.first()
     }
 }
 
-impl Slot {
+impl CommitSlot {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (body, sum) = bytes.split_at_checked(SLOT - 16)?;
         let sum = u128::from_le_bytes(*sum.first_chunk()?);
         let mut body = body.to_vec();
         let end = body.len();
-        if xxh3_128(&body) != sum && !heal_byte(&mut body, end, |bytes| xxh3_128(bytes) == sum) {
+        if xxh3_128(&body) != sum && !repair_byte(&mut body, end, |bytes| xxh3_128(bytes) == sum) {
             return None;
         }
         let root = (body[1] != 0).then(|| Pointer::read(&body[USER_ROOT..])).flatten();
@@ -125,7 +131,7 @@ impl Slot {
     }
 
     /// Returns whether two commits have the same tables.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    pub(super) fn has_same_root(&self, other: &Self) -> bool {
         self.root == other.root
     }
 }
@@ -136,23 +142,23 @@ impl Pointer {
     }
 }
 
-impl Page {
+impl RawPage {
     fn count(&self) -> usize {
         self.bytes.get(2..4).map_or(0, |two| usize::from(u16::from_le_bytes([two[0], two[1]])))
     }
 
     /// Returns the end of the page's offset table and keys, the part that locates the values.
-    fn table_end(&self) -> Option<usize> {
+    fn structure_end(&self) -> Option<usize> {
         let count = self.count();
         match *self.bytes.first()? {
             LEAF => Some(u32_at(&self.bytes, 4 + 4 * count.checked_sub(1)?)? as usize),
-            BRANCH => self.end(),
+            BRANCH => self.checksum_end(),
             _ => None,
         }
     }
 
     /// Returns the end of the bytes that the page's checksum covers.
-    fn end(&self) -> Option<usize> {
+    fn checksum_end(&self) -> Option<usize> {
         end_of(&self.bytes)
     }
 
@@ -180,7 +186,7 @@ impl Page {
     }
 }
 
-impl Pages {
+impl PageReader {
     /// Opens a file; `None` if its header has no readable commit.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
@@ -190,13 +196,27 @@ impl Pages {
             return Ok(None);
         }
         file.read_exact_at(&mut bytes, 0)?;
-        let Some(header) = Header::read(&bytes) else { return Ok(None) };
-        Ok(Some(Self { file, len, header, by_checksum: None, tried: 0, damaged: 0, unhealed: 0, lost: 0 }))
+        let Some(header) = FileHeader::read(&bytes) else { return Ok(None) };
+        Ok(Some(Self {
+            file,
+            len,
+            header,
+            by_checksum: None,
+            repair_attempts: 0,
+            damaged: 0,
+            unrepaired: 0,
+            lost: 0,
+        }))
     }
 
     /// Passes the records of a table as of a commit to `take`, in the tree's order. Returns false if there is no such
     /// table.
-    pub(super) fn table(&mut self, slot: &Slot, name: &str, take: Take<'_>) -> io::Result<bool> {
+    pub(super) fn visit_table(
+        &mut self,
+        slot: &CommitSlot,
+        name: &str,
+        take: RecordVisitor<'_>,
+    ) -> io::Result<bool> {
         let Some(root) = slot.root else { return Ok(false) };
         let mut found = None;
         self.walk(root, true, &mut |key, value| {
@@ -214,17 +234,17 @@ impl Pages {
     }
 
     /// Returns whether every page of a commit matches its pointer, or did before one byte changed.
-    pub(super) fn is_readable(&mut self, slot: &Slot, names: &[&str]) -> io::Result<bool> {
+    pub(super) fn is_readable(&mut self, slot: &CommitSlot, names: &[&str]) -> io::Result<bool> {
         for name in names {
-            self.table(slot, name, &mut |_, _| {})?;
+            self.visit_table(slot, name, &mut |_, _| {})?;
         }
         Ok(self.lost == 0)
     }
 
-    fn walk(&mut self, root: Pointer, structure: bool, take: Take<'_>) -> io::Result<()> {
+    fn walk(&mut self, root: Pointer, structure: bool, take: RecordVisitor<'_>) -> io::Result<()> {
         let (mut stack, mut seen) = (vec![(root, 0)], BTreeSet::new());
         while let Some((pointer, depth)) = stack.pop() {
-            let Some(page) = self.page(pointer, structure)? else {
+            let Some(page) = self.load_page(pointer, structure)? else {
                 self.lost += 1;
                 continue;
             };
@@ -243,28 +263,28 @@ impl Pages {
 
     /// Reads the page at its pointer's place or wherever its checksum is found, corrected if possible; otherwise as
     /// it is, if it has the form of a page.
-    fn page(&mut self, pointer: Pointer, structure: bool) -> io::Result<Option<Page>> {
-        let there = self.at(pointer)?;
+    fn load_page(&mut self, pointer: Pointer, structure: bool) -> io::Result<Option<RawPage>> {
+        let there = self.read_at_pointer(pointer)?;
         if let Some(page) = &there
-            && page.is(pointer.checksum)
+            && page.matches(pointer.checksum)
         {
             return Ok(there);
         }
-        if let Some(page) = self.elsewhere(pointer.checksum)? {
+        if let Some(page) = self.find_by_checksum(pointer.checksum)? {
             self.damaged += 1;
             return Ok(Some(page));
         }
         self.damaged += 1;
         let Some(mut page) = there else { return Ok(None) };
-        if self.tried < BITS_TRIED_MAX {
-            self.tried += 1;
-            page.heal(pointer.checksum, structure, self.tried <= BYTES_TRIED_MAX);
+        if self.repair_attempts < BITS_TRIED_MAX {
+            self.repair_attempts += 1;
+            page.repair(pointer.checksum, structure, self.repair_attempts <= BYTES_TRIED_MAX);
         }
-        self.unhealed += u64::from(!page.is(pointer.checksum));
-        Ok(page.end().is_some().then_some(page))
+        self.unrepaired += u64::from(!page.matches(pointer.checksum));
+        Ok(page.checksum_end().is_some().then_some(page))
     }
 
-    fn at(&self, pointer: Pointer) -> io::Result<Option<Page>> {
+    fn read_at_pointer(&self, pointer: Pointer) -> io::Result<Option<RawPage>> {
         let order = pointer.number >> 59;
         if order > 20 {
             return Ok(None);
@@ -277,7 +297,7 @@ impl Pages {
         if offset.saturating_add(size) > self.len {
             return Ok(None);
         }
-        Ok(Some(Page { bytes: self.read(offset, size as usize)? }))
+        Ok(Some(RawPage { bytes: self.read(offset, size as usize)? }))
     }
 
     fn read(&self, offset: u64, count: usize) -> io::Result<Vec<u8>> {
@@ -286,16 +306,16 @@ impl Pages {
         Ok(bytes)
     }
 
-    fn elsewhere(&mut self, checksum: u128) -> io::Result<Option<Page>> {
+    fn find_by_checksum(&mut self, checksum: u128) -> io::Result<Option<RawPage>> {
         if self.by_checksum.is_none() {
-            self.by_checksum = Some(self.survey()?);
+            self.by_checksum = Some(self.index_by_checksum()?);
         }
         let found = self.by_checksum.as_ref().and_then(|known| known.get(&checksum).copied());
-        found.map(|(offset, count)| Ok(Page { bytes: self.read(offset, count)? })).transpose()
+        found.map(|(offset, count)| Ok(RawPage { bytes: self.read(offset, count)? })).transpose()
     }
 
     /// Returns every page of the file by its checksum.
-    fn survey(&self) -> io::Result<HashMap<u128, (u64, usize)>> {
+    fn index_by_checksum(&self) -> io::Result<HashMap<u128, (u64, usize)>> {
         let mut known = HashMap::new();
         let mut offset = PAGE as u64;
         while offset + PAGE as u64 <= self.len {
@@ -312,30 +332,30 @@ impl Pages {
     }
 }
 
-impl Page {
-    fn is(&self, checksum: u128) -> bool {
-        self.end().is_some_and(|end| xxh3_128(&self.bytes[..end]) == checksum)
+impl RawPage {
+    fn matches(&self, checksum: u128) -> bool {
+        self.checksum_end().is_some_and(|end| xxh3_128(&self.bytes[..end]) == checksum)
     }
 
     /// Corrects one wrong byte if that restores the checksum: anywhere in a page of the structure, but only before
     /// the values in a leaf of records.
-    fn heal(&mut self, checksum: u128, structure: bool, bytes: bool) {
+    fn repair(&mut self, checksum: u128, structure: bool, bytes: bool) {
         let fits = |bytes: &[u8]| end_of(bytes).is_some_and(|end| xxh3_128(&bytes[..end]) == checksum);
         // Kind and number of entries come first, because the rest is read by them.
-        if heal_byte(&mut self.bytes, 4, fits) {
+        if repair_byte(&mut self.bytes, 4, fits) {
             return;
         }
-        let end = if structure { self.end() } else { self.table_end() };
+        let end = if structure { self.checksum_end() } else { self.structure_end() };
         // A damaged offset table may give any end.
-        let end = end.filter(|end| *end <= self.bytes.len()).unwrap_or(PAGE).min(HEAL_MAX);
-        if !heal_bit(&mut self.bytes, end, fits) && bytes {
-            heal_byte(&mut self.bytes, end, fits);
+        let end = end.filter(|end| *end <= self.bytes.len()).unwrap_or(PAGE).min(REPAIR_BYTES_MAX);
+        if !repair_bit(&mut self.bytes, end, fits) && bytes {
+            repair_byte(&mut self.bytes, end, fits);
         }
     }
 }
 
 /// Flips each bit of the first `end` bytes until `fits` accepts the page.
-fn heal_bit(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool {
+fn repair_bit(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool {
     for at in 0..end.min(bytes.len()) {
         for bit in 0..8 {
             bytes[at] ^= 1 << bit;
@@ -349,7 +369,7 @@ fn heal_bit(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool 
 }
 
 /// Tries every other value of each of the first `end` bytes until `fits` accepts the page.
-fn heal_byte(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool {
+fn repair_byte(bytes: &mut [u8], end: usize, fits: impl Fn(&[u8]) -> bool) -> bool {
     for at in 0..end.min(bytes.len()) {
         let was = bytes[at];
         for other in (0..=u8::MAX).filter(|other| *other != was) {

@@ -5,19 +5,19 @@ use std::time::Duration;
 use turnway_core::store::Op;
 
 /// A bounded queue that is emptied in batches and allocates only as it fills.
-pub(super) struct Queue {
-    state: Mutex<State>,
-    bell: Condvar,
+pub(super) struct OpQueue {
+    state: Mutex<OpQueueState>,
+    wakeup: Condvar,
     max: usize,
 }
 
-struct State {
+struct OpQueueState {
     ops: VecDeque<Op>,
     open: bool,
 }
 
 /// The result of taking a batch from the queue.
-pub(super) enum Taken {
+pub(super) enum TakeResult {
     /// At least one op.
     Ops(Vec<Op>),
     /// No op arrived in time.
@@ -26,12 +26,16 @@ pub(super) enum Taken {
     Closed,
 }
 
-impl Queue {
+impl OpQueue {
     pub(super) fn new(max: usize) -> Self {
-        Self { state: Mutex::new(State { ops: VecDeque::new(), open: true }), bell: Condvar::new(), max }
+        Self {
+            state: Mutex::new(OpQueueState { ops: VecDeque::new(), open: true }),
+            wakeup: Condvar::new(),
+            max,
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OpQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,31 +51,31 @@ impl Queue {
         }
         state.ops.push_back(op);
         drop(state);
-        self.bell.notify_one();
+        self.wakeup.notify_one();
         None
     }
 
     /// Takes the queued ops, at most `max`. Waits while the queue is empty, for `wait` or without limit.
-    pub(super) fn take(&self, max: usize, wait: Option<Duration>) -> Taken {
+    pub(super) fn take(&self, max: usize, wait: Option<Duration>) -> TakeResult {
         let state = self.lock();
-        let empty = |state: &mut State| state.ops.is_empty() && state.open;
+        let empty = |state: &mut OpQueueState| state.ops.is_empty() && state.open;
         let mut state = match wait {
-            None => self.bell.wait_while(state, empty).unwrap_or_else(PoisonError::into_inner),
+            None => self.wakeup.wait_while(state, empty).unwrap_or_else(PoisonError::into_inner),
             Some(wait) => {
-                let waited = self.bell.wait_timeout_while(state, wait, empty);
+                let waited = self.wakeup.wait_timeout_while(state, wait, empty);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
         if state.ops.is_empty() {
-            return if state.open { Taken::Idle } else { Taken::Closed };
+            return if state.open { TakeResult::Idle } else { TakeResult::Closed };
         }
         let count = state.ops.len().min(max);
-        Taken::Ops(state.ops.drain(..count).collect())
+        TakeResult::Ops(state.ops.drain(..count).collect())
     }
 
     /// Closes the queue for new ops; queued ops can still be taken.
     pub(super) fn close(&self) {
         self.lock().open = false;
-        self.bell.notify_all();
+        self.wakeup.notify_all();
     }
 }

@@ -1,16 +1,16 @@
 //! The encoding of records: a CRC32C, then the body. Facts, inputs and control entries are JSON because they outlive
 //! releases; data that only the store itself reads is fixed binary, little-endian.
-use crate::store::embedded::fault::Fault;
-use turnway_core::id::{Cursor, Epoch, Place, Seq};
+use crate::store::embedded::fault::StoreFault;
+use turnway_core::id::{Cursor, Epoch, InboxPosition, Seq};
 use turnway_core::protocol::input::BodyHash;
 use turnway_core::time::Millis;
 
 const CRC_BYTES: usize = 4;
 
 /// A writer for the bytes of one record.
-pub(super) struct Pen(Vec<u8>);
+pub(super) struct RecordWriter(Vec<u8>);
 
-impl Pen {
+impl RecordWriter {
     pub(super) fn new(room: usize) -> Self {
         let mut bytes = Vec::with_capacity(CRC_BYTES + room);
         bytes.extend_from_slice(&[0; CRC_BYTES]);
@@ -48,17 +48,17 @@ impl Pen {
 
 /// Table and key of a record, for error reports.
 #[derive(Clone, Copy)]
-pub(super) struct Spot<'a> {
+pub(super) struct RecordLocation<'a> {
     pub(super) table: &'static str,
     pub(super) key: &'a [u8],
 }
 
-impl Spot<'_> {
-    pub(super) fn damaged(&self, what: &'static str) -> Fault {
-        Fault::Damaged { table: self.table, key: self.key.escape_ascii().to_string(), what }
+impl RecordLocation<'_> {
+    pub(super) fn damaged(&self, what: &'static str) -> StoreFault {
+        StoreFault::Damaged { table: self.table, key: self.key.escape_ascii().to_string(), what }
     }
     /// Checks the CRC and returns the body of a record.
-    pub(super) fn unseal<'v>(&self, value: &'v [u8]) -> Result<&'v [u8], Fault> {
+    pub(super) fn unseal<'v>(&self, value: &'v [u8]) -> Result<&'v [u8], StoreFault> {
         let (crc, body) = value.split_first_chunk().ok_or_else(|| self.damaged("too short"))?;
         let found = crc32c::crc32c_append(crc32c::crc32c(self.key), body);
         if found == u32::from_le_bytes(*crc) { Ok(body) } else { Err(self.damaged("checksum mismatch")) }
@@ -66,9 +66,9 @@ impl Spot<'_> {
 }
 
 /// A reader of a record's body; every method returns `None` past the end.
-pub(super) struct Eye<'a>(pub(super) &'a [u8]);
+pub(super) struct RecordReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Eye<'a> {
+impl<'a> RecordReader<'a> {
     fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -99,47 +99,47 @@ impl<'a> Eye<'a> {
         Some(Cursor { seq: Seq(self.u64()?), epoch: Epoch(self.u64()?) })
     }
     /// Returns `read` if no bytes are left over.
-    pub(super) fn end<T>(&self, read: T) -> Option<T> {
+    pub(super) fn finish<T>(&self, read: T) -> Option<T> {
         self.0.is_empty().then_some(read)
     }
 }
 
 /// The record of an accepted input: its position in the inbox, its body's hash, and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TakenInput {
-    pub(super) place: Place,
-    pub(super) prev: Place,
+pub(super) struct InputRecord {
+    pub(super) place: InboxPosition,
+    pub(super) prev_place: InboxPosition,
     pub(super) hash: BodyHash,
-    pub(super) at: Cursor,
+    pub(super) log_tail: Cursor,
     pub(super) accepted: Millis,
     pub(super) ended: Option<Seq>,
 }
 
-impl TakenInput {
-    pub(super) fn write(&self, pen: Pen) -> Pen {
-        let pen = pen.u64(self.place.0).u64(self.prev.0).raw(&self.hash);
-        let pen = pen.cursor(self.at).u64(self.accepted.0);
+impl InputRecord {
+    pub(super) fn write(&self, pen: RecordWriter) -> RecordWriter {
+        let pen = pen.u64(self.place.0).u64(self.prev_place.0).raw(&self.hash);
+        let pen = pen.cursor(self.log_tail).u64(self.accepted.0);
         match self.ended {
             None => pen.byte(0),
             Some(ended) => pen.byte(1).u64(ended.0),
         }
     }
-    pub(super) fn read(eye: &mut Eye<'_>) -> Option<Self> {
-        let (place, prev) = (Place(eye.u64()?), Place(eye.u64()?));
+    pub(super) fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
+        let (place, prev) = (InboxPosition(eye.u64()?), InboxPosition(eye.u64()?));
         let hash = eye.chunk()?;
         let (at, accepted) = (eye.cursor()?, Millis(eye.u64()?));
         let ended = match eye.byte()? {
             0 => None,
             _ => Some(Seq(eye.u64()?)),
         };
-        Some(Self { place, prev, hash, at, accepted, ended })
+        Some(Self { place, prev_place: prev, hash, log_tail: at, accepted, ended })
     }
     pub(super) fn seal(&self, key: &[u8]) -> Vec<u8> {
-        self.write(Pen::new(Self::BYTES)).seal(key)
+        self.write(RecordWriter::new(Self::BYTES)).seal(key)
     }
-    pub(super) fn unseal(spot: Spot<'_>, value: &[u8]) -> Result<Self, Fault> {
-        let mut eye = Eye(spot.unseal(value)?);
-        let taken = Self::read(&mut eye).and_then(|taken| eye.end(taken));
+    pub(super) fn unseal(spot: RecordLocation<'_>, value: &[u8]) -> Result<Self, StoreFault> {
+        let mut eye = RecordReader(spot.unseal(value)?);
+        let taken = Self::read(&mut eye).and_then(|taken| eye.finish(taken));
         taken.ok_or_else(|| spot.damaged("invalid encoding"))
     }
     /// Maximum encoded size in bytes.

@@ -1,14 +1,14 @@
 //! The report of a store check. Serialised for the CLI and the admin endpoint.
-use crate::store::embedded::fault::Fault;
+use crate::store::embedded::fault::StoreFault;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Maximum complaints that are listed; all are counted.
-const LISTED: usize = 100;
+const COMPLAINTS_MAX: usize = 100;
 
 /// The findings of a store check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Size of the file in bytes.
     pub bytes: u64,
     /// Whether the last process did not close the file: the check then reads the file as the next start would repair
@@ -37,31 +37,31 @@ pub struct Report {
 
 // === impl Report ===
 
-impl Report {
-    pub(super) fn complain(&mut self, fault: &Fault) {
-        self.object(fault.to_string());
+impl CheckReport {
+    pub(super) fn add_fault(&mut self, fault: &StoreFault) {
+        self.add_complaint(fault.to_string());
     }
 
-    pub(super) fn object(&mut self, complaint: String) {
+    pub(super) fn add_complaint(&mut self, complaint: String) {
         self.damages += 1;
-        if self.complaints.len() < LISTED {
+        if self.complaints.len() < COMPLAINTS_MAX {
             self.complaints.push(complaint);
         }
     }
 
     /// Records the sessions that a copy leaves out.
-    pub(super) fn leave_out(&mut self, damaged: &BTreeMap<Vec<u8>, String>) {
+    pub(super) fn record_left_out(&mut self, damaged: &BTreeMap<Vec<u8>, String>) {
         self.left_out = damaged.len() as u64;
         for (prefix, why) in damaged {
-            if self.complaints.len() < LISTED {
+            if self.complaints.len() < COMPLAINTS_MAX {
                 self.complaints.push(format!("session {}: {why}", prefix.escape_ascii()));
             }
         }
     }
 
-    pub(super) fn note(&mut self, result: Result<u64, Fault>) -> u64 {
+    pub(super) fn count_or_complain(&mut self, result: Result<u64, StoreFault>) -> u64 {
         result.unwrap_or_else(|fault| {
-            self.complain(&fault);
+            self.add_fault(&fault);
             0
         })
     }

@@ -1,50 +1,50 @@
 //! The tables of the database and the encoding of their keys. The keys of a session begin with `tenant NUL session
 //! NUL`, so keys sort by session and all records of a session are adjacent. Numbers are big-endian.
-use crate::store::embedded::fault::Fault;
+use crate::store::embedded::fault::StoreFault;
 use redb::{Table, TableDefinition, WriteTransaction};
-use turnway_core::id::{ControlId, Place, RunId, Seq, SessionId, SessionKey, TenantId};
+use turnway_core::id::{ControlId, InboxPosition, RunId, Seq, SessionId, SessionKey, TenantId};
 
 /// A table definition from bytes to bytes.
-pub(super) type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
-type Open<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
+pub(super) type TableDef = TableDefinition<'static, &'static [u8], &'static [u8]>;
+type WriteTable<'txn> = Table<'txn, &'static [u8], &'static [u8]>;
 
 /// Session head by session.
-pub(super) const HEADS: Definition = TableDefinition::new("heads");
+pub(super) const HEADS: TableDef = TableDefinition::new("heads");
 /// Nonce and fact by session and sequence number.
-pub(super) const LOG: Definition = TableDefinition::new("log");
+pub(super) const LOG: TableDef = TableDefinition::new("log");
 /// Input or control entry by session, lane, and position.
-pub(super) const LANES: Definition = TableDefinition::new("lanes");
+pub(super) const LANES: TableDef = TableDefinition::new("lanes");
 /// Record of an accepted input or control entry by session, kind, and id.
-pub(super) const IDS: Definition = TableDefinition::new("ids");
+pub(super) const IDS: TableDef = TableDefinition::new("ids");
 /// Cursor and state by session.
-pub(super) const SNAPSHOTS: Definition = TableDefinition::new("snapshots");
+pub(super) const SNAPSHOTS: TableDef = TableDefinition::new("snapshots");
 /// Empty value by session, for the sessions that a sweep may find.
-pub(super) const WORK: Definition = TableDefinition::new("work");
-/// Empty value by tenant, user or none, time, and session; see [`super::index`].
-pub(super) const SESSIONS: Definition = TableDefinition::new("sessions");
+pub(super) const WORK: TableDef = TableDefinition::new("work");
+/// Empty value by tenant, user or none, time, and session; see [`super::check_index`].
+pub(super) const SESSIONS: TableDef = TableDefinition::new("sessions");
 /// Version and value by name.
-pub(super) const VALUES: Definition = TableDefinition::new("values");
+pub(super) const VALUES: TableDef = TableDefinition::new("values");
 /// Properties of the whole store.
-pub(super) const META: Definition = TableDefinition::new("meta");
+pub(super) const META: TableDef = TableDefinition::new("meta");
 /// Reason by quarantined session. Only a store in which damage was found has this table.
-pub(super) const CLOSED: Definition = TableDefinition::new("closed");
+pub(super) const CLOSED: TableDef = TableDefinition::new("closed");
 /// The tables that every store has.
-pub(super) const ALL: [Definition; 9] = [HEADS, LOG, LANES, IDS, SNAPSHOTS, WORK, SESSIONS, VALUES, META];
+pub(super) const ALL: [TableDef; 9] = [HEADS, LOG, LANES, IDS, SNAPSHOTS, WORK, SESSIONS, VALUES, META];
 
 /// The open tables of one transaction.
 pub(super) struct Tables<'txn> {
-    pub(super) heads: Open<'txn>,
-    pub(super) log: Open<'txn>,
-    pub(super) lanes: Open<'txn>,
-    pub(super) ids: Open<'txn>,
-    pub(super) snapshots: Open<'txn>,
-    pub(super) work: Open<'txn>,
-    pub(super) sessions: Open<'txn>,
-    pub(super) values: Open<'txn>,
+    pub(super) heads: WriteTable<'txn>,
+    pub(super) log: WriteTable<'txn>,
+    pub(super) lanes: WriteTable<'txn>,
+    pub(super) ids: WriteTable<'txn>,
+    pub(super) snapshots: WriteTable<'txn>,
+    pub(super) work: WriteTable<'txn>,
+    pub(super) sessions: WriteTable<'txn>,
+    pub(super) values: WriteTable<'txn>,
 }
 
 impl<'txn> Tables<'txn> {
-    pub(super) fn open(txn: &'txn WriteTransaction) -> Result<Self, Fault> {
+    pub(super) fn open(txn: &'txn WriteTransaction) -> Result<Self, StoreFault> {
         Ok(Self {
             heads: txn.open_table(HEADS)?,
             log: txn.open_table(LOG)?,
@@ -61,13 +61,13 @@ impl<'txn> Tables<'txn> {
 /// A lane of waiting entries of a session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Lane {
+pub(super) enum InputLane {
     Control = b'c',
     Inbox = b'i',
 }
 
 /// Returns the prefix of all keys of a session.
-pub(super) fn prefix(key: &SessionKey) -> Vec<u8> {
+pub(super) fn session_prefix(key: &SessionKey) -> Vec<u8> {
     let (tenant, session) = (key.tenant.as_str().as_bytes(), key.session.as_str().as_bytes());
     let mut bytes = Vec::with_capacity(tenant.len() + session.len() + 2);
     for part in [tenant, session] {
@@ -78,7 +78,7 @@ pub(super) fn prefix(key: &SessionKey) -> Vec<u8> {
 }
 
 /// Splits a key into its session and the rest.
-pub(super) fn split(key: &[u8]) -> Option<(SessionKey, &[u8])> {
+pub(super) fn split_session_key(key: &[u8]) -> Option<(SessionKey, &[u8])> {
     let mut parts = key.splitn(3, |byte| *byte == 0);
     let mut name = || std::str::from_utf8(parts.next()?).ok();
     let (tenant, session) = (TenantId::parse(name()?).ok()?, SessionId::parse(name()?).ok()?);
@@ -86,7 +86,7 @@ pub(super) fn split(key: &[u8]) -> Option<(SessionKey, &[u8])> {
 }
 
 /// Returns the end of the range of keys that begin with a session's prefix.
-pub(super) fn end(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn prefix_range_end(prefix: &[u8]) -> Vec<u8> {
     // A prefix ends with NUL, so incrementing the last byte gives the next prefix.
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
@@ -109,20 +109,20 @@ fn join(prefix: &[u8], parts: [&[u8]; 2]) -> Vec<u8> {
     [prefix, parts[0], parts[1]].concat()
 }
 
-pub(super) fn fact(prefix: &[u8], seq: Seq) -> Vec<u8> {
+pub(super) fn fact_key(prefix: &[u8], seq: Seq) -> Vec<u8> {
     join(prefix, [&seq.0.to_be_bytes(), &[]])
 }
 
-pub(super) fn waiting(prefix: &[u8], lane: Lane, place: Place) -> Vec<u8> {
+pub(super) fn lane_key(prefix: &[u8], lane: InputLane, place: InboxPosition) -> Vec<u8> {
     join(prefix, [&[lane as u8], &place.0.to_be_bytes()])
 }
 
-/// Returns the key of a run id; all run ids of a session lie between [`runs`] and [`runs_end`].
-pub(super) fn run(prefix: &[u8], run_id: &RunId) -> Vec<u8> {
+/// Returns the key of a run id; all run ids of a session lie between [`runs_start`] and [`runs_end`].
+pub(super) fn run_key(prefix: &[u8], run_id: &RunId) -> Vec<u8> {
     join(prefix, [b"r", run_id.as_str().as_bytes()])
 }
 
-pub(super) fn runs(prefix: &[u8]) -> Vec<u8> {
+pub(super) fn runs_start(prefix: &[u8]) -> Vec<u8> {
     join(prefix, [b"r", &[]])
 }
 
@@ -130,6 +130,6 @@ pub(super) fn runs_end(prefix: &[u8]) -> Vec<u8> {
     join(prefix, [b"s", &[]])
 }
 
-pub(super) fn heard(prefix: &[u8], id: &ControlId) -> Vec<u8> {
+pub(super) fn control_id_key(prefix: &[u8], id: &ControlId) -> Vec<u8> {
     join(prefix, [b"c", id.as_str().as_bytes()])
 }

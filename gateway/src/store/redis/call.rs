@@ -1,6 +1,6 @@
 //! One call of one function, and the errors it can end with. Used by all ops of the Redis store.
-use crate::redis::Missed;
-use crate::redis::refusal::{Complaint, complaint};
+use crate::redis::RedisCommandError;
+use crate::redis::server_error::{ServerCondition, classify};
 use crate::store::redis::key;
 use ::redis::{Cmd, RedisWrite, ToRedisArgs};
 use turnway_core::store::StoreError;
@@ -13,15 +13,15 @@ const ARGS_BYTES: usize = 1024;
 
 /// A function call with its keys and arguments, encoded at once as it will be sent.
 #[derive(Clone, Debug)]
-pub(super) struct Call(Cmd);
+pub(super) struct RedisCall(Cmd);
 
 /// The reason why an op has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum RedisCallError {
     /// The call was not performed.
-    NotDone,
+    NotPerformed,
     /// The call may have been performed.
-    Doubt,
+    Unknown,
     /// The call was not performed: the server has no memory left.
     Full,
     /// The call was not performed: the server accepts no writes.
@@ -32,19 +32,19 @@ pub(super) enum Trouble {
 
 // === impl Call ===
 
-impl Call {
+impl RedisCall {
     /// Creates a call of a function that may write.
-    pub(super) fn to<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
-        Self::of("FCALL", function, &keys)
+    pub(super) fn write<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
+        Self::new("FCALL", function, &keys)
     }
 
     /// Creates a call of a function that only reads.
-    pub(super) fn look<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
-        Self::of("FCALL_RO", function, &keys)
+    pub(super) fn read_only<K: ToRedisArgs, const N: usize>(function: &str, keys: [K; N]) -> Self {
+        Self::new("FCALL_RO", function, &keys)
     }
 
-    fn of<K: ToRedisArgs>(command: &str, function: &str, keys: &[K]) -> Self {
-        debug_assert!(lie_together(keys), "keys lie in several slots: {:?}", keys.to_redis_args());
+    fn new<K: ToRedisArgs>(command: &str, function: &str, keys: &[K]) -> Self {
+        debug_assert!(in_one_slot(keys), "keys lie in several slots: {:?}", keys.to_redis_args());
         let mut call = Cmd::with_capacity(ARGS, ARGS_BYTES);
         call.arg(command);
         call.write_arg_fmt(format_args!("turnway1_{function}"));
@@ -68,7 +68,7 @@ impl Call {
         self.text(if flag { "1" } else { "0" })
     }
     /// Appends 128 random bits, in hexadecimal.
-    pub(super) fn name(mut self, name: u128) -> Self {
+    pub(super) fn hex_id(mut self, name: u128) -> Self {
         self.0.write_arg_fmt(format_args!("{name:032x}"));
         self
     }
@@ -83,7 +83,7 @@ impl Call {
 }
 
 /// Returns whether all keys are in one slot.
-fn lie_together<K: ToRedisArgs>(keys: &[K]) -> bool {
+fn in_one_slot<K: ToRedisArgs>(keys: &[K]) -> bool {
     let names = keys.to_redis_args();
     let mut slots = names.iter().map(|name| key::slot(&String::from_utf8_lossy(name)));
     let first = slots.next();
@@ -92,38 +92,41 @@ fn lie_together<K: ToRedisArgs>(keys: &[K]) -> bool {
 
 // === impl Trouble ===
 
-impl From<&Missed> for Trouble {
-    fn from(missed: &Missed) -> Self {
+impl From<&RedisCommandError> for RedisCallError {
+    fn from(missed: &RedisCommandError) -> Self {
         match missed {
-            Missed::NotSent => Self::NotDone,
-            Missed::Unanswered => Self::Doubt,
-            Missed::Refused { code, detail } => refusal(code, detail),
+            RedisCommandError::NotSent => Self::NotPerformed,
+            RedisCommandError::Unanswered => Self::Unknown,
+            RedisCommandError::Refused { code, detail } => classify_refusal(code, detail),
         }
     }
 }
 
-impl From<Trouble> for StoreError {
-    fn from(trouble: Trouble) -> Self {
+impl From<RedisCallError> for StoreError {
+    fn from(trouble: RedisCallError) -> Self {
         match trouble {
-            Trouble::NotDone | Trouble::Full | Trouble::ReadOnly | Trouble::Forbidden => Self::Unavailable,
-            Trouble::Doubt => Self::Unknown,
+            RedisCallError::NotPerformed
+            | RedisCallError::Full
+            | RedisCallError::ReadOnly
+            | RedisCallError::Forbidden => Self::Unavailable,
+            RedisCallError::Unknown => Self::Unknown,
         }
     }
 }
 
 /// Returns the meaning of a server's refusal. A call that is refused before it begins was not performed; a function
 /// that failed midway may have performed a part.
-fn refusal(code: &str, detail: &str) -> Trouble {
+fn classify_refusal(code: &str, detail: &str) -> RedisCallError {
     match code {
-        "NOPERM" if is_before_first_write(detail) => Trouble::Forbidden,
-        _ if detail.contains("script:") => Trouble::Doubt,
-        "BUSY" | "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT" => Trouble::NotDone,
-        _ if is_unknown_function(code, detail) => Trouble::NotDone,
-        _ => match complaint(code, detail) {
-            Some(Complaint::Full) => Trouble::Full,
-            Some(Complaint::ReadOnly) => Trouble::ReadOnly,
-            Some(Complaint::Forbidden) => Trouble::Forbidden,
-            None => Trouble::Doubt,
+        "NOPERM" if is_before_first_write(detail) => RedisCallError::Forbidden,
+        _ if detail.contains("script:") => RedisCallError::Unknown,
+        "BUSY" | "MOVED" | "ASK" | "TRYAGAIN" | "CROSSSLOT" => RedisCallError::NotPerformed,
+        _ if is_unknown_function(code, detail) => RedisCallError::NotPerformed,
+        _ => match classify(code, detail) {
+            Some(ServerCondition::Full) => RedisCallError::Full,
+            Some(ServerCondition::ReadOnly) => RedisCallError::ReadOnly,
+            Some(ServerCondition::Forbidden) => RedisCallError::Forbidden,
+            None => RedisCallError::Unknown,
         },
     }
 }
@@ -150,26 +153,26 @@ mod tests {
     #[test]
     fn refusal_before_execution_counts_as_not_done() {
         let refused = |code: &str, detail: &str| {
-            Trouble::from(&Missed::Refused { code: code.into(), detail: detail.into() })
+            RedisCallError::from(&RedisCommandError::Refused { code: code.into(), detail: detail.into() })
         };
-        assert_eq!(refused("LOADING", "Redis is loading the dataset in memory"), Trouble::ReadOnly);
-        assert_eq!(refused("NOPERM", "User n has no permissions to run 'fcall'"), Trouble::Forbidden);
-        assert_eq!(refused("ERR", "unknown command 'FCALL', with args"), Trouble::Forbidden);
-        assert_eq!(refused("ERR", "Function not found"), Trouble::NotDone);
-        assert_eq!(refused("OOM", "allow-oom flag is not set on the function"), Trouble::Full);
+        assert_eq!(refused("LOADING", "Redis is loading the dataset in memory"), RedisCallError::ReadOnly);
+        assert_eq!(refused("NOPERM", "User n has no permissions to run 'fcall'"), RedisCallError::Forbidden);
+        assert_eq!(refused("ERR", "unknown command 'FCALL', with args"), RedisCallError::Forbidden);
+        assert_eq!(refused("ERR", "Function not found"), RedisCallError::NotPerformed);
+        assert_eq!(refused("OOM", "allow-oom flag is not set on the function"), RedisCallError::Full);
         let inside = "User n has no permissions to run the 'hset' command script: turnway1_accept, on @user_function:9.";
-        assert_eq!(refused("NOPERM", inside), Trouble::Doubt);
-        assert_eq!(refused("NOPERM", &inside.replace("hset", "xadd")), Trouble::Forbidden);
+        assert_eq!(refused("NOPERM", inside), RedisCallError::Unknown);
+        assert_eq!(refused("NOPERM", &inside.replace("hset", "xadd")), RedisCallError::Forbidden);
         assert_eq!(
             refused("NOPERM", &inside.replace("hset", "xadd").replace("accept", "append")),
-            Trouble::Doubt
+            RedisCallError::Unknown
         );
-        assert_eq!(refused("ERR", "anything else"), Trouble::Doubt);
+        assert_eq!(refused("ERR", "anything else"), RedisCallError::Unknown);
     }
 
     #[test]
     #[should_panic(expected = "one slot only")]
     fn call_across_two_slots_is_a_bug() {
-        let _ = Call::to("append", ["own:{a/s}", "log:{a/t}"]);
+        let _ = RedisCall::write("append", ["own:{a/s}", "log:{a/t}"]);
     }
 }

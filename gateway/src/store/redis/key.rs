@@ -4,15 +4,15 @@ use ::redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
-use turnway_core::id::{Holder, Life, NodeId, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::id::{Holder, LeaseId, NodeId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::planted::{Planted, planted};
 
 /// The placeholder holder of unowned sessions: every sweep checks the registrations under this holder. No node ever
 /// has a lease under it, because node ids are 128 random bits.
-pub(super) const NOBODY: Holder = Holder { node: NodeId(u128::MAX), life: Life(u128::MAX) };
+pub(super) const NO_HOLDER: Holder = Holder { node: NodeId(u128::MAX), life: LeaseId(u128::MAX) };
 
 /// Key of all incarnations that may have registered sessions, with the time of their enrolment.
-pub(super) const LIVES: &str = "lives";
+pub(super) const INCARNATIONS: &str = "lives";
 /// Key of all tenants that have a session.
 pub(super) const TENANTS: &str = "tenants";
 /// Key of the random id of this data set.
@@ -21,60 +21,60 @@ pub(super) const REALM: &str = "realm";
 pub(super) const LIBRARY: &str = "library:turnway1";
 
 /// Encodes arbitrary text in letters that are safe in a key.
-fn safe(text: &str) -> String {
+fn encode(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(text)
 }
 
 /// A key of a session, formatted only when it is sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Key<'a> {
+pub(super) struct SessionRedisKey<'a> {
     kind: &'static str,
     session: &'a SessionKey,
 }
 
-impl fmt::Display for Key<'_> {
+impl fmt::Display for SessionRedisKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{{{}}}", self.kind, self.session)
     }
 }
 
-impl ToRedisArgs for Key<'_> {
+impl ToRedisArgs for SessionRedisKey<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         out.write_arg_fmt(self);
     }
 }
 
-impl ToSingleRedisArg for Key<'_> {}
+impl ToSingleRedisArg for SessionRedisKey<'_> {}
 
-pub(super) fn own(session: &SessionKey) -> Key<'_> {
-    Key { kind: "own", session }
+pub(super) fn head(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "own", session }
 }
-pub(super) fn inbox(session: &SessionKey) -> Key<'_> {
-    Key { kind: "in", session }
+pub(super) fn inbox(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "in", session }
 }
-pub(super) fn control(session: &SessionKey) -> Key<'_> {
-    Key { kind: "ctl", session }
+pub(super) fn control(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "ctl", session }
 }
-pub(super) fn log(session: &SessionKey) -> Key<'_> {
-    Key { kind: "log", session }
+pub(super) fn log(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "log", session }
 }
 /// Returns the key of the accepted inputs, by run.
-pub(super) fn taken(session: &SessionKey) -> Key<'_> {
-    Key { kind: "dd", session }
+pub(super) fn inputs_by_run(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "dd", session }
 }
 /// Returns the key of the accepted control entries, by id.
-pub(super) fn heard(session: &SessionKey) -> Key<'_> {
-    Key { kind: "ap", session }
+pub(super) fn controls_by_id(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "ap", session }
 }
-pub(super) fn listeners(session: &SessionKey) -> Key<'_> {
-    Key { kind: "ls", session }
+pub(super) fn listeners(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "ls", session }
 }
-pub(super) fn snapshot(session: &SessionKey) -> Key<'_> {
-    Key { kind: "snap", session }
+pub(super) fn snapshot(session: &SessionKey) -> SessionRedisKey<'_> {
+    SessionRedisKey { kind: "snap", session }
 }
 /// Returns the keys that are deleted with a session, the head's key first.
-pub(super) fn all(session: &SessionKey) -> [Key<'_>; 7] {
-    [own, inbox, control, heard, taken, snapshot, log].map(|key| key(session))
+pub(super) fn session_keys(session: &SessionKey) -> [SessionRedisKey<'_>; 7] {
+    [head, inbox, control, controls_by_id, inputs_by_run, snapshot, log].map(|key| key(session))
 }
 /// Returns the key of a node's leases.
 pub(super) fn node(node: NodeId) -> String {
@@ -85,19 +85,19 @@ pub(super) fn registered(holder: Holder) -> String {
     format!("nidx:{{{}}}:{:032x}", holder.node, holder.life.0)
 }
 /// Returns the name of an incarnation in the set of incarnations.
-pub(super) fn life(holder: Holder) -> String {
+pub(super) fn incarnation(holder: Holder) -> String {
     format!("{}:{:032x}", holder.node, holder.life.0)
 }
 
 /// Parses the name of an incarnation.
-pub(super) fn read_life(text: &str) -> Option<Holder> {
+pub(super) fn parse_incarnation(text: &str) -> Option<Holder> {
     let (node, life) = text.split_once(':')?;
     let number = |text| u128::from_str_radix(text, 16).ok();
-    Some(Holder { node: NodeId(number(node)?), life: Life(number(life)?) })
+    Some(Holder { node: NodeId(number(node)?), life: LeaseId(number(life)?) })
 }
 
 /// Parses a registered session.
-pub(super) fn read_session(text: &str) -> Option<SessionKey> {
+pub(super) fn parse_session(text: &str) -> Option<SessionKey> {
     let (tenant, session) = text.split_once('/')?;
     Some(SessionKey { tenant: TenantId::parse(tenant).ok()?, session: SessionId::parse(session).ok()? })
 }
@@ -106,11 +106,11 @@ pub(super) fn read_session(text: &str) -> Option<SessionKey> {
 pub(super) fn index(tenant: &TenantId, user: Option<&UserId>) -> String {
     match user {
         None => format!("ix:{{{tenant}}}"),
-        Some(user) => format!("ix:{{{tenant}}}:{}", safe(user.as_str())),
+        Some(user) => format!("ix:{{{tenant}}}:{}", encode(user.as_str())),
     }
 }
 pub(super) fn value(name: &str) -> String {
-    format!("val:{}", safe(name))
+    format!("val:{}", encode(name))
 }
 /// Returns the key that a node writes in order to wait for replicas.
 pub(super) fn mark(node: &str) -> String {
@@ -120,7 +120,7 @@ pub(super) fn mark(node: &str) -> String {
 /// Returns the key that holds when a shared rate bucket is full again.
 pub(super) fn rate(name: &str, lane: &str) -> String {
     let lane = if planted(Planted::RedisRateOneLane) { "work" } else { lane };
-    format!("rate:{{{}}}:{lane}", safe(name))
+    format!("rate:{{{}}}:{lane}", encode(name))
 }
 
 /// Returns the slot of a key: CRC-16/XMODEM of its hash tag or of the whole key (Redis cluster specification).
@@ -154,10 +154,10 @@ mod tests {
     fn related_keys_share_a_slot_and_names_cannot_escape_it() {
         let tenant = TenantId::default_tenant();
         let key = SessionKey { tenant: tenant.clone(), session: SessionId::parse("s-1").expect("a name") };
-        let all =
-            [own, inbox, control, log, taken, heard, listeners, snapshot].map(|name| name(&key).to_string());
+        let all = [head, inbox, control, log, inputs_by_run, controls_by_id, listeners, snapshot]
+            .map(|name| name(&key).to_string());
         assert!(all.iter().all(|key| slot(key) == slot("default/s-1")), "{all:?}");
-        let holder = Holder { node: NodeId(7), life: Life(8) };
+        let holder = Holder { node: NodeId(7), life: LeaseId(8) };
         assert_eq!(slot(&node(holder.node)), slot(&registered(holder)));
         for user in ["ann", "}{*", "a:b\u{e9}{x}", "日本"] {
             let user = UserId::parse(user).expect("a name");

@@ -1,8 +1,8 @@
 //! The library of functions: loads it into a server that has none or an older one of the same major version. Called
 //! at start, and when the functions are missing.
 use crate::config::redis::RedisUrl;
-use crate::redis::reach::{self, Unreached};
-use crate::redis::refusal::{Complaint, complaint};
+use crate::redis::connect::{self, ConnectError};
+use crate::redis::server_error::{ServerCondition, classify};
 use crate::store::redis::call::is_unknown_function;
 use crate::store::redis::key;
 use ::redis::aio::MultiplexedConnection;
@@ -17,18 +17,18 @@ pub(super) const SOURCE: &str = include_str!("turnway.lua");
 pub(super) const VERSION: u64 = 8;
 /// Timeout of one command while loading: compiling the library takes some milliseconds, and a round trip to a usable
 /// server up to two seconds.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(4);
 /// Delay before another attempt when missing functions could not be loaded.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum attempts: other nodes may load at the same time, each of them once.
-const TRIES: usize = 5;
+const ATTEMPTS_MAX: usize = 5;
 
 /// The reason why the functions are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum LibraryError {
     /// No connection could be established.
     #[error(transparent)]
-    Unreached(#[from] Unreached),
+    Unreached(#[from] ConnectError),
     /// The user may not load functions.
     #[error(
         "the functions of Turnway are not there, and this user may not load them: {0}; name in store.deployer a user \
@@ -44,32 +44,35 @@ pub enum LibraryError {
 }
 
 /// The loader of the functions, which runs one load at a time.
-pub(super) struct Library {
+pub(super) struct LibraryLoader {
     url: RedisUrl,
-    turn: Arc<Mutex<()>>,
+    load_lock: Arc<Mutex<()>>,
 }
 
-impl Library {
+impl LibraryLoader {
     /// Creates a loader that logs in as `url` says.
     pub(super) fn new(url: RedisUrl) -> Self {
-        Self { url, turn: Arc::default() }
+        Self { url, load_lock: Arc::default() }
     }
 
     /// Loads the functions if they are missing; returns whether they are available. Only one caller loads: the others
     /// fail at once, since nothing of their op was done.
-    pub(super) async fn bring(&self) -> bool {
-        let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return false };
-        match ensure(&self.url, ANSWER_WITHIN).await {
+    pub(super) async fn ensure_loaded(&self) -> bool {
+        let Ok(turn) = Arc::clone(&self.load_lock).try_lock_owned() else { return false };
+        match load_if_missing(&self.url, COMMAND_TIMEOUT).await {
             Ok(loaded) => {
                 if loaded {
-                    tracing::warn!(version = VERSION, "the functions were missing on the server and were loaded");
+                    tracing::warn!(
+                        version = VERSION,
+                        "the functions were missing on the server and were loaded"
+                    );
                 }
                 true
             }
             Err(error) => {
                 tracing::error!(%error, "the functions are missing on the server and could not be loaded");
                 tokio::spawn(async move {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                     drop(turn);
                 });
                 false
@@ -79,11 +82,11 @@ impl Library {
 }
 
 /// Loads the library if it is missing or older than this release's; returns whether it was loaded.
-pub(super) async fn ensure(url: &RedisUrl, within: Duration) -> Result<bool, LibraryError> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
-    let mut connection = reach::connect_within(url, config, within).await?;
-    for _ in 0..TRIES {
-        if version(&mut connection).await?.is_some_and(|version| version >= VERSION) {
+pub(super) async fn load_if_missing(url: &RedisUrl, within: Duration) -> Result<bool, LibraryError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(COMMAND_TIMEOUT));
+    let mut connection = connect::connect_within(url, config, within).await?;
+    for _ in 0..ATTEMPTS_MAX {
+        if loaded_version(&mut connection).await?.is_some_and(|version| version >= VERSION) {
             return Ok(false);
         }
         if load(&mut connection).await? {
@@ -94,7 +97,9 @@ pub(super) async fn ensure(url: &RedisUrl, within: Duration) -> Result<bool, Lib
 }
 
 /// Returns the version of the library on the server.
-pub(super) async fn version(connection: &mut MultiplexedConnection) -> Result<Option<u64>, RedisError> {
+pub(super) async fn loaded_version(
+    connection: &mut MultiplexedConnection,
+) -> Result<Option<u64>, RedisError> {
     let answer = cmd("FCALL_RO").arg("turnway1_version").arg(0).query_async::<Vec<u64>>(connection).await;
     match answer {
         Ok(version) => Ok(version.first().copied()),
@@ -116,19 +121,21 @@ fn source() -> &'static str {
 /// Returns the source to load, with the planted bug.
 #[cfg(feature = "planted")]
 fn source() -> String {
-    super::planted::changed(SOURCE)
+    super::planted::with_planted_bug(SOURCE)
 }
 
 /// Loads the library unless another node loaded one since the check: an older release must not replace a newer one.
 async fn load(connection: &mut MultiplexedConnection) -> Result<bool, LibraryError> {
     let forbidden = |error: RedisError| match error.code() {
-        Some(code) if complaint(code, error.detail().unwrap_or_default()) == Some(Complaint::Forbidden) => {
+        Some(code)
+            if classify(code, error.detail().unwrap_or_default()) == Some(ServerCondition::Forbidden) =>
+        {
             LibraryError::Forbidden(error)
         }
         _ => LibraryError::Failed(error),
     };
     cmd("WATCH").arg(key::LIBRARY).query_async::<Value>(connection).await.map_err(forbidden)?;
-    if version(connection).await?.is_some_and(|version| version >= VERSION) {
+    if loaded_version(connection).await?.is_some_and(|version| version >= VERSION) {
         cmd("UNWATCH").query_async::<Value>(connection).await?;
         return Ok(false);
     }

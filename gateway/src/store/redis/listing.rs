@@ -1,27 +1,27 @@
 //! Lists of sessions. An entry is written before its session is created, so an entry whose session was never created,
 //! or was created by another node at the same moment, does not count. Called by the executor.
-use crate::store::redis::call::Call;
-use crate::store::redis::desk::{Desk, Done};
+use crate::store::redis::call::RedisCall;
+use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
 use turnway_core::id::{Seq, SessionId, SessionKey, TenantId, UserId};
-use turnway_core::store::{Birth, Reply, Summary};
+use turnway_core::store::{CreationKey, Reply, SessionSummary};
 use turnway_core::time::Millis;
 
 /// Entries in one page; for each entry the server reads the session.
-const PAGE_LINES: usize = 256;
+const PAGE_ENTRIES_MAX: usize = 256;
 /// Milliseconds within which a session is created after its entry, or gets a new entry; an older entry without a
 /// session will never get one.
-pub(super) const FRESH_MS: u64 = 60_000;
+pub(super) const REGISTRATION_FRESH_MS: u64 = 60_000;
 
 /// A page of a list, newest sessions first.
-pub(super) struct Page {
+pub(super) struct IndexPage {
     /// The server's time in milliseconds.
     pub(super) now: u64,
-    pub(super) lines: Vec<String>,
+    pub(super) entries: Vec<String>,
 }
 
 /// The listed properties of a session.
-struct Head {
+struct ListedSession {
     user: UserId,
     born: u64,
     closed: bool,
@@ -29,26 +29,26 @@ struct Head {
     pending: u32,
 }
 
-impl Desk {
+impl OpExecutor {
     /// Returns the tenants that have or had sessions, in no particular order.
-    pub(super) async fn tenants(&self) -> Done<Vec<TenantId>> {
-        let mut answer = self.call(Call::look("tenants", [key::TENANTS])).await?;
+    pub(super) async fn tenants(&self) -> CallResult<Vec<TenantId>> {
+        let mut answer = self.call(RedisCall::read_only("tenants", [key::TENANTS])).await?;
         let mut tenants = Vec::new();
-        while !answer.is_over() {
+        while !answer.is_at_end() {
             tenants.extend(TenantId::parse(&answer.text()?).ok());
         }
         Ok(tenants)
     }
 
-    pub(super) async fn enter(&self, session: &SessionKey, user: &UserId) -> Done<u64> {
+    pub(super) async fn add_to_lists(&self, session: &SessionKey, user: &UserId) -> CallResult<u64> {
         let tenant = &session.tenant;
-        let settled = self.book().is_settled(tenant);
+        let settled = self.registrations().is_tenant_recorded(tenant);
         if !settled {
-            self.call(Call::to("settle", [key::TENANTS]).text(tenant.as_str())).await?;
-            self.book().settle(tenant);
+            self.call(RedisCall::write("settle", [key::TENANTS]).text(tenant.as_str())).await?;
+            self.registrations().record_tenant(tenant);
         }
         let keys = [key::index(tenant, None), key::index(tenant, Some(user))];
-        let call = Call::to("enter", keys).number(self.now()).text(session.session.as_str());
+        let call = RedisCall::write("enter", keys).number(self.now()).text(session.session.as_str());
         self.call(call).await?.number()
     }
 
@@ -56,17 +56,17 @@ impl Desk {
         &self,
         tenant: &TenantId,
         user: Option<&UserId>,
-        before: Option<&Birth>,
+        before: Option<&CreationKey>,
         limit: u32,
-    ) -> Done<Reply> {
+    ) -> CallResult<Reply> {
         let (index, limit) = (key::index(tenant, user), limit as usize);
-        let mut from = before.map(line);
+        let mut from = before.map(format_entry);
         let mut sessions = Vec::new();
         loop {
-            let count = limit.saturating_add(1).saturating_sub(sessions.len()).min(PAGE_LINES);
-            let page = self.page(&index, from.as_deref(), count).await?;
-            let over = page.lines.len() < count;
-            from = page.lines.last().cloned();
+            let count = limit.saturating_add(1).saturating_sub(sessions.len()).min(PAGE_ENTRIES_MAX);
+            let page = self.read_page(&index, from.as_deref(), count).await?;
+            let over = page.entries.len() < count;
+            from = page.entries.last().cloned();
             self.summarise(tenant, &index, page, &mut sessions).await?;
             if over || sessions.len() > limit {
                 break;
@@ -77,76 +77,88 @@ impl Desk {
         Ok(Reply::Sessions { sessions, more })
     }
 
-    pub(super) async fn page(&self, index: &str, before: Option<&str>, count: usize) -> Done<Page> {
+    pub(super) async fn read_page(
+        &self,
+        index: &str,
+        before: Option<&str>,
+        count: usize,
+    ) -> CallResult<IndexPage> {
         let before = before.map_or_else(|| "+".to_owned(), |line| format!("({line}"));
-        let call = Call::look("lines", [index]).number(self.now()).text(&before);
+        let call = RedisCall::read_only("lines", [index]).number(self.now()).text(&before);
         let mut answer = self.call(call.number(count as u64)).await?;
         let (now, mut list) = (answer.number()?, answer.list()?);
         let mut lines = Vec::new();
-        while !list.is_over() {
+        while !list.is_at_end() {
             lines.push(list.text()?);
         }
-        Ok(Page { now, lines })
+        Ok(IndexPage { now, entries: lines })
     }
 
     async fn summarise(
         &self,
         tenant: &TenantId,
         index: &str,
-        page: Page,
-        into: &mut Vec<Summary>,
-    ) -> Done<()> {
-        let births: Vec<(String, Birth)> =
-            page.lines.into_iter().filter_map(|line| read(&line).map(|birth| (line, birth))).collect();
+        page: IndexPage,
+        into: &mut Vec<SessionSummary>,
+    ) -> CallResult<()> {
+        let births: Vec<(String, CreationKey)> = page
+            .entries
+            .into_iter()
+            .filter_map(|line| parse_entry(&line).map(|birth| (line, birth)))
+            .collect();
         let mut stale = Vec::new();
-        for ((line, birth), head) in births.iter().zip(self.heads(tenant, &births).await?) {
+        for ((line, birth), head) in births.iter().zip(self.read_listed(tenant, &births).await?) {
             match head {
-                Some(head) if head.born == birth.at.0 => into.push(Summary {
+                Some(head) if head.born == birth.at.0 => into.push(SessionSummary {
                     birth: birth.clone(),
                     user: head.user,
                     closed: head.closed,
                     tail: head.tail,
                     pending: head.pending,
                 }),
-                None if page.now < birth.at.0.saturating_add(2 * FRESH_MS) => {}
+                None if page.now < birth.at.0.saturating_add(2 * REGISTRATION_FRESH_MS) => {}
                 Some(_) | None => stale.push(line.clone()),
             }
         }
-        let erase = |line: String| Call::to("erase", [index]).text(&line);
+        let erase = |line: String| RedisCall::write("erase", [index]).text(&line);
         // A stale entry that remains is found again by the next listing.
         let _ = self.calls(stale.into_iter().map(erase).collect()).await;
         Ok(())
     }
 
-    async fn heads(&self, tenant: &TenantId, births: &[(String, Birth)]) -> Done<Vec<Option<Head>>> {
-        let call = |(_, birth): &(String, Birth)| {
+    async fn read_listed(
+        &self,
+        tenant: &TenantId,
+        births: &[(String, CreationKey)],
+    ) -> CallResult<Vec<Option<ListedSession>>> {
+        let call = |(_, birth): &(String, CreationKey)| {
             let session = SessionKey { tenant: tenant.clone(), session: birth.session.clone() };
-            Call::look("summary", [key::own(&session), key::inbox(&session)])
+            RedisCall::read_only("summary", [key::head(&session), key::inbox(&session)])
         };
         let mut heads = Vec::with_capacity(births.len());
         for mut answer in self.calls(births.iter().map(call).collect()).await? {
-            if answer.is_over() {
+            if answer.is_at_end() {
                 heads.push(None);
                 continue;
             }
             let user = UserId::parse(&answer.text()?).ok();
             let (born, closed, tail) = (answer.number()?, answer.flag()?, Seq(answer.number()?));
             let pending = u32::try_from(answer.number()?).unwrap_or(u32::MAX);
-            heads.push(user.map(|user| Head { user, born, closed, tail, pending }));
+            heads.push(user.map(|user| ListedSession { user, born, closed, tail, pending }));
         }
         Ok(heads)
     }
 }
 
 /// Formats a list entry so that entries sort by creation: 16 digits, then the session id.
-pub(super) fn line(birth: &Birth) -> String {
+pub(super) fn format_entry(birth: &CreationKey) -> String {
     format!("{:016}{}", birth.at.0, birth.session)
 }
 
 /// Parses a list entry.
-pub(super) fn read(line: &str) -> Option<Birth> {
+pub(super) fn parse_entry(line: &str) -> Option<CreationKey> {
     let (at, session) = line.split_at_checked(16)?;
-    Some(Birth { at: Millis(at.parse().ok()?), session: SessionId::parse(session).ok()? })
+    Some(CreationKey { at: Millis(at.parse().ok()?), session: SessionId::parse(session).ok()? })
 }
 
 #[cfg(test)]
@@ -155,11 +167,12 @@ mod tests {
 
     #[test]
     fn listing_lines_sort_by_creation() {
-        let birth = |at, name| Birth { at: Millis(at), session: SessionId::parse(name).expect("a name") };
+        let birth =
+            |at, name| CreationKey { at: Millis(at), session: SessionId::parse(name).expect("a name") };
         let mut births = [birth(1_764_000_000_000, "s-1"), birth(9, "z"), birth(9, "Z"), birth(10, "a")];
         births.sort();
-        let lines: Vec<String> = births.iter().map(line).collect();
+        let lines: Vec<String> = births.iter().map(format_entry).collect();
         assert!(lines.is_sorted(), "{lines:?}");
-        assert!(lines.iter().zip(&births).all(|(line, birth)| read(line).as_ref() == Some(birth)));
+        assert!(lines.iter().zip(&births).all(|(line, birth)| parse_entry(line).as_ref() == Some(birth)));
     }
 }

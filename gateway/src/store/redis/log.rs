@@ -1,94 +1,94 @@
 //! Ops on a session's log: appends by the owner, reads by any node. Called by the executor.
-use crate::store::redis::call::{Call, Trouble};
-use crate::store::redis::desk::{Desk, Done};
+use crate::store::redis::call::{RedisCall, RedisCallError};
+use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
-use turnway_core::id::{Place, Seq, SessionKey, Token, Version};
+use turnway_core::id::{FenceToken, InboxPosition, ListenersVersion, Seq, SessionKey};
 use turnway_core::limits;
-use turnway_core::store::{Append, Heard, Inputs, Keep, Reply};
+use turnway_core::store::{Append, FactPage, InboxContents, Reply, SnapshotWrite};
 
-impl Desk {
-    pub(super) async fn append(&self, append: &Append) -> Done<Reply> {
-        let mut answer = self.call(call(append)).await?;
+impl OpExecutor {
+    pub(super) async fn append(&self, append: &Append) -> CallResult<Reply> {
+        let mut answer = self.call(append_call(append)).await?;
         match answer.text()?.as_str() {
             "OK" => {
-                let (tail, inbox_tail) = (Seq(answer.number()?), answer.place()?);
-                let (control_tail, version) = (answer.place()?, Version(answer.number()?));
-                let listeners = if answer.is_over() { None } else { Some(answer.list()?.listeners()?) };
-                self.kept().await?;
+                let (tail, inbox_tail) = (Seq(answer.number()?), answer.inbox_position()?);
+                let (control_tail, version) = (answer.inbox_position()?, ListenersVersion(answer.number()?));
+                let listeners = if answer.is_at_end() { None } else { Some(answer.list()?.listeners()?) };
+                self.wait_replicated().await?;
                 Ok(Reply::Appended { tail, inbox_tail, control_tail, version, listeners })
             }
             "FENCED" => Ok(Reply::Fenced),
-            "ORDER" => Ok(Reply::Order),
-            "GONE" => Ok(Reply::Gone { place: answer.place()? }),
-            _ => Err(Trouble::Doubt),
+            "ORDER" => Ok(Reply::OutOfOrder),
+            "GONE" => Ok(Reply::InputMissing { place: answer.inbox_position()? }),
+            _ => Err(RedisCallError::Unknown),
         }
     }
 
-    pub(super) async fn open(&self, session: &SessionKey) -> Done<Reply> {
-        let keys = [key::own(session), key::snapshot(session), key::log(session)];
-        let mut answer = self.call(Call::look("open", keys)).await?;
-        let owner = answer.seen()?;
+    pub(super) async fn open(&self, session: &SessionKey) -> CallResult<Reply> {
+        let keys = [key::head(session), key::snapshot(session), key::log(session)];
+        let mut answer = self.call(RedisCall::read_only("open", keys)).await?;
+        let owner = answer.ownership()?;
         Ok(Reply::View(Box::new(answer.list()?.view(owner)?)))
     }
 
-    pub(super) async fn read(&self, session: &SessionKey, after: Seq, limit: u32) -> Done<Reply> {
-        let call = Call::look("read", [key::own(session), key::log(session)])
+    pub(super) async fn read(&self, session: &SessionKey, after: Seq, limit: u32) -> CallResult<Reply> {
+        let call = RedisCall::read_only("read", [key::head(session), key::log(session)])
             .number(after.0)
             .number(u64::from(limit))
             .number(limits::READ_BYTES_MAX as u64);
         let mut answer = self.call(call).await?;
         let (tail, floor) = (answer.cursor()?, Seq(answer.number()?));
         let after = after.max(floor);
-        Ok(Reply::Heard(Heard { after, facts: answer.list()?.facts(after)?, tail, floor }))
+        Ok(Reply::Facts(FactPage { after, facts: answer.list()?.facts(after)?, tail, floor }))
     }
 
     pub(super) async fn inbox(
         &self,
         session: &SessionKey,
-        after: Place,
-        control_after: Place,
-    ) -> Done<Reply> {
-        let keys = [key::own(session), key::inbox(session), key::control(session)];
-        let call = Call::look("inbox", keys).number(after.0).number(control_after.0);
+        after: InboxPosition,
+        control_after: InboxPosition,
+    ) -> CallResult<Reply> {
+        let keys = [key::head(session), key::inbox(session), key::control(session)];
+        let call = RedisCall::read_only("inbox", keys).number(after.0).number(control_after.0);
         let mut answer = self.call(call).await?;
-        let (tail, control_tail) = (answer.place()?, answer.place()?);
-        let (inputs, controls) = (answer.list()?.waiting()?, answer.list()?.waiting()?);
-        Ok(Reply::Waiting(Inputs { inputs, tail, controls, control_tail }))
+        let (tail, control_tail) = (answer.inbox_position()?, answer.inbox_position()?);
+        let (inputs, controls) = (answer.list()?.inputs()?, answer.list()?.inputs()?);
+        Ok(Reply::Inbox(InboxContents { inputs, tail, controls, control_tail }))
     }
 
-    pub(super) async fn keep(&self, keep: &Keep) -> Done<Reply> {
-        let call = Call::to("keep", [key::own(&keep.key), key::snapshot(&keep.key)])
+    pub(super) async fn keep(&self, keep: &SnapshotWrite) -> CallResult<Reply> {
+        let call = RedisCall::write("keep", [key::head(&keep.key), key::snapshot(&keep.key)])
             .number(keep.token.epoch.0)
-            .name(keep.token.nonce.0)
+            .hex_id(keep.token.nonce.0)
             .number(keep.at.seq.0)
             .number(keep.at.epoch.0)
             .bytes(&keep.state);
-        self.fenced(call).await
+        self.call_fenced(call).await
     }
 
-    pub(super) async fn trim(&self, session: &SessionKey, token: Token, upto: Seq) -> Done<Reply> {
-        let call = Call::to("trim", [key::own(session), key::log(session)])
+    pub(super) async fn trim(&self, session: &SessionKey, token: FenceToken, upto: Seq) -> CallResult<Reply> {
+        let call = RedisCall::write("trim", [key::head(session), key::log(session)])
             .number(token.epoch.0)
-            .name(token.nonce.0)
+            .hex_id(token.nonce.0)
             .number(upto.0);
-        self.fenced(call).await
+        self.call_fenced(call).await
     }
 
-    async fn fenced(&self, call: Call) -> Done<Reply> {
+    async fn call_fenced(&self, call: RedisCall) -> CallResult<Reply> {
         match self.call(call).await?.text()?.as_str() {
             "OK" => Ok(Reply::Done),
             "FENCED" => Ok(Reply::Fenced),
-            _ => Err(Trouble::Doubt),
+            _ => Err(RedisCallError::Unknown),
         }
     }
 }
 
-fn call(append: &Append) -> Call {
-    let Append { key: session, token, after, facts, ends, answers, closed, known } = append;
-    let keys = [key::own, key::log, key::inbox, key::control, key::taken, key::listeners];
-    let mut call = Call::to("append", keys.map(|key| key(session)))
+fn append_call(append: &Append) -> RedisCall {
+    let Append { key: session, token, after, facts, ends, answers, closed, known_listeners: known } = append;
+    let keys = [key::head, key::log, key::inbox, key::control, key::inputs_by_run, key::listeners];
+    let mut call = RedisCall::write("append", keys.map(|key| key(session)))
         .number(token.epoch.0)
-        .name(token.nonce.0)
+        .hex_id(token.nonce.0)
         .number(after.0)
         .number(known.0)
         .text(closed.map_or("", |closed| if closed { "1" } else { "0" }))

@@ -47,7 +47,7 @@ const CHANGES: [(Planted, &str, &str); 20] = [
 
 /// Returns the library with the bug that is planted in this process, if it is one of these.
 #[cfg(feature = "planted")]
-pub(super) fn changed(source: &str) -> String {
+pub(super) fn with_planted_bug(source: &str) -> String {
     let bug = CHANGES.iter().find(|(bug, ..)| turnway_core::planted::planted(*bug));
     bug.map_or_else(
         || source.to_owned(),

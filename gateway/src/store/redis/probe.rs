@@ -3,35 +3,35 @@
 //! (`store.attest`).
 use crate::config::Durability;
 use crate::config::redis::RedisUrl;
-use crate::redis::reach;
-use crate::store::redis::OpenError;
-use crate::store::redis::quota::Memory;
+use crate::redis::connect;
+use crate::store::redis::RedisOpenError;
+use crate::store::redis::quota::ServerMemory;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, FromRedisValue, RedisError, cmd};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// First version with functions.
-const OLDEST: (u32, u32) = (7, 0);
-type Version = (u32, u32, u32);
+const MIN_VERSION: (u32, u32) = (7, 0);
+type RedisVersion = (u32, u32, u32);
 
 /// Ranges of versions, the end excluded, in which functions or blocking commands allow what must not be possible
 /// (S-41). Distributions may patch 7.0.15 without a visible sign.
-const UNSOUND: [(Version, Version); 3] =
+const VULNERABLE_VERSIONS: [(RedisVersion, RedisVersion); 3] =
     [((7, 0, 0), (7, 0, 15)), ((7, 2, 0), (7, 4, 3)), ((8, 0, 0), (8, 6, 3))];
 /// Timeout of a command: longer than the longest round trip at which a node can hold a lease.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(4);
 /// The settings that are read.
-const NAMES: [&str; 6] =
+const SETTINGS: [&str; 6] =
     ["maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "min-replicas-to-write", "protected-mode"];
 
 /// The properties of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct ServerInfo {
     /// Empty if hidden.
     version: String,
     /// The server's error if the settings are hidden; none if they are visible.
-    unseen: Option<String>,
+    hidden_reason: Option<String>,
     /// Valkey reports the Redis version that it was forked from.
     valkey: bool,
     settings: BTreeMap<String, String>,
@@ -41,18 +41,18 @@ struct Found {
     anonymous: bool,
     cluster: bool,
     /// Memory in use, in bytes; none if hidden.
-    used: Option<u64>,
+    used_memory: Option<u64>,
 }
 
 /// The guarantees of a server, as far as they can be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct ServerGuarantees {
     /// Durability of a reply.
     pub(super) level: Durability,
     /// Whether the durability is only attested by the operator.
     pub(super) attested: bool,
     /// The server's memory usage and bound.
-    pub(super) memory: Memory,
+    pub(super) memory: ServerMemory,
 }
 
 /// Rejects a server that cannot keep the required durability, and logs warnings. If the settings are hidden, the
@@ -62,9 +62,9 @@ pub(super) async fn probe(
     wanted: Durability,
     attest: Option<Durability>,
     within: Duration,
-) -> Result<Given, OpenError> {
-    let found = find(url, within).await?;
-    let (given, warnings) = found.give(wanted, attest)?;
+) -> Result<ServerGuarantees, RedisOpenError> {
+    let found = inspect_server(url, within).await?;
+    let (given, warnings) = found.guarantees(wanted, attest)?;
     for warning in warnings {
         tracing::warn!(redis = %url, "{warning}");
     }
@@ -73,34 +73,34 @@ pub(super) async fn probe(
 
 /// Returns the server's memory if the server by itself still keeps the required durability. Replication is confirmed
 /// by each answer to `WAIT`.
-pub(super) async fn keeps(
+pub(super) async fn recheck(
     url: &RedisUrl,
     wanted: Durability,
     attest: Option<Durability>,
-) -> Result<Memory, OpenError> {
+) -> Result<ServerMemory, RedisOpenError> {
     let wanted = wanted.min(Durability::Fsync);
-    let (given, _) = find(url, ANSWER_WITHIN).await?.give(wanted, attest)?;
+    let (given, _) = inspect_server(url, COMMAND_TIMEOUT).await?.guarantees(wanted, attest)?;
     if given.level >= wanted {
         return Ok(given.memory);
     }
-    Err(OpenError::Level {
-        wanted: wanted.word(),
-        gives: given.level.word(),
+    Err(RedisOpenError::Level {
+        wanted: wanted.as_str(),
+        gives: given.level.as_str(),
         missing: "its settings are no longer visible".to_owned(),
     })
 }
 
-async fn find(url: &RedisUrl, within: Duration) -> Result<Found, OpenError> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
-    let mut connection = reach::connect_within(url, config, within).await?;
-    let found = look(&mut connection).await.map_err(|error| OpenError::Asked { error })?;
+async fn inspect_server(url: &RedisUrl, within: Duration) -> Result<ServerInfo, RedisOpenError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(COMMAND_TIMEOUT));
+    let mut connection = connect::connect_within(url, config, within).await?;
+    let found = read_server_info(&mut connection).await.map_err(|error| RedisOpenError::Command { error })?;
     let anonymous = url.login.password.is_none() && url.login.password_file.is_none();
-    Ok(Found { anonymous, ..found })
+    Ok(ServerInfo { anonymous, ..found })
 }
 
 /// Runs a command that may be forbidden or unsupported; the inner error then says that the value is hidden. Temporary
 /// errors of the server are returned as errors.
-async fn shown<T: FromRedisValue>(
+async fn query_if_visible<T: FromRedisValue>(
     connection: &mut MultiplexedConnection,
     command: &Cmd,
 ) -> Result<Result<T, String>, RedisError> {
@@ -113,31 +113,35 @@ async fn shown<T: FromRedisValue>(
     }
 }
 
-async fn look(connection: &mut MultiplexedConnection) -> Result<Found, RedisError> {
+async fn read_server_info(connection: &mut MultiplexedConnection) -> Result<ServerInfo, RedisError> {
     let mut texts = Vec::new();
     for section in ["server", "replication", "memory", "persistence"] {
-        texts.push(shown::<String>(connection, cmd("INFO").arg(section)).await?.unwrap_or_default());
+        texts.push(
+            query_if_visible::<String>(connection, cmd("INFO").arg(section)).await?.unwrap_or_default(),
+        );
     }
     let info = texts.join("\n");
     let settings =
-        shown::<BTreeMap<String, String>>(connection, cmd("CONFIG").arg("GET").arg(&NAMES)).await?;
-    Ok(Found::read(&info, settings))
+        query_if_visible::<BTreeMap<String, String>>(connection, cmd("CONFIG").arg("GET").arg(&SETTINGS))
+            .await?;
+    Ok(ServerInfo::read(&info, settings))
 }
 
-impl Found {
+impl ServerInfo {
     /// Combines the answers to `INFO` and `CONFIG`. A server may also hide single settings.
     fn read(info: &str, settings: Result<BTreeMap<String, String>, String>) -> Self {
         let line = |name: &str| {
             let found = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             found.map(|value| value.trim().to_owned())
         };
-        let (mut settings, mut unseen) = match settings {
+        let (mut settings, mut hidden_reason) = match settings {
             Ok(settings) => (settings, None),
             Err(said) => (BTreeMap::new(), Some(said)),
         };
-        if unseen.is_none() && !(settings.contains_key("appendonly") && settings.contains_key("appendfsync"))
+        if hidden_reason.is_none()
+            && !(settings.contains_key("appendonly") && settings.contains_key("appendfsync"))
         {
-            unseen = Some("it shows neither `appendonly` nor `appendfsync`".to_owned());
+            hidden_reason = Some("it shows neither `appendonly` nor `appendfsync`".to_owned());
         }
         let aof = line("aof_enabled").map(|on| if on == "1" { "yes" } else { "no" }.to_owned());
         let memory = ("maxmemory", line("maxmemory"));
@@ -148,29 +152,29 @@ impl Found {
         }
         Self {
             version: line("redis_version").unwrap_or_default(),
-            unseen,
+            hidden_reason,
             valkey: line("server_name").is_some_and(|name| name == "valkey"),
             settings,
             replicas: line("connected_slaves").and_then(|count| count.parse().ok()),
             anonymous: false,
             cluster: line("redis_mode").is_some_and(|mode| mode == "cluster"),
-            used: line("used_memory").and_then(|bytes| bytes.parse().ok()),
+            used_memory: line("used_memory").and_then(|bytes| bytes.parse().ok()),
         }
     }
 
-    fn is(&self, setting: &str, value: &str) -> bool {
+    fn has_setting(&self, setting: &str, value: &str) -> bool {
         self.settings.get(setting).is_some_and(|set| set == value)
     }
 
-    fn version(&self) -> Version {
+    fn version(&self) -> RedisVersion {
         let mut parts = self.version.split('.').map(|part| part.parse().unwrap_or(0));
         let mut next = || parts.next().unwrap_or(0);
         (next(), next(), next())
     }
 
     /// Returns the durability that the visible settings give.
-    fn gives(&self) -> Durability {
-        match (self.is("appendonly", "yes"), self.is("appendfsync", "always")) {
+    fn visible_durability(&self) -> Durability {
+        match (self.has_setting("appendonly", "yes"), self.has_setting("appendfsync", "always")) {
             (false, _) => Durability::Mem,
             (true, false) => Durability::Os,
             (true, true) if self.replicas.unwrap_or_default() == 0 => Durability::Fsync,
@@ -179,55 +183,58 @@ impl Found {
     }
 
     /// Returns the guarantees up to those required, with warnings; fails if the server cannot be used.
-    fn give(
+    fn guarantees(
         &self,
         wanted: Durability,
         attest: Option<Durability>,
-    ) -> Result<(Given, Vec<String>), OpenError> {
-        let Some(said) = &self.unseen else {
+    ) -> Result<(ServerGuarantees, Vec<String>), RedisOpenError> {
+        let Some(said) = &self.hidden_reason else {
             let mut warnings = self.check(wanted)?;
             if attest.is_some() {
                 warnings
                     .push("store.attest is not needed: the settings of this Redis are visible".to_owned());
             }
-            return Ok((Given { level: wanted, attested: false, memory: self.memory() }, warnings));
+            return Ok((
+                ServerGuarantees { level: wanted, attested: false, memory: self.memory() },
+                warnings,
+            ));
         };
-        let shown = self.gives();
+        let shown = self.visible_durability();
         let level = attest.unwrap_or(shown).max(shown).min(wanted);
         let attested = level > shown;
         let mut warnings = self.check(level.min(shown))?;
         if level > Durability::Fsync && self.replicas == Some(0) {
-            let (wanted, gives) = (level.word(), Durability::Fsync.word());
-            return Err(OpenError::Level { wanted, gives, missing: "connect a replica".to_owned() });
+            let (wanted, gives) = (level.as_str(), Durability::Fsync.as_str());
+            return Err(RedisOpenError::Level { wanted, gives, missing: "connect a replica".to_owned() });
         }
         if level < wanted {
             warnings.push(format!(
                 "the settings of this Redis cannot be seen ({said}), so not {} is promised but {}: say in \
                  store.attest what it keeps, or name in store.deployer a user who may see them",
-                wanted.word(),
-                level.word()
+                wanted.as_str(),
+                level.as_str()
             ));
         }
         if attested {
-            let level = level.word();
+            let level = level.as_str();
             warnings.push(format!("the durability {level} of this Redis is only attested (store.attest), because its settings are hidden: {said}"));
         }
-        Ok((Given { level, attested, memory: self.memory() }, warnings))
+        Ok((ServerGuarantees { level, attested, memory: self.memory() }, warnings))
     }
 
     /// Returns the memory usage and bound; a bound of 0 means that there is none.
-    fn memory(&self) -> Memory {
+    fn memory(&self) -> ServerMemory {
         let most = self.settings.get("maxmemory").and_then(|bytes| bytes.parse().ok());
-        Memory { used: self.used, most: most.filter(|bytes| *bytes > 0) }
+        ServerMemory { used: self.used_memory, max: most.filter(|bytes| *bytes > 0) }
     }
 
     /// Returns the changes that the required durability needs.
-    fn missing(&self, wanted: Durability) -> Vec<&'static str> {
+    fn missing_settings(&self, wanted: Durability) -> Vec<&'static str> {
         let mut missing = Vec::new();
-        if wanted > Durability::Mem && !self.is("appendonly", "yes") {
+        if wanted > Durability::Mem && !self.has_setting("appendonly", "yes") {
             missing.push("set `appendonly yes`");
         }
-        if wanted > Durability::Os && !self.is("appendfsync", "always") {
+        if wanted > Durability::Os && !self.has_setting("appendfsync", "always") {
             missing.push("set `appendfsync always`");
         }
         if wanted > Durability::Fsync && self.replicas.unwrap_or_default() == 0 {
@@ -237,14 +244,14 @@ impl Found {
     }
 
     /// Returns warnings; fails if the server cannot be used.
-    fn check(&self, wanted: Durability) -> Result<Vec<String>, OpenError> {
+    fn check(&self, wanted: Durability) -> Result<Vec<String>, RedisOpenError> {
         let (major, minor, _) = self.version();
-        if !self.version.is_empty() && (major, minor) < OLDEST {
-            return Err(OpenError::TooOld { version: self.version.clone() });
+        if !self.version.is_empty() && (major, minor) < MIN_VERSION {
+            return Err(RedisOpenError::TooOld { version: self.version.clone() });
         }
         let mut warnings = Vec::new();
         match self.settings.get("maxmemory-policy") {
-            Some(policy) if policy != "noeviction" => return Err(OpenError::Evicts),
+            Some(policy) if policy != "noeviction" => return Err(RedisOpenError::EvictionEnabled),
             Some(_) => {}
             None => warnings.push(
                 "whether Redis forgets sessions where memory runs out cannot be seen: it must be set to \
@@ -252,13 +259,13 @@ impl Found {
                     .to_owned(),
             ),
         }
-        let missing = self.missing(wanted);
+        let missing = self.missing_settings(wanted);
         if !missing.is_empty() {
-            let (wanted, gives) = (wanted.word(), self.gives().word());
-            return Err(OpenError::Level { wanted, gives, missing: missing.join(", ") });
+            let (wanted, gives) = (wanted.as_str(), self.visible_durability().as_str());
+            return Err(RedisOpenError::Level { wanted, gives, missing: missing.join(", ") });
         }
         let version = self.version();
-        if !self.valkey && UNSOUND.iter().any(|(from, to)| (*from..*to).contains(&version)) {
+        if !self.valkey && VULNERABLE_VERSIONS.iter().any(|(from, to)| (*from..*to).contains(&version)) {
             let version = &self.version;
             warnings.push(format!(
                 "Redis {version} has known security holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
@@ -268,15 +275,15 @@ impl Found {
             let what = "Redis Cluster is not supported; it works only while this server has all of its slots";
             warnings.push(what.into());
         }
-        if self.is("protected-mode", "no") && self.anonymous {
+        if self.has_setting("protected-mode", "no") && self.anonymous {
             warnings.push("anyone who can reach this Redis may do anything: set users or a password".into());
         }
-        if wanted == Durability::Os && self.is("appendfsync", "everysec") {
+        if wanted == Durability::Os && self.has_setting("appendfsync", "everysec") {
             let what = "with `appendfsync everysec` the death of the Redis process may lose its last two seconds; \
                         `appendfsync no` loses them only with the machine";
             warnings.push(what.to_owned());
         }
-        if wanted == Durability::FsyncReplica && self.is("min-replicas-to-write", "0") {
+        if wanted == Durability::FsyncReplica && self.has_setting("min-replicas-to-write", "0") {
             warnings.push(
                 "set `min-replicas-to-write 1`, so that a disconnected primary stops accepting writes".into(),
             );
@@ -289,8 +296,9 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn found(version: &str, settings: &[(&str, &str)], replicas: u32) -> Found {
-        let mut found = Found { version: version.into(), replicas: Some(replicas), ..Found::default() };
+    fn found(version: &str, settings: &[(&str, &str)], replicas: u32) -> ServerInfo {
+        let mut found =
+            ServerInfo { version: version.into(), replicas: Some(replicas), ..ServerInfo::default() };
         let usual = [("maxmemory-policy", "noeviction"), ("appendonly", "yes"), ("appendfsync", "always")];
         for (name, value) in usual.iter().chain(settings) {
             found.settings.insert((*name).to_owned(), (*value).to_owned());
@@ -303,7 +311,7 @@ mod tests {
     fn durability_level_is_met_or_refused_with_the_missing_parts() {
         let everysec = [("appendfsync", "everysec")];
         let nothing = [("appendonly", "no"), ("appendfsync", "everysec")];
-        let said = |found: Found, wanted| match found.check(wanted) {
+        let said = |found: ServerInfo, wanted| match found.check(wanted) {
             Ok(warnings) => warnings.join(";"),
             Err(error) => error.to_string(),
         };
@@ -335,7 +343,7 @@ mod tests {
         assert!(said(open.clone(), Durability::Fsync).contains("anything"));
         (open.anonymous, open.cluster) = (false, true);
         assert!(said(open, Durability::Fsync).contains("Cluster"));
-        assert!(said(Found::default(), Durability::Mem).contains("noeviction"));
+        assert!(said(ServerInfo::default(), Durability::Mem).contains("noeviction"));
         let evicts = found(sound, &[("maxmemory-policy", "allkeys-lru")], 0);
         assert!(said(evicts, Durability::Mem).contains("noeviction"));
     }
@@ -343,12 +351,16 @@ mod tests {
     const INFO: &str =
         "redis_version:7.0.15\r\nconnected_slaves:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
 
-    fn hidden(info: &str) -> Found {
-        Found::read(info, Err("ERR unknown command 'CONFIG'".to_owned()))
+    fn hidden(info: &str) -> ServerInfo {
+        ServerInfo::read(info, Err("ERR unknown command 'CONFIG'".to_owned()))
     }
 
-    fn given(found: &Found, wanted: Durability, attest: Option<Durability>) -> (Durability, bool, String) {
-        let (given, warnings) = found.give(wanted, attest).expect("it can be used");
+    fn given(
+        found: &ServerInfo,
+        wanted: Durability,
+        attest: Option<Durability>,
+    ) -> (Durability, bool, String) {
+        let (given, warnings) = found.guarantees(wanted, attest).expect("it can be used");
         (given.level, given.attested, warnings.join(";"))
     }
 
@@ -372,7 +384,7 @@ mod tests {
     #[test]
     fn attested_replica_must_be_connected_if_visible() {
         let all = Some(Durability::FsyncReplica);
-        let refused = hidden(INFO).give(Durability::FsyncReplica, all).expect_err("there is none");
+        let refused = hidden(INFO).guarantees(Durability::FsyncReplica, all).expect_err("there is none");
         assert!(refused.to_string().contains("connect a replica"), "{refused}");
         let unseen = hidden("maxmemory_policy:noeviction");
         assert_eq!(given(&unseen, Durability::FsyncReplica, all).0, Durability::FsyncReplica);
@@ -383,24 +395,26 @@ mod tests {
     fn server_without_info_is_used_at_level_mem_with_a_warning() {
         let (level, _, said) = given(&hidden(""), Durability::Mem, None);
         assert!(level == Durability::Mem && said.contains("noeviction"), "{said}");
-        let evicts = hidden("maxmemory_policy:volatile-lru").give(Durability::Mem, Some(Durability::Fsync));
-        assert!(matches!(evicts, Err(OpenError::Evicts)), "nobody can attest that away");
+        let evicts =
+            hidden("maxmemory_policy:volatile-lru").guarantees(Durability::Mem, Some(Durability::Fsync));
+        assert!(matches!(evicts, Err(RedisOpenError::EvictionEnabled)), "nobody can attest that away");
     }
 
     #[test]
     fn memory_limit_is_known_if_set_and_visible() {
-        let memory = |found: &Found| found.give(Durability::Mem, None).expect("it can be used").0.memory;
-        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "1000")], 0)).most, Some(1000));
-        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "0")], 0)).most, None);
+        let memory =
+            |found: &ServerInfo| found.guarantees(Durability::Mem, None).expect("it can be used").0.memory;
+        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "1000")], 0)).max, Some(1000));
+        assert_eq!(memory(&found("7.0.15", &[("maxmemory", "0")], 0)).max, None);
         let shown = memory(&hidden(&format!("{INFO}used_memory:3\r\nmaxmemory:5\r\n")));
-        assert_eq!(shown, Memory { used: Some(3), most: Some(5) });
-        assert_eq!(memory(&hidden(INFO)), Memory::default());
+        assert_eq!(shown, ServerMemory { used: Some(3), max: Some(5) });
+        assert_eq!(memory(&hidden(INFO)), ServerMemory::default());
     }
 
     /// Covers: S-42.
     #[test]
     fn visible_settings_override_attested_ones() {
         let everysec = found("7.0.15", &[("appendfsync", "everysec")], 0);
-        assert!(everysec.give(Durability::Fsync, Some(Durability::Fsync)).is_err());
+        assert!(everysec.guarantees(Durability::Fsync, Some(Durability::Fsync)).is_err());
     }
 }

@@ -1,51 +1,51 @@
 //! Quotas of stored bytes as arguments of the functions; fractions refer to the server's `maxmemory`.
-use crate::store::Filled;
-use crate::store::redis::call::Call;
+use crate::store::UsageCallback;
+use crate::store::redis::call::RedisCall;
 use std::sync::atomic::{AtomicU64, Ordering};
 use turnway_core::store::quota::{Quota, Quotas};
 
 /// The quotas of a node and the memory that fractions refer to.
-pub(super) struct Bounds {
+pub(super) struct QuotaBounds {
     quotas: Quotas,
     /// The server's `maxmemory` in bytes; 0 if unlimited or hidden.
     memory: AtomicU64,
-    filled: Filled,
+    on_usage: UsageCallback,
 }
 
 /// A server's memory usage and bound, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct ServerMemory {
     /// Memory in use, if visible.
     pub(super) used: Option<u64>,
     /// Memory bound, if the server has one and shows it.
-    pub(super) most: Option<u64>,
+    pub(super) max: Option<u64>,
 }
 
 // === impl Bounds ===
 
-impl Bounds {
+impl QuotaBounds {
     /// Creates the bounds for a server with this memory.
-    pub(super) fn new(quotas: Quotas, filled: Filled, memory: Memory) -> Self {
-        let bounds = Self { quotas, memory: AtomicU64::default(), filled };
-        if quotas.has_parts() && memory.most.is_none() {
+    pub(super) fn new(quotas: Quotas, filled: UsageCallback, memory: ServerMemory) -> Self {
+        let bounds = Self { quotas, memory: AtomicU64::default(), on_usage: filled };
+        if quotas.has_parts() && memory.max.is_none() {
             tracing::warn!(
                 "this Redis has no visible `maxmemory`: fractions in quota.tenant and quota.user have no effect, only sizes"
             );
         }
-        bounds.learn(memory);
+        bounds.set_memory(memory);
         bounds
     }
 
     /// Updates the server's memory bound, which an operator may change, and reports the usage.
-    pub(super) fn learn(&self, memory: Memory) {
-        self.memory.store(memory.most.unwrap_or(0), Ordering::Relaxed);
-        (self.filled)(memory.used.unwrap_or(0), memory.most);
+    pub(super) fn set_memory(&self, memory: ServerMemory) {
+        self.memory.store(memory.max.unwrap_or(0), Ordering::Relaxed);
+        (self.on_usage)(memory.used.unwrap_or(0), memory.max);
     }
 
     /// Appends the quotas of user and tenant to a call; an empty argument means no quota.
-    pub(super) fn add_to(&self, call: Call) -> Call {
+    pub(super) fn append_to(&self, call: RedisCall) -> RedisCall {
         let whole = Some(self.memory.load(Ordering::Relaxed)).filter(|memory| *memory > 0);
-        let add = |call: Call, quota: Quota| match quota.bytes(whole) {
+        let add = |call: RedisCall, quota: Quota| match quota.bytes(whole) {
             Some(bytes) => call.number(bytes),
             None => call.text(""),
         };
@@ -59,8 +59,8 @@ mod tests {
     use std::sync::Arc;
     use turnway_core::share::Fraction;
 
-    fn said(bounds: &Bounds) -> Vec<String> {
-        let call = bounds.add_to(Call::look("accept", ["own:{a/s}"]));
+    fn said(bounds: &QuotaBounds) -> Vec<String> {
+        let call = bounds.append_to(RedisCall::read_only("accept", ["own:{a/s}"]));
         let command = call.command();
         let args = command.args_iter().filter_map(|arg| {
             let ::redis::Arg::Simple(bytes) = arg else { return None };
@@ -74,19 +74,19 @@ mod tests {
         let part = |thousandths| Quota::Part(Fraction::of_thousandths(thousandths).expect("a part"));
         let told = Arc::new(AtomicU64::default());
         let sink = Arc::clone(&told);
-        let filled: Filled = Arc::new(move |used, _| sink.store(used, Ordering::Relaxed));
-        let memory = |most| Memory { used: Some(70), most };
+        let filled: UsageCallback = Arc::new(move |used, _| sink.store(used, Ordering::Relaxed));
+        let memory = |most| ServerMemory { used: Some(70), max: most };
         let quotas = Quotas { tenant: part(500), user: part(250) };
-        let bounds = Bounds::new(quotas, Arc::clone(&filled), memory(Some(1000)));
+        let bounds = QuotaBounds::new(quotas, Arc::clone(&filled), memory(Some(1000)));
         assert_eq!(
             (said(&bounds), told.load(Ordering::Relaxed)),
             (vec!["250".to_owned(), "500".to_owned()], 70)
         );
-        bounds.learn(memory(None));
+        bounds.set_memory(memory(None));
         assert_eq!(said(&bounds), ["", ""]);
-        bounds.learn(memory(Some(4000)));
+        bounds.set_memory(memory(Some(4000)));
         assert_eq!(said(&bounds), ["1000", "2000"]);
         let sizes = Quotas { tenant: Quota::Off, user: Quota::Bytes(7) };
-        assert_eq!(said(&Bounds::new(sizes, filled, memory(None))), ["7", ""]);
+        assert_eq!(said(&QuotaBounds::new(sizes, filled, memory(None))), ["7", ""]);
     }
 }

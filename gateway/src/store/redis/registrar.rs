@@ -1,8 +1,8 @@
 //! Writes sessions into the indexes that sweeps read, before anything that a sweep has to find. Registrations made at
 //! the same time share one call, because a node that takes over another node's sessions registers hundreds at once.
-use crate::redis::Line;
-use crate::store::redis::call::{Call, Trouble};
-use crate::store::redis::desk::{Desk, Done};
+use crate::redis::RedisConnection;
+use crate::store::redis::call::{RedisCall, RedisCallError};
+use crate::store::redis::executor::{CallResult, OpExecutor};
 use crate::store::redis::key;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,19 +11,19 @@ use turnway_core::id::{Holder, SessionKey};
 use turnway_core::limits;
 
 /// Maximum sessions in one call: each takes about 2 us, during which the server answers no other call.
-const TOGETHER_MAX: usize = limits::SWEEP_SESSIONS_MAX as usize;
+const BATCH_MAX: usize = limits::SWEEP_SESSIONS_MAX as usize;
 
 /// A session and the channel for its registration's stamp.
-type Wish = (SessionKey, oneshot::Sender<Done<u64>>);
+type RegistrationRequest = (SessionKey, oneshot::Sender<CallResult<u64>>);
 
 /// Pending registrations by incarnation. Their number has no bound of its own: each belongs to one op, and the store
 /// takes no more than [`limits::STORE_QUEUE_MAX`] ops.
 #[derive(Debug, Default)]
-pub(super) struct Registrar(Mutex<BTreeMap<Holder, Vec<Wish>>>);
+pub(super) struct Registrar(Mutex<BTreeMap<Holder, Vec<RegistrationRequest>>>);
 
 /// The duty of the first request to send all requests that accumulate. If it is dropped before, the accumulated
 /// requests fail as not performed, and the next request is the first again.
-struct Turn<'a> {
+struct BatchDuty<'a> {
     registrar: &'a Registrar,
     holder: Holder,
     is_over: bool,
@@ -33,28 +33,28 @@ struct Turn<'a> {
 
 impl Registrar {
     /// Adds a request; returns the duty to send if the request is the first.
-    fn add(&self, holder: Holder, wish: Wish) -> Option<Turn<'_>> {
+    fn push(&self, holder: Holder, wish: RegistrationRequest) -> Option<BatchDuty<'_>> {
         let mut wishes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wishes = wishes.entry(holder).or_default();
         wishes.push(wish);
-        (wishes.len() == 1).then(|| Turn { registrar: self, holder, is_over: false })
+        (wishes.len() == 1).then(|| BatchDuty { registrar: self, holder, is_over: false })
     }
 
-    fn take(&self, holder: Holder) -> Vec<Wish> {
+    fn take(&self, holder: Holder) -> Vec<RegistrationRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&holder).unwrap_or_default()
     }
 }
 
 // === impl Turn ===
 
-impl Turn<'_> {
-    fn take(mut self) -> Vec<Wish> {
+impl BatchDuty<'_> {
+    fn take(mut self) -> Vec<RegistrationRequest> {
         self.is_over = true;
         self.registrar.take(self.holder)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for BatchDuty<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             drop(self.registrar.take(self.holder));
@@ -64,28 +64,28 @@ impl Drop for Turn<'_> {
 
 // === impl Desk ===
 
-impl Desk {
+impl OpExecutor {
     /// Registers a session under an incarnation and returns the registration's stamp. Nothing that a sweep has to
     /// find may be sent before the registration is answered.
-    pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> Done<u64> {
+    pub(super) async fn register(&self, session: &SessionKey, holder: Holder) -> CallResult<u64> {
         let (tell, told) = oneshot::channel();
-        if let Some(turn) = self.registrar.add(holder, (session.clone(), tell)) {
+        if let Some(turn) = self.registrar.push(holder, (session.clone(), tell)) {
             // Lets ops that start at the same moment add their requests.
             tokio::task::yield_now().await;
             self.register_all(holder, turn.take()).await;
         }
         // The request that had the duty to send was dropped.
-        told.await.unwrap_or(Err(Trouble::NotDone))
+        told.await.unwrap_or(Err(RedisCallError::NotPerformed))
     }
 
-    async fn register_all(&self, holder: Holder, mut wishes: Vec<Wish>) {
+    async fn register_all(&self, holder: Holder, mut wishes: Vec<RegistrationRequest>) {
         while !wishes.is_empty() {
-            let rest = wishes.split_off(wishes.len().min(TOGETHER_MAX));
+            let rest = wishes.split_off(wishes.len().min(BATCH_MAX));
             let sessions: Vec<&SessionKey> = wishes.iter().map(|(session, _)| session).collect();
             let stamps = self.register_some(holder, &sessions).await;
             for (n, (_, tell)) in wishes.into_iter().enumerate() {
                 let stamp = match &stamps {
-                    Ok(stamps) => stamps.get(n).copied().ok_or(Trouble::Doubt),
+                    Ok(stamps) => stamps.get(n).copied().ok_or(RedisCallError::Unknown),
                     Err(trouble) => Err(*trouble),
                 };
                 // The receiver may have been dropped.
@@ -95,24 +95,26 @@ impl Desk {
         }
     }
 
-    async fn register_some(&self, holder: Holder, sessions: &[&SessionKey]) -> Done<Vec<u64>> {
-        if !self.book().is_enrolled(holder) {
+    async fn register_some(&self, holder: Holder, sessions: &[&SessionKey]) -> CallResult<Vec<u64>> {
+        if !self.registrations().is_enrolled(holder) {
             self.enroll(&self.commands, holder).await?;
         }
-        let call = Call::to("register", [key::registered(holder)]).number(self.now());
+        let call = RedisCall::write("register", [key::registered(holder)]).number(self.now());
         let call = sessions.iter().fold(call, |call, session| call.text(&session.to_string()));
         let mut answer = self.call(call).await?;
-        let stamps = sessions.iter().map(|_| answer.number()).collect::<Done<Vec<u64>>>()?;
-        let mut book = self.book();
+        let stamps = sessions.iter().map(|_| answer.number()).collect::<CallResult<Vec<u64>>>()?;
+        let mut book = self.registrations();
         sessions.iter().zip(&stamps).for_each(|(session, stamp)| book.register(session, holder, *stamp));
         Ok(stamps)
     }
 
     /// Makes an incarnation known to sweeps.
-    pub(super) async fn enroll(&self, line: &Line, holder: Holder) -> Done<u64> {
-        let call = Call::to("enroll", [key::LIVES]).number(self.now()).text(&key::life(holder));
+    pub(super) async fn enroll(&self, line: &RedisConnection, holder: Holder) -> CallResult<u64> {
+        let call = RedisCall::write("enroll", [key::INCARNATIONS])
+            .number(self.now())
+            .text(&key::incarnation(holder));
         let stamp = self.call_on(line, call).await?.number()?;
-        self.book().enroll(holder);
+        self.registrations().enroll(holder);
         Ok(stamp)
     }
 }
@@ -130,12 +132,12 @@ mod tests {
         };
         let (registrar, holder) = (Registrar::default(), Holder::default());
         let (first, second, third) = (oneshot::channel(), oneshot::channel(), oneshot::channel());
-        let turn = registrar.add(holder, (key(), first.0)).expect("the first");
-        assert!(registrar.add(holder, (key(), second.0)).is_none());
+        let turn = registrar.push(holder, (key(), first.0)).expect("the first");
+        assert!(registrar.push(holder, (key(), second.0)).is_none());
         drop(turn);
         let mut waits = second.1;
         assert_eq!(waits.try_recv(), Err(oneshot::error::TryRecvError::Closed));
-        let turn = registrar.add(holder, (key(), third.0)).expect("the first again");
+        let turn = registrar.push(holder, (key(), third.0)).expect("the first again");
         assert_eq!(turn.take().len(), 1);
         assert!(registrar.take(holder).is_empty());
     }

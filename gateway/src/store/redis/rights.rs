@@ -1,17 +1,17 @@
 //! Checks that the user of `store.url` has every right that a node needs: each command and each pattern of keys and
 //! channels is tried in a form that changes nothing. Called at start and by the monitor.
 use crate::config::redis::RedisUrl;
-use crate::redis::reach;
-use crate::redis::refusal::{Complaint, complaint};
-use crate::store::redis::OpenError;
+use crate::redis::connect;
+use crate::redis::server_error::{ServerCondition, classify};
+use crate::store::redis::RedisOpenError;
 use ::redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisError, ServerError, Value, cmd};
 use std::fmt;
 use std::time::Duration;
 
 /// Timeout of a command: longer than the longest round trip at which a node can hold a lease.
-const ANSWER_WITHIN: Duration = Duration::from_secs(4);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum missing rights that are named in an error.
-const NAMED_MAX: usize = 6;
+const LISTED_MAX: usize = 6;
 
 /// Every pattern of keys that a node uses, and a key that matches the pattern. Commands on these keys change nothing
 /// even if a key exists: they use a hash field that is never set, or fail on a key of another type.
@@ -80,24 +80,25 @@ const CHANNEL: &str = "inbox:{turnway/probe}";
 
 /// A missing right: the ACL rule that would grant it, and the server's error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingRight {
     rule: String,
-    said: String,
+    error: String,
 }
 
 /// The rights that are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rights(Vec<Missing>);
+pub struct MissingRights(Vec<MissingRight>);
 
 /// Checks that the user has every right that a node needs. Fails if the server could not be asked.
-pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> Result<(), OpenError> {
-    let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN));
-    let mut connection = reach::connect_within(url, config, within).await?;
+pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> Result<(), RedisOpenError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(COMMAND_TIMEOUT));
+    let mut connection = connect::connect_within(url, config, within).await?;
     let commands = COMMANDS.iter().filter(|words| with_wait || !words.starts_with(WAIT));
-    let mut tries: Vec<(String, Cmd)> = commands.map(|words| (rule_of(words), parse(words))).collect();
+    let mut tries: Vec<(String, Cmd)> =
+        commands.map(|words| (acl_rule(words), parse_command(words))).collect();
     for (pattern, key) in KEYS {
         for words in [format!("HGET {key} turnway-probe"), format!("HDEL {key} turnway-probe")] {
-            tries.push((format!("~{pattern}"), parse(&words)));
+            tries.push((format!("~{pattern}"), parse_command(&words)));
         }
     }
     let mut pipeline = Pipeline::with_capacity(tries.len());
@@ -105,24 +106,24 @@ pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> 
         pipeline.add_command(command.clone());
     }
     let answers = connection.send_packed_commands(&pipeline, 0, tries.len()).await;
-    let answers = answers.map_err(|error| OpenError::Asked { error })?;
-    let mut missing: Vec<Missing> = tries
+    let answers = answers.map_err(|error| RedisOpenError::Command { error })?;
+    let mut missing: Vec<MissingRight> = tries
         .into_iter()
         .zip(answers)
         .filter_map(|((rule, _), answer)| {
             let Value::ServerError(error) = answer else { return None };
-            Missing::of(rule, &error)
+            MissingRight::of(rule, &error)
         })
         .collect();
     if let Err(error) = connection.subscribe(CHANNEL).await {
-        missing.extend(Missing::of_channel(&error));
+        missing.extend(MissingRight::of_channel(&error));
     }
     // Missing rights on keys are reported by the rule for keys, and each rule once.
     missing.dedup_by(|later, first| later.rule == first.rule);
-    if missing.is_empty() { Ok(()) } else { Err(OpenError::Rights(Rights(missing))) }
+    if missing.is_empty() { Ok(()) } else { Err(RedisOpenError::Rights(MissingRights(missing))) }
 }
 
-fn parse(words: &str) -> Cmd {
+fn parse_command(words: &str) -> Cmd {
     let mut words = words.split(' ');
     let mut command = cmd(words.next().unwrap_or_default());
     for word in words {
@@ -132,16 +133,16 @@ fn parse(words: &str) -> Cmd {
 }
 
 /// Returns the ACL rule that allows a command.
-fn rule_of(words: &str) -> String {
+fn acl_rule(words: &str) -> String {
     format!("+{}", words.split(' ').next().unwrap_or_default().to_ascii_lowercase())
 }
 
 // === impl Missing ===
 
-impl Missing {
+impl MissingRight {
     fn of(rule: String, error: &ServerError) -> Option<Self> {
         let detail = error.details().unwrap_or_default();
-        if complaint(error.code(), detail) != Some(Complaint::Forbidden) {
+        if classify(error.code(), detail) != Some(ServerCondition::Forbidden) {
             return None;
         }
         // For an allowed command only its keys may be forbidden; keys are tried separately.
@@ -151,25 +152,25 @@ impl Missing {
             return None;
         }
         let rule = if is_about_keys && rule == "+publish" { "&inbox:*".to_owned() } else { rule };
-        Some(Self { rule, said: format!("{} {detail}", error.code()) })
+        Some(Self { rule, error: format!("{} {detail}", error.code()) })
     }
 
     fn of_channel(error: &RedisError) -> Option<Self> {
         let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
-        if complaint(code, detail) != Some(Complaint::Forbidden) {
+        if classify(code, detail) != Some(ServerCondition::Forbidden) {
             return None;
         }
         let rule = if detail.contains("channel") { "&inbox:*" } else { "+subscribe" };
-        Some(Self { rule: rule.to_owned(), said: format!("{code} {detail}") })
+        Some(Self { rule: rule.to_owned(), error: format!("{code} {detail}") })
     }
 }
 
-impl fmt::Display for Rights {
+impl fmt::Display for MissingRights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, Missing { rule, said }) in self.0.iter().take(NAMED_MAX).enumerate() {
+        for (n, MissingRight { rule, error: said }) in self.0.iter().take(LISTED_MAX).enumerate() {
             write!(f, "{}`{rule}` ({said})", if n > 0 { ", " } else { "" })?;
         }
-        match self.0.len().checked_sub(NAMED_MAX) {
+        match self.0.len().checked_sub(LISTED_MAX) {
             Some(more @ 1..) => write!(f, ", and {more} more"),
             Some(0) | None => Ok(()),
         }
@@ -191,7 +192,7 @@ mod tests {
     /// Covers: S-40.
     #[test]
     fn rights_check_covers_every_function_command() {
-        let tried: BTreeSet<String> = COMMANDS.iter().map(|words| rule_of(words)[1..].to_owned()).collect();
+        let tried: BTreeSet<String> = COMMANDS.iter().map(|words| acl_rule(words)[1..].to_owned()).collect();
         let missing: Vec<String> = called().difference(&tried).cloned().collect();
         // The function that calls INFO works without its answer.
         assert_eq!(missing, ["info"]);
@@ -204,7 +205,7 @@ mod tests {
         let node =
             shipped.lines().find(|line| line.starts_with("user turnway on")).expect("the user of nodes");
         let rules: BTreeSet<&str> = node.split(' ').collect();
-        for rule in COMMANDS.iter().map(|words| rule_of(words)) {
+        for rule in COMMANDS.iter().map(|words| acl_rule(words)) {
             assert!(rules.contains(rule.as_str()), "{rule}");
         }
         for (pattern, _) in KEYS {

@@ -1,7 +1,7 @@
 //! Scripted tests of the state machine: inputs and expected outputs.
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at some events only")]
 use super::*;
-use crate::event::{Cursor, Status};
+use crate::event::{LogCursor, Status};
 use crate::invoke::Start;
 use serde_json::Value;
 
@@ -45,14 +45,14 @@ impl Rig {
             match output {
                 Output::Dial => lines.push("dial".to_owned()),
                 Output::Hangup => lines.push("hangup".to_owned()),
-                Output::Spare(hello) => lines.push(format!("spare {hello}")),
+                Output::DialSpare(hello) => lines.push(format!("spare {hello}")),
                 Output::DropSpare => lines.push("drop spare".to_owned()),
                 Output::Send(text) => {
                     let message: Value = serde_json::from_str(&text).expect("we send JSON");
                     lines.push(format!("> {}", wire(&message)));
                     self.sent.push(message);
                 }
-                Output::Tell(event) => {
+                Output::Event(event) => {
                     lines.push(told(&event));
                     self.events.push(event);
                 }
@@ -99,7 +99,7 @@ impl Rig {
         self.hear(message)
     }
     pub(super) fn invoke(&mut self, id: &str) -> Vec<String> {
-        let invoke = Invoke::text("hi").message_id(id);
+        let invoke = UserInput::text("hi").message_id(id);
         self.state.invoke(self.now, "s", invoke).expect("taken");
         self.drain()
     }
@@ -394,7 +394,7 @@ fn bookmark_resumes_in_another_process() {
     rig.state.bookmark(rig.now, "s").expect("taken");
     rig.drain();
     let Some(Event::Bookmark(mark)) = rig.events.last() else { panic!("a bookmark") };
-    assert_eq!(mark.cursor, Some(Cursor { seq: 5, epoch: Some(1) }));
+    assert_eq!(mark.cursor, Some(LogCursor { seq: 5, epoch: Some(1) }));
     let json = serde_json::to_string(mark).expect("serialises");
     let mut later = Rig::offline();
     later.state.resume(later.now, serde_json::from_str(&json).expect("a bookmark")).expect("taken");

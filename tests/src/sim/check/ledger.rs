@@ -1,41 +1,43 @@
 //! Checks G1, G2 and G3: records what the store accepted, apart from the store, and checks every write.
-use super::acted::Acted;
-use super::company::Company;
-use super::handed::Handed;
-use super::story::Story;
-use crate::sim::answer::pieces;
-use crate::sim::cast;
+use super::actions::ActionHistory;
+use super::handovers::HandoverHistory;
+use super::members::MemberHistory;
+use super::turn::TurnRecord;
+use crate::sim::behaviour::pieces;
+use crate::sim::fixtures;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnway_core::id::{Cursor, Epoch, EventId, NodeId, Nonce, Place, RunId, Seq, SessionKey, Token};
+use turnway_core::id::{
+    Cursor, Epoch, EventId, FenceToken, InboxPosition, NodeId, Nonce, RunId, Seq, SessionKey,
+};
 use turnway_core::limits;
-use turnway_core::protocol::agent::Directory;
+use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::entry::Entry;
-use turnway_core::protocol::input::{Ask, Control};
+use turnway_core::protocol::input::{ControlEntry, ControlRequest};
 use turnway_core::session::State;
-use turnway_core::store::{Append, Keep, Op, Reply, Shelf, Slot};
+use turnway_core::store::{Append, ModelStore, Op, Reply, SnapshotWrite, StoredSession};
 
 /// One session's log as it was written, and the state that follows from it.
 #[derive(Debug, Default)]
-pub(crate) struct Chronicle {
+pub(crate) struct SessionRecord {
     /// Every fact, with its token.
-    pub(crate) log: Vec<(Token, Arc<Entry>)>,
+    pub(crate) log: Vec<(FenceToken, Arc<Entry>)>,
     /// Every turn of the log.
-    pub(crate) stories: BTreeMap<RunId, Story>,
+    pub(crate) stories: BTreeMap<RunId, TurnRecord>,
     /// Run that has begun and not ended.
     pub(crate) active: Option<RunId>,
     /// True once closing has begun.
     pub(crate) closing: bool,
-    pub(super) company: Company,
-    pub(super) handed: Handed,
-    pub(super) acted: Acted,
+    pub(super) company: MemberHistory,
+    pub(super) handed: HandoverHistory,
+    pub(super) acted: ActionHistory,
     /// Steering messages that agents have accepted.
-    pub(super) steered: super::steered::Taken,
+    pub(super) steered: super::steering::Taken,
     /// True if the store may lose writes, so that owners may know more than the store for a moment.
     pub(super) rewinds: bool,
 }
 
-impl Chronicle {
+impl SessionRecord {
     /// Returns a fact and its epoch.
     pub(crate) fn fact(&self, seq: Seq) -> Option<(Epoch, &Arc<Entry>)> {
         let at = usize::try_from(seq.0.checked_sub(1)?).ok()?;
@@ -44,7 +46,7 @@ impl Chronicle {
     /// Returns the state that results from these facts.
     pub(crate) fn state(&self, upto: Seq) -> State {
         let upto = usize::try_from(upto.0).unwrap_or(usize::MAX);
-        State::replay(self.log.iter().take(upto).map(|(token, entry)| (token.epoch, &**entry)))
+        State::from_facts(self.log.iter().take(upto).map(|(token, entry)| (token.epoch, &**entry)))
     }
 }
 
@@ -59,15 +61,15 @@ pub(super) struct Ordered {
 
 /// Record of the store's answers.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    pub(crate) chronicles: BTreeMap<SessionKey, Chronicle>,
+pub(crate) struct StoreRecord {
+    pub(crate) chronicles: BTreeMap<SessionKey, SessionRecord>,
     /// End of the log when a turn's input was first accepted.
     pub(crate) tails: BTreeMap<RunId, Cursor>,
     /// Text of each attempt at each message.
     answers: BTreeMap<(u64, u32), Arc<str>>,
     /// Actions given to a runner.
     pub(super) executed: BTreeSet<EventId>,
-    pub(super) directory: Arc<Directory>,
+    pub(super) directory: Arc<AgentDirectory>,
     /// Attempts that were ordered, by the fact that began or resumed them.
     pub(super) ordered: BTreeSet<(RunId, Seq)>,
     /// Last order of an attempt by each node.
@@ -77,9 +79,9 @@ pub(crate) struct Ledger {
     pub(super) dropped: BTreeSet<(NodeId, RunId, u32)>,
     /// Steering messages passed to an attempt, by node, epoch, and the fact by which the attempt was ordered.
     pub(super) handed: BTreeSet<(NodeId, Epoch, Option<Seq>, RunId, RunId, u32)>,
-    controls: BTreeMap<(SessionKey, Place), Arc<Control>>,
+    controls: BTreeMap<(SessionKey, InboxPosition), Arc<ControlEntry>>,
     /// Control entries that were answered.
-    effective: BTreeSet<(SessionKey, Place)>,
+    effective: BTreeSet<(SessionKey, InboxPosition)>,
     authors: BTreeMap<Nonce, NodeId>,
     claims: BTreeMap<(SessionKey, Epoch), Nonce>,
     /// Number of turns that ended.
@@ -87,8 +89,8 @@ pub(crate) struct Ledger {
     pub(super) rewinds: bool,
 }
 
-impl Ledger {
-    pub(crate) fn new(directory: Arc<Directory>, rewinds: bool) -> Self {
+impl StoreRecord {
+    pub(crate) fn new(directory: Arc<AgentDirectory>, rewinds: bool) -> Self {
         Self {
             chronicles: BTreeMap::new(),
             tails: BTreeMap::new(),
@@ -110,13 +112,18 @@ impl Ledger {
     }
 
     /// Returns the text that an agent sends in one attempt at a message; creates it at first use.
-    pub(crate) fn answer(&mut self, n: u64, attempt: u32, manner: crate::sim::answer::Manner) -> Arc<str> {
+    pub(crate) fn answer(
+        &mut self,
+        n: u64,
+        attempt: u32,
+        manner: crate::sim::behaviour::AgentBehaviour,
+    ) -> Arc<str> {
         let text = || pieces(n, attempt, manner).concat().into();
         Arc::clone(self.answers.entry((n, attempt)).or_insert_with(text))
     }
 
     /// Records that an agent does not know an attempt.
-    pub(crate) fn forgot(&mut self, key: &SessionKey, run_id: &RunId, attempt: u32) {
+    pub(crate) fn record_forgotten_attempt(&mut self, key: &SessionKey, run_id: &RunId, attempt: u32) {
         let story = self.chronicles.get_mut(key).and_then(|chronicle| chronicle.stories.get_mut(run_id));
         if let Some(story) = story {
             story.forgotten.insert(attempt);
@@ -135,15 +142,22 @@ impl Ledger {
     }
 
     /// Checks an answer of the store.
-    pub(crate) fn replied(&mut self, boot: NodeId, op: &Op, reply: &Reply, shelf: &Shelf, ghost: bool) {
+    pub(crate) fn check_reply(
+        &mut self,
+        boot: NodeId,
+        op: &Op,
+        reply: &Reply,
+        shelf: &ModelStore,
+        ghost: bool,
+    ) {
         let rewinds = self.rewinds;
         match (op, reply) {
             (Op::Append(append), reply) => {
                 assert!(
-                    rewinds || ghost || *reply != Reply::Order,
+                    rewinds || ghost || *reply != Reply::OutOfOrder,
                     "G1: an owner knows where its log ends: {append:?}"
                 );
-                let gone = matches!(reply, Reply::Gone { .. });
+                let gone = matches!(reply, Reply::InputMissing { .. });
                 assert!(rewinds || ghost || !gone, "G3: a turn that ends was open: {append:?}");
                 if let (Reply::Appended { .. }, Some(slot)) = (reply, shelf.session(&append.key)) {
                     self.appended(boot, append, slot);
@@ -164,23 +178,23 @@ impl Ledger {
             }
             (Op::Control { key, control, .. }, Reply::Accepted(accepted)) => {
                 self.controls.insert((key.clone(), accepted.place), Arc::clone(control));
-                if let Ask::Handover { handover_id, confirm: true } = &control.what {
+                if let ControlRequest::Handover { handover_id, confirm: true } = &control.what {
                     self.chronicles.entry(key.clone()).or_default().handed.agree(*handover_id);
                 }
                 let waiting = shelf.session(key).map_or(0, |slot| slot.control.len());
                 assert!(waiting <= limits::CONTROL_ENTRIES_MAX, "G8: control entries that wait are bounded");
             }
-            (Op::Keep(keep), Reply::Done) => self.kept(keep),
+            (Op::WriteSnapshot(keep), Reply::Done) => self.kept(keep),
             _ => {}
         }
     }
 
-    fn owned_under(&mut self, key: &SessionKey, token: Token) {
+    fn owned_under(&mut self, key: &SessionKey, token: FenceToken) {
         let claim = *self.claims.entry((key.clone(), token.epoch)).or_insert(token.nonce);
         assert_eq!(claim, token.nonce, "G1: an epoch is given once, whatever the store forgets");
     }
 
-    fn appended(&mut self, boot: NodeId, append: &Append, slot: &Slot) {
+    fn appended(&mut self, boot: NodeId, append: &Append, slot: &StoredSession) {
         let author = *self.authors.entry(append.token.nonce).or_insert(boot);
         assert_eq!(author, boot, "G1: one token, one writer");
         assert_eq!(slot.token, append.token, "G1: nobody writes who does not own");
@@ -193,12 +207,18 @@ impl Ledger {
             self.learn(&append.key, token, entry, Some(slot));
         }
         let first = append.answers.iter().filter(|at| self.effective.insert((append.key.clone(), **at)));
-        let first: Vec<Place> = first.copied().collect();
+        let first: Vec<InboxPosition> = first.copied().collect();
         self.answered(append, &first, slot, was_active.as_ref());
     }
 
     /// Adds the next fact of a log.
-    fn learn(&mut self, key: &SessionKey, token: Token, entry: Arc<Entry>, slot: Option<&Slot>) {
+    fn learn(
+        &mut self,
+        key: &SessionKey,
+        token: FenceToken,
+        entry: Arc<Entry>,
+        slot: Option<&StoredSession>,
+    ) {
         let answer = entry.run_id.as_ref().and_then(|_| self.text_of(key, &entry));
         let directory = Arc::clone(&self.directory);
         let chronicle = self.chronicles.entry(key.clone()).or_default();
@@ -218,7 +238,7 @@ impl Ledger {
         use turnway_core::protocol::entry::Fact;
         let run_id = entry.run_id.as_ref()?;
         if let Fact::UserMessage { message, .. } = &entry.fact {
-            let story = Story::new(cast::number(message));
+            let story = TurnRecord::new(fixtures::number(message));
             let chronicle = self.chronicles.entry(key.clone()).or_default();
             let first = chronicle.stories.insert(run_id.clone(), story).is_none();
             assert!(first, "G2: a message opens one turn: {run_id}");
@@ -232,7 +252,13 @@ impl Ledger {
     }
 
     /// Checks that answered control entries have had their effect. (ST-14)
-    fn answered(&self, append: &Append, answers: &[Place], slot: &Slot, was_active: Option<&RunId>) {
+    fn answered(
+        &self,
+        append: &Append,
+        answers: &[InboxPosition],
+        slot: &StoredSession,
+        was_active: Option<&RunId>,
+    ) {
         let Some(chronicle) = self.chronicles.get(&append.key) else { return };
         let stopped = |run: &RunId| {
             chronicle.stories.get(run).is_none_or(|story| story.ended.is_some() || story.cancelling)
@@ -240,28 +266,28 @@ impl Ledger {
         let taken = answers.iter().filter_map(|at| self.controls.get(&(append.key.clone(), *at)));
         for control in taken {
             match &control.what {
-                Ask::Cancel { run_id: Some(run) } => {
+                ControlRequest::Cancel { run_id: Some(run) } => {
                     let open = slot.inbox.values().any(|input| input.run_id == *run);
                     assert!(
                         stopped(run) || !open,
                         "G3: a cancel that was answered has stopped its turn: {run}"
                     );
                 }
-                Ask::Cancel { run_id: None } => {
+                ControlRequest::Cancel { run_id: None } => {
                     assert!(was_active.is_none_or(stopped), "G3: a cancel of what speaks has stopped it");
                 }
-                Ask::Open { .. }
-                | Ask::Close
-                | Ask::Switch { .. }
-                | Ask::Invite { .. }
-                | Ask::Remove { .. }
-                | Ask::Handover { .. } => {}
+                ControlRequest::Open { .. }
+                | ControlRequest::Close
+                | ControlRequest::Switch { .. }
+                | ControlRequest::Invite { .. }
+                | ControlRequest::Remove { .. }
+                | ControlRequest::Handover { .. } => {}
             }
         }
     }
 
     /// Checks that a stored snapshot equals the state of its facts. (RX-3)
-    fn kept(&self, keep: &Keep) {
+    fn kept(&self, keep: &SnapshotWrite) {
         let rewinds = self.rewinds;
         let Some(chronicle) = self.chronicles.get(&keep.key) else { return };
         if rewinds && keep.at.seq.0 > chronicle.log.len() as u64 {
@@ -276,7 +302,7 @@ impl Ledger {
     }
 
     /// Rebuilds the record after the store has lost writes, because the lost writes no longer bind the store.
-    pub(crate) fn rewound(&mut self, shelf: &Shelf) {
+    pub(crate) fn rewound(&mut self, shelf: &ModelStore) {
         self.chronicles.clear();
         self.tails.clear();
         self.ended = 0;

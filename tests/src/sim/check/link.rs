@@ -1,32 +1,32 @@
 //! Checks G5 and G6 for one link and one session: facts arrive in order, once and without gaps, and text likewise.
-use super::ledger::{Chronicle, Ledger};
-use crate::sim::cast::Saying;
+use super::ledger::{SessionRecord, StoreRecord};
+use crate::sim::fixtures::PlannedMessage;
 use crate::sim::world::LineId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnway_bindings::channel::command::{Command, Subscribe};
-use turnway_bindings::channel::note::{Note, Reset, SnapshotNote};
+use turnway_bindings::channel::command::{LinkCommand, SubscribeCommand};
+use turnway_bindings::channel::notification::{Notification, ResetReason, SessionStateSnapshot};
 use turnway_core::id::{Epoch, RequestId, RunId, Seq, SessionKey};
 use turnway_core::protocol::agent::{OnOwnerLoss, TextKind};
 use turnway_core::protocol::entry::{Entry, Fact};
-use turnway_core::store::Shelf;
+use turnway_core::store::ModelStore;
 
 /// Context for checking a message to a link.
 pub(crate) struct View<'a> {
     pub(crate) line: LineId,
     pub(crate) key: &'a SessionKey,
     /// Unanswered requests of the link.
-    pub(crate) asks: &'a BTreeMap<RequestId, Command>,
+    pub(crate) asks: &'a BTreeMap<RequestId, LinkCommand>,
     /// Those of `asks` that the node has received.
     pub(crate) noticed: &'a BTreeSet<RequestId>,
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) shelf: &'a Shelf,
-    pub(crate) sayings: &'a BTreeMap<u64, Saying>,
+    pub(crate) ledger: &'a StoreRecord,
+    pub(crate) shelf: &'a ModelStore,
+    pub(crate) sayings: &'a BTreeMap<u64, PlannedMessage>,
     pub(crate) rewinds: bool,
 }
 
 impl View<'_> {
-    fn chronicle(&self) -> Option<&Chronicle> {
+    fn chronicle(&self) -> Option<&SessionRecord> {
         self.ledger.chronicles.get(self.key)
     }
 
@@ -34,10 +34,10 @@ impl View<'_> {
     /// body.
     fn asked_runs(&self) -> impl Iterator<Item = RunId> + '_ {
         self.asks.iter().filter(|(id, _)| self.noticed.contains(*id)).filter_map(|(_, ask)| {
-            let Command::Invoke(invoke) = ask else { return None };
+            let LinkCommand::Invoke(invoke) = ask else { return None };
             let here = invoke.session.as_ref() == Some(&self.key.session);
-            let twisted = crate::sim::cast::is_twisted(invoke);
-            let saying = self.sayings.get(&crate::sim::cast::number(&invoke.message));
+            let twisted = crate::sim::fixtures::is_twisted(invoke);
+            let saying = self.sayings.get(&crate::sim::fixtures::number(&invoke.message));
             saying.filter(|_| here && !twisted).map(|saying| saying.run_id.clone())
         })
     }
@@ -45,7 +45,7 @@ impl View<'_> {
 
 /// Progress of a link in one attempt's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct TextProgress {
     attempt: u32,
     upto: u64,
     /// True if the link's own cursor named less text than the log has recorded.
@@ -55,71 +55,71 @@ struct Heard {
 
 /// Facts and text that one link was sent of one session.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Follow {
+pub(crate) struct LinkHistory {
     /// Next fact that the link must be sent; `None` before the first.
     next: Option<Seq>,
     /// True if the link has subscribed to all fact types, including those that are usually not sent.
     asked_all: bool,
-    heard: BTreeMap<RunId, Heard>,
+    heard: BTreeMap<RunId, TextProgress>,
     accepted: BTreeSet<RunId>,
 }
 
-impl Follow {
+impl LinkHistory {
     /// Returns the last fact that the link was sent.
     pub(crate) fn upto(&self) -> Option<Seq> {
         self.next.map(|next| Seq(next.0 - 1))
     }
 
     /// Checks the next message.
-    pub(crate) fn shown(&mut self, note: &Note, view: &View<'_>) {
+    pub(crate) fn shown(&mut self, note: &Notification, view: &View<'_>) {
         match note {
-            Note::Fact { seq, epoch, entry, .. } => self.fact(*seq, *epoch, entry, view),
-            Note::Delta { run_id, attempt, offset, kind, text, .. } => match kind {
+            Notification::Fact { seq, epoch, entry, .. } => self.fact(*seq, *epoch, entry, view),
+            Notification::Delta { run_id, attempt, offset, kind, text, .. } => match kind {
                 TextKind::Text => self.text(run_id, *attempt, *offset, text.reveal(), view),
                 TextKind::Reasoning => {}
             },
-            Note::Accepted(accepted) => {
+            Notification::TurnAccepted(accepted) => {
                 let slot = view.shelf.session(view.key);
-                let durable = slot.is_some_and(|slot| slot.taken.contains_key(&accepted.run_id));
+                let durable = slot.is_some_and(|slot| slot.accepted_messages.contains_key(&accepted.run_id));
                 assert!(durable || view.rewinds, "G3: what is accepted is durable: {}", accepted.run_id);
                 self.accepted.insert(accepted.run_id.clone());
             }
-            Note::Subscribed { request_id, snapshot, reset } => {
+            Notification::Subscribed { request_id, snapshot, reset } => {
                 let ask = request_id.as_ref().and_then(|id| view.asks.get(id));
                 let ask = match ask {
-                    Some(Command::Subscribe(ask)) => Some(ask),
+                    Some(LinkCommand::Subscribe(ask)) => Some(ask),
                     _ => None,
                 };
                 self.subscribed(ask, snapshot, *reset, view);
             }
-            Note::Opened { snapshot, .. } => portrait(snapshot, view),
-            Note::Closed { .. }
-            | Note::Members(_)
-            | Note::Handover(_)
-            | Note::CancelTaken { .. }
-            | Note::Printed { .. }
-            | Note::Listed { .. }
-            | Note::Deleted { .. }
-            | Note::Found { .. }
-            | Note::Refused { .. }
-            | Note::GoAway { .. } => {}
+            Notification::Opened { snapshot, .. } => check_snapshot(snapshot, view),
+            Notification::Closed { .. }
+            | Notification::MembersReply(_)
+            | Notification::HandoverReply(_)
+            | Notification::CancelAccepted { .. }
+            | Notification::ProcessOutput { .. }
+            | Notification::SessionList { .. }
+            | Notification::Deleted { .. }
+            | Notification::RunLocation { .. }
+            | Notification::Refused { .. }
+            | Notification::GoAway { .. } => {}
         }
     }
 
     fn subscribed(
         &mut self,
-        ask: Option<&Subscribe>,
-        snapshot: &SnapshotNote,
-        reset: Option<Reset>,
+        ask: Option<&SubscribeCommand>,
+        snapshot: &SessionStateSnapshot,
+        reset: Option<ResetReason>,
         view: &View<'_>,
     ) {
-        portrait(snapshot, view);
+        check_snapshot(snapshot, view);
         if ask.is_some_and(|ask| superseded(ask, view)) {
             return;
         }
         if let Some(reset) = reset {
             // The reset may have been decided before that part of the log was trimmed.
-            let liar = ask.is_some_and(|ask| untrue(ask, view));
+            let liar = ask.is_some_and(|ask| is_false_cursor(ask, view));
             assert!(
                 liar || view.rewinds || is_trimmed(reset, ask, view),
                 "G5: only a cursor that the log does not hold starts over: {reset:?} {ask:?}"
@@ -133,7 +133,7 @@ impl Follow {
             panic!("G5: an answer belongs to a request: {:?} {snapshot:?}", view.line)
         };
         assert!(
-            view.rewinds || !bogus(ask, view),
+            view.rewinds || !is_unknown_cursor(ask, view),
             "G5: a cursor that the log does not hold starts over: {ask:?}"
         );
         let after = ask.after_seq.unwrap_or(snapshot.seq);
@@ -147,7 +147,7 @@ impl Follow {
         for run in &ask.runs {
             let open = snapshot.runs.iter().any(|open| open.run_id == run.run_id);
             let lacking = !open && run.offset < saved(&run.run_id, run.attempt);
-            let heard = Heard { attempt: run.attempt, upto: run.offset, lacking, ended: false };
+            let heard = TextProgress { attempt: run.attempt, upto: run.offset, lacking, ended: false };
             self.heard.insert(run.run_id.clone(), heard);
         }
         self.joins_in(snapshot, after, view);
@@ -155,15 +155,15 @@ impl Follow {
 
     /// Sets the text cursors of runs that had begun at the link's position: the cursor that the link named, or
     /// zero. For a run that has ended since, text recorded before is not sent again.
-    fn joins_in(&mut self, snapshot: &SnapshotNote, after: Seq, view: &View<'_>) {
+    fn joins_in(&mut self, snapshot: &SessionStateSnapshot, after: Seq, view: &View<'_>) {
         let state = view.chronicle().map(|chronicle| chronicle.state(after)).unwrap_or_default();
         for (run_id, run) in state.runs.iter().filter(|(_, run)| run.attempt > 0) {
             let open = snapshot.runs.iter().find(|open| open.run_id == *run_id);
             let lacking = open.is_none() && run.saved > 0;
-            let nothing = Heard { attempt: run.attempt, lacking, ..Heard::default() };
+            let nothing = TextProgress { attempt: run.attempt, lacking, ..TextProgress::default() };
             let heard = self.heard.entry(run_id.clone()).or_insert(nothing);
             if heard.attempt != run.attempt {
-                *heard = Heard { attempt: run.attempt, lacking, ..Heard::default() };
+                *heard = TextProgress { attempt: run.attempt, lacking, ..TextProgress::default() };
             }
         }
     }
@@ -189,7 +189,7 @@ impl Follow {
         }
         let fact = &entry.fact;
         if let Fact::RunStarted { attempt, .. } | Fact::RunRestarted { attempt, .. } = fact {
-            self.heard.insert(run_id.clone(), Heard { attempt: *attempt, ..Heard::default() });
+            self.heard.insert(run_id.clone(), TextProgress { attempt: *attempt, ..TextProgress::default() });
         }
         if let Fact::RunDone { attempt, text_bytes, .. }
         | Fact::RunFailed { attempt, text_bytes, .. }
@@ -243,7 +243,7 @@ impl Follow {
     fn overhears(&mut self, seq: Seq, view: &View<'_>) {
         let state = view.chronicle().map(|chronicle| chronicle.state(seq)).unwrap_or_default();
         for (run_id, run) in state.runs.iter().filter(|(_, run)| run.attempt > 0) {
-            let nothing = Heard { attempt: run.attempt, lacking: true, ..Heard::default() };
+            let nothing = TextProgress { attempt: run.attempt, lacking: true, ..TextProgress::default() };
             let heard = self.heard.entry(run_id.clone()).or_insert(nothing);
             if heard.attempt != run.attempt {
                 *heard = nothing;
@@ -270,7 +270,7 @@ impl Follow {
             );
             // After the store has lost an input that is in its log, a client that resends the input joins late.
             let upto = offset + text.len() as u64;
-            self.heard.insert(run_id.clone(), Heard { attempt, upto, lacking: true, ended: false });
+            self.heard.insert(run_id.clone(), TextProgress { attempt, upto, lacking: true, ended: false });
             return;
         };
         assert!(!heard.ended, "G5: no text follows the end of a turn: {run_id} on {:?}", view.line);
@@ -319,33 +319,33 @@ impl Follow {
 }
 
 /// Returns whether the requested position, or the turn that the link was told of, is trimmed.
-fn is_trimmed(reset: Reset, ask: Option<&Subscribe>, view: &View<'_>) -> bool {
-    let Reset::Trimmed { floor } = reset else { return false };
+fn is_trimmed(reset: ResetReason, ask: Option<&SubscribeCommand>, view: &View<'_>) -> bool {
+    let ResetReason::Trimmed { floor } = reset else { return false };
     let kept = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
     floor > Seq(0) && floor <= kept && ask.and_then(|ask| ask.after_seq).is_none_or(|after| after < floor)
 }
 
 /// Returns whether the link has sent a later subscribe, which replaces this one.
-fn superseded(ask: &Subscribe, view: &View<'_>) -> bool {
+fn superseded(ask: &SubscribeCommand, view: &View<'_>) -> bool {
     let number = |id: &Option<RequestId>| {
         id.as_ref().and_then(|id| id.as_str().strip_prefix('r')?.parse::<u64>().ok())
     };
     let mine = number(&ask.request_id);
     let noticed = view.asks.iter().filter(|(id, _)| view.noticed.contains(*id));
     noticed.map(|(_, other)| other).any(|other| {
-        let Command::Subscribe(other) = other else { return false };
+        let LinkCommand::Subscribe(other) = other else { return false };
         other.session == ask.session && number(&other.request_id) > mine
     })
 }
 
 /// Returns whether the kept log does not contain the fact that this cursor names.
-fn bogus(ask: &Subscribe, view: &View<'_>) -> bool {
+fn is_unknown_cursor(ask: &SubscribeCommand, view: &View<'_>) -> bool {
     let floor = view.shelf.session(view.key).map_or(Seq(0), |slot| slot.floor);
-    ask.after_seq.is_some_and(|after| after > floor) && untrue(ask, view)
+    ask.after_seq.is_some_and(|after| after > floor) && is_false_cursor(ask, view)
 }
 
 /// Returns whether the log never contained the fact that this cursor names.
-fn untrue(ask: &Subscribe, view: &View<'_>) -> bool {
+fn is_false_cursor(ask: &SubscribeCommand, view: &View<'_>) -> bool {
     let Some(after) = ask.after_seq.filter(|after| after.0 > 0) else { return false };
     let there = view.chronicle().and_then(|chronicle| chronicle.fact(after));
     match (there, ask.after_epoch) {
@@ -356,7 +356,7 @@ fn untrue(ask: &Subscribe, view: &View<'_>) -> bool {
 }
 
 /// Checks that a snapshot shows the state of the facts up to the one that it names.
-fn portrait(snapshot: &SnapshotNote, view: &View<'_>) {
+fn check_snapshot(snapshot: &SessionStateSnapshot, view: &View<'_>) {
     if view.rewinds || snapshot.seq == Seq(0) {
         return;
     }

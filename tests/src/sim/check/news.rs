@@ -1,17 +1,17 @@
 //! Checks G4 and EV-G1: facts sent to a running agent are in the log, come in its order, and include every type
 //! that the agent has subscribed to.
-use super::ledger::Ledger;
+use super::ledger::StoreRecord;
 use std::sync::Arc;
 use turnway_core::id::{NodeId, Seq};
-use turnway_core::protocol::action::News;
+use turnway_core::protocol::action::FactDelivery;
 
 /// Prefixes of the facts that an agent gets about its own actions, without a subscription.
 const OF_ACTIONS: [&str; 4] = ["agent.action", "tool.", "process.", "system."];
 
-impl Ledger {
+impl StoreRecord {
     /// Checks a fact that is sent to an agent.
-    pub(super) fn told_of(&mut self, node: NodeId, news: &News) {
-        let News { key, run_id, attempt, agent_id, seq, epoch: _, entry } = news;
+    pub(super) fn told_of(&mut self, node: NodeId, news: &FactDelivery) {
+        let FactDelivery { key, run_id, attempt, agent_id, seq, epoch: _, entry } = news;
         let name = entry.fact.name();
         let chronicle = self.chronicles.get(key);
         let fact = |seq: u64| chronicle.and_then(|chronicle| chronicle.fact(Seq(seq)));

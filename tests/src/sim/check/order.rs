@@ -1,12 +1,12 @@
 //! Checks G4: no order leaves a node before the fact that justifies it is durable.
-use super::ledger::{Ledger, Ordered};
+use super::ledger::{Ordered, StoreRecord};
 use turnway_core::id::{AgentId, NodeId, RunId, Seq};
 use turnway_core::protocol::agent::{AgentPolicy, Invoke, Order};
 use turnway_core::protocol::entry::Fact;
-use turnway_core::store::{Op, Reply, Shelf};
+use turnway_core::store::{ModelStore, Op, Reply};
 use turnway_core::time::{Mono, Now};
 
-impl Ledger {
+impl StoreRecord {
     /// Returns the policy of an agent.
     pub(crate) fn policy(&self, agent: &AgentId) -> AgentPolicy {
         self.directory.policy(agent)
@@ -17,7 +17,7 @@ impl Ledger {
         &mut self,
         node: NodeId,
         order: &Order,
-        shelf: &mut Shelf,
+        shelf: &mut ModelStore,
         now: Mono,
         (rewinds, restarted): (bool, bool),
     ) {

@@ -1,43 +1,43 @@
 //! Checks G7: a session's facts reach only principals that may read it, and others do not learn that it exists.
-use turnway_bindings::channel::command::{Command, Target};
-use turnway_bindings::channel::note::Note;
+use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
+use turnway_bindings::channel::notification::Notification;
 use turnway_core::id::{Principal, SessionId, SessionKey};
 use turnway_core::protocol::refusal::{Code, Refusal};
-use turnway_core::store::Shelf;
+use turnway_core::store::ModelStore;
 
 /// Checks that a principal may get a message about this session.
-pub(crate) fn privacy(principal: &Principal, key: &SessionKey, shelf: &Shelf, rewinds: bool) {
+pub(crate) fn privacy(principal: &Principal, key: &SessionKey, shelf: &ModelStore, rewinds: bool) {
     let owner = shelf.session(key).and_then(|slot| slot.user.as_ref());
     let entitled = principal.operator || owner == Some(&principal.user);
     assert!(entitled || (rewinds && owner.is_none()), "G7: {} is shown {key} of {owner:?}", principal.user);
 }
 
-fn session_of(command: &Command) -> Option<SessionId> {
+fn session_of(command: &LinkCommand) -> Option<SessionId> {
     match command {
-        Command::Open { session, .. } => session.clone(),
-        Command::Close { session, .. }
-        | Command::Delete { session }
-        | Command::Unsubscribe { session, .. }
-        | Command::Look { session, .. } => Some(session.clone()),
-        Command::Find { run_id } => Some(run_id.session()),
-        Command::List { .. } => None,
-        Command::Subscribe(ask) => Some(ask.session.clone()),
-        Command::Invoke(ask) => ask.session.clone(),
-        Command::Cancel { target: Target::Run(run_id), .. } => Some(run_id.session()),
-        Command::Cancel { target: Target::Session(session), .. }
-        | Command::Members { session, .. }
-        | Command::Decide { session, .. } => Some(session.clone()),
+        LinkCommand::Open { session, .. } => session.clone(),
+        LinkCommand::Close { session, .. }
+        | LinkCommand::Delete { session }
+        | LinkCommand::Unsubscribe { session, .. }
+        | LinkCommand::GetSnapshot { session, .. } => Some(session.clone()),
+        LinkCommand::FindRun { run_id } => Some(run_id.session()),
+        LinkCommand::List { .. } => None,
+        LinkCommand::Subscribe(ask) => Some(ask.session.clone()),
+        LinkCommand::Invoke(ask) => ask.session.clone(),
+        LinkCommand::Cancel { target: CancelTarget::Run(run_id), .. } => Some(run_id.session()),
+        LinkCommand::Cancel { target: CancelTarget::Session(session), .. }
+        | LinkCommand::ChangeMembers { session, .. }
+        | LinkCommand::DecideHandover { session, .. } => Some(session.clone()),
     }
 }
 
 /// Checks that a refusal is allowed here, and that it reveals nothing to a stranger.
 pub(crate) fn refused(
     principal: &Principal,
-    ask: Option<&Command>,
-    note: &Note,
-    (shelf, rewinds, early): (&Shelf, bool, bool),
+    ask: Option<&LinkCommand>,
+    note: &Notification,
+    (shelf, rewinds, early): (&ModelStore, bool, bool),
 ) {
-    let (Note::Refused { refusal, session, .. }, Some(ask)) = (note, ask) else { return };
+    let (Notification::Refused { refusal, session, .. }, Some(ask)) = (note, ask) else { return };
     let named = session_of(ask);
     assert!(
         session.is_none() || *session == named,
@@ -57,6 +57,6 @@ pub(crate) fn refused(
         assert_eq!(*refusal, Refusal::not_found(), "G7: a stranger learns nothing: {ask:?}");
     }
     let found = refusal.code != Code::NotFound || stranger || rewinds || early;
-    let cancel = matches!(ask, Command::Cancel { .. });
+    let cancel = matches!(ask, LinkCommand::Cancel { .. });
     assert!(found || cancel, "G7: one's own session is found: {ask:?}");
 }

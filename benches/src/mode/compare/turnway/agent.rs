@@ -1,6 +1,6 @@
 //! An agent in this process that sends the messages of a load as pieces of the answers it was asked for.
-use crate::mode::compare::peer::Line;
-use crate::trouble::{Lost, PATIENCE, Trouble};
+use crate::error::{ANSWER_TIMEOUT, BenchError, ConnectionFailure};
+use crate::mode::compare::system::OutgoingMessage;
 use bytes::Bytes;
 use futures_util::stream::unfold;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -31,7 +31,7 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// One server for all nodes of a comparison.
 #[derive(Default)]
 pub struct Agent {
-    serves: Cell<Option<SocketAddr>>,
+    address: Cell<Option<SocketAddr>>,
     /// Requested answers that were not taken yet, by input text.
     asked: RefCell<BTreeMap<String, mpsc::Sender<Bytes>>>,
     more: Notify,
@@ -40,7 +40,7 @@ pub struct Agent {
 /// An answer in progress.
 pub struct Answer {
     pieces: mpsc::Sender<Bytes>,
-    said: usize,
+    sent_bytes: usize,
 }
 
 #[derive(Deserialize)]
@@ -57,14 +57,14 @@ struct Input {
 
 impl Agent {
     /// Returns the server's address, and starts the server on the first call.
-    pub async fn serve(self: &Rc<Self>) -> Result<SocketAddr, Trouble> {
-        if let Some(address) = self.serves.get() {
+    pub async fn address_or_start(self: &Rc<Self>) -> Result<SocketAddr, BenchError> {
+        if let Some(address) = self.address.get() {
             return Ok(address);
         }
-        let unavailable = |error: std::io::Error| Trouble::Unavailable(format!("no agent: {error}"));
+        let unavailable = |error: std::io::Error| BenchError::Unavailable(format!("no agent: {error}"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(unavailable)?;
         let address = listener.local_addr().map_err(unavailable)?;
-        self.serves.set(Some(address));
+        self.address.set(Some(address));
         let agent = Rc::clone(self);
         tokio::task::spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -81,13 +81,13 @@ impl Agent {
 
     async fn answer(self: Rc<Self>, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         if request.method() == Method::GET {
-            return Ok(bare(StatusCode::OK));
+            return Ok(empty_response(StatusCode::OK));
         }
         let Ok(body) = Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect().await else {
-            return Ok(bare(StatusCode::PAYLOAD_TOO_LARGE));
+            return Ok(empty_response(StatusCode::PAYLOAD_TOO_LARGE));
         };
         let Ok(invocation) = serde_json::from_slice::<Invocation>(&body.to_bytes()) else {
-            return Ok(bare(StatusCode::BAD_REQUEST));
+            return Ok(empty_response(StatusCode::BAD_REQUEST));
         };
         let (pieces, unwritten) = mpsc::channel(UNWRITTEN_MAX);
         self.asked.borrow_mut().insert(invocation.input_message.content, pieces);
@@ -103,21 +103,21 @@ impl Agent {
     }
 
     /// Waits for the request with this input, and returns its answer.
-    pub async fn asked(&self, what: &str) -> Result<Answer, Lost> {
+    pub async fn take_answer(&self, what: &str) -> Result<Answer, ConnectionFailure> {
         let waiting = async {
             loop {
                 let more = self.more.notified();
                 if let Some(pieces) = self.asked.borrow_mut().remove(what) {
-                    return Answer { pieces, said: 0 };
+                    return Answer { pieces, sent_bytes: 0 };
                 }
                 more.await;
             }
         };
-        timeout(PATIENCE, waiting).await.map_err(|_| Lost::Silent)
+        timeout(ANSWER_TIMEOUT, waiting).await.map_err(|_| ConnectionFailure::TimedOut)
     }
 }
 
-fn bare(status: StatusCode) -> Response<Body> {
+fn empty_response(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Empty::new().boxed_unsync());
     *response.status_mut() = status;
     response
@@ -127,27 +127,27 @@ fn bare(status: StatusCode) -> Response<Body> {
 
 impl Answer {
     /// Returns the bytes of text so far.
-    pub fn said(&self) -> usize {
-        self.said
+    pub fn sent_bytes(&self) -> usize {
+        self.sent_bytes
     }
 
     /// Sends each message as an event of its own.
-    pub async fn say(&mut self, lines: &[Line]) -> Result<(), Lost> {
+    pub async fn send_messages(&mut self, lines: &[OutgoingMessage]) -> Result<(), ConnectionFailure> {
         let mut events = String::with_capacity(lines.len() * 180);
         for line in lines {
             events.extend(["event: delta\ndata: {\"text\":\"", line.text.as_str(), "\"}\n\n"]);
-            self.said += line.text.len();
+            self.sent_bytes += line.text.len();
         }
         self.write(events.into()).await
     }
 
     /// Ends the answer.
-    pub async fn end(&mut self) -> Result<(), Lost> {
+    pub async fn end(&mut self) -> Result<(), ConnectionFailure> {
         self.write(Bytes::from_static(DONE.as_bytes())).await
     }
 
-    async fn write(&mut self, events: Bytes) -> Result<(), Lost> {
+    async fn write(&mut self, events: Bytes) -> Result<(), ConnectionFailure> {
         let sent = self.pieces.send(events).await;
-        sent.map_err(|_| Lost::Broken("the node reads the agent's answer no more".to_owned()))
+        sent.map_err(|_| ConnectionFailure::Broken("the node reads the agent's answer no more".to_owned()))
     }
 }

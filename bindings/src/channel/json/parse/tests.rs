@@ -13,18 +13,18 @@ fn read(text: &str) -> ClientMessage {
     parse(text).unwrap_or_else(|malformed| panic!("{text}: {malformed}"))
 }
 
-fn command(text: &str) -> Command {
+fn command(text: &str) -> LinkCommand {
     let ClientMessage::Command(command) = read(text) else { panic!("no command: {text}") };
     command
 }
 
-fn invoked(text: &str) -> Invoke {
-    let Command::Invoke(invoke) = command(text) else { panic!("no invoke: {text}") };
+fn invoked(text: &str) -> InvokeCommand {
+    let LinkCommand::Invoke(invoke) = command(text) else { panic!("no invoke: {text}") };
     *invoke
 }
 
-fn flaw(text: &str) -> Flaw {
-    parse(text).expect_err(text).flaw
+fn flaw(text: &str) -> MalformedReason {
+    parse(text).expect_err(text).reason
 }
 
 fn session_id() -> SessionId {
@@ -42,7 +42,7 @@ fn messages_of_the_first_protocol_form_are_parsed() {
     let ClientMessage::Hello { hello, resume } = read(hello) else { panic!("no hello") };
     assert_eq!(hello.user, UserId::parse("u1").ok());
     assert_eq!(hello.credential, Some(Credential("...".to_owned())));
-    assert_eq!((hello.role, hello.streams, resume.len()), (Role::User, true, 0));
+    assert_eq!((hello.role, hello.streams, resume.len()), (ConnectionRole::User, true, 0));
 
     let invoke = invoked(
         r#"{"type":"agent_invoke","ts":0,"request_id":"r1","session_id":"s1","agent_id":"agentA","message":{"role":"user","content":"hi"}}"#,
@@ -53,8 +53,8 @@ fn messages_of_the_first_protocol_form_are_parsed() {
     assert_eq!((invoke.message_id, invoke.strategy, invoke.metadata), (None, None, None));
 
     let cancel = command(&format!(r#"{{"type":"cancel_run","ts":0,"run_id":"{RUN}"}}"#));
-    let target = Target::Run(RunId::parse(RUN).expect("a run"));
-    assert_eq!(cancel, Command::Cancel { request_id: None, target, receipt: false });
+    let target = CancelTarget::Run(RunId::parse(RUN).expect("a run"));
+    assert_eq!(cancel, LinkCommand::Cancel { request_id: None, target, wants_receipt: false });
 }
 
 /// Covers: MP-C4, MP-C5, MP-A6: a known but unsupported type is reported as such.
@@ -65,13 +65,13 @@ fn types_of_later_releases_are_recognised() {
         r#"{"type":"approval_decision","ts":0,"run_id":"run1","approval_id":"ap1","decision":"approve"}"#,
     ];
     for text in texts {
-        assert!(matches!(read(text), ClientMessage::Later { request_id: None, .. }), "{text}");
+        assert!(matches!(read(text), ClientMessage::Unsupported { request_id: None, .. }), "{text}");
     }
-    for (name, done) in TYPES {
+    for (name, done) in MESSAGE_TYPES {
         let outcome = parse(&format!(r#"{{"type":"{name}","request_id":"r1"}}"#));
-        let later = ClientMessage::Later { type_name: name, request_id: request_id() };
+        let later = ClientMessage::Unsupported { type_name: name, request_id: request_id() };
         assert_eq!(outcome == Ok(later), !done, "{name}");
-        assert!(outcome.err().is_none_or(|m| m.flaw != Flaw::UnknownType), "{name}");
+        assert!(outcome.err().is_none_or(|m| m.reason != MalformedReason::UnknownType), "{name}");
     }
 }
 
@@ -80,7 +80,7 @@ fn session_open_close_and_unsubscribe_are_parsed() {
     let agent = |id| AgentId::parse(id).expect("a name");
     assert_eq!(
         command(r#"{"type":"session_open","session_id":"s1","agents":["a","b"],"active_agent":"b","x":1}"#),
-        Command::Open {
+        LinkCommand::Open {
             request_id: None,
             session: Some(session_id()),
             agents: vec![agent("a"), agent("b")],
@@ -89,15 +89,15 @@ fn session_open_close_and_unsubscribe_are_parsed() {
     );
     assert_eq!(
         command(r#"{"type":"session_open","session_id":null,"conversation":{"k":1},"request_id":"r1"}"#),
-        Command::Open { request_id: request_id(), session: None, agents: vec![], active: None }
+        LinkCommand::Open { request_id: request_id(), session: None, agents: vec![], active: None }
     );
     assert_eq!(
         command(r#"{"type":"session_close","session_id":"s1","request_id":"r1"}"#),
-        Command::Close { request_id: request_id(), session: session_id() }
+        LinkCommand::Close { request_id: request_id(), session: session_id() }
     );
     assert_eq!(
         command(r#"{"type":"unsubscribe","session_id":"s1"}"#),
-        Command::Unsubscribe { request_id: None, session: session_id() }
+        LinkCommand::Unsubscribe { request_id: None, session: session_id() }
     );
 }
 
@@ -105,22 +105,24 @@ fn session_open_close_and_unsubscribe_are_parsed() {
 #[test]
 fn member_changes_are_parsed() {
     let wish = |text: &str| {
-        let Command::Members { session, wish, request_id: None } = command(text) else { panic!("{text}") };
+        let LinkCommand::ChangeMembers { session, request: wish, request_id: None } = command(text) else {
+            panic!("{text}")
+        };
         assert_eq!(session, session_id());
         wish
     };
     let agent_id = AgentId::parse("a").expect("a name");
-    let expected = |what| MemberWish { agent_id: agent_id.clone(), what, reason: None };
+    let expected = |what| MemberChangeRequest { agent_id: agent_id.clone(), kind: what, reason: None };
     let body = r#""session_id":"s1","agent_id":"a""#;
-    assert_eq!(wish(&format!(r#"{{"type":"switch_agent",{body}}}"#)), expected(MemberChange::Switch));
-    assert_eq!(wish(&format!(r#"{{"type":"remove_agent",{body}}}"#)), expected(MemberChange::Remove));
+    assert_eq!(wish(&format!(r#"{{"type":"switch_agent",{body}}}"#)), expected(MemberChangeKind::Switch));
+    assert_eq!(wish(&format!(r#"{{"type":"remove_agent",{body}}}"#)), expected(MemberChangeKind::Remove));
     for (spec, activate) in [
         (r#""agent_id":"a""#, false),
         (r#""agent_spec":"a","active":true"#, true),
         (r#""agent_spec":{"agent_id":"a","x":1},"active":false"#, false),
     ] {
         let text = format!(r#"{{"type":"invite_agent","session_id":"s1",{spec}}}"#);
-        assert_eq!(wish(&text), expected(MemberChange::Invite { activate }), "{spec}");
+        assert_eq!(wish(&text), expected(MemberChangeKind::Invite { activate }), "{spec}");
     }
     let with_reason = wish(&format!(r#"{{"type":"remove_agent",{body},"reason":"it is late"}}"#));
     assert_eq!(with_reason.reason.as_deref(), Some("it is late"));
@@ -142,7 +144,8 @@ fn handover_decision_requires_its_id() {
         let text = format!(
             r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"{word}"}}"#
         );
-        let Command::Decide { request_id: None, session, handover_id, confirm } = command(&text) else {
+        let LinkCommand::DecideHandover { request_id: None, session, handover_id, confirm } = command(&text)
+        else {
             panic!("{text}")
         };
         assert_eq!((session, handover_id.to_string(), confirm), (session_id(), id.to_owned(), agrees));
@@ -167,7 +170,7 @@ fn subscription_cursor_is_parsed() {
         r#""session_id":"s1","after_seq":9,"after_epoch":9007199254740991,"runs":{{"{RUN}":{{"attempt":2,"offset":7}}}},"types":["agent.>","run.done"]"#
     );
     let cursor = TextCursor { run_id: RunId::parse(RUN).expect("a run"), attempt: 2, offset: 7 };
-    let expected = Subscribe {
+    let expected = SubscribeCommand {
         request_id: None,
         session: session_id(),
         after_seq: Some(Seq(9)),
@@ -176,7 +179,7 @@ fn subscription_cursor_is_parsed() {
         types: ["agent.>", "run.done"].map(|p| Pattern::parse(p).expect("a pattern")).to_vec(),
     };
     let text = format!(r#"{{"type":"subscribe",{body}}}"#);
-    assert_eq!(command(&text), Command::Subscribe(expected.clone()));
+    assert_eq!(command(&text), LinkCommand::Subscribe(expected.clone()));
     let text = format!(r#"{{"type":"hello","resume":[{{{body}}},{{"session_id":"s1"}}]}}"#);
     let ClientMessage::Hello { resume, .. } = read(&text) else { panic!("no hello") };
     assert_eq!(resume[0], expected);
@@ -188,11 +191,11 @@ fn subscription_cursor_is_parsed() {
 fn cancel_has_two_names_and_two_targets() {
     for name in ["cancel_run", "INTERRUPT"] {
         let by_session = command(&format!(r#"{{"type":"{name}","session_id":"s1"}}"#));
-        let target = Target::Session(session_id());
-        assert_eq!(by_session, Command::Cancel { request_id: None, target, receipt: false });
+        let target = CancelTarget::Session(session_id());
+        assert_eq!(by_session, LinkCommand::Cancel { request_id: None, target, wants_receipt: false });
         let both = command(&format!(r#"{{"type":"{name}","session_id":"s1","run_id":"{RUN}"}}"#));
-        assert!(matches!(both, Command::Cancel { target: Target::Run(_), .. }));
-        assert_eq!(flaw(&format!(r#"{{"type":"{name}"}}"#)), Flaw::Missing("run_id"));
+        assert!(matches!(both, LinkCommand::Cancel { target: CancelTarget::Run(_), .. }));
+        assert_eq!(flaw(&format!(r#"{{"type":"{name}"}}"#)), MalformedReason::MissingField("run_id"));
     }
 }
 
@@ -206,7 +209,7 @@ fn input_fields_are_all_parsed() {
     ));
     assert_eq!(invoke.message_id, MessageId::parse("m1").ok());
     assert_eq!(invoke.agent_id, AgentId::parse("bob").ok());
-    assert_eq!(invoke.message.content.plain(), "@bob hi");
+    assert_eq!(invoke.message.content.plain_text(), "@bob hi");
     assert_eq!(invoke.strategy, Some(Strategy::Interrupt));
     assert_eq!(invoke.metadata.map(|m| m.0["k"][0].clone()), Some(Value::from(1)));
     assert_eq!(invoke.traceparent.as_deref(), Some(trace));
@@ -232,54 +235,75 @@ fn invalid_field_is_named_without_its_value() {
     let on = |rest: &str| format!(r#"{{"type":"subscribe","request_id":"r1","session_id":"s1",{rest}}}"#);
     let hi = |rest: &str| format!(r#"{{"type":"hello","request_id":"r1",{rest}}}"#);
     let cases = [
-        (say(r#""session_id":"canary:x","message":{"content":"x"}"#), Flaw::Wrong("session_id")),
-        (say(r#""session_id":7,"message":{"content":"x"}"#), Flaw::Wrong("session_id")),
-        (say(r#""agent_id":"canary x","message":{"content":"x"}"#), Flaw::Wrong("agent_id")),
-        (say(r#""message":"canary""#), Flaw::Wrong("message")),
-        (say(r#""message":null"#), Flaw::Missing("message")),
-        (say(r#""message":{"role":"user"}"#), Flaw::Missing("message.content")),
-        (say(r#""message":{"content":5}"#), Flaw::Wrong("message.content")),
-        (say(r#""message":{"content":""}"#), Flaw::Empty),
-        (say(r#""message":{"role":"system","content":"x"}"#), Flaw::Wrong("message.role")),
-        (say(r#""message":{"content":"x","message_id":"\u0007"}"#), Flaw::Wrong("message.message_id")),
-        (say(r#""message":{"content":"x"},"strategy":"canary""#), Flaw::Wrong("strategy")),
-        (say(r#""message":{"content":"x"},"metadata":"canary""#), Flaw::Wrong("metadata")),
-        (say(r#""message":{"content":"x"},"traceparent":1"#), Flaw::Wrong("traceparent")),
-        (on(r#""after_seq":-1"#), Flaw::Wrong("after_seq")),
-        (on(r#""after_seq":1.5"#), Flaw::Wrong("after_seq")),
-        (on(r#""after_seq":9007199254740992"#), Flaw::Wrong("after_seq")),
-        (on(r#""after_epoch":"1""#), Flaw::Wrong("after_epoch")),
-        (on(r#""runs":[]"#), Flaw::Wrong("runs")),
-        (on(r#""runs":{"canary":{"attempt":1,"offset":0}}"#), Flaw::Wrong("runs")),
-        (on(&format!(r#""runs":{{"{RUN}":{{"attempt":1}}}}"#)), Flaw::Missing("runs.offset")),
+        (
+            say(r#""session_id":"canary:x","message":{"content":"x"}"#),
+            MalformedReason::InvalidField("session_id"),
+        ),
+        (say(r#""session_id":7,"message":{"content":"x"}"#), MalformedReason::InvalidField("session_id")),
+        (
+            say(r#""agent_id":"canary x","message":{"content":"x"}"#),
+            MalformedReason::InvalidField("agent_id"),
+        ),
+        (say(r#""message":"canary""#), MalformedReason::InvalidField("message")),
+        (say(r#""message":null"#), MalformedReason::MissingField("message")),
+        (say(r#""message":{"role":"user"}"#), MalformedReason::MissingField("message.content")),
+        (say(r#""message":{"content":5}"#), MalformedReason::InvalidField("message.content")),
+        (say(r#""message":{"content":""}"#), MalformedReason::EmptyContent),
+        (say(r#""message":{"role":"system","content":"x"}"#), MalformedReason::InvalidField("message.role")),
+        (
+            say(r#""message":{"content":"x","message_id":"\u0007"}"#),
+            MalformedReason::InvalidField("message.message_id"),
+        ),
+        (say(r#""message":{"content":"x"},"strategy":"canary""#), MalformedReason::InvalidField("strategy")),
+        (say(r#""message":{"content":"x"},"metadata":"canary""#), MalformedReason::InvalidField("metadata")),
+        (say(r#""message":{"content":"x"},"traceparent":1"#), MalformedReason::InvalidField("traceparent")),
+        (on(r#""after_seq":-1"#), MalformedReason::InvalidField("after_seq")),
+        (on(r#""after_seq":1.5"#), MalformedReason::InvalidField("after_seq")),
+        (on(r#""after_seq":9007199254740992"#), MalformedReason::InvalidField("after_seq")),
+        (on(r#""after_epoch":"1""#), MalformedReason::InvalidField("after_epoch")),
+        (on(r#""runs":[]"#), MalformedReason::InvalidField("runs")),
+        (on(r#""runs":{"canary":{"attempt":1,"offset":0}}"#), MalformedReason::InvalidField("runs")),
+        (on(&format!(r#""runs":{{"{RUN}":{{"attempt":1}}}}"#)), MalformedReason::MissingField("runs.offset")),
         (
             on(&format!(r#""runs":{{"{RUN}":{{"attempt":4294967296,"offset":0}}}}"#)),
-            Flaw::Wrong("runs.attempt"),
+            MalformedReason::InvalidField("runs.attempt"),
         ),
-        (on(r#""types":["a..b"]"#), Flaw::Wrong("types")),
-        (on(&format!(r#""types":[{}"x"]"#, r#""x","#.repeat(32))), Flaw::TooMany("types")),
-        (hi(r#""role":"canary""#), Flaw::Wrong("role")),
-        (hi(r#""user_id":"""#), Flaw::Wrong("user_id")),
-        (hi(r#""api_key":7"#), Flaw::Wrong("api_key")),
-        (hi(r#""streams":"no""#), Flaw::Wrong("streams")),
-        (hi(r#""resume":{}"#), Flaw::Wrong("resume")),
-        (hi(r#""resume":["s1"]"#), Flaw::Wrong("resume")),
-        (hi(&format!(r#""resume":[{}0]"#, "0,".repeat(64))), Flaw::TooMany("resume")),
-        (r#"{"request_id":"r1","type":"canary"}"#.to_owned(), Flaw::UnknownType),
-        (r#"{"request_id":"r1","type":5}"#.to_owned(), Flaw::Wrong("type")),
-        (r#"{"request_id":"r1"}"#.to_owned(), Flaw::Missing("type")),
-        (r#"{"request_id":"r1","type":"session_close"}"#.to_owned(), Flaw::Missing("session_id")),
-        (r#"{"request_id":"r1","type":"session_open","agents":["a b"]}"#.to_owned(), Flaw::Wrong("agents")),
-        (r#"{"request_id":"r1","type":"session_open","agents":"a"}"#.to_owned(), Flaw::Wrong("agents")),
+        (on(r#""types":["a..b"]"#), MalformedReason::InvalidField("types")),
+        (on(&format!(r#""types":[{}"x"]"#, r#""x","#.repeat(32))), MalformedReason::TooManyItems("types")),
+        (hi(r#""role":"canary""#), MalformedReason::InvalidField("role")),
+        (hi(r#""user_id":"""#), MalformedReason::InvalidField("user_id")),
+        (hi(r#""api_key":7"#), MalformedReason::InvalidField("api_key")),
+        (hi(r#""streams":"no""#), MalformedReason::InvalidField("streams")),
+        (hi(r#""resume":{}"#), MalformedReason::InvalidField("resume")),
+        (hi(r#""resume":["s1"]"#), MalformedReason::InvalidField("resume")),
+        (hi(&format!(r#""resume":[{}0]"#, "0,".repeat(64))), MalformedReason::TooManyItems("resume")),
+        (r#"{"request_id":"r1","type":"canary"}"#.to_owned(), MalformedReason::UnknownType),
+        (r#"{"request_id":"r1","type":5}"#.to_owned(), MalformedReason::InvalidField("type")),
+        (r#"{"request_id":"r1"}"#.to_owned(), MalformedReason::MissingField("type")),
+        (
+            r#"{"request_id":"r1","type":"session_close"}"#.to_owned(),
+            MalformedReason::MissingField("session_id"),
+        ),
+        (
+            r#"{"request_id":"r1","type":"session_open","agents":["a b"]}"#.to_owned(),
+            MalformedReason::InvalidField("agents"),
+        ),
+        (
+            r#"{"request_id":"r1","type":"session_open","agents":"a"}"#.to_owned(),
+            MalformedReason::InvalidField("agents"),
+        ),
     ];
     for (text, expected) in cases {
         let malformed = parse(&text).expect_err(&text);
-        assert_eq!(malformed, Malformed { request_id: request_id(), flaw: expected }, "{text}");
+        assert_eq!(malformed, Malformed { request_id: request_id(), reason: expected }, "{text}");
         assert!(!malformed.to_string().contains("canary"), "{text}");
     }
-    assert_eq!(flaw(r#"{"type":"ping","request_id":5}"#), Flaw::Wrong("request_id"));
+    assert_eq!(flaw(r#"{"type":"ping","request_id":5}"#), MalformedReason::InvalidField("request_id"));
     let long = "x".repeat(257);
-    assert_eq!(flaw(&format!(r#"{{"type":"ping","request_id":"{long}"}}"#)), Flaw::Wrong("request_id"));
+    assert_eq!(
+        flaw(&format!(r#"{{"type":"ping","request_id":"{long}"}}"#)),
+        MalformedReason::InvalidField("request_id")
+    );
 }
 
 /// Covers: RX-10, S-13: input at the exact limits can be read back from the log.
@@ -293,7 +317,7 @@ fn accepted_input_can_be_stored_and_read_back() {
         let text = format!(
             r#"{{"type":"agent_invoke","metadata":{{"m":{inner}}},"message":{{"content":[{{"type":"x"}}]}}}}"#
         );
-        let Invoke { message, metadata, .. } = invoked(&text);
+        let InvokeCommand { message, metadata, .. } = invoked(&text);
         let fact = Fact::UserMessage {
             message_id: MessageId::parse("m1").expect("a name"),
             request_id: None,

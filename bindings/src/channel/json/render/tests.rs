@@ -1,11 +1,11 @@
 //! Rendering of notifications, one kind at a time.
 use super::*;
-use crate::channel::note::{Decided, Reset, RunNote};
+use crate::channel::notification::{HandoverReply, ResetReason, RunSnapshot};
 use serde_json::{Value, json};
 use turnway_core::id::{AgentId, EventId, MessageId};
 use turnway_core::private::Private;
-use turnway_core::protocol::handover::Rejection;
-use turnway_core::session::{Handover, Said, Standing};
+use turnway_core::protocol::handover::HandoverRejection;
+use turnway_core::session::{AnswerTail, Handover, HandoverStatus};
 
 mod facts;
 
@@ -27,13 +27,13 @@ fn request() -> Option<RequestId> {
     RequestId::parse("r1").ok()
 }
 
-fn texts(note: &Note) -> Vec<Value> {
+fn texts(note: &Notification) -> Vec<Value> {
     let mut texts = Vec::new();
     render(Millis(5), "fsync", note, &mut |text| texts.push(text));
     texts.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect()
 }
 
-fn only(note: &Note) -> Value {
+fn only(note: &Notification) -> Value {
     let texts = texts(note);
     assert_eq!(texts.len(), 1, "{texts:?}");
     texts[0].clone()
@@ -65,7 +65,7 @@ fn of_session(kind: &str, body: Value) -> Value {
 /// Covers: MP-C8, ST-23, S-38.
 #[test]
 fn text_is_rendered_as_deltas() {
-    let delta = |kind| Note::Delta {
+    let delta = |kind| Notification::Delta {
         session: session(),
         run_id: run(),
         attempt: 2,
@@ -78,11 +78,12 @@ fn text_is_rendered_as_deltas() {
     assert_eq!(only(&delta(TextKind::Reasoning))["kind"], "reasoning");
 }
 
-fn snapshot(active: Option<AgentId>) -> Box<SnapshotNote> {
+fn snapshot(active: Option<AgentId>) -> Box<SessionStateSnapshot> {
     let (state, agents) = ("open", vec![agent("a")]);
-    let one = RunNote { run_id: run(), agent_id: agent("a"), state: "RUNNING", attempt: 1, text_bytes: 3 };
+    let one =
+        RunSnapshot { run_id: run(), agent_id: agent("a"), state: "RUNNING", attempt: 1, text_bytes: 3 };
     let (seq, epoch) = (Seq(9), Epoch(4));
-    Box::new(SnapshotNote {
+    Box::new(SessionStateSnapshot {
         session: session(),
         state,
         active_agent: active,
@@ -107,22 +108,26 @@ fn pending_handover_is_in_the_snapshot() {
         summary: Private("2+2".to_owned()),
         deadline: Millis(9),
         joining: None,
-        said: Said::default(),
+        said: AnswerTail::default(),
     };
-    let there = SnapshotNote { handover: Some(Box::new(handover)), ..*snapshot(None) };
-    let message = only(&Note::Subscribed { request_id: None, snapshot: Box::new(there), reset: None });
+    let there = SessionStateSnapshot { handover: Some(Box::new(handover)), ..*snapshot(None) };
+    let message =
+        only(&Notification::Subscribed { request_id: None, snapshot: Box::new(there), reset: None });
     let prompt = json!({"run_id": RUN, "handover_id": facts::TX, "from": "a", "to": "b", "reason": "sums",
         "summary": "2+2", "deadline_ts": 9});
     assert_eq!(message["snapshot"]["pending"]["handover"], prompt);
     for (standing, state) in [
-        (Standing::Open, json!({"state": "pending"})),
-        (Standing::Confirmed, json!({"state": "confirmed"})),
-        (Standing::Rejected(Rejection::Expired), json!({"state": "rejected", "reason": "expired"})),
+        (HandoverStatus::Open, json!({"state": "pending"})),
+        (HandoverStatus::Confirmed, json!({"state": "confirmed"})),
+        (
+            HandoverStatus::Rejected(HandoverRejection::Expired),
+            json!({"state": "rejected", "reason": "expired"}),
+        ),
     ] {
-        let decided = Decided { request_id: request(), session: session(), handover_id: id, standing };
+        let decided = HandoverReply { request_id: request(), session: session(), handover_id: id, standing };
         let mut body = state;
         (body["handover_id"], body["request_id"]) = (facts::TX.into(), "r1".into());
-        let message = only(&Note::Handover(Box::new(decided)));
+        let message = only(&Notification::HandoverReply(Box::new(decided)));
         body["type"] = "handover".into();
         body["session_id"] = "s1".into();
         body["ts"] = message["ts"].clone();
@@ -136,38 +141,47 @@ fn answers_echo_their_request_id() {
     let view = json!({"session_id": "s1", "state": "open", "active_agent": "a", "agents": ["a"],
         "runs": [{"run_id": RUN, "agent_id": "a", "state": "RUNNING", "attempt": 1, "text_bytes": 3}],
         "pending": {"approvals": [], "tool_requests": []}, "seq": 9, "epoch": 4});
-    let note = Note::Subscribed { request_id: request(), snapshot: snapshot(Some(agent("a"))), reset: None };
+    let note =
+        Notification::Subscribed { request_id: request(), snapshot: snapshot(Some(agent("a"))), reset: None };
     assert_eq!(only(&note), of_session("subscribed", json!({"request_id": "r1", "snapshot": view})));
-    for (reset, reason) in [(Reset::Trimmed { floor: Seq(4) }, "trimmed"), (Reset::Regressed, "regressed")] {
-        let note = Note::Subscribed { request_id: None, snapshot: snapshot(None), reset: Some(reset) };
+    for (reset, reason) in
+        [(ResetReason::Trimmed { floor: Seq(4) }, "trimmed"), (ResetReason::Regressed, "regressed")]
+    {
+        let note =
+            Notification::Subscribed { request_id: None, snapshot: snapshot(None), reset: Some(reset) };
         let message = only(&note);
         assert_eq!((&message["reset"], &message["reason"]), (&json!(true), &json!(reason)));
         assert_eq!(message["snapshot"]["active_agent"], Value::Null);
     }
-    let note = Note::Opened { request_id: request(), snapshot: snapshot(Some(agent("a"))) };
+    let note = Notification::Opened { request_id: request(), snapshot: snapshot(Some(agent("a"))) };
     let body = json!({"request_id": "r1", "agents": ["a"], "active_agent": "a", "snapshot": view});
     let mut opened = of_session("session_opened", body);
     // The snapshot may be ahead of what the link has been shown, so the message has no log position of its own.
     opened.as_object_mut().expect("an object").retain(|key, _| key != "seq" && key != "epoch");
     assert_eq!(only(&note), opened);
-    let note = Note::Closed { request_id: request(), session: session() };
+    let note = Notification::Closed { request_id: request(), session: session() };
     assert_eq!(
         only(&note),
         json!({"type": "session_closed", "ts": 5, "request_id": "r1", "session_id": "s1"})
     );
     let message_id = MessageId::parse("m1").expect("a name");
-    let accepted =
-        Accepted { request_id: request(), session: session(), run_id: run(), message_id, duplicate: true };
+    let accepted = AcceptedTurn {
+        request_id: request(),
+        session: session(),
+        run_id: run(),
+        message_id,
+        duplicate: true,
+    };
     let body = json!({"request_id": "r1", "turn_id": RUN, "message_id": "m1", "duplicate": true,
         "durability": "fsync"});
-    assert_eq!(only(&Note::Accepted(Box::new(accepted))), framed("turn_accepted", body));
+    assert_eq!(only(&Notification::TurnAccepted(Box::new(accepted))), framed("turn_accepted", body));
 }
 
 /// Covers: MP-C12, LN-MP7, S-46.
 #[test]
 fn refusals_and_link_messages_are_rendered() {
     let refusal = Refusal::new(Code::TooManyPending, "wait").retry_after(Duration::from_secs(2));
-    let note = Note::Refused {
+    let note = Notification::Refused {
         request_id: request(),
         session: Some(session()),
         run_id: Some(run()),
@@ -176,10 +190,18 @@ fn refusals_and_link_messages_are_rendered() {
     let body = json!({"request_id": "r1", "code": "too_many_pending", "message": "wait", "retryable": true,
         "retry_after_ms": 2000});
     assert_eq!(only(&note), framed("error", body));
-    let bare = Note::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
+    let bare = Notification::Refused {
+        request_id: None,
+        session: None,
+        run_id: None,
+        refusal: Refusal::not_found(),
+    };
     assert!(only(&bare).get("session_id").is_none() && only(&bare).get("retry_after_ms").is_none());
-    let away =
-        Note::GoAway { reason: "drain", within: Duration::from_secs(10), jitter: Duration::from_secs(3) };
+    let away = Notification::GoAway {
+        reason: "drain",
+        within: Duration::from_secs(10),
+        jitter: Duration::from_secs(3),
+    };
     let expected = json!({"type": "go_away", "ts": 5, "reason": "drain", "reconnect_within_ms": 10000, "jitter_ms": 3000});
     assert_eq!(only(&away), expected);
     assert_eq!(pong(Millis(5), &request()), r#"{"type":"pong","ts":5,"request_id":"r1"}"#);
@@ -192,6 +214,6 @@ fn refusals_and_link_messages_are_rendered() {
     assert_eq!(hello["limits"]["max_message_bytes"], 65536);
     assert_eq!((&hello["heartbeat_ms"], &hello["resume_window_ms"]), (&json!(25000), &json!(0)));
     assert_eq!(hello["expires_ts"], 9);
-    let text: Value = serde_json::from_str(&refused(Millis(5), &None, &refusal)).expect("JSON");
+    let text: Value = serde_json::from_str(&render_error(Millis(5), &None, &refusal)).expect("JSON");
     assert_eq!((&text["type"], &text["code"]), (&json!("error"), &json!("too_many_pending")));
 }

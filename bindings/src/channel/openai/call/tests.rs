@@ -1,17 +1,17 @@
 //! Parsing of request bodies, well and badly formed.
 use super::*;
-use crate::channel::openai::Name;
+use crate::channel::openai::ChatCallIds;
 use serde_json::json;
 use turnway_core::id::{EventId, MessageId, Principal, SessionId, TenantId, UserId};
 use turnway_core::time::Millis;
 
-fn name(session: Option<&str>) -> Name {
+fn name(session: Option<&str>) -> ChatCallIds {
     let user = UserId::parse("ann").expect("a name");
     let ann = Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
     let (call, fresh) = (MessageId::parse("k1").ok(), EventId::new(Millis(1), 1));
     match session.map(|session| SessionId::parse(session).expect("a name")) {
-        Some(session) => Name::within(&ann, session, call, fresh),
-        None => Name::alone(&ann, call, fresh, |_| SessionId::of_call(&[7; 32])),
+        Some(session) => ChatCallIds::in_session(&ann, session, call, fresh),
+        None => ChatCallIds::without_session(&ann, call, fresh, |_| SessionId::for_call(&[7; 32])),
     }
 }
 
@@ -24,8 +24,8 @@ fn body(fields: Value) -> String {
 }
 
 fn refused(fields: Value) -> (u16, Value) {
-    let trouble = Call::parse(&body(fields.clone())).expect_err(&fields.to_string());
-    let object: Value = serde_json::from_str(&trouble.json()).expect("JSON");
+    let trouble = ChatCall::parse(&body(fields.clone())).expect_err(&fields.to_string());
+    let object: Value = serde_json::from_str(&trouble.to_json()).expect("JSON");
     (trouble.status, object["error"].clone())
 }
 
@@ -44,10 +44,10 @@ fn last_message_is_the_input_and_earlier_ones_history() {
         .push(json!({ "role": "user", "content": [{ "type": "text", "text": "@bob hi" }], "name": "ann" }));
     let text = body(json!({ "messages": messages, "metadata": { "k": "v" }, "stream": true,
         "stream_options": { "include_usage": true, "include_obfuscation": false }, "user": "eve" }));
-    let call = Call::parse(&text).expect("a call");
+    let call = ChatCall::parse(&text).expect("a call");
     assert!(call.stream && call.include_usage && call.agent.as_str() == "echo");
     let (kept, within) = (name(None), name(Some("s1")));
-    let invoke = call.clone().invoke(&kept, None).expect("an input");
+    let invoke = call.clone().into_command(&kept, None).expect("an input");
     assert_eq!(invoke.history.as_ref().map(History::reveal), Some(&*earlier.to_string()));
     assert_eq!(invoke.message.content, Content::Parts(vec![json!({ "type": "text", "text": "@bob hi" })]));
     // The model name decides the agent; a mention in the text has no effect.
@@ -57,11 +57,11 @@ fn last_message_is_the_input_and_earlier_ones_history() {
         (Some(kept.session.clone()), Some(kept.message_id.clone()))
     );
     assert_eq!(invoke.metadata, Some(Json(json!({ "k": "v" }))));
-    let invoke = call.invoke(&within, None).expect("an input");
+    let invoke = call.into_command(&within, None).expect("an input");
     assert_eq!((invoke.history, invoke.session), (None, SessionId::parse("s1").ok()));
-    let plain = Call::parse(&body(json!({}))).expect("a call");
+    let plain = ChatCall::parse(&body(json!({}))).expect("a call");
     assert!(!plain.stream && !plain.include_usage);
-    assert_eq!(plain.invoke(&kept, None).expect("an input").history, None);
+    assert_eq!(plain.into_command(&kept, None).expect("an input").history, None);
 }
 
 /// Covers: ST-41, S-13, S-38.
@@ -97,7 +97,7 @@ fn unsupported_call_is_refused_with_its_field() {
         assert!(!error["message"].as_str().expect("a text").contains("canary"), "{error}");
     }
     for bad in ["", "[]", "{", "{\"model\":\"agent/a\",\"model\":\"agent/a\"}", &"[".repeat(100)] {
-        assert_eq!(Call::parse(bad).map_err(|trouble| trouble.status), Err(400), "{bad}");
+        assert_eq!(ChatCall::parse(bad).map_err(|trouble| trouble.status), Err(400), "{bad}");
     }
 }
 
@@ -120,7 +120,7 @@ fn unsupported_output_is_refused_and_tuning_ignored() {
     let tuned = json!({ "n": 1, "tools": [], "functions": null, "logprobs": false, "modalities": ["text"],
         "response_format": { "type": "text" }, "max_tokens": 5, "max_completion_tokens": 5, "stop": ["x"],
         "seed": 1, "top_p": 0.1, "store": true, "tool_choice": "auto", "whatever": [{}] });
-    assert!(Call::parse(&body(tuned)).is_ok());
+    assert!(ChatCall::parse(&body(tuned)).is_ok());
 }
 
 /// Covers: ST-41.
@@ -143,13 +143,16 @@ fn oversized_call_is_context_length_exceeded() {
         let system = json!({ "role": "system", "content": long(bytes) });
         body(json!({ "messages": [system, { "role": "user", "content": "hi" }] }))
     };
-    let too_long = |trouble: Trouble| {
-        let error: Value = serde_json::from_str(&trouble.json()).expect("JSON");
+    let too_long = |trouble: ChatError| {
+        let error: Value = serde_json::from_str(&trouble.to_json()).expect("JSON");
         (trouble.status, error["error"]["code"].clone()) == (400, json!("context_length_exceeded"))
     };
-    assert!(too_long(Call::parse(&body(json!({ "x": long(CALL_BYTES_MAX) }))).expect_err("too long")));
-    let told =
-        |bytes: usize, session| Call::parse(&earlier(bytes)).expect("a call").invoke(&name(session), None);
+    assert!(too_long(
+        ChatCall::parse(&body(json!({ "x": long(CHAT_CALL_BYTES_MAX) }))).expect_err("too long")
+    ));
+    let told = |bytes: usize, session| {
+        ChatCall::parse(&earlier(bytes)).expect("a call").into_command(&name(session), None)
+    };
     assert!(told(HISTORY_BYTES_MAX - 64, None).is_ok());
     assert!(too_long(told(HISTORY_BYTES_MAX, None).expect_err("too long")));
     // If the gateway keeps the conversation, ignored messages do not count towards the limit.

@@ -1,6 +1,6 @@
 //! One turn for one reader: from its first message, or from any position, to its end.
 use super::*;
-use crate::channel::note::{Reset, RunNote, SnapshotNote};
+use crate::channel::notification::{ResetReason, RunSnapshot, SessionStateSnapshot};
 use serde_json::Value;
 use turnway_core::id::{AgentId, Epoch, EventId, MessageId, Seq, SessionId};
 use turnway_core::protocol::agent::StopReason;
@@ -19,7 +19,7 @@ fn agent() -> AgentId {
     AgentId::parse("echo").expect("a name")
 }
 
-fn fact(seq: u64, epoch: u64, run_id: &RunId, fact: Fact) -> Note {
+fn fact(seq: u64, epoch: u64, run_id: &RunId, fact: Fact) -> Notification {
     let entry = Entry {
         id: EventId::default(),
         time: Millis(1),
@@ -30,12 +30,12 @@ fn fact(seq: u64, epoch: u64, run_id: &RunId, fact: Fact) -> Note {
         run_id: Some(run_id.clone()),
         fact,
     };
-    Note::Fact {
+    Notification::Fact {
         session: session(),
         seq: Seq(seq),
         epoch: Epoch(epoch),
         entry: Arc::new(entry),
-        asked: false,
+        requested: false,
     }
 }
 
@@ -54,9 +54,9 @@ fn done(attempt: u32, text_bytes: u64) -> Fact {
     Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None }
 }
 
-fn delta(run_id: &RunId, attempt: u32, offset: u64, text: &str) -> Note {
+fn delta(run_id: &RunId, attempt: u32, offset: u64, text: &str) -> Notification {
     let (session, run_id, text) = (session(), run_id.clone(), Private(Arc::from(text)));
-    Note::Delta { session, run_id, attempt, offset, kind: TextKind::Text, text }
+    Notification::Delta { session, run_id, attempt, offset, kind: TextKind::Text, text }
 }
 
 /// Parses events as (id, message).
@@ -69,22 +69,22 @@ fn events(text: &str) -> Vec<(Option<String>, Value)> {
     text.split_terminator("\n\n").map(read).collect()
 }
 
-fn begin(run_id: &RunId, resume: Option<&str>) -> (Turn, String) {
+fn begin(run_id: &RunId, resume: Option<&str>) -> (TurnStream, String) {
     let message_id = MessageId::parse("m1").expect("a name");
-    let accepted = Accepted {
+    let accepted = AcceptedTurn {
         request_id: None,
         session: session(),
         run_id: run_id.clone(),
         message_id,
         duplicate: false,
     };
-    let resume = resume.map(|text| Cursor::parse(text).expect("a cursor"));
+    let resume = resume.map(|text| TurnCursor::parse(text).expect("a cursor"));
     let mut text = String::new();
-    (Turn::begin(Millis(5), "fsync", accepted, resume, &mut text), text)
+    (TurnStream::begin(Millis(5), "fsync", accepted, resume, &mut text), text)
 }
 
 /// Returns the notifications of a session with two turns and a restart.
-fn story() -> Vec<Note> {
+fn story() -> Vec<Notification> {
     let (mine, other) = (run("a"), run("b"));
     let restarted =
         Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
@@ -127,8 +127,8 @@ fn kinds(events: &[(Option<String>, Value)]) -> Vec<&str> {
 fn turn_stream_shows_only_its_turn_to_the_end() {
     let (mut turn, mut text) = begin(&run("a"), None);
     for note in story() {
-        if !turn.is_over() {
-            turn.show(Millis(5), &note, &mut text);
+        if !turn.is_finished() {
+            turn.push(Millis(5), &note, &mut text);
         }
     }
     let events = events(&text);
@@ -145,11 +145,11 @@ fn turn_stream_shows_only_its_turn_to_the_end() {
 #[test]
 fn resumed_turn_stream_gets_the_rest_and_the_end() {
     let (mut turn, mut text) = begin(&run("a"), None);
-    story().iter().for_each(|note| turn.show(Millis(5), note, &mut text));
+    story().iter().for_each(|note| turn.push(Millis(5), note, &mut text));
     let whole = events(&text);
     for (n, (id, _)) in whole.iter().enumerate().skip(1) {
         let (mut turn, mut text) = begin(&run("a"), id.as_deref());
-        story().iter().for_each(|note| turn.show(Millis(5), note, &mut text));
+        story().iter().for_each(|note| turn.push(Millis(5), note, &mut text));
         let rest = events(&text);
         assert_eq!(rest[0].1["type"], "turn_accepted");
         // The events after the position are the same; after the end, only the end is repeated.
@@ -163,19 +163,19 @@ fn resumed_turn_stream_gets_the_rest_and_the_end() {
 fn resumed_text_is_cut_at_the_byte_between_characters() {
     for (offset, rest) in [(0, "grüß dich"), (1, "rüß dich"), (4, "ß dich"), (7, "dich"), (10, "h")] {
         let (mut turn, mut text) = begin(&run("a"), Some(&format!("6-2-2-{offset}-aaaaaaaa")));
-        turn.show(Millis(5), &delta(&run("a"), 2, 0, "grüß dich"), &mut text);
+        turn.push(Millis(5), &delta(&run("a"), 2, 0, "grüß dich"), &mut text);
         let events = events(&text);
         assert_eq!((&events[1].1["text"], &events[1].1["offset"]), (&rest.into(), &offset.into()));
     }
     // A correct reader is never in the middle of a code point; a reader that claims so receives the code point
     // whole.
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-3-aaaaaaaa"));
-    turn.show(Millis(5), &delta(&run("a"), 2, 0, "grüß"), &mut text);
+    turn.push(Millis(5), &delta(&run("a"), 2, 0, "grüß"), &mut text);
     assert_eq!(events(&text)[1].1["text"], "üß");
     // Positions in an attempt that has ended, and beyond the available text.
     for (cursor, shown) in [("6-2-3-0-aaaaaaaa", 1), ("6-2-2-99-aaaaaaaa", 1), ("6-2-1-99-aaaaaaaa", 2)] {
         let (mut turn, mut text) = begin(&run("a"), Some(cursor));
-        turn.show(Millis(5), &delta(&run("a"), 2, 0, "grüß"), &mut text);
+        turn.push(Millis(5), &delta(&run("a"), 2, 0, "grüß"), &mut text);
         assert_eq!(events(&text).len(), shown, "{cursor}");
     }
 }
@@ -183,7 +183,7 @@ fn resumed_text_is_cut_at_the_byte_between_characters() {
 #[test]
 fn cursor_of_another_turn_is_ignored() {
     let (mut turn, mut text) = begin(&run("a"), Some("7-2-2-11-bbbbbbbb"));
-    story().iter().for_each(|note| turn.show(Millis(5), note, &mut text));
+    story().iter().for_each(|note| turn.push(Millis(5), note, &mut text));
     assert_eq!(events(&text).len(), 7);
 }
 
@@ -191,11 +191,11 @@ fn cursor_of_another_turn_is_ignored() {
 #[test]
 fn facts_of_a_later_epoch_are_sent_again() {
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-5-aaaaaaaa"));
-    turn.show(Millis(5), &fact(5, 1, &run("a"), started(1)), &mut text);
+    turn.push(Millis(5), &fact(5, 1, &run("a"), started(1)), &mut text);
     let restarted =
         Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
-    turn.show(Millis(5), &fact(6, 3, &run("a"), restarted), &mut text);
-    turn.show(Millis(5), &delta(&run("a"), 2, 0, "anew"), &mut text);
+    turn.push(Millis(5), &fact(6, 3, &run("a"), restarted), &mut text);
+    turn.push(Millis(5), &delta(&run("a"), 2, 0, "anew"), &mut text);
     let events = events(&text);
     assert_eq!(kinds(&events), ["turn_accepted", "event", "delta"]);
     assert_eq!(events[2].1["text"], "anew");
@@ -205,7 +205,7 @@ fn facts_of_a_later_epoch_are_sent_again() {
 fn trimmed_log_is_reported_and_ends_the_ended_turn() {
     let snapshot = |runs| {
         let (session, state, active_agent, agents) = (session(), "open", None, Vec::new());
-        let snapshot = SnapshotNote {
+        let snapshot = SessionStateSnapshot {
             session,
             state,
             active_agent,
@@ -215,21 +215,26 @@ fn trimmed_log_is_reported_and_ends_the_ended_turn() {
             seq: Seq(9),
             epoch: Epoch(4),
         };
-        Note::Subscribed {
+        Notification::Subscribed {
             request_id: None,
             snapshot: Box::new(snapshot),
-            reset: Some(Reset::Trimmed { floor: Seq(8) }),
+            reset: Some(ResetReason::Trimmed { floor: Seq(8) }),
         }
     };
-    let open = RunNote { run_id: run("a"), agent_id: agent(), state: "RUNNING", attempt: 1, text_bytes: 0 };
+    let open =
+        RunSnapshot { run_id: run("a"), agent_id: agent(), state: "RUNNING", attempt: 1, text_bytes: 0 };
     for (runs, is_over) in [(vec![open], false), (Vec::new(), true)] {
         let (mut turn, mut text) = begin(&run("a"), None);
-        turn.show(Millis(5), &snapshot(runs), &mut text);
-        assert_eq!(turn.is_over(), is_over);
+        turn.push(Millis(5), &snapshot(runs), &mut text);
+        assert_eq!(turn.is_finished(), is_over);
         assert_eq!(events(&text)[1].1["reason"], "trimmed");
     }
     let (mut turn, mut text) = begin(&run("a"), None);
     let (session, refusal) = (Some(session()), Refusal::not_found());
-    turn.show(Millis(5), &Note::Refused { request_id: None, session, run_id: None, refusal }, &mut text);
-    assert!(turn.is_over() && events(&text)[1].1["code"] == "not_found");
+    turn.push(
+        Millis(5),
+        &Notification::Refused { request_id: None, session, run_id: None, refusal },
+        &mut text,
+    );
+    assert!(turn.is_finished() && events(&text)[1].1["code"] == "not_found");
 }

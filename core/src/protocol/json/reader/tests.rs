@@ -1,6 +1,6 @@
 //! Tests of reading untrusted JSON.
 use super::*;
-use crate::protocol::json::{Json, literal};
+use crate::protocol::json::{Json, number_literal};
 use serde_json::json;
 
 fn written(text: &str) -> String {
@@ -52,8 +52,8 @@ fn exact(text: &str) -> Value {
 #[test]
 fn an_unusual_number_is_no_integer_and_no_object_of_a_peer() {
     let long = exact("18446744073709551616");
-    assert_eq!((long.as_u64(), literal(&long)), (None, Some("18446744073709551616")));
-    assert_eq!((exact("7").as_u64(), literal(&exact("7"))), (Some(7), None));
+    assert_eq!((long.as_u64(), number_literal(&long)), (None, Some("18446744073709551616")));
+    assert_eq!((exact("7").as_u64(), number_literal(&exact("7"))), (Some(7), None));
     let forged = format!(r#"{{"{RESERVED}Literal":"7"}}"#);
     assert_eq!(read(&forged), Err(BadJson::ReservedKey));
     assert_eq!(read(&format!("[[{forged}]]")), Err(BadJson::ReservedKey));
@@ -89,20 +89,20 @@ fn a_lone_surrogate_becomes_a_replacement_character() {
 #[test]
 fn surrogate_halves_at_field_ends_are_reported() {
     let halves =
-        |text: &str| read_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
+        |text: &str| read_with_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
     let (high, low) = (Some(0xD83D), Some(0xDE00));
-    assert_eq!(halves(r#""\ud83d""#), Halves { first: None, last: high });
-    assert_eq!(halves(r#""a\ud83d""#), Halves { first: None, last: high });
-    assert_eq!(halves(r#""\ude00""#), Halves { first: low, last: None });
-    assert_eq!(halves(r#""\ude00b\ud83d""#), Halves { first: low, last: high });
-    assert_eq!(halves(r#""\ude00\ude00""#), Halves { first: low, last: None });
-    assert_eq!(halves(r#""\ud83da""#), Halves::default());
-    assert_eq!(halves(r#""a\ude00b""#), Halves::default());
-    assert_eq!(halves(r#""\ud83d\ude00""#), Halves::default());
-    assert_eq!(halves("7"), Halves::default());
+    assert_eq!(halves(r#""\ud83d""#), SurrogateHalves { first: None, last: high });
+    assert_eq!(halves(r#""a\ud83d""#), SurrogateHalves { first: None, last: high });
+    assert_eq!(halves(r#""\ude00""#), SurrogateHalves { first: low, last: None });
+    assert_eq!(halves(r#""\ude00b\ud83d""#), SurrogateHalves { first: low, last: high });
+    assert_eq!(halves(r#""\ude00\ude00""#), SurrogateHalves { first: low, last: None });
+    assert_eq!(halves(r#""\ud83da""#), SurrogateHalves::default());
+    assert_eq!(halves(r#""a\ude00b""#), SurrogateHalves::default());
+    assert_eq!(halves(r#""\ud83d\ude00""#), SurrogateHalves::default());
+    assert_eq!(halves("7"), SurrogateHalves::default());
     // No surrogate halves are returned for a field of that name in another object.
-    let inner = read_halves(r#"{"a":{"text":"\ud83d"},"text":"b"}"#, "text").expect("JSON");
-    assert_eq!(inner.1, Halves::default());
+    let inner = read_with_halves(r#"{"a":{"text":"\ud83d"},"text":"b"}"#, "text").expect("JSON");
+    assert_eq!(inner.1, SurrogateHalves::default());
 }
 
 /// Both readers agree on every value that both can hold, and on what is not JSON.

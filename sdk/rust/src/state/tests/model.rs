@@ -1,18 +1,18 @@
 //! A randomised test against a small model of a gateway that loses connections at any point and continues from any
 //! position that the protocol allows: the application always receives the same events.
 use super::*;
-use crate::backoff::Chance;
+use crate::backoff::SplitMix;
 
 /// A gateway's log of facts with text between them.
-struct Model {
-    chance: Chance,
+struct GatewayModel {
+    chance: SplitMix,
     /// Text of each run.
     texts: Vec<String>,
 }
 
-impl Model {
+impl GatewayModel {
     fn new(seed: u64) -> Self {
-        let mut chance = Chance::from_seed(seed);
+        let mut chance = SplitMix::from_seed(seed);
         let mut texts = Vec::new();
         for _ in 0..3 {
             let length = pick(&mut chance, 30);
@@ -60,15 +60,15 @@ impl Model {
     }
 }
 
-fn pick(chance: &mut Chance, below: u64) -> usize {
-    usize::try_from(chance.below(Duration::from_micros(below)).as_micros()).unwrap_or(0)
+fn pick(chance: &mut SplitMix, below: u64) -> usize {
+    usize::try_from(chance.duration_below(Duration::from_micros(below)).as_micros()).unwrap_or(0)
 }
 
 /// After any sequence of losses: facts once and in order, text once and complete, every input ended.
 #[test]
 fn events_are_complete_after_any_sequence_of_losses() {
     for seed in 0..300 {
-        let mut model = Model::new(seed);
+        let mut model = GatewayModel::new(seed);
         let mut rig = Rig::new();
         rig.subscribe(Start::Beginning);
         for n in 0..3 {

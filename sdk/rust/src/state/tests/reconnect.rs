@@ -128,7 +128,7 @@ fn close_codes_decide_between_retry_and_failure() {
             _ if outcome == "final" => assert_eq!((wait, rig.state.is_over()), (None, true)),
             _ => assert!(wait <= Some(limits::BACKOFF_BASE) && wait.is_some()),
         }
-        let refused = rig.state.invoke(rig.now, "s", Invoke::text("x"));
+        let refused = rig.state.invoke(rig.now, "s", UserInput::text("x"));
         assert_eq!(refused.is_err(), outcome == "final");
     }
 }
@@ -188,7 +188,9 @@ fn client_without_retry_fails_permanently() {
     let mut state = ClientState::new(&Options::new("ws://test"), 1, true);
     assert_eq!(state.poll_output(), Some(Output::Dial));
     state.handle_lost(Duration::ZERO, Lost { reason: "refused".to_owned(), ..Lost::default() });
-    assert!(state.is_over() && matches!(state.poll_output(), Some(Output::Tell(Event::Disconnected { .. }))));
+    assert!(
+        state.is_over() && matches!(state.poll_output(), Some(Output::Event(Event::Disconnected { .. })))
+    );
 }
 
 #[test]
@@ -225,7 +227,7 @@ fn go_away_reconnects_are_spread_over_the_deadline() {
 fn subscriptions_beyond_the_hello_limit_follow_later() {
     let mut rig = Rig::new();
     for n in 0..limits::SESSIONS_MAX {
-        let cursor = Cursor { seq: 1 << 50, epoch: Some(1 << 52) };
+        let cursor = LogCursor { seq: 1 << 50, epoch: Some(1 << 52) };
         let session = format!("{n:0>64}");
         let wish = Subscribe::from(Start::After(cursor));
         rig.state.subscribe(rig.now, &session, wish).expect("taken");

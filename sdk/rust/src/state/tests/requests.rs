@@ -66,20 +66,20 @@ fn oversized_or_excess_requests_are_not_sent() {
     let mut rig = Rig::offline();
     rig.state.handle_open(rig.now);
     rig.hear(json!({"type": "welcome", "limits": {"max_message_bytes": 300}}));
-    let long = rig.state.invoke(rig.now, "s", Invoke::text("x".repeat(300)));
+    let long = rig.state.invoke(rig.now, "s", UserInput::text("x".repeat(300)));
     assert!(matches!(long, Err(ClientError::TooLarge { max: 300, .. })));
     for id in ["", "a b", "é", "a.b"] {
-        let bad = rig.state.invoke(rig.now, id, Invoke::text("x"));
+        let bad = rig.state.invoke(rig.now, id, UserInput::text("x"));
         assert_eq!(bad, Err(ClientError::BadName { what: "session id" }), "{id:?}");
     }
-    let bad = rig.state.invoke(rig.now, "s", Invoke::text("x").message_id("a\n"));
+    let bad = rig.state.invoke(rig.now, "s", UserInput::text("x").message_id("a\n"));
     assert_eq!(bad, Err(ClientError::BadName { what: "message id" }));
     for n in 0..limits::INPUTS_MAX {
-        rig.state.invoke(rig.now, "s", Invoke::text("x").message_id(n.to_string())).expect("room");
+        rig.state.invoke(rig.now, "s", UserInput::text("x").message_id(n.to_string())).expect("room");
     }
-    let full = rig.state.invoke(rig.now, "s", Invoke::text("x"));
+    let full = rig.state.invoke(rig.now, "s", UserInput::text("x"));
     assert!(matches!(full, Err(ClientError::TooMany { .. })));
-    let again = rig.state.invoke(rig.now, "s", Invoke::text("x").message_id("0"));
+    let again = rig.state.invoke(rig.now, "s", UserInput::text("x").message_id("0"));
     assert_eq!(again, Ok(()), "said before");
 }
 
@@ -194,7 +194,7 @@ fn run_ends_are_remembered_for_a_bounded_time() {
             "seq": n, "epoch": 1});
         assert_eq!(rig.s(end).first().map(String::as_str), Some("done completed "), "{n}");
     }
-    let known = rig.state.conversations["s"].ended.len();
+    let known = rig.state.sessions["s"].ended.len();
     assert_eq!(known, limits::ENDED_RUNS_MAX);
 }
 

@@ -4,17 +4,19 @@ mod actions;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
-use turnway_core::protocol::handover::{HandoverAsked, HandoverConfirmed, HandoverRejected, Rejection};
+use turnway_core::protocol::handover::{
+    HandoverConfirmed, HandoverRejected, HandoverRejection, HandoverRequested,
+};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
-use turnway_core::protocol::member::{ChangeAsked, ChangeDone, ChangeFailed, Member};
+use turnway_core::protocol::member::{Member, MemberChangeFailed, MemberChangeRequested, MemberChanged};
 use turnway_core::protocol::steer::SteerOutcome;
 
 fn shown(fact: Fact, asked: bool) -> Vec<Value> {
     texts(&told(fact, asked))
 }
 
-fn told(fact: Fact, asked: bool) -> Note {
+fn told(fact: Fact, asked: bool) -> Notification {
     let of_a_session =
         ["session.", "agent.add", "agent.remov", "agent.switched", "handover.confirmed", "handover.rejected"];
     let of_a_run = !of_a_session.iter().any(|kind| fact.name().starts_with(kind));
@@ -28,7 +30,13 @@ fn told(fact: Fact, asked: bool) -> Note {
         run_id: of_a_run.then(run),
         fact,
     };
-    Note::Fact { session: session(), seq: Seq(9), epoch: Epoch(4), entry: Arc::new(entry), asked }
+    Notification::Fact {
+        session: session(),
+        seq: Seq(9),
+        epoch: Epoch(4),
+        entry: Arc::new(entry),
+        requested: asked,
+    }
 }
 
 fn said(content: Content) -> Fact {
@@ -108,7 +116,7 @@ pub(super) const TX: &str = "00000000-0000-7000-8000-000000000001";
 /// Returns facts of joining and leaving members.
 fn of_members() -> Vec<(Fact, Vec<Value>)> {
     let tx_id = EventId(TX.parse().expect("a UUID"));
-    let asked = ChangeAsked {
+    let asked = MemberChangeRequested {
         tx_id,
         agent_id: agent("a"),
         user: UserId::parse("ann").expect("a name"),
@@ -118,7 +126,7 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
         request_id: request(),
         handover_id: None,
     };
-    let done = ChangeDone {
+    let done = MemberChanged {
         tx_id,
         agent_id: agent("a"),
         member: Member::default(),
@@ -126,7 +134,7 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
         restored: true,
         request_id: request(),
     };
-    let failed = |code| ChangeFailed {
+    let failed = |code| MemberChangeFailed {
         tx_id,
         agent_id: agent("a"),
         code,
@@ -154,7 +162,7 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
         ),
         (Fact::AgentRemoving(asked), asks("AGENT_REMOVING")),
         (
-            Fact::AgentRemoved(ChangeDone { restored: false, ..done }),
+            Fact::AgentRemoved(MemberChanged { restored: false, ..done }),
             change(json!({"name": "AGENT_REMOVED"})),
         ),
         (
@@ -173,7 +181,7 @@ fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
         }
         body
     };
-    let asked = HandoverAsked {
+    let asked = HandoverRequested {
         handover_id,
         from: from.clone(),
         to: to.clone(),
@@ -185,7 +193,8 @@ fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
     let prompt = told(json!({"reason": "sums", "summary": "2+2", "deadline_ts": 9}));
     let confirmed =
         HandoverConfirmed { handover_id, from: from.clone(), to: to.clone(), request_id: request() };
-    let rejected = HandoverRejected { handover_id, from, to, why: Rejection::Refused, request_id: request() };
+    let rejected =
+        HandoverRejected { handover_id, from, to, why: HandoverRejection::Refused, request_id: request() };
     let no = json!({"name": "HANDOVER_REJECTED", "reason": "refused", "request_id": "r1"});
     vec![
         (Fact::HandoverRequested(asked), vec![placed("handover_prompt", prompt)]),
@@ -391,7 +400,7 @@ fn samples() -> Vec<(Fact, Vec<Value>)> {
         of_the_end(),
     ]
     .concat();
-    samples.sort_by_key(|(fact, _)| SHOWN.iter().position(|(name, _)| *name == fact.name()));
+    samples.sort_by_key(|(fact, _)| FACT_MESSAGES.iter().position(|(name, _)| *name == fact.name()));
     samples
 }
 
@@ -411,9 +420,9 @@ fn the_table_names_every_fact_and_its_messages() {
     let mut names: Vec<&str> = samples.iter().map(|(fact, _)| fact.name()).collect();
     // Some facts have several samples.
     names.dedup();
-    assert_eq!(names, SHOWN.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    assert_eq!(names, FACT_MESSAGES.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     for (fact, messages) in &samples {
-        let (_, row) = SHOWN.iter().find(|(name, _)| *name == fact.name()).expect("its row");
+        let (_, row) = FACT_MESSAGES.iter().find(|(name, _)| *name == fact.name()).expect("its row");
         let name = |message: &Value| match message["name"].as_str() {
             Some("NO_ACTIVE_SPEAKING") => " <its name>".to_owned(),
             Some(name) => format!(" {name}"),
@@ -482,7 +491,9 @@ fn fact_is_rendered_with_its_own_time() {
 fn each_fact_round_trips_through_its_envelope() {
     let mut names: Vec<&str> = Vec::new();
     for (fact, _) in samples() {
-        let Note::Fact { session, seq, epoch, entry, .. } = told(fact, true) else { panic!("a fact") };
+        let Notification::Fact { session, seq, epoch, entry, .. } = told(fact, true) else {
+            panic!("a fact")
+        };
         let text = crate::channel::json::envelope::envelope(&session, Cursor { seq, epoch }, &entry);
         let value: Value = serde_json::from_str(&text).expect("JSON");
         for (key, expected) in [
@@ -503,5 +514,5 @@ fn each_fact_round_trips_through_its_envelope() {
     }
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), SHOWN.len(), "{names:?}");
+    assert_eq!(names.len(), FACT_MESSAGES.len(), "{names:?}");
 }

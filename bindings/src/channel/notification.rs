@@ -1,0 +1,228 @@
+//! Notifications to a link: facts, text, and replies to commands.
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_core::id::{
+    AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId,
+};
+use turnway_core::private::Private;
+use turnway_core::protocol::action::ProcessOutput;
+use turnway_core::protocol::agent::TextKind;
+use turnway_core::protocol::entry::Entry;
+use turnway_core::protocol::refusal::Refusal;
+use turnway_core::session::{Handover, HandoverStatus};
+use turnway_core::store::CreationKey;
+
+/// The pattern that a link's `types` must match to receive process output.
+pub const PROCESS_OUTPUT_TYPE: &str = "process.output";
+
+/// One notification to a link (protocol.md §1.3, §4); the link's channel renders it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notification {
+    /// A durable fact.
+    Fact {
+        session: SessionId,
+        seq: Seq,
+        /// The ownership epoch that wrote the fact.
+        epoch: Epoch,
+        entry: Arc<Entry>,
+        /// The link's `types` match the fact; a fact without messages is then sent as `event`.
+        requested: bool,
+    },
+    /// A piece of an answer; provisional until `done`.
+    Delta {
+        session: SessionId,
+        run_id: RunId,
+        attempt: u32,
+        /// UTF-8 bytes that precede the piece in this attempt's text of this kind.
+        offset: u64,
+        kind: TextKind,
+        /// Never splits a code point.
+        text: Private<Arc<str>>,
+    },
+    /// A piece of the output of a process ([`PROCESS_OUTPUT_TYPE`]).
+    ProcessOutput {
+        session: SessionId,
+        /// The run that started the process.
+        run_id: RunId,
+        output: Box<ProcessOutput>,
+    },
+    /// The input is durable and will end in one terminal fact. Sent only to the link that sent the input.
+    TurnAccepted(Box<AcceptedTurn>),
+    /// The answer to `subscribe`.
+    Subscribed {
+        request_id: Option<RequestId>,
+        /// The session's present state, at `snapshot.seq`.
+        snapshot: Box<SessionStateSnapshot>,
+        /// The reason for rejecting the link's cursor, if it was rejected.
+        reset: Option<ResetReason>,
+    },
+    /// The answer to `session_open`, and to [`Command::Look`](crate::inbox_channel::resolve::Command::Look).
+    Opened { request_id: Option<RequestId>, snapshot: Box<SessionStateSnapshot> },
+    /// The answer to a member request, once the change is done or undone.
+    MembersReply(Box<MembersReply>),
+    /// The answer to a decision on a handover: the handover's state.
+    HandoverReply(Box<HandoverReply>),
+    /// The answer to `session_close`, for a link that is not subscribed.
+    Closed { request_id: Option<RequestId>, session: SessionId },
+    /// The owner has accepted a cancel and cancels the named runs. Sent only if the command requested it;
+    /// subscribers see facts instead.
+    CancelAccepted {
+        request_id: Option<RequestId>,
+        session: SessionId,
+        /// The run, if the request named one.
+        run_id: Option<RunId>,
+    },
+    /// The answer to a session list, in the requested order.
+    SessionList {
+        sessions: Vec<SessionListEntry>,
+        /// More sessions follow.
+        more: bool,
+    },
+    /// The answer to a deletion.
+    Deleted { session: SessionId },
+    /// The position of a run's facts in the log.
+    RunLocation {
+        run_id: RunId,
+        /// Every fact of the run is after this position.
+        after: Cursor,
+        /// Every fact of the run is up to this position, if the run has ended.
+        ended: Option<Seq>,
+    },
+    /// A command was refused or failed.
+    Refused {
+        request_id: Option<RequestId>,
+        /// The session, if the request named one.
+        session: Option<SessionId>,
+        /// The run, if the request named one.
+        run_id: Option<RunId>,
+        refusal: Refusal,
+    },
+    /// This node is leaving; the client should reconnect to another node.
+    GoAway {
+        /// `drain`.
+        reason: &'static str,
+        /// Time within which to reconnect.
+        within: Duration,
+        /// Random spread of the reconnects.
+        jitter: Duration,
+    },
+}
+
+/// The acceptance of a turn; see [`Notification::TurnAccepted`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedTurn {
+    pub request_id: Option<RequestId>,
+    pub session: SessionId,
+    /// The turn; its root run has the same id.
+    pub run_id: RunId,
+    pub message_id: MessageId,
+    /// The message had been accepted before.
+    pub duplicate: bool,
+}
+
+/// The reason that a link must start over from a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetReason {
+    /// The facts after the link's cursor have been trimmed.
+    Trimmed {
+        /// Facts up to this position are trimmed.
+        floor: Seq,
+    },
+    /// The log does not contain the fact at the cursor: the store lost acknowledged writes.
+    Regressed,
+}
+
+/// A session in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionListEntry {
+    /// The time of creation and the session's id.
+    pub birth: CreationKey,
+    pub user: UserId,
+    pub closed: bool,
+    /// `seq` of the last fact of the log.
+    pub seq: Seq,
+    /// Number of inputs that have not ended.
+    pub pending: u32,
+}
+
+/// A session's present state as links see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionStateSnapshot {
+    pub session: SessionId,
+    /// `open`, `closing` or `closed`.
+    pub state: &'static str,
+    /// The agent that answers messages without an addressee.
+    pub active_agent: Option<AgentId>,
+    pub agents: Vec<AgentId>,
+    /// Unfinished turns, the running one first.
+    pub runs: Vec<RunSnapshot>,
+    /// The handover that awaits a person's decision.
+    pub handover: Option<Box<Handover>>,
+    /// `seq` of the last fact that the snapshot contains.
+    pub seq: Seq,
+    /// The epoch of that fact.
+    pub epoch: Epoch,
+}
+
+/// A turn that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSnapshot {
+    pub run_id: RunId,
+    pub agent_id: AgentId,
+    /// `QUEUED`, `ROUTING`, `RUNNING` or `CANCELLING`.
+    pub state: &'static str,
+    /// 0 until it starts.
+    pub attempt: u32,
+    /// Recorded bytes of the run's text.
+    pub text_bytes: u64,
+}
+
+/// The members of a session after a member request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MembersReply {
+    pub request_id: Option<RequestId>,
+    pub session: SessionId,
+    /// In order of joining.
+    pub agents: Vec<AgentId>,
+    /// The agent that answers messages without an addressee.
+    pub active_agent: Option<AgentId>,
+}
+
+/// The state of a handover after a decision; see [`Notification::HandoverReply`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct HandoverReply {
+    pub request_id: Option<RequestId>,
+    pub session: SessionId,
+    pub handover_id: EventId,
+    pub standing: HandoverStatus,
+}
+
+impl SessionStateSnapshot {
+    /// Returns an estimate of the snapshot's size on the wire in bytes.
+    pub fn weight(&self) -> usize {
+        let texts = |handover: &Handover| handover.reason.reveal().len() + handover.summary.reveal().len();
+        512 + 256 * self.runs.len() + self.handover.as_deref().map_or(0, |handover| 512 + texts(handover))
+    }
+}
+
+impl Notification {
+    /// Returns an estimate of the notification's size on the wire in bytes. Both ends compute the same value.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Fact { entry, .. } => entry.weight(),
+            Self::Delta { text, .. } => 256 + text.reveal().len(),
+            Self::ProcessOutput { output: printed, .. } => 320 + printed.data.reveal().len(),
+            Self::Subscribed { snapshot, .. } | Self::Opened { snapshot, .. } => snapshot.weight(),
+            Self::SessionList { sessions, .. } => 512 + 512 * sessions.len(),
+            Self::TurnAccepted(_)
+            | Self::MembersReply(_)
+            | Self::HandoverReply(_)
+            | Self::Closed { .. }
+            | Self::CancelAccepted { .. }
+            | Self::RunLocation { .. }
+            | Self::Deleted { .. }
+            | Self::Refused { .. }
+            | Self::GoAway { .. } => 512,
+        }
+    }
+}

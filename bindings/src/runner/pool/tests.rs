@@ -1,0 +1,192 @@
+//! Assignment of actions by the runners' tenants and credentials.
+use super::*;
+use std::sync::Arc;
+use turnway_core::id::{MessageId, RunId, SessionId, TenantId, UserId};
+use turnway_core::private::Private;
+use turnway_core::protocol::action::OutputEncoding;
+
+fn reach(tenant: &str) -> TenantScope {
+    if tenant == "*" {
+        TenantScope::AllTenants
+    } else {
+        TenantScope::Tenant(TenantId::parse(tenant).expect("a name"))
+    }
+}
+
+fn identity(tenant: &str, credential: &str) -> ServerIdentity {
+    ServerIdentity { tenants: reach(tenant), credential: Some(credential.into()) }
+}
+
+fn id(name: &str) -> RunnerId {
+    RunnerId::parse(name).expect("a name")
+}
+
+fn tool() -> ToolName {
+    ToolName::parse("t").expect("a name")
+}
+
+fn key(tenant: &str) -> SessionKey {
+    let tenant = TenantId::parse(tenant).expect("a name");
+    SessionKey { tenant, session: SessionId::parse("s1").expect("a name") }
+}
+
+fn action(n: u128) -> EventId {
+    EventId::new(Millis(1), n << 64)
+}
+
+/// A pool with a clock.
+#[derive(Default)]
+struct Scene {
+    shop: RunnerPool,
+    now: Now,
+}
+
+impl Scene {
+    fn tell(&mut self, input: Input) -> Vec<Output> {
+        self.shop.handle_input(self.now, input);
+        std::iter::from_fn(|| self.shop.poll_output()).collect()
+    }
+
+    fn comes(
+        &mut self,
+        connection: RunnerConnectionId,
+        runner: &str,
+        identity: ServerIdentity,
+    ) -> Vec<Output> {
+        assert_eq!(self.shop.check_admission(&id(runner), &identity), Ok(()));
+        self.tell(Input::RunnerConnected { connection, runner: id(runner), identity, tools: vec![tool()] })
+    }
+
+    fn ordered(&mut self, n: u128, tenant: &str) -> Vec<Output> {
+        let key = key(tenant);
+        let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
+        let execute = ToolExecution {
+            key,
+            run_id,
+            action_id: action(n),
+            tool: tool(),
+            args: Private("{}".to_owned()),
+            deadline: Millis(60_000),
+            runner: None,
+        };
+        self.tell(Input::Order(ToolOrder::Execute(Box::new(execute))))
+    }
+
+    fn queried(&mut self, n: u128, tenant: &str, runner: Option<&str>) -> Vec<Output> {
+        let (key, action_id, tool, runner) = (key(tenant), action(n), tool(), runner.map(id));
+        self.tell(Input::Order(ToolOrder::Query { key, action_id, tool, runner, deadline: Millis(60_000) }))
+    }
+}
+
+/// Returns the connections that receive a message.
+fn told(outputs: &[Output]) -> Vec<RunnerConnectionId> {
+    let to = |output: &Output| match output {
+        Output::Send { connection, .. } => Some(*connection),
+        Output::Report { .. } => None,
+    };
+    outputs.iter().filter_map(to).collect()
+}
+
+/// Covers: S-06, S-07.
+#[test]
+fn action_is_sent_to_a_runner_of_its_tenant() {
+    let mut scene = Scene::default();
+    scene.comes(1, "r", identity("evil", "k1"));
+    assert!(told(&scene.ordered(1, "acme")).is_empty(), "it waits for one of its own");
+    assert_eq!(told(&scene.comes(2, "r", identity("acme", "k2"))), [2]);
+    assert_eq!(told(&scene.ordered(2, "evil")), [1]);
+    // A runner for all tenants is as suitable as the tenant's own.
+    scene.comes(3, "all", identity("*", "k3"));
+    assert_eq!(told(&scene.ordered(3, "acme")), [3], "it has less to do");
+    assert_eq!(told(&scene.ordered(4, "other")), [3]);
+}
+
+/// Covers: S-06, S-07.
+#[test]
+fn query_after_takeover_stays_in_the_sessions_tenant() {
+    let mut scene = Scene::default();
+    for (connection, tenant) in [(1, "evil"), (2, "acme"), (3, "*")] {
+        scene.comes(connection, "r", identity(tenant, "k"));
+    }
+    assert_eq!(told(&scene.queried(1, "acme", Some("r"))), [2, 3]);
+    assert_eq!(told(&scene.queried(2, "acme", None)), [2, 3]);
+    assert_eq!(told(&scene.queried(3, "evil", Some("r"))), [1, 3]);
+    assert!(told(&scene.queried(4, "acme", Some("other"))).is_empty());
+    // A runner that connects later is queried by the same rule: about actions assigned to its id, and about actions
+    // with an unknown runner.
+    assert!(told(&scene.comes(4, "other", identity("evil", "k4"))).is_empty());
+    assert_eq!(told(&scene.comes(5, "other", identity("acme", "k5"))), [5, 5]);
+}
+
+/// Covers: S-07.
+#[test]
+fn runner_id_is_reserved_while_results_are_pending() {
+    let mut scene = Scene::default();
+    let (first, second) = (identity("acme", "k1"), identity("acme", "k2"));
+    scene.comes(1, "r", first.clone());
+    assert_eq!(scene.shop.check_admission(&id("r"), &second), Err(RunnerRefusal::IdInUse));
+    assert_eq!(scene.shop.check_admission(&id("other"), &second), Ok(()));
+    assert_eq!(
+        scene.shop.check_admission(&id("r"), &identity("evil", "k2")),
+        Ok(()),
+        "ids are of one tenant"
+    );
+    assert_eq!(scene.shop.check_admission(&id("r"), &identity("*", "k2")), Ok(()));
+    assert_eq!(told(&scene.ordered(1, "acme")), [1]);
+    scene.tell(Input::RunnerDisconnected { connection: 1 });
+    assert_eq!(scene.shop.check_admission(&id("r"), &second), Err(RunnerRefusal::IdInUse));
+    // Another runner of the tenant does not receive the action, whatever its id.
+    assert!(told(&scene.comes(2, "other", second.clone())).is_empty());
+    assert_eq!(told(&scene.comes(3, "r", first)), [3], "it is asked what has become of it");
+    let word = FromRunner::Result { action_id: action(1).into(), ok: true, result: None, error: None };
+    let reports = scene.tell(Input::Message { connection: 3, message: word });
+    assert_eq!(reports.len(), 2, "it has begun and ended");
+    scene.tell(Input::RunnerDisconnected { connection: 3 });
+    assert_eq!(scene.shop.check_admission(&id("r"), &second), Ok(()));
+}
+
+/// Covers: S-17, G8.
+#[test]
+fn omitted_output_is_marked() {
+    let mut scene = Scene::default();
+    scene.comes(1, "r", identity("acme", "k"));
+    scene.ordered(1, "acme");
+    let mut offset = 0;
+    let mut print = |scene: &mut Scene| {
+        let data = Private(Arc::from("x".repeat(limits::OUTPUT_CHUNK_BYTES_MAX)));
+        let (stream, encoding, truncated) = (OutputStream::Stdout, OutputEncoding::Utf8, false);
+        let printed = ProcessOutput { action_id: action(1), stream, offset, data, encoding, truncated };
+        offset += limits::OUTPUT_CHUNK_BYTES_MAX as u64;
+        let word = FromRunner::Chunk { session: None, printed: Box::new(printed) };
+        let outputs = scene.tell(Input::Message { connection: 1, message: word });
+        outputs.into_iter().find_map(|output| match output {
+            Output::Report { report: ToolReport::Output(printed), .. } => Some(printed.truncated),
+            Output::Report { .. } | Output::Send { .. } => None,
+        })
+    };
+    let shown =
+        std::iter::from_fn(|| print(&mut scene)).take(1000).inspect(|cut| assert!(!cut)).count() as u64;
+    assert_eq!(shown, limits::NODE_OUTPUT_BYTES_PER_SECOND / limits::OUTPUT_CHUNK_BYTES_MAX as u64);
+    scene.now.mono = scene.now.mono + Duration::from_secs(2);
+    assert_eq!((print(&mut scene), print(&mut scene)), (Some(true), Some(false)), "once");
+}
+
+#[test]
+fn runners_of_one_tenant_are_bounded() {
+    let mut scene = Scene::default();
+    let most = limits::RUNNERS_OF_TENANT_MAX as u64;
+    for n in 0..most {
+        scene.comes(n, &format!("r{n}"), identity("evil", "k"));
+    }
+    assert_eq!(
+        scene.shop.check_admission(&id("more"), &identity("evil", "k")),
+        Err(RunnerRefusal::LimitReached)
+    );
+    for n in most..limits::RUNNERS_MAX as u64 {
+        scene.comes(n, &format!("r{n}"), identity("*", "k"));
+    }
+    assert_eq!(
+        scene.shop.check_admission(&id("more"), &identity("acme", "k")),
+        Err(RunnerRefusal::LimitReached)
+    );
+}

@@ -1,0 +1,103 @@
+//! Parsing of stored envelopes without intermediate copies: with flattened fields serde would buffer everything
+//! twice, and a node that takes over thousands of sessions reads all of their facts.
+use super::{Entry, Envelope, Fact};
+use crate::id::{Epoch, EventId, RunId, Seq};
+use crate::time::Millis;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{DeserializeSeed, IntoDeserializer, MapAccess};
+use serde::{Deserialize, Deserializer};
+use serde_json::Error;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The fields of an envelope and of its entry side by side, with the fact's `data` unparsed; the position is set only
+/// in an envelope.
+#[derive(Deserialize)]
+struct FlatEnvelope<'a> {
+    specversion: Option<String>,
+    session_id: Option<String>,
+    seq: Option<Seq>,
+    epoch: Option<Epoch>,
+    id: EventId,
+    #[serde(with = "crate::time::rfc3339")]
+    time: Millis,
+    source: Arc<str>,
+    correlation_id: Arc<str>,
+    causation_id: Option<EventId>,
+    traceparent: Option<Arc<str>>,
+    run_id: Option<RunId>,
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+/// The two fields of a fact, the tag first, as serde's adjacently tagged enum wants them.
+struct FactParts<'a> {
+    kind: Option<&'a str>,
+    data: Option<&'a RawValue>,
+}
+
+impl<'a> MapAccess<'a> for FactParts<'a> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let name = match (self.kind, self.data) {
+            (Some(_), _) => "type",
+            (None, Some(_)) => "data",
+            (None, None) => return Ok(None),
+        };
+        let name: StrDeserializer<'_, Error> = name.into_deserializer();
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        match (self.kind.take(), self.data) {
+            (Some(kind), _) => {
+                let kind: StrDeserializer<'_, Error> = kind.into_deserializer();
+                seed.deserialize(kind)
+            }
+            (None, Some(data)) => {
+                self.data = None;
+                seed.deserialize(data)
+            }
+            (None, None) => Err(serde::de::Error::custom("a value without a key")),
+        }
+    }
+}
+
+/// Parses an envelope as stored in the log.
+pub(super) fn parse_envelope(json: &str) -> Result<Envelope<Entry>, Error> {
+    let mut flat = parse_flat(json)?;
+    let place = (flat.specversion.take(), flat.session_id.take(), flat.seq, flat.epoch);
+    let (Some(specversion), Some(session_id), Some(seq), Some(epoch)) = place else {
+        return Err(serde::de::Error::custom("a fact without session, position or epoch"));
+    };
+    Ok(Envelope { specversion, session_id, seq, epoch, entry: into_entry(flat)? })
+}
+
+fn parse_flat(json: &str) -> Result<FlatEnvelope<'_>, Error> {
+    if !json.trim_ascii_start().starts_with('{') {
+        // serde would also accept the fields as an array.
+        return Err(serde::de::Error::custom("an envelope is an object"));
+    }
+    serde_json::from_str(json)
+}
+
+fn into_entry(flat: FlatEnvelope<'_>) -> Result<Entry, Error> {
+    let parts = FactParts { kind: Some(&flat.kind), data: flat.data };
+    let fact = Fact::deserialize(MapAccessDeserializer::new(parts))?;
+    let FlatEnvelope { id, time, source, correlation_id, causation_id, traceparent, run_id, .. } = flat;
+    Ok(Entry { id, time, source, correlation_id, causation_id, traceparent, run_id, fact })
+}
+
+/// Reads a fact without a position, as sent by other nodes. It must be read from JSON text, since a fact may have
+/// numbers of any size.
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(from)?;
+        // The original error is dropped, because it may quote content (S-38).
+        parse_flat(raw.get()).and_then(into_entry).map_err(|_| serde::de::Error::custom("not a fact"))
+    }
+}

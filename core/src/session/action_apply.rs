@@ -1,0 +1,247 @@
+//! State of the actions of a session's agents: applies facts. The list of open actions is derived from the log alone
+//! (EV-C6, EV-R6).
+use crate::id::{AgentEventId, AgentId, EventId, RunId, RunnerId, ToolName};
+use crate::limits;
+use crate::private::Private;
+use crate::protocol::action::{
+    ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL,
+    ToolResult,
+};
+use crate::protocol::entry::{Entry, Fact};
+use crate::session::state::State;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A session's actions, as recorded in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actions {
+    /// Actions that were requested and have not ended.
+    pub open: BTreeMap<EventId, Action>,
+    /// Ended actions of an open run, and those whose agent was not told yet; the last one last.
+    pub ended: Vec<FinishedAction>,
+    /// The run that made the last request, with the number of its requests.
+    asked: Option<(RunId, u32)>,
+}
+
+/// An open action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// The run that requested the action.
+    pub run_id: RunId,
+    /// The agent that requested the action.
+    pub agent: AgentId,
+    /// The agent's own name for the action.
+    pub name: Option<AgentEventId>,
+    pub tool: ToolName,
+    /// Arguments as JSON.
+    pub args: Private<String>,
+    /// Time at which the action has ended at the latest.
+    pub deadline: Millis,
+    /// The runner, once it has started the action.
+    pub runner: Option<RunnerId>,
+    /// True once the process was started.
+    pub spawned: bool,
+    /// True once the agent has requested the end of the process.
+    pub is_ending: bool,
+    /// Number of progress reports.
+    pub told: u32,
+    /// True if the run that requested the action was cancelled or has failed.
+    pub orphan: bool,
+    /// The fact that the action's next fact follows from (EV-C5).
+    pub cause: EventId,
+}
+
+/// An ended action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinishedAction {
+    pub action_id: EventId,
+    /// The run that requested the action.
+    pub run_id: RunId,
+    /// The agent that requested the action.
+    pub agent: AgentId,
+    /// The agent's own name for the action.
+    pub name: Option<AgentEventId>,
+    pub tool: ToolName,
+    pub ok: bool,
+    /// The result as the JSON of [`ToolResult`]; `None` if newer results have replaced it.
+    pub outcome: Option<Private<String>>,
+    /// The turn with which the agent is told, if the requesting turn is over.
+    pub with: Option<RunId>,
+}
+
+// === impl Actions ===
+
+impl Actions {
+    /// Returns how often a run has requested an action.
+    pub(super) fn request_count(&self, run_id: &RunId) -> u32 {
+        self.asked.as_ref().filter(|(asked, _)| asked == run_id).map_or(0, |(_, times)| *times)
+    }
+
+    /// Returns whether a run has already requested an action with this name.
+    pub(super) fn is_known(&self, run_id: &RunId, name: &AgentEventId) -> bool {
+        let same = |run: &RunId, other: Option<&AgentEventId>| run == run_id && other == Some(name);
+        let open = self.open.values().any(|action| same(&action.run_id, action.name.as_ref()));
+        open || self.ended.iter().any(|over| same(&over.run_id, over.name.as_ref()))
+    }
+
+    /// Returns the actions that the agent of a run is told of with the run.
+    pub(super) fn context_for(&self, run_id: &RunId) -> Option<Box<ActionsContext>> {
+        let ended = self.ended.iter();
+        let ended = ended.filter(|over| over.run_id == *run_id || over.with.as_ref() == Some(run_id));
+        let ended_actions: Vec<_> = ended.map(FinishedAction::to_context).collect();
+        let open_actions: Vec<_> = self.open.iter().map(|(id, action)| action.to_context(*id)).collect();
+        let any = !(open_actions.is_empty() && ended_actions.is_empty());
+        any.then(|| Box::new(ActionsContext { open_actions, ended_actions }))
+    }
+
+    /// Returns the runner of the process that an action is about, if it is a process of this session.
+    pub(super) fn runner_of(&self, args: &Value) -> Option<RunnerId> {
+        self.process_of(args).and_then(|id| self.open.get(&id)).and_then(|action| action.runner.clone())
+    }
+
+    /// Returns the process that an action is about.
+    fn process_of(&self, args: &Value) -> Option<EventId> {
+        let id = EventId::parse(args.get("process_id")?.as_str()?).ok()?;
+        self.open.contains_key(&id).then_some(id)
+    }
+
+    fn apply_requested(&mut self, run_id: &RunId, asked: &ActionRequested) {
+        self.asked = Some((run_id.clone(), self.request_count(run_id) + 1));
+        let ActionSpec::ToolCall { tool, args } = &asked.what else { return };
+        if KILL_TOOLS.contains(&tool.as_str())
+            && let Some(ends) = self.process_of(&args.0).and_then(|id| self.open.get_mut(&id))
+        {
+            ends.is_ending = true;
+        }
+        let action = Action {
+            run_id: run_id.clone(),
+            agent: asked.agent_id.clone(),
+            name: asked.name.clone(),
+            tool: tool.clone(),
+            args: Private(args.text()),
+            deadline: asked.deadline_ms.unwrap_or_default(),
+            runner: None,
+            spawned: false,
+            is_ending: false,
+            told: 0,
+            orphan: false,
+            cause: asked.action_id,
+        };
+        self.open.insert(asked.action_id, action);
+    }
+
+    fn apply_ended(&mut self, ended: &ToolResult, is_open: impl Fn(&RunId) -> bool) {
+        let Some(action) = self.open.remove(&ended.action_id) else { return };
+        // Only a limited number of results is kept, since a run may have any number of them.
+        if let Some(old) = self.ended.len().checked_sub(limits::ACTION_RESULTS_KEPT_MAX) {
+            self.ended.iter_mut().take(old + 1).for_each(|over| over.outcome = None);
+        }
+        if self.ended.len() >= limits::ACTIONS_ENDED_MAX {
+            let oldest = self.ended.iter().position(|over| !is_open(&over.run_id)).unwrap_or(0);
+            self.ended.remove(oldest);
+        }
+        self.ended.push(FinishedAction {
+            action_id: ended.action_id,
+            run_id: action.run_id,
+            agent: action.agent,
+            name: action.name,
+            tool: action.tool,
+            ok: ended.ok,
+            outcome: serde_json::to_string(ended).ok().map(Private),
+            with: None,
+        });
+    }
+
+    /// Handles the end of a turn: results that it told of are known if the turn was completed, and its own open
+    /// actions are orphaned if not.
+    fn apply_run_ended(&mut self, run_id: &RunId, fact: &Fact) {
+        let done = matches!(fact, Fact::RunDone { .. });
+        let forgotten =
+            |over: &FinishedAction| over.run_id == *run_id || done && over.with.as_ref() == Some(run_id);
+        self.ended.retain(|over| !forgotten(over));
+        self.ended.iter_mut().for_each(|over| over.with = over.with.take().filter(|with| with != run_id));
+        if !done {
+            let own = self.open.values_mut().filter(|action| action.run_id == *run_id);
+            own.for_each(|action| action.orphan = true);
+        }
+    }
+}
+
+impl Action {
+    /// Returns whether the action stays open while the process that it starts runs.
+    pub(super) fn is_process(&self) -> bool {
+        self.tool.as_str() == SPAWN_TOOL
+    }
+
+    fn to_context(&self, action_id: EventId) -> OpenAction {
+        OpenAction {
+            action_id,
+            name: self.name.clone(),
+            agent_id: self.agent.clone(),
+            run_id: self.run_id.clone(),
+            tool: self.tool.clone(),
+            state: if self.runner.is_some() { OpenState::Running } else { OpenState::Requested },
+            process_id: self.spawned.then_some(action_id),
+            deadline_ts: self.deadline,
+        }
+    }
+}
+
+impl FinishedAction {
+    fn to_context(&self) -> EndedAction {
+        let ended =
+            self.outcome.as_ref().and_then(|json| serde_json::from_str::<ToolResult>(json.reveal()).ok());
+        let (result, error) = ended.map_or((None, None), |ended| (ended.result, ended.error));
+        let (action_id, name, tool) = (self.action_id, self.name.clone(), self.tool.clone());
+        EndedAction { action_id, name, tool, ok: self.ok, result, error }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Applies a fact to the session's actions.
+    pub(super) fn apply_to_actions(&mut self, entry: &Entry) {
+        let (actions, runs) = (&mut self.actions, &self.runs);
+        #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches an action")]
+        match &entry.fact {
+            Fact::AgentAction(asked) => {
+                let Some(run_id) = &entry.run_id else { return };
+                actions.apply_requested(run_id, asked);
+                if let Some(resume) = self.runs.get_mut(run_id).and_then(|run| run.resume.as_mut()) {
+                    resume.advance_mark(asked.mark.as_ref());
+                }
+            }
+            Fact::ToolInvoke(invoked) => {
+                if let Some(action) = actions.open.get_mut(&invoked.action_id) {
+                    (action.runner, action.cause) = (Some(invoked.runner_id.clone()), entry.id);
+                }
+            }
+            Fact::ProcessSpawned(told) => {
+                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.spawned = true);
+            }
+            Fact::ProcessProgress(told) => {
+                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
+            }
+            Fact::SystemEvent(told) => {
+                actions.open.get_mut(&told.action_id).into_iter().for_each(|action| action.told += 1);
+            }
+            Fact::ToolResult(ended) => actions.apply_ended(ended, |run_id| runs.contains_key(run_id)),
+            Fact::RunStarted { agent_id, .. } => {
+                let mut news = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
+                news.by_ref()
+                    .filter(|over| over.with.is_none())
+                    .for_each(|over| over.with.clone_from(&entry.run_id));
+            }
+            Fact::SessionClosed { .. } => *actions = Actions::default(),
+            fact if fact.is_terminal() => {
+                if let Some(run_id) = &entry.run_id {
+                    actions.apply_run_ended(run_id, fact);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! State of handovers from agent to agent (scenario F): applies facts, and builds the context for the agent that has
+//! taken over. Decisions are made in `handover_decide`.
+use crate::id::{AgentId, EventId, RequestId, RunId};
+use crate::limits;
+use crate::mutant::{Mutant, planted};
+use crate::private::Private;
+use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::handover::{HandoverContext, HandoverRejection, HandoverRequested};
+use crate::protocol::member::MemberChangeRequested;
+use crate::session::state::State;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+
+/// A session's handovers, as recorded in the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handovers {
+    /// The open handover; at most one at a time.
+    pub open: Option<Box<Handover>>,
+    /// The last confirmed handover, until its agent has completed a turn that told of it.
+    pub given: Option<Box<ConfirmedHandover>>,
+    /// Outcomes of the latest handovers, the last one last, to answer repeated decisions.
+    pub ended: Vec<HandoverEnded>,
+    /// The run that made the last request, with the number of its requests.
+    asked: Option<(RunId, u32)>,
+    /// The answer of the running turn, kept in case the session is handed over (SR-T9).
+    said: Option<Box<(RunId, AnswerTail)>>,
+}
+
+/// The end of an answer, as far as it is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerTail {
+    /// At most [`limits::HANDOVER_TEXT_BYTES_MAX`] bytes.
+    pub text: Private<String>,
+    /// True if text before it was left out.
+    pub is_cut: bool,
+}
+
+/// An open handover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handover {
+    pub id: EventId,
+    /// The turn in which the handover was requested.
+    pub run_id: RunId,
+    /// The requesting agent.
+    pub from: AgentId,
+    /// The agent that is to take over.
+    pub to: AgentId,
+    pub reason: Private<String>,
+    /// Information for the other agent.
+    pub summary: Private<String>,
+    /// Time at which the handover is rejected without a decision.
+    pub deadline: Millis,
+    /// Set if a person has agreed and the agent must become a member first.
+    pub joining: Option<PendingJoin>,
+    /// The end of the answer in that turn, once the turn has ended.
+    pub said: AnswerTail,
+}
+
+/// A change of members that a handover waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingJoin {
+    pub tx_id: EventId,
+    /// Id of the request that decided.
+    pub request_id: Option<RequestId>,
+}
+
+/// A confirmed handover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfirmedHandover {
+    pub id: EventId,
+    /// The turn in which the handover was requested.
+    pub run_id: RunId,
+    /// The agent that handed over.
+    pub from: AgentId,
+    /// The agent that has taken over.
+    pub to: AgentId,
+    pub reason: Private<String>,
+    /// Information for the agent.
+    pub summary: Private<String>,
+    /// True once the agent is active, or another agent was chosen since.
+    pub switched: bool,
+    /// The turn with which the agent is told of the handover.
+    pub told: Option<RunId>,
+    /// The end of the answer in the turn in which the handover was requested, once that turn has ended.
+    pub said: AnswerTail,
+}
+
+/// A handover that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandoverEnded {
+    pub id: EventId,
+    /// Reason of the rejection; `None`: the handover was confirmed.
+    pub why: Option<HandoverRejection>,
+}
+
+/// The status of a handover, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandoverStatus {
+    Open,
+    Confirmed,
+    Rejected(HandoverRejection),
+}
+
+// === impl Handovers ===
+
+impl Handovers {
+    /// Creates the state from a snapshot of the previous release, which did not keep the end of the running answer.
+    pub(super) fn from_older(
+        open: Option<Handover>,
+        given: Option<ConfirmedHandover>,
+        ended: Vec<HandoverEnded>,
+        asked: Option<(RunId, u32)>,
+    ) -> Self {
+        Self { open: open.map(Box::new), given: given.map(Box::new), ended, asked, said: None }
+    }
+
+    /// Returns the status of a handover; `None`: it is unknown, or no longer remembered.
+    pub fn status(&self, id: EventId) -> Option<HandoverStatus> {
+        if self.open.as_ref().is_some_and(|open| open.id == id) {
+            return Some(HandoverStatus::Open);
+        }
+        let ended = self.ended.iter().find(|ended| ended.id == id)?;
+        Some(ended.why.map_or(HandoverStatus::Confirmed, HandoverStatus::Rejected))
+    }
+
+    fn end(&mut self, id: EventId, why: Option<HandoverRejection>) -> Option<Box<Handover>> {
+        let open = self.open.take_if(|open| open.id == id)?;
+        if self.ended.len() >= limits::HANDOVERS_KEPT_MAX {
+            self.ended.remove(0);
+        }
+        self.ended.push(HandoverEnded { id, why });
+        Some(open)
+    }
+
+    /// Returns how often a run has requested a handover.
+    pub(super) fn request_count(&self, run_id: &RunId) -> u32 {
+        self.asked.as_ref().filter(|(asked, _)| asked == run_id).map_or(0, |(_, times)| *times)
+    }
+
+    /// Returns the handover that an agent is told of with a turn.
+    pub(super) fn context_for(&self, run_id: &RunId) -> Option<Box<HandoverContext>> {
+        let given = self.given.as_ref().filter(|given| given.told.as_ref() == Some(run_id))?;
+        Some(Box::new(HandoverContext {
+            handover_id: given.id,
+            from: given.from.clone(),
+            run_id: given.run_id.clone(),
+            reason: given.reason.clone(),
+            summary: given.summary.clone(),
+            text: given.said.text.clone(),
+            is_cut: given.said.is_cut,
+        }))
+    }
+
+    /// Starts collecting the answer of an attempt.
+    fn start_answer(&mut self, run_id: Option<&RunId>) {
+        self.said = run_id.map(|run_id| Box::new((run_id.clone(), AnswerTail::default())));
+    }
+
+    fn append_answer(&mut self, run_id: Option<&RunId>, text: &str) {
+        let said = self.said.as_mut().filter(|said| Some(&said.0) == run_id);
+        said.into_iter().for_each(|said| said.1.push(text));
+    }
+
+    /// Stores the end of an ended turn's answer with the handover that was requested in that turn.
+    fn store_answer_tail(&mut self, run_id: &RunId) {
+        let Some(said) = self.said.take_if(|said| said.0 == *run_id) else { return };
+        let open = self.open.iter_mut().map(|open| (&open.run_id, &mut open.said));
+        let given = self.given.iter_mut().map(|given| (&given.run_id, &mut given.said));
+        if let Some((_, kept)) = open.chain(given).find(|(of, _)| *of == run_id) {
+            *kept = said.1;
+        }
+    }
+}
+
+// === impl Said ===
+
+impl AnswerTail {
+    fn push(&mut self, text: &str) {
+        let kept = &mut self.text.0;
+        kept.push_str(text);
+        let over = kept.len().saturating_sub(limits::HANDOVER_TEXT_BYTES_MAX);
+        if over > 0 {
+            kept.drain(..kept.ceil_char_boundary(over));
+            self.is_cut = true;
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Applies a fact to the session's handovers.
+    pub(super) fn apply_to_handovers(&mut self, entry: &Entry) {
+        let handovers = &mut self.handovers;
+        #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches a handover")]
+        match &entry.fact {
+            Fact::HandoverRequested(asked) => {
+                let Some(run_id) = entry.run_id.clone() else { return };
+                handovers.asked = Some((run_id.clone(), handovers.request_count(&run_id) + 1));
+                handovers.open = Some(Box::new(Handover::new(run_id.clone(), asked)));
+                if let Some(resume) = self.runs.get_mut(&run_id).and_then(|run| run.resume.as_mut()) {
+                    resume.advance_mark(asked.mark.as_ref());
+                }
+            }
+            Fact::HandoverConfirmed(done) => {
+                let switched = self.active.as_ref() == Some(&done.to);
+                let open = handovers.end(done.handover_id, None);
+                handovers.given = open.map(|open| Box::new(ConfirmedHandover::new(*open, switched)));
+            }
+            Fact::HandoverRejected(ended) => drop(handovers.end(ended.handover_id, Some(ended.why))),
+            Fact::AgentAdding(MemberChangeRequested { handover_id: Some(id), tx_id, request_id, .. }) => {
+                if let Some(open) = handovers.open.as_mut().filter(|open| open.id == *id) {
+                    open.joining = Some(PendingJoin { tx_id: *tx_id, request_id: request_id.clone() });
+                }
+            }
+            Fact::AgentSwitched { .. } => {
+                handovers.given.iter_mut().for_each(|given| given.switched = true);
+            }
+            Fact::AgentRemoved(done) => drop(handovers.given.take_if(|given| given.to == done.agent_id)),
+            Fact::SessionClosed { .. } => handovers.given = None,
+            Fact::AgentStreamDelta { text, .. } => {
+                handovers.append_answer(entry.run_id.as_ref(), text.reveal())
+            }
+            // A further attempt starts its answer from the beginning.
+            Fact::RunRestarted { .. } => handovers.start_answer(entry.run_id.as_ref()),
+            Fact::RunStarted { agent_id, .. } => {
+                handovers.start_answer(entry.run_id.as_ref());
+                let given = handovers.given.as_mut().filter(|given| given.to == *agent_id);
+                given.into_iter().for_each(|given| given.told = given.told.take().or(entry.run_id.clone()));
+            }
+            fact if fact.is_terminal() => {
+                handovers.finish_delivery(entry.run_id.as_ref(), fact);
+                entry.run_id.iter().for_each(|run_id| handovers.store_answer_tail(run_id));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Handovers {
+    /// Handles the end of a turn: an agent that has completed the turn knows of the handover; otherwise the agent is
+    /// told again.
+    fn finish_delivery(&mut self, run_id: Option<&RunId>, fact: &Fact) {
+        let Some(given) = self.given.as_mut().filter(|given| given.told.is_some()) else { return };
+        if given.told.as_ref() != run_id {
+            return;
+        }
+        given.told = None;
+        if matches!(fact, Fact::RunDone { .. }) && !planted(Mutant::HandoverToldAgain) {
+            self.given = None;
+        }
+    }
+}
+
+impl Handover {
+    fn new(run_id: RunId, asked: &HandoverRequested) -> Self {
+        Self {
+            id: asked.handover_id,
+            run_id,
+            from: asked.from.clone(),
+            to: asked.to.clone(),
+            reason: asked.reason.clone(),
+            summary: asked.summary.clone(),
+            deadline: asked.deadline_ms,
+            joining: None,
+            said: AnswerTail::default(),
+        }
+    }
+}
+
+impl ConfirmedHandover {
+    fn new(open: Handover, switched: bool) -> Self {
+        let Handover { id, run_id, from, to, reason, summary, said, .. } = open;
+        Self { id, run_id, from, to, reason, summary, switched, told: None, said }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers: SR-T9.
+    #[test]
+    fn long_answer_keeps_its_end_at_a_character_boundary() {
+        let mut said = AnswerTail::default();
+        said.push(&"a".repeat(limits::HANDOVER_TEXT_BYTES_MAX));
+        assert!(!said.is_cut && said.text.reveal().len() == limits::HANDOVER_TEXT_BYTES_MAX);
+        said.push("\u{e9}");
+        assert!(said.is_cut && said.text.reveal().ends_with("a\u{e9}"));
+        assert_eq!(said.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX);
+        // A character that would be cut in two is left out.
+        let mut said = AnswerTail::default();
+        said.push(&"\u{e9}".repeat(limits::HANDOVER_TEXT_BYTES_MAX / 2));
+        said.push("x");
+        assert_eq!(said.text.reveal().len(), limits::HANDOVER_TEXT_BYTES_MAX - 1);
+    }
+}

@@ -1,0 +1,162 @@
+//! State of a session's members: applies the facts of scenarios B, D and E.
+use crate::id::{AgentId, EventId, RequestId, RunId};
+use crate::protocol::entry::{Entry, Fact};
+use crate::protocol::member::{Member, MemberChangeRequested};
+use crate::session::state::State;
+use crate::shrink::Shrink;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+
+/// The trigger of a switch that a removal causes, and of the switch that reverts it.
+pub(super) const REMOVAL_TRIGGER: &str = "remove_agent";
+
+/// The kind of a change of members (SR-T11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberStep {
+    /// The agent is being added.
+    Adding {
+        /// True if the agent also becomes active.
+        activate: bool,
+    },
+    /// The agent is being removed, and gets no new inputs.
+    Removing {
+        /// The agent's index among the members before.
+        place: u32,
+        /// True if the agent was active, and no other agent was chosen since.
+        active: bool,
+        /// The agent's record.
+        member: Member,
+    },
+}
+
+/// An open change of members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingMemberChange {
+    /// The transaction (SR-T13).
+    pub tx_id: EventId,
+    pub step: MemberStep,
+    /// In the words of the user that requested it.
+    pub reason: Option<String>,
+    pub request_id: Option<RequestId>,
+    /// Time at which the change has failed at the latest.
+    pub deadline: Millis,
+}
+
+impl PendingMemberChange {
+    fn new(asked: &MemberChangeRequested, step: MemberStep) -> Self {
+        Self {
+            tx_id: asked.tx_id,
+            step,
+            reason: asked.reason.clone(),
+            request_id: asked.request_id.clone(),
+            deadline: asked.deadline_ms,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn set_members(&mut self, now: Millis, agents: &[AgentId]) {
+        let known = |agent| self.member(agent).unwrap_or(Member { since_ms: now, ..Member::default() });
+        self.members = agents.iter().map(known).collect();
+        self.agents = agents.to_vec();
+    }
+
+    /// Returns the record of a member.
+    pub fn member(&self, agent: &AgentId) -> Option<Member> {
+        self.members.get(self.index_of(agent)?).copied()
+    }
+
+    fn index_of(&self, agent: &AgentId) -> Option<usize> {
+        self.agents.iter().position(|member| member == agent)
+    }
+
+    fn insert_member(&mut self, place: usize, agent: &AgentId, member: Member) {
+        match self.index_of(agent).and_then(|place| self.members.get_mut(place)) {
+            Some(known) => *known = member,
+            None => {
+                self.agents.insert(place.min(self.agents.len()), agent.clone());
+                self.members.insert(place.min(self.members.len()), member);
+            }
+        }
+    }
+
+    fn remove_member(&mut self, agent: &AgentId) -> Option<(usize, Member)> {
+        let place = self.index_of(agent)?;
+        self.agents.remove(place);
+        (place < self.members.len()).then(|| (place, self.members.remove(place)))
+    }
+
+    /// Returns whether an agent is being removed: it is still in the state, but gets no new inputs.
+    pub(super) fn is_leaving(&self, agent: &AgentId) -> bool {
+        self.changes.get(agent).is_some_and(|change| matches!(change.step, MemberStep::Removing { .. }))
+    }
+
+    /// Counts a turn that its agent has completed.
+    pub(super) fn count_turn(&mut self, run_id: &RunId, fact: &Fact) {
+        let completed = matches!(fact, Fact::RunDone { host_run_id: None, .. });
+        let agent = self.runs.get(run_id).and_then(|run| run.agent.as_ref()).filter(|_| completed);
+        let place = agent.and_then(|agent| self.index_of(agent));
+        if let Some(member) = place.and_then(|place| self.members.get_mut(place)) {
+            (member.turns, member.last_seq) = (member.turns + 1, self.tail.seq);
+        }
+    }
+
+    pub(super) fn apply_to_members(&mut self, entry: &Entry) {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "whoever calls it has told them apart")]
+        match &entry.fact {
+            Fact::AgentSwitched { to, trigger, .. } => {
+                self.active = Some(to.clone());
+                if trigger != REMOVAL_TRIGGER {
+                    self.clear_removed_active();
+                }
+            }
+            Fact::AgentAdding(asked) => {
+                let step = MemberStep::Adding { activate: asked.activate };
+                self.changes.insert(asked.agent_id.clone(), PendingMemberChange::new(asked, step));
+            }
+            Fact::AgentAdded(done) => {
+                self.end_change(&done.agent_id, done.tx_id);
+                self.insert_member(self.agents.len(), &done.agent_id, done.member);
+            }
+            Fact::AgentRemoving(asked) => {
+                let agent = &asked.agent_id;
+                let Some((place, member)) = self.remove_member(agent) else { return };
+                let active = self.active.as_ref() == Some(agent);
+                let step =
+                    MemberStep::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
+                self.changes.insert(agent.clone(), PendingMemberChange::new(asked, step));
+            }
+            Fact::AgentRemoved(done) => {
+                self.end_change(&done.agent_id, done.tx_id);
+            }
+            Fact::AgentAddFailed(failed) | Fact::AgentRemoveFailed(failed) => {
+                // The member stays, as if the removal was never requested (RX-9).
+                let step = self.end_change(&failed.agent_id, failed.tx_id);
+                if let Some(MemberStep::Removing { place, active, member }) = step {
+                    let place = usize::try_from(place).unwrap_or(usize::MAX);
+                    self.insert_member(place, &failed.agent_id, member);
+                    if active {
+                        self.active = Some(failed.agent_id.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Records that an agent was chosen as active: a failed removal does not revert that.
+    fn clear_removed_active(&mut self) {
+        for change in self.changes.values_mut() {
+            if let MemberStep::Removing { active, .. } = &mut change.step {
+                *active = false;
+            }
+        }
+    }
+
+    fn end_change(&mut self, agent: &AgentId, tx_id: EventId) -> Option<MemberStep> {
+        self.changes.get(agent).filter(|change| change.tx_id == tx_id)?;
+        let step = self.changes.remove(agent).map(|change| change.step);
+        self.changes.shrink_if_empty();
+        step
+    }
+}

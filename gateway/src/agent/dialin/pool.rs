@@ -1,0 +1,304 @@
+//! One agent that dials in, and the pool of its connections to this node. Places attempts at connections; called by
+//! `call` and, for attempts of other nodes, by `remote_calls`.
+use super::RemoteCalls;
+use crate::bus;
+use crate::config::ServedBy;
+use crate::metrics::ConnectionGauge;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use turnway_bindings::channel::service::TenantScope;
+use turnway_bindings::dialin::AttemptEvent;
+use turnway_bindings::link::DialInCapabilities;
+use turnway_bindings::peer::remote::AgentCapacity;
+use turnway_core::id::{AgentId, NodeId, RunId, TenantId};
+use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::agent::{Invoke, Order};
+
+/// The connections of one agent that dials in.
+pub struct AgentConnectionPool {
+    pub(super) agent: AgentId,
+    pub(super) served_by: ServedBy,
+    /// True if the agent's events have ids, and the agent can be asked for the events after one.
+    pub(super) resumes: bool,
+    /// The agent's connections to other nodes.
+    pub(super) remote: RemoteCalls,
+    connections: Mutex<Vec<Arc<AgentConnection>>>,
+    /// Notified when a connection arrives or has room again, here or at another node.
+    pub(super) available: Notify,
+    gauge: ConnectionGauge,
+}
+
+/// One connection of an agent, with the commands that wait for its task.
+pub struct AgentConnection {
+    pub(super) capabilities: DialInCapabilities,
+    reach: TenantScope,
+    queue: Mutex<AgentCommandQueue>,
+    wake: Notify,
+    is_overrun: AtomicBool,
+}
+
+#[derive(Default)]
+struct AgentCommandQueue {
+    commands: VecDeque<AgentCommand>,
+    /// Attempts that were placed at this connection and not taken off again.
+    open: usize,
+    /// Attempts ever placed at this connection; numbers them.
+    placed_total: u64,
+    is_closed: bool,
+}
+
+/// A command to the task of a connection.
+#[derive(Debug)]
+pub enum AgentCommand {
+    /// Starts an attempt, which gets this number at this connection; its events go to the sender.
+    Invoke(Box<Invoke>, u64, Sender<AttemptEvent>),
+    /// Passes an order on.
+    Order(Box<Order>),
+    /// Ends the attempt of this number: nothing receives its events any more.
+    Forget(RunId, u32, u64),
+}
+
+/// The registration of a connection at its pool. Dropping it closes the event queues of the attempts over the
+/// connection.
+#[derive(Debug)]
+pub struct PoolRegistration {
+    pool: Arc<AgentConnectionPool>,
+    connection: Arc<AgentConnection>,
+}
+
+/// One attempt over one connection of this node. Dropping it tells the agent to stop, unless the agent has ended the
+/// attempt.
+pub(super) struct LocalCall {
+    pub(super) connection: Arc<AgentConnection>,
+    pub(super) messages: Receiver<AttemptEvent>,
+    run_id: RunId,
+    attempt: u32,
+    number: u64,
+}
+
+// === impl Desk ===
+
+impl AgentConnectionPool {
+    /// Creates a pool without connections.
+    pub(in crate::agent) fn new(
+        agent: AgentId,
+        served_by: ServedBy,
+        resumes: bool,
+        gauge: ConnectionGauge,
+        remote: RemoteCalls,
+    ) -> Self {
+        let (connections, available) = (Mutex::default(), Notify::new());
+        Self { agent, served_by, resumes, remote, connections, available, gauge }
+    }
+
+    /// Returns whether there is a connection for this tenant at this node, or any connection at another node: nodes do
+    /// not tell each other for which tenants their connections are.
+    pub(in crate::agent) fn is_served(&self, tenant: &TenantId) -> bool {
+        // A statement of its own, to release the lock: the remote calls lock this list while their own lock is held, so
+        // their lock must not be taken while the list is locked.
+        let is_here = self.connections().iter().any(|line| line.reach.covers(tenant));
+        is_here || !self.remote.other_nodes(&self.agent).is_empty()
+    }
+
+    /// Returns the nodes with connections, this node first, and the number at each.
+    pub(in crate::agent) fn nodes(&self) -> Vec<(NodeId, usize)> {
+        let here = Some((bus::RemoteCallHandler::node(&self.remote), self.connections().len()))
+            .filter(|(_, connections)| *connections > 0);
+        let elsewhere = self.remote.other_nodes(&self.agent).into_iter();
+        let elsewhere = elsewhere.map(|(node, connections)| (node, connections as usize));
+        here.into_iter().chain(elsewhere).collect()
+    }
+
+    /// Sends a stop order to every connection, here and at other nodes: the agent's process that knows the run must
+    /// stop it.
+    pub(in crate::agent) fn stop(&self, order: &Order) {
+        self.stop_local(order);
+        self.remote.stop_remote(&self.agent, order);
+    }
+
+    /// Sends a stop order to every connection of this node that may know the run. A node of an earlier release does not
+    /// name the tenant and means the default tenant.
+    pub(super) fn stop_local(&self, order: &Order) {
+        let Order::Stop { tenant, .. } = order else { return };
+        let may_know = |line: &&Arc<AgentConnection>| line.reach.covers(tenant);
+        for line in self.connections().iter().filter(may_know) {
+            line.push(AgentCommand::Order(Box::new(order.clone())));
+        }
+    }
+
+    /// Places an attempt at the connection of this node with the fewest attempts among those for this tenant. Returns
+    /// `None` if that connection has no room.
+    pub(super) fn place(&self, invoke: &Invoke) -> Option<LocalCall> {
+        let lines = self.connections();
+        let open = |line: &&Arc<AgentConnection>| line.queue().open;
+        let covers = |line: &AgentConnection| line.reach.covers(&invoke.key.tenant);
+        let able = lines.iter().filter(|line| covers(line) || planted(Planted::DialinReachIgnored));
+        let line = able.min_by_key(open).filter(|line| open(line) < limits::DIALIN_RUNS_MAX)?;
+        let (to, words) = channel(limits::DIALIN_RUN_EVENTS_MAX);
+        let number = {
+            let mut post = line.queue();
+            post.open += 1;
+            post.placed_total += 1;
+            post.placed_total
+        };
+        line.push(AgentCommand::Invoke(Box::new(invoke.clone()), number, to));
+        let line = Arc::clone(line);
+        Some(LocalCall {
+            connection: line,
+            messages: words,
+            run_id: invoke.run_id.clone(),
+            attempt: invoke.attempt,
+            number,
+        })
+    }
+
+    /// Adds a connection, unless the agent has `max` connections, or `of_tenant_max` connections that serve the same
+    /// tenant only. Returns whether it was added.
+    pub(super) fn add(&self, line: &Arc<AgentConnection>, max: usize, of_tenant_max: usize) -> bool {
+        let mut lines = self.connections();
+        let same = lines.iter().filter(|other| other.reach == line.reach).count();
+        if lines.len() >= max
+            || line.reach != TenantScope::AllTenants
+                && same >= of_tenant_max
+                && !planted(Planted::DialinTenantTakesAll)
+        {
+            return false;
+        }
+        lines.push(Arc::clone(line));
+        drop(lines);
+        self.gauge.increment();
+        self.notify_changed();
+        true
+    }
+
+    fn remove(&self, line: &Arc<AgentConnection>) {
+        self.connections().retain(|other| !Arc::ptr_eq(other, line));
+        if !planted(Planted::DialinGaugeKept) {
+            self.gauge.decrement();
+        }
+        self.notify_changed();
+    }
+
+    /// Wakes the attempts that wait for a connection, and tells other nodes the new load.
+    fn notify_changed(&self) {
+        self.available.notify_waiters();
+        self.remote.update_serving(&self.agent, self.serving());
+    }
+
+    /// Returns the number of connections, the attempts over them, and whether one has room.
+    fn serving(&self) -> AgentCapacity {
+        let lines = self.connections();
+        let open: Vec<usize> = lines.iter().map(|line| line.queue().open).collect();
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        AgentCapacity {
+            connections: number(open.len()),
+            open: number(open.iter().sum()),
+            has_room: open.iter().any(|open| *open < limits::DIALIN_RUNS_MAX),
+        }
+    }
+
+    /// Returns the connections; no code panics while it holds this lock. The holder must not call into the remote
+    /// calls, which take this lock while they hold their own.
+    fn connections(&self) -> MutexGuard<'_, Vec<Arc<AgentConnection>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for AgentConnectionPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} connections>", self.connections().len())
+    }
+}
+
+// === impl Extension ===
+
+impl AgentConnection {
+    /// Creates a connection with these capabilities, for the tenants of `reach`.
+    pub(super) fn new(capabilities: DialInCapabilities, reach: TenantScope) -> Self {
+        let (queue, wake, is_overrun) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
+        Self { capabilities, reach, queue, wake, is_overrun }
+    }
+
+    /// Queues a command for the connection's task.
+    pub(super) fn push(&self, letter: AgentCommand) {
+        let mut post = self.queue();
+        // A command to a closed connection is dropped, and with it the sender of the attempt's events.
+        if post.is_closed {
+            return;
+        }
+        if post.commands.len() >= limits::DIALIN_ORDERS_MAX {
+            self.is_overrun.store(true, Ordering::Release);
+        } else {
+            post.commands.push_back(letter);
+        }
+        drop(post);
+        self.wake.notify_one();
+    }
+
+    fn queue(&self) -> MutexGuard<'_, AgentCommandQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for AgentConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<{} attempts>", self.queue().open)
+    }
+}
+
+// === impl Place ===
+
+impl PoolRegistration {
+    pub(super) fn new(pool: Arc<AgentConnectionPool>, connection: Arc<AgentConnection>) -> Self {
+        Self { pool, connection }
+    }
+
+    /// Returns whether the agent's events have ids.
+    pub fn has_event_ids(&self) -> bool {
+        self.pool.resumes
+    }
+
+    /// Waits for the next command. Returns `None` if the queue has overflowed, and the connection must be closed.
+    /// Cancel-safe.
+    pub async fn next_command(&self) -> Option<AgentCommand> {
+        loop {
+            if self.connection.is_overrun.load(Ordering::Acquire) {
+                return None;
+            }
+            let next = self.connection.queue().commands.pop_front();
+            if let Some(letter) = next {
+                if let AgentCommand::Forget(..) = letter {
+                    self.connection.queue().open -= usize::from(!planted(Planted::DialinRunsKept));
+                    self.pool.notify_changed();
+                }
+                return Some(letter);
+            }
+            self.connection.wake.notified().await;
+        }
+    }
+}
+
+impl Drop for PoolRegistration {
+    fn drop(&mut self) {
+        let mut post = self.connection.queue();
+        post.is_closed = true;
+        // Commands that were not taken were never sent; dropping them closes the event queues of their attempts.
+        let letters = std::mem::take(&mut post.commands);
+        drop(post);
+        drop(letters);
+        self.pool.remove(&self.connection);
+    }
+}
+
+// === impl Placed ===
+
+impl Drop for LocalCall {
+    fn drop(&mut self) {
+        self.connection.push(AgentCommand::Forget(self.run_id.clone(), self.attempt, self.number));
+    }
+}

@@ -1,0 +1,103 @@
+//! Runs one attempt at its agent, through the plugins if there are any, and reports its end. Called by `agent`.
+use crate::agent::attempt::{AttemptControl, AttemptTask};
+use crate::agent::dialin::{self, AgentConnectionPool};
+use crate::agent::directory::BuiltinAgent;
+use crate::agent::http::{AttemptEnd, HttpAgent};
+use crate::agent::request::RequestIds;
+use crate::agent::token::RunToken;
+use crate::agent::{AgentsInner, AttemptKey, counter, echo, http, pipelined, steer_report};
+use ::http::HeaderValue;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::AbortHandle;
+use turnway_core::id::Epoch;
+use turnway_core::protocol::agent::{AgentEvent, AgentFailure};
+use turnway_core::protocol::steer::SteerOutcome;
+
+/// A running attempt. Removing it from the table revokes its token and frees its slot.
+pub(super) struct RunningAttempt {
+    pub(super) epoch: Epoch,
+    pub(super) control: Arc<AttemptControl>,
+    pub(super) task: AbortHandle,
+    pub(super) token: Option<RunToken>,
+    pub(super) _slot: Option<OwnedSemaphorePermit>,
+}
+
+/// The agent of one attempt, with its credential.
+pub(super) enum AttemptAgent {
+    Http(Arc<HttpAgent>, HeaderValue),
+    Builtin(BuiltinAgent),
+    DialIn(Arc<AgentConnectionPool>),
+}
+
+// === impl Work ===
+
+impl AttemptAgent {
+    /// Asks the agent, and reads its answer to the end.
+    pub(super) async fn run(&self, attempt: &mut AttemptTask) -> AttemptEnd {
+        match self {
+            // Boxed: the task of an echo should not have the size of an HTTP client or of timers.
+            Self::Http(agent, auth) => Box::pin(http::run(attempt, agent, auth.clone())).await,
+            Self::Builtin(BuiltinAgent::Echo) => (echo::run(attempt).await, None),
+            Self::Builtin(BuiltinAgent::Counter) => (Box::pin(counter::run(attempt)).await, None),
+            Self::DialIn(desk) => (Box::pin(dialin::run(attempt, desk)).await, None),
+        }
+    }
+
+    /// Tells an agent that outlives its request to stop, because nothing reads its answer any more.
+    pub(super) fn stop(&self, attempt: &AttemptTask) {
+        match self {
+            Self::Http(agent, auth) if agent.supports_cancel => {
+                agent.stop(RequestIds::of(&attempt.invoke), auth.clone());
+            }
+            // A dial-in agent is told to stop when its call is dropped.
+            Self::Http(..) | Self::Builtin(_) | Self::DialIn(_) => {}
+        }
+    }
+}
+
+/// A guard that removes the attempt from the table when its task ends, even by a panic. An aborted attempt was removed
+/// already, and its key may belong to a newer attempt by now.
+struct RunningGuard {
+    agents: Arc<AgentsInner>,
+    key: AttemptKey,
+    control: Arc<AttemptControl>,
+}
+
+impl Drop for RunningGuard {
+    fn drop(&mut self) {
+        self.agents.running.remove_if(&self.key, |_, running| Arc::ptr_eq(&running.control, &self.control));
+    }
+}
+
+/// Runs one attempt, and reports how it ended.
+pub(super) async fn run(agents: Arc<AgentsInner>, mut attempt: AttemptTask, work: AttemptAgent) {
+    let line = attempt.control();
+    let name = (attempt.invoke.run_id.clone(), attempt.invoke.attempt);
+    let leave = RunningGuard { agents: Arc::clone(&agents), key: name, control: Arc::clone(&line) };
+    // Boxed: few attempts need the size of both.
+    let (end, rest) = if agents.plugins.applies_to(&attempt.invoke.message.content) {
+        Box::pin(pipelined::run(&mut attempt, &agents, &work)).await
+    } else {
+        work.run(&mut attempt).await
+    };
+    attempt.record_end();
+    let is_acked = end == AgentEvent::CancelAcked;
+    // The same attempt may be ordered again as soon as the loss of its connection is reported, so it leaves the table
+    // first.
+    let again = matches!(end, AgentEvent::Failed(AgentFailure::Lost(_)));
+    let leave = (!again).then_some(leave);
+    attempt.report(end).await;
+    drop(leave);
+    // An input that the agent has not looked at counts as refused.
+    while let Some(steer) = line.pop_steer() {
+        let _ = Box::pin(agents.reports.send(steer_report(steer, SteerOutcome::Refused))).await;
+    }
+    // A cancel that arrived while the end was reported is acknowledged like one that arrives later.
+    if line.is_cancelled() && !is_acked {
+        attempt.report(AgentEvent::CancelAcked).await;
+    }
+    if let Some(rest) = rest {
+        Box::pin(rest.drain()).await;
+    }
+}

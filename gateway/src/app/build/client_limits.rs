@@ -1,0 +1,108 @@
+//! Limits for connections: allowed host names and origins, connections for each address, and the budget of open files.
+//! Called by `app::build`.
+use super::admin_listener;
+use crate::auth::host_policy::HostPolicy;
+use crate::cli::plan::NodePlan;
+use crate::config::{AllowedHosts, PerAddress};
+use crate::listen::address_limiter::{AddressLimiter, LockoutPolicy};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use turnway_core::limits;
+
+/// Files reserved for uses other than clients and agents: the store, logs, timers, Redis, keys.
+const FILES_RESERVE: u64 = 256;
+
+/// The number of files that the process may open, divided by use. The parts must not exceed the whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::app) struct FileBudget {
+    /// Client connections over TCP.
+    pub(in crate::app) connections: usize,
+    /// Attempts at agents, each of which may hold a connection.
+    pub(in crate::app) attempts: u64,
+}
+
+/// Returns the host names and origins that clients may use.
+pub(super) fn rules(plan: &NodePlan) -> HostPolicy {
+    let (hosts, origins) = (plan.config.hosts.clone(), plan.config.origins.clone());
+    HostPolicy { is_local: plan.config.http.ip().is_loopback(), hosts, origins }
+}
+
+/// Returns the limit of connections for each address, and the addresses subject to lockout.
+pub(super) fn address_limiter(plan: &NodePlan) -> AddressLimiter {
+    let (most, counts_local) = match plan.config.per_address {
+        PerAddress::Default => (Some(limits::ADDRESS_CONNECTIONS_MAX), false),
+        PerAddress::Limit(most) => (Some(most), true),
+        PerAddress::Off => (None, false),
+    };
+    // A node that is called by other names than this machine's has a proxy in front of it on this machine.
+    let is_fronted = plan.config.hosts != AllowedHosts::default() || !plan.config.origins.is_empty();
+    let locks = match (plan.config.auth.lockout, counts_local, is_fronted) {
+        (false, ..) => LockoutPolicy::Off,
+        (true, true, _) => LockoutPolicy::All,
+        (true, false, true) => LockoutPolicy::Remote,
+        (true, false, false) => LockoutPolicy::RemoteAndPages,
+    };
+    AddressLimiter::new(most, counts_local, locks)
+}
+
+/// Raises the process's limit of open files as far as allowed, and divides it. The soft limit of most systems is far
+/// below the hard one, for programs that use `select`.
+pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
+    let had = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: had.maximum, maximum: had.maximum };
+    // If the limit cannot be raised, the current limit applies.
+    let _ = setrlimit(Resource::Nofile, wanted);
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let budget = divide_files(files, attempts, agents);
+    let FileBudget { connections, attempts } = budget;
+    tracing::info!(
+        files,
+        connections,
+        attempts,
+        "dividing the open file limit between connections and attempts"
+    );
+    budget
+}
+
+/// Divides the files. If they are too few for all maxima, attempts get a share in proportion to their maximum, so that
+/// clients and agents cannot starve each other.
+fn divide_files(files: u64, attempts: u64, agents: usize) -> FileBudget {
+    let idle = (agents * limits::AGENT_IDLE_CONNECTIONS_MAX) as u64;
+    let fixed = FILES_RESERVE + admin_listener::CONNECTIONS_MAX as u64;
+    let left = files.saturating_sub(fixed);
+    // Idle connections to agents are given up first.
+    let left = left.saturating_sub(idle.min(left / 8));
+    let most = limits::CONNECTIONS_MAX as u64;
+    let for_attempts = if left >= most + attempts {
+        attempts
+    } else {
+        u64::try_from(u128::from(left) * u128::from(attempts) / u128::from(most + attempts))
+            .unwrap_or(attempts)
+    };
+    let for_attempts = for_attempts.max(1);
+    let connections = left.saturating_sub(for_attempts).clamp(1, most);
+    FileBudget {
+        connections: usize::try_from(connections).unwrap_or(limits::CONNECTIONS_MAX),
+        attempts: for_attempts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_limits_fit_into_the_open_file_limit() {
+        for files in [400, 1_024, 4_096, 19_000, 20_000, 65_536, 1_048_576] {
+            for agents in [0, 1, 40] {
+                let FileBudget { connections, attempts } = divide_files(files, limits::ATTEMPTS_MAX, agents);
+                let others = FILES_RESERVE + admin_listener::CONNECTIONS_MAX as u64;
+                assert!(connections as u64 + attempts + others <= files, "{files} files");
+                assert!(connections >= 1 && attempts >= 1);
+            }
+        }
+        let plenty = divide_files(1_048_576, 8_192, 2);
+        assert_eq!(plenty, FileBudget { connections: limits::CONNECTIONS_MAX, attempts: 8_192 });
+        let few = divide_files(19_000, 8_192, 2);
+        assert!(few.attempts > 5_000 && few.connections > 12_000, "{few:?}");
+    }
+}

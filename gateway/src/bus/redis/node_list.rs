@@ -1,0 +1,235 @@
+//! The list of nodes: each node writes a record about itself into one Redis hash, for people, for a draining node that
+//! looks for successors, and for a later release that must know which frames other nodes can read. Runs as a task of
+//! `bus::redis`.
+use super::heartbeat::Heartbeat;
+use crate::bus::{BusEvent, BusEventSender};
+use crate::clock::Clock;
+use crate::metrics::{Metrics, NodeLoad};
+use crate::phase::{Lifecycle, NodePhase};
+use crate::redis::{RedisCommandError, RedisConnection};
+use ::redis::{Value, cmd, from_redis_value, pipe};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use turnway_core::id::NodeId;
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::codec::BlobKind;
+
+/// The Redis hash: node id to record, as JSON.
+const NODES_KEY: &str = "nodes";
+/// Pause between two writes of a node's record: for people this is often enough, and it costs one small command.
+const WRITE_INTERVAL: Duration = Duration::from_secs(10);
+/// After this many writes, and after a change, the node also removes the records of dead nodes.
+const SWEEP_ROUNDS: u64 = 6;
+/// A record not written for this long belongs to a dead node. Such a record is shown until some node removes it.
+const RECORD_MAX_AGE: Duration = Duration::from_secs(60 * 60);
+/// Pause before the first write is tried again, and before a draining node looks for successors again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Pause before a refused write is tried again: an operator has to act first.
+const REFUSED_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The record of a node about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// A name for people.
+    pub name: String,
+    /// The address at which the node serves clients.
+    pub address: String,
+    pub state: NodeState,
+    /// Version of the frames that the node reads and writes.
+    pub frames: u8,
+    /// Version of the build.
+    pub release: String,
+    /// Time of the write, in milliseconds by the store's clock.
+    pub seen_ms: u64,
+    /// The durability of the node's acknowledgements; absent from earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<NodeDurability>,
+    /// The node's load at that time; absent from earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<NodeLoad>,
+}
+
+/// The durability of a node's acknowledgements.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDurability {
+    /// The level, as in `store.durability`.
+    pub level: String,
+    /// The level was not verified, and only the operator vouches for it (`store.attest`).
+    #[serde(default)]
+    pub attested: bool,
+}
+
+/// A node's record, and whether the node holds a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    pub record: NodeRecord,
+    /// True if the node holds a lease. Without one it is dead, suspended, cut off from the store, or has just started.
+    pub leased: bool,
+}
+
+/// The state of a node, as written to its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeState {
+    /// The node accepts sessions.
+    Serving,
+    /// The node drains.
+    Draining,
+}
+
+/// The task that keeps the record of one node.
+pub(super) struct NodeListing {
+    pub(super) node: NodeId,
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) connection: RedisConnection,
+    pub(super) clock: Clock,
+    pub(super) life: Lifecycle,
+    pub(super) durability: NodeDurability,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) heartbeat: Arc<Heartbeat>,
+    pub(super) events: BusEventSender,
+}
+
+// === impl Roll ===
+
+impl NodeListing {
+    /// Keeps the record up to date; sets `entered` once it is written.
+    pub(super) async fn run(self, entered: watch::Sender<bool>) {
+        let mut told = false;
+        loop {
+            match self.write().await {
+                Ok(()) => break,
+                // A full server must not keep the node from serving: other nodes can do without its record.
+                Err(error @ RedisCommandError::Refused { .. }) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::warn!(%error, "Redis refuses this node's record; the node is missing from the list of nodes");
+                    }
+                    entered.send_replace(true);
+                    sleep(REFUSED_RETRY_PAUSE).await;
+                }
+                Err(RedisCommandError::NotSent | RedisCommandError::Unanswered) => sleep(RETRY_PAUSE).await,
+            }
+        }
+        entered.send_replace(true);
+        let mut again = interval(WRITE_INTERVAL);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut line = self.connection.clone();
+        let (mut draining, mut told) = (false, false);
+        for round in 0_u64.. {
+            let looks = tokio::select! {
+                _ = again.tick() => round.is_multiple_of(SWEEP_ROUNDS),
+                // The new connection may be to another server, or to one that has lost its data.
+                _ = line.wait_generation() => true,
+                () = self.life.wait_for_phase(NodePhase::Draining), if !draining => {
+                    draining = true;
+                    true
+                }
+            };
+            let written = if looks { self.sweep().await } else { self.write().await };
+            if let Err(error @ RedisCommandError::Refused { .. }) = written {
+                tracing::warn!(%error, "Redis refuses this node's record");
+            }
+            if draining && !told {
+                // After the node's own record says that it drains, so that two draining nodes do not choose each other.
+                told = self.report_successors().await.is_ok();
+                again.reset_after(if told { WRITE_INTERVAL } else { RETRY_PAUSE });
+            }
+        }
+    }
+
+    /// Tells the driver of this draining node which nodes can take over.
+    async fn report_successors(&self) -> Result<(), RedisCommandError> {
+        let others =
+            read_statuses(&self.connection).await?.into_iter().filter(|(node, _)| *node != self.node);
+        let heirs = others.filter(|(_, seen)| {
+            (seen.leased || planted(Planted::HeirsMayBeDead)) && seen.record.state == NodeState::Serving
+        });
+        self.events.send(BusEvent::Successors(heirs.map(|(node, _)| node).collect())).await;
+        Ok(())
+    }
+
+    async fn sweep(&self) -> Result<(), RedisCommandError> {
+        self.write().await?;
+        let old = store_time_ms(&self.clock)
+            .saturating_sub(u64::try_from(RECORD_MAX_AGE.as_millis()).unwrap_or(u64::MAX));
+        for (node, record) in read_records(&self.connection).await? {
+            if record.seen_ms < old && !planted(Planted::RollKeepsTheGone) {
+                self.connection.execute(cmd("HDEL").arg(NODES_KEY).arg(node.to_string())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self) -> Result<(), RedisCommandError> {
+        let leaving = self.life.phase() >= NodePhase::Draining;
+        let record = NodeRecord {
+            name: self.name.clone(),
+            address: self.address.clone(),
+            state: if leaving { NodeState::Draining } else { NodeState::Serving },
+            frames: BlobKind::Frame.version(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            seen_ms: store_time_ms(&self.clock),
+            durability: Some(self.durability.clone()),
+            load: Some(NodeLoad {
+                bus_lag_us: self.heartbeat.lag().map(micros),
+                ..NodeLoad::from_metrics(&self.metrics)
+            }),
+        };
+        // A struct of strings and numbers always serialises.
+        let json = serde_json::to_string(&record).unwrap_or_default();
+        self.connection
+            .execute(cmd("HSET").arg(NODES_KEY).arg(self.node.to_string()).arg(json))
+            .await
+            .map(drop)
+    }
+}
+
+/// Removes a node's record.
+pub(super) async fn remove_record(line: &RedisConnection, node: NodeId) -> Result<(), RedisCommandError> {
+    line.execute(cmd("HDEL").arg(NODES_KEY).arg(node.to_string())).await.map(drop)
+}
+
+/// Reads every record that this release can parse.
+pub(super) async fn read_records(
+    line: &RedisConnection,
+) -> Result<BTreeMap<NodeId, NodeRecord>, RedisCommandError> {
+    let answer: Value = line.execute(cmd("HGETALL").arg(NODES_KEY)).await?;
+    let texts: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
+    let record = |(node, json): (String, String)| {
+        let node = u128::from_str_radix(&node, 16).ok()?;
+        Some((NodeId(node), serde_json::from_str(&json).ok()?))
+    };
+    Ok(texts.into_iter().filter_map(record).collect())
+}
+
+/// Reads every record, and whether its node holds a lease. The lease is the store's: the key `node:{N}` exists as long
+/// as the lease.
+pub(super) async fn read_statuses(
+    line: &RedisConnection,
+) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
+    let (mut asked, records) = (pipe(), read_records(line).await?);
+    for node in records.keys() {
+        asked.cmd("HLEN").arg(format!("node:{{{node}}}"));
+    }
+    let leases = if records.is_empty() { Vec::new() } else { line.execute_all(&asked).await? };
+    let mut seen = BTreeMap::new();
+    for ((node, record), lease) in records.into_iter().zip(leases) {
+        let leased = lease? != Value::Int(0);
+        seen.insert(node, NodeStatus { record, leased });
+    }
+    Ok(seen)
+}
+
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn store_time_ms(clock: &Clock) -> u64 {
+    clock.now().store.0
+}

@@ -1,0 +1,283 @@
+//! Opens a link for a single HTTP request, and drops it with the answer. Notes for the link wait at the switchboard
+//! under the same credit as any link's, and credit returns only as the client reads: a client that does not read costs
+//! no more than one on a WebSocket.
+use crate::auth::jwt::LEEWAY;
+use crate::auth::{AuthProof, AuthenticatedClient};
+use crate::http::HttpContext;
+use crate::links::{CloseReason, MailboxHandle, MailboxItem, Pool, PoolPermit, SwitchboardGone};
+use crate::rates::RateLimiter;
+use crate::socket::ClientWatch;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use turnway_bindings::channel::command::{InvokeCommand, LinkCommand};
+use turnway_bindings::channel::notification::{AcceptedTurn, Notification};
+use turnway_core::id::Principal;
+use turnway_core::limits;
+use turnway_core::planted::{Planted, planted};
+use turnway_core::protocol::refusal::Refusal;
+use turnway_core::time::Millis;
+
+/// Longest wait of a request for its first answer. The store answers in milliseconds or not at all, and repeating the
+/// request is safe: an accepted message stays accepted.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// A link that lasts as long as one HTTP request.
+#[derive(Debug)]
+pub struct RequestLink {
+    context: Arc<HttpContext>,
+    principal: Principal,
+    mailbox: MailboxHandle,
+    /// Rate limits of the credential.
+    pass: RateLimiter,
+    /// End of a token, leeway included: a request cannot show another token. `None` for a key.
+    credential_ends: Option<Millis>,
+    /// Notes that have arrived and were not returned yet.
+    ready_notes: VecDeque<Notification>,
+    /// Weight of the notes that were returned and may not have been sent yet.
+    delivered_weight: usize,
+    /// Weight of the notes that were sent and not reported yet.
+    unreported_weight: usize,
+    /// The command to send if the client disconnects before its answer is complete.
+    hang_up_command: Option<LinkCommand>,
+    /// A watch on the client's connection.
+    watch: Option<ClientWatch>,
+}
+
+/// The reason why the server ended the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkClosed {
+    /// The client did not read the notes in time.
+    Slow,
+    /// The credential was revoked or has expired.
+    Revoked,
+    /// The process shuts down.
+    Draining,
+    /// The user has too many links or requests.
+    OverLimit(Refusal),
+}
+
+/// The reason why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestFailure {
+    /// The request was refused.
+    Refused(Refusal),
+    /// The link has ended.
+    LinkClosed(LinkClosed),
+    /// Nothing arrived within [`ANSWER_WAIT`]; the command may or may not have been performed.
+    TimedOut,
+}
+
+// === impl Guest ===
+
+impl RequestLink {
+    /// Opens a link for an authenticated request.
+    pub async fn open(desk: Arc<HttpContext>, admitted: AuthenticatedClient) -> Result<Self, LinkClosed> {
+        let (seat, pass) = (desk.links.open(), desk.auth.rate_limiter(&admitted, desk.clock.mono()));
+        let AuthenticatedClient { principal, proof, service: _ } = admitted;
+        if let AuthProof::Key(key) = &proof {
+            seat.set_credential(key.as_str());
+        }
+        if !planted(Planted::HttpShareUncounted) {
+            seat.admit(Pool::Tcp, &principal).map_err(LinkClosed::OverLimit)?;
+        }
+        let now = desk.clock.now();
+        if !desk.auth.still_admits(&proof, now.store) {
+            return Err(LinkClosed::Revoked);
+        }
+        let ends = proof.expires().map(|end| end.after(LEEWAY));
+        desk.commands.connect(seat.id(), principal.clone()).await?;
+        Ok(Self {
+            context: desk,
+            principal,
+            mailbox: seat,
+            pass,
+            credential_ends: ends,
+            ready_notes: VecDeque::new(),
+            delivered_weight: 0,
+            unreported_weight: 0,
+            hang_up_command: None,
+            watch: None,
+        })
+    }
+
+    /// Returns the dependencies of a request.
+    pub fn context(&self) -> &HttpContext {
+        &self.context
+    }
+
+    /// Returns a shared handle of the dependencies, to open another link.
+    pub fn context_handle(&self) -> Arc<HttpContext> {
+        Arc::clone(&self.context)
+    }
+
+    /// Sets the watch that detects a disconnected client.
+    pub fn set_watch(&mut self, watch: Option<ClientWatch>) {
+        self.watch = watch;
+    }
+
+    /// Returns the watch on the client, if there is one.
+    pub fn watch(&self) -> Option<ClientWatch> {
+        self.watch.clone()
+    }
+
+    /// Sets the command to send if the client disconnects before its answer is complete.
+    pub fn on_hang_up(&mut self, command: LinkCommand) {
+        self.hang_up_command = Some(command);
+    }
+
+    /// Returns true if a command is sent when the client disconnects.
+    pub fn has_hang_up_command(&self) -> bool {
+        self.hang_up_command.is_some()
+    }
+
+    /// Marks the answer as complete: a disconnect sends no command any more.
+    pub fn complete(&mut self) {
+        self.hang_up_command = None;
+    }
+
+    /// Takes a slot among the requests that scan sessions or their logs; dropping the slot releases it.
+    pub fn acquire_read_slot(&self) -> Result<PoolPermit, LinkClosed> {
+        self.context.links.acquire(Pool::Reads, &self.principal).map_err(LinkClosed::OverLimit)
+    }
+
+    /// Returns the authenticated principal.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Sends a command to the switchboard. A command over a rate limit is answered with a refusal instead.
+    pub async fn send(&self, command: LinkCommand) -> Result<(), LinkClosed> {
+        if let Some(refused) = self.pass.check_command(&command, self.context.clock.mono()) {
+            self.context.links.send(self.mailbox.id(), refused);
+            return Ok(());
+        }
+        Ok(self.context.commands.send_command(self.mailbox.id(), command).await?)
+    }
+
+    /// Waits for the next note. The call confirms that all earlier notes were passed on, and only then does the
+    /// switchboard send more. Cancel-safe.
+    pub async fn next_note(&mut self) -> Result<Notification, LinkClosed> {
+        self.unreported_weight += std::mem::take(&mut self.delivered_weight);
+        if self.unreported_weight >= limits::LINK_REPORT_BYTES && !planted(Planted::HttpCreditKept) {
+            self.context.commands.written(self.mailbox.id(), self.unreported_weight).await?;
+            self.unreported_weight = 0;
+        }
+        loop {
+            // A revoked or expired credential also ends the delivery of notes that have already arrived.
+            let left = self.credential_remaining();
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(LinkClosed::Revoked);
+            }
+            if let Some(note) = self.try_next_note() {
+                return Ok(note);
+            }
+            let mail = match left {
+                None => Ok(self.mailbox.recv().await),
+                // Waits in steps, because the clock may step meanwhile.
+                Some(left) => tokio::time::timeout(left.min(limits::HEARTBEAT), self.mailbox.recv()).await,
+            };
+            match mail {
+                Ok(MailboxItem::Notes(notes)) => self.ready_notes = notes,
+                Ok(MailboxItem::Close(fate)) => return Err(fate.into()),
+                // The clock is checked again above.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Returns for how long the credential is still good, by the present time.
+    fn credential_remaining(&self) -> Option<Duration> {
+        let left = |ends: Millis| ends.0.saturating_sub(self.context.clock.now().store.0);
+        let ends = self.credential_ends.filter(|_| !planted(Planted::StreamOutlivesToken));
+        ends.map(|ends| Duration::from_millis(left(ends)))
+    }
+
+    /// Returns the next note if it has already arrived, to be sent together with the one before.
+    pub fn try_next_note(&mut self) -> Option<Notification> {
+        // The mailbox holds nothing but the end of the link.
+        if self.mailbox.must_close() {
+            return None;
+        }
+        let note = self.ready_notes.pop_front()?;
+        self.delivered_weight += note.weight();
+        Some(note)
+    }
+
+    /// Waits up to [`ANSWER_WAIT`] for the first note that `fits`, or for a refusal of the command. Other notes are
+    /// skipped.
+    pub async fn wait_for<T>(
+        &mut self,
+        mut fits: impl FnMut(Notification) -> Option<T>,
+    ) -> Result<T, RequestFailure> {
+        let answered = async {
+            loop {
+                match self.next_note().await? {
+                    Notification::Refused { refusal, .. } => return Err(RequestFailure::Refused(refusal)),
+                    note @ (Notification::Fact { .. }
+                    | Notification::Delta { .. }
+                    | Notification::TurnAccepted(_)
+                    | Notification::Subscribed { .. }
+                    | Notification::Opened { .. }
+                    | Notification::Closed { .. }
+                    | Notification::MembersReply(_)
+                    | Notification::HandoverReply(_)
+                    | Notification::CancelAccepted { .. }
+                    | Notification::ProcessOutput { .. }
+                    | Notification::SessionList { .. }
+                    | Notification::Deleted { .. }
+                    | Notification::RunLocation { .. }
+                    | Notification::GoAway { .. }) => {
+                        if let Some(found) = fits(note) {
+                            return Ok(found);
+                        }
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(ANSWER_WAIT, answered).await.unwrap_or(Err(RequestFailure::TimedOut))
+    }
+
+    /// Invokes an agent and waits until the input is accepted. The notes that follow are those of the turn, from
+    /// directly before its first fact, and everything else that happens in the session.
+    pub async fn invoke(&mut self, invoke: InvokeCommand) -> Result<AcceptedTurn, RequestFailure> {
+        self.send(LinkCommand::Invoke(Box::new(invoke))).await?;
+        self.wait_for(
+            |note| if let Notification::TurnAccepted(accepted) = note { Some(*accepted) } else { None },
+        )
+        .await
+    }
+}
+
+impl Drop for RequestLink {
+    fn drop(&mut self) {
+        let last_word = self.hang_up_command.take().filter(|_| !planted(Planted::HangUpNotCancelled));
+        self.context.commands.disconnect_detached(self.mailbox.id(), last_word);
+    }
+}
+
+// === impl Parted ===
+
+impl From<SwitchboardGone> for LinkClosed {
+    fn from(SwitchboardGone: SwitchboardGone) -> Self {
+        Self::Draining
+    }
+}
+
+impl From<CloseReason> for LinkClosed {
+    fn from(fate: CloseReason) -> Self {
+        match fate {
+            CloseReason::SlowConsumer => Self::Slow,
+            CloseReason::Revoked => Self::Revoked,
+            CloseReason::Shutdown => Self::Draining,
+        }
+    }
+}
+
+// === impl Unanswered ===
+
+impl From<LinkClosed> for RequestFailure {
+    fn from(parted: LinkClosed) -> Self {
+        Self::LinkClosed(parted)
+    }
+}

@@ -1,0 +1,57 @@
+//! The ids that a session remembers: accepted messages and control entries, for deduplication.
+use super::SessionTransaction;
+use crate::store::embedded::fault::StoreFault;
+use crate::store::embedded::record::{InputRecord, RecordLocation, RecordReader};
+use crate::store::embedded::tables;
+use redb::ReadableTable;
+use turnway_core::id::{ControlId, InboxPosition, Principal, RunId};
+use turnway_core::store::{Reply, RunLocation, StoreRefusal};
+
+impl SessionTransaction<'_, '_> {
+    /// Returns the position of a run's facts to a principal who may see them.
+    pub(in super::super) fn find(
+        &mut self,
+        principal: &Principal,
+        run_id: &RunId,
+    ) -> Result<Reply, StoreFault> {
+        let taken = if self.head.is_foreign(principal) { None } else { self.input_record(run_id)? };
+        Ok(match taken {
+            Some(taken) => Reply::Found(RunLocation { after: taken.log_tail, ended: taken.ended }),
+            None => Reply::Refused(StoreRefusal::NotFound),
+        })
+    }
+
+    /// Returns the record of an input: from the head while it waits, from the table afterwards.
+    pub(super) fn input_record(&mut self, run_id: &RunId) -> Result<Option<InputRecord>, StoreFault> {
+        if let Some(taken) = self.head.input_record_mut(run_id) {
+            return Ok(Some(taken.clone()));
+        }
+        let key = tables::run_key(self.prefix, run_id);
+        let value = self.tables.ids.get(&*key)?;
+        value
+            .map(|value| InputRecord::unseal(RecordLocation { table: "ids", key: &key }, value.value()))
+            .transpose()
+    }
+
+    pub(super) fn store_input_record(
+        &mut self,
+        run_id: &RunId,
+        taken: &InputRecord,
+    ) -> Result<(), StoreFault> {
+        let key = tables::run_key(self.prefix, run_id);
+        self.tables.ids.insert(&*key, &*taken.seal(&key))?;
+        Ok(())
+    }
+
+    pub(super) fn control_record(
+        &self,
+        id: &ControlId,
+    ) -> Result<Option<(InboxPosition, InboxPosition)>, StoreFault> {
+        let key = tables::control_id_key(self.prefix, id);
+        let Some(value) = self.tables.ids.get(&*key)? else { return Ok(None) };
+        let spot = RecordLocation { table: "ids", key: &key };
+        let mut eye = RecordReader(spot.unseal(value.value())?);
+        let places = (|| Some((InboxPosition(eye.u64()?), InboxPosition(eye.u64()?))))();
+        places.map(Some).ok_or_else(|| spot.damaged("form"))
+    }
+}

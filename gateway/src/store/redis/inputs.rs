@@ -1,0 +1,219 @@
+//! Ops that accept and look up inputs and control entries. A session without an owner is registered before anything
+//! is stored in it, so that a sweep finds it if this node dies first; a new session is also entered in the lists. The
+//! function asks for either when it is missing and stores nothing until then.
+use crate::store::redis::answer::AnswerReader;
+use crate::store::redis::call::{RedisCall, RedisCallError};
+use crate::store::redis::executor::{CallResult, OpExecutor, REGISTER_ATTEMPTS_MAX};
+use crate::store::redis::key;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use turnway_bindings::peer::frame;
+use turnway_core::id::{NodeId, Principal, RunId, Seq, SessionKey, UserId};
+use turnway_core::limits;
+use turnway_core::protocol::input::{BodyHash, ControlEntry, ControlRequest, Input, Strategy};
+use turnway_core::store::{Acceptance, Reply, RunLocation, StoreRefusal};
+
+/// Ids checked in one call, which takes about 5 ms.
+const EXPIRE_IDS: u64 = 1000;
+
+/// Stamps of a session's registration and list entry; 0 if not made yet.
+#[derive(Clone, Copy, Default)]
+struct RegistrationStamps {
+    registered: u64,
+    listed: u64,
+}
+
+/// The beginning of a bus frame that the function completes and publishes as an offer.
+struct OfferFrame {
+    sender: NodeId,
+    prefix: Vec<u8>,
+}
+
+impl OpExecutor {
+    pub(super) async fn accept(
+        &self,
+        session: &SessionKey,
+        principal: &Principal,
+        input: &Input,
+        hash: BodyHash,
+    ) -> CallResult<Reply> {
+        // Inputs have string keys and finite numbers only, so serialisation cannot fail.
+        let json = serde_json::to_vec(input).unwrap_or_default();
+        let bell = self.offer_frame(session, json.len());
+        let call = RedisCall::write(
+            "accept",
+            [key::head(session), key::inbox(session), key::inputs_by_run(session)],
+        )
+        .number(self.now())
+        .text(principal.user.as_str())
+        .flag(principal.operator)
+        .text(input.run_id.as_str())
+        .text(&URL_SAFE_NO_PAD.encode(hash))
+        .number(input.weight() as u64)
+        .flag(input.strategy == Strategy::Reject)
+        .bytes(&json)
+        .number(limits::INBOX_INPUTS_MAX as u64)
+        .number(limits::INBOX_BYTES_MAX as u64);
+        self.submit_input(session, &principal.user, call, bell).await
+    }
+
+    pub(super) async fn control(
+        &self,
+        session: &SessionKey,
+        principal: &Principal,
+        control: &ControlEntry,
+        create: bool,
+    ) -> CallResult<Reply> {
+        let cancelled = match &control.what {
+            ControlRequest::Cancel { run_id: Some(run_id) } => run_id.as_str(),
+            ControlRequest::Cancel { run_id: None }
+            | ControlRequest::Open { .. }
+            | ControlRequest::Close
+            | ControlRequest::Switch { .. }
+            | ControlRequest::Invite { .. }
+            | ControlRequest::Remove { .. }
+            | ControlRequest::Handover { .. } => "",
+        };
+        let json = serde_json::to_vec(control).unwrap_or_default();
+        let bell = self.offer_frame(session, json.len());
+        let keys = [
+            key::head(session),
+            key::control(session),
+            key::controls_by_id(session),
+            key::inputs_by_run(session),
+        ];
+        let call = RedisCall::write(if create { "create" } else { "control" }, keys)
+            .number(self.now())
+            .text(principal.user.as_str())
+            .flag(principal.operator)
+            .text(control.id.as_str())
+            .bytes(&json)
+            .flag(create)
+            .text(cancelled)
+            .number(limits::CONTROL_ENTRIES_MAX as u64);
+        self.submit_input(session, &principal.user, call, bell).await
+    }
+
+    /// Returns the frame with which the function notifies an owner on another node. A node without a lease has no
+    /// holder here and notifies the owner itself.
+    fn offer_frame(&self, session: &SessionKey, json: usize) -> OfferFrame {
+        let me = self.registrations().own_holder();
+        let begun = (me != key::NO_HOLDER).then(|| frame::offer_prefix(me.node, session, json)).flatten();
+        OfferFrame { sender: me.node, prefix: begun.unwrap_or_default() }
+    }
+
+    async fn submit_input(
+        &self,
+        session: &SessionKey,
+        user: &UserId,
+        call: RedisCall,
+        bell: OfferFrame,
+    ) -> CallResult<Reply> {
+        let registered = {
+            let book = self.registrations();
+            book.stamp(session, book.own_holder()).unwrap_or_default()
+        };
+        let mut stamps = RegistrationStamps { registered, listed: 0 };
+        for _ in 0..REGISTER_ATTEMPTS_MAX {
+            let call = call.clone().number(stamps.registered).number(stamps.listed);
+            let call = self.quotas.append_to(call.text(&bell.sender.to_string()).bytes(&bell.prefix));
+            let mut answer = self.call(call).await?;
+            let word = answer.text()?;
+            if word != "REGISTER" {
+                return self.parse_accepted(&word, answer).await;
+            }
+            let exists = answer.flag()?;
+            // Boxed, because the case is rare and would enlarge the future of every op.
+            let prepared = Box::pin(self.register_and_list(session, user, exists)).await;
+            stamps = prepared.map_err(|_| RedisCallError::NotPerformed)?;
+        }
+        Err(RedisCallError::NotPerformed)
+    }
+
+    async fn register_and_list(
+        &self,
+        session: &SessionKey,
+        user: &UserId,
+        exists: bool,
+    ) -> CallResult<RegistrationStamps> {
+        let me = self.registrations().own_holder();
+        let enter = async { if exists { Ok(0) } else { self.add_to_lists(session, user).await } };
+        let (registered, born) = futures_util::join!(self.register(session, me), enter);
+        Ok(RegistrationStamps { registered: registered?, listed: born? })
+    }
+
+    async fn parse_accepted(&self, word: &str, mut answer: AnswerReader) -> CallResult<Reply> {
+        let refused = match word {
+            "OK" => {
+                let (place, prev, owner) =
+                    (answer.inbox_position()?, answer.inbox_position()?, answer.ownership()?);
+                let (tail, duplicate, ended) = (answer.cursor()?, answer.flag()?, answer.flag()?);
+                let rung = answer.offer_receivers()?;
+                self.wait_replicated().await?;
+                return Ok(Reply::Accepted(Acceptance {
+                    place,
+                    prev,
+                    owner,
+                    tail,
+                    duplicate,
+                    ended,
+                    offer_receivers: rung,
+                }));
+            }
+            "NOT_FOUND" => StoreRefusal::NotFound,
+            "CONFLICT" => StoreRefusal::Conflict,
+            "CLOSED" => StoreRefusal::Closed,
+            "BUSY" => StoreRefusal::Busy,
+            "TOO_MANY" => StoreRefusal::TooMany,
+            "QUOTA" => StoreRefusal::Quota,
+            _ => return Err(RedisCallError::Unknown),
+        };
+        Ok(Reply::Refused(refused))
+    }
+
+    pub(super) async fn find(
+        &self,
+        session: &SessionKey,
+        principal: &Principal,
+        run: &RunId,
+    ) -> CallResult<Reply> {
+        let call = RedisCall::read_only("find", [key::head(session), key::inputs_by_run(session)])
+            .text(principal.user.as_str())
+            .flag(principal.operator)
+            .text(run.as_str());
+        let mut answer = self.call(call).await?;
+        if answer.text()? != "OK" {
+            return Ok(Reply::Refused(StoreRefusal::NotFound));
+        }
+        let (after, ended) = (answer.cursor()?, answer.text()?);
+        Ok(Reply::Found(RunLocation { after, ended: ended.parse().ok().map(Seq) }))
+    }
+
+    /// Deletes a closed session.
+    pub(super) async fn delete(&self, session: &SessionKey, principal: &Principal) -> CallResult<Reply> {
+        let call = RedisCall::write("delete", key::session_keys(session))
+            .text(principal.user.as_str())
+            .flag(principal.operator);
+        Ok(match self.call(call).await?.text()?.as_str() {
+            "OK" => Reply::Done,
+            "BUSY" => Reply::Refused(StoreRefusal::Busy),
+            _ => Reply::Refused(StoreRefusal::NotFound),
+        })
+    }
+
+    /// Removes expired ids in steps, so that a session with very many ids does not block the server. Each id is
+    /// independent of the others.
+    pub(super) async fn expire(&self, session: &SessionKey, before_ms: u64) -> CallResult<Reply> {
+        let mut cursor = "0".to_owned();
+        loop {
+            let call = RedisCall::write("expire", [key::head(session), key::inputs_by_run(session)])
+                .number(before_ms)
+                .text(&cursor)
+                .number(EXPIRE_IDS);
+            cursor = self.call(call).await?.text()?;
+            if cursor == "0" {
+                return Ok(Reply::Done);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A session that one node owns, used and watched at other nodes.
+use crate::view::View;
+use crate::{Fleet, PIECES, answer};
+use serde_json::json;
+use std::time::Instant;
+use turnway_tests::real::{figure, quantile, size};
+
+/// Covers: G5, G6.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_at_all_nodes_see_the_same_session() {
+    let fleet = Fleet::start(3).await;
+    let [a, b, c] = [0, 1, 2].map(|n| fleet.nodes[n].http);
+    let mut owner = View::open(b, "ann", "s1").await;
+    let first = owner.start_turn("r1", "first").await;
+    fleet.pace.add_permits(3);
+    owner.until_text(&first, 1, 1).await;
+    assert_eq!(fleet.owner("s1"), fleet.nodes[1].id);
+
+    // The clients join in the middle of an answer, and one sends another input meanwhile.
+    let (mut asker, mut watcher) = (View::open(a, "ann", "s1").await, View::open(c, "ann", "s1").await);
+    let second = asker.start_turn("r2", "second").await;
+    fleet.pace.add_permits(2 * PIECES);
+    for view in [&mut owner, &mut asker, &mut watcher] {
+        for (run, text) in [(&first, "first"), (&second, "second")] {
+            assert_eq!(view.until_done(run).await["status"], "completed");
+            assert_eq!(view.answer(run), answer(text));
+        }
+    }
+    assert_eq!(fleet.owner("s1"), fleet.nodes[1].id, "it was asked elsewhere and run where it was");
+    assert_eq!(owner.facts(), asker.facts());
+    assert_eq!(owner.facts(), watcher.facts());
+    for node in [0, 2] {
+        for kind in ["facts", "chunk"] {
+            let metric = format!("turnway_bus_words_total{{direction=\"in\",kind=\"{kind}\"}}");
+            assert!(fleet.counted(node, &metric).await > 0.0, "{metric}: it came over the bus");
+        }
+    }
+    assert_eq!(fleet.agents.journal().len(), 2, "each was asked of the agent once");
+}
+
+/// Covers: SR-C1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn turn_is_cancelled_from_a_third_node() {
+    let fleet = Fleet::start(3).await;
+    let [a, b, c] = [0, 1, 2].map(|n| fleet.nodes[n].http);
+    let mut owner = View::open(b, "ann", "s1").await;
+    let run = owner.start_turn("r1", "first").await;
+    fleet.pace.add_permits(3);
+    owner.until_text(&run, 1, 1).await;
+    let mut watcher = View::open(a, "ann", "s1").await;
+    let mut third = View::open(c, "ann", "s1").await;
+    third.wire.say(json!({"type": "cancel_run", "request_id": "c1", "run_id": run})).await.expect("said");
+    for view in [&mut owner, &mut watcher, &mut third] {
+        assert_eq!(view.until_done(&run).await["status"], "cancelled");
+    }
+    assert_eq!(owner.facts(), watcher.facts());
+    assert_eq!(owner.facts(), third.facts());
+}
+
+/// Measures the time from an agent's delta to a client at the owner and at another node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delta_latency_to_local_and_remote_clients_is_measured() {
+    let fleet = Fleet::start(2).await;
+    let mut owner = View::open(fleet.nodes[1].http, "ann", "s1").await;
+    let mut here = Vec::new();
+    let mut elsewhere = Vec::new();
+    for n in 0..size("FLEET_ANSWERS", 2) {
+        let text = format!("answer {n}");
+        let run = owner.start_turn(&format!("r{n}"), &text).await;
+        let mut watcher = View::open(fleet.nodes[0].http, "ann", "s1").await;
+        let mut bytes = 0;
+        for place in 0..PIECES {
+            bytes += crate::piece(&text, place).len();
+            let since = Instant::now();
+            fleet.pace.add_permits(1);
+            let (mut by_owner, mut by_watcher) = (None, None);
+            while by_owner.is_none() || by_watcher.is_none() {
+                tokio::select! {
+                    message = owner.next(), if by_owner.is_none() => drop(message.expect("it goes on")),
+                    message = watcher.next(), if by_watcher.is_none() => drop(message.expect("it goes on")),
+                }
+                let all = |view: &View| view.text_of(&run, 1).len() >= bytes;
+                by_owner = by_owner.or_else(|| all(&owner).then(|| since.elapsed()));
+                by_watcher = by_watcher.or_else(|| all(&watcher).then(|| since.elapsed()));
+            }
+            here.extend(by_owner);
+            elsewhere.extend(by_watcher);
+        }
+        owner.until_done(&run).await;
+    }
+    for (name, took) in [("its owner's", &mut here), ("another node's", &mut elsewhere)] {
+        let (half, most) = (quantile(took, 0.5), quantile(took, 0.99));
+        figure(&format!("a word from the agent to {name} client, p50 / p99"), format!("{half:?} / {most:?}"));
+    }
+}
