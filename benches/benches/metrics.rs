@@ -20,10 +20,12 @@ const MESSAGES: usize = 10;
 
 fn main() {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
-    let (op, answer) = (Op::Sweep { limit: 1 }, Ok(Reply::Done));
+    let op = Op::Sweep { limit: 1 };
+    let answer = Ok(Reply::Done);
     let delta = AgentEvent::Delta { kind: TextKind::Text, text: Private(String::new()), id: None };
     let done = AgentEvent::Done { stop: StopReason::EndTurn, usage: None };
-    let (mut unanswered, mut spreads) = (PendingOps::default(), [DurationHistogram::default(); 5]);
+    let mut unanswered = PendingOps::default();
+    let mut spreads = [DurationHistogram::default(); 5];
     let began = Instant::now();
     for turn in 0..TURNS {
         let now = Mono(Duration::from_micros(u64::from(turn)));

@@ -93,7 +93,8 @@ async fn attempts(plugins: Plugins) -> f64 {
     let (reporter, mut reports) = mpsc::channel::<AttemptReport>(64);
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
     let specs = AgentSpec::demo().expect("good agents");
-    let (clock, metrics) = (Clock::start(), Arc::new(metrics));
+    let clock = Clock::start();
+    let metrics = Arc::new(metrics);
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
     let agents = Agents::new(
         specs,
@@ -154,6 +155,7 @@ fn main() {
 #[expect(clippy::print_stdout, reason = "a bench's figures are its output")]
 fn print_report(what: &str, mut took: Vec<f64>) {
     took.sort_by(f64::total_cmp);
-    let (median, last) = (took[ROUNDS / 2], took[ROUNDS - 1]);
+    let median = took[ROUNDS / 2];
+    let last = took[ROUNDS - 1];
     println!("{what}: {median:.2} us (median of {ROUNDS}, {:.2} to {last:.2})", took[0]);
 }

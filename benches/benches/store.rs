@@ -36,7 +36,8 @@ impl Session {
     }
 
     fn claim(&self) -> Op {
-        let (holder, nonce) = (Holder::default(), Nonce(1));
+        let holder = Holder::default();
+        let nonce = Nonce(1);
         Op::Claim {
             key: self.key.clone(),
             holder,
@@ -135,7 +136,8 @@ fn measure(count: usize, durability: CommitDurability, two_phase: bool) {
     let store = EmbeddedStore::open(dir.path(), options, sink).expect("a store");
     let mut sessions: Vec<_> = (0..count).map(Session::new).collect();
     sessions.iter().for_each(|session| store.submit(session.claim()));
-    let (mut ops, mut waits) = (0u64, Vec::new());
+    let mut ops = 0u64;
+    let mut waits = Vec::new();
     let mut asked: Vec<_> = vec![Instant::now(); count];
     let start = Instant::now();
     while start.elapsed() < WINDOW {

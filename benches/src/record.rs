@@ -353,7 +353,8 @@ mod tests {
 
     #[test]
     fn only_an_armed_record_takes() {
-        let (mut record, now) = (Record::new(Measure::Done), Instant::now());
+        let mut record = Record::new(Measure::Done);
+        let now = Instant::now();
         record.record_duration(Measure::Done, Duration::from_millis(1));
         record.count(Count::Asked, 1);
         record.start(now);

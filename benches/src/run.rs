@@ -237,7 +237,8 @@ impl Run {
         let rss = self.server.as_ref().and_then(|server| server.process.rss());
         let mut record = self.record.borrow_mut();
         record.end_second(Instant::now(), self.started_at.get(), rss);
-        let (done, of) = (self.started_at.get().elapsed().as_secs(), self.common.load.duration.as_secs());
+        let done = self.started_at.get().elapsed().as_secs();
+        let of = self.common.load.duration.as_secs();
         if let Some(tick) = record.ticks().last().filter(|_| !self.due_queues.borrow().is_empty()) {
             let p99 = tick.p99.map(|p99| format!(", p99 {:.2} ms", p99 / 1000.0)).unwrap_or_default();
             let failed: u64 = record.errors().values().sum();
@@ -326,7 +327,8 @@ impl Run {
         if !was_refused {
             return self.make_due(bell, Instant::now());
         }
-        let (run, bell) = (Rc::clone(self), Rc::clone(bell));
+        let run = Rc::clone(self);
+        let bell = Rc::clone(bell);
         tokio::task::spawn_local(async move {
             sleep_until((Instant::now() + REFUSAL_PAUSE).into()).await;
             if run.is_running() {

@@ -174,7 +174,8 @@ impl WallClock {
     }
 
     fn jump(&mut self, now: Mono, (low, high): (i64, i64)) -> Option<ClockEvent> {
-        let (from_us, offset_us) = (micros(now.0), midpoint(low, high));
+        let from_us = micros(now.0);
+        let offset_us = midpoint(low, high);
         let by = offset_us.saturating_sub(self.segment.offset_at(from_us));
         self.segment = TimeSegment { from_us, offset_us, remaining_us: 0 };
         self.pending_step = None;
@@ -190,7 +191,8 @@ impl ClockReading {
     /// in whole milliseconds.
     fn offsets(&self) -> (i64, i64) {
         let time = i64::try_from(self.time.0.saturating_mul(1000)).unwrap_or(i64::MAX);
-        let (after, before) = (micros(self.after.0), micros(self.before.0).max(micros(self.after.0)));
+        let after = micros(self.after.0);
+        let before = micros(self.before.0).max(micros(self.after.0));
         (time.saturating_sub(before), time.saturating_sub(after).saturating_add(999))
     }
 }

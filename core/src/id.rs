@@ -212,7 +212,8 @@ const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// Encodes 130 bits as 26 letters.
 fn base32_26(digest: &[u8]) -> String {
     let mut text = String::with_capacity(26);
-    let (mut bits, mut held) = (0u32, 0u32);
+    let mut bits = 0u32;
+    let mut held = 0u32;
     let mut bytes = digest.iter();
     for _ in 0..26 {
         if held < 5 {
@@ -322,7 +323,8 @@ mod tests {
     /// Covers: SR-A4, RX-1, EV-N4, EV-E2, EV-T3, MP-C1.
     #[test]
     fn run_id_is_derived_from_its_message() {
-        let (ann, bob) = (UserId::parse("ann").expect("a name"), UserId::parse("bob").expect("a name"));
+        let ann = UserId::parse("ann").expect("a name");
+        let bob = UserId::parse("bob").expect("a name");
         let message = MessageId::parse("m1").expect("a name");
         let run = RunId::derive(&key(), &ann, &message);
         assert_eq!(run, RunId::derive(&key(), &ann, &message));

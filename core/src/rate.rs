@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn burst_is_two_seconds_then_requests_are_evenly_spaced() {
         let rate = Rate::new(10, Duration::from_secs(1)).expect("a rate");
-        let (mut full, mut now) = (Mono::default(), at(5_000));
+        let mut full = Mono::default();
+        let mut now = at(5_000);
         for _ in 0..20 {
             full = rate.try_take(full, now).expect("a burst");
         }
@@ -102,7 +103,9 @@ mod tests {
         let mut rng = Rng::from_number(1);
         for count in 1..60_u32 {
             let rate = Rate::new(count, Duration::from_secs(1)).expect("a rate");
-            let (mut full, mut now, mut taken) = (Mono::default(), 1_000, Vec::new());
+            let mut full = Mono::default();
+            let mut now = 1_000;
+            let mut taken = Vec::new();
             for _ in 0..400 {
                 now += rng.below(4_000 / u64::from(count));
                 match rate.try_take(full, at(now)) {

@@ -23,7 +23,8 @@ fn text(bytes: &[u8]) -> Option<&str> {
 /// Feeds each line as a client's message to the parser, to a link after `hello` and to a link before it.
 pub fn message(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
-    let (mut stranger, mut friend) = (link(), link());
+    let mut stranger = link();
+    let mut friend = link();
     feed(&mut friend, r#"{"type":"hello","user_id":"ann"}"#);
     let mut good = 0;
     for line in text.lines() {
@@ -124,7 +125,8 @@ pub fn openai(bytes: &[u8]) -> usize {
 /// Parses `Last-Event-ID` of both kinds, and asserts that a cursor is written as it was read.
 pub fn cursors(bytes: &[u8]) -> usize {
     let Some(text) = text(bytes) else { return 0 };
-    let (cursor, place) = (TurnCursor::parse(text), log::parse_event_id(text));
+    let cursor = TurnCursor::parse(text);
+    let place = log::parse_event_id(text);
     if let Ok(cursor) = &cursor {
         assert_eq!(cursor.to_string(), text);
     }

@@ -28,7 +28,8 @@ pub fn messages(bytes: &[u8]) -> usize {
     let mut machine = DialIn::new(Now::default(), config);
     machine.handle_input(Now::default(), Input::Order(Box::new(order)));
     while machine.poll_output().is_some() {}
-    let (mut understood, mut is_over) = (0, false);
+    let mut understood = 0;
+    let mut is_over = false;
     for line in text.lines() {
         machine.handle_input(Now::default(), Input::Text(line.replace(RUN, run_id.as_str())));
         let mut outputs = 0;

@@ -50,7 +50,8 @@ pub fn frames(bytes: &[u8]) -> usize {
 
 /// Reads until the end, or until a frame that ends the stream.
 fn read(bytes: &[u8], step: usize) -> Vec<QuicFrame> {
-    let (mut frames, mut found) = (QuicFrameReader::default(), Vec::new());
+    let mut frames = QuicFrameReader::default();
+    let mut found = Vec::new();
     for mut chunk in bytes.chunks(step.max(1)) {
         while !chunk.is_empty() {
             let room = frames.buffer();

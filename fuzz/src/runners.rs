@@ -21,7 +21,8 @@ const ACTION: &str = "$ACTION";
 pub fn messages(bytes: &[u8]) -> usize {
     let (Ok(text), Some(execute)) = (std::str::from_utf8(bytes), execute()) else { return 0 };
     let (Ok(runner), action) = (RunnerId::parse("r"), execute.action_id) else { return 0 };
-    let (now, mut shop) = (Now::default(), RunnerPool::default());
+    let now = Now::default();
+    let mut shop = RunnerPool::default();
     let tools = vec![execute.tool.clone()];
     shop.handle_input(now, pool::Input::Order(ToolOrder::Execute(Box::new(execute))));
     shop.handle_input(
@@ -34,7 +35,8 @@ pub fn messages(bytes: &[u8]) -> usize {
         RunnerConnectionConfig { node: NodeId(1), connection_id, expires: None, heartbeat_permille: 1000 };
     let mut line = RunnerConnection::new(now, &config);
     while line.poll_output().is_some() {}
-    let (mut understood, mut is_over) = (0, false);
+    let mut understood = 0;
+    let mut is_over = false;
     for text in text.lines() {
         line.handle_input(now, Input::Text(text.replace(ACTION, &action.to_string())));
         while let Some(output) = line.poll_output() {

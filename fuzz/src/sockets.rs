@@ -128,7 +128,9 @@ pub fn proxy_header(bytes: &[u8]) -> usize {
 pub fn websocket_frames(bytes: &[u8]) -> usize {
     let Some((&step, bytes)) = bytes.split_first() else { return 0 };
     let whole = FrameTracker::default().track(bytes);
-    let (mut seen, mut cut, mut good) = (FrameTracker::default(), None, 0);
+    let mut seen = FrameTracker::default();
+    let mut cut = None;
+    let mut good = 0;
     for chunk in bytes.chunks(usize::from(step).max(1)) {
         if let Err((before, breach)) = seen.track(chunk) {
             (cut, good) = (Some(breach), good + before);

@@ -122,7 +122,8 @@ impl Agents {
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
             AgentDirectory { agents: BTreeMap::new(), default: specs.first().map(|spec| spec.id.clone()) };
-        let (mut agents, mut desks) = (BTreeMap::new(), BTreeMap::new());
+        let mut agents = BTreeMap::new();
+        let mut desks = BTreeMap::new();
         let profiles = specs.iter().map(AgentSpec::profile).collect();
         for spec in specs {
             let is_local = matches!(spec.endpoint, Endpoint::Builtin(_));
@@ -140,7 +141,8 @@ impl Agents {
                 Endpoint::DialIn(served_by) => {
                     let resumes = spec.policy.on_owner_loss == OnOwnerLoss::Resume;
                     let connected = metrics.agents.connection_gauge(spec.id.as_str());
-                    let (id, beyond) = (spec.id.clone(), lines.clone());
+                    let id = spec.id.clone();
+                    let beyond = lines.clone();
                     let desk = Arc::new(AgentConnectionPool::new(id, served_by, resumes, connected, beyond));
                     desks.insert(spec.id.clone(), Arc::clone(&desk));
                     AgentBackend::DialIn(desk)
@@ -157,7 +159,8 @@ impl Agents {
             }
             directory.default = Some(default);
         }
-        let (running, tokens) = (DashMap::new(), RunTokens::default());
+        let running = DashMap::new();
+        let tokens = RunTokens::default();
         let places = Arc::new(Semaphore::new(slots_max(attempts)));
         Ok(Self(Arc::new(AgentsInner {
             agents,
@@ -286,9 +289,12 @@ impl Agents {
         let silence = self.0.directory.policy(&invoke.agent_id).silence;
         let watch = AttemptTimer::start(&self.0.clock, &self.0.metrics, invoke.resume.is_some(), silence);
         let epoch = invoke.epoch;
-        let (key, run_id, attempt) = (invoke.key.clone(), invoke.run_id.clone(), invoke.attempt);
+        let key = invoke.key.clone();
+        let run_id = invoke.run_id.clone();
+        let attempt = invoke.attempt;
         let event = AgentEvent::Failed(AgentFailure::Unavailable("the attempt's task panicked".to_owned()));
-        let (end, reports) = (AttemptReport { key, run_id, attempt, epoch, event }, self.0.reports.clone());
+        let end = AttemptReport { key, run_id, attempt, epoch, event };
+        let reports = self.0.reports.clone();
         let attempt = AttemptTask::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
         let agents = Arc::clone(&self.0);
         let run = async move {
@@ -366,7 +372,8 @@ impl Agents {
         match (agent, running) {
             (Some(AgentBackend::Http(agent)), Some(running)) => {
                 let Some(auth) = running.token.as_ref().and_then(bearer) else { return };
-                let (inner, agent) = (Arc::clone(&self.0), Arc::clone(agent));
+                let inner = Arc::clone(&self.0);
+                let agent = Arc::clone(agent);
                 self.0.runtime.spawn(async move {
                     let outcome = steer::deliver_steer(&agent, &steer, auth).await;
                     if let Some(outcome) = outcome {

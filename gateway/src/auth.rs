@@ -308,7 +308,8 @@ impl Authenticator {
 
 /// Returns the principal where no credential is required; a client that names no user is the operator.
 fn open_principal(user: Option<UserId>) -> Principal {
-    let (tenant, operator) = (TenantId::default_tenant(), user.is_none());
+    let tenant = TenantId::default_tenant();
+    let operator = user.is_none();
     Principal { tenant, user: user.unwrap_or_else(UserId::local), operator, writes: true }
 }
 
@@ -324,7 +325,8 @@ fn credential_principal(
     if is_other && !scopes.act_as {
         return Err(AuthError::OtherUser);
     }
-    let (operator, writes) = (scopes.operator && !is_other, scopes.write);
+    let operator = scopes.operator && !is_other;
+    let writes = scopes.write;
     let service = if is_other { ServiceScope::Nothing } else { ServiceScope::Own(serves) };
     Ok((Principal { tenant, user: named.unwrap_or(own), operator, writes }, service))
 }

@@ -118,10 +118,12 @@ impl Clock {
     /// Makes the store's clock step and stay there, for tests.
     #[cfg(test)]
     pub(crate) fn step(&self, by: Duration, is_back: bool) {
-        let (steps, from) = (self.steps(), self.now());
+        let steps = self.steps();
+        let from = self.now();
         for seconds in 0.. {
             let wait = Duration::from_secs(seconds);
-            let (at, time) = (from.mono + wait, from.store.after(wait));
+            let at = from.mono + wait;
+            let time = from.store.after(wait);
             let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
             let time = Millis(if is_back { time.0.saturating_sub(by) } else { time.0.saturating_add(by) });
             self.observe_store_time(time, at, at);

@@ -134,7 +134,8 @@ impl Driver {
 
     /// Waits for an input, the drain, or the next deadline.
     async fn wait(&mut self) {
-        let (now, deadline) = (self.clock.mono(), self.switchboard.poll_timeout());
+        let now = self.clock.mono();
+        let deadline = self.switchboard.poll_timeout();
         if deadline.as_ref().is_some_and(|deadline| deadline.at <= now) {
             return;
         }
@@ -179,7 +180,8 @@ impl Driver {
     /// given up; other sessions are not affected.
     fn step(&mut self, now: Now, act: MachineCall) -> Option<DriverExit> {
         let about = act.key().cloned();
-        let (switchboard, outputs) = (&mut self.switchboard, &mut self.outputs);
+        let switchboard = &mut self.switchboard;
+        let outputs = &mut self.outputs;
         // The state after a panic is no worse than the state after a crash: every fact is fenced, and every operation
         // may be repeated (S-52).
         let sound = catch_unwind(AssertUnwindSafe(|| {

@@ -151,7 +151,8 @@ impl ApiKeys {
     pub async fn run(self: Arc<Self>) {
         let mut looks = interval(CHECK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut was_well, mut under_way) = (true, FuturesUnordered::new());
+        let mut was_well = true;
+        let mut under_way = FuturesUnordered::new();
         loop {
             let looked = tokio::select! {
                 _ = looks.tick(), if under_way.len() < CHECKS_MAX => {
@@ -190,7 +191,8 @@ impl ApiKeys {
 
     /// Closes every link whose key is no longer valid.
     fn close_revoked_links(&self) {
-        let (keys, now) = (self.keyring.keys(), self.clock.now().store);
+        let keys = self.keyring.keys();
+        let now = self.clock.now().store;
         let good: BTreeSet<&str> =
             keys.values().filter(|key| self.keyring.accepts(key, now)).map(|key| key.id.as_str()).collect();
         self.metrics.auth.set_keys(good.len());
@@ -206,10 +208,13 @@ impl ApiKeys {
         let key = ApiKey::generate().map_err(KeyError::Randomness)?;
         let now = self.clock.now().store;
         let KeySpec { tenant, user, scopes, serves, label, lifetime: lasts } = wish;
-        let (id, hash) = (key.id().clone(), key.hash(self.keyring.pepper()));
+        let id = key.id().clone();
+        let hash = key.hash(self.keyring.pepper());
         let expires = lasts.map(|lasts| now.after(lasts));
         let pepper = self.keyring.pepper().id().clone();
-        let (created, revoked, seal) = (now, None, None);
+        let created = now;
+        let revoked = None;
+        let seal = None;
         let record = ApiKeyRecord {
             id,
             hash,
@@ -247,7 +252,8 @@ impl ApiKeys {
     /// Seals keys of an earlier release as they are now; the operator has checked the rights they grant. A key with a
     /// seal that does not match was changed in the store, and is refused.
     pub async fn migrate(&self, ids: &[KeyId]) -> Result<Vec<ApiKeyRecord>, KeyError> {
-        let (pepper, mut sealed) = (self.keyring.pepper(), Vec::new());
+        let pepper = self.keyring.pepper();
+        let mut sealed = Vec::new();
         for id in ids {
             let seal = |record: &mut ApiKeyRecord| {
                 if record.seal.is_none() && record.pepper == *pepper.id() {
@@ -272,7 +278,8 @@ impl ApiKeys {
     /// Returns all keys, newest first, each with whether it is valid now.
     pub async fn list(&self) -> Result<Vec<(ApiKeyRecord, bool)>, KeyStoreError> {
         self.read().await?;
-        let (keys, now) = (self.keyring.keys(), self.clock.now().store);
+        let keys = self.keyring.keys();
+        let now = self.clock.now().store;
         let mut list: Vec<_> =
             keys.values().map(|key| (key.clone(), self.keyring.accepts(key, now))).collect();
         list.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));

@@ -458,7 +458,8 @@ mod tests {
             operator: false,
             writes: true,
         };
-        let (eve, ann) = (principal("evil", "eve"), principal("acme", "ann"));
+        let eve = principal("evil", "eve");
+        let ann = principal("acme", "ann");
         let enter = |who: &Principal| {
             let seat = links.open();
             seat.admit(Pool::Tcp, who).map(|()| seat)
@@ -484,7 +485,8 @@ mod tests {
             operator: false,
             writes: true,
         };
-        let (eve, ann) = (principal("evil"), principal("acme"));
+        let eve = principal("evil");
+        let ann = principal("acme");
         let all = 0..=limits::SCAN_REQUESTS_MAX;
         let mut readings: Vec<PoolPermit> =
             all.map_while(|_| links.acquire(Pool::Reads, &eve).ok()).collect();
@@ -544,7 +546,9 @@ mod tests {
     #[tokio::test]
     async fn link_with_a_revoked_credential_gets_no_more_messages() {
         let links = Arc::new(LinkRegistry::new(None, 100, 100));
-        let (ann, bob, nobody) = (links.open(), links.open(), links.open());
+        let ann = links.open();
+        let bob = links.open();
+        let nobody = links.open();
         ann.set_credential("a");
         bob.set_credential("b");
         for seat in [&ann, &bob, &nobody] {

@@ -188,7 +188,8 @@ async fn connection(
     };
     let room = Arc::new(ConnectionPermitInner { _permit: permit, guest });
     let Some(pipe) = house.handshake(stream).await else { return };
-    let (watch, is_first) = (pipe.watch(), AtomicBool::new(true));
+    let watch = pipe.watch();
+    let is_first = AtomicBool::new(true);
     let service = service_fn(|mut request: Request<Incoming>| {
         // Behind an earlier response, which may not be sent yet, no interim response can be written.
         let may_ask = is_first.swap(false, Ordering::Relaxed) && request.version() == Version::HTTP_11;

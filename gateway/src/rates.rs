@@ -197,7 +197,8 @@ mod tests {
     #[test]
     fn rate_limited_request_gets_retry_after_and_cancel_passes() {
         let meters = meters(RateSettings { connection: rate(10), ..RateSettings::default() });
-        let (pass, other) = (enter(&meters), enter(&meters));
+        let pass = enter(&meters);
+        let other = enter(&meters);
         assert_eq!(taken(&pass, &look(), 30), 20);
         let Some(Notification::Refused { session: named, refusal, .. }) = pass.check_command(&look(), NOW)
         else {
@@ -215,7 +216,8 @@ mod tests {
     fn small_messages_have_a_bucket_per_connection() {
         let meters = meters(RateSettings { connection: rate(10), key: rate(5), ..RateSettings::default() });
         let pass = || meters.limiter(&TenantId::default_tenant(), Some("a"), NOW);
-        let (one, two) = (pass(), pass());
+        let one = pass();
+        let two = pass();
         let talked = |pass: &RateLimiter| (0..50).filter(|_| pass.may_send_control(NOW)).count();
         assert_eq!((talked(&one), talked(&two)), (20, 20), "not less for what others say");
         assert_eq!(taken(&one, &look(), 30), 10, "work is counted apart");
@@ -227,7 +229,8 @@ mod tests {
     fn tenant_rate_is_shared_by_its_connections() {
         let meters =
             meters(RateSettings { connection: rate(10), tenant: rate(15), ..RateSettings::default() });
-        let (one, two) = (enter(&meters), enter(&meters));
+        let one = enter(&meters);
+        let two = enter(&meters);
         assert_eq!(taken(&one, &look(), 30), 20);
         assert_eq!(taken(&two, &look(), 30), 10, "thirty of the tenant's");
         drop((one, two));
@@ -240,7 +243,9 @@ mod tests {
     fn credential_rate_applies_across_connections() {
         let meters = meters(RateSettings { key: rate(10), ..RateSettings::default() });
         let with = |name| meters.limiter(&TenantId::default_tenant(), Some(name), NOW);
-        let (one, two, other) = (with("a"), with("a"), with("b"));
+        let one = with("a");
+        let two = with("a");
+        let other = with("b");
         assert_eq!(taken(&one, &look(), 15) + taken(&two, &look(), 15), 20);
         assert_eq!(taken(&other, &look(), 15), 15);
     }
@@ -254,9 +259,12 @@ mod tests {
         let rates = RateSettings { connection: rate(1000), key: rate(10), ..RateSettings::default() };
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("metrics"));
         let node = || RateLimits::new(rates, Some(teller.clone()), Arc::clone(&metrics));
-        let (one, two) = (node(), node());
+        let one = node();
+        let two = node();
         let pass = |node: &RateLimits, name| node.limiter(&TenantId::default_tenant(), Some(name), NOW);
-        let (here, there, other) = (pass(&one, "a"), pass(&two, "a"), pass(&two, "b"));
+        let here = pass(&one, "a");
+        let there = pass(&two, "a");
+        let other = pass(&two, "b");
         assert_eq!(taken(&here, &look(), 15), 15);
         let due = dues.try_recv().expect("it is to be told");
         assert_eq!(due.bucket(), ("key a", "work"));
@@ -297,7 +305,8 @@ mod tests {
     fn unused_credentials_are_evicted_first() {
         let meters = meters(RateSettings { key: rate(10), ..RateSettings::default() });
         let pass = |name: &str| meters.limiter(&TenantId::default_tenant(), Some(name), NOW);
-        let (in_use, owing) = (pass("in use"), pass("owing"));
+        let in_use = pass("in use");
+        let owing = pass("owing");
         assert_eq!((taken(&in_use, &look(), 20), taken(&owing, &look(), 20)), (20, 20));
         drop(owing);
         for n in 0..2 * limits::RATES_MAX {

@@ -61,8 +61,11 @@ pub fn problem(status: StatusCode, code: Code, detail: impl Into<Cow<'static, st
 /// Builds a problem document for a refusal, with `Retry-After` if the refusal has a retry time.
 pub fn refused(status: StatusCode, refusal: &Refusal) -> Response<Body> {
     let Refusal { code, message, retry_after_ms } = refusal;
-    let (title, retryable) = (status.canonical_reason().unwrap_or_default(), code.retryable());
-    let (code, detail, retry_after_ms) = (*code, &**message, *retry_after_ms);
+    let title = status.canonical_reason().unwrap_or_default();
+    let retryable = code.retryable();
+    let code = *code;
+    let detail = &**message;
+    let retry_after_ms = *retry_after_ms;
     let problem = ProblemBody { title, status: status.as_u16(), code, detail, retryable, retry_after_ms };
     let body = serde_json::to_vec(&problem).unwrap_or_default();
     let mut response = build(status, "application/problem+json", body);

@@ -138,9 +138,11 @@ mod tests {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         socket.set_nonblocking(true).expect("set");
         let address = socket.local_addr().expect("bound");
-        let (socket, begun) = (Arc::new(socket), Arc::new(AtomicUsize::new(0)));
+        let socket = Arc::new(socket);
+        let begun = Arc::new(AtomicUsize::new(0));
         let accept = move || {
-            let (socket, nth) = (Arc::clone(&socket), begun.fetch_add(1, Ordering::SeqCst));
+            let socket = Arc::clone(&socket);
+            let nth = begun.fetch_add(1, Ordering::SeqCst);
             async move {
                 let listener = tokio::net::TcpListener::from_std(socket.try_clone().expect("a clone"));
                 let (mut stream, _) = listener.expect("listens").accept().await.expect("accepted");

@@ -74,7 +74,8 @@ pub struct RunnerRegistration {
 impl ToolRunners {
     /// Creates the pool without runners. Reports go to `reports`; the timer task runs on `runtime`.
     pub fn new(reports: Sender<RunnerReport>, runtime: &Handle, clock: Clock, served_by: ServedBy) -> Self {
-        let (room, bell) = (Mutex::default(), Notify::new());
+        let room = Mutex::default();
+        let bell = Notify::new();
         let this = Self(Arc::new(ToolRunnersInner {
             state: room,
             wake: bell,

@@ -116,7 +116,8 @@ impl PipelineInner {
         if let Err(failure) = &ended {
             let session = inbound.envelope.session_id.as_deref();
             // Logs the place but not the message, which may be a plugin's and contain content of a conversation.
-            let (code, place) = (failure.code(), failure.location());
+            let code = failure.code();
+            let place = failure.location();
             match failure {
                 TurnFailure::Cancelled | TurnFailure::Refused(_) => {
                     tracing::info!(session, code, place, "turn refused or cancelled");
@@ -242,7 +243,8 @@ impl PipelineInner {
         for plugin in &self.plugins {
             let saved = call::call_hook(PipelineStage::SaveState, &**plugin, |it| it.save_state(turn)).await;
             if let Err(failure) = &saved {
-                let (code, place) = (failure.code(), failure.location());
+                let code = failure.code();
+                let place = failure.location();
                 tracing::error!(code, place, "a plugin failed to save its state");
             }
             ended = ended.and(saved);
@@ -311,7 +313,8 @@ impl PipelineInner {
             let heard =
                 call::call_hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
             if let Err(error) = heard {
-                let (code, place) = (error.code(), error.location());
+                let code = error.code();
+                let place = error.location();
                 tracing::warn!(code, place, "a plugin's on_error hook failed");
             }
         }

@@ -33,7 +33,9 @@ impl Row {
     /// Parses a line, if it is a row.
     pub fn read(line: &str) -> Option<Self> {
         let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
-        let (id, text, proof) = (cells.next()?, cells.next()?, cells.next()?);
+        let id = cells.next()?;
+        let text = cells.next()?;
+        let proof = cells.next()?;
         is_id(id).then(|| Self { id: id.to_owned(), text: text.to_owned(), proof: Proof::read(proof) })
     }
 

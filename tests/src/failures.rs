@@ -103,7 +103,8 @@ mod tests {
     use super::*;
 
     fn failed(binary: &str, name: &str, output: &str) -> Ran {
-        let (failure, output) = ("test failure with exit code 101".to_owned(), output.to_owned());
+        let failure = "test failure with exit code 101".to_owned();
+        let output = output.to_owned();
         Ran { has_passed: false, failure, output, ..Ran::named(binary, name) }
     }
 

@@ -171,14 +171,16 @@ impl Script {
             '+' => self.append(now, n, key),
             'r' => Op::Release { token: self.token(n), tail: self.tail(n), drain: self.rng.chance(60), key },
             't' => {
-                let (to, nonce) = (self.holder(), Nonce(self.rng.next_u128()));
+                let to = self.holder();
+                let nonce = Nonce(self.rng.next_u128());
                 Op::Transfer { token: self.token(n), tail: self.tail(n), to, nonce, key }
             }
             'l' => Op::Listen { node: self.node(), stamp: self.stamp(), key },
             'u' => Op::Unlisten { node: self.node(), stamp: self.stamp(), key },
             'v' => Op::ReadView { key },
             'f' => {
-                let (after, limit) = (self.tail(n).0.saturating_sub(self.rng.below(40)), self.rng.below(30));
+                let after = self.tail(n).0.saturating_sub(self.rng.below(40));
+                let limit = self.rng.below(30);
                 let limit = if self.mood == Emphasis::Heavy { 256 } else { limit as u32 };
                 Op::Read { key, after: Seq(after), limit }
             }
@@ -196,12 +198,15 @@ impl Script {
             'n' => self.sessions(now, key.tenant),
             'd' => {
                 let user = self.user();
-                let (principal, link) = (self.principal(&key, user), LinkId(self.count));
+                let principal = self.principal(&key, user);
+                let link = LinkId(self.count);
                 Op::Delete { key, principal, link }
             }
             'w' => {
-                let (user, run) = (self.user(), self.rng.below(self.runs.len() as u64) as usize);
-                let (principal, link) = (self.principal(&key, user), LinkId(self.count));
+                let user = self.user();
+                let run = self.rng.below(self.runs.len() as u64) as usize;
+                let principal = self.principal(&key, user);
+                let link = LinkId(self.count);
                 let run_id = self.runs.get(run).cloned().or_else(|| self.ghost(n));
                 run_id.map_or(Op::Sweep { limit: 1 }, |run_id| Op::Find { key, principal, run_id, link })
             }
@@ -291,7 +296,8 @@ impl Script {
             traceparent: None,
         };
         self.runs.push(input.run_id.clone());
-        let (principal, hash) = (self.principal(&key, user), input.body_hash());
+        let principal = self.principal(&key, user);
+        let hash = input.body_hash();
         Op::Accept { key, principal, input: Arc::new(input), hash }
     }
 
@@ -312,7 +318,8 @@ impl Script {
     }
 
     fn ghost(&self, n: usize) -> Option<RunId> {
-        let (user, message) = (name(UserId::parse("ann")), name(MessageId::parse("ghost")));
+        let user = name(UserId::parse("ann"));
+        let message = name(MessageId::parse("ghost"));
         Some(RunId::derive(&self.keys[n], &user, &message))
     }
 
@@ -380,7 +387,8 @@ impl Script {
             _ => None,
         };
         let known = ListenersVersion(self.known[n].version.0 + u64::from(self.rng.chance(10)));
-        let (token, after) = (self.token(n), self.tail(n));
+        let token = self.token(n);
+        let after = self.tail(n);
         Op::Append(Box::new(Append {
             key,
             token,
@@ -395,16 +403,22 @@ impl Script {
 
     /// Returns a claim that wins, if the last known state of the session still holds.
     pub fn claim_of(&mut self, n: usize) -> Op {
-        let (key, expect, nonce) = (self.keys[n].clone(), self.known[n].seen, Nonce(self.rng.next_u128()));
+        let key = self.keys[n].clone();
+        let expect = self.known[n].seen;
+        let nonce = Nonce(self.rng.next_u128());
         Op::Claim { key, holder: self.lives[0], nonce, expect, floor: expect.epoch }
     }
 
     /// Returns a write that ends every input of a claimed session, and opens the session.
     pub fn end_of_all(&mut self, n: usize) -> Op {
         let known = &mut self.known[n];
-        let (token, after) = (known.tokens.last().copied().unwrap_or_default(), known.tail.seq);
-        let (ends, version) = (std::mem::take(&mut known.inputs), known.version);
-        let (key, answers, closed) = (self.keys[n].clone(), known.controls.clone(), Some(false));
+        let token = known.tokens.last().copied().unwrap_or_default();
+        let after = known.tail.seq;
+        let ends = std::mem::take(&mut known.inputs);
+        let version = known.version;
+        let key = self.keys[n].clone();
+        let answers = known.controls.clone();
+        let closed = Some(false);
         Op::Append(Box::new(Append {
             key,
             token,
@@ -420,7 +434,8 @@ impl Script {
     /// Returns a new input of exactly this weight.
     pub fn input_of(&mut self, n: usize, weight: usize) -> Op {
         self.count += 1;
-        let (key, user) = (self.keys[n].clone(), name(UserId::parse("ann")));
+        let key = self.keys[n].clone();
+        let user = name(UserId::parse("ann"));
         let message_id = name(MessageId::parse(&format!("m{}", self.count)));
         let mut input = Input {
             run_id: RunId::derive(&key, &user, &message_id),
@@ -496,7 +511,10 @@ impl Script {
 pub fn lists(keys: &[SessionKey]) -> Vec<Op> {
     let users = [None, Some("ann"), Some("bob")].map(|user| user.map(|user| name(UserId::parse(user))));
     let list = |tenant: &TenantId, user: &Option<UserId>| {
-        let (tenant, user, limit, link) = (tenant.clone(), user.clone(), u32::MAX, LinkId(0));
+        let tenant = tenant.clone();
+        let user = user.clone();
+        let limit = u32::MAX;
+        let link = LinkId(0);
         Op::ListSessions { tenant, user, before: None, limit, link }
     };
     keys.iter().flat_map(|key| users.iter().map(move |user| list(&key.tenant, user))).collect()

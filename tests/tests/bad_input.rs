@@ -284,7 +284,8 @@ async fn speak(agent: &str, text: &str, voice: AgentStream) -> Result<(), HungUp
 async fn faulty_agent_ends_only_its_own_turn() {
     let mut bench = Fixture::set_up().await;
     for (agent, status, code) in BAD_AGENTS.into_iter().chain([("nowhere", "failed", "agent_unavailable")]) {
-        let (mut client, session) = (bench.client().await, format!("with-{agent}"));
+        let mut client = bench.client().await;
+        let session = format!("with-{agent}");
         let open = json!({"type": "session_open", "session_id": session, "agents": [agent, "good"]});
         let opened = client.ask("o", open).await.expect("an answer");
         assert_eq!(opened["type"], "session_opened", "{agent}: {opened}");
@@ -292,7 +293,8 @@ async fn faulty_agent_ends_only_its_own_turn() {
         assert_eq!(accepted["type"], "turn_accepted", "{agent}: {accepted}");
         let run = accepted["run_id"].clone();
         bench.others_are_served().await;
-        let (mut errors, mut dones) = (Vec::new(), Vec::new());
+        let mut errors = Vec::new();
+        let mut dones = Vec::new();
         while dones.is_empty() {
             let message = client.next().await.unwrap_or_else(|gone| panic!("{agent}: {gone:?}"));
             if message["run_id"] == run && message["type"] == "error" {

@@ -38,7 +38,8 @@ async fn turn_counts_match_the_node_metrics() {
     let bench = Bench::new(dir.path(), node.http).watching(node.pid());
     let plot = dir.path().join("plot.svg");
     let hdr = dir.path().join("out.hgrm");
-    let (plot_arg, hdr_arg) = (plot.display().to_string(), hdr.display().to_string());
+    let plot_arg = plot.display().to_string();
+    let hdr_arg = hdr.display().to_string();
     let args = ["turns", "--connections", "8", "--duration", "2s", "--plot", &plot_arg, "--hdr", &hdr_arg];
     let told = bench.figures(&args).await;
     for key in KEYS {

@@ -15,7 +15,8 @@ async fn figure(name: &str) -> String {
 /// Runs the script for one figure with more arguments and returns its output.
 async fn figure_with(name: &str, more: &[&str]) -> String {
     let scratch = tempfile::tempdir().expect("a directory");
-    let (here, binaries) = (scratch.path().display().to_string(), binary());
+    let here = scratch.path().display().to_string();
+    let binaries = binary();
     let binaries = binaries.parent().expect("a directory").display().to_string();
     let args = [name, "--quick", "--binaries", &binaries, "--scratch", &here];
     let told = python::run("../../benches/figures.py", &[&args[..], more].concat()).await;
@@ -97,7 +98,8 @@ async fn sigterm_stops_all_started_servers() {
         // `turnway-bench` creates its directories here.
         command.env("TMPDIR", scratch.path());
         let mut script = command.spawn().expect("Python starts");
-        let (begun, mut looks) = (Instant::now(), interval(Duration::from_millis(20)));
+        let begun = Instant::now();
+        let mut looks = interval(Duration::from_millis(20));
         while servers_under(scratch.path()).is_empty() {
             assert!(begun.elapsed() < PATIENCE, "no server");
             looks.tick().await;

@@ -107,7 +107,8 @@ async fn damaged_session_does_not_affect_other_sessions() {
         }
         let checked = turnway(&["store", "check", text(&data)]).await;
         assert!(checked.code == Some(1) && checked.out.contains("closed off"), "{checked:?}");
-        let (copy, saved) = (dir.path().join("copy"), dir.path().join("saved"));
+        let copy = dir.path().join("copy");
+        let saved = dir.path().join("saved");
         let made = turnway(&["store", "backup", text(&data), text(&copy)]).await;
         assert!(made.code == Some(1) && made.out.contains("1 damaged sessions were left out"), "{made:?}");
         let made = turnway(&["store", "check", text(&data), "--salvage", text(&saved)]).await;

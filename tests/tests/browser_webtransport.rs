@@ -29,7 +29,8 @@ async fn visit(dir: &Path, from: &str, days: &str, sample: &str) -> (Value, Stri
     let flag = format!("plain=http://127.0.0.1:{},on_owner_loss=retry", &line["listening ".len()..]);
     let node = Node::start(dir, &["--quic", "127.0.0.1:0", "--agent", &flag]).await;
     let mut page = Page::serve("webtransport.html").await;
-    let (h3, ws) = (node.quic.expect("it speaks QUIC").port(), node.http.port());
+    let h3 = node.quic.expect("it speaks QUIC").port();
+    let ws = node.http.port();
     let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
     let url = format!(
         "http://{from}:{at}/?h3=https://127.0.0.1:{h3}/v1/connect&hash={hash}&node=ws://127.0.0.1:{ws}/v1/connect&agent=plain\

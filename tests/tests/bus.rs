@@ -48,7 +48,9 @@ impl Node {
         let (registry, (mouth, ear)) = (Registry::new(), bus::event_channel());
         let metrics = Arc::new(Metrics::register(&registry).expect("each family once"));
         let url = RedisUrl::parse(url).expect("a URL");
-        let (name, address, life) = ("test".to_owned(), "127.0.0.1:1".to_owned(), Lifecycle::default());
+        let name = "test".to_owned();
+        let address = "127.0.0.1:1".to_owned();
+        let life = Lifecycle::default();
         let clock = Clock::start();
         let durability = NodeDurability { level: "mem".to_owned(), attested: false };
         let place = RedisBusOptions {
@@ -101,7 +103,8 @@ impl Node {
 async fn two() -> (TempDir, Redis, Node, Node) {
     let dir = tempdir().expect("a directory");
     let redis = Redis::start(dir.path(), &[]);
-    let (a, b) = (Node::join(&redis, A).await, Node::join(&redis, B).await);
+    let a = Node::join(&redis, A).await;
+    let b = Node::join(&redis, B).await;
     (dir, redis, a, b)
 }
 
@@ -290,7 +293,8 @@ async fn redirecting_proxy(to: u16, swaps: Arc<AtomicBool>) -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_subscription_is_detected_by_heartbeat() {
     let (_dir, redis, mut a, _b) = two().await;
-    let (node, swaps) = (NodeId(0xc), Arc::new(AtomicBool::new(true)));
+    let node = NodeId(0xc);
+    let swaps = Arc::new(AtomicBool::new(true));
     let port = redirecting_proxy(redis.port, Arc::clone(&swaps)).await;
     let mut c = Node::join_at(&format!("redis://127.0.0.1:{port}"), node).await;
     let since = Instant::now();
@@ -340,24 +344,29 @@ async fn bus_hop_latency_and_throughput_are_measured() {
     let text = "a piece of an answer, as long as most of them are ".repeat(3);
     let mut hops = Vec::new();
     for n in 0..size("BUS_HOPS", 2_000) as u64 {
-        let (said, words) = (Instant::now(), piece(n, &text));
+        let said = Instant::now();
+        let words = piece(n, &text);
         a.post([(B, words.clone())]);
         assert_eq!(b.next_messages().await, [words]);
         hops.push(said.elapsed());
     }
-    let (bytes, mut raw, mut bare) = (frame(&piece(1, &text)), RedisBaseline::open(&redis).await, Vec::new());
+    let bytes = frame(&piece(1, &text));
+    let mut raw = RedisBaseline::open(&redis).await;
+    let mut bare = Vec::new();
     for _ in 0..hops.len() {
         bare.push(raw.hop(&bytes).await);
     }
     for (name, hops) in [("hop over the bus", &mut hops), ("bare PUBLISH to message", &mut bare)] {
-        let (half, most) = (quantile(hops, 0.5), quantile(hops, 0.99));
+        let half = quantile(hops, 0.5);
+        let most = quantile(hops, 0.99);
         figure(&format!("{name}, {} bytes, p50 / p99", bytes.len()), format!("{half:?} / {most:?}"));
     }
     let count = size("BUS_DELTAS", 100_000);
     let flood = raw.flood(&bytes, count).await;
     figure("bare PUBLISH of each delta, pipelined, a second", format!("{flood:.0}"));
     for batch in [1, 20, 200] {
-        let (count, since) = (count as u64, Instant::now());
+        let count = count as u64;
+        let since = Instant::now();
         let mut heard = 0;
         for round in 0..count / batch {
             a.post((0..batch).map(|n| (B, piece(round * batch + n, &text))));
@@ -420,11 +429,13 @@ async fn stale_nodes_are_removed_from_the_list() {
     let dir = tempdir().expect("a directory");
     let redis = Redis::start(dir.path(), &[]);
     let a = Node::join(&redis, A).await;
-    let (old, young) = (NodeId(0xd), NodeId(0xe));
+    let old = NodeId(0xd);
+    let young = NodeId(0xe);
     listed(&redis, A, old, &json!({"seen_ms": 1}));
     listed(&redis, A, young, &json!({}));
     let _b = Node::join(&redis, B).await;
-    let (begun, mut again) = (Instant::now(), tokio::time::interval(Duration::from_millis(20)));
+    let begun = Instant::now();
+    let mut again = tokio::time::interval(Duration::from_millis(20));
     loop {
         let nodes = a.bus.nodes().await.expect("the list");
         assert!(nodes.contains_key(&young) && nodes.contains_key(&A), "{nodes:?}");

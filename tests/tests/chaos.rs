@@ -62,7 +62,8 @@ struct Client {
 impl Client {
     fn new(stage: Arc<Shared>, n: usize, history: &Path) -> Self {
         let history = BufWriter::new(File::create(history).expect("a history file"));
-        let (user, session) = (format!("user-{n}"), format!("chaos-{n}"));
+        let user = format!("user-{n}");
+        let session = format!("chaos-{n}");
         Self { stage, user, session, history, last: (0, 0), open: BTreeMap::new(), over: BTreeSet::new() }
     }
 
@@ -127,7 +128,8 @@ impl Client {
     /// Runs one turn, across any number of node deaths.
     async fn turn(&mut self, wire: &mut WebSocketClient, n: usize) {
         let id = format!("{}-m{n}", self.session);
-        let (begun, mut run) = (Instant::now(), None);
+        let begun = Instant::now();
+        let mut run = None;
         while self.turn_on(wire, &id, &mut run).await.is_err() {
             assert!(begun.elapsed() < 4 * PATIENCE, "{id} has no end ({run:?})");
             *wire = self.connect().await;
@@ -242,7 +244,8 @@ impl Verdict {
                 "{session}: epochs went back"
             );
             if fact["type"] == "done" {
-                let (run, status) = (fact["run_id"].as_str().expect("a run"), fact["status"].as_str());
+                let run = fact["run_id"].as_str().expect("a run");
+                let status = fact["status"].as_str();
                 assert!(ends.insert(run, status.expect("a status")).is_none(), "{run} ended twice");
             }
             self.restarted += usize::from(fact["name"] == "RUN_RESTARTED");
@@ -321,7 +324,8 @@ async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
     let (up, seen) = watch::channel(Some(node.http));
     let stage =
         Shared { up: seen, heard: AtomicU64::new(0), more: Notify::new(), over: AtomicBool::new(false) };
-    let (stage, mut clients) = (Arc::new(stage), tokio::task::JoinSet::new());
+    let stage = Arc::new(stage);
+    let mut clients = tokio::task::JoinSet::new();
     let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };
     for n in 0..CLIENTS {
         clients.spawn(Client::new(Arc::clone(&stage), n, &file(n)).run());
@@ -334,7 +338,8 @@ async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
     }
     let mut verdict = Verdict::default();
     for n in 0..CLIENTS {
-        let (user, session) = (format!("user-{n}"), format!("chaos-{n}"));
+        let user = format!("user-{n}");
+        let session = format!("chaos-{n}");
         verdict.judge(node.http, &user, &session, &read_history(&file(n))).await;
     }
     report(&verdict, &mut gaps, seed, &agents);

@@ -10,7 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 async fn compare(dir: &Path, args: &[&str]) -> (Ended, String) {
     let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
-    let (into, installed) = (dir.display().to_string(), dir.join("nothing").display().to_string());
+    let into = dir.display().to_string();
+    let installed = dir.join("nothing").display().to_string();
     let args = [&["compare", "--quick", "--into", &into, "--installed", &installed], args].concat();
     let ended = Bench::new(dir, nowhere).patient(PATIENCE).run(&args).await;
     let page = std::fs::read_to_string(dir.join("compare.markdown")).unwrap_or_default();

@@ -40,7 +40,8 @@ fn example_configuration_is_accepted() {
 /// ones.
 #[tokio::test]
 async fn compose_command_lines_start_a_fleet() {
-    let (lines, dir) = (command_lines(), tempfile::tempdir().expect("a directory"));
+    let lines = command_lines();
+    let dir = tempfile::tempdir().expect("a directory");
     let [redis, nodes @ ..] = lines.as_slice() else { panic!("no command lines") };
     assert_eq!((redis[0].as_str(), nodes.len()), ("redis-server", 3));
     let settings: Vec<&str> = redis[1..].iter().map(String::as_str).collect();

@@ -292,7 +292,8 @@ fn qualified_run_name_of_another_tenant_is_rejected() {
     let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
     let key = SessionKey { tenant: TenantId::parse("acme").expect("a name"), ..key() };
     let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
-    let (of_its, of_other) = (format!("acme~{run_id}"), format!("evil~{run_id}"));
+    let of_its = format!("acme~{run_id}");
+    let of_other = format!("evil~{run_id}");
     for (named, told) in [
         (run_id.as_str(), ["delta/1", "stopped/1"].as_slice()),
         (&of_its, &["delta/1", "stopped/1"]),

@@ -34,7 +34,8 @@ fn options(clock: embedded::ClockFn, seed: u64) -> EmbeddedOptions {
 /// Runs one sequence on the embedded store, mostly on a disk in memory, because a real one is slow; every
 /// tenth one uses a directory.
 fn compare(seed: u64) -> BTreeMap<&'static str, u64> {
-    let (dir, disk) = (tempfile::tempdir().expect("a directory"), Disk::new(0));
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = Disk::new(0);
     let path = seed.is_multiple_of(10).then(|| dir.path().to_owned());
     let backend = disk.clone();
     let quotas = (ByteMeasure::Text, quotas(seed));
@@ -70,7 +71,8 @@ const FORGOTTEN: &str = "forgotten";
 /// Covers: MP-B12.
 #[test]
 fn embedded_store_answers_like_the_model() {
-    let (first, sequences) = (number("DIFFERENTIAL_SEED", 1), number("DIFFERENTIAL_SEQUENCES", 300));
+    let first = number("DIFFERENTIAL_SEED", 1);
+    let sequences = number("DIFFERENTIAL_SEQUENCES", 300);
     let mut given = BTreeMap::new();
     for seed in first..first + sequences {
         add_replies(&mut given, seed, || compare(seed));
@@ -118,7 +120,8 @@ fn compare_redis(
     runtime: &tokio::runtime::Runtime,
 ) -> BTreeMap<&'static str, u64> {
     let _: String = server.command(&["FLUSHALL"]);
-    let (url, runtime) = (RedisUrl::parse(&server.url()).expect("a URL"), runtime.handle().clone());
+    let url = RedisUrl::parse(&server.url()).expect("a URL");
+    let runtime = runtime.handle().clone();
     let quotas = quotas(seed);
     let counted = (ByteMeasure::Deferred, quotas);
     let ways = Traits { in_order: false, two_clocks: false, restarts: true, quotas: counted };

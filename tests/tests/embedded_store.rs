@@ -62,7 +62,8 @@ fn key() -> SessionKey {
 }
 
 fn claim() -> Op {
-    let (holder, expect) = (Holder::default(), OwnershipSnapshot::default());
+    let holder = Holder::default();
+    let expect = OwnershipSnapshot::default();
     Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor: Epoch(0) }
 }
 
@@ -169,11 +170,13 @@ fn message_id_may_expire_while_its_input_waits() {
         let (input, hash) = inputs.next().expect("an input");
         Op::Accept { key: key(), principal: principal.clone(), input, hash }
     };
-    let (first, second) = (accept(), accept());
+    let first = accept();
+    let second = accept();
     let Reply::Accepted(place) = same(first.clone()) else { panic!("not accepted") };
     same(second.clone());
     let Op::Accept { input, .. } = &second else { panic!("not an accept") };
-    let (token, tail) = (claimed.token, Cursor { seq: Seq(1), epoch: claimed.token.epoch });
+    let token = claimed.token;
+    let tail = Cursor { seq: Seq(1), epoch: claimed.token.epoch };
     let notice = Fact::SessionNotice { name: "n".to_owned(), request_id: None };
     let entry = Entry {
         id: EventId::default(),
@@ -260,7 +263,8 @@ fn damaged_record_is_refused() {
 
 #[test]
 fn backup_is_complete_and_has_a_new_era() {
-    let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let to = tempfile::tempdir().expect("a directory");
     {
         let rig = StoreFixture::at(dir.path());
         assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
@@ -334,7 +338,8 @@ fn older_store_gets_its_session_index_on_open() {
 /// Returns the accept of a short input of one user.
 fn said(message: &str) -> Op {
     let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
-    let (user, message_id) = (principal.user.clone(), MessageId::parse(message).expect("a name"));
+    let user = principal.user.clone();
+    let message_id = MessageId::parse(message).expect("a name");
     let input = Input {
         run_id: RunId::derive(&key(), &user, &message_id),
         message_id,

@@ -106,14 +106,18 @@ fn chunk(kind: TextKind, text: &str) -> PeerMessage {
 }
 
 fn printed() -> Box<ProcessOutput> {
-    let (action_id, data) = (EventId::new(Millis(5), 6), Private("höh".into()));
-    let (stream, encoding) = (OutputStream::Stderr, OutputEncoding::Base64);
+    let action_id = EventId::new(Millis(5), 6);
+    let data = Private("höh".into());
+    let stream = OutputStream::Stderr;
+    let encoding = OutputEncoding::Base64;
     Box::new(ProcessOutput { action_id, stream, offset: 3, data, encoding, truncated: true })
 }
 
 /// Returns one message of each kind.
 fn all() -> Vec<PeerMessage> {
-    let (key, place, prev) = (key("s1"), InboxPosition(9), InboxPosition(8));
+    let key = key("s1");
+    let place = InboxPosition(9);
+    let prev = InboxPosition(8);
     let bell = |item| PeerMessage::Offer { key: key.clone(), owner: seen(), item };
     let of_the_switchboard = vec![
         bell(OfferedEntry::Input { place, prev, input: input("höh 語", None) }),
@@ -145,7 +149,9 @@ fn all() -> Vec<PeerMessage> {
             printed: printed(),
         },
     ];
-    let (key, epoch, holder) = (self::key("s1"), Epoch(7), seen().holder.expect("somebody"));
+    let key = self::key("s1");
+    let epoch = Epoch(7);
+    let holder = seen().holder.expect("somebody");
     let of_leaving = [
         PeerMessage::Reserve { key: key.clone(), epoch },
         PeerMessage::Reserved { key, epoch, holder, nonce: Nonce(9) },
@@ -212,7 +218,8 @@ fn frame_bytes_match_the_golden_values() {
 fn fuzz_corpus_has_a_frame_of_each_message() {
     let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/node_frame");
     for (number, words) in all().into_iter().enumerate() {
-        let (path, frame) = (corpus.join(format!("words-{number:02}")), pack([words]).remove(0));
+        let path = corpus.join(format!("words-{number:02}"));
+        let frame = pack([words]).remove(0);
         if std::env::var_os("BLESS").is_some() {
             std::fs::write(&path, &frame).expect("written");
         }
@@ -231,14 +238,18 @@ fn wincode_writes_the_same_frame() {
 /// Completes an offer frame outside the codec, as the store does, and compares the bytes with an encoded one.
 #[test]
 fn offer_frame_completed_by_the_store_is_valid() {
-    let (session, owner, place, prev) = (key("s1"), seen(), InboxPosition(0x0102_0304), InboxPosition(7));
+    let session = key("s1");
+    let owner = seen();
+    let place = InboxPosition(0x0102_0304);
+    let prev = InboxPosition(7);
     let said = input("what was said", None);
     let items = [
         (0_u32, serde_json::to_string(&*said), OfferedEntry::Input { place, prev, input: said }),
         (1, serde_json::to_string(&*control()), OfferedEntry::Control { place, prev, control: control() }),
     ];
     for (lane, json, item) in items {
-        let (json, holder) = (json.expect("JSON"), owner.holder.expect("somebody"));
+        let json = json.expect("JSON");
+        let holder = owner.holder.expect("somebody");
         let mut blob = offer_prefix(FROM, &session, json.len()).expect("small");
         blob.push(1);
         blob.extend(holder.node.0.to_le_bytes().into_iter().chain(holder.life.0.to_le_bytes()));
@@ -260,7 +271,8 @@ fn oversized_message_is_split_over_frames() {
     let frames =
         pack([PeerMessage::Probe, PeerMessage::Facts { key: key("s1"), owner: seen(), after: at(5), facts }]);
     assert!(frames.len() > 10, "{} frames", frames.len());
-    let (mut next, mut parts) = (at(5), 0);
+    let mut next = at(5);
+    let mut parts = 0;
     for words in read(&frames) {
         let PeerMessage::Facts { after, facts, .. } = words else { continue };
         assert_eq!(after, next, "a part follows the one before it");
@@ -292,7 +304,8 @@ fn largest_input_fits_one_frame() {
     let long = "\u{1}".repeat(MESSAGE_BYTES_MAX);
     let history =
         History::from_messages(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
-    let (place, prev) = (InboxPosition(9), InboxPosition(8));
+    let place = InboxPosition(9);
+    let prev = InboxPosition(8);
     let bell = |input| PeerMessage::Offer {
         key: key("s1"),
         owner: seen(),
@@ -340,10 +353,12 @@ fn peak_kib() -> u64 {
 /// Covers: S-14, G8.
 #[test]
 fn mutated_frames_never_panic_or_exhaust_memory() {
-    let (mut rng, good) = (Rng::from_number(size("FRAME_SEED", 1) as u64), pack(all()).remove(0));
+    let mut rng = Rng::from_number(size("FRAME_SEED", 1) as u64);
+    let good = pack(all()).remove(0);
     let large = pack((0..FRAME_MESSAGES_MAX).map(|_| chunk(TextKind::Text, &"x".repeat(800)))).remove(0);
     let before = peak_kib();
-    let (mut read, mut refused) = (0, 0);
+    let mut read = 0;
+    let mut refused = 0;
     for n in 0..size("FRAME_MUTATIONS", 200_000) {
         let mut blob = if n % 1000 == 999 { large.clone() } else { good.clone() };
         for _ in 0..=rng.below(3) {

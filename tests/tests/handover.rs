@@ -23,7 +23,8 @@ async fn agents() -> Agents {
 
 /// Starts a node with agents `ada`, whose handovers expire after `wait`, and `bob`.
 async fn node(store: &str, dir: &Path, agents: &Agents, wait: &str) -> Node {
-    let (ada, bob) = (agents.flag("ada") + ",handover=" + wait, agents.flag("bob"));
+    let ada = agents.flag("ada") + ",handover=" + wait;
+    let bob = agents.flag("bob");
     Node::start_on(store, dir, &["--agent", &ada, "--agent", &bob]).await
 }
 
@@ -75,7 +76,8 @@ async fn told_upto(wire: &mut WebSocketClient, name: &str) -> (Vec<String>, Valu
 /// LN-SR13, LN-SR15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn confirmed_handover_switches_the_agent_with_its_context() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let node = node("memory:", dir.path(), &agents, "10m").await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let prompt = prompted(&mut ann, &["ada", "bob"], "bob").await;
@@ -113,7 +115,8 @@ async fn confirmed_handover_switches_the_agent_with_its_context() {
 /// Covers: SR-F3, SR-F9, LN-SR13, LN-SR21, SR-K7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unconfirmed_handover_keeps_the_active_agent() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let node = node("memory:", dir.path(), &agents, "400ms").await;
     for (to, why) in [("bob", "refused"), ("bob", "expired"), ("nobody", "unavailable")] {
         let mut ann = WebSocketClient::hello(node.http, why, vec![]).await.expect("it connects");
@@ -149,7 +152,8 @@ async fn unconfirmed_handover_keeps_the_active_agent() {
 /// Covers: SR-T12, SR-T14, SR-F5, SR-F6, SR-E5, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handover_survives_a_node_restart() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents, "10m").await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -182,7 +186,8 @@ async fn handover_survives_a_node_restart() {
 /// Covers: SR-T14, SR-K7, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handover_deadline_survives_its_owner() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
     let mut nodes = Vec::new();
     for name in ["a", "b"] {

@@ -14,7 +14,8 @@ fn free_port() -> SocketAddr {
 #[tokio::test]
 async fn health_listener_serves_only_health_paths() {
     for with_metrics in [false, true] {
-        let (dir, at) = (tempfile::tempdir().expect("a directory"), free_port());
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = free_port();
         let health = format!("0.0.0.0:{}", at.port());
         let config = dir.path().join("turnway.toml");
         std::fs::write(&config, format!("[listen]\nhealth_metrics = {with_metrics}\n")).expect("a file");

@@ -12,7 +12,9 @@ fn commands(document: &str) -> Vec<Vec<String>> {
 
 /// Splits a line like a shell; single quotes keep their contents together.
 fn words(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut quoted = false;
     for letter in line.chars() {
         match letter {
             '\'' => quoted = !quoted,
@@ -62,7 +64,8 @@ async fn every_example_of_the_reference_succeeds() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let web = Web::new(node.http, None);
-    let (mut run_id, mut paths) = (String::new(), Vec::new());
+    let mut run_id = String::new();
+    let mut paths = Vec::new();
     // Deletions run last, because the other examples need the deleted objects.
     let (last, first): (Vec<_>, Vec<_>) =
         commands(document).into_iter().partition(|words| words.iter().any(|word| word == "DELETE"));

@@ -37,7 +37,8 @@ async fn everything(web: &Web, session: &str, run_id: &str, streams: bool) -> Ve
 async fn foreign_session_is_answered_as_not_found() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
-    let (ann, bob) = (Web::new(node.http, Some("ann")), Web::new(node.http, Some("bob")));
+    let ann = Web::new(node.http, Some("ann"));
+    let bob = Web::new(node.http, Some("bob"));
     let events = ann.turn("s1", "echo", "m1", "hi", None).await.rest().await;
     let run_id = events[0].data["run_id"].as_str().expect("a run").to_owned();
     let nobody = format!("nobody.{}", &run_id["s1.".len()..]);
@@ -93,7 +94,8 @@ async fn every_invalid_request_gets_a_problem_with_a_code() {
         assert_eq!(reply.headers.contains_key("allow"), status == 405, "{method} {path}");
     }
     let good = r#"{"message":{"content":"hi"}}"#;
-    let (long, deep) = (format!(r#"{{"message":{{"content":"{}"}}}}"#, "x".repeat(65_536)), "[".repeat(5000));
+    let long = format!(r#"{{"message":{{"content":"{}"}}}}"#, "x".repeat(65_536));
+    let deep = "[".repeat(5000);
     for (headers, body, status, code) in [
         (&[][..], good, 415, "invalid_message"),
         (&[("content-type", "text/plain")], good, 415, "invalid_message"),
@@ -144,7 +146,8 @@ async fn head_request_has_no_body() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
-    let (head, get) = (ann.ask("HEAD", "/v1/agents", &[], "").await, ann.get("/v1/agents").await);
+    let head = ann.ask("HEAD", "/v1/agents", &[], "").await;
+    let get = ann.get("/v1/agents").await;
     assert_eq!((head.status, head.text.as_str()), (200, ""));
     assert_eq!(head.headers["content-length"], get.text.len().to_string());
     let document: Value = ann.json("/openapi.json").await;

@@ -26,8 +26,9 @@ fn list<'a>(page: &'a Value, name: &str, field: &str) -> Vec<&'a str> {
 async fn users_list_own_sessions_and_operators_all() {
     let dir = directory();
     let mut node = Node::start(dir.path(), &["--demo"]).await;
-    let (ann, bob, operator) =
-        (Web::new(node.http, Some("ann")), Web::new(node.http, Some("bob")), Web::new(node.http, None));
+    let ann = Web::new(node.http, Some("ann"));
+    let bob = Web::new(node.http, Some("bob"));
+    let operator = Web::new(node.http, None);
     assert_eq!(ann.json("/v1/sessions").await, json!({"sessions": [], "next": null}));
     for n in 0..5 {
         turn(&ann, &format!("a{n}"), "m1", "hi").await;
@@ -55,7 +56,8 @@ async fn users_list_own_sessions_and_operators_all() {
         );
     }
     // Pages of two sessions.
-    let (mut path, mut seen) = ("/v1/sessions?limit=2".to_owned(), Vec::new());
+    let mut path = "/v1/sessions?limit=2".to_owned();
+    let mut seen = Vec::new();
     loop {
         let page = ann.json(&path).await;
         seen.push(list(&page, "sessions", "session_id").join(" "));
@@ -82,7 +84,8 @@ async fn messages_are_paged_backwards() {
         let text = if n == 6 { long.clone() } else { format!("say {n}") };
         turn(&ann, "s1", &format!("m{n}"), &text).await;
     }
-    let (mut path, mut seen) = ("/v1/sessions/s1/messages?limit=5".to_owned(), Vec::<Value>::new());
+    let mut path = "/v1/sessions/s1/messages?limit=5".to_owned();
+    let mut seen = Vec::<Value>::new();
     loop {
         let page = ann.json(&path).await;
         seen.splice(0..0, page["messages"].as_array().expect("a list").iter().cloned());
@@ -121,7 +124,8 @@ async fn facts_are_paged_and_streamed() {
     ];
     assert_eq!(list(&all, "events", "type"), types);
     assert_eq!((&all["next"], &all["seq"]), (&Value::Null, &json!(8)));
-    let (mut path, mut seen) = ("/v1/sessions/s1/events?limit=3".to_owned(), Vec::new());
+    let mut path = "/v1/sessions/s1/events?limit=3".to_owned();
+    let mut seen = Vec::new();
     loop {
         let page = ann.json(&path).await;
         seen.extend(page["events"].as_array().expect("a list").iter().cloned());
@@ -177,7 +181,8 @@ async fn run_is_read_and_cancelled() {
     let mut first = ann.turn("s1", "endless", "m1", "hi", None).await;
     let run_id = first.next().await.expect("accepted").data["run_id"].as_str().expect("a run").to_owned();
     // The delta and the fact take different paths, so either may arrive first.
-    let (mut heard, mut acked) = (false, false);
+    let mut heard = false;
+    let mut acked = false;
     while !(heard && acked) {
         let event = first.next().await.expect("more");
         heard |= event.data["type"] == "delta";
@@ -314,7 +319,8 @@ async fn agent_error_body_is_visible_only_to_operators() {
     let agents = Agents::start(|_| Reply::Error { status: 503, retry_after: "7", body: BODY }).await;
     let dir = directory();
     let node = Node::start(dir.path(), &["--agent", &agents.flag("down")]).await;
-    let (ann, operator) = (Web::new(node.http, Some("ann")), Web::new(node.http, None));
+    let ann = Web::new(node.http, Some("ann"));
+    let operator = Web::new(node.http, None);
     let mut runs = Vec::new();
     for (who, session) in [(&ann, "s1"), (&operator, "s2")] {
         let events = who.turn(session, "down", "m1", "hi", None).await.rest().await;
@@ -354,7 +360,8 @@ async fn page_of_facts_is_bounded_in_bytes() {
     for n in 0..15 {
         turn(&ann, "s1", &format!("m{n}"), &long).await;
     }
-    let (mut after, mut seen) = (0, 0);
+    let mut after = 0;
+    let mut seen = 0;
     loop {
         let reply = ann.get(&format!("/v1/sessions/s1/events?limit=500&after_seq={after}")).await;
         assert!(reply.text.len() < 1_100_000, "{} bytes after {after}", reply.text.len());

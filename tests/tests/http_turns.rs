@@ -136,7 +136,8 @@ async fn turn_is_retried_and_resumable_after_a_crash() {
 /// Covers: G8, LN-MP4.
 #[tokio::test]
 async fn client_that_does_not_read_uses_bounded_memory() {
-    let (dir, piece) = (directory(), "x".repeat(32 * 1024));
+    let dir = directory();
+    let piece = "x".repeat(32 * 1024);
     let agents = Agents::start(move |_| {
         let piece = piece.clone();
         Reply::speak(async move |voice| {

@@ -22,7 +22,8 @@ async fn agents() -> Agents {
 
 /// Starts a demo node with two more agents, `ada` and `bob`.
 async fn node(store: &str, dir: &Path, agents: &Agents) -> Node {
-    let (ada, bob) = (agents.flag("ada") + ",on_owner_loss=retry", agents.flag("bob"));
+    let ada = agents.flag("ada") + ",on_owner_loss=retry";
+    let bob = agents.flag("bob");
     Node::start_on(store, dir, &["--demo", "--agent", &ada, "--agent", &bob]).await
 }
 
@@ -68,7 +69,8 @@ fn named(name: &'static str) -> impl Fn(&Value) -> bool {
 /// SR-S14, SR-T13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_are_added_removed_and_restored() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let store = format!("embedded:{}", dir.path().join("data").display());
     let mut node = node(&store, dir.path(), &agents).await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -118,7 +120,8 @@ async fn members_are_added_removed_and_restored() {
 /// Covers: SR-M8, SR-D2, SR-D3, SR-D6, SR-D7, SR-T11, SR-P4, LN-SR16, LN-SR18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn removal_of_the_running_agent_cancels_its_run_first() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let node = node("memory:", dir.path(), &agents).await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada", "bob"])).await.expect("an answer");
@@ -153,7 +156,8 @@ async fn removal_of_the_running_agent_cancels_its_run_first() {
 /// Covers: SR-E8, SR-D10, SR-M6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_member_change_is_an_error_without_effect() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let node = node("memory:", dir.path(), &agents).await;
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada"])).await.expect("an answer");
@@ -183,7 +187,8 @@ async fn invalid_member_change_is_an_error_without_effect() {
 /// Covers: SR-D12, SR-T11, SR-T14, G3, G9.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn member_removal_survives_its_owner() {
-    let (agents, dir) = (agents().await, TempDir::new().expect("a directory"));
+    let agents = agents().await;
+    let dir = TempDir::new().expect("a directory");
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
     let mut nodes = Vec::new();
     for name in ["a", "b"] {

@@ -173,7 +173,8 @@ fn named<'a>(cell: &'a str, phrase: &str) -> Vec<&'a str> {
 /// RX-22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_documented_message_occurs_where_documented() {
-    let (dir, seen) = (tempdir().expect("a directory"), Observed::default());
+    let dir = tempdir().expect("a directory");
+    let seen = Observed::default();
     let flags = ["--agent", "ada=dial-in:", "--agent", "bob=dial-in:,input_ack=300ms"];
     let node = Node::start(dir.path(), &flags).await;
     let mut agents = JoinSet::new();
@@ -185,7 +186,8 @@ async fn every_documented_message_occurs_where_documented() {
     let wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let mut ann = RecordingClient { wire, seen: seen.clone(), asked: 0 };
     converse(&mut ann).await;
-    let (web, mut after) = (Web::new(node.http, Some("ann")), Value::from(0));
+    let web = Web::new(node.http, Some("ann"));
+    let mut after = Value::from(0);
     while !after.is_null() {
         let mut page = web.json(&format!("/v1/sessions/s1/events?after_seq={after}")).await;
         for event in page["events"].as_array().expect("events") {

@@ -13,9 +13,11 @@ const EXAMPLES: &str = "100";
 
 /// Runs schemathesis on the node's own document with this configuration and these further arguments.
 async fn examine(node: &Node, dir: &Path, config: &str, more: &[&str]) -> String {
-    let (file, cases) = (dir.join("schemathesis.toml"), dir.join("cases"));
+    let file = dir.join("schemathesis.toml");
+    let cases = dir.join("cases");
     std::fs::write(&file, config).expect("written");
-    let (file, cases) = (file.display().to_string(), cases.display().to_string());
+    let file = file.display().to_string();
+    let cases = cases.display().to_string();
     let url = format!("http://{}/openapi.json", node.http);
     let run = ["--no-color", "--config-file", &file, "run", &url, "--report-dir", &cases];
     // A fixed seed gives the same cases on each run, so that a failure means a change.

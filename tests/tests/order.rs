@@ -47,7 +47,8 @@ async fn pipelined_on(node: &Node, connection: usize) {
         ],
     )
     .await;
-    let (mut answered, mut seq) = (Vec::new(), 0);
+    let mut answered = Vec::new();
+    let mut seq = 0;
     loop {
         let message = wire.next().await.expect("a message");
         let kind = message["type"].as_str().expect("a type").to_owned();
@@ -85,7 +86,8 @@ async fn pipelined_requests_are_answered_in_order() {
 async fn pipelined_requests_in_a_fleet_are_answered_in_order() {
     let data = tempfile::tempdir().expect("a directory");
     let redis = Redis::start(data.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let (one, two) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let one = tempfile::tempdir().expect("a directory");
+    let two = tempfile::tempdir().expect("a directory");
     let owner = Node::start_on(&redis.url(), one.path(), &["--demo"]).await;
     let other = Node::start_on(&redis.url(), two.path(), &["--demo"]).await;
     for connection in 0..CONNECTIONS {

@@ -59,7 +59,8 @@ const LARGE: [(&str, Clock, u8, FaultBudget); 8] = [
 #[test]
 fn ownership_properties_hold_in_all_histories() {
     let large = size("MODEL_LARGE", 0) > 0;
-    let (mut seen, mut states) = (Vec::new(), 0);
+    let mut seen = Vec::new();
+    let mut states = 0;
     for (what, clock, turns, harm) in VISITS.into_iter().chain(LARGE.into_iter().filter(|_| large)) {
         let rules = Rules { clock, ..Rules::DESIGN };
         let visited = Protocol { rules, turns, harm }.explore(cores());

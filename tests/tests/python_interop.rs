@@ -58,7 +58,8 @@ async fn answer_resumes_after_its_node_is_killed_twice() {
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let asked = wire.ask("r1", invoke("s1", "lasting", "héllo 語")).await.expect("an answer");
     let run_id = asked["run_id"].as_str().expect("its run").to_owned();
-    let (mut text, mut said) = (String::new(), Vec::new());
+    let mut text = String::new();
+    let mut said = Vec::new();
     let mut last = json!(null);
     for round in 0..3 {
         let enough = text.len() + 40;

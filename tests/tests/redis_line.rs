@@ -66,7 +66,8 @@ async fn channels_are_subscribed_again_on_each_connection() {
     let dir = tempdir().expect("a directory");
     let mut redis = Redis::start(dir.path(), &[]);
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let (notes, bell) = (Arc::clone(&heard), Arc::new(tokio::sync::Notify::new()));
+    let notes = Arc::clone(&heard);
+    let bell = Arc::new(tokio::sync::Notify::new());
     let rings = Arc::clone(&bell);
     let hears = move |push: redis::PushInfo| {
         if push.kind == redis::PushKind::Message {

@@ -94,8 +94,11 @@ impl Held {
 
 /// Runs one answer through its disconnects; returns the time of each resume until `subscribed`.
 async fn torn_answer(node: SocketAddr, gates: Gates, number: usize, seed: u64) -> Vec<Duration> {
-    let (mut rng, mut held, mut resumes) = (Rng::from_number(seed), Held::default(), Vec::new());
-    let (session, user) = (format!("torn-{number}"), format!("user-{number}"));
+    let mut rng = Rng::from_number(seed);
+    let mut held = Held::default();
+    let mut resumes = Vec::new();
+    let session = format!("torn-{number}");
+    let user = format!("user-{number}");
     let gate = &gates[&number.to_string()];
     let mut wire = WebSocketClient::hello(node, &user, vec![]).await.expect("it connects");
     let mut ask = invoke(&session, "torn", &number.to_string());
@@ -176,9 +179,12 @@ async fn resume_after_random_disconnects_loses_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("torn")]).await;
     let seed = size("RESUME_SEED", 1) as u64;
-    let (turnstile, mut running) = (Arc::new(Semaphore::new(WIDTH)), tokio::task::JoinSet::new());
+    let turnstile = Arc::new(Semaphore::new(WIDTH));
+    let mut running = tokio::task::JoinSet::new();
     for number in 0..answers {
-        let (gates, turnstile, http) = (Arc::clone(&gates), Arc::clone(&turnstile), node.http);
+        let gates = Arc::clone(&gates);
+        let turnstile = Arc::clone(&turnstile);
+        let http = node.http;
         running.spawn(async move {
             let _turn = turnstile.acquire().await.expect("the turnstile stays");
             torn_answer(http, gates, number, seed + number as u64).await
@@ -230,7 +236,8 @@ async fn slow_answer_arrives_whole() {
         let http = node.http;
         running.spawn(async move {
             let mut wire = WebSocketClient::hello(http, "patient", vec![]).await.expect("it connects");
-            let (session, text) = (format!("slow-{number}"), number.to_string());
+            let session = format!("slow-{number}");
+            let text = number.to_string();
             let (said, done) = wire.turn(&session, "slow", "r", &text).await.expect("an answer");
             let whole: String = (0..SLOW_PIECES).map(|n| piece(number, n)).collect();
             assert!(said == whole, "the answer is not byte-equal: {done}");

@@ -86,7 +86,8 @@ async fn open_turn_is_never_trimmed() {
     let last = |message: &Value| message["type"] == "state" && message["detail"]["n"] == 99;
     wire.until(last).await.expect("all states");
     let web = Web::new(node.http, Some("ann"));
-    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    let begun = Instant::now();
+    let mut again = interval(Duration::from_millis(50));
     // All facts before the open turn are trimmed, and none of the turn.
     let page = loop {
         let page = web.json("/v1/sessions/s1/events?after_seq=0&limit=500").await;

@@ -63,7 +63,8 @@ async fn frames(to: SocketAddr, headers: &str, bytes: &[u8]) -> (String, Vec<u8>
 /// Returns the close code of the last frame.
 fn close_code(mut frames: &[u8]) -> Option<u16> {
     loop {
-        let (op, short) = (frames.first()? & 15, usize::from(frames.get(1)? & 127));
+        let op = frames.first()? & 15;
+        let short = usize::from(frames.get(1)? & 127);
         let (skip, length) = match short {
             126 => (4, usize::from(u16::from_be_bytes([*frames.get(2)?, *frames.get(3)?]))),
             _ => (2, short),
@@ -162,7 +163,8 @@ async fn requests_and_open_connections_are_counted() {
 /// Waits until the node reports this many open WebSockets.
 async fn until_open(node: &Node, count: usize) {
     let sample = format!("turnway_link_connections{{transport=\"websocket\"}} {count}\n");
-    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(20)));
+    let begun = Instant::now();
+    let mut again = interval(Duration::from_millis(20));
     while !get(node.admin, "/metrics").await.1.contains(&sample) {
         assert!(begun.elapsed() < PATIENCE, "not {sample}");
         again.tick().await;
@@ -288,7 +290,8 @@ async fn request_headers_are_limited_in_size_number_and_time() {
     assert_eq!(ask(node.http, "GET", "/", &format!("{host}{many}")).await.0, 431);
     let some: String = (0..60).map(|n| format!("x-{n}: a\r\n")).collect();
     assert_eq!(ask(node.http, "GET", "/", &format!("{host}{some}")).await.0, 200);
-    let (began, unfinished) = (Instant::now(), format!("GET / HTTP/1.1\r\n{host}"));
+    let began = Instant::now();
+    let unfinished = format!("GET / HTTP/1.1\r\n{host}");
     assert!(!exchange(node.http, unfinished.as_bytes()).await.starts_with(b"HTTP/1.1 200"));
     let waited = began.elapsed();
     assert!((4..15).contains(&waited.as_secs()), "{waited:?}");

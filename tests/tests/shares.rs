@@ -57,7 +57,8 @@ async fn user_with_many_slow_turns_leaves_slots_for_others() {
     .await;
     let agents = ["--agent", &slow.flag("slow"), "--agent", &good.flag("good")];
     let (node, eve, ann) = shared(&dir, "[limit]\nattempts = \"8\"", &agents).await;
-    let (eve, ann) = (web(&node, &eve), web(&node, &ann));
+    let eve = web(&node, &eve);
+    let ann = web(&node, &ann);
     let mut open = Vec::new();
     for n in 0..8 {
         open.push(accepted(&eve, &format!("e{n}"), "slow").await);
@@ -73,7 +74,8 @@ async fn user_with_many_slow_turns_leaves_slots_for_others() {
 async fn full_quota_refuses_inputs_until_sessions_are_deleted() {
     let dir = tempdir().expect("a directory");
     let (mut node, eves, anns) = shared(&dir, "[quota]\nuser = \"64KiB\"", &[]).await;
-    let (eve, ann) = (web(&node, &eves), web(&node, &anns));
+    let eve = web(&node, &eves);
+    let ann = web(&node, &anns);
     let big = "x".repeat(20_000);
     for n in 0..2 {
         eve.turn(&format!("e{n}"), "echo", "m", &big, None).await.rest().await;
@@ -102,7 +104,8 @@ async fn held(node: &Node, resource: &str) -> u64 {
 
 /// Waits until this amount of a resource is held.
 async fn until_held(node: &Node, resource: &str, amount: u64) {
-    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    let begun = Instant::now();
+    let mut again = interval(Duration::from_millis(50));
     loop {
         let now = held(node, resource).await;
         if now == amount {
@@ -200,7 +203,8 @@ async fn quota_of_the_session_owner_applies() {
     let dir = tempdir().expect("a directory");
     let (node, eve, _) = shared(&dir, "[quota]\nuser = \"64KiB\"", &[]).await;
     let boss = ["--tenant", "evil", "--user", "boss", "--scopes", "read,write,operator"];
-    let (eve, boss) = (web(&node, &eve), web(&node, &Key::make(&node, &boss).await));
+    let eve = web(&node, &eve);
+    let boss = web(&node, &Key::make(&node, &boss).await);
     let big = "x".repeat(20_000);
     for n in 0..2 {
         eve.turn(&format!("e{n}"), "echo", "m", &big, None).await.rest().await;
@@ -221,7 +225,8 @@ async fn quotas_apply_on_redis_and_memory_stores() {
         let file = configuration(&dir, "demo = true\n[quota]\nuser = \"64KiB\"\n");
         let args = ["--config", &file, "--durability", "mem", "--quic", "off"];
         let node = Node::start_on(&store, &dir, &args).await;
-        let (eve, ann) = (Web::new(node.http, Some("eve")), Web::new(node.http, Some("ann")));
+        let eve = Web::new(node.http, Some("eve"));
+        let ann = Web::new(node.http, Some("ann"));
         let big = "x".repeat(20_000);
         for n in 0..2 {
             eve.turn(&format!("e{n}"), "echo", "m", &big, None).await.rest().await;

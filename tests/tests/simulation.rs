@@ -27,10 +27,12 @@ use turnway_tests::sim::{cases, clocks, mutants};
 fn every_guarantee_holds_under_random_faults() {
     let day = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let from = env("SIM_FROM", day * 1000);
-    let (seeds, seconds) = (env("SIM_SEEDS", u64::MAX), env("SIM_SECONDS", 10));
+    let seeds = env("SIM_SEEDS", u64::MAX);
+    let seconds = env("SIM_SECONDS", 10);
     let start = Instant::now();
     let done = campaign(from, seeds, Duration::from_secs(seconds));
-    let (total, most) = (done.total, done.most);
+    let total = done.total;
+    let most = done.most;
     eprintln!(
         "from seed {from}: {} seeds held in {:?}; {} steps, {} faults, {} turns, {} store operations, {} words, \
          {} notes; at most {} operations and {} words in one",
@@ -83,7 +85,8 @@ fn same_seed_gives_the_same_history() {
 #[test]
 fn idle_sessions_cause_no_store_operations() {
     let count = env("SIM_IDLE_SESSIONS", 500);
-    let (few, many) = (cases::idle_minute(10), cases::idle_minute(count));
+    let few = cases::idle_minute(10);
+    let many = cases::idle_minute(count);
     eprintln!("store operations and words per idle minute: 10 sessions {few:?}, {count} sessions {many:?}");
     assert!(many.0 <= few.0 + 20 && many.1 <= few.1, "idle sessions cost: {few:?} {many:?}");
 }
@@ -95,7 +98,8 @@ fn failover_completes_within_its_time_limits() {
     for (blow, half_max, max) in [(OwnerFailure::Crash, 700, 1200), (OwnerFailure::Sleep, 3600, 4000)] {
         let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::failover_ms(seed, blow)).collect();
         waits.sort_unstable();
-        let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+        let half = waits[waits.len() / 2];
+        let most = waits[waits.len() - 1];
         eprintln!("{blow:?}: {half} ms at the median, {most} ms at most, {} cases", waits.len());
         assert!(
             waits.len() > 20 && half <= half_max && most <= max,
@@ -112,7 +116,8 @@ fn resumable_run_continues_after_its_owner_is_lost() {
     for (how, half_max, max) in [(OwnerExit::Crash, 700, 1200), (OwnerExit::Leave, 300, 600)] {
         let mut waits: Vec<u64> = (0..60).filter_map(|seed| cases::resume_ms(seed, how, 8)).collect();
         waits.sort_unstable();
-        let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+        let half = waits[waits.len() / 2];
+        let most = waits[waits.len() - 1];
         eprintln!("{how:?}: {half} ms at the median, {most} ms at most, {} cases", waits.len());
         assert!(waits.len() > 20 && half <= half_max && most <= max, "{how:?}: {half} ms, {most} ms at most");
     }
@@ -127,7 +132,8 @@ fn failover_in_a_young_fleet_is_as_fast_as_later() {
         let cases = (0..60).filter_map(|seed| cases::resume_ms(seed, OwnerExit::Crash, age_s));
         let mut waits: Vec<u64> = cases.collect();
         waits.sort_unstable();
-        let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
+        let half = waits[waits.len() / 2];
+        let most = waits[waits.len() - 1];
         eprintln!("{age_s} s old: {half} ms at the median, {most} ms at most, {} cases", waits.len());
         assert!(waits.len() > 20 && half <= 700 && most <= 1200, "{half} ms, {most} ms at most");
     }

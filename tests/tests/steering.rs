@@ -204,7 +204,8 @@ fn p99(mut waits: Vec<Duration>) -> Duration {
 async fn steering_receipt_follows_acceptance_quickly() {
     let ((agents, _steers), dir) = (agents().await, TempDir::new().expect("a directory"));
     let node = node("memory:", dir.path(), &agents).await;
-    let (mut accepts, mut receipts) = (Vec::new(), Vec::new());
+    let mut accepts = Vec::new();
+    let mut receipts = Vec::new();
     for session in 0..20 {
         let session = format!("s{session}");
         let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
@@ -219,7 +220,8 @@ async fn steering_receipt_follows_acceptance_quickly() {
             receipts.push(asked.elapsed());
         }
     }
-    let (accept, receipt) = (p99(accepts), p99(receipts));
+    let accept = p99(accepts);
+    let receipt = p99(receipts);
     eprintln!("300 interjections: accepted within {accept:?}, receipt within {receipt:?} (p99)");
     assert!(receipt <= accept + Duration::from_millis(250), "{receipt:?} after {accept:?}");
 }

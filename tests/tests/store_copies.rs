@@ -46,7 +46,8 @@ fn flipped_bit_is_reported_or_harmless() {
     let dir = tempfile::tempdir().expect("a directory");
     let whole = fill(dir.path(), 400);
     let before = read(dir.path());
-    let (mut rng, mut found) = (Rng::from_number(5), 0);
+    let mut rng = Rng::from_number(5);
+    let mut found = 0;
     // Random places, and each byte of the header, which names the last commit.
     let anywhere = std::iter::repeat_with(|| rng.below(before.len() as u64) as usize).take(300);
     let places: Vec<usize> = (0..320).chain(anywhere).collect();
@@ -72,7 +73,8 @@ fn flipped_bit_is_reported_or_harmless() {
 /// A flipped bit of a fact is always found.
 #[test]
 fn fact_with_a_flipped_bit_is_reported_and_not_copied() {
-    let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let to = tempfile::tempdir().expect("a directory");
     fill(dir.path(), 200);
     let mut bytes = read(dir.path());
     let fact = b"\"type\":\"";
@@ -102,7 +104,8 @@ fn missing_or_invalid_store_is_reported() {
 
 #[test]
 fn copy_equals_the_original_and_overwrites_nothing() {
-    let (dir, to) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let to = tempfile::tempdir().expect("a directory");
     let whole = fill(dir.path(), 300);
     let before = read(dir.path());
     let to = to.path().join("a/b");
@@ -133,7 +136,8 @@ fn copy_of_a_store_in_use_is_consistent() {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     let store = EmbeddedStore::open(dir.path(), options(), sink).expect("a store");
-    let (copier, over) = (store.copier(), AtomicBool::new(false));
+    let copier = store.copier();
+    let over = AtomicBool::new(false);
     let put = |n: u64| Op::Put { name: format!("n{n:06}"), expect: 0, value: Some(vec![7; 500]) };
     std::thread::scope(|threads| {
         threads.spawn(|| {

@@ -120,7 +120,8 @@ fn damaged_byte_blocks_at_most_one_session() {
     let mut rng = Rng::from_number(size("DAMAGE_NUMBER", 1) as u64);
     let used = whole.chunks(4096).enumerate().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
     let pages: Vec<usize> = used.map(|(n, _)| n).collect();
-    let (mut harmless, mut closed) = (0, 0);
+    let mut harmless = 0;
+    let mut closed = 0;
     let header = (0..320).step_by(11);
     let anywhere = std::iter::repeat_with(|| {
         let page = pages[rng.below(pages.len() as u64) as usize];

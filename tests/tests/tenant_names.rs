@@ -28,7 +28,8 @@ const SEEDS: u64 = 64;
 const STEPS: u64 = 120;
 
 fn key(tenant: &str) -> SessionKey {
-    let (tenant, session) = (TenantId::parse(tenant), SessionId::parse("support-42"));
+    let tenant = TenantId::parse(tenant);
+    let session = SessionId::parse("support-42");
     SessionKey { tenant: tenant.expect("a tenant"), session: session.expect("a session") }
 }
 
@@ -176,7 +177,8 @@ impl World {
 
     /// A process can be ended by its own session only.
     fn kill(&mut self, key: &SessionKey, about: EventId) {
-        let (is_own, ran) = (self.is_own(key, about), !self.ended.contains_key(&about));
+        let is_own = self.is_own(key, about);
+        let ran = !self.ended.contains_key(&about);
         let args = json!({"process_id": self.named(about)});
         let id = self.ask(key, "process.kill", &args);
         assert_eq!(self.ended[&id]["ok"], json!(is_own), "{}", self.ended[&id]);

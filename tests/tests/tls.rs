@@ -33,7 +33,8 @@ async fn sample(node: &Node, name: &str) -> f64 {
 
 /// Waits until a sample has at least this value.
 async fn until(node: &Node, name: &str, value: f64) {
-    let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(50)));
+    let begun = Instant::now();
+    let mut pace = interval(Duration::from_millis(50));
     while sample(node, name).await < value {
         assert!(begun.elapsed() < PATIENCE, "{name} is still less than {value}");
         pace.tick().await;
@@ -45,7 +46,8 @@ async fn until(node: &Node, name: &str, value: f64) {
 async fn other_tls_clients_can_connect() {
     let dir = tempdir().expect("a directory");
     let (mut node, pair) = node(&dir).await;
-    let (port, env) = (node.http.port().to_string(), [("SSL_CERT_FILE", pair.ca())]);
+    let port = node.http.port().to_string();
+    let env = [("SSL_CERT_FILE", pair.ca())];
     python::run_with("client_tls.py", &[&port], &env).await;
     let url = format!("wss://localhost:{port}/v1/connect");
     let answer = python::run_with("client_plain.py", &[&url, "echo", "héllo 語"], &env).await;
@@ -84,7 +86,8 @@ async fn commands_work_over_tls() {
 #[tokio::test]
 async fn invalid_certificate_pair_is_reported_at_startup() {
     let dir = tempdir().expect("a directory");
-    let (one, other) = (Pair::make(dir.path(), "one").await, Pair::make(dir.path(), "other").await);
+    let one = Pair::make(dir.path(), "one").await;
+    let other = Pair::make(dir.path(), "other").await;
     let mixed = Pair { cert: one.cert.clone(), key: other.key };
     let gone = Pair { cert: dir.path().join("nobody"), key: one.key.clone() };
     let checked = run(dir.path(), &[&["check-config"][..], &one.flags()].concat(), &[]).await;
@@ -119,7 +122,8 @@ async fn certificate_reload_keeps_open_connections() {
     let count = size("TLS_CONNECTIONS", 1000);
     let dir = tempdir().expect("a directory");
     let (mut node, pair) = node(&dir).await;
-    let (second, third) = (Pair::make(dir.path(), "two").await, Pair::make(dir.path(), "three").await);
+    let second = Pair::make(dir.path(), "two").await;
+    let third = Pair::make(dir.path(), "three").await;
     let first = Pair::make(dir.path(), "copy").await;
     pair.put_into(&first);
     let trust = Trust::of([&first, &second, &third]);
@@ -169,7 +173,8 @@ async fn invalid_new_certificate_is_reported_and_not_used() {
     let trust = Trust::of([&pair]);
     let mut wire = trust.hello(node.http, "ann").await.expect("welcome");
     let shown = pair.shown();
-    let (good, other) = (Pair::make(dir.path(), "good").await, Pair::make(dir.path(), "other").await);
+    let good = Pair::make(dir.path(), "good").await;
+    let other = Pair::make(dir.path(), "other").await;
     pair.put_into(&good);
     let mut failures = 0.0;
     let broken: [&dyn Fn(); 3] = [
@@ -264,7 +269,8 @@ async fn idle_tls_connection_stays_within_its_memory_limit() {
         wire.turn(&format!("s{n}"), "echo", "m1", "hello").await.expect("a turn");
         wires.push(wire);
     }
-    let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(500)));
+    let begun = Instant::now();
+    let mut pace = interval(Duration::from_millis(500));
     let each = loop {
         pace.tick().await;
         let each = node.resident_kib().saturating_sub(before) * 1024 / wires.len() as u64;

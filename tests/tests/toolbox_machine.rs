@@ -43,7 +43,9 @@ fn id(n: &str) -> EventId {
 
 fn execute(n: &str, tool: &str, args: Value, session: &str, wait_ms: u64) -> Input {
     let session = QualifiedSession::parse(session).expect("a name");
-    let (ts, deadline, tool) = (Millis(TS), Millis(TS + wait_ms), tool.to_owned());
+    let ts = Millis(TS);
+    let deadline = Millis(TS + wait_ms);
+    let tool = tool.to_owned();
     let asked = ExecuteMessage { action_id: id(n), session, tool, args: Json(args), ts, deadline };
     Input::Received(0, GatewayMessage::Execute(Box::new(asked)))
 }
@@ -163,7 +165,8 @@ fn said(text: &str) -> String {
 
 /// Plays a script; `+N` advances the time by N ms and fires timers when they are due.
 fn play_on(machine: &mut ToolExecutor, now: &mut Now, script: &str) -> (String, Vec<JournalRecord>) {
-    let (mut told, mut records) = (Vec::new(), Vec::new());
+    let mut told = Vec::new();
+    let mut records = Vec::new();
     let mut drain = |machine: &mut ToolExecutor, told: &mut Vec<String>| {
         while let Some(output) = machine.poll_output() {
             told.push(brief(&output));
@@ -371,7 +374,8 @@ fn known_actions_are_bounded() {
     let mut machine = ToolExecutor::new(allowed(), Vec::new());
     let mut ask = |n: u64, ts: u64| {
         let action_id = EventId::new(Millis(ts), u128::from(n) << 48);
-        let (tool, args) = ("a".to_owned(), Json(json!({})));
+        let tool = "a".to_owned();
+        let args = Json(json!({}));
         let (ts, deadline) = (Millis(ts), Millis(ts + 1));
         let asked = ExecuteMessage { action_id, session: session.clone(), tool, args, ts, deadline };
         machine.handle_input(now, Input::Received(0, GatewayMessage::Execute(Box::new(asked))));

@@ -40,7 +40,8 @@ fn histories(first: u64, count: u64) -> (Tally, Vec<(u64, Violation)>) {
 #[test]
 fn acknowledged_writes_survive_power_cuts() {
     let default = if cfg!(debug_assertions) { 100 } else { 1000 };
-    let (first, count) = (number("TORN_SEED", 1), number("TORN_HISTORIES", default));
+    let first = number("TORN_SEED", 1);
+    let count = number("TORN_HISTORIES", default);
     let start = Instant::now();
     let (tally, violations) = histories(first, count);
     eprintln!("seeds from {first}, {:.1?}: {tally:#?}", start.elapsed());

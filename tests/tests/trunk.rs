@@ -129,7 +129,9 @@ struct Heard {
 impl World {
     fn new(seed: u64, bus: Bus) -> Self {
         let nodes = [OWNER, HOME].map(|node| (node, RemoteAttempts::new(node))).into_iter().collect();
-        let (agents, heard, mail) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        let agents = BTreeMap::new();
+        let heard = BTreeMap::new();
+        let mail = VecDeque::new();
         let now = Mono(Duration::from_secs(1000));
         let rng = Rng::from_number(seed);
         Self {
@@ -360,7 +362,8 @@ fn call_to_a_node_that_is_gone_is_lost() {
         (0..2).for_each(|_| world.pass());
         world.gone = Some(gone);
         (0..40).for_each(|_| world.pass());
-        let (lost, hung) = (world.heard[&1].ends == ["lost"], world.agents[&(OWNER, 1)].hung);
+        let lost = world.heard[&1].ends == ["lost"];
+        let hung = world.agents[&(OWNER, 1)].hung;
         assert_eq!((lost, hung), (gone == HOME, gone == OWNER));
         let stays = if gone == OWNER { HOME } else { OWNER };
         assert_eq!(world.nodes[&stays].call_counts(), (0, 0));

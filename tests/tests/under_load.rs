@@ -79,7 +79,8 @@ async fn turns(
 /// Covers: G-14.
 #[tokio::test]
 async fn drain_completes_all_open_turns() {
-    let (agents, dir) = (slow_agent().await, tempfile::tempdir().expect("a directory"));
+    let agents = slow_agent().await;
+    let dir = tempfile::tempdir().expect("a directory");
     let mut node = Node::start(dir.path(), &["--agent", &agents.flag("slow")]).await;
     let count = size("DRAIN_TURNS", 50);
     let mut before = turns(node.http, "before", count, async {}).await;
@@ -142,7 +143,8 @@ async fn cancel_closes_the_agent_request_quickly() {
 async fn interject(wire: &mut WebSocketClient, session: &str, round: usize) -> Vec<(Duration, Duration)> {
     let host = wire.ask(&format!("{round}-host"), invoke(session, "held", "hi")).await.expect("an answer");
     wire.until(|message| message["name"] == "AGENT_STARTED").await.expect("it runs");
-    let (mut pace, mut took) = (interval(PIECE), Vec::new());
+    let mut pace = interval(PIECE);
+    let mut took = Vec::new();
     for n in 0..=8 {
         pace.tick().await;
         let text = if n < 8 { "more" } else { "end" };
@@ -175,8 +177,8 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
             voice.done().await
         })
     };
-    let (agents, dir) =
-        (Agents::start_steered(held, steers).await, tempfile::tempdir().expect("a directory"));
+    let agents = Agents::start_steered(held, steers).await;
+    let dir = tempfile::tempdir().expect("a directory");
     let flag = agents.flag("held") + ",steer=true";
     let node = Node::start_on("memory:", dir.path(), &["--agent", &flag]).await;
     let mut clients = JoinSet::new();
@@ -194,7 +196,9 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
     let took: Vec<_> = clients.join_all().await.concat();
     let (mut accepted, mut receipts): (Vec<_>, Vec<_>) = took.into_iter().unzip();
     let of = |times: &mut Vec<Duration>| (quantile(times, 0.5), quantile(times, 0.99));
-    let (count, accepted, receipts) = (accepted.len(), of(&mut accepted), of(&mut receipts));
+    let count = accepted.len();
+    let accepted = of(&mut accepted);
+    let receipts = of(&mut receipts);
     figure("interjections, p50 and p99 until accepted, and until the agent's receipt is seen", {
         format!("{count}; {accepted:.1?}; {receipts:.1?}")
     });
@@ -204,9 +208,11 @@ async fn steering_receipt_follows_acceptance_within_5_ms() {
 /// Returns the 99th percentile of small turns, one after the other, for as long as `meanwhile` takes.
 async fn small_turns(to: SocketAddr, user: &str, meanwhile: impl Future<Output = ()>) -> Duration {
     let mut wire = WebSocketClient::hello(to, user, vec![]).await.expect("welcome");
-    let (mut took, mut meanwhile) = (Vec::new(), std::pin::pin!(meanwhile));
+    let mut took = Vec::new();
+    let mut meanwhile = std::pin::pin!(meanwhile);
     for n in 0.. {
-        let (since, message) = (Instant::now(), format!("m{n}"));
+        let since = Instant::now();
+        let message = format!("m{n}");
         tokio::select! {
             biased;
             turn = wire.turn(user, "echo", &message, "a word") => drop(turn.expect("a turn")),
@@ -236,7 +242,8 @@ async fn stalled_clients_cost_little_and_delay_nobody() {
     let pieces = 20 * size("STALLED_SECONDS", 5);
     let agents = Agents::start(move |_| {
         Reply::speak(move |voice| async move {
-            let (mut pace, text) = (interval(PIECE), "x".repeat(ANSWER_BYTES / pieces));
+            let mut pace = interval(PIECE);
+            let text = "x".repeat(ANSWER_BYTES / pieces);
             for _ in 0..pieces {
                 pace.tick().await;
                 voice.delta(&text).await?;
@@ -253,7 +260,8 @@ async fn stalled_clients_cost_little_and_delay_nobody() {
         pace.tick().await;
     })
     .await;
-    let (count, sessions) = (size("STALLED_LINKS", 100), size("STALLED_SESSIONS", 3));
+    let count = size("STALLED_LINKS", 100);
+    let sessions = size("STALLED_SESSIONS", 3);
     let mut stalled = Vec::new();
     for n in 0..count {
         let mut wire = WebSocketClient::open_with_small_buffer(node.http).await.expect("a connection");

@@ -30,7 +30,8 @@ async fn ws_client_completes_a_turn_and_closes_cleanly() {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     let output = timeout(PATIENCE, client.output()).await.expect("it ends").expect("node runs");
-    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let wrong = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}\n{wrong}");
     assert_eq!(said, "héllo 語");
 }

@@ -31,7 +31,8 @@ pub async fn run(common: &Common, size: usize) -> Result<CliExit, BenchError> {
     let run = Run::new("echo", Measure::RoundTrip, common)?;
     let text: Rc<str> = wire::filler_text(size).into();
     let open = |n| {
-        let (run, text) = (Rc::clone(&run), Rc::clone(&text));
+        let run = Rc::clone(&run);
+        let text = Rc::clone(&text);
         async move {
             let mut line = ServerConnection::connect_bare(&run, n).await?;
             line.queue(text.to_string()).await?;

@@ -54,8 +54,11 @@ pub async fn run(args: Fanout) -> Result<CliExit, BenchError> {
     let (spoken, all) = watch::channel(None);
     let hall = Rc::new(RefCell::new(FanoutTracker::new(count)));
     let listen = |n| {
-        let (run, hall, speaker) = (Rc::clone(&run), Rc::clone(&hall), Rc::clone(&bell));
-        let (resume, all) = (subscribe.clone(), all.clone());
+        let run = Rc::clone(&run);
+        let hall = Rc::clone(&hall);
+        let speaker = Rc::clone(&bell);
+        let resume = subscribe.clone();
+        let all = all.clone();
         async move {
             let (mut line, _) = ServerConnection::connect_as(&run, n + 1, USER, &resume).await?;
             let answer = line.next_in_time().await?;
@@ -85,7 +88,8 @@ pub async fn run(args: Fanout) -> Result<CliExit, BenchError> {
     tasks.spawn_local(speak(Rc::clone(&run), speaker, spoken));
     run.dispatch(vec![bell]).await?;
     run.drain(tasks).await;
-    let (heard, text) = (hall.borrow().deltas, hall.borrow().bytes);
+    let heard = hall.borrow().deltas;
+    let text = hall.borrow().bytes;
     let turns = run.record().borrow().counted(Count::Completed);
     let more = json!({
         "agent": args.streaming.agent, "tokens": args.streaming.tokens, "listeners": count,

@@ -50,7 +50,8 @@ pub async fn run(args: FirstDelta) -> Result<CliExit, BenchError> {
 fn figures(record: &Record) -> ModeFigures {
     let at = |measure, rank| record.histogram(measure).map_or(0, |times| times.value_at_quantile(rank));
     let added = |rank| micros(at(Measure::FirstDelta, rank)) - micros(at(Measure::Direct, rank));
-    let (p50, p99) = (added(0.5), added(0.99));
+    let p50 = added(0.5);
+    let p99 = added(0.99);
     let count = record.histogram(Measure::FirstDelta).map_or(0, |times| times.len());
     let lines = vec![("added", format!("{} at p50, {} at p99", format_micros(p50), format_micros(p99)))];
     ModeFigures {

@@ -56,11 +56,14 @@ pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
             "idle needs --server-pid: it is about that process's memory".to_owned(),
         ));
     };
-    let (process, plan) = (server.process, IdlePlan::new(&run, &args));
-    let (rss, cpu) = (|| process.rss().unwrap_or(0), || process.cpu().unwrap_or_default());
+    let process = server.process;
+    let plan = IdlePlan::new(&run, &args);
+    let rss = || process.rss().unwrap_or(0);
+    let cpu = || process.cpu().unwrap_or_default();
     let mut seen = ProcessSamples { before: server.rss_before, ..ProcessSamples::default() };
     run.begin();
-    let (count, began) = (run.load().connections, cpu());
+    let count = run.load().connections;
+    let began = cpu();
     let (over, watched) = watch::channel(false);
     let tasks = RefCell::new(JoinSet::new());
     // Each connection answers pings from the start: opening all may take longer than a node waits for a pong.
@@ -73,7 +76,8 @@ pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
     let opening = run.started_at().elapsed();
     (seen.opened, seen.opening) = (rss(), cpu().since(began));
     run.pause(args.rest).await;
-    let (since, from) = (Instant::now(), cpu());
+    let since = Instant::now();
+    let from = cpu();
     run.pause(run.load().duration).await;
     (seen.idle, seen.idling) = (rss(), cpu().since(from));
     let idling = since.elapsed();

@@ -66,7 +66,8 @@ fn figures(run: &Run, args: &Reconnect, rounds: &[Duration], verified: usize) ->
     let millis: Vec<f64> = rounds.iter().map(|round| round.as_secs_f64() * 1e3).collect();
     let said: Vec<String> = millis.iter().map(|millis| format!("{millis:.1} ms")).collect();
     let record = run.record().borrow();
-    let (resumed, gaps) = (record.counted(Count::Resumed), record.counted(Count::Gaps));
+    let resumed = record.counted(Count::Resumed);
+    let gaps = record.counted(Count::Gaps);
     let more = json!({
         "rounds": rounds.len(), "all_resumed_ms": millis, "gaps": gaps, "verified": verified,
         "open_percent": args.open, "agent": args.streaming.agent, "tokens": args.streaming.tokens,

@@ -95,8 +95,11 @@ impl SessionClient {
             let why = format!("an input becomes a message of {said} bytes, and the server takes {most}");
             return Err(BenchError::Usage(why));
         }
-        let (run, job, bell) = (Rc::clone(run), Rc::clone(job), Rc::new(DueQueue::default()));
-        let (number, open) = (n, Vec::new());
+        let run = Rc::clone(run);
+        let job = Rc::clone(job);
+        let bell = Rc::new(DueQueue::default());
+        let number = n;
+        let open = Vec::new();
         Ok(Self { run, workload: job, number, line, due: bell, invoke, sent_count: 0, open, was_full: false })
     }
 
@@ -305,7 +308,8 @@ impl SessionClient {
 impl AnswerProgress {
     /// Appends a piece of text, which must begin where the last one ended, or at 0 in a new attempt.
     pub fn append(&mut self, heard: &ServerMessage<'_>) -> Result<(), Gap> {
-        let (attempt, offset) = (heard.attempt.unwrap_or(0), heard.offset.unwrap_or(0));
+        let attempt = heard.attempt.unwrap_or(0);
+        let offset = heard.offset.unwrap_or(0);
         let must = if attempt == self.attempt { self.bytes } else { 0 };
         let text = heard.text.as_deref().unwrap_or_default();
         *self = Self { attempt, bytes: offset + text.len() as u64 };

@@ -70,7 +70,8 @@ async fn wait_until_admitted(line: &mut ServerConnection) -> Result<(), BenchErr
 fn figures(record: &Record) -> ModeFigures {
     let at = |measure, rank| record.histogram(measure).map_or(0, |times| times.value_at_quantile(rank));
     let more_at = |rank| micros(at(Measure::AdmittedLong, rank)) - micros(at(Measure::AdmittedShort, rank));
-    let (p50, max) = (more_at(0.5), more_at(1.0));
+    let p50 = more_at(0.5);
+    let max = more_at(1.0);
     let count = record.histogram(Measure::AdmittedLong).map_or(0, |times| times.len());
     let lines =
         vec![("history costs", format!("{} at p50, {} at most", format_micros(p50), format_micros(max)))];

@@ -19,8 +19,10 @@ pub fn render(histogram: &Histogram<u64>) -> String {
         let _ = write!(text, "{value:12.3} {rank:2.12} {count:10}");
         let _ = if rank < 1.0 { writeln!(text, " {:14.2}", 1.0 / (1.0 - rank)) } else { writeln!(text) };
     }
-    let (mean, deviation) = (histogram.mean() / NANOS_PER_MILLI, histogram.stdev() / NANOS_PER_MILLI);
-    let (max, total) = (millis(histogram.max()), histogram.len());
+    let mean = histogram.mean() / NANOS_PER_MILLI;
+    let deviation = histogram.stdev() / NANOS_PER_MILLI;
+    let max = millis(histogram.max());
+    let total = histogram.len();
     let _ = writeln!(text, "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]");
     let _ = writeln!(text, "#[Max     = {max:12.3}, Total count    = {total:12}]");
     let _ = writeln!(text, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), 2048);

@@ -88,8 +88,10 @@ fn percentile_axis(last: f64) -> Axis {
 /// Returns an axis with decades of microseconds that covers all curves.
 fn latency_axis(curves: &[Curve]) -> Option<Axis> {
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|(_, y)| *y);
-    let (low, high) = (values().reduce(f64::min)?, values().reduce(f64::max)?);
-    let (from, to) = (low.floor(), high.ceil().max(low.floor() + 1.0));
+    let low = values().reduce(f64::min)?;
+    let high = values().reduce(f64::max)?;
+    let from = low.floor();
+    let to = high.ceil().max(low.floor() + 1.0);
     let decades = std::iter::successors(Some(from), |at| (at + 1.0 <= to).then_some(at + 1.0));
     let ticks = decades.map(|at| (at, decade(at))).collect();
     Some(Axis { title: "latency", from, to, ticks })

@@ -63,12 +63,15 @@ fn ranks(histogram: &Histogram<u64>) -> impl Iterator<Item = String> + use<'_> {
 fn rows(sheet: &ReportData<'_>) -> Vec<(&'static str, String)> {
     let of = |count| sheet.record.counted(count);
     let mut rows = Vec::new();
-    let (count, unit) = (sheet.mode_figures.count, sheet.mode_figures.unit);
+    let count = sheet.mode_figures.count;
+    let unit = sheet.mode_figures.unit;
     rows.push(("throughput", format!("{:.0} {unit}/s ({count} {unit})", sheet.per_second(count))));
     let in_load = |count| sheet.record.counted_in_load(count);
     if in_load(Count::Deltas) > 0 {
-        let (deltas, bytes) = (in_load(Count::Deltas), in_load(Count::TextBytes));
-        let (each, all) = (sheet.per_second(deltas), sheet.per_second(bytes));
+        let deltas = in_load(Count::Deltas);
+        let bytes = in_load(Count::TextBytes);
+        let each = sheet.per_second(deltas);
+        let all = sheet.per_second(bytes);
         rows.push(("text", format!("{each:.0} deltas/s, {}/s ({deltas} deltas)", format_bytes(all))));
     }
     #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -150,7 +153,8 @@ pub fn format_micros(micros: f64) -> String {
 
 /// Formats bytes in a readable unit.
 pub fn format_bytes(bytes: f64) -> String {
-    let (mut value, mut units) = (bytes, ["KiB", "MiB", "GiB", "TiB"].iter());
+    let mut value = bytes;
+    let mut units = ["KiB", "MiB", "GiB", "TiB"].iter();
     let mut unit = "B";
     while value >= 1024.0
         && let Some(next) = units.next()

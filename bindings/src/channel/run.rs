@@ -205,9 +205,12 @@ fn run_error(fact: &Fact) -> Option<RunError> {
         return None;
     };
     let is_said = agent_code.is_some() || agent_body.is_some();
-    let (agent_code, agent_body) = (agent_code.clone(), agent_body.clone());
+    let agent_code = agent_code.clone();
+    let agent_body = agent_body.clone();
     let detail = is_said.then_some(RunErrorDetail { agent_code, agent_body });
-    let (message, retryable, retry_after_ms) = (message.clone(), code.retryable(), *retry_after_ms);
+    let message = message.clone();
+    let retryable = code.retryable();
+    let retry_after_ms = *retry_after_ms;
     Some(RunError { code: *code, message, retryable, retry_after_ms, detail })
 }
 

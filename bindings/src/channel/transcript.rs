@@ -148,7 +148,9 @@ impl Transcript {
             }
             Fact::UserMessage { message_id, user, message, agent_id, .. } => {
                 let by = TranscriptAuthor::User { user_id: user.clone(), message_id: message_id.clone() };
-                let (run_id, agent_id, content) = (run_id.clone(), agent_id.clone(), message.content.clone());
+                let run_id = run_id.clone();
+                let agent_id = agent_id.clone();
+                let content = message.content.clone();
                 let said = TranscriptMessage { seq, run_id, by, agent_id, content, ts: entry.time };
                 self.push_question(said, entry.weight());
             }

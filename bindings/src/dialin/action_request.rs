@@ -16,7 +16,9 @@ use turnway_core::protocol::qualified::unqualify_processes;
 /// Parses an action request.
 pub(super) fn parse(mut body: Fields, run: &QualifiedRun) -> Result<ActionRequest, AgentFailure> {
     let mut text = |label| field("action", fields::text(&mut body, label));
-    let (action_id, event, action_type) = (text("action_id")?, text("type")?, text("action_type")?);
+    let action_id = text("action_id")?;
+    let event = text("type")?;
+    let action_type = text("action_type")?;
     let (text, tool) = (text("text")?, text("tool")?);
     let timeout_ms = field("action", fields::integer(&mut body, "timeout_ms"))?;
     let args = fields::any(&mut body, "args");

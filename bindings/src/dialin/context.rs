@@ -45,8 +45,10 @@ impl<'a> InputContext<'a> {
     /// Returns the context of a new attempt.
     pub fn for_invoke(invoke: &'a Invoke) -> Self {
         let system_prompt = invoke.system_prompt.as_ref().map(|text| text.reveal());
-        let (handover, actions) = (invoke.handover.as_deref(), invoke.actions.as_deref());
-        let (key, user_id) = (&invoke.key, &invoke.user);
+        let handover = invoke.handover.as_deref();
+        let actions = invoke.actions.as_deref();
+        let key = &invoke.key;
+        let user_id = &invoke.user;
         Self {
             key,
             body: InputContextBody { tenant: &key.tenant, user_id, handover, actions, system_prompt },
@@ -55,7 +57,9 @@ impl<'a> InputContext<'a> {
 
     /// Returns the context of a steered input; the agent knows the rest from the attempt's start.
     pub fn for_steer(steer: &'a Steer) -> Self {
-        let (key, user_id, actions) = (&steer.key, &steer.user, steer.actions.as_deref());
+        let key = &steer.key;
+        let user_id = &steer.user;
+        let actions = steer.actions.as_deref();
         let body =
             InputContextBody { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
         Self { key, body }

@@ -128,7 +128,8 @@ impl Machine for DialIn {
             Input::PartialMessage => self.handle_part(now),
             Input::Order(order) => self.handle_order(now, *order),
             Input::Draining => {
-                let (within, jitter) = (limits::GO_AWAY_WITHIN, limits::GO_AWAY_JITTER);
+                let within = limits::GO_AWAY_WITHIN;
+                let jitter = limits::GO_AWAY_JITTER;
                 let note = Notification::GoAway { reason: "drain", within, jitter };
                 let mut texts = Vec::new();
                 shown::render(now.store, "", &note, &mut |text| texts.push(text));

@@ -99,7 +99,8 @@ pub(super) fn cancel(ts: Millis, tenant: &TenantId, run_id: &RunId, attempt: u32
 /// Renders `steer`.
 pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
     let Steer { key, run_id, attempt, turn_id, message_id, message, .. } = steer;
-    let (turn_id, context) = (QualifiedRun::of(key, turn_id), InputContext::for_steer(steer));
+    let turn_id = QualifiedRun::of(key, turn_id);
+    let context = InputContext::for_steer(steer);
     let body = DialInSteerBody { message_id, message, turn_id, context };
     frame("steer", ts, (key, run_id, *attempt), body)
 }
@@ -123,7 +124,8 @@ pub(super) fn subscribed(ts: Millis, request_id: &Option<RequestId>, types: &[Pa
 
 fn frame(kind: &'static str, ts: Millis, of: (&SessionKey, &RunId, u32), body: impl Serialize) -> String {
     let (key, run_id, attempt) = of;
-    let (session_id, run_id) = (QualifiedSession::from(key), QualifiedRun::of(key, run_id));
+    let session_id = QualifiedSession::from(key);
+    let run_id = QualifiedRun::of(key, run_id);
     // Messages have string keys and finite numbers only, so they always serialise.
     serde_json::to_string(&OrderFrame { kind, ts, session_id, run_id, attempt, body }).unwrap_or_default()
 }

@@ -268,7 +268,8 @@ impl Link {
                 }
             };
         self.ping_at = now.mono + self.heartbeat();
-        let (id, heartbeat) = (&config.connection_id, self.heartbeat());
+        let id = &config.connection_id;
+        let heartbeat = self.heartbeat();
         let window = config.resume_window_ms;
         let welcome = render::welcome(now.store, config.node, id, heartbeat, window, expires);
         self.expires = expires.map(|ends| Box::new(TokenExpiry::new(now, ends)));

@@ -109,8 +109,9 @@ mod tests {
     /// Covers: MP-F1.
     #[test]
     fn least_busy_node_is_chosen_while_announced() {
-        let (a, mut roll, nobody) =
-            (AgentId::parse("a").expect("a name"), AgentLocations::default(), BTreeSet::new());
+        let a = AgentId::parse("a").expect("a name");
+        let mut roll = AgentLocations::default();
+        let nobody = BTreeSet::new();
         let serving = |connections, open| AgentCapacity { connections, open, has_room: true };
         roll.record_announcement(at(0), NodeId(2), vec![(a.clone(), serving(1, 3))]);
         assert_eq!(

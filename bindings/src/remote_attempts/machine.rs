@@ -270,7 +270,8 @@ impl RemoteAttempts {
         if json_bytes(&order) > limits::FRAME_BYTES_MAX - ORDER_NAMES_BYTES {
             return self.refuse_large(call);
         }
-        let (to, order) = (begun.to, Arc::new(order));
+        let to = begun.to;
+        let order = Arc::new(order);
         let n = begun.sender.push(Arc::clone(&order));
         self.publish(to, RemoteMessage::Order { call, n, order });
     }
@@ -300,7 +301,8 @@ impl RemoteAttempts {
         if begun.receiver.delivered - begun.receiver.reported < limits::REMOTE_QUEUE_MAX as u64 / 4 {
             return;
         }
-        let (to, count) = (begun.to, call_progress(call, &mut begun.receiver));
+        let to = begun.to;
+        let count = call_progress(call, &mut begun.receiver);
         self.publish(to, RemoteMessage::Progress { outgoing: vec![count], incoming: Vec::new() });
     }
 

@@ -136,7 +136,8 @@ impl Machine for RunnerConnection {
             Input::SignOfLife => self.last_activity = now.mono,
             Input::Send(word) => self.write(now, word.to_json(now.store)),
             Input::Draining => {
-                let (within, jitter) = (limits::GO_AWAY_WITHIN, limits::GO_AWAY_JITTER);
+                let within = limits::GO_AWAY_WITHIN;
+                let jitter = limits::GO_AWAY_JITTER;
                 let note = Notification::GoAway { reason: "drain", within, jitter };
                 let mut texts = Vec::new();
                 shown::render(now.store, "", &note, &mut |text| texts.push(text));

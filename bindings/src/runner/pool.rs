@@ -188,10 +188,13 @@ impl RunnerPool {
             return;
         }
         if self.jobs.len() >= limits::NODE_ACTIONS_MAX {
-            let (key, report) = (execute.key, ToolReport::NoRunner);
+            let key = execute.key;
+            let report = ToolReport::NoRunner;
             return self.outputs.push_back(Output::Report { key, action_id, report });
         }
-        let (key, tool, runner) = (execute.key.clone(), execute.tool.clone(), execute.runner.clone());
+        let key = execute.key.clone();
+        let tool = execute.tool.clone();
+        let runner = execute.runner.clone();
         let deadline = execute.deadline;
         let at = JobState::Unassigned(Box::new(execute), now.mono + limits::RUNNER_WAIT);
         self.jobs.insert(action_id, Job::new(now, (key, tool), runner, at, deadline));
@@ -262,7 +265,8 @@ impl RunnerPool {
     }
 
     fn runner_connected(&mut self, connection: RunnerConnectionId, runner: Runner) {
-        let (mut waiting, mut open) = (Vec::new(), Vec::new());
+        let mut waiting = Vec::new();
+        let mut open = Vec::new();
         for (action_id, job) in self.jobs.iter_mut().filter(|(_, job)| job.may_run_on(&runner)) {
             let its = job.runner.as_ref() == Some(&runner.id);
             match &mut job.state {
@@ -331,7 +335,8 @@ impl RunnerPool {
                 return self.report_system_event(connection, action_id.as_ref(), &name, data.as_ref());
             }
         };
-        let (named, action_id) = (action_id.clone(), action_id.id);
+        let named = action_id.clone();
+        let action_id = action_id.id;
         let fits = |job: &&mut Job| job.involves(connection) && named.may_belong_to(&job.key);
         let Some(job) = self.jobs.get_mut(&action_id).filter(fits) else { return };
         let Some(Runner { id: runner, identity, .. }) = self.runners.get(&connection) else { return };
@@ -367,7 +372,8 @@ impl RunnerPool {
                 && matches!(job.state, JobState::Assigned(at) if at == connection)
                 && told.insert(job.key.clone())
             {
-                let (name, data) = (name.clone(), data.cloned());
+                let name = name.clone();
+                let data = data.cloned();
                 let data = data.map(|data| unqualify_json(&job.key, name.as_str(), data));
                 let report = ToolReport::System { runner: runner.clone(), name, data };
                 self.outputs.push_back(Output::Report {
@@ -402,7 +408,8 @@ impl RunnerPool {
             return;
         }
         printed.truncated |= std::mem::take(gap) && !planted(Planted::OutputGapHidden);
-        let (key, action_id) = (job.key.clone(), printed.action_id);
+        let key = job.key.clone();
+        let action_id = printed.action_id;
         self.outputs.push_back(Output::Report { key, action_id, report: ToolReport::Output(printed) });
     }
 

@@ -88,7 +88,8 @@ impl Switchboard {
                 if let Some(since) = first {
                     self.stats.first_delta_durations.record(now.mono - since);
                 }
-                let (epoch, chunk) = (owned.epoch(), TextChunk { run_id, attempt, offset, kind, text });
+                let epoch = owned.epoch();
+                let chunk = TextChunk { run_id, attempt, offset, kind, text };
                 let ears: Vec<NodeId> =
                     owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in ears {
@@ -105,7 +106,9 @@ impl Switchboard {
                 let ears: Vec<NodeId> =
                     owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in ears {
-                    let (key, run_id, printed) = (key.clone(), run_id.clone(), printed.clone());
+                    let key = key.clone();
+                    let run_id = run_id.clone();
+                    let printed = printed.clone();
                     self.send_peer(now, node, PeerMessage::ProcessOutput { key, epoch, run_id, printed });
                 }
                 self.handle_process_output(key, epoch, &run_id, &printed);
@@ -285,7 +288,8 @@ impl Switchboard {
         }
         let Ok(state) = owned.durable.to_snapshot() else { return };
         (owned.snapshot_seq, owned.bytes_since_snapshot) = (tail.seq, 0);
-        let (token, state) = (owned.token, Arc::from(state));
+        let token = owned.token;
+        let state = Arc::from(state);
         self.push_store_op(Op::WriteSnapshot(Box::new(SnapshotWrite {
             key: key.clone(),
             token,
@@ -322,8 +326,10 @@ impl Switchboard {
 
     /// Releases a quiet session after a while, and schedules a tail digest for unacknowledged facts.
     fn release_if_quiet(&mut self, now: Now, key: &SessionKey) {
-        let (me, draining) = (self.me, self.drain.is_some());
-        let (kept, silent) = (planted(Mutant::IdleKept), planted(Mutant::NoBeacon));
+        let me = self.me;
+        let draining = self.drain.is_some();
+        let kept = planted(Mutant::IdleKept);
+        let silent = planted(Mutant::NoBeacon);
         let (beacon, _) = self.digest_waits();
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
             return;

@@ -54,7 +54,8 @@ impl Switchboard {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         feed.state.apply(epoch, entry);
         feed.epoch = feed.epoch.max(epoch);
-        let (at, mut holes) = (feed.state.tail, Vec::new());
+        let at = feed.state.tail;
+        let mut holes = Vec::new();
         let post = &mut NotificationSender {
             links: &mut self.links,
             outbox: &mut self.outbox,

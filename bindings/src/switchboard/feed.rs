@@ -187,7 +187,8 @@ impl Switchboard {
 
     pub(super) fn register_subscription(&mut self, key: &SessionKey) {
         self.stamp.0 += 1;
-        let (node, stamp) = (self.me, self.stamp);
+        let node = self.me;
+        let stamp = self.stamp;
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.stamp = stamp;
             self.push_store_op(Op::Listen { key: key.clone(), node, stamp });
@@ -195,7 +196,8 @@ impl Switchboard {
     }
 
     pub(super) fn deregister_subscription(&mut self, key: &SessionKey) {
-        let (node, stamp) = (self.me, self.stamp);
+        let node = self.me;
+        let stamp = self.stamp;
         self.push_store_op(Op::Unlisten { key: key.clone(), node, stamp });
     }
 
@@ -390,7 +392,8 @@ impl Switchboard {
                     self.notify(link, Notification::HandoverReply(Box::new(decided)));
                 }
                 (Ok(()), None) if purpose == SnapshotPurpose::Members => {
-                    let (agents, active_agent) = (state.agents.clone(), state.active.clone());
+                    let agents = state.agents.clone();
+                    let active_agent = state.active.clone();
                     let members =
                         MembersReply { request_id, session: key.session.clone(), agents, active_agent };
                     self.notify(link, Notification::MembersReply(Box::new(members)));

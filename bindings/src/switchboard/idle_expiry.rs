@@ -34,7 +34,8 @@ impl Switchboard {
         self.timers.set(Timer::Idle, now.mono + wait);
         let max_age = u64::try_from(max_age.as_millis()).unwrap_or(u64::MAX);
         let before = Millis(now.store.0.saturating_sub(max_age));
-        let (from, limit) = (self.aging.place.take(), limits::IDLE_SCAN_SESSIONS_MAX);
+        let from = self.aging.place.take();
+        let limit = limits::IDLE_SCAN_SESSIONS_MAX;
         self.push_store_op(Op::ScanIdle { from, before, limit });
     }
 

@@ -92,7 +92,8 @@ impl Switchboard {
             self.lease.holder.life = LeaseId(self.rng.next_u128());
             self.lease.requested_at = Some(now.mono);
         }
-        let (holder, fresh) = (self.lease.holder, !self.lease.is_held);
+        let holder = self.lease.holder;
+        let fresh = !self.lease.is_held;
         self.push_store_op(Op::Renew { holder, ttl: limits::LEASE, fresh, sent: now.mono });
     }
 

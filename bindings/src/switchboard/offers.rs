@@ -36,7 +36,8 @@ impl Switchboard {
                 OfferedEntry::Control { place, prev, control: Arc::clone(control) }
             }
         };
-        let (key, owner) = (ask.key.clone(), ask.owner);
+        let key = ask.key.clone();
+        let owner = ask.owner;
         self.timers.set(Timer::Offer(ask_key.clone()), now.mono + wait * ask.offers.min(20));
         if holder.node != self.me {
             self.timers.set_earlier(Timer::Probe, now.mono + limits::PROBE_INTERVAL);
@@ -193,13 +194,15 @@ impl Switchboard {
                 Asked::Close => {
                     let follows = self.links.get(asker.link).is_some_and(|link| link.is_subscribed(&ask.key));
                     if !(shown && follows) {
-                        let (request_id, session) = (asker.request_id, ask.key.session.clone());
+                        let request_id = asker.request_id;
+                        let session = ask.key.session.clone();
                         self.notify(asker.link, Notification::Closed { request_id, session });
                     }
                 }
                 Asked::Cancel { .. } if !asker.wants_receipt => {}
                 Asked::Cancel { run_id } => {
-                    let (request_id, session) = (asker.request_id, ask.key.session.clone());
+                    let request_id = asker.request_id;
+                    let session = ask.key.session.clone();
                     let run_id = run_id.clone();
                     self.notify(asker.link, Notification::CancelAccepted { request_id, session, run_id });
                 }

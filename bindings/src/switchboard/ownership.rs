@@ -71,7 +71,8 @@ impl Switchboard {
             self.stats.claims += 1;
             let before = expect.holder.map(|before| before.node).filter(|node| *node != holder.node);
             self.stats.takeovers += u64::from(before.is_some());
-            let (by, state) = (claimed.token, state_of(&claimed.view));
+            let by = claimed.token;
+            let state = state_of(&claimed.view);
             let unread = state.is_none().then(|| claimed.view.clone());
             self.owned_sessions
                 .insert(key.clone(), SessionOwnership::Loading { claimed, since, previous_owner: before });
@@ -283,7 +284,8 @@ impl Switchboard {
             owned.read_again = true;
             return;
         }
-        let (token, control_after) = (owned.token, owned.control_head);
+        let token = owned.token;
+        let control_after = owned.control_head;
         // Starts at an input whose content was left in the store, once its turn has come.
         let wanted = owned.runtime.wanted_content().map(|place| InboxPosition(place.0.saturating_sub(1)));
         let after = wanted.map_or(owned.head, |before| before.min(owned.head));
@@ -322,7 +324,8 @@ impl Switchboard {
     ) {
         let Some(owned) = self.owned_session_mut(key, token) else { return };
         owned.reading = false;
-        let (head, control_head) = (owned.head, owned.control_head);
+        let head = owned.head;
+        let control_head = owned.control_head;
         let wanted = owned.runtime.wanted_content();
         let content = inputs.inputs.iter().find(|(place, _)| Some(*place) == wanted);
         if let Some((place, input)) = content.map(|(place, input)| (*place, Arc::clone(input))) {

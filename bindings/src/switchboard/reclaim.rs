@@ -9,7 +9,8 @@ impl Switchboard {
     /// Handles the loss of a lease. Sessions owned under the lost lease may be claimed by any node. They are
     /// claimed again with the next lease; until then nothing is recorded, started or ended.
     pub(super) fn handle_lease_lost(&mut self) {
-        let (holder, leaving) = (self.lease.holder, self.drain.is_some());
+        let holder = self.lease.holder;
+        let leaving = self.drain.is_some();
         let mut gone = Vec::new();
         for (key, seat) in &mut self.owned_sessions {
             let epoch = match seat {
@@ -51,7 +52,8 @@ impl Switchboard {
         else {
             return self.claim(now, key, mine);
         };
-        let (holder, floor) = (self.lease.holder, self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch));
+        let holder = self.lease.holder;
+        let floor = self.feeds.get(key).map_or(Epoch(0), |feed| feed.epoch);
         self.push_store_op(Op::Claim { key: key.clone(), holder, nonce, expect: mine, floor });
     }
 
@@ -64,7 +66,8 @@ impl Switchboard {
         if owned.reclaim_nonce.is_none() {
             return false;
         }
-        let (old, inbox) = (owned.token, &claimed.inbox);
+        let old = owned.token;
+        let inbox = &claimed.inbox;
         if inbox.tail < owned.head || inbox.control_tail < owned.control_head {
             return false;
         }
@@ -76,7 +79,8 @@ impl Switchboard {
             if facts == 0 || !written {
                 return false;
             }
-            let (tail, version) = (claimed.view.tail.seq, owned.version);
+            let tail = claimed.view.tail.seq;
+            let version = owned.version;
             let (inbox_tail, control_tail) = owned.heads;
             let reply = Reply::Appended { tail, inbox_tail, control_tail, version, listeners: None };
             self.handle_appended(now, key, old, reply);

@@ -96,7 +96,8 @@ impl Switchboard {
 
     pub(super) fn handle_command(&mut self, now: Now, link: LinkId, command: LinkCommand) {
         let Some(there) = self.links.get(link) else { return };
-        let (principal, busy) = (there.principal.clone(), there.is_busy(&command));
+        let principal = there.principal.clone();
+        let busy = there.is_busy(&command);
         let within = |session: SessionId| SessionKey { tenant: principal.tenant.clone(), session };
         let plain = |board: &mut Self, request_id, session, what| {
             let asker = RequestWaiter::new(now, link, request_id);
@@ -208,8 +209,10 @@ impl Switchboard {
         let hash = input.body_hash();
         let ask_key = RequestKey::Input(input.run_id.clone(), hash);
         if planted(Mutant::AcceptEarly) {
-            let (run_id, message_id) = (input.run_id.clone(), input.message_id.clone());
-            let (session, request_id) = (key.session.clone(), ask.request_id.clone());
+            let run_id = input.run_id.clone();
+            let message_id = input.message_id.clone();
+            let session = key.session.clone();
+            let request_id = ask.request_id.clone();
             let early = AcceptedTurn { request_id, session, run_id, message_id, duplicate: false };
             self.notify(link, Notification::TurnAccepted(Box::new(early)));
         }
@@ -232,7 +235,8 @@ impl Switchboard {
         };
         let id = ControlId::parse(&name).unwrap_or_else(|_| unreachable!("a run id is a label"));
         let create = matches!(what, Asked::Open { .. });
-        let (user, request_id) = (principal.user.clone(), asker.request_id.clone());
+        let user = principal.user.clone();
+        let request_id = asker.request_id.clone();
         let control = ControlEntry { id: id.clone(), user, request_id, what };
         let what = RequestPayload::Control { control: Arc::new(control), create };
         let ask_key = RequestKey::Control(id, principal.clone());
@@ -262,9 +266,12 @@ impl Switchboard {
         if let Some(ask) = self.requests.get_mut(&ask_key) {
             ask.waiters.push(asker);
         } else {
-            let (owner, place) = (OwnershipSnapshot::default(), None);
+            let owner = OwnershipSnapshot::default();
+            let place = None;
             self.requests_by_session.entry(key.clone()).or_default().insert(ask_key.clone());
-            let (askers, in_hand, doubt) = (vec![asker], false, None);
+            let askers = vec![asker];
+            let in_hand = false;
+            let doubt = None;
             let ask = PendingRequest {
                 key,
                 principal,
@@ -284,7 +291,8 @@ impl Switchboard {
     /// Stores the request, or asks the store again for the owner.
     pub(super) fn submit_request(&mut self, now: Now, ask_key: &RequestKey) {
         let Some(ask) = self.requests.get(ask_key) else { return };
-        let (key, principal) = (ask.key.clone(), ask.principal.clone());
+        let key = ask.key.clone();
+        let principal = ask.principal.clone();
         let op = match (&ask.payload, ask_key) {
             (RequestPayload::Input(input), RequestKey::Input(_, hash)) => {
                 Op::Accept { key, principal, input: Arc::clone(input), hash: *hash }
@@ -352,7 +360,9 @@ impl Switchboard {
         result: Result<Reply, StoreError>,
     ) {
         let Ok(Reply::Accepted(accepted)) = result else { return };
-        let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
+        let place = accepted.place;
+        let prev = accepted.prev;
+        let owner = accepted.owner;
         match owner.holder {
             _ if accepted.ended => {}
             // The store has notified the owner.
@@ -400,8 +410,9 @@ impl Switchboard {
     ) {
         self.stats.accepted += 1;
         self.stats.duplicates += u64::from(duplicate);
-        let (session, run_id, message_id) =
-            (key.session.clone(), input.run_id.clone(), input.message_id.clone());
+        let session = key.session.clone();
+        let run_id = input.run_id.clone();
+        let message_id = input.message_id.clone();
         let note = AcceptedTurn { request_id, session, run_id, message_id, duplicate };
         self.notify(link, Notification::TurnAccepted(Box::new(note)));
     }
@@ -409,7 +420,8 @@ impl Switchboard {
     /// Offers the request to the owner; without an owner, this node claims the session.
     fn forward_request(&mut self, now: Now, ask_key: &RequestKey, accepted: &store::Acceptance) {
         let Some(ask) = self.requests.get(ask_key) else { return };
-        let (key, in_hand) = (ask.key.clone(), ask.accepted_by_owner);
+        let key = ask.key.clone();
+        let in_hand = ask.accepted_by_owner;
         if accepted.ended {
             self.complete_request(ask_key, false);
         } else if in_hand {

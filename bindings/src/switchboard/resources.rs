@@ -160,7 +160,8 @@ impl ResourceLedgers {
 
     /// Returns the next session whose user may start a turn, with the permit already taken.
     fn pop_next(&mut self) -> Option<(Account, SessionKey, u64)> {
-        let (attempts, content) = (&self.attempts, &self.content);
+        let attempts = &self.attempts;
+        let content = &self.content;
         let may = |account: &Account, (_, bytes): &(SessionKey, u64)| {
             attempts.exceeded_bound(account, 1).is_none() && content.exceeded_bound(account, *bytes).is_none()
         };

@@ -205,11 +205,15 @@ impl SwitchboardStats {
 impl Switchboard {
     /// Returns the present statistics. The cost grows with the number of owned sessions.
     pub fn stats(&self, now: Now) -> SwitchboardStats {
-        let (mut open, mut waiting, mut most, mut oldest) = (0, 0, 0, now.mono);
+        let mut open = 0;
+        let mut waiting = 0;
+        let mut most = 0;
+        let mut oldest = now.mono;
         for runtime in
             self.owned_sessions.values().filter_map(SessionOwnership::owned).map(|owned| &owned.runtime)
         {
-            let (runs, waits) = (runtime.state().runs.len() as u64, runtime.state().waiting.len() as u64);
+            let runs = runtime.state().runs.len() as u64;
+            let waits = runtime.state().waiting.len() as u64;
             (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));
             oldest = runtime.oldest_input_at().map_or(oldest, |at| at.min(oldest));
         }

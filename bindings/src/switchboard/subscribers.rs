@@ -94,8 +94,12 @@ impl Switchboard {
             return;
         }
         owned.needs_check = false;
-        let (token, after, known) = (owned.token, owned.tail().seq, owned.version);
-        let (facts, ends, answers) = (Vec::new(), Vec::new(), Vec::new());
+        let token = owned.token;
+        let after = owned.tail().seq;
+        let known = owned.version;
+        let facts = Vec::new();
+        let ends = Vec::new();
+        let answers = Vec::new();
         let append = Append {
             key: key.clone(),
             token,
@@ -113,7 +117,8 @@ impl Switchboard {
 
     /// Sends one message to each subscriber node that has not acknowledged everything.
     pub(super) fn send_tail_digests(&mut self, now: Now) {
-        let (me, kept) = (self.me, planted(Mutant::IdleKept));
+        let me = self.me;
+        let kept = planted(Mutant::IdleKept);
         let mut mail: BTreeMap<NodeId, Vec<(SessionKey, Cursor)>> = BTreeMap::new();
         let mut silent = BTreeSet::new();
         for (key, seat) in &mut self.owned_sessions {

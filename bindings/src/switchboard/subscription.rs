@@ -212,8 +212,12 @@ impl Subscription {
         }
         match chunk.kind {
             TextKind::Reasoning => {
-                let (session, run_id, text) = (key.session.clone(), chunk.run_id.clone(), chunk.text.clone());
-                let (attempt, offset, kind) = (chunk.attempt, chunk.offset, chunk.kind);
+                let session = key.session.clone();
+                let run_id = chunk.run_id.clone();
+                let text = chunk.text.clone();
+                let attempt = chunk.attempt;
+                let offset = chunk.offset;
+                let kind = chunk.kind;
                 let note = Notification::Delta { session, run_id, attempt, offset, kind, text };
                 post.links.notify(post.outbox, link, note);
             }
@@ -240,7 +244,8 @@ impl Subscription {
         let asked = self.hold_until_run.is_none()
             && self.types.iter().any(|pattern| pattern.matches(PROCESS_OUTPUT_TYPE));
         if asked && !post.links.is_full(link, key) {
-            let (session, run_id) = (key.session.clone(), run_id.clone());
+            let session = key.session.clone();
+            let run_id = run_id.clone();
             let printed = Box::new(printed.clone());
             post.links.notify(
                 post.outbox,
@@ -272,8 +277,10 @@ fn show_text(
     let text = if skip == 0 { chunk.text.clone() } else { Private(Arc::from(rest)) };
     pos.offset = end;
     post.stats.deltas_shown += 1;
-    let (session, run_id) = (key.session.clone(), chunk.run_id.clone());
-    let (attempt, kind) = (chunk.attempt, TextKind::Text);
+    let session = key.session.clone();
+    let run_id = chunk.run_id.clone();
+    let attempt = chunk.attempt;
+    let kind = TextKind::Text;
     post.links.notify(
         post.outbox,
         link,

@@ -129,7 +129,9 @@ impl Switchboard {
     /// while this node had stable contact with the store; one page at a time.
     fn claim_page(&mut self, now: Now, page: &[(SessionKey, OwnershipSnapshot)]) {
         self.takeover.record_page(now, page);
-        let (sound, alone, me) = (self.has_stable_contact(now), self.single_node, self.me);
+        let sound = self.has_stable_contact(now);
+        let alone = self.single_node;
+        let me = self.me;
         let mut soonest = None::<Mono>;
         for listed in page {
             let (key, seen) = listed;

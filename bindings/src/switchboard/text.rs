@@ -95,7 +95,8 @@ impl Switchboard {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == FeedStage::Live) else { return };
         let Some(run_id) = feed.state.running.clone() else { return };
         let Some(run) = feed.state.runs.get(&run_id) else { return };
-        let (attempt, owner) = (run.attempt, feed.owner.holder);
+        let attempt = run.attempt;
+        let owner = feed.owner.holder;
         let live = feed.subs.values().filter(|sub| sub.mode == SubscriptionMode::Live);
         let lacking = live
             .filter_map(|sub| sub.texts.get(&run_id))
@@ -128,7 +129,8 @@ impl Switchboard {
         let epoch = owned.token.epoch;
         let Some((offset, text)) = owned.runtime.text_since(run_id, attempt, offset) else { return };
         for (skip, piece) in pieces(text.reveal()) {
-            let (run_id, text) = (run_id.clone(), Private(Arc::from(piece)));
+            let run_id = run_id.clone();
+            let text = Private(Arc::from(piece));
             let chunk = TextChunk { run_id, attempt, offset: offset + skip, kind: TextKind::Text, text };
             self.send_peer(now, from, PeerMessage::Chunk { key: key.clone(), epoch, chunk });
         }

@@ -41,7 +41,8 @@ impl Switchboard {
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
             return;
         };
-        let (token, tail) = (owned.token, owned.tail().seq);
+        let token = owned.token;
+        let tail = owned.tail().seq;
         (owned.releasing, owned.lingering, owned.successor) = (true, false, None);
         self.push_store_op(Op::Release { key: key.clone(), token, tail, drain });
     }
@@ -62,7 +63,8 @@ impl Switchboard {
             return;
         }
         owned.successor = None;
-        let (token, tail) = (owned.token, owned.tail().seq);
+        let token = owned.token;
+        let tail = owned.tail().seq;
         self.timers.clear(&Timer::Reserve(key.clone()));
         self.push_store_op(Op::Transfer { key: key.clone(), token, tail, to, nonce });
     }
@@ -100,7 +102,8 @@ impl Switchboard {
         if !self.may_own(now) || self.drain.is_some() || self.owned_sessions.contains_key(key) {
             return;
         }
-        let (nonce, holder) = (Nonce(self.rng.next_u128()), self.lease.holder);
+        let nonce = Nonce(self.rng.next_u128());
+        let holder = self.lease.holder;
         self.owned_sessions.insert(
             key.clone(),
             SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: Some(from) },
@@ -118,7 +121,8 @@ impl Switchboard {
             Some(SessionOwnership::Owned(owned)) if owned.successor.is_some() => self.release_session(key),
             Some(SessionOwnership::Claiming { nonce, reserved_for: Some(_), .. }) => {
                 // No session is ever in the expected state, so this claim succeeds only if it was made already.
-                let (nonce, holder) = (*nonce, self.lease.holder);
+                let nonce = *nonce;
+                let holder = self.lease.holder;
                 let expect = OwnershipSnapshot { holder: Some(holder), epoch: Epoch(0) };
                 self.push_store_op(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
             }

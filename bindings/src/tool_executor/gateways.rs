@@ -104,7 +104,9 @@ impl ToolExecutor {
     /// Sends results up to the limit of unread ones per gateway, and sends a ping to learn which results have been
     /// read.
     pub(super) fn send_results(&mut self, now: Now) {
-        let (known, whom, unsaid) = (&self.actions, &self.owner_gateways, &mut self.unsent_results);
+        let known = &self.actions;
+        let whom = &self.owner_gateways;
+        let unsaid = &mut self.unsent_results;
         for (gate, unread) in &mut self.gateways {
             while unread.sent.len() + unread.awaiting_pong.len() < limits::RESULTS_UNACKED_MAX {
                 // A result that no gateway has asked for since the start is sent to any connected gateway.

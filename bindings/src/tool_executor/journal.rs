@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn record_lines_round_trip() {
-        let (id, session) = (EventId::default(), QualifiedSession::parse("acme~s1").expect("a name"));
+        let id = EventId::default();
+        let session = QualifiedSession::parse("acme~s1").expect("a name");
         let begun = JournalRecord::Begun { id, session: session.clone(), program: "make".to_owned() };
         let fine = JournalRecord::Ended {
             id,

@@ -79,7 +79,9 @@ impl ToolExecutor {
         let (known, timers, due, outputs) =
             <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
         let (gates, whom, unsaid) = <(BTreeMap<_, _>, BTreeMap<_, _>, BTreeSet<_>)>::default();
-        let (leaving, left, effects) = (false, false, Vec::new());
+        let leaving = false;
+        let left = false;
+        let effects = Vec::new();
         let mut this = Self {
             programs: allowed,
             actions: known,
@@ -119,7 +121,9 @@ impl ToolExecutor {
     /// Returns the records that a compacted journal needs.
     pub fn records(&self) -> impl Iterator<Item = JournalRecord> {
         self.actions.iter().map(|(id, known)| {
-            let (id, session, program) = (*id, known.session.clone(), known.program.clone());
+            let id = *id;
+            let session = known.session.clone();
+            let program = known.program.clone();
             match &known.state {
                 ActionState::Running(process) => {
                     JournalRecord::Begun { id, session, program: process.program.clone() }
@@ -211,7 +215,8 @@ impl ToolExecutor {
         program: Option<String>,
         outcome: ToolOutcome,
     ) {
-        let (kept, of) = (outcome.clone(), session.clone());
+        let kept = outcome.clone();
+        let of = session.clone();
         self.push_record(JournalRecord::Ended { id, session: of, program: program.clone(), outcome: kept });
         self.queue_result(id, KnownAction { session, program, state: ActionState::Ended(outcome) });
     }
@@ -287,7 +292,8 @@ impl ToolExecutor {
             Ok(how) => process.outcome(now.mono, how),
             Err(why) => ToolOutcome::failure("spawn_failed", &why),
         };
-        let (session, program) = (process.session.clone(), process.program.clone());
+        let session = process.session.clone();
+        let program = process.program.clone();
         self.stop_causes.remove(&id);
         self.timers.clear(&ExecutorTimer::Stop(id));
         self.timers.clear(&ExecutorTimer::Kill(id));

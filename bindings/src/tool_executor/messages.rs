@@ -129,7 +129,10 @@ pub fn invoked(ts: Millis, action_id: &QualifiedAction, pid: Option<u64>) -> Str
 /// Renders `result`: the action has ended.
 pub fn result(ts: Millis, action_id: &QualifiedAction, outcome: &ToolOutcome) -> String {
     let ToolOutcome { ok, result, error } = outcome;
-    let (kind, ok, result, error) = ("result", *ok, result.as_ref(), error.as_ref());
+    let kind = "result";
+    let ok = *ok;
+    let result = result.as_ref();
+    let error = error.as_ref();
     // Messages have string keys and finite numbers only, so they always serialise.
     serde_json::to_string(&ResultBody { kind, ts, action_id, ok, result, error }).unwrap_or_default()
 }

@@ -70,7 +70,8 @@ impl OutputBuffer {
     pub fn finish(&mut self, now: Mono, pace: &mut OutputRate, told: &mut Vec<OutputPiece>) {
         self.emit(now, true, pace, told);
         if std::mem::take(&mut self.gap) {
-            let (data, encoding) = (String::new(), OutputEncoding::Utf8);
+            let data = String::new();
+            let encoding = OutputEncoding::Utf8;
             told.push(OutputPiece { offset: self.offset, data, encoding, truncated: true });
         }
     }
@@ -182,7 +183,9 @@ mod tests {
     /// Covers: LN-EV7.
     #[test]
     fn small_output_is_batched_and_large_output_split() {
-        let (mut spool, mut pace, mut told) = (OutputBuffer::default(), OutputRate::default(), Vec::new());
+        let mut spool = OutputBuffer::default();
+        let mut pace = OutputRate::default();
+        let mut told = Vec::new();
         spool.push(at(0), b"a", &mut pace, &mut told);
         spool.push(at(10), b"b", &mut pace, &mut told);
         assert_eq!((told.len(), spool.flush_deadline()), (0, Some(at(50))));
@@ -200,7 +203,9 @@ mod tests {
     /// Covers: LN-EV8.
     #[test]
     fn output_over_the_limit_is_dropped_and_marked() {
-        let (mut spool, mut pace, mut told) = (OutputBuffer::default(), OutputRate::default(), Vec::new());
+        let mut spool = OutputBuffer::default();
+        let mut pace = OutputRate::default();
+        let mut told = Vec::new();
         for ms in 0..2000 {
             spool.push(at(ms), &[b'x'; 4096], &mut pace, &mut told);
         }
@@ -220,7 +225,9 @@ mod tests {
     /// Covers: LN-EV7.
     #[test]
     fn characters_stay_whole_and_other_bytes_are_encoded() {
-        let (mut spool, mut pace, mut told) = (OutputBuffer::default(), OutputRate::default(), Vec::new());
+        let mut spool = OutputBuffer::default();
+        let mut pace = OutputRate::default();
+        let mut told = Vec::new();
         let letters = "ä".repeat(10_000);
         spool.push(at(0), b"x", &mut pace, &mut told);
         spool.push(at(0), letters.as_bytes(), &mut pace, &mut told);
@@ -244,7 +251,9 @@ mod tests {
 
     #[test]
     fn output_tail_is_kept_and_fits_a_result() {
-        let (mut spool, mut pace, mut told) = (OutputBuffer::default(), OutputRate::default(), Vec::new());
+        let mut spool = OutputBuffer::default();
+        let mut pace = OutputRate::default();
+        let mut told = Vec::new();
         spool.push(at(0), &[b'a'; 10_000], &mut pace, &mut told);
         spool.push(at(0), b"the end", &mut pace, &mut told);
         assert!(spool.tail(true).ends_with("aathe end") && spool.tail(true).len() == OUTPUT_TAIL_BYTES);
@@ -258,8 +267,9 @@ mod tests {
     fn output_tail_starts_at_a_character_boundary() {
         for letter in ["é", "世", "\u{1F600}"] {
             for before in 0..letter.len() {
-                let (mut spool, mut pace, mut told) =
-                    (OutputBuffer::default(), OutputRate::default(), Vec::new());
+                let mut spool = OutputBuffer::default();
+                let mut pace = OutputRate::default();
+                let mut told = Vec::new();
                 let text = format!("{}{}end", "x".repeat(before), letter.repeat(5000));
                 spool.push(at(0), text.as_bytes(), &mut pace, &mut told);
                 let tail = spool.tail(true);
@@ -271,7 +281,9 @@ mod tests {
             }
         }
         // Invalid UTF-8 is shown as U+FFFD and respects the same size limit.
-        let (mut spool, mut pace, mut told) = (OutputBuffer::default(), OutputRate::default(), Vec::new());
+        let mut spool = OutputBuffer::default();
+        let mut pace = OutputRate::default();
+        let mut told = Vec::new();
         spool.push(at(0), &[0xff; 10_000], &mut pace, &mut told);
         assert!(
             spool.tail(true).len() <= OUTPUT_TAIL_BYTES && spool.tail(true).chars().all(|c| c == '\u{FFFD}')
@@ -283,7 +295,9 @@ mod tests {
     /// Covers: LN-EV7, issue 23 A4.
     #[test]
     fn output_piece_ends_at_a_character_boundary() {
-        let (mut spool, mut pace, mut told) = (OutputBuffer::default(), OutputRate::default(), Vec::new());
+        let mut spool = OutputBuffer::default();
+        let mut pace = OutputRate::default();
+        let mut told = Vec::new();
         let mut bytes = vec![0xff];
         bytes.extend_from_slice("世".repeat(20_000).as_bytes());
         spool.push(at(0), &bytes, &mut pace, &mut told);
@@ -300,7 +314,9 @@ mod tests {
     /// Covers: LN-EV7, issue 23 E17.
     #[test]
     fn escaped_control_characters_fit_a_message() {
-        let (mut spool, mut pace, mut told) = (OutputBuffer::default(), OutputRate::default(), Vec::new());
+        let mut spool = OutputBuffer::default();
+        let mut pace = OutputRate::default();
+        let mut told = Vec::new();
         spool.push(at(0), &[0; 40_000], &mut pace, &mut told);
         spool.finish(at(1), &mut pace, &mut told);
         let longest =

@@ -100,8 +100,9 @@ impl ProcessStopCause {
 
 impl Process {
     pub(super) fn new(now: Mono, session: QualifiedSession, program: String) -> Self {
-        let (stdout, stderr, output_rate) =
-            (OutputBuffer::default(), OutputBuffer::default(), OutputRate::default());
+        let stdout = OutputBuffer::default();
+        let stderr = OutputBuffer::default();
+        let output_rate = OutputRate::default();
         Self {
             session,
             program,

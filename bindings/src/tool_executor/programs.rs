@@ -99,7 +99,8 @@ impl Program {
         for word in &self.words {
             words.push(word.substitute(&values, &self.args)?);
         }
-        let (program, path) = (name.to_owned(), self.path.clone());
+        let program = name.to_owned();
+        let path = self.path.clone();
         Ok(ProcessCommand { program, path, words, cwd: self.cwd.clone(), env: self.env.clone() })
     }
 }
@@ -109,7 +110,9 @@ impl Program {
 impl CommandWord {
     /// Parses a word: `{name}` is a placeholder for an argument, everything else is literal.
     pub fn parse(text: &str) -> Self {
-        let (mut parts, mut plain, mut rest) = (Vec::new(), String::new(), text);
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
         while let Some(at) = rest.find('{') {
             let (before, behind) = rest.split_at(at);
             let name = behind[1..]

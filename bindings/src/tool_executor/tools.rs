@@ -40,7 +40,8 @@ impl ToolExecutor {
             Ok(result) => ToolOutcome::success(result),
             Err(error) => ToolOutcome { ok: false, result: None, error: Some(error) },
         };
-        let (id, session) = (asked.action_id, asked.session.clone());
+        let id = asked.action_id;
+        let session = asked.session.clone();
         if asked.tool == STATUS {
             // A status query is harmless to repeat, so it needs no record.
             self.queue_result(id, KnownAction { session, program: None, state: ActionState::Ended(outcome) });
@@ -77,7 +78,9 @@ impl ToolExecutor {
     }
 
     fn record_and_spawn(&mut self, now: Now, asked: &ExecuteMessage, command: ProcessCommand) {
-        let (id, session, program) = (asked.action_id, asked.session.clone(), command.program.clone());
+        let id = asked.action_id;
+        let session = asked.session.clone();
+        let program = command.program.clone();
         let limit = self.programs.get(&program).map_or(limits::PROCESS_TIMEOUT, |program| program.time_limit);
         // The gateway's clock may differ from ours; the duration that it allows is the same on both.
         let given = std::time::Duration::from_millis(asked.deadline.0.saturating_sub(asked.ts.0));

@@ -63,13 +63,19 @@ impl Fleet {
 
     /// Claims a session, answers its control entries and releases it.
     fn settle(&mut self, n: u64) {
-        let (key, nonce, expect) = (key(n), Nonce(u128::from(n) + 1), OwnershipSnapshot::default());
+        let key = key(n);
+        let nonce = Nonce(u128::from(n) + 1);
+        let expect = OwnershipSnapshot::default();
         let holder = Holder { node: NodeId(99), life: LeaseId(1) };
         let claim = Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) };
         let Reply::Claimed(claimed) = self.apply(&claim) else { panic!("not claimed") };
         let answers = claimed.inbox.controls.iter().map(|(place, _)| *place).collect();
-        let (token, after) = (claimed.token, claimed.view.tail.seq);
-        let (facts, ends, closed, known) = (Vec::new(), Vec::new(), None, claimed.version);
+        let token = claimed.token;
+        let after = claimed.view.tail.seq;
+        let facts = Vec::new();
+        let ends = Vec::new();
+        let closed = None;
+        let known = claimed.version;
         let append =
             Append { key: key.clone(), token, after, facts, ends, answers, closed, known_listeners: known };
         assert!(matches!(self.apply(&Op::Append(Box::new(append))), Reply::Appended { .. }));

@@ -80,7 +80,8 @@ impl Fixture {
 
     /// Advances time and returns the time without a lease.
     fn pass(&mut self, wait: Duration) -> Duration {
-        let (end, mut without) = (self.now.mono + wait, Duration::ZERO);
+        let end = self.now.mono + wait;
+        let mut without = Duration::ZERO;
         while self.now.mono < end {
             let step = Duration::from_millis(5);
             self.now = Now { mono: self.now.mono + step, store: self.now.store.after(step) };

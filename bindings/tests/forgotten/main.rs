@@ -41,7 +41,8 @@ fn cancel(run_id: &RunId) -> Arc<ControlEntry> {
 impl Pair {
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (board, shelf) = (board(ME, 7, AgentPolicy::default()), ModelStore::new(true));
+        let board = board(ME, 7, AgentPolicy::default());
+        let shelf = ModelStore::new(true);
         let mut pair = Self { board, shelf, now, sent: Vec::new(), claims: 0 };
         pair.board.handle_timeout(now);
         pair.settle();
@@ -94,7 +95,8 @@ impl Pair {
 #[test]
 fn entries_lost_by_the_store_are_not_taken_for_ended() {
     let mut pair = Pair::new();
-    let (first, later) = (input(&key(), "m1"), input(&key(), "m2"));
+    let first = input(&key(), "m1");
+    let later = input(&key(), "m2");
     pair.apply(&accept(&key(), &first));
     pair.handle_peer(PeerMessage::HandOff { key: key(), released: OwnershipSnapshot::default() });
     assert!(pair.facts().iter().any(|fact| matches!(fact, Fact::RunStarted { .. })), "{:?}", pair.facts());

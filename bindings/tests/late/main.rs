@@ -50,9 +50,14 @@ impl Fleet {
             (EDGE, board(EDGE, 9, AgentPolicy::default())),
         ];
         let shelf = ModelStore::new(true);
-        let (asked, shown, late) = (Vec::new(), Vec::new(), Vec::new());
-        let (pages, words) = (Vec::new(), Vec::new());
-        let (is_slow, is_far, lose) = (false, false, 0);
+        let asked = Vec::new();
+        let shown = Vec::new();
+        let late = Vec::new();
+        let pages = Vec::new();
+        let words = Vec::new();
+        let is_slow = false;
+        let is_far = false;
+        let lose = 0;
         let mut fleet = Self { nodes, shelf, now, asked, shown, is_slow, late, lose, is_far, pages, words };
         fleet.settle();
         let reply = fleet.shelf.apply(now, &accept(&key("s"), &input(&key("s"), "m1")));
@@ -75,7 +80,8 @@ impl Fleet {
             is_quiet = true;
             for n in 0..self.nodes.len() {
                 let (node, board) = &mut self.nodes[n];
-                let (node, now) = (*node, self.now);
+                let node = *node;
+                let now = self.now;
                 board.handle_timeout(now);
                 while let Some(output) = self.nodes[n].1.poll_output() {
                     is_quiet = false;

@@ -55,7 +55,8 @@ pub(crate) fn say(message: &str, text: &str) -> LinkCommand {
 
 pub(crate) fn subscribe(after: Option<u64>) -> LinkCommand {
     let after_seq = after.map(Seq);
-    let (runs, types) = (Vec::new(), Vec::new());
+    let runs = Vec::new();
+    let types = Vec::new();
     LinkCommand::Subscribe(SubscribeCommand {
         request_id: None,
         session: session(),
@@ -101,7 +102,9 @@ impl Fixture {
             max_age: None,
             capacity: Capacity::default(),
         });
-        let (shown, orders, inputs) = (Vec::new(), Vec::new(), VecDeque::new());
+        let shown = Vec::new();
+        let orders = Vec::new();
+        let inputs = VecDeque::new();
         Self { board, shelf, now, shown, orders, inputs, gone: false, trouble: None, waits: false }
     }
 
@@ -160,7 +163,10 @@ impl Fixture {
             | Order::Credit { .. } => None,
         });
         let invoke = invoke.expect("an order");
-        let (key, run_id, attempt, epoch) = (invoke.key, invoke.run_id, invoke.attempt, invoke.epoch);
+        let key = invoke.key;
+        let run_id = invoke.run_id;
+        let attempt = invoke.attempt;
+        let epoch = invoke.epoch;
         self.give(Input::Agent { key, run_id, attempt, epoch, events: vec![event] });
     }
 

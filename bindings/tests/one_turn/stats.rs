@@ -42,7 +42,8 @@ fn turn_is_timed_from_arrival_to_end() {
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
     bench.report(AgentEvent::Acked);
     bench.run(40 * MILLI);
-    let (reasoning, text) = (TextKind::Reasoning, TextKind::Text);
+    let reasoning = TextKind::Reasoning;
+    let text = TextKind::Text;
     bench.report(AgentEvent::Delta { kind: reasoning, text: Private("hm".to_owned()), id: None });
     bench.run(20 * MILLI);
     bench.report(AgentEvent::Delta { kind: text, text: Private("so".to_owned()), id: None });

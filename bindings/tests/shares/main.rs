@@ -131,7 +131,8 @@ impl Fixture {
     fn answer(&mut self) -> Asked {
         let invoke = self.asked.remove(0);
         let events = vec![AgentEvent::Acked, AgentEvent::Done { stop: StopReason::EndTurn, usage: None }];
-        let (key, run_id) = (invoke.key.clone(), invoke.run_id.clone());
+        let key = invoke.key.clone();
+        let run_id = invoke.run_id.clone();
         self.give(Input::Agent { key, run_id, attempt: invoke.attempt, epoch: invoke.epoch, events });
         self.run(Duration::from_millis(10));
         invoke
@@ -322,7 +323,8 @@ fn random_loads_release_all_shares() {
                 }
                 6..=8 if !bench.asked.is_empty() => drop(bench.answer()),
                 9 => {
-                    let (request_id, target) = (None, CancelTarget::Session(id));
+                    let request_id = None;
+                    let target = CancelTarget::Session(id);
                     let command = LinkCommand::Cancel { request_id, target, wants_receipt: false };
                     bench.give(Input::Command { link, command });
                 }

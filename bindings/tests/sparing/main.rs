@@ -57,8 +57,12 @@ impl Owner {
     /// Creates a node that owns nothing, and a session with one input.
     fn new(policy: AgentPolicy) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (told, asked, appends, steers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (board, shelf) = (board(OWNER, 7, policy), ModelStore::new(true));
+        let told = Vec::new();
+        let asked = Vec::new();
+        let appends = Vec::new();
+        let steers = Vec::new();
+        let board = board(OWNER, 7, policy);
+        let shelf = ModelStore::new(true);
         let mut owner = Self { board, shelf, now, sent: told, asked, appends, steers };
         owner.wait(Duration::ZERO);
         let reply = owner.shelf.apply(now, &accept(&key(), &input(&key(), "m1")));
@@ -77,7 +81,8 @@ impl Owner {
     fn successor() -> Self {
         let mut owner = Self::new(AgentPolicy::default());
         let holder = Holder { node: EDGE, life: LeaseId(1) };
-        let (expect, floor) = (OwnershipSnapshot::default(), Epoch(0));
+        let expect = OwnershipSnapshot::default();
+        let floor = Epoch(0);
         let claim = Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor };
         let Reply::Claimed(claimed) = owner.shelf.apply(owner.now, &claim) else { panic!("not claimed") };
         owner.register_edge();
@@ -274,7 +279,8 @@ fn draining_node_writes_pending_facts_at_once() {
 fn turn_that_starts_at_once_needs_no_taken_message() {
     let mut owner = Owner::with_a_turn();
     owner.done();
-    let (next, later) = (input(&key(), "m2"), input(&key(), "m3"));
+    let next = input(&key(), "m2");
+    let later = input(&key(), "m3");
     owner.sent.clear();
     owner.offer(&next);
     assert_eq!(owner.take_notices(&next), (false, true));

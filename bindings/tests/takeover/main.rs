@@ -75,11 +75,13 @@ impl Fleet {
 
     /// Gives sessions with one input each to a node that is about to die.
     fn add_dead_owner(&mut self, sessions: usize) {
-        let (ttl, sent) = (limits::LEASE, self.now.mono);
+        let ttl = limits::LEASE;
+        let sent = self.now.mono;
         self.shelf.apply(self.now, &Op::Renew { holder: DEAD, ttl, fresh: true, sent });
         for n in 0..sessions {
             self.shelf.apply(self.now, &accept(&key(n), &input(&key(n), "m1")));
-            let (expect, floor) = (OwnershipSnapshot::default(), Epoch(0));
+            let expect = OwnershipSnapshot::default();
+            let floor = Epoch(0);
             let claim = Op::Claim { key: key(n), holder: DEAD, nonce: Nonce(n as u128), expect, floor };
             let reply = self.shelf.apply(self.now, &claim);
             assert!(matches!(reply, Reply::Claimed(_)), "{reply:?}");

@@ -54,14 +54,14 @@ impl TwoNodes {
     /// Starts one of two turns at the leaving node, with the other one queued there.
     fn with_two_turns(lost: Lost) -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let (words, orders, ops) = (VecDeque::new(), Vec::new(), Vec::new());
-        let (boards, shelf) = (
-            vec![
-                board(node(LEAVES), 1, AgentPolicy::default()),
-                board(node(STAYS), 2, AgentPolicy::default()),
-            ],
-            ModelStore::new(false),
-        );
+        let words = VecDeque::new();
+        let orders = Vec::new();
+        let ops = Vec::new();
+        let boards = vec![
+            board(node(LEAVES), 1, AgentPolicy::default()),
+            board(node(STAYS), 2, AgentPolicy::default()),
+        ];
+        let shelf = ModelStore::new(false);
         let mut two = Self { boards, shelf, now, lost, words, orders, ops, gone: false };
         two.wait(Duration::ZERO);
         for name in ["m1", "m2"] {
@@ -216,7 +216,8 @@ fn late_or_foreign_reservation_changes_nothing() {
     let mut two = TwoNodes::with_two_turns(Lost::Question);
     two.end_turn();
     let slot = two.shelf.session(&key()).expect("a session");
-    let (epoch, mut holder) = (slot.token.epoch, slot.holder.expect("somebody"));
+    let epoch = slot.token.epoch;
+    let mut holder = slot.holder.expect("somebody");
     let nonce = slot.token.nonce;
     holder.node = NodeId(7);
     let other = PeerMessage::Reserved { key: key(), epoch, holder, nonce };

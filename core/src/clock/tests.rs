@@ -132,7 +132,9 @@ fn extreme_readings_do_not_overflow() {
 fn random_readings_keep_the_clock_invariants() {
     for number in 0..300 {
         let mut rng = Rng::from_number(number);
-        let (mut clock, mut at, mut by) = (WallClock::anchored(reads(0, 0)), 0, 0_i64);
+        let mut clock = WallClock::anchored(reads(0, 0));
+        let mut at = 0;
+        let mut by = 0_i64;
         let mut last = clock.at(mono(0));
         for _ in 0..400 {
             at += 1 + rng.below(1500);

@@ -184,7 +184,8 @@ mod tests {
     use crate::time::Millis;
 
     fn key(tenant: &str, session: &str) -> SessionKey {
-        let (tenant, session) = (TenantId::parse(tenant), SessionId::parse(session));
+        let tenant = TenantId::parse(tenant);
+        let session = SessionId::parse(session);
         SessionKey { tenant: tenant.expect("a tenant"), session: session.expect("a session") }
     }
 

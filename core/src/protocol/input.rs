@@ -242,7 +242,8 @@ mod tests {
     fn input(text: &str, history: Option<&str>) -> Input {
         let session = SessionId::parse("s1").expect("a name");
         let key = SessionKey { tenant: TenantId::default_tenant(), session };
-        let (user, message_id) = (UserId::local(), MessageId::parse("m1").expect("a name"));
+        let user = UserId::local();
+        let message_id = MessageId::parse("m1").expect("a name");
         Input {
             run_id: RunId::derive(&key, &user, &message_id),
             message_id,

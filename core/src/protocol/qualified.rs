@@ -215,7 +215,8 @@ mod tests {
     }
 
     fn check(rewrite: impl Fn(&SessionKey, String) -> String, before: &str, after: &str) {
-        let (default, acme) = (key("default"), key("acme"));
+        let default = key("default");
+        let acme = key("acme");
         assert_eq!(rewrite(&default, filled(&default, before)), filled(&default, before));
         assert_eq!(rewrite(&acme, filled(&acme, before)), filled(&acme, after));
     }

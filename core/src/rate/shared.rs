@@ -131,7 +131,8 @@ mod tests {
             for node in &mut self.nodes {
                 if node.due.is_some_and(|due| due <= now) {
                     node.due = None;
-                    let (cost, way) = (node.share.start_report(self.rate, at(now)), delay());
+                    let cost = node.share.start_report(self.rate, at(now));
+                    let way = delay();
                     let ahead = way.map(|_| {
                         self.store = charge(self.store, cost, self.rate.debt_max(), at(now));
                         self.store - at(now)
@@ -155,8 +156,11 @@ mod tests {
     /// Covers: S-17.
     #[test]
     fn single_node_gets_the_unshared_rate() {
-        let (rate, mut alone) = (rate(10), Mono::default());
-        let (mut fleet, mut shared, mut own) = (Fleet::new(rate, 1), 0_i32, 0_i32);
+        let rate = rate(10);
+        let mut alone = Mono::default();
+        let mut fleet = Fleet::new(rate, 1);
+        let mut shared = 0_i32;
+        let mut own = 0_i32;
         for now in 5_000..15_000 {
             fleet.pass(now, || Some(0));
             shared += i32::from(fleet.take(0, now, 0));
@@ -193,9 +197,14 @@ mod tests {
         for number in 0..60 {
             let mut rng = Rng::from_number(number);
             let count = 1 + u32::try_from(rng.below(400)).expect("small");
-            let (rate, nodes) = (rate(count), 1 + usize::try_from(rng.below(4)).expect("small"));
-            let (slow, gap) = (rng.below(60), 1 + rng.below(3));
-            let (mut fleet, mut taken, begin, end) = (Fleet::new(rate, nodes), 0_u64, 10_000, 40_000);
+            let rate = rate(count);
+            let nodes = 1 + usize::try_from(rng.below(4)).expect("small");
+            let slow = rng.below(60);
+            let gap = 1 + rng.below(3);
+            let mut fleet = Fleet::new(rate, nodes);
+            let mut taken = 0_u64;
+            let begin = 10_000;
+            let end = 40_000;
             for now in begin..end {
                 fleet.pass(now, || Some(rng.below(slow + 1)));
                 if now % gap == 0 {
@@ -207,7 +216,8 @@ mod tests {
                 assert!(taken <= allowed, "{number}: {taken} of {allowed} after {} ms", now - begin);
             }
             let asked = (end - begin) / gap;
-            let (wanted, owed) = (u64::from(count) * 30, u64::from(rate.burst()));
+            let wanted = u64::from(count) * 30;
+            let owed = u64::from(rate.burst());
             assert!(taken + owed >= asked.min(wanted), "{number}: {taken} of {asked} at {count}/s");
             let promised = rate.burst();
             for node in &fleet.nodes {
@@ -248,7 +258,8 @@ mod tests {
 
     #[test]
     fn debt_in_the_far_future_is_capped() {
-        let (rate, now) = (rate(10), at(5_000));
+        let rate = rate(10);
+        let now = at(5_000);
         let set_back = charge(at(9_000_000), rate.cost(1), rate.debt_max(), now);
         assert_eq!(set_back - now, rate.debt_max());
         assert_eq!(charge(at(1), rate.cost(3), rate.debt_max(), now) - now, Duration::from_millis(300));

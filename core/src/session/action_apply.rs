@@ -194,7 +194,9 @@ impl FinishedAction {
         let ended =
             self.outcome.as_ref().and_then(|json| serde_json::from_str::<ToolResult>(json.reveal()).ok());
         let (result, error) = ended.map_or((None, None), |ended| (ended.result, ended.error));
-        let (action_id, name, tool) = (self.action_id, self.name.clone(), self.tool.clone());
+        let action_id = self.action_id;
+        let name = self.name.clone();
+        let tool = self.tool.clone();
         EndedAction { action_id, name, tool, ok: self.ok, result, error }
     }
 }
@@ -204,7 +206,8 @@ impl FinishedAction {
 impl State {
     /// Applies a fact to the session's actions.
     pub(super) fn apply_to_actions(&mut self, entry: &Entry) {
-        let (actions, runs) = (&mut self.actions, &self.runs);
+        let actions = &mut self.actions;
+        let runs = &self.runs;
         #[expect(clippy::wildcard_enum_match_arm, reason = "nothing else touches an action")]
         match &entry.fact {
             Fact::AgentAction(asked) => {

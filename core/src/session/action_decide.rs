@@ -87,7 +87,8 @@ impl SessionRuntime {
             return;
         }
         live.advance_mark(said);
-        let (mark, attempt) = (live.mark.clone(), live.attempt);
+        let mark = live.mark.clone();
+        let attempt = live.attempt;
         let again = wish.name.as_ref().is_some_and(|name| self.state.actions.is_known(run_id, name));
         let again = again && !planted(Mutant::ActionAskedAgain);
         let many = self.state.actions.request_count(run_id) >= limits::RUN_ACTIONS_MAX;
@@ -187,7 +188,8 @@ impl SessionRuntime {
                 self.record_for_action(now, action_id, Fact::SystemEvent(told));
             }
             ToolReport::Output(printed) => {
-                let (run_id, shown) = (action.run_id.clone(), self.state.tail.seq);
+                let run_id = action.run_id.clone();
+                let shown = self.state.tail.seq;
                 self.outbox.push_after(shown, Output::ProcessOutput { run_id, printed });
             }
             ToolReport::Ended { ok, result, error } => {
@@ -224,8 +226,8 @@ impl SessionRuntime {
         self.actions.deadlines.retain(|id, _| self.state.actions.open.contains_key(id));
         for action_id in ids {
             let Some(action) = self.state.actions.open.get(&action_id) else { continue };
-            let (orphan, asks) =
-                (action.orphan || !self.is_open(), !self.actions.deadlines.contains_key(&action_id));
+            let orphan = action.orphan || !self.is_open();
+            let asks = !self.actions.deadlines.contains_key(&action_id);
             let query = asks.then(|| self.query_order(action_id, action));
             let due = *self
                 .actions
@@ -264,13 +266,16 @@ impl SessionRuntime {
                 return ToolOrder::Execute(Box::new(again));
             }
         }
-        let (tool, runner) = (action.tool.clone(), action.runner.clone());
+        let tool = action.tool.clone();
+        let runner = action.runner.clone();
         ToolOrder::Query { key: self.key.clone(), action_id, tool, runner, deadline: action.deadline }
     }
 
     fn end_action(&mut self, now: Now, action_id: EventId, end: ActionEnd) {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
-        let (name, tool, runner) = (action.name.clone(), action.tool.clone(), action.runner.clone());
+        let name = action.name.clone();
+        let tool = action.tool.clone();
+        let runner = action.runner.clone();
         if action.spawned {
             let told = ProcessReported {
                 abnormal_exit: end.process == ProcessExit::Abnormal,
@@ -296,12 +301,16 @@ impl SessionRuntime {
     /// Records a fact about an open action.
     fn record_for_action(&mut self, now: Now, action_id: EventId, fact: Fact) {
         let Some(action) = self.state.actions.open.get(&action_id) else { return };
-        let (run_id, cause, asker) = (action.run_id.clone(), action.cause, action.agent.clone());
+        let run_id = action.run_id.clone();
+        let cause = action.cause;
+        let asker = action.agent.clone();
         let begins =
             if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
         let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { FactSource::Runner } else { FactSource::Gateway };
-        let (runner, cause, asker) = (runner.as_ref(), Some(cause), Some(&asker));
+        let runner = runner.as_ref();
+        let cause = Some(cause);
+        let asker = Some(&asker);
         self.record(now, fact, RecordContext { source, runner, cause, asker, ..RecordContext::run(&run_id) });
     }
 
@@ -320,8 +329,10 @@ impl SessionRuntime {
         }
         let agent = self.state.runs.get(&live.run_id).and_then(|run| run.agent.as_ref());
         let Some(agent_id) = agent.filter(|agent| wants || asker == Some(agent)).cloned() else { return };
-        let (key, run_id, attempt, epoch) =
-            (self.key.clone(), live.run_id.clone(), live.attempt, self.token.epoch);
+        let key = self.key.clone();
+        let run_id = live.run_id.clone();
+        let attempt = live.attempt;
+        let epoch = self.token.epoch;
         let news = FactDelivery { key, run_id, attempt, agent_id, seq, epoch, entry: entry.for_users() };
         let order = Output::Order(Order::News(Box::new(news)));
         if planted(Mutant::NewsEarly) {

@@ -305,7 +305,8 @@ impl SessionRuntime {
         }
         if self.routing_run(run_id).is_some() {
             // A first piece of text implies the start, though INPUT_ACK is still expected (SR-G5).
-            let (scope, state) = (Scope::Run, "RUNNING".to_owned());
+            let scope = Scope::Run;
+            let state = "RUNNING".to_owned();
             let fact = Fact::RunState { scope, state, detail: None, mark: None };
             self.record(now, fact, RecordContext::agent(run_id));
         }
@@ -330,9 +331,12 @@ impl SessionRuntime {
     fn handle_reasoning(&mut self, piece: &Private<String>, id: Option<AgentEventId>) {
         let Attempt::Live(live) = &mut self.attempt else { return };
         live.advance_mark(id);
-        let (offset, gate) = (live.text.reasoning, live.show_after);
+        let offset = live.text.reasoning;
+        let gate = live.show_after;
         live.text.reasoning += piece.reveal().len() as u64;
-        let (run_id, attempt, kind) = (live.run_id.clone(), live.attempt, TextKind::Reasoning);
+        let run_id = live.run_id.clone();
+        let attempt = live.attempt;
+        let kind = TextKind::Reasoning;
         let text = Private(Arc::from(piece.reveal()));
         self.outbox.push_after(gate, Output::Chunk { run_id, attempt, offset, kind, text });
     }
@@ -341,7 +345,9 @@ impl SessionRuntime {
     pub(super) fn flush_text(&mut self, now: Now) {
         let Attempt::Live(live) = &mut self.attempt else { return };
         let Some((offset, text)) = live.text.take_unshown(now) else { return };
-        let (run_id, attempt, kind) = (live.run_id.clone(), live.attempt, TextKind::Text);
+        let run_id = live.run_id.clone();
+        let attempt = live.attempt;
+        let kind = TextKind::Text;
         self.outbox.push_after(live.show_after, Output::Chunk { run_id, attempt, offset, kind, text });
     }
 
@@ -350,7 +356,8 @@ impl SessionRuntime {
         loop {
             let Attempt::Live(live) = &self.attempt else { return };
             let Some((offset, text)) = live.text.next_unsaved() else { return };
-            let (attempt, bytes) = (live.attempt, text.len() as u64);
+            let attempt = live.attempt;
+            let bytes = text.len() as u64;
             // The mark goes with the last part, since its event may end anywhere in the text.
             let mark = live.mark.clone().filter(|_| offset + bytes == live.text.len());
             let fact = Fact::AgentStreamDelta { attempt, offset, text: Private(text), mark };
@@ -364,7 +371,8 @@ impl SessionRuntime {
     pub(super) fn grant_credit(&mut self, durable: Seq) {
         let Attempt::Live(live) = &mut self.attempt else { return };
         if let Some(upto) = live.text.mark_durable(durable) {
-            let (run_id, attempt) = (live.run_id.clone(), live.attempt);
+            let run_id = live.run_id.clone();
+            let attempt = live.attempt;
             self.outbox.push(Output::Order(Order::Credit { run_id, attempt, upto }));
         }
     }
@@ -393,7 +401,8 @@ impl SessionRuntime {
             }
             Attempt::Live(live) => {
                 let run_id = live.run_id.clone();
-                let (show, save) = (live.text.show_due(), live.text.save_at);
+                let show = live.text.show_due();
+                let save = live.text.save_at;
                 if show.is_some_and(|at| at <= now.mono) {
                     self.flush_text(now);
                 }

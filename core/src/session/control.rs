@@ -29,7 +29,8 @@ impl SessionRuntime {
                     return;
                 }
                 ControlRequest::Open { agents, active } => {
-                    let (agents, active) = (agents.clone(), active.clone());
+                    let agents = agents.clone();
+                    let active = active.clone();
                     self.handle_open(now, place, &control, agents, active);
                 }
                 ControlRequest::Close => self.handle_close(now, place, control),

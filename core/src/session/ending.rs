@@ -42,7 +42,8 @@ fn truncated(text: &str) -> String {
 
 impl From<AgentFailure> for Ending {
     fn from(failure: AgentFailure) -> Self {
-        let (mut retry_after_ms, mut agent_body) = (None, None);
+        let mut retry_after_ms = None;
+        let mut agent_body = None;
         let (code, message, agent_code) = match failure {
             AgentFailure::Unavailable(why) | AgentFailure::Lost(why) => (Code::AgentUnavailable, why, None),
             AgentFailure::Reported { code, message: Private(text) } => {
@@ -70,14 +71,16 @@ impl From<AgentFailure> for Ending {
 }
 
 fn head_too_large() -> String {
-    let (fields, kib) = (limits::AGENT_HEADERS_MAX, limits::AGENT_HEAD_BYTES_MAX / 1024);
+    let fields = limits::AGENT_HEADERS_MAX;
+    let kib = limits::AGENT_HEAD_BYTES_MAX / 1024;
     format!("the agent's response has more than {fields} header fields, or more than {kib} KiB of them")
 }
 
 impl Ending {
     /// Returns the failure of a turn for a reason that is not its agent's.
     pub(super) fn failed(code: Code, message: impl Into<String>) -> Self {
-        let (message, agent_code) = (message.into(), None);
+        let message = message.into();
+        let agent_code = None;
         Self::Failed { code, message, agent_code, retry_after_ms: None, agent_body: None }
     }
 }
@@ -123,7 +126,8 @@ impl SessionRuntime {
             }
         }
         let Some(run) = self.state.runs.get(run_id) else { return };
-        let (attempt, text_bytes) = (run.attempt, run.saved);
+        let attempt = run.attempt;
+        let text_bytes = run.saved;
         let (source, completed) = match &ending {
             Ending::Completed { .. } => (FactSource::Agent, true),
             Ending::Failed { .. } | Ending::Cancelled { .. } | Ending::Steered { .. } => {
@@ -152,7 +156,9 @@ impl SessionRuntime {
         }
         if let Some(agent_id) = stop {
             // The stop waits for the fact: before the fact is durable another owner may still resume the attempt.
-            let (tenant, run_id, epoch) = (self.key.tenant.clone(), run_id.clone(), self.token.epoch);
+            let tenant = self.key.tenant.clone();
+            let run_id = run_id.clone();
+            let epoch = self.token.epoch;
             let stop = Order::Stop { tenant, agent_id, run_id, attempt, epoch };
             self.outbox.push_after(ended, Output::Order(stop));
         }
@@ -195,8 +201,10 @@ impl SessionRuntime {
                 (Fact::RunCancelled { attempt, reason, forced, text_bytes }, answers)
             }
             Ending::Steered { host } => {
-                let (stop_reason, text_sha256) = (StopReason::Steered, TextHash::default().hex());
-                let (usage, host_run_id) = (None, Some(host));
+                let stop_reason = StopReason::Steered;
+                let text_sha256 = TextHash::default().hex();
+                let usage = None;
+                let host_run_id = Some(host);
                 (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }, None)
             }
         }

@@ -73,8 +73,8 @@ impl SessionRuntime {
             return;
         };
         let HandoverRequest { to, reason, summary } = wish;
-        let (handover_id, deadline_ms) =
-            (self.event_id(now), now.store.after(self.directory.policy(&from).handover));
+        let handover_id = self.event_id(now);
+        let deadline_ms = now.store.after(self.directory.policy(&from).handover);
         let asked = HandoverRequested { handover_id, from, to, reason, summary, deadline_ms, mark };
         let about = RecordContext { tx: Some(handover_id), ..RecordContext::agent(run_id) };
         self.record(now, Fact::HandoverRequested(asked), about);
@@ -107,7 +107,8 @@ impl SessionRuntime {
         let Some(open) = self.state.handovers.open.as_ref().filter(|open| open.id == id) else {
             return self.answer_without_fact(place, control);
         };
-        let (to, joining) = (open.to.clone(), open.joining.is_some());
+        let to = open.to.clone();
+        let joining = open.joining.is_some();
         if !self.handover.decisions.iter().any(|(asked, _)| *asked == place) {
             self.handover.decisions.push((place, Arc::clone(control)));
         }
@@ -182,7 +183,9 @@ impl SessionRuntime {
 
     fn confirm_handover(&mut self, now: Now, request_id: Option<RequestId>) {
         let Some(open) = &self.state.handovers.open else { return };
-        let (handover_id, from, to) = (open.id, open.from.clone(), open.to.clone());
+        let handover_id = open.id;
+        let from = open.from.clone();
+        let to = open.to.clone();
         let done = HandoverConfirmed { handover_id, from, to, request_id };
         self.end_handover(now, handover_id, Fact::HandoverConfirmed(done));
         self.activate_confirmed(now);
@@ -190,7 +193,9 @@ impl SessionRuntime {
 
     fn reject_handover(&mut self, now: Now, why: HandoverRejection, request_id: Option<RequestId>) {
         let Some(open) = &self.state.handovers.open else { return };
-        let (handover_id, from, to) = (open.id, open.from.clone(), open.to.clone());
+        let handover_id = open.id;
+        let from = open.from.clone();
+        let to = open.to.clone();
         let rejected = HandoverRejected { handover_id, from, to, why, request_id };
         self.end_handover(now, handover_id, Fact::HandoverRejected(rejected));
     }

@@ -114,7 +114,8 @@ impl SessionRuntime {
     }
 
     fn admit(&mut self, now: Now, input: &Input, agent: AgentId) {
-        let (run_id, strategy) = (&input.run_id, input.strategy);
+        let run_id = &input.run_id;
+        let strategy = input.strategy;
         if self.state.active.as_ref() != Some(&agent) {
             self.record_switch(
                 now,
@@ -125,7 +126,8 @@ impl SessionRuntime {
             );
         }
         if let Some(host) = self.host_of(input, &agent) {
-            let (strategy, host_run_id) = (Admission::Steered, Some(host));
+            let strategy = Admission::Steered;
+            let host_run_id = Some(host);
             let fact =
                 Fact::TurnAdmitted { agent_id: agent, strategy, position: None, host_run_id, replaces: None };
             self.record(now, fact, RecordContext::run(run_id));

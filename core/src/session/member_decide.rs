@@ -85,7 +85,8 @@ impl SessionRuntime {
     }
 
     fn handle_switch(&mut self, now: Now, wish: &MemberRequest<'_>) {
-        let (place, control) = (wish.place, wish.control);
+        let place = wish.place;
+        let control = wish.control;
         if !self.is_open() {
             return self.answer_with_notice(now, Code::SessionClosed.as_str(), place, control);
         }
@@ -186,7 +187,9 @@ impl SessionRuntime {
             why_not(&self.state)
         };
         let Some(why) = why else { return true };
-        let (tx_id, agent_id, message) = (self.event_id(now), wish.agent.clone(), why.to_owned());
+        let tx_id = self.event_id(now);
+        let agent_id = wish.agent.clone();
+        let message = why.to_owned();
         let request_id = wish.control.request_id.clone();
         let failed = MemberChangeFailed { tx_id, agent_id, code, message, request_id };
         self.record_change_failed(now, failed, Some((wish.place, Arc::clone(wish.control))));
@@ -232,7 +235,8 @@ impl SessionRuntime {
 
     fn change_done(&self, tx_id: EventId, wish: &MemberRequest<'_>, member: Member) -> MemberChanged {
         let request_id = wish.control.request_id.clone();
-        let (agent_id, reason) = (wish.agent.clone(), wish.reason.map(str::to_owned));
+        let agent_id = wish.agent.clone();
+        let reason = wish.reason.map(str::to_owned);
         MemberChanged { tx_id, agent_id, member, reason, restored: false, request_id }
     }
 
@@ -286,7 +290,8 @@ impl SessionRuntime {
             return;
         }
         let change = active.and_then(|active| self.state.changes.get(active));
-        let (chain, request_id) = (change.map(|change| change.tx_id), None);
+        let chain = change.map(|change| change.tx_id);
+        let request_id = None;
         let Some(fallback) = self.state.agents.first().cloned() else { return };
         let about = chain.map_or_else(RecordContext::default, RecordContext::tx);
         self.record_switch(now, &fallback, ("removed".to_owned(), REMOVAL_TRIGGER), request_id, about);
@@ -306,7 +311,8 @@ impl SessionRuntime {
                     Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
                 self.record(now, fact, RecordContext::run(&run_id));
             } else {
-                let (code, message) = (Code::AgentNotInSession, "the agent has left this session");
+                let code = Code::AgentNotInSession;
+                let message = "the agent has left this session";
                 self.end_turn(now, &run_id, Ending::failed(code, message));
             }
         }
@@ -377,7 +383,9 @@ impl SessionRuntime {
             MemberStep::Removing { active, .. } => (false, active),
         };
         let code = if adding { Code::AddAgentFailed } else { Code::RemoveAgentFailed };
-        let (tx_id, agent_id, message) = (change.tx_id, agent.clone(), why.to_owned());
+        let tx_id = change.tx_id;
+        let agent_id = agent.clone();
+        let message = why.to_owned();
         if was_active && self.is_open() {
             // Before the fact that restores the member: a reader that sees only the first of both sees a switch.
             self.record_switch(

@@ -276,7 +276,9 @@ impl SessionRuntime {
             fact,
         });
         self.state.apply(self.token.epoch, &entry);
-        let (ends, answers, closed) = (about.ends, about.answers, about.closed);
+        let ends = about.ends;
+        let answers = about.answers;
+        let closed = about.closed;
         let record = FactRecord { entry: Arc::clone(&entry), ends, answers, closed };
         self.outbox.push(Output::Record(record));
         self.deliver_to_agent(about.asker, &entry);

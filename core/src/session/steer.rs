@@ -105,7 +105,8 @@ impl State {
             (false, true) => Rank::Returned,
             (false, false) => Rank::Queued,
         };
-        let (rank, first) = (run.rank, run.first);
+        let rank = run.rank;
+        let first = run.first;
         let place = if interrupts { 0 } else { self.waiting_index(rank, first) };
         self.waiting.insert(place, run_id.clone());
     }
@@ -287,7 +288,8 @@ impl SessionRuntime {
             return;
         }
         let Some(agent_id) = self.state.runs.get(host).and_then(|run| run.agent.clone()) else { return };
-        let (host_run_id, attempt) = (host.clone(), live.attempt);
+        let host_run_id = host.clone();
+        let attempt = live.attempt;
         let fact = Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome };
         self.record(now, fact, RecordContext::agent(&run_id));
     }

@@ -140,7 +140,9 @@ impl SessionRuntime {
             return;
         };
         let Some(agent_id) = run.agent.clone() else { return };
-        let (attempt, request_id, policy) = (run.attempt + 1, run.request_id.clone(), self.agent_policy(run));
+        let attempt = run.attempt + 1;
+        let request_id = run.request_id.clone();
+        let policy = self.agent_policy(run);
         let resumable = policy.on_owner_loss == OnOwnerLoss::Resume;
         let fact = if run.attempt == 0 {
             let deadline_ms = now.store.after(policy.run);
@@ -158,7 +160,8 @@ impl SessionRuntime {
         let Some(run) = self.state.runs.get(run_id) else { return };
         let (Some(agent_id), Some(resume)) = (run.agent.clone(), &run.resume) else { return };
         let from = Resume { after: resume.mark.clone(), saved: run.saved };
-        let (attempt, reason) = (run.attempt, after.reason());
+        let attempt = run.attempt;
+        let reason = after.reason();
         self.counts.resumed += 1;
         let seq =
             self.record(now, Fact::RunResumed { agent_id, attempt, reason }, RecordContext::run(run_id));
@@ -216,8 +219,8 @@ impl SessionRuntime {
             self.attempt = Attempt::None;
             return self.start_attempt(now, run_id, LossCause::Owner);
         }
-        let (code, message) =
-            (Code::OwnerLost, format!("{OWNER_LOST_MESSAGE}, and the agent does not know the run any more"));
+        let code = Code::OwnerLost;
+        let message = format!("{OWNER_LOST_MESSAGE}, and the agent does not know the run any more");
         self.end_turn(now, run_id, Ending::failed(code, message));
     }
 
@@ -281,8 +284,10 @@ impl SessionRuntime {
     pub(super) fn suspend(&mut self, now: Now) {
         self.is_draining = true;
         let Attempt::Live(live) = &self.attempt else { return };
-        let (run_id, attempt) = (live.run_id.clone(), live.attempt);
-        let (begun, ordered) = (live.start_seq, live.is_ordered);
+        let run_id = live.run_id.clone();
+        let attempt = live.attempt;
+        let begun = live.start_seq;
+        let ordered = live.is_ordered;
         self.flush_text(now);
         self.checkpoint_text(now, &run_id);
         self.record(

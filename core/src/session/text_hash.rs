@@ -63,7 +63,8 @@ impl TextHash {
 
     /// Returns the hash of all pieces, hex.
     pub fn hex(&self) -> String {
-        let (mut state, mut last) = (self.state, [0u8; BLOCK]);
+        let mut state = self.state;
+        let mut last = [0u8; BLOCK];
         last[..self.rest.len()].copy_from_slice(&self.rest);
         last[self.rest.len()] = 0x80;
         if self.rest.len() >= LENGTH_AT {

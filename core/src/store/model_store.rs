@@ -189,7 +189,8 @@ impl ModelStore {
     }
 
     fn scan_idle(&self, from: Option<&IdleCursor>, before: Millis, limit: u32) -> Reply {
-        let (mut sessions, mut last) = (Vec::new(), None);
+        let mut sessions = Vec::new();
+        let mut last = None;
         for (looked, (tenant, birth)) in self.index.iter_from(from).enumerate() {
             if looked == limit as usize {
                 return Reply::Idle { sessions, next: last };

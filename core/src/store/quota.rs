@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn relative_quota_counts_used_and_free_space() {
-        let (mut usage, quotas) = (Usage::default(), parts(500, 250));
+        let mut usage = Usage::default();
+        let quotas = parts(500, 250);
         usage.record(&account("evil", "eve"), 200);
         assert_eq!(usage.exceeded_quota(quotas, &account("evil", "eve"), 50, Some(800)), None);
         assert_eq!(
@@ -225,7 +226,8 @@ mod tests {
 
     #[test]
     fn absolute_quotas_need_no_disk() {
-        let (mut usage, eve) = (Usage::default(), account("evil", "eve"));
+        let mut usage = Usage::default();
+        let eve = account("evil", "eve");
         let quotas = Quotas { tenant: Quota::Off, user: Quota::Bytes(100) };
         usage.record(&eve, 60);
         assert_eq!(usage.exceeded_quota(quotas, &eve, 40, None), None);
@@ -236,7 +238,8 @@ mod tests {
     #[test]
     fn random_gains_and_losses_return_to_zero() {
         let mut rng = Rng::from_number(5);
-        let (mut usage, mut kept) = (Usage::default(), Vec::new());
+        let mut usage = Usage::default();
+        let mut kept = Vec::new();
         for _ in 0..2_000 {
             let who = account(&format!("t{}", rng.below(3)), &format!("u{}", rng.below(3)));
             let bytes = i64::try_from(rng.below(10_000)).expect("small");

@@ -109,8 +109,12 @@ impl StoredSession {
             if taken.hash != hash {
                 return Reply::Refused(StoreRefusal::Conflict);
             }
-            let (place, prev, tail, ended) = (taken.place, taken.prev, taken.log_tail, taken.ended.is_some());
-            let (duplicate, rung) = (true, None);
+            let place = taken.place;
+            let prev = taken.prev;
+            let tail = taken.log_tail;
+            let ended = taken.ended.is_some();
+            let duplicate = true;
+            let rung = None;
             return Reply::Accepted(Acceptance {
                 place,
                 prev,
@@ -135,7 +139,8 @@ impl StoredSession {
         if let Some(refused) = refuses(&self.sizes, user, input.weight() as u64) {
             return Reply::Refused(refused);
         }
-        let (prev, tail) = (self.inbox_tail, self.log_tail());
+        let prev = self.inbox_tail;
+        let tail = self.log_tail();
         let place = InboxPosition(now.0.max(prev.0 + 1));
         self.inbox_tail = place;
         self.assign_user(now, principal);
@@ -163,10 +168,12 @@ impl StoredSession {
         if self.deleted || self.belongs_to_other(principal) || (self.user.is_none() && !create) {
             return Reply::Refused(StoreRefusal::NotFound);
         }
-        let (owner, tail) = (self.ownership(), self.log_tail());
+        let owner = self.ownership();
+        let tail = self.log_tail();
         if let Some(&(place, prev)) = self.accepted_controls.get(&control.id) {
             let ended = !self.control.contains_key(&place);
-            let (duplicate, rung) = (true, None);
+            let duplicate = true;
+            let rung = None;
             return Reply::Accepted(Acceptance {
                 place,
                 prev,
@@ -296,7 +303,9 @@ impl StoredSession {
             self.holder = Some(holder);
         }
         let inbox = self.inbox_after(InboxPosition(0), InboxPosition(0));
-        let (token, version, listeners) = (self.token, self.version, self.listeners.clone());
+        let token = self.token;
+        let version = self.version;
+        let listeners = self.listeners.clone();
         Reply::Claimed(Box::new(Claimed { token, view: self.view(), inbox, listeners, version }))
     }
 
@@ -307,7 +316,8 @@ impl StoredSession {
             .control
             .range(InboxPosition(control_after.0 + 1)..)
             .map(|(at, control)| (*at, Arc::clone(control)));
-        let (inputs, controls) = (inputs.collect(), controls.collect());
+        let inputs = inputs.collect();
+        let controls = controls.collect();
         InboxContents { inputs, tail: self.inbox_tail, controls, control_tail: self.control_tail }
     }
 
@@ -357,7 +367,9 @@ impl StoredSession {
             self.closed = closed.unwrap_or(self.closed);
         }
         let listeners = (*known != self.version).then(|| self.listeners.clone());
-        let (inbox_tail, control_tail, version) = (self.inbox_tail, self.control_tail, self.version);
+        let inbox_tail = self.inbox_tail;
+        let control_tail = self.control_tail;
+        let version = self.version;
         Reply::Appended { tail: self.log_tail().seq, inbox_tail, control_tail, version, listeners }
     }
 
@@ -449,7 +461,8 @@ impl StoredSession {
 
     pub(super) fn read(&self, after: Seq, limit: u32) -> Reply {
         let after = after.max(self.floor);
-        let (mut facts, mut bytes) = (Vec::new(), 0);
+        let mut facts = Vec::new();
+        let mut bytes = 0;
         for (epoch, fact) in self.facts_after(after).take(limit as usize) {
             bytes += fact.weight();
             if bytes > limits::READ_BYTES_MAX && !facts.is_empty() {

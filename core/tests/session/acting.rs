@@ -78,8 +78,9 @@ fn report(word: &str) -> ToolReport {
         "nobody" => ToolReport::NoRunner,
         "lost" => ToolReport::Lost,
         "prints" => {
-            let (stream, encoding, data) =
-                (OutputStream::Stdout, OutputEncoding::Utf8, Private("out".into()));
+            let stream = OutputStream::Stdout;
+            let encoding = OutputEncoding::Utf8;
+            let data = Private("out".into());
             let action_id = EventId::default();
             let printed = ProcessOutput { action_id, stream, offset: 0, data, encoding, truncated: false };
             ToolReport::Output(Box::new(printed))

@@ -15,7 +15,8 @@ fn after(world: &mut Script, steps: &str) -> State {
 /// Covers: SR-P2, SR-T3, SR-T4, SR-T14.
 #[test]
 fn members_runs_and_phase_change_independently() {
-    let (mut world, m1) = (Script::new(OnOwnerLoss::Retry), run("m1"));
+    let mut world = Script::new(OnOwnerLoss::Retry);
+    let m1 = run("m1");
     let idle = after(&mut world, "open a b");
     let members = (vec![agent("a"), agent("b")], Some(agent("a")));
     assert_eq!((idle.agents.clone(), idle.active.clone()), members);

@@ -13,7 +13,8 @@ fn waits(script: &str, expected: &str) {
 /// Covers: ST-6.
 #[test]
 fn replacement_takes_the_position_of_the_original() {
-    let (done, next) = ("agent.invoke.done done(0)", "run.started INVOKE(a,1)");
+    let done = "agent.invoke.done done(0)";
+    let next = "run.started INVOKE(a,1)";
     let ends = "user.message cancelled(replaced) admitted(a,Queued,1,instead)";
     waits("say m4 for m2; done; done; done", &format!("{ends} {done} {next} {done} {next} {done}"));
     // A replacement can be replaced again, whatever strategy it names.

@@ -77,8 +77,11 @@ impl Script {
         let directory = Arc::new(AgentDirectory { agents, default: Some(agent("a")) });
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_000_000) };
         let runtime = owner(&directory, 1, State::default());
-        let (inbox, lane) = (BTreeMap::new(), BTreeMap::new());
-        let (log, record, running) = (Vec::new(), Vec::new(), None);
+        let inbox = BTreeMap::new();
+        let lane = BTreeMap::new();
+        let log = Vec::new();
+        let record = Vec::new();
+        let running = None;
         Self {
             runtime,
             directory,
@@ -138,7 +141,8 @@ impl Script {
                 match invoke.resume {
                     Some(resume) => {
                         let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());
-                        let (from, saved) = (resume.text_offset(), resume.saved);
+                        let from = resume.text_offset();
+                        let saved = resume.saved;
                         format!(
                             "RESUME({},{} after {mark}:{from} of {saved})",
                             invoke.agent_id, invoke.attempt
@@ -313,7 +317,8 @@ impl Script {
     fn handover(&mut self, words: &[&str]) {
         let confirm = match words {
             ["asks", to, id @ ..] => {
-                let (reason, summary) = (Private("why".to_owned()), Private("what".to_owned()));
+                let reason = Private("why".to_owned());
+                let summary = Private("what".to_owned());
                 let wish = Box::new(HandoverRequest { to: agent(to), reason, summary });
                 return self
                     .report(AgentEvent::Handover { request: wish, id: id.first().map(|id| said(id)) });
@@ -374,7 +379,8 @@ impl Script {
             ["text", text] => self.say(text, None),
             ["text", text, id] => self.say(text, Some(said(id))),
             ["state", word, id] => {
-                let (state, id) = ((*word).to_owned(), Some(said(id)));
+                let state = (*word).to_owned();
+                let id = Some(said(id));
                 self.report(AgentEvent::State { state, detail: None, id });
             }
             ["think", text] => {
@@ -501,19 +507,26 @@ fn failure(word: &str) -> AgentFailure {
     match word {
         "gone" => AgentFailure::Unavailable("no connection".to_owned()),
         "refuse" => {
-            let (code, message) = ("rude".to_owned(), Private("not in these words".to_owned()));
+            let code = "rude".to_owned();
+            let message = Private("not in these words".to_owned());
             AgentFailure::Blocked { code, message }
         }
         "not-known" => AgentFailure::NotKnown,
         "head" => AgentFailure::HeadTooLarge,
         "502" => {
-            let (why, body) = ("status 502".to_owned(), None);
-            let (is_away, is_busy, retry_after_ms) = (true, false, Some(7_000));
+            let why = "status 502".to_owned();
+            let body = None;
+            let is_away = true;
+            let is_busy = false;
+            let retry_after_ms = Some(7_000);
             AgentFailure::Answered(Box::new(ErrorResponse { why, is_away, is_busy, retry_after_ms, body }))
         }
         "503" | "429" => {
-            let (why, body) = (format!("status {word}"), Some(Private("busy".to_owned())));
-            let (is_away, is_busy, retry_after_ms) = (word == "503", true, Some(7_000));
+            let why = format!("status {word}");
+            let body = Some(Private("busy".to_owned()));
+            let is_away = word == "503";
+            let is_busy = true;
+            let retry_after_ms = Some(7_000);
             AgentFailure::Answered(Box::new(ErrorResponse { why, is_away, is_busy, retry_after_ms, body }))
         }
         _ => AgentFailure::Broken("status 500".to_owned()),

@@ -134,7 +134,8 @@ impl KeyAdmin {
     where
         B: BodyExt<Data: Buf, Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        let (keys, wish) = (self.keys()?, read_new_key(headers, body).await?);
+        let keys = self.keys()?;
+        let wish = read_new_key(headers, body).await?;
         let (key, record) = keys.create(wish).await?;
         tracing::info!(
             key = record.id.as_str(),

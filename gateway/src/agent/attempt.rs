@@ -208,7 +208,8 @@ impl AttemptTimer {
     pub(super) fn start(clock: &Clock, metrics: &Arc<Metrics>, goes_on: bool, silence: Duration) -> Self {
         let started_at = clock.mono();
         let alive_interval = (silence / limits::AGENT_ALIVE_SHARE).min(limits::AGENT_ALIVE_WAIT);
-        let (clock, metrics) = (clock.clone(), Arc::clone(metrics));
+        let clock = clock.clone();
+        let metrics = Arc::clone(metrics);
         Self {
             clock,
             metrics,
@@ -247,7 +248,8 @@ impl AttemptReporter {
     fn new(invoke: &Invoke, control: Arc<AttemptControl>, reports: Sender<AttemptReport>) -> Self {
         let reported = invoke.resume.as_ref().map_or(0, Resume::text_offset);
         let Invoke { key, run_id, attempt, epoch, .. } = invoke;
-        let (key, run_id) = (key.clone(), run_id.clone());
+        let key = key.clone();
+        let run_id = run_id.clone();
         Self { key, run_id, attempt: *attempt, epoch: *epoch, control, reports, reported }
     }
 
@@ -258,7 +260,8 @@ impl AttemptReporter {
 
     /// Sends a report; waits while the switchboard's queue is full.
     pub(super) fn report(&self, event: AgentEvent) -> impl Future<Output = ()> {
-        let (key, run_id) = (self.key.clone(), self.run_id.clone());
+        let key = self.key.clone();
+        let run_id = self.run_id.clone();
         let report = AttemptReport { key, run_id, attempt: self.attempt, epoch: self.epoch, event };
         // The send fails only while the node shuts down.
         self.reports.send(report).map(drop)

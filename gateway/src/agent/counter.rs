@@ -46,7 +46,8 @@ pub(super) async fn run(attempt: &mut AttemptTask) -> AgentEvent {
                     ticks.reset();
                 }
                 task = changed;
-                let (message_id, outcome) = (steer.message_id, SteerOutcome::Accepted);
+                let message_id = steer.message_id;
+                let outcome = SteerOutcome::Accepted;
                 attempt.report(AgentEvent::Steered { message_id, outcome }).await;
                 attempt.report_text(TextKind::Text, format!("at {number} of {}\n", task.count), None).await;
             }

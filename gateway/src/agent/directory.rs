@@ -175,7 +175,9 @@ impl AgentSpec {
     ) -> Result<Self, Vec<(Option<usize>, BadAgent)>> {
         let mut wrong = Vec::new();
         let name = AgentId::parse(id).map_err(|_| wrong.push((None, BadAgent::Id(redact_id(id))))).ok();
-        let (mut endpoint, mut seen, mut rest) = (None, Vec::new(), Vec::new());
+        let mut endpoint = None;
+        let mut seen = Vec::new();
+        let mut rest = Vec::new();
         for (at, (key, value)) in pairs.into_iter().enumerate() {
             let key_of = |bad| BadAgent::Key { agent: redact_id(id), key: key.to_owned(), bad };
             if seen.contains(&key) {

@@ -46,7 +46,8 @@ impl AgentHealth {
     pub(super) fn mark_unreachable(self: &Arc<Self>, client: &AgentClient) {
         if self.is_healthy.swap(false, Ordering::AcqRel) {
             tracing::warn!(endpoint = %self.endpoint.invoke, "agent cannot be reached");
-            let (this, client) = (Arc::downgrade(self), client.clone());
+            let this = Arc::downgrade(self);
+            let client = client.clone();
             let look = move || probe(Weak::clone(&this), client.clone());
             Handle::current().spawn(supervise::run_restarting("agent health", look));
         }

@@ -77,8 +77,11 @@ impl HttpEndpoint {
         }
         let at =
             |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
-        let (invoke, cancel) = (at("invoke")?, at("cancel")?);
-        let (steer, event, health) = (at("steer")?, at("event")?, at("health")?);
+        let invoke = at("invoke")?;
+        let cancel = at("cancel")?;
+        let steer = at("steer")?;
+        let event = at("event")?;
+        let health = at("health")?;
         Ok(Self { invoke, cancel, steer, event, health })
     }
 
@@ -109,8 +112,8 @@ impl HttpAgent {
     }
 
     fn send(&self, request: FullRequest) {
-        let (wait, client) =
-            (limits::AGENT_CONNECT_TIMEOUT.saturating_add(self.cancel_timeout), self.client.clone());
+        let wait = limits::AGENT_CONNECT_TIMEOUT.saturating_add(self.cancel_timeout);
+        let client = self.client.clone();
         tokio::spawn(async move { tokio::time::timeout(wait, deliver(&client, &request, wait)).await });
     }
 }
@@ -126,7 +129,8 @@ pub(super) async fn run(attempt: &mut AttemptTask, agent: &HttpAgent, auth: Head
         return failed(AgentFailure::Broken("the request could not be built".to_owned()));
     };
     let is_begun = AtomicBool::new(false);
-    let (line, goes_on) = (attempt.control(), attempt.invoke.resume.is_some());
+    let line = attempt.control();
+    let goes_on = attempt.invoke.resume.is_some();
     let names = RequestIds::of(&attempt.invoke);
     {
         let talk = read_answer(attempt, agent, invoke, &is_begun);

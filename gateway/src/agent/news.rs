@@ -25,7 +25,8 @@ impl Agents {
         else {
             return;
         };
-        let (agent, line) = (Arc::clone(agent), Arc::clone(&running.control));
+        let agent = Arc::clone(agent);
+        let line = Arc::clone(&running.control);
         let over = Arc::clone(&line);
         self.0.runtime.spawn(async move {
             tokio::select! {

@@ -72,7 +72,8 @@ impl PieceSender {
 
     /// Sends a state, in order with the text.
     pub(super) async fn state(&self, state: String, detail: Option<Json>, id: Option<AgentEventId>) {
-        let (detail, id) = (detail.map(|detail| detail.0), id.map(|id| id.as_str().to_owned()));
+        let detail = detail.map(|detail| detail.0);
+        let id = id.map(|id| id.as_str().to_owned());
         let told = json!({"state": state, "detail": detail, "id": id});
         self.send(AnswerPiece::Other(STATE.to_owned(), told)).await;
     }
@@ -117,7 +118,8 @@ impl PipelineBridge {
             }
             AnswerPiece::Other(name, Value::String(id)) if name == EVENT_REPORTED => {
                 let Ok(id) = AgentEventId::parse(id) else { return };
-                let (kind, text) = (TextKind::Text, Private(String::new()));
+                let kind = TextKind::Text;
+                let text = Private(String::new());
                 voice.report(AgentEvent::Delta { kind, text, id: Some(id) }).await;
             }
             AnswerPiece::Other(name, told) if name == STATE => {
@@ -183,7 +185,8 @@ impl Router for PipelineBridge {
             if outbound.kind == MessageKind::Message && !outbound.streamed && !outbound.content.is_empty() {
                 let mut voice = self.0.reporter.lock().await;
                 if outbound.fallback {
-                    let (state, detail) = ("fallback".to_owned(), Some(Json(json!({"fallback": true}))));
+                    let state = "fallback".to_owned();
+                    let detail = Some(Json(json!({"fallback": true})));
                     voice.report(AgentEvent::State { state, detail, id: None }).await;
                 }
                 let between = if voice.is_silent() { "" } else { MESSAGE_SEPARATOR };

@@ -16,7 +16,8 @@ use turnway_pipeline::{HookError, Inbound, MessageKind, PipelineOutcome, TurnFai
 /// all the same.
 pub(super) async fn run(attempt: &mut AttemptTask, agents: &AgentsInner, work: &AttemptAgent) -> AttemptEnd {
     let (desk, asked, tap) = PipelineBridge::open(attempt.reporter().clone());
-    let (line, cancel) = (attempt.control(), CancellationToken::new());
+    let line = attempt.control();
+    let cancel = CancellationToken::new();
     let pipeline = agents.plugins.pipeline(&desk);
     drop(desk);
     let envelope = envelope(&attempt.invoke);

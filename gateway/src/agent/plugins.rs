@@ -52,7 +52,8 @@ impl Plugins {
     pub(super) fn restrict_features(&self, mut spec: AgentSpec) -> AgentSpec {
         let changes = self.plugins.iter().find(|plugin| !plugin.keeps_text());
         if let (Some(plugin), OnOwnerLoss::Resume) = (changes, spec.policy.on_owner_loss) {
-            let (agent, plugin) = (spec.id.as_str(), plugin.name());
+            let agent = spec.id.as_str();
+            let plugin = plugin.name();
             tracing::warn!(
                 agent,
                 plugin,

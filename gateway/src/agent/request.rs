@@ -94,7 +94,8 @@ struct HttpEventBody<'a> {
 impl RequestIds {
     /// Returns the ids of this attempt.
     pub(super) fn new(key: &SessionKey, run_id: &RunId, attempt: u32, epoch: Epoch) -> Self {
-        let (session, run) = (QualifiedSession::from(key), QualifiedRun::of(key, run_id));
+        let session = QualifiedSession::from(key);
+        let run = QualifiedRun::of(key, run_id);
         Self { tenant: key.tenant.clone(), session, run, attempt, epoch }
     }
 
@@ -179,7 +180,9 @@ pub(super) fn steer(
 ) -> Result<FullRequest, BuildRequestError> {
     let Steer { key, run_id, attempt, epoch, message_id, message, .. } = steer;
     let names = RequestIds::new(key, run_id, *attempt, *epoch);
-    let (session_id, run_id, attempt) = (&names.session, &names.run, names.attempt);
+    let session_id = &names.session;
+    let run_id = &names.run;
+    let attempt = names.attempt;
     let trace = trace_of(steer.traceparent.as_deref());
     let context = InputContext::for_steer(steer);
     let body = HttpSteerBody { run_id, session_id, attempt, message_id, message, context };
@@ -203,8 +206,11 @@ pub(super) fn news(
 ) -> Result<FullRequest, BuildRequestError> {
     let FactDelivery { key, run_id, attempt, seq, epoch, entry, .. } = news;
     let names = RequestIds::new(key, run_id, *attempt, *epoch);
-    let (session_id, run_id, attempt) = (&names.session, &names.run, names.attempt);
-    let (name, event) = (entry.fact.name(), EventEnvelope::new(news));
+    let session_id = &names.session;
+    let run_id = &names.run;
+    let attempt = names.attempt;
+    let name = entry.fact.name();
+    let event = EventEnvelope::new(news);
     let body = HttpEventBody { run_id, session_id, attempt, name, seq: *seq, event };
     let trace = trace_of(entry.traceparent.as_deref());
     let mut request = names.build_post(&endpoint.event, &trace, auth, &body)?;

@@ -39,7 +39,8 @@ impl SseEvents {
     /// rest.
     pub fn new(body: Incoming, requires_ids: bool) -> Self {
         let budget = BodyBudget::new(BodyDataStream::new(body));
-        let (bytes_arrived, stream) = (budget.bytes_arrived(), SseByteStream::new(budget));
+        let bytes_arrived = budget.bytes_arrived();
+        let stream = SseByteStream::new(budget);
         Self { bytes_arrived, stream, requires_ids, joiner: SurrogateJoiner::default(), pending: None }
     }
 

@@ -136,8 +136,8 @@ mod tests {
     fn run_token_is_valid_until_dropped() {
         let tokens = RunTokens::default();
         let ((key, one), (_, two)) = (run("m1"), run("m2"));
-        let (first, second) =
-            (tokens.mint(&key, &one).expect("a token"), tokens.mint(&key, &two).expect("a token"));
+        let first = tokens.mint(&key, &one).expect("a token");
+        let second = tokens.mint(&key, &two).expect("a token");
         assert_ne!(first.reveal(), second.reveal());
         assert_eq!(tokens.verify(first.reveal()), Some((key.clone(), one)));
         assert_eq!(tokens.verify(second.reveal()), Some((key, two)));

@@ -70,7 +70,8 @@ where
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let (opening, clock) = (self.connector.call(to), self.clock.clone());
+        let opening = self.connector.call(to);
+        let clock = self.clock.clone();
         Box::pin(async move {
             let stream = TokioIo::new(opening.await?);
             let traffic = Traffic::new(clock.mono());

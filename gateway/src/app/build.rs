@@ -156,7 +156,8 @@ impl App {
         shared.life.report(UnreadyReason::LeaseMissing, true);
         // Before the store, whose opening may have to wait, so that `/readyz` can say so.
         let office = AdminListener::open(admin, &shared, registry.clone(), &plan, &public)?;
-        let (fatal, answers) = (Arc::new(Notify::new()), AnswerQueue::default());
+        let fatal = Arc::new(Notify::new());
+        let answers = AnswerQueue::default();
         let counter = RegisterReplies::default();
         let sink = counter.intercept(answers.sink());
         let OpenedStore { store, embedded, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
@@ -234,8 +235,10 @@ impl NodeParts {
         reporter: mpsc::Sender<AttemptReport>,
         lines: &RemoteCalls,
     ) -> Result<Agents, BadAgent> {
-        let (agents, default) = (plan.agents.clone(), plan.default_agent.clone());
-        let (places, clock) = (self.files.attempts, self.clock.clone());
+        let agents = plan.agents.clone();
+        let default = plan.default_agent.clone();
+        let places = self.files.attempts;
+        let clock = self.clock.clone();
         Agents::new(agents, default, plugins, reporter, places, lines, clock, Arc::clone(&self.metrics))
     }
 
@@ -245,7 +248,8 @@ impl NodeParts {
         files: client_limits::FileBudget,
         registry: &Registry,
     ) -> Result<Self, BuildError> {
-        let (shares, by_quic) = (plan.config.holding.shares, plan.config.quic_connections);
+        let shares = plan.config.holding.shares;
+        let by_quic = plan.config.quic_connections;
         Ok(Self {
             node: NodeId(u128::from_be_bytes(random_bytes()?)),
             clock: if is_exclusive(&plan.config.store) { Clock::start() } else { Clock::following_store() },
@@ -319,7 +323,9 @@ impl NodeParts {
             life: self.life.clone(),
             store_missed: None,
         };
-        let (clock, life, metrics) = (self.clock.clone(), self.life.clone(), Arc::clone(&self.metrics));
+        let clock = self.clock.clone();
+        let life = self.life.clone();
+        let metrics = Arc::clone(&self.metrics);
         Ok(Driver::new(switchboard, inbox, hands, clock, life, metrics))
     }
 
@@ -368,7 +374,8 @@ impl NodeParts {
             durability: promise.level,
             tasks: self.tasks.clone(),
         };
-        let (metrics, clock) = (Arc::clone(&self.metrics), self.clock.clone());
+        let metrics = Arc::clone(&self.metrics);
+        let clock = self.clock.clone();
         let router = TowerToHyperService::new(http::with_request_metrics(
             http::router(Arc::new(desk)),
             metrics,
@@ -422,8 +429,10 @@ impl NodeParts {
         keys: Option<Arc<ApiKeys>>,
         roster: admin::NodesPage,
     ) -> admin::AdminPages {
-        let (life, metrics) = (self.life.clone(), Arc::clone(&self.metrics));
-        let (backup, keys) = (admin::Backup::new(copier), admin::KeyAdmin::new(keys));
+        let life = self.life.clone();
+        let metrics = Arc::clone(&self.metrics);
+        let backup = admin::Backup::new(copier);
+        let keys = admin::KeyAdmin::new(keys);
         admin::AdminPages { life, metrics, registry, backup, keys, roster }
     }
 }

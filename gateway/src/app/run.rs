@@ -42,7 +42,8 @@ impl App {
     /// Runs a node to its end, and closes its store explicitly: tasks that are not waited for may keep the store alive
     /// for longer.
     pub async fn run(mut self) -> CliExit {
-        let (embedded, life) = (self.embedded.take(), self.life.clone());
+        let embedded = self.embedded.take();
+        let life = self.life.clone();
         let exit = self.serve().await;
         if let Some(store) = embedded {
             let closed = tokio::task::spawn_blocking(move || store.close());
@@ -286,7 +287,8 @@ async fn accept(name: &'static str, listener: Arc<Listener>, house: Arc<Listener
 
 /// Starts serving QUIC, and returns its address.
 fn quic((listener, house): QuicService) -> SocketAddr {
-    let (address, tasks) = (listener.address(), house.tasks.clone());
+    let address = listener.address();
+    let tasks = house.tasks.clone();
     // Tracked by the tasks that the shutdown waits for, because this task writes the last packets of all its links.
     tasks.spawn(supervise::run_required("QUIC", async move {
         if let Err(error) = listener.serve(house).await {

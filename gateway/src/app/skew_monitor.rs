@@ -89,7 +89,8 @@ mod tests {
     #[test]
     fn clock_skew_verdict_uses_lasting_skew_with_hysteresis() {
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));
-        let (clock, life) = (Clock::start(), Lifecycle::default());
+        let clock = Clock::start();
+        let life = Lifecycle::default();
         let keeper = SkewMonitor { clock, life, metrics, skew_max: Some(Duration::from_secs(60)) };
         let judge = |keeper: &SkewMonitor, lasting_ms, last| {
             keeper.judge(Skew { now_ms: i64::MAX, lasting_ms }, last)

@@ -112,12 +112,14 @@ fn subject(issuer: &IssuerConfig, claims: JwtClaims, now: Millis) -> Result<Toke
     if claims.iss != issuer.name || !is_for_us {
         return Err(BadToken::Claims);
     }
-    let (expires, begins) = (parse_numeric_date(claims.exp)?, parse_numeric_date(claims.nbf)?);
+    let expires = parse_numeric_date(claims.exp)?;
+    let begins = parse_numeric_date(claims.nbf)?;
     if expires.after(LEEWAY) <= now || now.after(LEEWAY) < begins {
         return Err(BadToken::Time);
     }
     let tenant = claims.tenant.as_deref().map_or_else(|| Ok(TenantId::default_tenant()), TenantId::parse);
-    let (tenant, user) = (tenant.map_err(|_| BadToken::Claims)?, UserId::parse(&claims.sub));
+    let tenant = tenant.map_err(|_| BadToken::Claims)?;
+    let user = UserId::parse(&claims.sub);
     let scopes = scopes(claims.scope.as_deref().unwrap_or_default()).ok_or(BadToken::Claims)?;
     let serves = ServiceGrants::default();
     let bearer = Bearer { tenant, user: user.map_err(|_| BadToken::Claims)?, scopes, serves };

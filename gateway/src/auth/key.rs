@@ -118,7 +118,8 @@ impl<'de> Deserialize<'de> for KeyId {
 impl ApiKey {
     /// Generates a key.
     pub fn generate() -> Result<Self, getrandom::Error> {
-        let (mut id, mut secret) = ([0; 7], [0; 16]);
+        let mut id = [0; 7];
+        let mut secret = [0; 16];
         getrandom::fill(&mut id)?;
         getrandom::fill(&mut secret)?;
         let id = KeyId(letters(&id, ID_LETTERS).into());

@@ -97,7 +97,8 @@ impl Keyring {
         if !self.accepts(record, now) {
             return Err(ApiKeyRejection::Ended);
         }
-        let (tenant, serves) = (record.tenant.clone(), record.serves.clone());
+        let tenant = record.tenant.clone();
+        let serves = record.serves.clone();
         Ok(Bearer { tenant, user: record.user(), scopes: record.scopes, serves })
     }
 

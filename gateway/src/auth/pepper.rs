@@ -129,7 +129,8 @@ mod tests {
             Pepper::read(&path).map_err(|bad| bad.to_string())
         };
         let good = "0123456789abcdef0123456789abcdef";
-        let (plain, spaced) = (read(good).expect("good"), read(&format!("\n{good} \n")).expect("good"));
+        let plain = read(good).expect("good");
+        let spaced = read(&format!("\n{good} \n")).expect("good");
         assert!(spaced.verify("id", "secret", &plain.hash("id", "secret")));
         for bad in ["", &good[1..], &format!("{}{}", &good[1..], " ".repeat(40)), &"x".repeat(5000)] {
             assert!(read(bad).expect_err("bad").contains("openssl rand"), "{bad}");

@@ -113,7 +113,8 @@ impl Grant {
             "tools" => ToolName::parse(name).ok().map(Self::Tools),
             "adapter" => {
                 let (channel, account) = name.split_once('/')?;
-                let (channel, account) = (ToolName::parse(channel).ok()?, ToolName::parse(account).ok()?);
+                let channel = ToolName::parse(channel).ok()?;
+                let account = ToolName::parse(account).ok()?;
                 Some(Self::Adapter { channel, account })
             }
             _ => None,

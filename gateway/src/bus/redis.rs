@@ -77,7 +77,8 @@ impl RedisBus {
     pub fn open(place: RedisBusOptions, runtime: &Handle) -> Self {
         let RedisBusOptions { url, node, name, address, events: mouth, metrics, clock, life, durability } =
             place;
-        let (outbox, heartbeat) = (Arc::new(BusOutbox::default()), Arc::new(Heartbeat::new(clock.clone())));
+        let outbox = Arc::new(BusOutbox::default());
+        let heartbeat = Arc::new(Heartbeat::new(clock.clone()));
         let inbox = Arc::new(BusInbox::new(Arc::clone(&heartbeat), Arc::clone(&metrics)));
         let settings = RedisConnectionOptions {
             name: "bus in",

@@ -70,7 +70,9 @@ pub(super) async fn list(gateway: &GatewayArgs) -> Result<Vec<AgentSummary>, Cli
 
 async fn fetch(gateway: &GatewayArgs) -> Result<Value, CliError> {
     let server = ApiClient::parse(&gateway.url)?;
-    let (method, path, who) = (Method::GET, "/v1/agents", Some(gateway));
+    let method = Method::GET;
+    let path = "/v1/agents";
+    let who = Some(gateway);
     server
         .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
         .await

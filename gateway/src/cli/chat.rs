@@ -347,7 +347,8 @@ impl Chat {
                 ChatStep::Open(open) => self.session.open(open).await,
                 ChatStep::Change(change) => self.session.change_members(change).await,
                 ChatStep::List => {
-                    let (gateway, lists) = (self.gateway.clone(), self.agent_list_sender.clone());
+                    let gateway = self.gateway.clone();
+                    let lists = self.agent_list_sender.clone();
                     // Sending fails only if the chat has ended.
                     tokio::spawn(async move { lists.send(fetch_agents(&gateway).await).await });
                     Ok(())
@@ -456,7 +457,8 @@ impl Chat {
                 self.handover = Some(word("handover_id").to_owned());
                 let reason = Some(word("reason")).filter(|reason| !reason.is_empty());
                 let why = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-                let (from, to) = (word("from"), word("to"));
+                let from = word("from");
+                let to = word("to");
                 self.screen.print_remark(&format!("{from} asks to hand over to {to}{why}: /yes or /no"));
             }
             "HANDOVER_CONFIRMED" => self.screen.print_remark(&format!("handed over to {}", word("to"))),

@@ -25,8 +25,10 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<CliExit, CliError> {
         DevCertError::Write { .. } => CliError::Failed(error.to_string()),
         DevCertError::Generate(_) | DevCertError::Invalid(_) => CliError::Bug(error.to_string()),
     })?;
-    let (cert, key) = (written.cert.display().to_string(), written.key.display().to_string());
-    let (hash, days) = (&written.hash, args.days);
+    let cert = written.cert.display().to_string();
+    let key = written.key.display().to_string();
+    let hash = &written.hash;
+    let days = args.days;
     if json {
         write_json(&json!({ "cert": cert, "key": key, "days": days, "sha256": hash }))?;
         return Ok(CliExit::Success);

@@ -34,7 +34,9 @@ pub struct DrainArgs {
 /// Requests the drain, and waits for its end if asked to.
 pub async fn run(args: DrainArgs, json: bool) -> Result<CliExit, CliError> {
     let server = ApiClient::parse(&args.admin)?;
-    let (method, path, who) = (Method::POST, "/drain", None);
+    let method = Method::POST;
+    let path = "/drain";
+    let who = None;
     server
         .request_json(ApiRequest {
             method,

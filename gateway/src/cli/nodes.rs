@@ -51,7 +51,9 @@ struct NodeRow {
 /// Prints the nodes, as a table or as the JSON answer of the node.
 pub async fn run(args: NodesArgs, json: bool) -> Result<CliExit, CliError> {
     let server = ApiClient::parse(&args.admin)?;
-    let (method, path, who) = (Method::GET, "/v1/nodes", None);
+    let method = Method::GET;
+    let path = "/v1/nodes";
+    let who = None;
     let told = server
         .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
         .await?;
@@ -101,7 +103,8 @@ fn row(node: NodeRow) -> [String; 14] {
     let queue = told(|load| load.queue);
     let lag = node.load.as_ref().and_then(|load| load.bus_lag_us).map(format_micros).unwrap_or_default();
     let skew = node.load.as_ref().map(|load| format_skew(load.clock_skew_ms)).unwrap_or_default();
-    let (release, frames) = (node.release, node.frames.to_string());
+    let release = node.release;
+    let frames = node.frames.to_string();
     [
         node.name,
         node.phase,

@@ -37,7 +37,8 @@ pub async fn run(args: ProbeArgs, json: bool) -> Result<CliExit, CliError> {
     let (status, body) = server.fetch_raw(path, PROBE_TIMEOUT).await?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     let reasons: Vec<&str> = reasons(&answer).collect();
-    let (is_so, word) = (status == StatusCode::OK, if args.live { "live" } else { "ready" });
+    let is_so = status == StatusCode::OK;
+    let word = if args.live { "live" } else { "ready" };
     if json {
         write_json(&serde_json::json!({ word: is_so, "reasons": reasons, "status": status.as_u16() }))?;
     } else {

@@ -73,7 +73,8 @@ pub async fn run(args: ReplayArgs, json: bool) -> Result<CliExit, CliError> {
         signal(SignalKind::interrupt()).map_err(|error| CliError::Unavailable(error.to_string()))?;
     let mut client =
         Client::connect(args.gateway.options()).await.map_err(|error| gateway::connect_error(&error))?;
-    let (session, seen) = (client.session(args.session.clone()), args.after.unwrap_or_default());
+    let session = client.session(args.session.clone());
+    let seen = args.after.unwrap_or_default();
     let mut replay = Replay {
         args: &args,
         json,

@@ -69,7 +69,8 @@ pub async fn run(args: SessionsArgs, json: bool) -> Result<CliExit, CliError> {
         } else {
             format_date(session.created_ts)
         };
-        let (facts, open) = (session.seq.to_string(), session.pending.to_string());
+        let facts = session.seq.to_string();
+        let open = session.pending.to_string();
         table.push_row([session.session_id, session.user_id, session.state, created, facts, open]);
     }
     write_stdout(&table.render())?;
@@ -84,7 +85,8 @@ async fn fetch_all(args: &SessionsArgs) -> Result<SessionList, CliError> {
     loop {
         let count = (limit - listed.sessions.len()).min(PAGE_LEN_MAX);
         let before = listed.next.take().map(|next| format!("&before={next}")).unwrap_or_default();
-        let (method, path) = (Method::GET, &*format!("/v1/sessions?limit={count}{before}"));
+        let method = Method::GET;
+        let path = &*format!("/v1/sessions?limit={count}{before}");
         let who = Some(&args.gateway);
         let page = server
             .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })

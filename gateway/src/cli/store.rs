@@ -107,7 +107,9 @@ pub fn backup_target(command: &StoreCommand) -> Option<(&str, &Path)> {
 pub async fn request_backup((url, to): (&str, &Path), json: bool) -> Result<CliExit, CliError> {
     let to =
         std::path::absolute(to).map_err(|error| CliError::Usage(format!("{}: {error}", to.display())))?;
-    let (method, path, who) = (Method::POST, "/v1/store/backup", None);
+    let method = Method::POST;
+    let path = "/v1/store/backup";
+    let who = None;
     let body = Some(serde_json::json!({ "to": to }));
     let told = ApiClient::parse(url)?
         .request_json(ApiRequest { method, path, credentials: who, body, timeout: BACKUP_TIMEOUT })

@@ -2,17 +2,21 @@
 
 /// Formats Unix milliseconds as an ISO 8601 date and time of day, UTC.
 pub(super) fn format_date(ms: u64) -> String {
-    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
+    let days = ms / 86_400_000;
+    let of_day = ms % 86_400_000;
     // Howard Hinnant's `days_to_civil`, for dates after 1970; years begin in March.
     let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let from_march = (5 * of_year + 2) / 153;
     let day = of_year - (153 * from_march + 2) / 5 + 1;
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60);
+    let hour = of_day / 3_600_000;
+    let minute = of_day / 60_000 % 60;
+    let second = of_day / 1000 % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1000)
 }
 

@@ -86,14 +86,17 @@ pub fn markdown_page() -> String {
             DefaultValue::Fixed(value) => code_cell(value),
             DefaultValue::Computed { how, .. } => how.to_owned(),
         };
-        let (name, env, doc) = (code_cell(setting.name), code_cell(&setting.env()), escape_cell(setting.doc));
+        let name = code_cell(setting.name);
+        let env = code_cell(&setting.env());
+        let doc = escape_cell(setting.doc);
         let flag = flag.unwrap_or_default();
         push_fmt(&mut text, format_args!("| {name} | {flag} | {env} | {default} | {doc} |\n"));
     }
     text.push_str(AGENTS);
     for setting in &AGENT_SETTINGS {
-        let (name, form, default) =
-            (code_cell(setting.name), code_cell(setting.form), code_cell(setting.default));
+        let name = code_cell(setting.name);
+        let form = code_cell(setting.form);
+        let default = code_cell(setting.default);
         push_fmt(&mut text, format_args!("| {name} | {form} | {default} | {} |\n", escape_cell(setting.doc)));
     }
     text.push_str(MISTAKES);

@@ -33,7 +33,8 @@ impl ConfigFileParser<'_> {
             self.push_mistake(None, error.span().unwrap_or_default(), error.message());
         }
         for (name, value) in table.get_ref() {
-            let (at, name) = (name.span(), name.get_ref().as_ref());
+            let at = name.span();
+            let name = name.get_ref().as_ref();
             match value.get_ref().as_table() {
                 Some(agents) if name == AGENTS => self.parse_agents(agents),
                 Some(section) if sections().any(|known| known == name) => self.parse_section(name, section),
@@ -90,7 +91,8 @@ impl ConfigFileParser<'_> {
 
     fn parse_agents(&mut self, agents: &DeTable<'_>) {
         for (id, value) in agents {
-            let (at, id) = (id.span(), id.get_ref().to_string());
+            let at = id.span();
+            let id = id.get_ref().to_string();
             let Some(table) = value.get_ref().as_table() else {
                 let what =
                     format!("expected a table [agents.{id}] with a url, not {}", type_name(value.get_ref()));

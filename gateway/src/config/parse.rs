@@ -261,8 +261,10 @@ impl ConfigDraft {
                     );
                     not_here(SettingKey::StoreDurability, place, what);
                 }
-                let (dir, durability) = (dir.clone(), asked.unwrap_or_default());
-                let (cache_bytes, reserve_bytes) = (self.cache_bytes, self.reserve_bytes);
+                let dir = dir.clone();
+                let durability = asked.unwrap_or_default();
+                let cache_bytes = self.cache_bytes;
+                let reserve_bytes = self.reserve_bytes;
                 StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes }
             }
             StoreUrl::Memory => {

@@ -80,8 +80,10 @@ impl DriverInbox {
         answers: AnswerQueue,
         bus_events: BusEventReceiver,
     ) -> Self {
-        let (link_inputs, agent_reports, own_inputs, bus_inputs) =
-            (Vec::new(), Vec::new(), Vec::new(), VecDeque::new());
+        let link_inputs = Vec::new();
+        let agent_reports = Vec::new();
+        let own_inputs = Vec::new();
+        let bus_inputs = VecDeque::new();
         Self {
             commands,
             reports,
@@ -214,7 +216,9 @@ mod tests {
             board.disconnect(LinkId(1)).await.expect("room");
             answers.sink()(Op::Lease { node: NodeId(1), sent: Mono::default() }, Ok(Reply::LeaseLost));
         }
-        let (mut batches, mut links, mut others) = (0, 0, 0);
+        let mut batches = 0;
+        let mut links = 0;
+        let mut others = 0;
         while links + others < 2 * limits::DRIVER_BATCH_MAX + limits::FRAME_MESSAGES_MAX {
             inbox.wait().await;
             let mut batch = Vec::new();

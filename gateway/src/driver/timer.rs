@@ -55,7 +55,8 @@ mod tests {
 
     #[tokio::test]
     async fn alarm_fires_on_time_and_only_moves_earlier() {
-        let (mut alarm, begun) = (DriverTimer::default(), Instant::now());
+        let mut alarm = DriverTimer::default();
+        let begun = Instant::now();
         alarm.set(at(0), None);
         assert!(alarm.wait().now_or_never().is_none());
         alarm.set(at(0), Some(at(LATE)));

@@ -110,7 +110,9 @@ async fn page(mut reader: SessionFactReader, session: &SessionId, wanted: Events
     let _reading = reader.acquire_read_slot()?;
     let span = reader.start(wanted.after, wanted.epoch).await?;
     let end = wanted.upto.map_or(span.snapshot.seq, |upto| upto.min(span.snapshot.seq));
-    let (mut events, mut bytes, mut at) = (Vec::new(), 0, span.after);
+    let mut events = Vec::new();
+    let mut bytes = 0;
+    let mut at = span.after;
     for _ in 0..SCAN_FACTS_MAX {
         if at >= end || events.len() >= wanted.limit {
             break;
@@ -152,7 +154,9 @@ impl EventsQuery {
         let query = HttpQuery::parse(uri)?;
         let mut after = query.number("after_seq")?.map_or(Seq(0), Seq);
         let mut epoch = query.number("after_epoch")?.map(Epoch);
-        let (types, limit, streamed) = (query.types()?, query.limit()?, wants_stream(headers));
+        let types = query.types()?;
+        let limit = query.limit()?;
+        let streamed = wants_stream(headers);
         let last = request_parts::header(headers, request_parts::LAST_EVENT_ID)?;
         if let Some(at) = last.and_then(|text| sse::log::parse_event_id(text).ok()) {
             (after, epoch) = (at.seq, Some(at.epoch).filter(|_| !planted(Planted::LastEventIdWithoutEpoch)));

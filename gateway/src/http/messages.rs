@@ -59,7 +59,8 @@ pub(super) async fn list(
 ) -> HttpResult {
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     let query = HttpQuery::parse(&uri)?;
-    let (limit, before) = (query.limit()?, query.number("before")?.map(Seq));
+    let limit = query.limit()?;
+    let before = query.number("before")?.map(Seq);
     let reader = SessionFactReader::new(desk.open_link(&headers).await?, session);
     with_deadline(page(reader, limit, before)).await
 }
@@ -69,7 +70,8 @@ async fn page(mut reader: SessionFactReader, limit: usize, before: Option<Seq>) 
     let last = reader.snapshot().await?.seq;
     // `end` is the position up to which facts are still to be read.
     let mut end = before.map_or(last, |before| Seq(before.0.saturating_sub(1)).min(last));
-    let (mut window, mut floor) = (WINDOW, None);
+    let mut window = WINDOW;
+    let mut floor = None;
     let mut transcript = Transcript::new(limit, ANSWER_BYTES_MAX);
     while end > Seq(0) && !transcript.is_done() {
         let from = Seq(end.0.saturating_sub(window));
@@ -136,7 +138,8 @@ async fn read_facts(
     after: Seq,
     upto: Seq,
 ) -> Result<Vec<(Seq, Arc<Entry>)>, RequestFailure> {
-    let (mut facts, mut at) = (Vec::new(), after);
+    let mut facts = Vec::new();
+    let mut at = after;
     while at < upto {
         let (place, entry) = reader.next().await?;
         at = place.seq;

@@ -73,7 +73,8 @@ pub enum RequestFailure {
 impl RequestLink {
     /// Opens a link for an authenticated request.
     pub async fn open(desk: Arc<HttpContext>, admitted: AuthenticatedClient) -> Result<Self, LinkClosed> {
-        let (seat, pass) = (desk.links.open(), desk.auth.rate_limiter(&admitted, desk.clock.mono()));
+        let seat = desk.links.open();
+        let pass = desk.auth.rate_limiter(&admitted, desk.clock.mono());
         let AuthenticatedClient { principal, proof, service: _ } = admitted;
         if let AuthProof::Key(key) = &proof {
             seat.set_credential(key.as_str());

@@ -34,7 +34,8 @@ async fn record_request(
         _ => HttpMethod::Other,
     };
     let answer = next.run(request).await;
-    let (route, took) = (route.as_ref().map(MatchedPath::as_str), counter.clock.mono() - began);
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let took = counter.clock.mono() - began;
     counter.metrics.http.record_answer(route, method, answer.status().as_u16(), took);
     answer
 }

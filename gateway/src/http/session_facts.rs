@@ -77,7 +77,8 @@ impl SessionFactReader {
 
     /// Returns the present state of the session.
     pub async fn snapshot(&mut self) -> Result<Box<SessionStateSnapshot>, RequestFailure> {
-        let (request_id, session) = (None, self.session.clone());
+        let request_id = None;
+        let session = self.session.clone();
         self.link.send(LinkCommand::GetSnapshot { request_id, session }).await?;
         let opened =
             |note| if let Notification::Opened { snapshot, .. } = note { Some(snapshot) } else { None };
@@ -99,7 +100,9 @@ impl SessionFactReader {
 
     /// Starts to read after a position, or from the first fact that is kept.
     pub async fn start(&mut self, after: Seq, epoch: Option<Epoch>) -> Result<ReadStart, RequestFailure> {
-        let (mut after, mut epoch, mut floor) = (after, epoch, None);
+        let mut after = after;
+        let mut epoch = epoch;
+        let mut floor = None;
         for _ in 0..TRIMMED_MAX {
             let (snapshot, reset) = self.subscribe(after, epoch).await?;
             match reset {
@@ -123,8 +126,11 @@ impl SessionFactReader {
         self.subscriptions += 1;
         let request = RequestId::parse(&self.subscriptions.to_string()).ok();
         let all = Pattern::parse(">").unwrap_or_else(|_| unreachable!("a pattern"));
-        let (session, runs, types) = (self.session.clone(), Vec::new(), vec![all]);
-        let (request_id, after_seq) = (request.clone(), Some(after));
+        let session = self.session.clone();
+        let runs = Vec::new();
+        let types = vec![all];
+        let request_id = request.clone();
+        let after_seq = Some(after);
         let ask = SubscribeCommand { request_id, session, after_seq, after_epoch, runs, types };
         self.link.send(LinkCommand::Subscribe(ask)).await?;
         let subscribed = |note| {

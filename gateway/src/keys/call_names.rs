@@ -113,7 +113,8 @@ mod tests {
     use turnway_core::store::quota::Quotas;
 
     fn registers() -> Registers {
-        let (clock, counter) = (Clock::start(), RegisterReplies::default());
+        let clock = Clock::start();
+        let counter = RegisterReplies::default();
         let sink = counter.intercept(Arc::new(|_, _| {}));
         let store: Arc<dyn Store> =
             Arc::new(MemoryStore::new(Arc::new(move || clock.now()), Quotas::OFF, Arc::new(|_, _| {}), sink));
@@ -121,14 +122,17 @@ mod tests {
     }
 
     fn principal(tenant: &str, user: &str) -> Principal {
-        let (tenant, user) = (TenantId::parse(tenant), UserId::parse(user));
-        let (tenant, user) = (tenant.expect("a tenant"), user.expect("a user"));
+        let tenant = TenantId::parse(tenant);
+        let user = UserId::parse(user);
+        let tenant = tenant.expect("a tenant");
+        let user = user.expect("a user");
         Principal { tenant, user, operator: false, writes: true }
     }
 
     #[tokio::test]
     async fn idempotent_call_session_is_stable_within_one_store_only() {
-        let (call, ann) = (MessageId::parse("k1").expect("a name"), principal("acme", "ann"));
+        let call = MessageId::parse("k1").expect("a name");
+        let ann = principal("acme", "ann");
         let name =
             async |names: CallNames, of: &Principal| names.key().await.expect("a key").session_of(of, &call);
         let store = registers();

@@ -165,7 +165,8 @@ impl KeyPage {
             None => Vec::new(),
             Some(bytes) => serde_json::from_slice(&bytes).map_err(|_| KeyStoreError::Unreadable)?,
         };
-        let (mut records, mut others) = (Vec::new(), Vec::new());
+        let mut records = Vec::new();
+        let mut others = Vec::new();
         for value in values {
             match ApiKeyRecord::deserialize(&value) {
                 Ok(record) => records.push(record),

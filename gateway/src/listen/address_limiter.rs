@@ -192,10 +192,8 @@ mod tests {
     /// Covers: S-16.
     #[test]
     fn loopback_addresses_are_counted_only_if_configured() {
-        let (spares, counts) = (
-            AddressLimiter::new(Some(1), false, LockoutPolicy::Off),
-            AddressLimiter::new(Some(1), true, LockoutPolicy::Off),
-        );
+        let spares = AddressLimiter::new(Some(1), false, LockoutPolicy::Off);
+        let counts = AddressLimiter::new(Some(1), true, LockoutPolicy::Off);
         let _inside =
             ["127.0.0.1", "127.0.0.1", "::1", "::1"].map(|own| spares.try_acquire(ip(own)).expect("room"));
         let _one = counts.try_acquire(ip("127.0.0.1")).expect("room");

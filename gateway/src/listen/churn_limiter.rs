@@ -38,16 +38,19 @@ mod tests {
     #[tokio::test]
     async fn each_round_admits_a_limited_number_in_order() {
         const MANY: usize = 100;
-        let (turnstile, passed) = (Arc::new(ChurnLimiter::default()), Arc::new(AtomicUsize::new(0)));
+        let turnstile = Arc::new(ChurnLimiter::default());
+        let passed = Arc::new(AtomicUsize::new(0));
         let mut many = JoinSet::new();
         for n in 0..MANY {
-            let (turnstile, passed) = (Arc::clone(&turnstile), Arc::clone(&passed));
+            let turnstile = Arc::clone(&turnstile);
+            let passed = Arc::clone(&passed);
             many.spawn(async move {
                 turnstile.wait_turn().await;
                 (n, passed.fetch_add(1, Ordering::Relaxed))
             });
         }
-        let (mut before, mut rounds) = (0, 0);
+        let mut before = 0;
+        let mut rounds = 0;
         while before < MANY {
             yield_now().await;
             let now = passed.load(Ordering::Relaxed);

@@ -413,7 +413,9 @@ mod tests {
     /// Covers: G-15.
     #[test]
     fn idle_link_future_stays_small() {
-        let (task, link, socket) = (size(serve), size_of::<Link>(), size_of::<WebSocket>());
+        let task = size(serve);
+        let link = size_of::<Link>();
+        let socket = size_of::<WebSocket>();
         assert!(task + link + socket <= 1280, "task {task}, link {link}, socket {socket}");
     }
 }

@@ -143,7 +143,8 @@ impl FrameTracker {
 
     /// Tracks more bytes of the client. On a violation, also returns how many bytes lie before the offending header.
     pub fn track(&mut self, bytes: &[u8]) -> Result<(), (usize, FrameViolation)> {
-        let (mut at, mut header_at) = (0, 0);
+        let mut at = 0;
+        let mut header_at = 0;
         while at < bytes.len() {
             if self.remaining > 0 {
                 let step = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(bytes.len() - at);
@@ -192,7 +193,8 @@ impl FrameTracker {
             _ => return Err(FrameViolation::InvalidHeader),
         };
         (self.header_len, self.remaining) = (0, length.saturating_add(MASK_BYTES));
-        let (is_last, is_control) = (first & 0x80 != 0, first & 0x08 != 0);
+        let is_last = first & 0x80 != 0;
+        let is_control = first & 0x08 != 0;
         if !is_control {
             self.fragments = if is_last { 0 } else { self.fragments + 1 };
             if let Some(room) = self.hello_budget {

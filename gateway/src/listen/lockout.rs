@@ -96,7 +96,9 @@ mod tests {
     /// Covers: S-05.
     #[test]
     fn ten_failures_in_a_minute_lock_out_for_five() {
-        let (lockout, from, begun) = (Lockout::default(), ip("192.0.2.7"), Instant::now());
+        let lockout = Lockout::default();
+        let from = ip("192.0.2.7");
+        let begun = Instant::now();
         let mut is_over = false;
         for _ in 0..limits::AUTH_FAILURES_MAX {
             assert_eq!(lockout.remaining(from, begun), None);
@@ -117,7 +119,9 @@ mod tests {
     /// Covers: S-05.
     #[test]
     fn occasional_failures_do_not_lock_out() {
-        let (lockout, from, mut now) = (Lockout::default(), ip("192.0.2.7"), Instant::now());
+        let lockout = Lockout::default();
+        let from = ip("192.0.2.7");
+        let mut now = Instant::now();
         for _ in 0..50 {
             lockout.record_failure(from, now);
             assert_eq!(lockout.remaining(from, now), None);
@@ -128,7 +132,8 @@ mod tests {
     /// Covers: S-05.
     #[test]
     fn lockout_covers_the_larger_ipv6_prefixes() {
-        let (lockout, now) = (Lockout::default(), Instant::now());
+        let lockout = Lockout::default();
+        let now = Instant::now();
         let at = |site: usize, n: usize| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
         let guesses = |next: &dyn Fn(usize) -> IpAddr| {
             let mut count = 0;
@@ -148,7 +153,8 @@ mod tests {
     /// Covers: S-05.
     #[test]
     fn lockout_table_is_bounded() {
-        let (lockout, now) = (Lockout::default(), Instant::now());
+        let lockout = Lockout::default();
+        let now = Instant::now();
         let four = |n: usize| ip(&format!("10.0.{}.{}", n >> 8, n & 0xff));
         for n in 0..limits::AUTH_FAILURES_ADDRESSES_MAX + 10 {
             lockout.record_failure(four(n), now);

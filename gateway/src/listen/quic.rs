@@ -179,7 +179,8 @@ impl QuicListenerContext {
         rooms: &Arc<Semaphore>,
     ) {
         let links = &self.link_context.metrics.links;
-        let (address, now) = (incoming.remote_address().ip(), self.link_context.clock.mono());
+        let address = incoming.remote_address().ip();
+        let now = self.link_context.clock.mono();
         // A client with a valid token counts too: a second prefix is as easy to obtain as the first.
         let is_crowded = pace.record_connection(address, now);
         if is_crowded && !incoming.remote_address_validated() && incoming.may_retry() {

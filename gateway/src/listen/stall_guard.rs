@@ -122,7 +122,8 @@ mod tests {
     async fn peer_that_reads_slowly_does_not_time_out() {
         let (mut socket, mut peer) = pair(Duration::from_secs(60)).await;
         let mut block = vec![0; 64 * 1024];
-        let (mut sent, mut taken) = (0, 0);
+        let mut sent = 0;
+        let mut taken = 0;
         while sent < 16 * 1024 * 1024 {
             tokio::select! {
                 written = write(&mut socket, &[7; 64 * 1024]) => sent += written.expect("written"),

@@ -248,7 +248,8 @@ mod tests {
         }
         let registry = Registry::new();
         let metrics = StoreMetrics::register(&mut FamilyBuilder::new(&registry)).expect("each family once");
-        let (mut unanswered, at) = (PendingOps::default(), |ms| Mono(Duration::from_millis(ms)));
+        let mut unanswered = PendingOps::default();
+        let at = |ms| Mono(Duration::from_millis(ms));
         metrics.record_request(&mut unanswered, &ops[0], at(0));
         metrics.record_request(&mut unanswered, &ops[0], at(10));
         metrics.record_reply(&mut unanswered, &ops[0], &Ok(Reply::LeaseLost), at(30));

@@ -170,7 +170,8 @@ impl Readiness {
 }
 
 fn log_change(reason: UnreadyReason, holds: bool, after: u32) {
-    let (code, remaining) = (reason.code(), codes(after));
+    let code = reason.code();
+    let remaining = codes(after);
     match holds {
         true => tracing::warn!(reason = code, "not ready: {}", reason.description()),
         false if remaining.is_empty() => tracing::info!(reason = code, "ready again"),

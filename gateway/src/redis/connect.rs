@@ -221,7 +221,8 @@ fn connection_info(
     login: &RedisLogin,
     db: u32,
 ) -> Result<ConnectionInfo, RedisError> {
-    let (name, port) = (host.name.clone(), host.port);
+    let name = host.name.clone();
+    let port = host.port;
     let address = if tls {
         ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None }
     } else {

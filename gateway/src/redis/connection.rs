@@ -212,7 +212,9 @@ async fn run(
     shown: watch::Sender<Option<OpenConnection>>,
     refused: watch::Sender<Option<(String, String)>>,
 ) {
-    let (mut turn, mut wait, mut told) = (0, Duration::ZERO, false);
+    let mut turn = 0;
+    let mut wait = Duration::ZERO;
+    let mut told = false;
     let mut patience = ConnectTimeout::default();
     let mut reload = url.login.password_file.as_ref().and_then(|_| ReloadSignal::listen().ok());
     loop {
@@ -255,7 +257,8 @@ async fn connect_and_subscribe(
     lost: &Arc<Notify>,
     within: Duration,
 ) -> Result<MultiplexedConnection, ConnectError> {
-    let (rings, hears) = (Arc::clone(lost), settings.push_handler.clone());
+    let rings = Arc::clone(lost);
+    let hears = settings.push_handler.clone();
     let config = AsyncConnectionConfig::new()
         .set_response_timeout(Some(settings.command_timeout.max(within)))
         .set_push_sender(move |push: PushInfo| {

@@ -159,9 +159,12 @@ impl EmbeddedStore {
         answers: AnswerSink,
     ) -> Result<Self, EmbeddedOpenError> {
         let queue = Arc::new(OpQueue::new(limits::STORE_QUEUE_MAX));
-        let (leases, wall, copier) = (engine.leases(), engine.clock(), engine.copier(&options));
+        let leases = engine.leases();
+        let wall = engine.clock();
+        let copier = engine.copier(&options);
         let writer = {
-            let (queue, answers) = (Arc::clone(&queue), Arc::clone(&answers));
+            let queue = Arc::clone(&queue);
+            let answers = Arc::clone(&answers);
             let write = move || run_writer(engine, &queue, &answers, &options);
             std::thread::Builder::new().name("store".to_owned()).spawn(write)?
         };

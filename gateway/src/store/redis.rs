@@ -257,7 +257,8 @@ impl RedisStore {
             registrar: Registrar::default(),
             is_answering: AtomicBool::new(true),
         };
-        let (desk, under_way) = (Arc::new(desk), Arc::default());
+        let desk = Arc::new(desk);
+        let under_way = Arc::default();
         let store = Self { executor: desk, in_flight: under_way, answers, runtime, guarantees: given };
         // The server was available a moment ago. If it is gone again, the store handles that as any other outage.
         let _ = timeout(READY_TIMEOUT, store.ready()).await;
@@ -304,7 +305,9 @@ async fn open_server(
     deployer: &RedisUrl,
     options: &RedisStoreOptions,
 ) -> Result<ServerGuarantees, RedisOpenError> {
-    let (began, mut patience, mut told) = (Instant::now(), ConnectTimeout::default(), String::new());
+    let began = Instant::now();
+    let mut patience = ConnectTimeout::default();
+    let mut told = String::new();
     loop {
         let error = match check_server(url, deployer, options, patience.next_timeout()).await {
             Ok(given) => {

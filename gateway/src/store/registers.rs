@@ -122,7 +122,8 @@ mod tests {
     #[tokio::test]
     async fn register_write_requires_the_previous_version() {
         let others = Arc::new(Mutex::new(Vec::new()));
-        let (clock, seen) = (Clock::start(), Arc::clone(&others));
+        let clock = Clock::start();
+        let seen = Arc::clone(&others);
         let counter = RegisterReplies::default();
         let sink = counter.intercept(Arc::new(move |op, _| seen.lock().expect("sound").push(op)));
         let store: Arc<dyn Store> =

@@ -79,7 +79,8 @@ pub enum CertificatePairError {
 impl CertificatePair {
     /// Reads both files. A pair that has expired is refused.
     pub fn read(files: &TlsFiles, now: Millis) -> Result<Self, CertificatePairError> {
-        let (cert, key) = (files.cert.0.as_path(), files.key.0.as_path());
+        let cert = files.cert.0.as_path();
+        let key = files.key.0.as_path();
         Self::parse((cert, &read_file(cert)?), (key, &read_file(key)?), now)
     }
 
@@ -228,14 +229,16 @@ mod tests {
     fn mismatched_certificate_and_key_are_explained() {
         let dir = std::env::temp_dir().join(format!("turnway-pair-{}", std::process::id()));
         let now = Clock::start().now().store;
-        let (one, other) = (dir.join("one"), dir.join("other"));
+        let one = dir.join("one");
+        let other = dir.join("other");
         let one = development::write(&one, now, development::VALID_DAYS).expect("a pair");
         let other = development::write(&other, now, development::VALID_DAYS).expect("a pair");
         let pair = CertificatePair::read(&files(&one.cert, &one.key), now).expect("good");
         assert!(pair.expires() > now.after(Duration::from_secs(300 * 86_400)));
         let read = |cert: &Path, key: &Path, now| {
             CertificatePair::read(&files(cert, key), now).map(|_| ()).map_err(|bad| {
-                let (key, said) = (bad.concerns_key(&files(cert, key)), bad.to_string());
+                let key = bad.concerns_key(&files(cert, key));
+                let said = bad.to_string();
                 (key, said.rsplit(": ").next().unwrap_or_default().to_owned())
             })
         };

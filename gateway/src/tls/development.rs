@@ -77,7 +77,8 @@ fn generate(now: Millis, days: u16) -> Result<DevCert, DevCertError> {
 /// Generates a pair without writing files.
 pub fn ephemeral(now: Millis) -> Result<CertificatePair, DevCertError> {
     let DevCert { cert, key, .. } = generate(now, VALID_DAYS)?;
-    let (cert_name, key_name) = (Path::new("certificate"), Path::new("key"));
+    let cert_name = Path::new("certificate");
+    let key_name = Path::new("key");
     Ok(CertificatePair::parse((cert_name, cert.as_bytes()), (key_name, key.as_bytes()), now)?)
 }
 

@@ -190,7 +190,8 @@ impl TlsConfigWatch {
 
 impl TlsConfigs {
     fn of(pair: &CertificatePair) -> Result<Self, TlsSetupError> {
-        let (tcp, quic) = (Arc::new(pair.tcp_config()?), Arc::new(pair.quic_config()?));
+        let tcp = Arc::new(pair.tcp_config()?);
+        let quic = Arc::new(pair.quic_config()?);
         Ok(Self { tcp, quic, secret: pair.secret() })
     }
 }

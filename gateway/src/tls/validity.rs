@@ -77,7 +77,8 @@ fn days_since_epoch(year: u64, month: u64, day: u64) -> Option<u64> {
         return None;
     }
     let year = year.checked_sub(u64::from(month <= 2))?;
-    let (era, of_era) = (year / 400, year % 400);
+    let era = year / 400;
+    let of_era = year % 400;
     let from_march = (month + 9) % 12;
     let of_year = (153 * from_march + 2) / 5 + day - 1;
     let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year;

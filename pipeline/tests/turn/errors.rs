@@ -87,7 +87,8 @@ async fn cancelled_turn_saves_state_once_and_is_reported() {
 #[tokio::test]
 async fn dropped_turn_still_saves_its_state() {
     let book = CallLog::default();
-    let (closed, span) = (CancellationToken::new(), book.clone());
+    let closed = CancellationToken::new();
+    let span = book.clone();
     struct Tells(RecordingLifespan, CancellationToken);
     impl turnway_pipeline::Lifespan for Tells {
         fn open(&self) -> turnway_pipeline::HookFuture<'_, ()> {

@@ -8,7 +8,8 @@ use turnway_pipeline::{BuiltinPlugin, Inbound, MessageEnvelope, Pipeline, Prompt
 /// Returns a pipeline with two scripted plugins after the built-in one.
 fn two(change: impl FnOnce(&mut ScriptedPlugin, &mut ScriptedPlugin)) -> (Pipeline, CallLog) {
     let book = CallLog::default();
-    let (mut first, mut second) = (ScriptedPlugin::new("first", &book), ScriptedPlugin::new("second", &book));
+    let mut first = ScriptedPlugin::new("first", &book);
+    let mut second = ScriptedPlugin::new("second", &book);
     first.model = Behavior::Say("fine");
     change(&mut first, &mut second);
     (plain().with(first).with(second), book)

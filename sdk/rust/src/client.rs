@@ -92,7 +92,8 @@ impl Client {
     }
 
     fn spawn(options: &Options, impatient: bool) -> Result<Self, ClientError> {
-        let (endpoint, trust) = (options.endpoint()?, TrustedRoots::from_options(options)?);
+        let endpoint = options.endpoint()?;
+        let trust = TrustedRoots::from_options(options)?;
         let (commands, inbox) = mpsc::channel(limits::COMMANDS_MAX);
         let (outbox, events) = mpsc::channel(limits::EVENTS_MAX);
         // The low half of a UUIDv7 is random; the seed is not secret.

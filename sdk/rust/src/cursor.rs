@@ -14,7 +14,8 @@ use std::time::Duration;
 impl SessionTracker {
     /// Handles the answer to `subscribe`.
     pub(crate) fn handle_subscribed(&mut self, frame: &IncomingMessage, fx: &mut Outbound) {
-        let (reset, request_id) = (frame.flag("reset"), frame.text("request_id"));
+        let reset = frame.flag("reset");
+        let request_id = frame.text("request_id");
         let expected = match &self.subscription {
             SubscriptionState::Requested(asked) => request_id.is_none_or(|id| id == asked),
             // A log can lose facts under an active subscription.

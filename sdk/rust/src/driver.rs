@@ -56,7 +56,8 @@ impl ClientDriver {
         commands: mpsc::Receiver<DriverCommand>,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        let (started, pending_events) = (Instant::now(), VecDeque::new());
+        let started = Instant::now();
+        let pending_events = VecDeque::new();
         Self {
             state,
             gateway,
@@ -118,7 +119,9 @@ impl ClientDriver {
                 None => std::future::pending().await,
             }
         };
-        let (road, dialing, early) = (&mut self.transport, &mut self.dialing, &self.early_end);
+        let road = &mut self.transport;
+        let dialing = &mut self.dialing;
+        let early = &self.early_end;
         let heard = async move {
             match road {
                 Some(road) => road.recv(early.is_some()).await,
@@ -304,7 +307,8 @@ impl ClientDriver {
             let _: Result<(), Result<(), ClientError>> = answer.send(Err(full));
             return;
         }
-        let (now, state) = (self.now(), &mut self.state);
+        let now = self.now();
+        let state = &mut self.state;
         let done = match what {
             DriverAction::Subscribe(wish) => state.subscribe(now, &session, wish),
             DriverAction::Invoke(invoke) => state.invoke(now, &session, invoke),

@@ -220,7 +220,8 @@ impl SessionTracker {
         if frame.kind() == "handover" {
             self.requests.retain(|ask| frame.text("request_id") != Some(&ask.request_id));
         }
-        let (session, run) = (self.id.clone(), frame.string("run_id"));
+        let session = self.id.clone();
+        let run = frame.string("run_id");
         let note = Note { session, place, name, run, body: frame.body().clone() };
         match note.run.as_ref().and_then(|run| self.runs.get_mut(run)) {
             // Part of a fact whose last message is still to come; all its messages may be repeated.

@@ -121,7 +121,8 @@ impl QuicConnection {
         let connecting = endpoint.connect_with(config.clone(), address, name).map_err(lost)?;
         let connection = connecting.await.map_err(|error| lost_of(&error))?;
         let (to, from) = connection.open_bi().await.map_err(|error| lost_of(&error))?;
-        let (control, accepting) = (MessageReader::new(from), accept(&connection));
+        let control = MessageReader::new(from);
+        let accepting = accept(&connection);
         Ok(Self {
             endpoint,
             connection,

@@ -23,7 +23,8 @@ impl SessionTracker {
             return self.hold_failure(failure);
         }
         let id = frame.text("request_id").unwrap_or_default();
-        let (pass, after) = (is_temporary(&failure.code), frame.number("retry_after_ms"));
+        let pass = is_temporary(&failure.code);
+        let after = frame.number("retry_after_ms");
         if self.subscription == SubscriptionState::Requested(id.to_owned())
             || (id.is_empty() && self.is_subscribe_error(&failure))
         {

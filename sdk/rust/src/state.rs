@@ -346,7 +346,8 @@ impl ClientState {
             self.message_bytes_max = limit;
         }
         let word = |key| frame.string(key).unwrap_or_default();
-        let (connection_id, node_id) = (word("connection_id"), word("node_id"));
+        let connection_id = word("connection_id");
+        let node_id = word("node_id");
         self.out.emit(Event::Connected { connection_id, node_id });
         if std::mem::take(&mut self.is_stale) {
             self.out.send(self.hello.refresh_message().to_string());

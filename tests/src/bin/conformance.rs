@@ -23,7 +23,8 @@ fn main() -> ExitCode {
 fn verdict(mut args: impl Iterator<Item = String>) -> Result<Verdict, String> {
     let text =
         |path: &PathBuf| std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()));
-    let (mut files, mut run) = (Vec::new(), Run::default());
+    let mut files = Vec::new();
+    let mut run = Run::default();
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--partial" => run.is_partial = true,

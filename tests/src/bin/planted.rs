@@ -171,7 +171,8 @@ fn node() -> Result<PathBuf, String> {
 /// Builds the tests of these rows, with planted bugs enabled where the bug belongs into the test's own process;
 /// returns the program of each file.
 fn suites(rows: &[Row]) -> Result<BTreeMap<String, PathBuf>, String> {
-    let (mut ordinary, mut changed) = (BTreeSet::new(), BTreeSet::new());
+    let mut ordinary = BTreeSet::new();
+    let mut changed = BTreeSet::new();
     for row in rows {
         match row.watch {
             Watch::Node(suite, _) => _ = ordinary.insert(suite),
@@ -215,7 +216,8 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
     let lines = built.stdout.split(|byte| *byte == b'\n');
     let told = lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok());
     let program = |told: serde_json::Value| {
-        let (path, target) = (told["executable"].as_str()?, &told["target"]);
+        let path = told["executable"].as_str()?;
+        let target = &told["target"];
         // Other crates have test files with the same names.
         let is_ours = target["src_path"].as_str()?.starts_with(env!("CARGO_MANIFEST_DIR"));
         let fits = is_ours || target["kind"][0] != "test";

@@ -24,7 +24,8 @@ impl Ran {
     pub fn named(binary: &str, name: &str) -> Self {
         let mut path: Vec<String> = binary.split("::").chain(name.split("::")).map(str::to_owned).collect();
         let function = path.pop().unwrap_or_default();
-        let (binary, name) = (binary.to_owned(), name.to_owned());
+        let binary = binary.to_owned();
+        let name = name.to_owned();
         Self { binary, name, path, function, has_passed: true, ..Self::default() }
     }
 

@@ -38,8 +38,10 @@ pub struct Verdict {
 impl Verdict {
     /// Compares a document with a run.
     pub fn of(document: &str, run: &Run) -> Self {
-        let (mut verdict, scopes) = (Self::default(), waiting(document));
-        let (mut named, mut used) = (BTreeSet::new(), BTreeSet::new());
+        let mut verdict = Self::default();
+        let scopes = waiting(document);
+        let mut named = BTreeSet::new();
+        let mut used = BTreeSet::new();
         let mut ids = BTreeSet::new();
         for row in Row::all(document) {
             if !ids.insert(row.id.clone()) {

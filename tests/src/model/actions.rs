@@ -40,7 +40,8 @@ impl Fleet {
     fn own(&self, rules: &Rules, n: u8, life: u8) -> Option<Call> {
         let node = self.node(n);
         let seat = node.seat.as_ref()?;
-        let (token, at) = (seat.token, seat.tail);
+        let token = seat.token;
+        let at = seat.tail;
         if !node.registered && rules.register == Register::Late {
             return Some(Call::Register { life });
         }
@@ -159,7 +160,8 @@ impl Fleet {
 
     /// Takes fault-free steps until none is left.
     pub fn settle(&self, rules: &Rules) -> Self {
-        let (mut fleet, mut steps) = (self.clone(), Vec::new());
+        let mut fleet = self.clone();
+        let mut steps = Vec::new();
         for _ in 0..REST_STEPS {
             steps.clear();
             fleet.regular_steps(rules, &mut steps);

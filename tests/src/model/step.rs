@@ -126,7 +126,8 @@ impl Fleet {
     }
 
     fn enrol(&mut self, n: u8) {
-        let (life, era) = (self.lives, self.era);
+        let life = self.lives;
+        let era = self.era;
         self.lives += 1;
         self.leased |= 1 << life;
         let node = self.node_mut(n);
@@ -231,7 +232,8 @@ impl Fleet {
             self.copy = self.store.clone();
         }
         self.accepted |= 1 << turn;
-        let (inbox, holder) = (self.store.inbox.clone(), self.store.holder);
+        let inbox = self.store.inbox.clone();
+        let holder = self.store.holder;
         let node = self.node_mut(n);
         node.requested &= !(1 << turn);
         if let Some(seat) = &mut node.seat {
@@ -245,7 +247,9 @@ impl Fleet {
     }
 
     fn claimed(&mut self, rules: &Rules, n: u8, won: bool) {
-        let (token, inbox, log) = (self.store.token, self.store.inbox.clone(), self.store.log.clone());
+        let token = self.store.token;
+        let inbox = self.store.inbox.clone();
+        let log = self.store.log.clone();
         let tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
         let named = self.store.holder;
         let node = self.node_mut(n);
@@ -276,7 +280,9 @@ impl Fleet {
         if rules.waits {
             self.copy = self.store.clone();
         }
-        let (inbox, log, others) = (self.store.inbox.clone(), self.store.log.clone(), self.others(n));
+        let inbox = self.store.inbox.clone();
+        let log = self.store.log.clone();
+        let others = self.others(n);
         if log.len() > self.acknowledged.len() {
             self.acknowledged.clone_from(&log);
         }
@@ -296,7 +302,8 @@ impl Fleet {
 
     fn bell(&mut self, n: u8) {
         self.offers &= !(1 << n);
-        let (inbox, holder) = (self.store.inbox.clone(), self.store.holder);
+        let inbox = self.store.inbox.clone();
+        let holder = self.store.holder;
         let node = self.node_mut(n);
         if let Some(seat) = &mut node.seat {
             // The owner reads its inbox, and confirms the inputs that it has taken.

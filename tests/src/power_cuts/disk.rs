@@ -77,7 +77,8 @@ impl Disk {
     /// Copies the readable content to a disk of its own, whose power is never cut.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let (copy, state) = (Self::new(0), self.lock());
+        let copy = Self::new(0);
+        let state = self.lock();
         copy.lock().cached.clone_from(&state.cached);
         copy.lock().durable.clone_from(&state.cached);
         copy

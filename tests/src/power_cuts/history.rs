@@ -199,7 +199,8 @@ impl History {
     /// Checks that an uncommitted batch has answered no operation that changes data or depends on a change.
     fn early(&self, now: Now, ops: &[Op], answers: &[Answer]) -> Result<(), Violation> {
         let mut model = self.certain.clone();
-        let (mut touched, mut free) = (BTreeSet::new(), Vec::new());
+        let mut touched = BTreeSet::new();
+        let mut free = Vec::new();
         for op in ops {
             let about = if let Op::Get { name } | Op::Put { name, .. } = op {
                 name.clone()
@@ -297,7 +298,9 @@ impl History {
         ops.extend((0..3).map(|n| Op::Get { name: format!("conv/{n}") }));
         for key in self.script.keys().to_vec() {
             let slot = model.session(&key).cloned().unwrap_or_default();
-            let (token, expect, nonce) = (slot.token, slot.ownership(), Nonce(u128::MAX));
+            let token = slot.token;
+            let expect = slot.ownership();
+            let nonce = Nonce(u128::MAX);
             ops.push(Op::ReadView { key: key.clone() });
             ops.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
             ops.push(Op::Inbox {

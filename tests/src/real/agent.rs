@@ -250,7 +250,8 @@ impl Drop for Agents {
 async fn serve(listener: TcpListener, script: Script, memory: Arc<Memory>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
-        let (script, memory) = (Arc::clone(&script), Arc::clone(&memory));
+        let script = Arc::clone(&script);
+        let memory = Arc::clone(&memory);
         let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&memory)));
         // A gateway that closes the connection in the middle of an answer is no error here.
         tokio::spawn(async move {
@@ -294,12 +295,13 @@ async fn answer(
     memory: Arc<Memory>,
 ) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
-    let (attempt, epoch) = (header(&request, "x-run-attempt"), header(&request, "x-owner-epoch"));
+    let attempt = header(&request, "x-run-attempt");
+    let epoch = header(&request, "x-owner-epoch");
     let path: Vec<&str> = path.trim_matches('/').split('/').collect();
     if let [_, "runs", run_id, "events"] = *path {
         let known = header(&request, "last-event-id").parse().unwrap_or(0);
-        let (attempt, epoch) =
-            (attempt.parse().expect("x-run-attempt"), epoch.parse().expect("x-owner-epoch"));
+        let attempt = attempt.parse().expect("x-run-attempt");
+        let epoch = epoch.parse().expect("x-owner-epoch");
         return Ok(memory.rest(ResumeRequest {
             run_id: run_id.to_owned(),
             attempt,
@@ -371,7 +373,8 @@ impl Memory {
 
     async fn invoked(&self, invocation: Invocation, script: &Script) -> Response<Body> {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).push(invocation.clone());
-        let (run_id, attempt) = (invocation.run_id.clone(), invocation.attempt);
+        let run_id = invocation.run_id.clone();
+        let attempt = invocation.attempt;
         match script(invocation) {
             Reply::Status(code) => status(code),
             Reply::Error { status, retry_after, body } => error(status, retry_after, body),

@@ -35,7 +35,8 @@ impl RedisBaseline {
         let config =
             AsyncConnectionConfig::new().set_push_sender(move |push: redis::PushInfo| tells.send(push.kind));
         let own = client.get_multiplexed_async_connection_with_config(&config).await;
-        let (mut own, channel) = (own.expect("it answers"), "bare");
+        let mut own = own.expect("it answers");
+        let channel = "bare";
         own.subscribe(channel).await.expect("subscribed");
         assert_eq!(heard.recv().await, Some(PushKind::Subscribe));
         let says = client.get_multiplexed_async_connection().await.expect("it answers");
@@ -62,11 +63,15 @@ impl RedisBaseline {
     /// Publishes `count` messages as fast as they are received; returns messages per second.
     pub async fn flood(&mut self, bytes: &[u8], count: usize) -> f64 {
         let ahead = (AHEAD_BYTES / bytes.len().max(1)).max(PIPELINE);
-        let (mut under_way, mut messages) = (FuturesUnordered::new(), Vec::new());
-        let (mut said, mut heard, began) = (0, 0, Instant::now());
+        let mut under_way = FuturesUnordered::new();
+        let mut messages = Vec::new();
+        let mut said = 0;
+        let mut heard = 0;
+        let began = Instant::now();
         while heard < count {
             while under_way.len() < ABREAST && said < count && said - heard < ahead {
-                let (part, mut says) = (PIPELINE.min(count - said), self.says.clone());
+                let part = PIPELINE.min(count - said);
+                let mut says = self.says.clone();
                 let mut pipeline = redis::pipe();
                 for _ in 0..part {
                     pipeline.cmd("PUBLISH").arg(self.channel).arg(bytes).ignore();

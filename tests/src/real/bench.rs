@@ -87,7 +87,9 @@ impl Bench {
 
     /// Starts a load; the handle returns its result.
     pub fn begin(&self, args: &[&str]) -> tokio::task::JoinHandle<Ended> {
-        let (dir, url, trust) = (self.dir.clone(), self.url.clone(), self.trust.clone());
+        let dir = self.dir.clone();
+        let url = self.url.clone();
+        let trust = self.trust.clone();
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         tokio::spawn(async move {
             let args: Vec<&str> = args.iter().map(String::as_str).chain(["--url", &url]).collect();

@@ -38,7 +38,8 @@ impl Key {
         let made = run(&dir, &[&["key", "new", "--json", "--admin", &admin], args].concat(), &[]).await;
         assert_eq!(made.code, Some(0), "{made:?}");
         let (made, text) = (made.json(), |made: &Value, name: &str| made[name].as_str().map(str::to_owned));
-        let (key, id) = (text(&made, "key"), text(&made, "key_id"));
+        let key = text(&made, "key");
+        let id = text(&made, "key_id");
         Self { text: key.expect("the key"), id: id.expect("its name") }
     }
 

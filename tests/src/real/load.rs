@@ -16,7 +16,8 @@ pub struct Load {
 impl Load {
     /// Starts clients, each with a session of its own and one turn after the other.
     pub fn start(node: SocketAddr, clients: usize) -> Self {
-        let (stop, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let turns = Arc::new(AtomicU64::new(0));
         let mut load = Self { stop, turns, clients: JoinSet::new() };
         for n in 0..clients {
             load.clients.spawn(client(node, n, Arc::clone(&load.stop), Arc::clone(&load.turns)));

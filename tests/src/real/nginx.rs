@@ -52,7 +52,8 @@ impl Nginx {
     /// Starts nginx in front of up to three nodes, with its files under `dir`.
     pub async fn start(dir: &Path, nodes: &[SocketAddr]) -> Self {
         let (program, modules) = binary();
-        let (file, log) = (dir.join("nginx.conf"), dir.join("nginx.log"));
+        let file = dir.join("nginx.conf");
+        let log = dir.join("nginx.log");
         for _ in 0..PORTS_TRIED {
             let at = SocketAddr::from(([127, 0, 0, 1], free_port()));
             fs::write(&file, config(&modules, at, nodes)).expect("written");

@@ -129,7 +129,8 @@ impl Node {
         let mut stdout = BufReader::new(child.stdout.take().expect("piped")).lines();
         let ready = tokio::time::timeout(PATIENCE, stdout.next_line()).await;
         let Ok(Ok(Some(ready))) = ready else { panic!("no ready line: {ready:?}\n{}", tail(dir)) };
-        let (http, admin) = (address(&ready, "http="), address(&ready, "admin="));
+        let http = address(&ready, "http=");
+        let admin = address(&ready, "admin=");
         let quic = field(&ready, "quic=").parse().ok();
         let id = field(&ready, "node=").to_owned();
         Self { child, stdout, program, args, dir: dir.to_owned(), log, http, quic, admin, id }
@@ -213,7 +214,8 @@ impl Node {
 
     /// Returns the log even if its directory is gone, as it may be when a test fails.
     fn whole_log(&self) -> String {
-        let (mut log, mut text) = (&self.log, Vec::new());
+        let mut log = &self.log;
+        let mut text = Vec::new();
         // A read error only makes the log incomplete.
         let _ = log.rewind().and_then(|()| log.read_to_end(&mut text));
         String::from_utf8_lossy(&text).into_owned()

@@ -154,7 +154,8 @@ impl Provider {
     /// Starts a page with the public keys of these signers.
     pub async fn start(signers: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (address, page) = (listener.local_addr().expect("bound"), Arc::<Page>::default());
+        let address = listener.local_addr().expect("bound");
+        let page = Arc::<Page>::default();
         let shown = Arc::clone(&page);
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

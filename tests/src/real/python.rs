@@ -37,7 +37,8 @@ pub async fn run_with(name: &str, args: &[&str], env: &[(&str, &str)]) -> String
         script(name, args).envs(env.iter().copied()).stderr(Stdio::piped()).spawn().expect("Python starts");
     let output = tokio::time::timeout(4 * PATIENCE, child.wait_with_output()).await;
     let output = output.expect("it ends in time").expect("its output");
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {}\n{out}\n{err}", output.status);
     out.into_owned()
 }

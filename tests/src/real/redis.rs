@@ -93,7 +93,8 @@ impl Sentinel {
     /// Starts a Sentinel; returns once it knows the primary's replicas.
     pub fn watch(dir: &Path, primary: &Redis, name: &str) -> Self {
         std::fs::create_dir_all(dir).expect("a directory");
-        let (port, file) = (free_port(), dir.join("sentinel.conf"));
+        let port = free_port();
+        let file = dir.join("sentinel.conf");
         let watched = format!(
             "sentinel monitor {name} 127.0.0.1 {} 1\nsentinel down-after-milliseconds {name} 500\n\
              sentinel failover-timeout {name} 2000\n",
@@ -140,7 +141,8 @@ fn launch(dir: &Path, command: &mut Command, port: u16, ready: &str) -> Option<C
         .spawn()
         .expect("redis-check-rdb starts; Debian has it in redis-tools");
     let mut log = BufReader::new(child.stdout.take().expect("piped"));
-    let (mut line, mut said) = (String::new(), String::new());
+    let mut line = String::new();
+    let mut said = String::new();
     while !line.contains(ready) {
         line.clear();
         if log.read_line(&mut line).unwrap_or(0) == 0 {

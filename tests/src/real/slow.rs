@@ -23,7 +23,8 @@ impl Slow {
     /// Starts a proxy to this port of this machine.
     pub async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (own, millis) = (listener.local_addr().expect("an address").port(), Arc::new(AtomicU64::new(0)));
+        let own = listener.local_addr().expect("an address").port();
+        let millis = Arc::new(AtomicU64::new(0));
         let told = Arc::clone(&millis);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {

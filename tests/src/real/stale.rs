@@ -38,7 +38,8 @@ mod tests {
     #[test]
     fn source_newer_than_a_binary_is_found() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (old, new) = (dir.path().join("old.rs"), dir.path().join("deep"));
+        let old = dir.path().join("old.rs");
+        let new = dir.path().join("deep");
         std::fs::create_dir(&new).expect("a directory");
         let new = new.join("new.rs");
         std::fs::write(&old, "").expect("a file");

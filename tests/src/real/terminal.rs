@@ -153,7 +153,8 @@ fn read_all(mut from: File) -> mpsc::Receiver<Vec<u8>> {
 
 impl Screen {
     fn new(columns: usize) -> Self {
-        let (sequence, bytes) = (String::new(), Vec::new());
+        let sequence = String::new();
+        let bytes = Vec::new();
         Self { rows: vec![Vec::new()], row: 0, column: 0, columns, sequence, bytes }
     }
 

@@ -91,7 +91,8 @@ impl Web {
         let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await;
         let answer: Response<Incoming> = answer.expect("an answer in time").expect("an answer");
         let (head, body) = answer.into_parts();
-        let (status, headers) = (head.status.as_u16(), head.headers);
+        let status = head.status.as_u16();
+        let headers = head.headers;
         Stream { status, headers, body, read: String::new(), half: Vec::new(), connection }
     }
 
@@ -205,7 +206,8 @@ impl Stream {
     /// Returns the next block up to an empty line: an event, or `Some(None)` for a comment.
     fn block(&mut self) -> Option<Option<Event>> {
         let (block, rest) = self.read.split_once("\n\n")?;
-        let (block, rest) = (block.to_owned(), rest.to_owned());
+        let block = block.to_owned();
+        let rest = rest.to_owned();
         self.read = rest;
         let field = |name| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
         let event = field("data: ").map(|data| {
@@ -259,7 +261,8 @@ impl Drop for Stream {
 
 /// Returns the text of a turn's events, appended to the earlier text without gaps or repeats.
 pub fn text_of<'a>(events: impl IntoIterator<Item = &'a Event>, had: &str) -> String {
-    let (mut text, mut attempt) = (had.to_owned(), Value::Null);
+    let mut text = had.to_owned();
+    let mut attempt = Value::Null;
     for Event { data, .. } in events {
         if data["type"] != "delta" || data["kind"] == "reasoning" {
             continue;

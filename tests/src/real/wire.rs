@@ -153,7 +153,9 @@ impl WebSocketClient {
     ) -> Result<(String, Value), ConnectionEnd> {
         let accepted = self.ask(id, invoke(session, agent, text)).await?;
         assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
-        let (run, mut said, mut attempt) = (accepted["run_id"].clone(), String::new(), Value::Null);
+        let run = accepted["run_id"].clone();
+        let mut said = String::new();
+        let mut attempt = Value::Null;
         loop {
             let message = self.next().await?;
             if message["run_id"] != run {

@@ -67,7 +67,10 @@ fn manner_of(manner: AgentBehaviour, n: u64, attempt: u32) -> AgentBehaviour {
 /// Returns the failure of an agent that cannot be reached.
 fn away(n: u64) -> AgentFailure {
     let Some(wait) = busy_for(n) else { return AgentFailure::Unavailable("refused".to_owned()) };
-    let (why, is_away, is_busy, body) = ("status 503".to_owned(), true, true, None);
+    let why = "status 503".to_owned();
+    let is_away = true;
+    let is_busy = true;
+    let body = None;
     AgentFailure::Answered(Box::new(ErrorResponse {
         why,
         is_away,
@@ -228,7 +231,9 @@ impl World {
         let manner =
             if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { AgentBehaviour::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
-        let (blocked, cancelled, over) = (false, false, false);
+        let blocked = false;
+        let cancelled = false;
+        let over = false;
         let open =
             Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled, over };
         self.streams.open.insert(stream, open);
@@ -261,7 +266,8 @@ impl World {
             assert!(invoke.resume.is_none(), "G3: only who outlives its owner is asked to go on: {run_id}");
             return says;
         }
-        let (says, name) = (resumable::named(says), (run_id.clone(), *attempt));
+        let says = resumable::named(says);
+        let name = (run_id.clone(), *attempt);
         let Some(resume) = &invoke.resume else {
             self.streams.known.insert(name);
             return says;
@@ -341,8 +347,11 @@ impl World {
         stream.over |= events.iter().any(|event| {
             matches!(event, AgentEvent::Done { .. } | AgentEvent::Failed(_) | AgentEvent::CancelAcked)
         });
-        let (node, key, run_id, attempt, epoch) =
-            (stream.node, stream.key.clone(), stream.run_id.clone(), stream.attempt, stream.epoch);
+        let node = stream.node;
+        let key = stream.key.clone();
+        let run_id = stream.run_id.clone();
+        let attempt = stream.attempt;
+        let epoch = stream.epoch;
         let slowest = match stream.manner {
             AgentBehaviour::Slow | AgentBehaviour::Stubborn | AgentBehaviour::Late => 1500,
             AgentBehaviour::Flood => 60,

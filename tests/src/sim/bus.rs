@@ -88,7 +88,8 @@ impl World {
             let writes = 1 + self.rng.below(6);
             self.forget(writes);
         } else if self.hit(faults.split) {
-            let (here, there) = (self.nodes[at].boot, self.somewhere());
+            let here = self.nodes[at].boot;
+            let there = self.somewhere();
             let there = self.nodes[there].boot;
             self.splits.insert((here.min(there), here.max(there)), until);
         } else if self.hit(faults.roll) {

@@ -112,7 +112,8 @@ pub fn resume_ms(seed: u64, how: OwnerExit, age_s: u64) -> Option<u64> {
         OwnerExit::Crash => world.crash(at),
         OwnerExit::Leave => world.later(0, 0, ScheduledEvent::Leave { boot: holder.node }),
     }
-    let (gone, mut wait) = (world.now, None);
+    let gone = world.now;
+    let mut wait = None;
     while wait.is_none() {
         world.run(world.now + Duration::from_millis(10));
         let log = &world.ledger.chronicles.get(&key)?.log;

@@ -12,12 +12,14 @@ const DAWN_MS: u64 = 1_760_000_000_000;
 pub fn glitches(seed: u64) {
     let mut rng = Rng::from_number(seed);
     let reading = |ms: u64, off: i64, late: u64| {
-        let (after, before) =
-            (Mono(Duration::from_millis(ms.saturating_sub(late))), Mono(Duration::from_millis(ms)));
+        let after = Mono(Duration::from_millis(ms.saturating_sub(late)));
+        let before = Mono(Duration::from_millis(ms));
         ClockReading { time: Millis((DAWN_MS + ms).saturating_add_signed(off)), after, before }
     };
     let mut clock = WallClock::anchored(reading(0, 0, 0));
-    let (mut ms, mut off, mut stepped) = (0, 0_i64, 0);
+    let mut ms = 0;
+    let mut off = 0_i64;
+    let mut stepped = 0;
     let mut last = clock.at(Mono::default());
     let belief = u64::try_from(limits::CLOCK_STEP_CONFIRM.as_millis()).unwrap_or(u64::MAX);
     while ms < 1_800_000 {

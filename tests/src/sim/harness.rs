@@ -39,7 +39,8 @@ pub enum Move {
 impl Move {
     /// Picks a random step.
     pub fn random(rng: &mut Rng) -> Self {
-        let (one, two) = (rng.below(4), rng.next_u64());
+        let one = rng.below(4);
+        let two = rng.next_u64();
         match rng.below(100) {
             0..6 => Self::Connect,
             6..8 => Self::Disconnect(one),
@@ -127,8 +128,10 @@ impl SwitchboardHarness {
                 wants_receipt: false,
             },
             4 | 5 => {
-                let (after_seq, after_epoch) = (Some(Seq(pick % 7)), Some(Epoch(pick % 3)));
-                let (runs, types) = (Vec::new(), Vec::new());
+                let after_seq = Some(Seq(pick % 7));
+                let after_epoch = Some(Epoch(pick % 3));
+                let runs = Vec::new();
+                let types = Vec::new();
                 LinkCommand::Subscribe(SubscribeCommand {
                     request_id,
                     session,
@@ -243,7 +246,8 @@ impl SessionHarness {
     /// Creates the owner of a new session.
     pub fn new(_: Now) -> Self {
         let token = FenceToken { epoch: Epoch(1), nonce: Nonce(1) };
-        let (key, rng) = (fixtures::key("default", "s1"), Rng::from_number(1));
+        let key = fixtures::key("default", "s1");
+        let rng = Rng::from_number(1);
         let runtime = SessionRuntime::new(key, token, fixtures::directory(), rng, State::default());
         Self { runtime, written: 0, place: 0, shown: VecDeque::new() }
     }
@@ -257,7 +261,8 @@ impl SessionHarness {
 
     fn input(&mut self, input: Move) -> Option<Told> {
         self.place += 1;
-        let (place, key) = (InboxPosition(self.place), fixtures::key("default", "s1"));
+        let place = InboxPosition(self.place);
+        let key = fixtures::key("default", "s1");
         let user = fixtures::user("ann", "default", false).user;
         let control = |n: u64, what| {
             let id = turnway_core::id::ControlId::parse(&format!("c{n}")).expect("a control's name");
@@ -271,9 +276,12 @@ impl SessionHarness {
                 let message_id = fixtures::message_id(self.place);
                 let run_id = RunId::derive(&key, &user, &message_id);
                 let strategy = if pick % 3 == 0 { Strategy::Interrupt } else { Strategy::Enqueue };
-                let (message, request_id) = (fixtures::say(self.place, false), None);
+                let message = fixtures::say(self.place, false);
+                let request_id = None;
                 let agent_id = pick.is_multiple_of(5).then(|| fixtures::agent("lasting"));
-                let (history, metadata, traceparent) = (fixtures::history(self.place, false), None, None);
+                let history = fixtures::history(self.place, false);
+                let metadata = None;
+                let traceparent = None;
                 let input = Said {
                     run_id,
                     message_id,

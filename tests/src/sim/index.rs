@@ -292,7 +292,8 @@ impl World {
         let gone = |by: Holder| by == NOBODY || !self.shelf.is_leased(now, by);
         let lines = self.index.lines.iter().map(|((by, key), stamp)| (*by, key.clone(), *stamp));
         let mut lines: Vec<Line> = lines.filter(|(by, ..)| gone(*by)).collect();
-        let (clock, mut passing) = (self.store_clock(), Vec::new());
+        let clock = self.store_clock();
+        let mut passing = Vec::new();
         if let Some(book) = self.books.get_mut(&boot) {
             passing.extend(book.left.extract_if(.., |(.., stamp)| stamp.after(FRESH) < clock));
             let unheld = book.lines.iter().filter(|(line, _)| !book.held.contains(line));
@@ -314,13 +315,16 @@ impl World {
             return self.answer(boot, op, Err(StoreError::Unavailable));
         }
         let Op::Sweep { limit } = op else { return self.answer(boot, op, Err(StoreError::Unknown)) };
-        let (now, clock) = (self.now, self.store_clock());
-        let (mut due, mut idle) = (BTreeMap::new(), Vec::new());
-        let (lines, passing) =
-            (lines.into_iter().map(|line| (line, false)), passing.into_iter().map(|line| (line, true)));
+        let now = self.now;
+        let clock = self.store_clock();
+        let mut due = BTreeMap::new();
+        let mut idle = Vec::new();
+        let lines = lines.into_iter().map(|line| (line, false));
+        let passing = passing.into_iter().map(|line| (line, true));
         for ((by, key, stamp), in_passing) in lines.chain(passing) {
             let slot = self.shelf.session(&key);
-            let (holder, open) = (slot.and_then(|slot| slot.holder), slot.is_some_and(is_open));
+            let holder = slot.and_then(|slot| slot.holder);
+            let open = slot.is_some_and(is_open);
             let is_due = holder.map_or(open, |holder| !self.shelf.is_leased(now, holder));
             let is_old =
                 stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);

@@ -124,8 +124,11 @@ impl World {
             let key = SessionKey { tenant: open.principal.tenant.clone(), session: session.clone() };
             privacy(&open.principal, &key, &self.shelf, self.rewinds);
             let follow = open.follows.entry(session.clone()).or_default();
-            let (ledger, sayings, rewinds) = (&self.ledger, &self.sayings, self.rewinds);
-            let (asks, noticed) = (&open.asks, &open.noticed);
+            let ledger = &self.ledger;
+            let sayings = &self.sayings;
+            let rewinds = self.rewinds;
+            let asks = &open.asks;
+            let noticed = &open.noticed;
             follow.shown(
                 &note,
                 &View { line, key: &key, asks, noticed, ledger, shelf: &self.shelf, sayings, rewinds },
@@ -137,7 +140,9 @@ impl World {
             super::check::refused(&open.principal, ask, &note, (&self.shelf, self.rewinds, early));
         }
         open.answered(&note);
-        let (lazy, client, deserted) = (open.pace > 0, open.client, open.deserted);
+        let lazy = open.pace > 0;
+        let client = open.client;
+        let deserted = open.deserted;
         if deserted {
             return;
         }
@@ -171,7 +176,8 @@ impl World {
             }
         }
         open.flushing = !open.queue.is_empty();
-        let (more, client) = (open.flushing, open.client);
+        let more = open.flushing;
+        let client = open.client;
         for note in notes {
             self.read(client, line, &note);
             self.written(line, note.weight());

@@ -17,7 +17,8 @@ struct Situation {
 }
 
 fn idle(_: u64) {
-    let (few, many) = (cases::idle_minute(10), cases::idle_minute(60));
+    let few = cases::idle_minute(10);
+    let many = cases::idle_minute(60);
     assert!(many.0 <= few.0 + 20 && many.1 <= few.1, "G8: idle sessions cost: {few:?} {many:?}");
 }
 

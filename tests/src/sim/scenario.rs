@@ -96,14 +96,16 @@ impl World {
         }
         let prober = self.client(Kind::Prober, key, fixtures::user("mallory", tenant, false));
         for _ in 0..self.rng.below(6) {
-            let (at, way) = (self.when(), self.rng.next_u64());
+            let at = self.when();
+            let way = self.rng.next_u64();
             self.later(at.0, at.1, ScheduledEvent::Client { client: prober, act: Act::Probe(way) });
         }
         let count = 3 + self.rng.below(8);
         let rush = self.rng.chance(20);
         for _ in 0..count {
             let who = people[self.rng.below(people.len() as u64) as usize];
-            let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
+            let n = self.sayings.len() as u64 + 1;
+            let roll = self.rng.below(100);
             let manner = AgentBehaviour::of(n, roll);
             let strategy = match self.rng.below(10) {
                 0 | 1 => Strategy::Interrupt,
@@ -131,7 +133,8 @@ impl World {
         }
         let agent_id = self.sayings.get(&host).and_then(|saying| saying.agent_id.clone());
         for _ in 0..=self.rng.below(3) {
-            let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
+            let n = self.sayings.len() as u64 + 1;
+            let roll = self.rng.below(100);
             let at = at + 100 + self.rng.below(5000);
             self.schedule_message(who, n, AgentBehaviour::of(n, roll), Strategy::Steer, (at, at + 500));
             if let Some(saying) = self.sayings.get_mut(&n)
@@ -148,7 +151,8 @@ impl World {
 
     /// Lets a client replace a message that it has just sent.
     fn think_better(&mut self, who: usize, of: u64, at: u64) {
-        let (n, roll) = (self.sayings.len() as u64 + 1, self.rng.below(100));
+        let n = self.sayings.len() as u64 + 1;
+        let roll = self.rng.below(100);
         let at = at + self.rng.below(3000);
         self.schedule_message(who, n, AgentBehaviour::of(n, roll), Strategy::Enqueue, (at, at + 500));
         let replaces = self.sayings.get(&of).map(|old| old.run_id.clone());

@@ -58,7 +58,8 @@ impl World {
         // An agent that can resume knows earlier steering messages.
         let known = self.streams.minds.get(&name).copied();
         let answer = |outcome, decides| Answer { node, steer: steer.clone(), outcome, decides };
-        let (accepted, refused) = (SteerOutcome::Accepted, SteerOutcome::Refused);
+        let accepted = SteerOutcome::Accepted;
+        let refused = SteerOutcome::Refused;
         match (known, speaks, ear) {
             (Some(known), _, _) => self.say_steer((1, 400), answer(known, false)),
             (None, false, _) => self.say_steer((1, 400), answer(refused, false)),

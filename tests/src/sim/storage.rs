@@ -103,7 +103,9 @@ impl World {
 
     /// Publishes a newly stored entry to the session's owner in the same step; returns the number of receivers.
     fn ring(&mut self, boot: NodeId, op: &Op, accepted: &Acceptance) -> Option<u32> {
-        let (place, prev, owner) = (accepted.place, accepted.prev, accepted.owner);
+        let place = accepted.place;
+        let prev = accepted.prev;
+        let owner = accepted.owner;
         let item = if let Op::Accept { input, .. } = op {
             OfferedEntry::Input { place, prev, input: Arc::clone(input) }
         } else if let Op::Control { control, .. } = op {
@@ -111,7 +113,8 @@ impl World {
         } else {
             return None;
         };
-        let (key, to) = (op.key()?.clone(), owner.holder?.node);
+        let key = op.key()?.clone();
+        let to = owner.holder?.node;
         if accepted.duplicate || to == boot {
             return None;
         }

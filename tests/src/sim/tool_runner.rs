@@ -234,8 +234,8 @@ impl World {
         if let Some(connection) = before {
             self.tell_tools(at, pool::Input::RunnerDisconnected { connection });
         }
-        let (runner, tools) =
-            (RunnerId::parse("r1").expect("a name"), [SPAWN_TOOL, TOOL].map(tool_name).into());
+        let runner = RunnerId::parse("r1").expect("a name");
+        let tools = [SPAWN_TOOL, TOOL].map(tool_name).into();
         let identity = ServerIdentity::local();
         self.tell_tools(at, pool::Input::RunnerConnected { connection: number, runner, identity, tools });
     }

@@ -63,8 +63,10 @@ impl Counters {
 
 /// Runs seeds from `from` on, on every core, until the time is up or `seeds` of them are done.
 pub fn campaign(from: u64, seeds: u64, time: Duration) -> Campaign {
-    let (next, start) = (AtomicU64::new(from), Instant::now());
-    let (all, stop) = (Mutex::new(Campaign::default()), AtomicBool::new(false));
+    let next = AtomicU64::new(from);
+    let start = Instant::now();
+    let all = Mutex::new(Campaign::default());
+    let stop = AtomicBool::new(false);
     let work = || {
         while start.elapsed() < time && !stop.load(Ordering::Relaxed) {
             let seed = next.fetch_add(1, Ordering::Relaxed);

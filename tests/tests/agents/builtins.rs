@@ -71,7 +71,8 @@ async fn counter_reports_numbers_and_progress() {
     let ask = order("counter", "m1", "count to 20 every 1ms");
     world.invoke(ask.clone());
     world.expect(&ask, AgentEvent::Acked).await;
-    let (mut text, mut states) = (String::new(), Vec::new());
+    let mut text = String::new();
+    let mut states = Vec::new();
     let end = loop {
         let event = world.event(&ask).await;
         if let AgentEvent::Delta { text: piece, .. } = event {

@@ -235,7 +235,9 @@ async fn orders_do_not_wait_for_reports() {
         world.invoke(nobody.clone());
         world.cancel(&nobody);
     }
-    let (mut ends, mut failures, mut acks) = (0, 0, 0);
+    let mut ends = 0;
+    let mut failures = 0;
+    let mut acks = 0;
     within_patience("all reports", async {
         while (ends, failures, acks) != (100, 10, 10) {
             match world.report().await.event {
@@ -261,7 +263,8 @@ async fn orders_do_not_wait_for_reports() {
 #[tokio::test]
 async fn closing_drops_every_attempt() {
     let mut world = World::new(",cancel=true").await;
-    let (one, two) = (order("a", "m1", "hi"), order("a", "m2", "hi"));
+    let one = order("a", "m1", "hi");
+    let two = order("a", "m2", "hi");
     let (first, _) = world.begin(&one).await;
     let (second, _) = world.begin(&two).await;
     world.agents.abort_all();

@@ -185,7 +185,10 @@ async fn cancel_of_a_resumable_run_posts_cancel() {
     world.expect(&ask, AgentEvent::CancelAcked).await;
 
     // A stop order for a run that has no attempt on this node is sent too.
-    let (agent_id, run_id, attempt, epoch) = (ask.agent_id.clone(), ask.run_id.clone(), 2, Epoch(9));
+    let agent_id = ask.agent_id.clone();
+    let run_id = ask.run_id.clone();
+    let attempt = 2;
+    let epoch = Epoch(9);
     let tenant = ask.key.tenant.clone();
     world.agents.perform(Order::Stop { tenant, agent_id, run_id, attempt, epoch });
     let stopped = world.call().await;

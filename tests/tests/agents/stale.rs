@@ -45,7 +45,8 @@ impl Server {
     async fn start(close: CloseMode) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (seen, release) = (Arc::default(), Arc::default());
+        let seen = Arc::default();
+        let release = Arc::default();
         let server = Self { address, seen: Arc::clone(&seen), release: Arc::clone(&release) };
         tokio::spawn(async move {
             for connection in 0.. {
@@ -99,7 +100,8 @@ async fn serve(
 
 /// Reads a request, or only its first bytes unless `whole`. Returns none if the connection was closed.
 async fn request(socket: &mut TcpStream, whole: bool) -> Option<String> {
-    let (mut read, mut piece) = (Vec::new(), vec![0; 64 * 1024]);
+    let mut read = Vec::new();
+    let mut piece = vec![0; 64 * 1024];
     let mut length = usize::MAX;
     while read.len() < length {
         let bytes = socket.read(&mut piece).await.ok().filter(|bytes| *bytes > 0)?;

@@ -152,7 +152,8 @@ async fn each_kind_of_event_is_reported_in_order() {
 #[tokio::test]
 async fn agent_output_is_never_interpreted_as_a_command() {
     let mut world = World::new("").await;
-    let (ask, other) = (order("a", "m1", "hi"), order("a", "m2", "hi"));
+    let ask = order("a", "m1", "hi");
+    let other = order("a", "m2", "hi");
     let (_held, _) = world.begin(&other).await;
     let (stream, _) = world.begin(&ask).await;
     let orders = [
@@ -190,7 +191,8 @@ async fn agent_error_keeps_its_code_and_debug_hides_content() {
     let (stream, token) = world.begin(&ask).await;
     stream.delta("canary").await;
     stream.send("event: error\ndata: {\"code\":\"quota\",\"message\":\"canary\"}\n\n").await;
-    let (text, end) = (world.report().await, world.report().await);
+    let text = world.report().await;
+    let end = world.report().await;
     assert!(!format!("{text:?} {end:?} {:?}", world.agents).contains("canary"));
     let code = "quota".to_owned();
     let failure = AgentFailure::Reported { code, message: Private("canary".to_owned()) };

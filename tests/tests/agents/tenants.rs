@@ -23,7 +23,8 @@ fn order_of(tenant: &str, message: &str) -> Invoke {
 /// Asserts that a request names the order's session and run with this prefix, in headers and body.
 #[track_caller]
 fn check(call: &Call, order: &Invoke, prefix: &str) -> Value {
-    let (session, run) = (format!("{prefix}s1"), format!("{prefix}{}", order.run_id));
+    let session = format!("{prefix}s1");
+    let run = format!("{prefix}{}", order.run_id);
     assert_eq!((call.header("x-session-id"), call.header("x-run-id")), (&*session, &*run));
     assert_eq!(call.header("x-tenant-id"), order.key.tenant.as_str());
     let body: Value = serde_json::from_slice(&call.body).expect("JSON");
@@ -90,7 +91,9 @@ async fn cancel_of_an_ended_attempt_is_acknowledged_to_its_tenant() {
 async fn stop_and_resume_requests_name_the_tenant() {
     let mut world = World::new(",cancel=true,on_owner_loss=resume").await;
     let mut ask = order_of("acme", "m1");
-    let (tenant, agent_id, run_id) = (ask.key.tenant.clone(), ask.agent_id.clone(), ask.run_id.clone());
+    let tenant = ask.key.tenant.clone();
+    let agent_id = ask.agent_id.clone();
+    let run_id = ask.run_id.clone();
     world.agents.perform(Order::Stop { tenant, agent_id, run_id, attempt: 1, epoch: Epoch(9) });
     let call = world.call().await;
     assert_eq!(call.head.uri.path(), "/base/cancel");

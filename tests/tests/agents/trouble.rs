@@ -12,7 +12,8 @@ fn unavailable(why: &str) -> AgentEvent {
 
 /// Returns the failure of an answer that is an error or no event stream.
 fn error_answer(why: &str, is_away: bool, retry_after_ms: Option<u64>, body: Option<&str>) -> AgentEvent {
-    let (why, body) = (why.to_owned(), body.map(|body| Private(body.to_owned())));
+    let why = why.to_owned();
+    let body = body.map(|body| Private(body.to_owned()));
     let is_busy = matches!(&*why, "status 429" | "status 503");
     let answer = ErrorResponse { why, is_away, is_busy, retry_after_ms, body };
     AgentEvent::Failed(AgentFailure::Answered(Box::new(answer)))
@@ -30,7 +31,8 @@ async fn error_status_decides_whether_agent_is_away() {
         let ask = order("a", &status.to_string(), "hi");
         world.invoke(ask.clone());
         world.call().await.reply(status, "text/event-stream", "event: done\ndata: {}\n\n");
-        let (why, body) = (format!("status {status}"), "event: done\ndata: {}\n\n");
+        let why = format!("status {status}");
+        let body = "event: done\ndata: {}\n\n";
         world.expect(&ask, error_answer(&why, matches!(status, 502..=504), None, Some(body))).await;
     }
     for status in [301, 302, 307, 308] {

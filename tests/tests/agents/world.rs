@@ -357,7 +357,8 @@ fn agents_behind(
     reports: mpsc::Sender<AttemptReport>,
 ) -> Result<Agents, BadAgent> {
     let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
-    let (clock, metrics) = (Clock::start(), Arc::new(metrics));
+    let clock = Clock::start();
+    let metrics = Arc::new(metrics);
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
     Agents::new(specs, default, plugins, reports, turnway_core::limits::ATTEMPTS_MAX, &lines, clock, metrics)
 }

@@ -47,7 +47,9 @@ async fn agents_command_lists_members_and_health() {
     let rows: Vec<Vec<&str>> =
         printed_lines(&ended).iter().map(|row| row.split_whitespace().collect()).collect();
     let header = vec!["AGENT", "MEMBER", "HEALTH"];
-    let (ada, echo, counter) = (vec!["ada", "healthy"], "echo", "counter");
+    let ada = vec!["ada", "healthy"];
+    let echo = "echo";
+    let counter = "counter";
     let before = [header, ada, vec![echo, "answers", "healthy"], vec![counter, "yes", "healthy"]];
     assert_eq!(rows[..4], before);
     assert_eq!(rows[6..], [[echo, "yes", "healthy"], [counter, "answers", "healthy"]]);

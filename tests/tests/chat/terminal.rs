@@ -222,7 +222,8 @@ async fn history_file_is_private_and_recalled() {
 
 #[tokio::test]
 async fn history_is_in_xdg_state_home_and_bounded() {
-    let (home, state) = (dir(), dir());
+    let home = dir();
+    let state = dir();
     let node = node(home.path()).await;
     let file = state.path().join("turnway/chat_history");
     std::fs::create_dir(file.parent().expect("a directory")).expect("made");

@@ -42,9 +42,11 @@ fn bytes(dir: &Path) -> Vec<u8> {
 
 #[tokio::test]
 async fn backup_restores_the_same_log() {
-    let (dir, safe) = (directory(), directory());
+    let dir = directory();
+    let safe = directory();
     let data = data(dir.path()).await;
-    let (backup, before) = (safe.path().join("monday"), bytes(&data));
+    let backup = safe.path().join("monday");
+    let before = bytes(&data);
     let made = store(&["backup", name(&data), name(&backup), "--json"]).await;
     assert_eq!((made.code, made.err.as_str()), (Some(0), ""));
     let found = made.json();
@@ -77,7 +79,8 @@ async fn backup_restores_the_same_log() {
 
 #[tokio::test]
 async fn store_commands_refuse_existing_targets_and_open_stores() {
-    let (dir, safe) = (directory(), directory());
+    let dir = directory();
+    let safe = directory();
     let data = data(dir.path()).await;
     let backup = safe.path().join("monday");
     assert_eq!(store(&["backup", name(&data), name(&backup)]).await.code, Some(0));
@@ -167,7 +170,8 @@ async fn check_finds_a_flipped_bit() {
 
 #[tokio::test]
 async fn running_node_is_backed_up() {
-    let (dir, safe) = (directory(), directory());
+    let dir = directory();
+    let safe = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "1", "before").await.expect("a turn");
@@ -195,7 +199,8 @@ async fn running_node_is_backed_up() {
 
 #[tokio::test]
 async fn memory_store_backup_is_refused() {
-    let (dir, safe) = (directory(), directory());
+    let dir = directory();
+    let safe = directory();
     std::fs::write(dir.path().join("turnway.toml"), "[store]\nurl = \"memory:\"\n").expect("a file");
     // The harness always passes a store on disk, and two stores are an error, so this test starts the binary
     // itself.

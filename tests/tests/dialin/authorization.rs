@@ -129,7 +129,8 @@ async fn cancel_of_a_resumable_run_stays_in_its_tenant() {
         let said = hello(&json!({"api_key": key.text, "capabilities": {"resume": true, "cancel": true}}));
         WebSocketClient::open(node.http).await.expect("it connects").greet_with(said).await.expect("welcome")
     };
-    let (mut evil, mut own) = (resumable("evil").await, resumable("acme").await);
+    let mut evil = resumable("evil").await;
+    let mut own = resumable("acme").await;
     let (mut ann, accepted) = start_turn_of(&node, "acme", "secret").await;
     next_order(&mut own, "invoke").await;
     // The connection of the run is lost, so the node sends the cancel to every process that may know the run.

@@ -19,10 +19,11 @@ use turnway_tests::real::wire::{WebSocketClient, invoke as input};
 #[tokio::test]
 async fn large_answer_does_not_block_others_on_its_connection() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann, mut bob) =
-        (connect_agent(&node, json!({})).await, connect_user(&node).await, connect_user(&node).await);
-    let (flood, small) =
-        (start_turn(&mut ann, "s1", "flood").await, start_turn(&mut bob, "s2", "small").await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
+    let mut bob = connect_user(&node).await;
+    let flood = start_turn(&mut ann, "s1", "flood").await;
+    let small = start_turn(&mut bob, "s2", "small").await;
     let mut orders = [next_order(&mut agent, "invoke").await, next_order(&mut agent, "invoke").await];
     orders.sort_by_key(|order| order["run_id"] != flood);
     let speak = async {
@@ -48,7 +49,8 @@ async fn large_answer_does_not_block_others_on_its_connection() {
 #[tokio::test]
 async fn too_much_text_fails_only_its_turn() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "flood").await;
     let invoke = next_order(&mut agent, "invoke").await;
     let speak = async {
@@ -71,7 +73,8 @@ async fn too_much_text_fails_only_its_turn() {
 #[tokio::test]
 async fn too_much_reasoning_fails_only_its_turn() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "flood").await;
     let invoke = next_order(&mut agent, "invoke").await;
     let speak = async {
@@ -138,12 +141,14 @@ async fn connection_that_reads_nothing_is_closed_and_retried() {
 #[tokio::test]
 async fn partial_message_counts_as_a_sign_of_life() {
     let (node, _dir) = node(",silence=3s").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "slowly").await;
     let invoke = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoke, "input_ack", json!({})).await;
     let text = json!({"type": "delta", "run_id": invoke["run_id"], "text": "x".repeat(500)}).to_string();
-    let (began, mut pace) = (Instant::now(), interval(Duration::from_millis(500)));
+    let began = Instant::now();
+    let mut pace = interval(Duration::from_millis(500));
     let pieces: Vec<&[u8]> = text.as_bytes().chunks(text.len().div_ceil(12)).collect();
     for (n, piece) in pieces.iter().enumerate() {
         pace.tick().await;

@@ -12,7 +12,8 @@ use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient};
 #[tokio::test]
 async fn turn_is_sent_to_the_agent_and_its_answer_to_the_user() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     until_connections(&node, 1).await;
     let run = start_turn(&mut ann, "s1", "héllo").await;
     let invoke = next_order(&mut agent, "invoke").await;
@@ -60,7 +61,8 @@ async fn turn_is_sent_to_the_agent_and_its_answer_to_the_user() {
 #[tokio::test]
 async fn cancel_waits_for_the_agents_acknowledgement() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "long").await;
     let invoke = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoke, "delta", json!({"text": "so far"})).await;
@@ -98,8 +100,8 @@ async fn cancel_waits_for_the_agents_acknowledgement() {
 #[tokio::test]
 async fn cancel_without_capability_ends_the_run_at_once() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) =
-        (connect_agent(&node, json!({"cancel": false})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({"cancel": false})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "long").await;
     let invoke = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoke, "input_ack", json!({})).await;
@@ -114,8 +116,8 @@ async fn cancel_without_capability_ends_the_run_at_once() {
 #[tokio::test]
 async fn input_during_a_run_is_steered_to_the_agent() {
     let (node, _dir) = node(",steer=true").await;
-    let (mut agent, mut ann) =
-        (connect_agent(&node, json!({"steer": true})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({"steer": true})).await;
+    let mut ann = connect_user(&node).await;
     let host = start_turn(&mut ann, "s1", "first").await;
     let invoke = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoke, "input_ack", json!({})).await;
@@ -143,7 +145,8 @@ async fn input_during_a_run_is_steered_to_the_agent() {
 #[tokio::test]
 async fn connection_without_steer_capability_refuses_it() {
     let (node, _dir) = node(",steer=true").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let host = start_turn(&mut ann, "s1", "first").await;
     let invoke = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoke, "input_ack", json!({})).await;
@@ -158,7 +161,8 @@ async fn connection_without_steer_capability_refuses_it() {
 #[tokio::test]
 async fn lost_attempt_is_retried_at_another_connection() {
     let (node, _dir) = node(",on_owner_loss=retry").await;
-    let (mut one, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut one = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoke = next_order(&mut one, "invoke").await;
     send(&mut one, &invoke, "delta", json!({"text": "from the first"})).await;
@@ -179,9 +183,10 @@ async fn lost_attempt_is_retried_at_another_connection() {
 #[tokio::test]
 async fn run_that_must_not_be_retried_fails_with_its_connection() {
     let (node, _dir) = node("").await;
-    let (mut one, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
-    let (silent, spoken) =
-        (start_turn(&mut ann, "s1", "silent").await, start_turn(&mut ann, "s2", "spoken").await);
+    let mut one = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
+    let silent = start_turn(&mut ann, "s1", "silent").await;
+    let spoken = start_turn(&mut ann, "s2", "spoken").await;
     let mut orders = [next_order(&mut one, "invoke").await, next_order(&mut one, "invoke").await];
     orders.sort_by_key(|order| order["run_id"] != silent);
     send(&mut one, &orders[1], "delta", json!({"text": "he"})).await;
@@ -236,7 +241,8 @@ async fn answer_resumes_at_the_byte_on_another_connection() {
     let (node, _dir) = node(",on_owner_loss=resume").await;
     let refused = WebSocketClient::open(node.http).await.expect("it connects");
     assert_eq!(forbidden(refused, json!({})).await, ConnectionEnd::Closed(4403), "it cannot resume");
-    let (mut one, mut ann) = (connect_agent(&node, json!({"resume": true})).await, connect_user(&node).await);
+    let mut one = connect_agent(&node, json!({"resume": true})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoke = next_order(&mut one, "invoke").await;
     assert!(invoke.get("resume").is_none(), "{invoke}");
@@ -280,7 +286,8 @@ pub(crate) async fn refused(mut wire: WebSocketClient, more: Value, code: &str) 
 #[tokio::test]
 async fn leaving_node_sends_go_away_and_lets_runs_end() {
     let (mut node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoke = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoke, "input_ack", json!({})).await;
@@ -300,7 +307,8 @@ async fn leaving_node_sends_go_away_and_lets_runs_end() {
 #[tokio::test]
 async fn ended_runs_free_their_slots() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     until_connections(&node, 1).await;
     for n in 0..limits::DIALIN_RUNS_MAX + 2 {
         let run = start_turn(&mut ann, "s1", &n.to_string()).await;

@@ -69,7 +69,8 @@ pub(crate) async fn start_turn(person: &mut WebSocketClient, session: &str, text
 
 /// Reads to the end of a run and returns its complete text and the end.
 pub(crate) async fn run_end(person: &mut WebSocketClient, run: &str) -> (String, Value) {
-    let (mut text, mut attempt) = (String::new(), Value::Null);
+    let mut text = String::new();
+    let mut attempt = Value::Null;
     loop {
         let message = person.next().await.expect("it goes on");
         if message["run_id"] != run {

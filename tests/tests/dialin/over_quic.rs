@@ -14,7 +14,8 @@ async fn agent_dials_in_over_quic() {
     let pair = Pair::make(dir.path(), "pair").await;
     let flags = ["--quic", "127.0.0.1:0", "--agent", "a=dial-in:,steer=true"];
     let node = Node::start(dir.path(), &[&flags[..], &pair.flags()].concat()).await;
-    let (quic, trust) = (node.quic.expect("it speaks QUIC"), Trust::of([&pair]));
+    let quic = node.quic.expect("it speaks QUIC");
+    let trust = Trust::of([&pair]);
     let agent = QuicConnection::open(quic, &trust).await.expect("it connects");
     let mut agent =
         agent.greet_with(hello(&json!({"capabilities": {"steer": true}}))).await.expect("welcome");

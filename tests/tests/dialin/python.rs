@@ -47,7 +47,8 @@ async fn python_agent_answers_steers_cancels_and_drains() {
 #[tokio::test]
 async fn two_agent_processes_get_equal_shares() {
     let (node, _dir) = node("").await;
-    let (_one, _two) = (agent(&node, &["--name", "one"]).await, agent(&node, &["--name", "two"]).await);
+    let _one = agent(&node, &["--name", "one"]).await;
+    let _two = agent(&node, &["--name", "two"]).await;
     until_connections(&node, 2).await;
     let mut ann = connect_user(&node).await;
     let mut runs = Vec::new();

@@ -119,7 +119,8 @@ async fn agent_serves_a_run_of_another_node() {
         send(&mut agent, &invoke, "delta", json!({"text": format!("語{n} ")})).await;
     }
     send(&mut agent, &invoke, "done", json!({"usage": {"tokens": 7}})).await;
-    let (mut text, mut ends) = (String::new(), Vec::new());
+    let mut text = String::new();
+    let mut ends = Vec::new();
     while ends.len() < 2 {
         let message = ann.next().await.expect("it goes on");
         if message["type"] == "delta" {
@@ -176,7 +177,8 @@ async fn quic_agent_serves_a_run_of_another_node() {
     let pair = Pair::make(fleet.dir.path(), "pair").await;
     let flags = [&["--quic", "127.0.0.1:0"][..], &pair.flags()].concat();
     fleet.join("", &flags).await;
-    let (quic, trust) = (fleet.nodes[1].quic.expect("it speaks QUIC"), Trust::of([&pair]));
+    let quic = fleet.nodes[1].quic.expect("it speaks QUIC");
+    let trust = Trust::of([&pair]);
     let agent = QuicConnection::open(quic, &trust).await.expect("it connects");
     let mut agent = agent.greet_with(hello(&json!({}))).await.expect("welcome");
     let mut ann = connect_user(&fleet.nodes[0]).await;
@@ -194,8 +196,8 @@ async fn quic_agent_serves_a_run_of_another_node() {
 async fn answer_resumes_after_the_agents_node_is_killed() {
     let mut fleet = Fleet::start(3, ",on_owner_loss=resume").await;
     let can = json!({"resume": true});
-    let (mut one, mut ann) =
-        (connect_agent(&fleet.nodes[1], can.clone()).await, connect_user(&fleet.nodes[0]).await);
+    let mut one = connect_agent(&fleet.nodes[1], can.clone()).await;
+    let mut ann = connect_user(&fleet.nodes[0]).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoke = invoked(&mut one).await;
     piece(&mut one, &invoke, "one ", "e1").await;
@@ -268,8 +270,8 @@ async fn answer_resumes_after_its_owner_is_killed() {
 #[tokio::test]
 async fn answer_is_complete_after_a_redis_restart() {
     let mut fleet = Fleet::start(2, "").await;
-    let (mut agent, mut ann) =
-        (connect_agent(&fleet.nodes[1], json!({})).await, connect_user(&fleet.nodes[0]).await);
+    let mut agent = connect_agent(&fleet.nodes[1], json!({})).await;
+    let mut ann = connect_user(&fleet.nodes[0]).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoke = invoked(&mut agent).await;
     send(&mut agent, &invoke, "delta", json!({"text": "before "})).await;
@@ -321,7 +323,8 @@ async fn attempts_are_balanced_over_nodes() {
         start_turn(&mut ann, &format!("s{n}"), "hello").await;
     }
     let [one, two] = &mut agents;
-    let (mut asked, mut done) = ([0, 0], 0);
+    let mut asked = [0, 0];
+    let mut done = 0;
     while done < 20 {
         let (which, invoke, agent) = tokio::select! {
             order = one.next() => (0, order.expect("an order"), &mut *one),
@@ -339,8 +342,8 @@ async fn attempts_are_balanced_over_nodes() {
 #[tokio::test]
 async fn leaving_node_lets_remote_attempts_end() {
     let mut fleet = Fleet::start(2, "").await;
-    let (mut agent, mut ann) =
-        (connect_agent(&fleet.nodes[1], json!({})).await, connect_user(&fleet.nodes[0]).await);
+    let mut agent = connect_agent(&fleet.nodes[1], json!({})).await;
+    let mut ann = connect_user(&fleet.nodes[0]).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoke = invoked(&mut agent).await;
     send(&mut agent, &invoke, "input_ack", json!({})).await;
@@ -387,7 +390,8 @@ async fn concurrent_remote_attempts_keep_message_order() {
             send(&mut agent, &order, "done", json!({})).await;
         }
     });
-    let (sessions, mut slowest) = (30, Duration::ZERO);
+    let sessions = 30;
+    let mut slowest = Duration::ZERO;
     for round in 0..20 {
         let began = Instant::now();
         for n in 0..sessions {

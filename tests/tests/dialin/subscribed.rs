@@ -45,7 +45,8 @@ async fn facts_of_a_turn(agent: &mut WebSocketClient, ann: &mut WebSocketClient)
 #[tokio::test]
 async fn configured_subscription_delivers_facts_to_the_agent() {
     let (node, _dir) = node(EVENTS).await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     for told in facts_of_a_turn(&mut agent, &mut ann).await {
         // Each fact equals the one in the log.
         let path =
@@ -62,8 +63,8 @@ async fn configured_subscription_delivers_facts_to_the_agent() {
 #[tokio::test]
 async fn subscription_delivers_facts_at_another_node() {
     let fleet = Fleet::start(2, EVENTS).await;
-    let (mut agent, mut ann) =
-        (connect_agent(&fleet.nodes[1], json!({})).await, connect_user(&fleet.nodes[0]).await);
+    let mut agent = connect_agent(&fleet.nodes[1], json!({})).await;
+    let mut ann = connect_user(&fleet.nodes[0]).await;
     facts_of_a_turn(&mut agent, &mut ann).await;
     fleet.until_remote_attempts(0, 0, 0).await;
 }
@@ -74,8 +75,8 @@ async fn subscription_delivers_facts_at_another_node() {
 #[tokio::test]
 async fn agent_subscribes_and_unsubscribes_by_message() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) =
-        (connect_agent(&node, json!({"subscribe": true})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({"subscribe": true})).await;
+    let mut ann = connect_user(&node).await;
     agent
         .say(json!({"type": "subscribe", "request_id": "q", "types": ["user.*", "run.>"]}))
         .await

@@ -12,7 +12,8 @@ use turnway_tests::real::wire::{ConnectionEnd, WebSocketClient, invoke};
 #[tokio::test]
 async fn messages_about_foreign_runs_are_ignored_and_close_4400() {
     let (node, _dir) = node("").await;
-    let (mut honest, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut honest = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoked = next_order(&mut honest, "invoke").await;
     let mut liar = connect_agent(&node, json!({})).await;
@@ -40,7 +41,8 @@ async fn messages_about_foreign_runs_are_ignored_and_close_4400() {
 #[tokio::test]
 async fn repeated_done_is_ignored_and_ten_close_4400() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoked = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoked, "delta", json!({"text": "all"})).await;
@@ -66,7 +68,8 @@ async fn repeated_done_is_ignored_and_ten_close_4400() {
 #[tokio::test]
 async fn oversized_message_closes_and_keeps_earlier_text() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     let run = start_turn(&mut ann, "s1", "hello").await;
     let invoked = next_order(&mut agent, "invoke").await;
     send(&mut agent, &invoked, "delta", json!({"text": "before"})).await;
@@ -84,7 +87,8 @@ async fn oversized_message_closes_and_keeps_earlier_text() {
 #[tokio::test]
 async fn malformed_event_fails_only_its_run() {
     let (node, _dir) = node("").await;
-    let (mut agent, mut ann) = (connect_agent(&node, json!({})).await, connect_user(&node).await);
+    let mut agent = connect_agent(&node, json!({})).await;
+    let mut ann = connect_user(&node).await;
     for (n, (kind, wrong, code)) in [
         ("delta", json!({"text": 3}), "agent_error"),
         ("delta", json!({}), "agent_error"),

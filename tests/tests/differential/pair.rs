@@ -74,7 +74,9 @@ impl Pair {
         let (measure, quotas) = ways.quotas;
         let script = if seed % 12 == 5 { Script::bulky(seed, true) } else { Script::new(seed, true) };
         let shelf = ModelStore::metered(measure, quotas, None);
-        let (store, now, given) = (Some(store), START_TIME, BTreeMap::new());
+        let store = Some(store);
+        let now = START_TIME;
+        let given = BTreeMap::new();
         Self { script, shelf, store, open, answers, clock, now, era: None, ways, given, forgotten: 0 }
     }
 
@@ -139,7 +141,8 @@ impl Pair {
             let alone = matches!(op, Op::Renew { .. } | Op::Retire { .. } | Op::Lease { .. });
             if alone || self.script.rng().chance(30) {
                 self.ask(std::mem::take(&mut group));
-                let (wait, back) = (self.script.rng().below(40), self.script.rng().below(200));
+                let wait = self.script.rng().below(40);
+                let back = self.script.rng().below(200);
                 let wait = if wait == 0 { 4000 } else { wait };
                 let back = if back < 20 && self.ways.two_clocks { back } else { 0 };
                 self.pass(Duration::from_millis(wait), back);
@@ -210,7 +213,8 @@ impl Pair {
     /// Walks through the store's sessions, in pages of any size.
     fn walk(&self, before: Millis, limit: u32) -> BTreeSet<SessionKey> {
         let store = self.store.as_ref().expect("an open store");
-        let (mut found, mut from) = (BTreeSet::new(), None);
+        let mut found = BTreeSet::new();
+        let mut from = None;
         for _ in 0..1000 {
             store.submit(Op::ScanIdle { from: from.take(), before, limit });
             let (_, answer) = self.answers.recv().expect("an answer");
@@ -234,7 +238,8 @@ impl Pair {
         for key in self.script.keys().to_vec() {
             group.push(Op::ReadView { key: key.clone() });
             group.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
-            let (after, control_after) = (InboxPosition(0), InboxPosition(0));
+            let after = InboxPosition(0);
+            let control_after = InboxPosition(0);
             group.push(Op::Inbox { key, token: Default::default(), after, control_after });
         }
         self.ask(group);

@@ -17,7 +17,8 @@ async fn clients_at_all_nodes_see_the_same_session() {
     assert_eq!(fleet.owner("s1"), fleet.nodes[1].id);
 
     // The clients join in the middle of an answer, and one sends another input meanwhile.
-    let (mut asker, mut watcher) = (View::open(a, "ann", "s1").await, View::open(c, "ann", "s1").await);
+    let mut asker = View::open(a, "ann", "s1").await;
+    let mut watcher = View::open(c, "ann", "s1").await;
     let second = asker.start_turn("r2", "second").await;
     fleet.pace.add_permits(2 * PIECES);
     for view in [&mut owner, &mut asker, &mut watcher] {
@@ -73,7 +74,8 @@ async fn delta_latency_to_local_and_remote_clients_is_measured() {
             bytes += crate::piece(&text, place).len();
             let since = Instant::now();
             fleet.pace.add_permits(1);
-            let (mut by_owner, mut by_watcher) = (None, None);
+            let mut by_owner = None;
+            let mut by_watcher = None;
             while by_owner.is_none() || by_watcher.is_none() {
                 tokio::select! {
                     message = owner.next(), if by_owner.is_none() => drop(message.expect("it goes on")),
@@ -89,7 +91,8 @@ async fn delta_latency_to_local_and_remote_clients_is_measured() {
         owner.until_done(&run).await;
     }
     for (name, took) in [("its owner's", &mut here), ("another node's", &mut elsewhere)] {
-        let (half, most) = (quantile(took, 0.5), quantile(took, 0.99));
+        let half = quantile(took, 0.5);
+        let most = quantile(took, 0.99);
         figure(&format!("a word from the agent to {name} client, p50 / p99"), format!("{half:?} / {most:?}"));
     }
 }

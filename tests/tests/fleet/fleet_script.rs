@@ -39,7 +39,8 @@ fn free_ports() -> u16 {
 
 impl FleetScript {
     async fn start() -> Self {
-        let (dir, port) = (tempfile::tempdir().expect("a directory"), free_ports());
+        let dir = tempfile::tempdir().expect("a directory");
+        let port = free_ports();
         let mut command = command();
         command.env("FLEET_PORT", port.to_string()).env("FLEET_DIR", dir.path());
         let mut child = command.spawn().expect("bash is there");

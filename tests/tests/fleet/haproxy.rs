@@ -25,7 +25,9 @@ struct Outage {
 
 /// Follows a client's turn to its end, across any number of nodes.
 async fn follow(mut view: View, front: SocketAddr, run: String) -> (View, String, Outage) {
-    let (mut lost, mut since, mut again) = (Outage::default(), None, interval(AGAIN));
+    let mut lost = Outage::default();
+    let mut since = None;
+    let mut again = interval(AGAIN);
     while view.end(&run).is_none() {
         match (view.next().await, since) {
             (Ok(message), Some(broke)) if message["run_id"] == run => {
@@ -82,7 +84,8 @@ async fn killed_node_loses_no_text_for_clients_behind_haproxy() {
     let mut fleet = Fleet::start(3).await;
     let front = Haproxy::start(fleet.dir.path(), &fleet.nodes).await;
     fleet.settle().await;
-    let (clients, mut following) = (size("FLEET_FRONT_CLIENTS", 9), Vec::new());
+    let clients = size("FLEET_FRONT_CLIENTS", 9);
+    let mut following = Vec::new();
     for n in 0..clients {
         let session = format!("front-{n}");
         let mut asker = View::open(front.at, "ann", &session).await;
@@ -95,7 +98,8 @@ async fn killed_node_loses_no_text_for_clients_behind_haproxy() {
         // Each open session has one link; the nodes of the remaining links are not known.
         assert!(fleet.counted(n, links).await >= part, "the front gives each its part");
     }
-    let (web, text) = (Web::new(front.at, Some("bob")), "paced by http");
+    let web = Web::new(front.at, Some("bob"));
+    let text = "paced by http";
     let mut stream = web.turn("http", "steady", "k1", text, None).await;
     let mut events = Vec::new();
     while !events
@@ -141,7 +145,8 @@ async fn killed_node_loses_no_text_for_clients_behind_haproxy() {
     for (what, times) in
         [("welcome elsewhere", &mut lost.reconnected), ("more of its turn", &mut lost.next_event)]
     {
-        let (half, most) = (quantile(times, 0.5), quantile(times, 1.0));
+        let half = quantile(times, 0.5);
+        let most = quantile(times, 1.0);
         figure(&format!("through HAProxy, from the break to {what}, p50 / max of {}", times.len()), {
             format!("{half:?} / {most:?}")
         });

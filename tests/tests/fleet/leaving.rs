@@ -34,7 +34,10 @@ struct TurnView {
 
 impl TurnView {
     fn new(session: String, agent: &'static str, text: String) -> Self {
-        let (run, said, done, went_on) = (None, String::new(), None, None);
+        let run = None;
+        let said = String::new();
+        let done = None;
+        let went_on = None;
         Self { session, agent, text, run, said, seq: 0, epoch: 0, resumed: 0, went_on, done }
     }
 
@@ -149,9 +152,11 @@ async fn node_with_many_turns_leaves_in_time_and_fails_none() {
     let count = size("FLEET_LEAVING_TURNS", 200);
     let mut fleet = Fleet::start(3).await;
     fleet.settle().await;
-    let (first, others) = (fleet.nodes[0].http, [fleet.nodes[1].http, fleet.nodes[2].http]);
+    let first = fleet.nodes[0].http;
+    let others = [fleet.nodes[1].http, fleet.nodes[2].http];
     let (begun, mut all) = mpsc::channel(count);
-    let (mut crowds, mut talks) = (JoinSet::new(), talks(count));
+    let mut crowds = JoinSet::new();
+    let mut talks = talks(count);
     for n in 0.. {
         if talks.is_empty() {
             break;
@@ -170,7 +175,8 @@ async fn node_with_many_turns_leaves_in_time_and_fails_none() {
     let since = Instant::now();
     assert_eq!(fleet.nodes[0].terminate().await, Some(0), "it leaves when told");
     let left = since.elapsed();
-    let (mut silent, mut handed) = (Vec::new(), 0);
+    let mut silent = Vec::new();
+    let mut handed = 0;
     while let Some(ended) = crowds.join_next().await {
         for talk in ended.unwrap_or_else(|why| panic!("a client: {why}")) {
             let done = talk.done.expect("it has ended");
@@ -183,7 +189,8 @@ async fn node_with_many_turns_leaves_in_time_and_fails_none() {
     }
     assert_eq!(fleet.agents.journal().len(), count, "each was asked of its agent once");
     assert!(handed > count / 2, "few of them still ran: {handed}");
-    let (half, most) = (quantile(&mut silent, 0.5), quantile(&mut silent, 1.0));
+    let half = quantile(&mut silent, 0.5);
+    let most = quantile(&mut silent, 1.0);
     figure(&format!("SIGTERM of a node with {count} running turns until it has left"), format!("{left:?}"));
     figure(&format!("of these {handed} went on elsewhere; from SIGTERM to more of their text, p50 / max"), {
         format!("{half:?} / {most:?}")

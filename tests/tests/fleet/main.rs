@@ -93,7 +93,8 @@ impl Fleet {
                 Reply::speak(|voice| speak(voice, pace, asked))
             }
         });
-        let (agents, dir) = (agents.await, tempfile::tempdir().expect("a directory"));
+        let agents = agents.await;
+        let dir = tempfile::tempdir().expect("a directory");
         let redis = Redis::start(&dir.path().join("redis"), &DURABLE);
         let mut fleet = Self { redis, agents, pace, nodes: Vec::new(), dir };
         for _ in 0..nodes {
@@ -110,7 +111,8 @@ impl Fleet {
         let steady = self.agents.flag(STEADY) + ",on_owner_loss=retry";
         let once = self.agents.flag(ONCE) + ",on_owner_loss=fail";
         let lasting = self.agents.flag(LASTING) + ",on_owner_loss=resume";
-        let (url, name) = (self.redis.url(), format!("n{place}"));
+        let url = self.redis.url();
+        let name = format!("n{place}");
         let flags =
             ["--demo", "--agent", &steady, "--agent", &once, "--agent", &lasting, "--node-name", &name];
         let node = Node::start_on(&url, Path::new(&dir), &flags).await;

@@ -77,7 +77,9 @@ async fn run_client(
         if stage.over.load(Ordering::Relaxed) {
             break;
         }
-        let (id, mut run, mut in_doubt) = (format!("{session}-m{n}"), None, false);
+        let id = format!("{session}-m{n}");
+        let mut run = None;
+        let mut in_doubt = false;
         let mut ask = invoke(&session, "echo", "one word after another");
         ask["request_id"] = id.as_str().into();
         wire.say(ask.clone()).await.expect("it is said");
@@ -120,10 +122,12 @@ async fn run_client(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_redis_loses_no_turn() {
     let mut fleet = Fleet::start(3).await;
-    let (stage, mut clients) = (Arc::new(Shared::default()), JoinSet::new());
+    let stage = Arc::new(Shared::default());
+    let mut clients = JoinSet::new();
     for n in 0..fleet.nodes.len() * CLIENTS {
         let at = fleet.nodes[n % fleet.nodes.len()].http;
-        let (user, session) = (format!("user-{n}"), format!("s-{n}"));
+        let user = format!("user-{n}");
+        let session = format!("s-{n}");
         let told = run_client(at, user.clone(), session.clone(), Arc::clone(&stage));
         clients.spawn(async move { (user, session, told.await) });
     }
@@ -151,6 +155,7 @@ async fn killed_redis_loses_no_turn() {
         turns += told.len();
     }
     figure("turns through the deaths of Redis", turns);
-    let (half, most) = (quantile(&mut outages, 0.5), quantile(&mut outages, 1.0));
+    let half = quantile(&mut outages, 0.5);
+    let most = quantile(&mut outages, 1.0);
     figure("from Redis serving again to the first turn's end, p50 / max", format!("{half:?} / {most:?}"));
 }

@@ -57,7 +57,8 @@ async fn killed_owner_is_replaced_quickly() {
     let mut taken_over = Vec::new();
     for n in 0..trials {
         let session = format!("s{n}");
-        let (edge, owner) = (fleet.nodes.len() - 2, fleet.nodes.len() - 1);
+        let edge = fleet.nodes.len() - 2;
+        let owner = fleet.nodes.len() - 1;
         let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
         let run = asker.start_turn("r1", "first").await;
         let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
@@ -86,7 +87,8 @@ async fn killed_owner_is_replaced_quickly() {
         fleet.pace.forget_permits(usize::MAX);
         fleet.join().await;
     }
-    let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 0.99));
+    let half = quantile(&mut taken_over, 0.5);
+    let most = quantile(&mut taken_over, 0.99);
     figure(
         &format!(
             "kill -9 of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"
@@ -122,7 +124,8 @@ async fn suspended_owner_is_replaced_within_four_seconds() {
         }
         assert_eq!(asker.facts(), watcher.facts());
     }
-    let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 0.99));
+    let half = quantile(&mut taken_over, 0.5);
+    let most = quantile(&mut taken_over, 0.99);
     figure(
         &format!(
             "SIGSTOP of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"
@@ -199,7 +202,8 @@ async fn unwatched_turn_is_taken_over_within_five_seconds() {
         fleet.join().await;
         fleet.settle().await;
     }
-    let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 1.0));
+    let half = quantile(&mut taken_over, 0.5);
+    let most = quantile(&mut taken_over, 1.0);
     figure(
         &format!(
             "kill -9 of an owner that nobody watches, until its agent is asked again, {trials} trials, p50 / max"
@@ -215,7 +219,8 @@ const OF_A_LINK: usize = 32;
 /// Runs turns on one node one after the other, and returns the time to each acceptance.
 async fn accept_latencies(at: SocketAddr, name: String, pace: Duration, until: Instant) -> Vec<Duration> {
     let mut wire = WebSocketClient::hello(at, "bob", vec![]).await.expect("it connects");
-    let (mut pace, mut took) = (interval(pace), Vec::new());
+    let mut pace = interval(pace);
+    let mut took = Vec::new();
     for n in 0.. {
         if Instant::now() >= until {
             break;
@@ -246,8 +251,10 @@ async fn accept_latency_is_unaffected_by_another_nodes_death() {
         let run = view.start_turn("r1", "first").await;
         begun.push((view, run));
     }
-    let (at, seconds) = (fleet.nodes[0].http, size("FLEET_ACCEPT_SECONDS", 4) as u64);
-    let (span, pace) = (Duration::from_secs(seconds), Duration::from_millis(3));
+    let at = fleet.nodes[0].http;
+    let seconds = size("FLEET_ACCEPT_SECONDS", 4) as u64;
+    let span = Duration::from_secs(seconds);
+    let pace = Duration::from_millis(3);
     let mut before = accept_latencies(at, "before".to_owned(), pace, Instant::now() + span).await;
     fleet.nodes[2].kill().await;
     // The death is detected after 0.65 s at the earliest, and the lease expires after 3 s.

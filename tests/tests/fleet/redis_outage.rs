@@ -63,7 +63,8 @@ impl Fleet {
         let mut again = interval(Duration::from_millis(50));
         for n in 0.. {
             again.tick().await;
-            let (session, id) = (format!("back-{node}"), format!("b{n}"));
+            let session = format!("back-{node}");
+            let id = format!("b{n}");
             let answer = wire.ask(&id, invoke(&session, "echo", "hello")).await.expect("an answer");
             if answer["type"] == "turn_accepted" {
                 let run = answer["run_id"].clone();
@@ -92,7 +93,9 @@ async fn redis_outage_refuses_inputs_and_keeps_running_turns() {
     }
 
     let caught = fleet.kill_redis_during_inputs().await;
-    let (gone, mut slowest, mut probes) = (Instant::now(), Duration::ZERO, 0);
+    let gone = Instant::now();
+    let mut slowest = Duration::ZERO;
+    let mut probes = 0;
     let away = Duration::from_secs(size("FLEET_AWAY_SECONDS", 6) as u64);
     let mut tick = interval(away / 30);
     while gone.elapsed() < away {
@@ -129,7 +132,8 @@ async fn redis_outage_refuses_inputs_and_keeps_running_turns() {
         assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &1.into()), "{done}");
         assert_eq!(view.answer(&run), answer("first"));
     }
-    let (ended, most) = (back.elapsed(), BACK_WITHIN);
+    let ended = back.elapsed();
+    let most = BACK_WITHIN;
     assert_eq!(owner.facts(), watcher.facts());
     assert!(serves < most && ended < most, "{serves:?} and {ended:?} until everything worked again");
     let mut taken_over = 0.0;

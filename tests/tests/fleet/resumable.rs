@@ -48,7 +48,8 @@ async fn answer_resumes_at_the_byte_after_its_owner_is_killed() {
     let mut taken_over = Vec::new();
     for n in 0..trials {
         let session = format!("s{n}");
-        let (edge, owner) = (fleet.nodes.len() - 2, fleet.nodes.len() - 1);
+        let edge = fleet.nodes.len() - 2;
+        let owner = fleet.nodes.len() - 1;
         let mut asker = View::open(fleet.nodes[owner].http, "ann", &session).await;
         let run = asker.start_turn_of(LASTING, "r1", "first").await;
         let mut watcher = View::open(fleet.nodes[edge].http, "ann", &session).await;
@@ -84,7 +85,8 @@ async fn answer_resumes_at_the_byte_after_its_owner_is_killed() {
         fleet.pace.forget_permits(usize::MAX);
         fleet.join().await;
     }
-    let (half, most) = (quantile(&mut taken_over, 0.5), quantile(&mut taken_over, 0.99));
+    let half = quantile(&mut taken_over, 0.5);
+    let most = quantile(&mut taken_over, 0.99);
     figure(
         &format!(
             "kill -9 of an owner, until a client elsewhere sees the next byte, {trials} trials, p50 / p99"

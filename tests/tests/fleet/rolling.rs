@@ -114,7 +114,8 @@ impl Client {
     /// a run ends twice.
     fn ended(&self, run: &str, text: &str, count: &mut Outcomes) {
         let done = self.view.end(run).expect("it has ended");
-        let (completed, first) = (done["status"] == "completed", done["attempt"] == 1);
+        let completed = done["status"] == "completed";
+        let first = done["attempt"] == 1;
         assert!(!completed || self.view.answer(run) == answer(text), "{run}: another text");
         match (completed, first) {
             (true, true) => count.whole += 1,
@@ -137,7 +138,8 @@ async fn run_client(stage: Arc<Shared>, n: usize, habit: Workload) -> (Workload,
     };
     let session = format!("rolling-{n}");
     let view = View::open(at, "ann", &session).await;
-    let (mut client, mut count) = (Client { stage, view, n, habit }, Outcomes::default());
+    let mut client = Client { stage, view, n, habit };
+    let mut count = Outcomes::default();
     let pace = habit.takes.as_millis() as usize / PIECES;
     for turn in 0.. {
         if client.stage.over.load(Ordering::Relaxed) {
@@ -173,9 +175,11 @@ fn habits() -> Vec<Workload> {
 async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     let mut fleet = Fleet::start(3).await;
     let all = |fleet: &Fleet| fleet.nodes.iter().map(|node| node.http).collect::<Vec<_>>();
-    let (ended, moves) = (AtomicU64::new(0), AtomicU64::new(0));
+    let ended = AtomicU64::new(0);
+    let moves = AtomicU64::new(0);
     let stage = Shared { up: watch::channel(all(&fleet)).0, ended, moves, over: AtomicBool::new(false) };
-    let (stage, mut clients) = (Arc::new(stage), JoinSet::new());
+    let stage = Arc::new(stage);
+    let mut clients = JoinSet::new();
     for (n, habit) in habits().into_iter().enumerate() {
         clients.spawn(run_client(Arc::clone(&stage), n, habit));
     }
@@ -194,7 +198,9 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     }
     stage.until_ended(12).await;
     stage.over.store(true, Ordering::Relaxed);
-    let (mut short, mut lasting, mut long) = (Outcomes::default(), Outcomes::default(), Outcomes::default());
+    let mut short = Outcomes::default();
+    let mut lasting = Outcomes::default();
+    let mut long = Outcomes::default();
     while let Some(ended) = clients.join_next().await {
         let (habit, count) = ended.unwrap_or_else(|why| panic!("a client: {why}"));
         let sum = match habit {
@@ -213,7 +219,8 @@ async fn rolling_restart_fails_no_turn_and_repeats_no_byte() {
     if long == Outcomes::default() {
         assert_eq!(journal.len(), short.whole + lasting.whole, "each was asked of the agent once");
     }
-    let (half, most) = (quantile(&mut leaving, 0.5), quantile(&mut leaving, 1.0));
+    let half = quantile(&mut leaving, 0.5);
+    let most = quantile(&mut leaving, 1.0);
     figure("turns through a rolling restart / clients that moved", {
         format!("{} / {}", short.whole, stage.moves.load(Ordering::Relaxed))
     });

@@ -61,7 +61,8 @@ impl Fleet {
     /// Waits until this node owns none of the sessions, reading all of them only once the last one has
     /// another owner.
     async fn until_gone(&self, sessions: &[String], owner: &str) {
-        let (mut often, last) = (interval(OFTEN), &sessions[sessions.len() - 1]);
+        let mut often = interval(OFTEN);
+        let last = &sessions[sessions.len() - 1];
         while self.owner(last) == owner || self.owners(sessions).iter().any(|of| of == owner) {
             often.tick().await;
         }

@@ -133,7 +133,8 @@ impl View {
     /// Returns the answer of a run that has ended.
     pub(crate) fn answer(&self, run: &str) -> &str {
         let done = &self.ends[run];
-        let (attempt, bytes) = (done["attempt"].as_u64(), done["text_bytes"].as_u64());
+        let attempt = done["attempt"].as_u64();
+        let bytes = done["text_bytes"].as_u64();
         let text = self.text_of(run, attempt.expect("an attempt"));
         &text[..usize::try_from(bytes.expect("a number")).expect("small")]
     }
@@ -176,7 +177,8 @@ impl View {
             _ => {}
         }
         if message.get("seq").is_some() && message.get("snapshot").is_none() {
-            let (seq, epoch) = (number("seq"), number("epoch"));
+            let seq = number("seq");
+            let epoch = number("epoch");
             assert_eq!(seq, self.facts.len() as u64 + 1, "a gap or a repeat in the facts: {message}");
             let last = self.facts.last().and_then(|fact| fact["epoch"].as_u64()).unwrap_or_default();
             assert!(epoch >= last, "epochs went back: {message}");

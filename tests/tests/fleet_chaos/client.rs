@@ -109,7 +109,8 @@ impl Client {
     /// Runs one turn, across all faults.
     async fn turn(&mut self, wire: &mut WebSocketClient, n: usize) {
         let id = format!("{}-m{n}", self.session);
-        let (begun, mut run) = (Instant::now(), None);
+        let begun = Instant::now();
+        let mut run = None;
         while self.turn_on(wire, &id, &mut run).await.is_err() {
             if begun.elapsed() >= self.stage.patience {
                 self.stage.end();
@@ -193,8 +194,9 @@ impl Client {
                 let (_, mut text) = self.open.remove(run).unwrap_or_default();
                 text.truncate(usize::try_from(number("text_bytes")).expect("small"));
                 self.over.insert(run.to_owned());
-                let (status, attempt, code) =
-                    (&message["status"], &message["attempt"], self.failed.remove(run));
+                let status = &message["status"];
+                let attempt = &message["attempt"];
+                let code = self.failed.remove(run);
                 let ended =
                     json!({"ended": run, "status": status, "attempt": attempt, "text": text, "code": code});
                 self.note(&ended);

@@ -68,8 +68,10 @@ pub(crate) struct Fleet {
 
 impl Shared {
     pub(crate) fn new(up: Vec<SocketAddr>, patience: Duration) -> Self {
-        let (heard, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (up, over) = (Mutex::new(up), AtomicBool::new(false));
+        let heard = AtomicU64::new(0);
+        let ended = AtomicU64::new(0);
+        let up = Mutex::new(up);
+        let over = AtomicBool::new(false);
         Self { up, heard, ended, more: Notify::new(), over, patience }
     }
 

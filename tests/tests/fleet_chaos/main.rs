@@ -95,7 +95,8 @@ async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult
     let mut fleet = Fleet::start(dir.path(), &flags, functions).await;
     let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let seed = blows.seed;
-    let (count, mut clients) = (size("FLEET_CHAOS_CLIENTS", 40), JoinSet::new());
+    let count = size("FLEET_CHAOS_CLIENTS", 40);
+    let mut clients = JoinSet::new();
     let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };
     for n in 0..count {
         clients.spawn(Client::new(Arc::clone(&stage), n, seed, &file(n)).run());
@@ -108,7 +109,8 @@ async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult
     while let Some(ended) = clients.join_next().await {
         gave_up.extend(ended.err().map(|why| why.to_string()));
     }
-    let (mut verdict, journal) = (Verdict::default(), Journal::read(&journal));
+    let mut verdict = Verdict::default();
+    let journal = Journal::read(&journal);
     for n in 0..count {
         if !gave_up.is_empty() {
             // A log of such a session may not be complete for a new client, so only the stored log is

@@ -61,8 +61,10 @@ impl LogChecker {
     }
 
     fn take(&mut self, fact: &Value) {
-        let (kind, data) = (Self::text(fact, "type"), &fact["data"]);
-        let (agent, tx) = (Self::text(data, "agent_id").to_owned(), Self::text(data, "tx_id").to_owned());
+        let kind = Self::text(fact, "type");
+        let data = &fact["data"];
+        let agent = Self::text(data, "agent_id").to_owned();
+        let tx = Self::text(data, "tx_id").to_owned();
         let run = Self::text(fact, "run_id").to_owned();
         let code = data["code"].as_str().map(|code| format!(" {code}")).unwrap_or_default();
         *self.counts.entry(format!("{kind}{code}")).or_default() += 1;
@@ -134,7 +136,8 @@ impl LogChecker {
 
 /// Returns all facts of a session.
 async fn read(web: &Web, session: &str) -> Vec<Value> {
-    let (mut facts, mut after) = (Vec::new(), Value::from(0));
+    let mut facts = Vec::new();
+    let mut after = Value::from(0);
     while !after.is_null() {
         let mut page = web.json(&format!("/v1/sessions/{session}/events?after_seq={after}")).await;
         facts.extend(page["events"].as_array().expect("events").iter().cloned());
@@ -170,7 +173,9 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
         ended.push(guest.expect("no client gave up"));
     }
     let asked: BTreeSet<String> = agents.journal().into_iter().map(|asked| asked.run_id).collect();
-    let (mut counts, mut wrong, mut accepted) = (BTreeMap::new(), Vec::new(), 0);
+    let mut counts = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let mut accepted = 0;
     for mut guest in ended {
         let web = Web::new(fleet.nodes[0].http, Some(&guest.user));
         let mut order = LogChecker::default();

@@ -67,8 +67,10 @@ pub(crate) fn read_history(path: &Path) -> History {
         } else if line.get("reset").is_some() {
             history.resets.push(line.to_string());
         } else if line.get("ended").is_some() {
-            let (run, attempt) = (text(&line, "ended"), line["attempt"].as_u64().unwrap_or_default());
-            let (status, code) = (text(&line, "status"), text(&line, "code"));
+            let run = text(&line, "ended");
+            let attempt = line["attempt"].as_u64().unwrap_or_default();
+            let status = text(&line, "status");
+            let code = text(&line, "code");
             let end = End { status, attempt, text: text(&line, "text"), code };
             if history.ended.insert(run.clone(), end).is_some() {
                 history.twice.push(format!("{run}: its client saw two ends"));

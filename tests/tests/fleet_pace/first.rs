@@ -89,7 +89,8 @@ impl Samples {
         let bare = 3.0 * Self::p50(&mut self.hop) + 2.0 * Self::p50(&mut self.call);
         let [across, at_home] = [&mut self.across, &mut self.at_home].map(|of| Self::p50(of) - direct);
         let tell = |name: &str, of: &mut [Duration]| {
-            let (half, most) = (quantile(of, 0.5).as_micros(), quantile(of, 0.99).as_micros());
+            let half = quantile(of, 0.5).as_micros();
+            let most = quantile(of, 0.99).as_micros();
             figure(&format!("mem, round {round}: {name}, p50 / p99 µs"), format!("{half} / {most}"));
         };
         tell("first text of a turn that another node runs", &mut self.across);
@@ -110,13 +111,14 @@ impl Samples {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_text_across_nodes_is_measured() {
     let pair = TwoNodes::start("mem", &[]).await;
-    let (mut bare, mut direct) =
-        (RedisBaseline::open(&pair.redis).await, Direct::open(pair.agent.address).await);
+    let mut bare = RedisBaseline::open(&pair.redis).await;
+    let mut direct = Direct::open(pair.agent.address).await;
     let mut owner = WebSocketClient::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");
     let mut edge = WebSocketClient::hello(pair.edge.http, "ann", vec![]).await.expect("it connects");
     let mut ratios = Vec::new();
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
-        let (session, own) = (format!("across-{round}"), format!("at-home-{round}"));
+        let session = format!("across-{round}");
+        let own = format!("at-home-{round}");
         // This client does not stay subscribed to the session.
         let mut begins = WebSocketClient::hello(pair.owner.http, "ann", vec![]).await.expect("it connects");
         first_text(&mut begins, &session, "first").await;

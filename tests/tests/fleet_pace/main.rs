@@ -45,7 +45,8 @@ impl TwoNodes {
             std::fs::create_dir_all(&home).expect("a directory");
             Node::start_on(&url, &home, &[&flags[..], &[name]].concat()).await
         };
-        let (edge, owner) = (node("edge").await, node("owner").await);
+        let edge = node("edge").await;
+        let owner = node("owner").await;
         Self { redis, edge, owner, agent, dir }
     }
 
@@ -90,8 +91,10 @@ impl Spent {
     /// time.
     fn each(self, before: Self, client_s: f64, count: f64) -> String {
         let of = |spent: f64, before: f64| (spent - before) * 1e6 / count;
-        let (edge, owner) = (of(self.edge, before.edge), of(self.owner, before.owner));
-        let (redis, agent) = (of(self.redis, before.redis), of(self.agent, before.agent));
+        let edge = of(self.edge, before.edge);
+        let owner = of(self.owner, before.owner);
+        let redis = of(self.redis, before.redis);
+        let agent = of(self.agent, before.agent);
         let client = client_s * 1e6 / count;
         let all = edge + owner + redis + agent + client;
         format!(

@@ -40,7 +40,9 @@ impl TwoNodes {
             format!("{}ms", pace.as_millis()),
             format!("{seconds}s"),
         ];
-        let (began, before, said) = (self.begin_at(), self.spent(), self.passed().await);
+        let began = self.begin_at();
+        let before = self.spent();
+        let said = self.passed().await;
         let mut args = vec![
             "stream",
             "--agent",
@@ -120,7 +122,8 @@ async fn relay_latency_at_1000_deltas_per_second_is_measured() {
 async fn relay_throughput_of_single_deltas_is_measured() {
     let pair = TwoNodes::start("mem", &[]).await;
     let mut bare = RedisBaseline::open(&pair.redis).await;
-    let (streams, seconds) = (size("FLEET_PACE_STREAMS", 64), size("FLEET_PACE_SECONDS", 1));
+    let streams = size("FLEET_PACE_STREAMS", 64);
+    let seconds = size("FLEET_PACE_SECONDS", 1);
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         // Many answers at a pace at which each piece is still sent by itself.
         let pace = Duration::from_millis(21);
@@ -151,7 +154,8 @@ async fn relay_throughput_of_batched_text_is_measured() {
         let raw = bare.flood(&vec![b'x'; whole(each)], size("FLEET_PACE_FLOOD", 20_000) / 4).await;
         let tell = |what: &str, value: String| figure(&format!("round {round}, flat out: {what}"), value);
         // Throughput of a program that would publish each piece of the agent as it arrives.
-        let (said, one) = (rate * piece / TOKEN, vec![b'x'; whole(TOKEN)]);
+        let said = rate * piece / TOKEN;
+        let one = vec![b'x'; whole(TOKEN)];
         let bare_said = bare.flood(&one, size("FLEET_PACE_FLOOD", 20_000) * 5).await;
         tell("pieces of the agent's a second to clients elsewhere", format!("{said:.0}"));
         tell("bare PUBLISHes of one such piece each, pipelined, a second", format!("{bare_said:.0}"));

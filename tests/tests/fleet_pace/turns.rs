@@ -16,15 +16,18 @@ fn calls(stats: &str) -> (f64, f64) {
 
 async fn turns(level: &str, settings: &[&str]) {
     let pair = TwoNodes::start(level, settings).await;
-    let (connections, seconds) = (size("FLEET_PACE_CONNECTIONS", 32), size("FLEET_PACE_SECONDS", 1));
-    let (connections, duration) = (connections.to_string(), format!("{seconds}s"));
+    let connections = size("FLEET_PACE_CONNECTIONS", 32);
+    let seconds = size("FLEET_PACE_SECONDS", 1);
+    let connections = connections.to_string();
+    let duration = format!("{seconds}s");
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         let began = pair.begin_at();
         let args = ["--connections", &connections, "--duration", &duration, "--begin-at", &began];
         let before = pair.spent();
         let _: redis::Value = pair.redis.command(&["CONFIG", "RESETSTAT"]);
         let told = pair.bench().figures(&[&["turns"], &args[..]].concat()).await;
-        let (after, stats) = (pair.spent(), pair.redis.command::<String>(&["INFO", "commandstats"]));
+        let after = pair.spent();
+        let stats = pair.redis.command::<String>(&["INFO", "commandstats"]);
         let rate = told["throughput"]["per_second"].as_f64().expect("a rate");
         let all = told["counts"]["completed"].as_f64().expect("a count");
         let name = format!("{level}, round {round}: turns a second across nodes, {connections} connections");

@@ -83,9 +83,10 @@ async fn trusted_proxy_reports_the_client_address() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = node(dir.path(), &["--proxies", "127.0.0.2", "--per-address", "2"]).await;
     let proxy = [127, 0, 0, 2];
-    let (one, other) =
-        (b"PROXY TCP4 192.0.2.7 192.0.2.1 5000 443\r\n", b"PROXY TCP6 2001:db8::7 2001:db8::1 5000 443\r\n");
-    let (_first, _second) = (ask(proxy, node.http, one).await, ask(proxy, node.http, one).await);
+    let one = b"PROXY TCP4 192.0.2.7 192.0.2.1 5000 443\r\n";
+    let other = b"PROXY TCP6 2001:db8::7 2001:db8::1 5000 443\r\n";
+    let _first = ask(proxy, node.http, one).await;
+    let _second = ask(proxy, node.http, one).await;
     assert_eq!((_first.0, _second.0), (200, 200));
     assert_eq!(ask(proxy, node.http, one).await.0, 429);
     assert_eq!(ask(proxy, node.http, other).await.0, 200);

@@ -29,7 +29,9 @@ const HALF_A_BODY: &str = "POST /v1/sessions/s1/turns HTTP/1.1\r\nhost: localhos
 /// Sends these bytes, then single bytes if `slow`, and returns the time until the node closes the connection.
 async fn linger(to: SocketAddr, said: &'static str, slow: bool) -> Duration {
     let mut stream: TcpStream = call([127, 0, 0, 1], to, said.as_bytes()).await;
-    let (begun, mut pace, mut unread) = (Instant::now(), interval(PACE), [0; 1024]);
+    let begun = Instant::now();
+    let mut pace = interval(PACE);
+    let mut unread = [0; 1024];
     let gone = async {
         loop {
             tokio::select! {
@@ -56,9 +58,12 @@ async fn flood(node: &Node, count: usize, said: &'static str, slow: bool) -> (Du
     for _ in 0..count {
         all.spawn(linger(node.http, said, slow));
     }
-    let (mut longest, mut turns, mut peak) = (Duration::ZERO, 0, 0);
+    let mut longest = Duration::ZERO;
+    let mut turns = 0;
+    let mut peak = 0;
     while !all.is_empty() {
-        let (id, session) = (format!("t{turns}"), format!("{}-{slow}-{count}", said.len()));
+        let id = format!("t{turns}");
+        let session = format!("{}-{slow}-{count}", said.len());
         let (text, _) = bystander.turn(&session, "echo", &id, "hi").await.expect("served");
         assert_eq!(text, "hi");
         turns += 1;
@@ -93,7 +98,8 @@ async fn idle_and_partial_connections_time_out() {
     }
     // The other clients' connections may not be closed yet.
     let nobody = "turnway_link_connections{transport=\"websocket\"} 0\n";
-    let (begun, mut metrics) = (Instant::now(), String::new());
+    let begun = Instant::now();
+    let mut metrics = String::new();
     while !metrics.contains(nobody) {
         assert!(begun.elapsed() < PATIENCE, "{nobody} is not in {metrics}");
         metrics = get(node.admin, "/metrics").await.expect("metrics").1;

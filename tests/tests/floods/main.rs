@@ -32,7 +32,8 @@ async fn rest(mut stream: TcpStream) -> String {
 
 /// Reads the head of the next answer on a connection that stays open; empty if there is none.
 async fn head(stream: &mut TcpStream) -> String {
-    let (mut head, mut byte) = (Vec::new(), [0]);
+    let mut head = Vec::new();
+    let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         match timeout(PATIENCE, stream.read(&mut byte)).await.expect("in time") {
             Ok(1) => head.push(byte[0]),

@@ -22,10 +22,13 @@ pub(crate) fn without(mut claims: Value, name: &str) -> Value {
 
 /// Returns tokens with wrong or missing signatures.
 fn bad_signatures(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
-    let (good, mallory) = (claims("ann"), Signer::p256("e"));
+    let good = claims("ann");
+    let mallory = Signer::p256("e");
     let token = p256.token(&good);
     let parts: Vec<&str> = token.split('.').collect();
-    let (head, body, signature) = (parts[0], parts[1], parts[2]);
+    let head = parts[0];
+    let body = parts[1];
+    let signature = parts[2];
     let with_head = |head: Value| p256.with_head(&head, &good);
     let add = |name: &str, value: Value| with_head(with(p256.head(), name, value));
     // The RSA public key used as an HMAC secret: algorithm confusion.

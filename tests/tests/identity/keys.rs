@@ -176,7 +176,8 @@ async fn revoked_key_is_refused_on_all_nodes() {
     let flags =
         ["--demo", "--durability", "mem", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
     let start = async |home: &TempDir| Node::start_on(&redis.url(), home.path(), &flags).await;
-    let (one, two) = (start(&homes[0]).await, start(&homes[1]).await);
+    let one = start(&homes[0]).await;
+    let two = start(&homes[1]).await;
     let lost = Key::make(&one, &["--user", "ann", "--label", "canary-label"]).await;
     let kept = Key::make(&two, &["--user", "ann"]).await;
     // A key becomes known on other nodes soon; the delay is not specified, so the client retries.
@@ -294,7 +295,8 @@ async fn key_command_creates_lists_and_revokes_keys() {
         made.code == Some(0) && made.out.starts_with("twk_") && made.out.lines().count() == 1,
         "{made:?}"
     );
-    let (text, id) = (made.out.trim(), made.out.split('_').nth(1).expect("its name"));
+    let text = made.out.trim();
+    let id = made.out.split('_').nth(1).expect("its name");
     let listed = key(&["list"]).await;
     let row = listed.out.lines().nth(1).expect("a row");
     assert!(

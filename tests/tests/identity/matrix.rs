@@ -109,7 +109,8 @@ async fn by_socket(node: &Node, prize: &Target, thief: &ForeignCredential) -> us
             let like = if action.creates() { &unknown[0] } else { &unknown[n] };
             let want = wire.ask("q", like.clone()).await.expect("an answer");
             assert_eq!(want["code"], "not_found", "{like}: {want}");
-            let (got, want) = (bare(got, ["anns", &prize.run]), bare(want, ["nobodys", &prize.unknown]));
+            let got = bare(got, ["anns", &prize.run]);
+            let want = bare(want, ["nobodys", &prize.unknown]);
             assert_eq!(got, want, "{}: {foreign}", thief.what);
         }
     }

@@ -135,7 +135,8 @@ const STRANGERS: [&str; 36] = [
 #[tokio::test]
 async fn public_tls_node_serves_clients_with_a_key() {
     let dir = tempdir().expect("a directory");
-    let (pepper, pair) = (pepper(dir.path()), Pair::make(dir.path(), "pair").await);
+    let pepper = pepper(dir.path());
+    let pair = Pair::make(dir.path(), "pair").await;
     let flags = [
         "--demo",
         "--hosts",

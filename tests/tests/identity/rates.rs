@@ -25,7 +25,8 @@ async fn flood(wire: &mut WebSocketClient, count: usize) -> (usize, Vec<u64>) {
         let ask = json!({"type": "session_open", "session_id": "s1", "request_id": format!("f{n}")});
         wire.say(ask).await.expect("it is said");
     }
-    let (mut good, mut waits) = (0, Vec::new());
+    let mut good = 0;
+    let mut waits = Vec::new();
     for _ in 0..count {
         let fits = |m: &serde_json::Value| m["request_id"].as_str().is_some_and(|id| id.starts_with('f'));
         let told = wire.until(fits).await.expect("an answer to each");
@@ -80,11 +81,10 @@ async fn request_over_the_rate_gets_a_retry_time() {
 async fn keys_of_one_tenant_share_its_rate() {
     let dir = tempdir().expect("a directory");
     let node = node(&dir, "connection = \"off\"\nkey = \"off\"\ntenant = \"10/s\"").await;
-    let (ann, bob) = (Key::make(&node, &["--user", "ann"]).await, Key::make(&node, &["--user", "bob"]).await);
-    let (mut one, mut two) = (
-        ann.hello(node.http, None).await.expect("let in"),
-        bob.hello(node.http, None).await.expect("let in"),
-    );
+    let ann = Key::make(&node, &["--user", "ann"]).await;
+    let bob = Key::make(&node, &["--user", "bob"]).await;
+    let mut one = ann.hello(node.http, None).await.expect("let in");
+    let mut two = bob.hello(node.http, None).await.expect("let in");
     let begun = Instant::now();
     let (first, _) = flood(&mut one, 40).await;
     let (second, _) = flood(&mut two, 40).await;
@@ -137,7 +137,8 @@ async fn flood_of_pings_or_unknown_messages_is_closed() {
 async fn connections_of_one_key_share_its_rate() {
     let dir = tempdir().expect("a directory");
     let node = node(&dir, "connection = \"off\"\nkey = \"2/s\"").await;
-    let (ann, bob) = (Key::make(&node, &["--user", "ann"]).await, Key::make(&node, &["--user", "bob"]).await);
+    let ann = Key::make(&node, &["--user", "ann"]).await;
+    let bob = Key::make(&node, &["--user", "bob"]).await;
     let mut taken = 0;
     for _ in 0..3 {
         let mut wire = ann.hello(node.http, None).await.expect("let in");

@@ -40,13 +40,16 @@ impl Fleet {
         // Redis is killed and must keep the keys.
         let kept = ["--appendonly", "yes", "--appendfsync", "always"];
         let redis = Redis::start(&dirs[0].path().join("redis"), &kept);
-        let (pepper, file) = (pepper(dirs[0].path()), dirs[0].path().join("turnway.toml"));
+        let pepper = pepper(dirs[0].path());
+        let file = dirs[0].path().join("turnway.toml");
         let rates = format!("demo = true\n[rate]\nconnection = \"off\"\nkey = \"{RATE}/s\"\n");
         std::fs::write(&file, rates).expect("a file");
-        let (file, pepper) = (file.display().to_string(), pepper.display().to_string());
+        let file = file.display().to_string();
+        let pepper = pepper.display().to_string();
         let flags = ["--durability", "mem", "--auth", "keys", "--auth-pepper", &pepper, "--config", &file];
         let start = |dir: &'_ TempDir| {
-            let (url, path) = (redis.url(), dir.path().to_owned());
+            let url = redis.url();
+            let path = dir.path().to_owned();
             async move { Node::start_on(&url, &path, &flags).await }
         };
         let nodes = join_all(dirs[1..].iter().map(start)).await;
@@ -97,7 +100,9 @@ impl Fleet {
 
 /// Sends requests for [`FLOOD`], whatever the answers are.
 async fn one_flood(wire: &mut WebSocketClient, begun: Instant) -> (usize, usize) {
-    let (mut asked, mut good, mut pace) = (0, 0, interval(Duration::from_millis(10)));
+    let mut asked = 0;
+    let mut good = 0;
+    let mut pace = interval(Duration::from_millis(10));
     while begun.elapsed() < FLOOD {
         pace.tick().await;
         for n in 0..5 {
@@ -130,7 +135,8 @@ impl Flood {
     /// Asserts the documented bounds: the rate, one burst, and one burst for each node; and not less than the
     /// rate.
     fn assert_shared(&self) {
-        let (rate, nodes) = (RATE * self.took.as_secs_f64(), self.good.len() as f64);
+        let rate = RATE * self.took.as_secs_f64();
+        let nodes = self.good.len() as f64;
         assert!(self.asked as f64 > 2.0 * (rate + BURST * (nodes + 1.0)), "no flood: {self:?}");
         assert!(self.sum() <= rate + BURST + nodes * BURST + 1.0, "{self:?}");
         assert!(self.sum() >= 0.8 * rate, "{self:?}");
@@ -141,12 +147,12 @@ impl Flood {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn key_rate_is_shared_by_all_nodes() {
     let fleet = Fleet::start(3).await;
-    let (ann, bob) = (
-        Key::make(&fleet.nodes[0], &["--user", "ann"]).await,
-        Key::make(&fleet.nodes[0], &["--user", "bob"]).await,
-    );
-    let (mut wires, mut others) = (fleet.wires(&ann).await, fleet.wires(&bob).await);
-    let (mut stopper, mut shown) = (fleet.wires(&ann).await, fleet.wires(&ann).await);
+    let ann = Key::make(&fleet.nodes[0], &["--user", "ann"]).await;
+    let bob = Key::make(&fleet.nodes[0], &["--user", "bob"]).await;
+    let mut wires = fleet.wires(&ann).await;
+    let mut others = fleet.wires(&bob).await;
+    let mut stopper = fleet.wires(&ann).await;
+    let mut shown = fleet.wires(&ann).await;
     let run = shown[1].ask("turn", invoke("long", "counter", "count to 10000 every 20ms")).await;
     let run = run.expect("an answer")["run_id"].clone();
     shown[1].until(|m| m["type"] == "delta").await.expect("an answer has begun");

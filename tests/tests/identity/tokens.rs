@@ -67,7 +67,8 @@ async fn token_grants_access_only_to_its_own_user() {
     assert!(is_let_in(&node, &signers[1].with_head(&head, &claims("ann"))).await);
     assert!(is_let_in(&node, &signers[1].with_head(&without(head, "typ"), &claims("ann"))).await);
     // Other users see nothing of the session, in her tenant or another, with the same name or as operator.
-    let (other, abroad) = (claims("bob"), with(claims("auth0|ann"), "tenant", "acme"));
+    let other = claims("bob");
+    let abroad = with(claims("auth0|ann"), "tenant", "acme");
     let boss = with(with(claims("bob"), "tenant", "acme"), "scope", "openid turnway:operator turnway:write");
     for said in [&other, &abroad, &boss] {
         assert_eq!(web(said).json("/v1/sessions").await["sessions"], json!([]), "{said}");
@@ -91,7 +92,9 @@ async fn token_grants_access_only_to_its_own_user() {
 /// Covers: S-02, S-07.
 #[tokio::test]
 async fn forged_tokens_are_refused() {
-    let (rsa, p256, ed) = (Signer::rsa("r"), Signer::p256("e"), Signer::ed25519("o"));
+    let rsa = Signer::rsa("r");
+    let p256 = Signer::p256("e");
+    let ed = Signer::ed25519("o");
     // A key for encryption must not be accepted for signatures.
     let sealing = Signer::p256("s");
     let provider = Provider::start(&[]).await;
@@ -234,7 +237,8 @@ async fn refresh_with_another_identity_or_rights_is_refused() {
 /// Covers: S-02.
 #[tokio::test]
 async fn provider_keys_are_replaced_on_fetch() {
-    let (old, new) = (Signer::p256("old"), Signer::rsa("new"));
+    let old = Signer::p256("old");
+    let new = Signer::rsa("new");
     let provider = Provider::start(&[&old]).await;
     let elsewhere = Provider::start(&[&new]).await;
     let dir = tempdir().expect("a directory");
@@ -277,7 +281,8 @@ async fn fetched_again(node: &Node, provider: &Provider) {
             .map(|line| line.rsplit_once(' ').expect("a value").1.parse::<f64>().expect("a number"))
             .sum::<f64>()
     };
-    let (asked, before) = (provider.asked(), counted().await);
+    let asked = provider.asked();
+    let before = counted().await;
     node.signal("-HUP").await;
     let done = async { while counted().await <= before {} };
     tokio::time::timeout(Duration::from_secs(10), done).await.expect("it fetches on SIGHUP");

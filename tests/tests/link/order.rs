@@ -271,7 +271,8 @@ fn random_pipelined_requests_are_answered_in_order() {
         let mut rng = Rng::from_number(seed);
         let mut board = PipelineFixture::new();
         let mut asked: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        let (mut number, mut seq) = (0, BTreeMap::from([("s1", 0), ("s2", 0)]));
+        let mut number = 0;
+        let mut seq = BTreeMap::from([("s1", 0), ("s2", 0)]);
         for _ in 0..120 {
             let of = if rng.chance(60) { "s1" } else { "s2" };
             match rng.below(3) {

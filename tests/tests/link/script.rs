@@ -40,7 +40,8 @@ pub(crate) fn hello(extra: Value) -> Input {
 }
 
 pub(crate) fn admitted(expires: Option<Millis>) -> Input {
-    let (tenant, user) = (TenantId::default_tenant(), UserId::parse("ann").expect("a name"));
+    let tenant = TenantId::default_tenant();
+    let user = UserId::parse("ann").expect("a name");
     let principal = Principal { tenant, user, operator: false, writes: true };
     Input::Admitted { principal, expires }
 }
@@ -92,7 +93,8 @@ pub(crate) fn refused_note() -> Input {
 }
 
 pub(crate) fn go_away() -> Input {
-    let (within, jitter) = (Duration::from_secs(10), Duration::from_secs(3));
+    let within = Duration::from_secs(10);
+    let jitter = Duration::from_secs(3);
     Input::Note(Notification::GoAway { reason: "drain", within, jitter })
 }
 

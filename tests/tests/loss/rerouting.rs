@@ -67,11 +67,14 @@ struct Fixture {
 
 impl Fixture {
     fn set(count: usize) -> Self {
-        let (dir, way) = (tempdir().expect("a directory"), Network::make());
-        let (nodes, clients) = (way.threads("nodes"), way.threads("clients"));
+        let dir = tempdir().expect("a directory");
+        let way = Network::make();
+        let nodes = way.threads("nodes");
+        let clients = way.threads("clients");
         let pair = Network::pair(dir.path());
         let begun = nodes.spawn({
-            let (dir, pair) = (dir.path().to_owned(), pair.clone());
+            let dir = dir.path().to_owned();
+            let pair = pair.clone();
             async move { Fleet::start(&dir, &pair, count).await }
         });
         let fleet = nodes.block_on(begun).expect("a fleet");
@@ -150,7 +153,8 @@ impl Listener {
 
     /// Reads until text arrives that was sent after this call, and returns the time since `moved`.
     fn goes_on(&mut self, journal: &Journal, moved: Instant) -> Duration {
-        let (said, now) = (journal.of(self.session), journal.now());
+        let said = journal.of(self.session);
+        let now = journal.now();
         loop {
             let at = self.read(self.text.len() + 1);
             let last = self.text.len() / PIECE_BYTES;
@@ -199,7 +203,8 @@ fn answer_continues_after_a_nat_rebinding() {
 #[test]
 fn packets_routed_to_another_node_get_no_answer() {
     let scene = Fixture::set(2);
-    let (trust, key) = (Trust::of([&scene.pair]), scene.fleet.key.clone());
+    let trust = Trust::of([&scene.pair]);
+    let key = scene.fleet.key.clone();
     let opened = scene.clients.spawn(async move {
         let end = Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a port");
         let line = QuicConnection::open_from(
@@ -211,7 +216,8 @@ fn packets_routed_to_another_node_get_no_answer() {
         let hello = json!({"type": "hello", "api_key": key});
         let mut line = line.expect("it connects").greet_with(hello).await.expect("welcome");
         line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
-        let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
+        let mut lane = line.accept_text_stream().await.expect("a stream");
+        let mut said = String::new();
         take(&mut said, &lane.next().await.expect("text").expect("text"));
         line
     });

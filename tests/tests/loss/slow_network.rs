@@ -84,15 +84,17 @@ impl OneWay {
 impl Network {
     async fn before(node: SocketAddr) -> Self {
         let front = Arc::new(UdpSocket::bind("127.0.0.1:0").await.expect("a port"));
-        let (at, lost) = (front.local_addr().expect("bound"), Arc::<AtomicU64>::default());
+        let at = front.local_addr().expect("bound");
+        let lost = Arc::<AtomicU64>::default();
         let passing = tokio::spawn(pass(front, node, Arc::clone(&lost)));
         Self { at, lost, passing }
     }
 }
 
 async fn pass(front: Arc<UdpSocket>, node: SocketAddr, lost: Arc<AtomicU64>) {
-    let (mut there, mut tasks, mut seed) =
-        (HashMap::<SocketAddr, OneWay>::new(), JoinSet::new(), 88_172_645_463_325_252);
+    let mut there = HashMap::<SocketAddr, OneWay>::new();
+    let mut tasks = JoinSet::new();
+    let mut seed = 88_172_645_463_325_252;
     let mut bytes = [0; DATAGRAM_BYTES_MAX];
     loop {
         let Ok((count, from)) = front.recv_from(&mut bytes).await else { return };
@@ -146,7 +148,8 @@ async fn slow_lossy_network_completes_on_few_connections() {
     let mut client =
         timeout(PATIENCE, Client::connect(options)).await.expect("in time").expect("it connects");
     client.session("s1").invoke(UserInput::text("go")).await.expect("said");
-    let (mut said, mut connections) = (String::new(), 0);
+    let mut said = String::new();
+    let mut connections = 0;
     let done = loop {
         let event = timeout(PATIENCE, client.next_event()).await.expect("in time").expect("it goes on");
         if let Event::Text { text, .. } = event {

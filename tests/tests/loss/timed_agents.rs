@@ -40,7 +40,8 @@ pub(crate) async fn agents(count: usize, pace: Duration) -> (Agents, Journal) {
     let agents = Agents::start({
         let journal = journal.clone();
         move |asked| {
-            let (journal, session) = (journal.clone(), asked.session_id);
+            let journal = journal.clone();
+            let session = asked.session_id;
             assert_eq!(asked.attempt, 1, "{session}");
             let said = journal.open(&session, count);
             Reply::speak(move |voice| async move {
@@ -80,7 +81,8 @@ impl Journal {
 
     /// Returns the ages of the deltas that are complete in the first `bytes` bytes, from number `seen` on.
     pub(crate) fn ages(&self, session: &str, seen: usize, bytes: usize) -> Vec<Duration> {
-        let (said, now) = (self.of(session), self.now());
+        let said = self.of(session);
+        let now = self.now();
         let age = |n: usize| Duration::from_nanos(now - said[n].load(Ordering::Relaxed));
         (seen..bytes / PIECE_BYTES).map(age).collect()
     }

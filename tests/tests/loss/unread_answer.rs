@@ -61,7 +61,8 @@ fn usual() -> TransportConfig {
 
 /// Reads a stream to its end, and returns the age of each delta on arrival.
 async fn read(mut lane: TextStream, door: ClientConfig, session: String) -> Vec<Duration> {
-    let (mut said, mut ages) = (String::new(), Vec::new());
+    let mut said = String::new();
+    let mut ages = Vec::new();
     while let Some(message) = lane.next().await.expect("the connection stays") {
         take(&mut said, &message);
         ages.extend(door.journal.ages(&session, ages.len(), said.len()));
@@ -81,7 +82,8 @@ async fn by_quic(door: ClientConfig, round: String, stalls: bool) -> Vec<Duratio
     for n in 0..RUNS {
         line.ask(&format!("m{n}"), invoke(&session(n), "a", "go")).await.expect("accepted");
     }
-    let (mut others, mut first) = (JoinSet::new(), None);
+    let mut others = JoinSet::new();
+    let mut first = None;
     for _ in 0..RUNS {
         let lane = line.accept_text_stream().await.expect("a stream");
         let of = lane.head["session_id"].as_str().expect("a session").to_owned();
@@ -121,16 +123,19 @@ async fn by_websocket(door: ClientConfig, round: String, stalls: bool) -> Vec<Du
         ask["request_id"] = format!("m{n}").into();
         wire.say(ask).await.expect("said");
     }
-    let (mut said, mut seen) = (BTreeMap::<String, String>::new(), BTreeMap::<String, usize>::new());
-    let (mut ages, mut ended, mut stalls) = (Vec::new(), 0, stalls);
+    let mut said = BTreeMap::<String, String>::new();
+    let mut seen = BTreeMap::<String, usize>::new();
+    let mut ages = Vec::new();
+    let mut ended = 0;
+    let mut stalls = stalls;
     while ended < RUNS {
         let message = wire.next().await.expect("it stays");
         match message["type"].as_str() {
             Some("delta") => {
                 let session =
                     message["run_id"].as_str().expect("a run").split('.').next().expect("a session");
-                let (said, seen) =
-                    (said.entry(session.into()).or_default(), seen.entry(session.into()).or_default());
+                let said = said.entry(session.into()).or_default();
+                let seen = seen.entry(session.into()).or_default();
                 take(said, &message);
                 let new = door.journal.ages(session, *seen, said.len());
                 *seen += new.len();
@@ -174,14 +179,17 @@ fn told(what: &str, mut ages: Vec<Duration>) -> Quantiles {
 /// Covers: MP-A1, G8.
 #[test]
 fn unread_quic_answer_does_not_delay_others_under_loss() {
-    let (deltas, pairs) = (size("LOSS_DELTAS", 2000), size("LOSS_PAIRS", 1));
+    let deltas = size("LOSS_DELTAS", 2000);
+    let pairs = size("LOSS_PAIRS", 1);
     let dir = tempdir().expect("a directory");
     let way = Network::make();
-    let (nodes, clients) = (way.threads("nodes"), way.threads("clients"));
+    let nodes = way.threads("nodes");
+    let clients = way.threads("clients");
     let pair = Network::pair(dir.path());
     let store = format!("embedded:{}", dir.path().join("data").display());
     let begun = nodes.spawn({
-        let (dir, pair) = (dir.path().to_owned(), pair.clone());
+        let dir = dir.path().to_owned();
+        let pair = pair.clone();
         async move {
             let (agents, journal) = timed_agents::agents(deltas, PACE).await;
             let node = timed_agents::node(&store, &dir, &pair, &agents.flag("a")).await;
@@ -207,7 +215,8 @@ fn unread_quic_answer_does_not_delay_others_under_loss() {
     );
     figure("their age", "from when the agent wrote one to when the client had read its last byte");
     let run = |work: Reading| clients.block_on(clients.spawn(work)).expect("it is done");
-    let (mut ratios, mut slowest) = (Vec::new(), Duration::ZERO);
+    let mut ratios = Vec::new();
+    let mut slowest = Duration::ZERO;
     for n in 0..pairs {
         // The order alternates, because the machine is warmer for the second run.
         let both = [n % 2 == 1, n % 2 == 0].map(|stalls| {
@@ -231,7 +240,8 @@ fn unread_quic_answer_does_not_delay_others_under_loss() {
     let stopped = run(Box::pin(by_websocket(door.clone(), "w1".to_owned(), true)));
     let stopped = told(&format!("WebSocket: all ten, not read for {NOT_READ:?}"), stopped);
     assert!(stopped.most > NOT_READ / 2, "{:?}", stopped.most);
-    let (lost, passed) = (way.packets("lost"), way.packets("passed"));
+    let lost = way.packets("lost");
+    let passed = way.packets("passed");
     figure("packets lost, and not", format!("{lost}, {passed}"));
     assert!(lost > 0, "nothing was lost");
     node.must_run();

@@ -131,7 +131,8 @@ impl Prometheus {
 /// Covers: MP-M6, S-39.
 #[tokio::test]
 async fn prometheus_scrapes_a_busy_node_and_answers_queries() {
-    let (dir, home) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let home = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo"]).await;
     let prometheus = Prometheus::start(home.path(), node.admin).await;
     let load = Load::start(node.http, 4);

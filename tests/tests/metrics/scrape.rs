@@ -22,7 +22,9 @@ impl Scrape {
     }
 
     pub(crate) fn read(text: String) -> Self {
-        let (mut families, mut labels, mut samples) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let mut families = BTreeMap::new();
+        let mut labels = BTreeMap::new();
+        let mut samples = BTreeMap::new();
         let mut family = String::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {

@@ -51,7 +51,8 @@ impl Front {
         })
         .await;
         let pair = Pair::make(dir.path(), "pair").await;
-        let (url, agent) = (redis.url(), agents.flag("a") + ",on_owner_loss=retry");
+        let url = redis.url();
+        let agent = agents.flag("a") + ",on_owner_loss=retry";
         let most = PER_ADDRESS.to_string();
         let common = ["--quic", "127.0.0.1:0", "--durability", "mem", "--agent", &agent];
         let counted = ["--per-address", &most, "--proxies", "127.0.0.0/8"];
@@ -103,12 +104,14 @@ async fn nginx_keeps_a_client_on_its_node_after_a_port_change() {
     let mut line = QuicConnection::hello(front.nginx.at, &front.trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
     front.pace.add_permits(1);
-    let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
+    let mut lane = line.accept_text_stream().await.expect("a stream");
+    let mut said = String::new();
     take(&mut said, &lane.next().await.expect("text").expect("text"));
     let mut slowest = Duration::ZERO;
     for _ in 0..3 {
         line.endpoint.rebind(socket()).expect("another port");
-        let (moved, goal) = (Instant::now(), said.len() + 1);
+        let moved = Instant::now();
+        let goal = said.len() + 1;
         front.pace.add_permits(PIECES / 4);
         while said.len() < goal {
             take(&mut said, &lane.next().await.expect("text").expect("text"));
@@ -133,7 +136,8 @@ async fn nginx_client_of_a_dead_node_resumes_on_the_other_node() {
     let accepted = line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
     let run = accepted["run_id"].as_str().expect("a run").to_owned();
     front.pace.add_permits(1);
-    let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
+    let mut lane = line.accept_text_stream().await.expect("a stream");
+    let mut said = String::new();
     take(&mut said, &lane.next().await.expect("text").expect("text"));
     let taken = front.taken().await;
     front.nodes[taken].kill().await;

@@ -27,7 +27,8 @@ async fn idle_quic_connection_stays_within_its_memory_limit() {
     // The node's keep-alive packets keep each connection open.
     let mut transport = TransportConfig::default();
     transport.max_concurrent_uni_streams(VarInt::from_u32(4));
-    let (end, config) = (endpoint(), config(&trust, b"turnway/1", transport));
+    let end = endpoint();
+    let config = config(&trust, b"turnway/1", transport);
     let connect = async |from: usize, count: usize| {
         let mut lines = Vec::new();
         for n in from..from + count {
@@ -45,7 +46,8 @@ async fn idle_quic_connection_stays_within_its_memory_limit() {
     let begun = Instant::now();
     let lines = connect(count, count).await;
     let took = begun.elapsed();
-    let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(500)));
+    let begun = Instant::now();
+    let mut pace = interval(Duration::from_millis(500));
     let each = loop {
         pace.tick().await;
         let each = node.resident_kib().saturating_sub(before) * 1024 / lines.len() as u64;
@@ -66,7 +68,8 @@ async fn idle_quic_connection_stays_within_its_memory_limit() {
 
 /// Returns a node's resident memory in KiB once the memory has not shrunk for 4 s.
 async fn at_rest(node: &Node) -> u64 {
-    let (mut least, mut since) = (node.resident_kib(), Instant::now());
+    let mut least = node.resident_kib();
+    let mut since = Instant::now();
     let mut pace = interval(Duration::from_millis(500));
     while since.elapsed() < Duration::from_secs(4) {
         pace.tick().await;

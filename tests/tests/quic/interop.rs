@@ -41,7 +41,8 @@ async fn talk(client: &str) -> (String, Node) {
     let flag = format!("plain=http://127.0.0.1:{port},on_owner_loss=retry");
     let (mut node, quic, _) = node(&dir, &["--agent", &flag]).await;
     let ca = dir.path().join("pair/cert.pem");
-    let (quic, wss) = (quic.port().to_string(), node.http.port().to_string());
+    let quic = quic.port().to_string();
+    let wss = node.http.port().to_string();
     let said = run(client, &[&quic, &wss, ca.to_str().expect("UTF-8"), "plain"]).await;
     node.must_run();
     (said, node)

@@ -136,7 +136,8 @@ async fn answer_continues_after_a_client_address_change() {
     let (_node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
     let mut line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
-    let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
+    let mut lane = line.accept_text_stream().await.expect("a stream");
+    let mut said = String::new();
     take(&mut said, &lane.next().await.expect("text").expect("text"));
     for moves in 0..3 {
         line.endpoint.rebind(turnway_tests::real::quic::socket()).expect("another port");

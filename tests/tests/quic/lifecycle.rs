@@ -70,23 +70,23 @@ async fn bad_credentials_lock_out_the_address() {
 async fn certificate_reload_keeps_open_connections() {
     let count = size("QUIC_SWAP_CONNECTIONS", 200);
     let dir = tempdir().expect("a directory");
-    let (pair, first, second) = (
-        Pair::make(dir.path(), "one").await,
-        Pair::make(dir.path(), "copy").await,
-        Pair::make(dir.path(), "two").await,
-    );
+    let pair = Pair::make(dir.path(), "one").await;
+    let first = Pair::make(dir.path(), "copy").await;
+    let second = Pair::make(dir.path(), "two").await;
     pair.put_into(&first);
     let args = [&["--demo", "--quic", "127.0.0.1:0"][..], &pair.flags()].concat();
     let mut node = Node::start(dir.path(), &args).await;
     let quic = node.quic.expect("it speaks QUIC");
-    let (old, new) = (Trust::of([&first]), Trust::of([&second]));
+    let old = Trust::of([&first]);
+    let new = Trust::of([&second]);
     let mut lines = Vec::new();
     for n in 0..count {
         lines.push(QuicConnection::hello(quic, &old, &format!("u{n}"), vec![]).await.expect("welcome"));
     }
     second.put_into(&pair);
     node.signal("-HUP").await;
-    let (begun, mut pace) = (tokio::time::Instant::now(), tokio::time::interval(Duration::from_millis(50)));
+    let begun = tokio::time::Instant::now();
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
     let mut newcomer = loop {
         match QuicConnection::hello(quic, &new, "new", vec![]).await {
             Ok(line) => break line,
@@ -125,7 +125,8 @@ async fn draining_node_sends_go_away_and_finishes_turns() {
     let (mut node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
     let mut line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     line.ask("m1", invoke("s1", "a", "hello")).await.expect("accepted");
-    let (mut lane, mut said) = (line.accept_text_stream().await.expect("a stream"), String::new());
+    let mut lane = line.accept_text_stream().await.expect("a stream");
+    let mut said = String::new();
     take(&mut said, &lane.next().await.expect("text").expect("text"));
     node.signal("-TERM").await;
     line.until(|message| message["type"] == "go_away").await.expect("told");

@@ -91,7 +91,8 @@ async fn slow_reader_of_many_sessions_gets_all_text() {
     let (mut node, quic, trust) = node(&dir, &["--agent", &agents.flag("a")]).await;
     let before = node.resident_kib();
     let mut line = line(quic, &trust, FEW).await;
-    let (pace, mut readers) = (Arc::new(Semaphore::new(0)), JoinSet::new());
+    let pace = Arc::new(Semaphore::new(0));
+    let mut readers = JoinSet::new();
     let mut rounds = 0;
     while over.available_permits() < SESSIONS as usize || readers.len() < SESSIONS as usize || rounds < ROUNDS
     {
@@ -133,7 +134,8 @@ async fn client_that_reads_no_streams_is_disconnected() {
         QuicConnection::hello(quic, &trust, "ann", vec![json!({"session_id": "s0", "after_seq": 0})])
             .await
             .expect("welcome");
-    let (mut lane, mut said) = (again.accept_text_stream().await.expect("a stream"), String::new());
+    let mut lane = again.accept_text_stream().await.expect("a stream");
+    let mut said = String::new();
     lane.rest(&mut said).await.expect("all of it");
     assert!(said == whole(MANY), "{} bytes", said.len());
     again.until(|message| message["type"] == "done").await.expect("it is done");

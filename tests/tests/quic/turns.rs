@@ -48,7 +48,8 @@ async fn client_without_text_streams_gets_all_on_one_stream() {
     let line = QuicConnection::open(quic, &trust).await.expect("it connects");
     let mut line = line.greet_with(hello).await.expect("welcome");
     line.ask("m1", invoke("s1", "echo", "all in one")).await.expect("accepted");
-    let (mut said, mut done) = (String::new(), Value::Null);
+    let mut said = String::new();
+    let mut done = Value::Null;
     while done.is_null() {
         let message = line.next().await.expect("it goes on");
         match message["type"].as_str() {

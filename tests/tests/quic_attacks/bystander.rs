@@ -41,7 +41,8 @@ async fn turns(mut line: QuicConnection, mut wire: WebSocketClient, took: Arc<Mu
     let mut pace = interval(PACE);
     for n in 0.. {
         pace.tick().await;
-        let (id, begun) = (format!("m{n}"), Instant::now());
+        let id = format!("m{n}");
+        let begun = Instant::now();
         let (text, _) = if n % 2 == 0 {
             line.turn("by-quic", "echo", &id, "still here").await.expect("a turn by QUIC")
         } else {

@@ -15,7 +15,8 @@ fn ngtcp2() -> PathBuf {
 
 /// Builds the C client, which takes a second and is no part of the workspace.
 fn pipe(dir: &Path) -> PathBuf {
-    let (usr, pipe) = (ngtcp2(), dir.join("quic_pipe"));
+    let usr = ngtcp2();
+    let pipe = dir.join("quic_pipe");
     let libraries = std::fs::read_dir(usr.join("lib")).expect("libraries").next().expect("one");
     let libraries = libraries.expect("a directory").path();
     let built = Command::new("cc")
@@ -43,7 +44,8 @@ async fn ngtcp2_client_switches_transport_within_an_answer() {
     let pipe = pipe(dir.path());
     let flag = format!("plain=http://127.0.0.1:{port},on_owner_loss=retry");
     let (mut node, quic, _, pair) = node(&dir, &["--agent", &flag]).await;
-    let (quic, wss) = (quic.port().to_string(), node.http.port().to_string());
+    let quic = quic.port().to_string();
+    let wss = node.http.port().to_string();
     let args = [pipe.to_str().expect("UTF-8"), &quic, &wss, pair.ca(), "plain"];
     let said = run("client_ngtcp2.py", &args).await;
     assert_eq!(said.lines().filter(|line| line.starts_with("holds: ")).count(), 3, "{said}");

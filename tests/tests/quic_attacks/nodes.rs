@@ -50,7 +50,8 @@ async fn log(node: &Node, trust: &Trust) -> Option<u64> {
 
 /// Waits until a node has accepted at least this many inputs; metrics lag a little behind.
 async fn accepted(node: &Node, least: f64) -> f64 {
-    let (begun, mut pace) = (Instant::now(), interval(Duration::from_millis(50)));
+    let begun = Instant::now();
+    let mut pace = interval(Duration::from_millis(50));
     loop {
         pace.tick().await;
         let inputs = sample(node, "turnway_turn_accepted_total ").await;

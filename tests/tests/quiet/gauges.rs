@@ -134,7 +134,8 @@ impl Held {
 
 /// Returns the samples of the gauges on a page of metrics.
 fn gauges(page: &str) -> BTreeMap<String, f64> {
-    let (mut samples, mut is_gauge) = (BTreeMap::new(), false);
+    let mut samples = BTreeMap::new();
+    let mut is_gauge = false;
     for line in page.lines() {
         if let Some(family) = line.strip_prefix("# TYPE ") {
             is_gauge = family.ends_with(" gauge");

@@ -222,7 +222,8 @@ impl Scene {
     /// Requests over the limits: waiting inputs, and bytes of a message.
     async fn beyond_limits(&self, session: &str) {
         let mut ann = self.person("ann").await;
-        let (mut runs, mut refused) = (Vec::new(), 0);
+        let mut runs = Vec::new();
+        let mut refused = 0;
         for n in 0..INBOX_INPUTS_MAX + 3 {
             let answer = ann.ask(&format!("m{n}"), invoke(session, "holds", "hi")).await.expect("an answer");
             match answer["type"].as_str() {

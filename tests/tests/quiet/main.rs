@@ -50,11 +50,13 @@ async fn idle_node_with_tls_and_quic_holds_no_resources() {
     let pair = Pair::make(dir.path(), "pair").await;
     let flags = [&["--demo", "--quic", "127.0.0.1:0"][..], &pair.flags()].concat();
     let node = Node::start(dir.path(), &flags).await;
-    let (quic, trust) = (node.quic.expect("it speaks QUIC"), Trust::of([&pair]));
+    let quic = node.quic.expect("it speaks QUIC");
+    let trust = Trust::of([&pair]);
     let before = Held::when_quiet(&node, None).await;
     for round in 0..ROUNDS {
         for n in 0..8 {
-            let (user, session) = (format!("u{n}"), format!("s{round}-{n}"));
+            let user = format!("u{n}");
+            let session = format!("s{round}-{n}");
             let mut line = QuicConnection::hello(quic, &trust, &user, vec![]).await.expect("welcome");
             line.turn(&session, "echo", "m1", "by QUIC").await.expect("a turn");
             // Half of the connections are closed with an application code, the others by the QUIC library.

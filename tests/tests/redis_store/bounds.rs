@@ -81,7 +81,8 @@ async fn deleted_session_keeps_only_its_owner_key() {
     ann.turn("gone", "echo", "m", "secret words", None).await.rest().await;
     assert_eq!(ann.ask("DELETE", "/v1/sessions/gone", &[], "").await.status, 204);
     let keys = || server.command::<Vec<String>>(&["KEYS", "*:{*/gone}"]);
-    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    let begun = Instant::now();
+    let mut again = interval(Duration::from_millis(50));
     // Subscriber nodes remove their entries by themselves.
     while keys().iter().any(|key| key.starts_with("ls:")) {
         assert!(begun.elapsed() < PATIENCE, "{:?}", keys());
@@ -100,7 +101,8 @@ async fn deleted_session_keeps_only_its_owner_key() {
 async fn stale_subscriber_node_unsubscribes() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(&dir.path().join("redis"), &[]);
-    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    let one = dir.path().join("one");
+    let two = dir.path().join("two");
     [&one, &two].iter().for_each(|path| std::fs::create_dir_all(path).expect("a directory"));
     let owner = Node::start_on(&server.url(), &one, &FLAGS).await;
     let other = Node::start_on(&server.url(), &two, &FLAGS).await;
@@ -112,7 +114,8 @@ async fn stale_subscriber_node_unsubscribes() {
     let _: Value = server.command(&["HSET", listeners, &other.id, "0"]);
     let _: Value = server.command(&["HINCRBY", &own, "lv", "1"]);
     wire.turn("s1", "echo", "m2", "hi").await.expect("a turn");
-    let (begun, mut again) = (Instant::now(), interval(Duration::from_millis(50)));
+    let begun = Instant::now();
+    let mut again = interval(Duration::from_millis(50));
     while server.command::<bool>(&["HEXISTS", listeners, &other.id]) {
         assert!(begun.elapsed() < PATIENCE, "it stays among the listeners");
         again.tick().await;
@@ -130,7 +133,8 @@ async fn control_entries_are_limited() {
     desk.era(holder(1, 1), true).await;
     desk.accept("s", "m").await.expect("accepted");
     let mut close = async |n: usize| {
-        let (id, user) = (ControlId::parse(&format!("c{n}")).expect("a name"), ann().user);
+        let id = ControlId::parse(&format!("c{n}")).expect("a name");
+        let user = ann().user;
         let control = Arc::new(ControlEntry { id, user, request_id: None, what: ControlRequest::Close });
         desk.ask(Op::Control { key: key("s"), principal: ann(), control, create: false }).await
     };
@@ -176,7 +180,8 @@ async fn renewed_registration_survives_an_old_unregister() {
         let _: Value = server.command(&["FCALL", "turnway1_unregister", "1", "nidx:{n}:l", "t/s", stamp]);
         server.command::<u64>(&["ZCARD", "nidx:{n}:l"])
     };
-    let (first, second) = (register(), register());
+    let first = register();
+    let second = register();
     assert_eq!(unregister(&first[0]), 1, "the second one stands");
     assert_eq!(unregister(&second[0]), 0);
 }

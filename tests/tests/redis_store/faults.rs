@@ -34,7 +34,8 @@ impl Pair {
         let reads: turnway::store::embedded::ClockFn = Arc::new(move || *reads.lock().expect("a clock"));
         let options = RedisStoreOptions { durability, clock: Some(reads), ..RedisStoreOptions::default() };
         let desk = StoreClient::try_open(url, options).await.expect("a store");
-        let (script, shelf) = (Script::new(seed, true), ModelStore::new(false));
+        let script = Script::new(seed, true);
+        let shelf = ModelStore::new(false);
         Self { desk, script, shelf, clock, now: START_TIME, repeated: 0 }
     }
 
@@ -46,7 +47,8 @@ impl Pair {
     /// Submits a request. A request that was sent once must have the model's answer, and a repeated one either this
     /// answer or the answer to a repeat.
     async fn ask(&mut self, op: Op, harm: impl FnOnce()) {
-        let (first, again) = (self.shelf.apply(self.now, &op), self.shelf.apply(self.now, &op));
+        let first = self.shelf.apply(self.now, &op);
+        let again = self.shelf.apply(self.now, &op);
         self.desk.store.submit(op.clone());
         harm();
         let (reply, tries) = match self.desk.answer().await {
@@ -76,7 +78,8 @@ impl Pair {
             let wait = self.script.rng().below(40);
             self.pass(Duration::from_millis(if wait == 0 { 4000 } else { wait }));
             let op = self.script.next(self.now);
-            let (hit, kind) = (self.script.rng().chance(percent), self.script.rng().next_u64());
+            let hit = self.script.rng().chance(percent);
+            let kind = self.script.rng().next_u64();
             self.ask(op, || {
                 if hit {
                     harm(kind)
@@ -89,7 +92,8 @@ impl Pair {
         for key in self.script.keys().to_vec() {
             all.push(Op::ReadView { key: key.clone() });
             all.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
-            let (after, control_after) = (InboxPosition(0), InboxPosition(0));
+            let after = InboxPosition(0);
+            let control_after = InboxPosition(0);
             all.push(Op::Inbox { key, token: Default::default(), after, control_after });
         }
         for op in all {
@@ -104,7 +108,8 @@ async fn requests_repeated_after_lost_messages_are_idempotent() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let proxy = Proxy::to(server.port).await;
-    let (sequences, mut repeated) = (size("REDIS_SEQUENCES", 6), 0);
+    let sequences = size("REDIS_SEQUENCES", 6);
+    let mut repeated = 0;
     for seed in 1..=sequences as u64 {
         let _: String = server.command(&["FLUSHALL"]);
         let mut pair = Pair::open(&proxy.url(), Durability::Mem, seed).await;
@@ -121,7 +126,10 @@ async fn requests_repeated_after_lost_messages_are_idempotent() {
 async fn answered_requests_survive_server_crashes() {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let (kills_max, mut kills, mut seed, mut repeated) = (size("REDIS_KILLS", 12), 0, 0, 0);
+    let kills_max = size("REDIS_KILLS", 12);
+    let mut kills = 0;
+    let mut seed = 0;
+    let mut repeated = 0;
     while kills < kills_max {
         seed += 1;
         let _: String = server.command(&["FLUSHALL"]);

@@ -25,8 +25,8 @@ struct DelayProxy {
 impl DelayProxy {
     async fn to(port: u16, way_ms: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (own, way_ms) =
-            (listener.local_addr().expect("an address").port(), Arc::new(AtomicU64::new(way_ms)));
+        let own = listener.local_addr().expect("an address").port();
+        let way_ms = Arc::new(AtomicU64::new(way_ms));
         let way = Arc::clone(&way_ms);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {

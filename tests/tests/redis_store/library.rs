@@ -112,8 +112,10 @@ async fn replacing_functions_causes_no_errors() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    let (done, mut replaced) = (Arc::new(AtomicBool::new(false)), 0);
-    let (seen, mut connection) = (Arc::clone(&done), server.connection());
+    let done = Arc::new(AtomicBool::new(false));
+    let mut replaced = 0;
+    let seen = Arc::clone(&done);
+    let mut connection = server.connection();
     let deployer = std::thread::spawn(move || {
         for version in OWN + 1.. {
             let mut load = redis::cmd("FUNCTION");

@@ -62,8 +62,10 @@ async fn client_certificate_is_sent_if_the_server_requires_one() {
     let dir = tempdir().expect("a directory");
     let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls");
     let file = |name: &str| tls.join(name).display().to_string();
-    let (port, ca, own, secret) =
-        (free_port().to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
+    let port = free_port().to_string();
+    let ca = file("ca.pem");
+    let own = file("server.pem");
+    let secret = file("server.key");
     // A self-signed client certificate, and a server that trusts it.
     let client = rcgen::generate_simple_self_signed(["node".to_owned()]).expect("a certificate");
     let write = |name: &str, text: String| {

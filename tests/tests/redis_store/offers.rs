@@ -25,7 +25,8 @@ impl Inbox<'_> {
 }
 
 async fn control(desk: &mut StoreClient, id: &str) -> (Op, Acceptance) {
-    let (id, user) = (ControlId::parse(id).expect("a name"), ann().user);
+    let id = ControlId::parse(id).expect("a name");
+    let user = ann().user;
     let control = ControlEntry { id, user, request_id: None, what: ControlRequest::Close };
     let op = Op::Control { key: key("s"), principal: ann(), control: control.into(), create: false };
     match desk.ask(op.clone()).await {
@@ -40,7 +41,8 @@ async fn stored_input_is_published_to_the_owner_node() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let mut desk = StoreClient::open(&server.url(), Durability::Mem).await;
-    let (me, other) = (holder(1, 1), holder(0xfe, u128::MAX / 3));
+    let me = holder(1, 1);
+    let other = holder(0xfe, u128::MAX / 3);
     desk.era(me, true).await;
     assert_eq!(
         desk.accept("s", "m1").await.expect("accepted").offer_receivers,
@@ -60,7 +62,8 @@ async fn stored_input_is_published_to_the_owner_node() {
     let heard = desk.accept("s", "m3").await.expect("accepted");
     assert_eq!(heard.offer_receivers, Some(1));
     let Op::Accept { input, .. } = accept("s", "m3") else { unreachable!("an accept") };
-    let (place, prev) = (heard.place, unheard.place);
+    let place = heard.place;
+    let prev = unheard.place;
     let item = OfferedEntry::Input { place, prev, input };
     assert_eq!(inbox.words(), PeerMessage::Offer { key: key("s"), owner, item });
 

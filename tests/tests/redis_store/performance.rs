@@ -23,7 +23,8 @@ const DISK: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 const ABREAST: usize = 256;
 
 fn tell(what: &str, mut took: Vec<Duration>) {
-    let (half, most) = (quantile(&mut took, 0.5), quantile(&mut took, 0.99));
+    let half = quantile(&mut took, 0.5);
+    let most = quantile(&mut took, 0.99);
     figure(&format!("{what}, p50/p99 µs"), format!("{} / {}", half.as_micros(), most.as_micros()));
 }
 
@@ -39,8 +40,12 @@ pub(crate) fn append(session: &str, token: FenceToken, after: Seq, n: u64) -> Op
         run_id: None,
         fact,
     };
-    let (key, facts, known) = (key(session), vec![Arc::new(entry)], Default::default());
-    let (ends, answers, closed) = (Vec::new(), Vec::new(), None);
+    let key = key(session);
+    let facts = vec![Arc::new(entry)];
+    let known = Default::default();
+    let ends = Vec::new();
+    let answers = Vec::new();
+    let closed = None;
     Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known_listeners: known }))
 }
 
@@ -71,7 +76,8 @@ async fn one_by_one(desk: &mut StoreClient, url: &str, level: &str, count: usize
     desk.era(me, true).await;
     let first = desk.accept("pace", "first").await.expect("accepted");
     let claimed = desk.claim("pace", me, first.owner).await;
-    let (mut accepts, mut appends) = (Vec::new(), Vec::new());
+    let mut accepts = Vec::new();
+    let mut appends = Vec::new();
     for n in 0..count as u64 {
         let op = append("pace", claimed.token, Seq(n), n);
         let began = Instant::now();
@@ -107,7 +113,8 @@ async fn abreast(desk: &mut StoreClient, server: &Redis, level: &str, count: usi
         tokens.push(claimed.token);
     }
     let rate = |what: &str, began: Instant| {
-        let (rate, own) = (count as f64 / began.elapsed().as_secs_f64(), own_time(server));
+        let rate = count as f64 / began.elapsed().as_secs_f64();
+        let own = own_time(server);
         let what = format!("{level}: {what} per second, {ABREAST} abreast (µs of Redis for a call)");
         figure(&what, format!("{rate:.0} ({own})"));
     };
@@ -144,7 +151,8 @@ fn own_time(server: &Redis) -> String {
 }
 
 async fn pour(desk: &mut StoreClient, ops: Vec<Op>) {
-    let (mut ops, mut under_way) = (ops.into_iter(), 0);
+    let mut ops = ops.into_iter();
+    let mut under_way = 0;
     loop {
         while under_way < ABREAST
             && let Some(op) = ops.next()
@@ -162,7 +170,8 @@ async fn pour(desk: &mut StoreClient, ops: Vec<Op>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn store_latency_and_throughput_are_measured() {
-    let (few, many) = (size("REDIS_PACE_OPS", 200), size("REDIS_PACE_ABREAST", 500));
+    let few = size("REDIS_PACE_OPS", 200);
+    let many = size("REDIS_PACE_ABREAST", 500);
     for (level, durability, args) in [
         ("mem", Durability::Mem, &[][..]),
         ("fsync", Durability::Fsync, &DISK[..]),

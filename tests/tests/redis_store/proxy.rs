@@ -24,7 +24,8 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let (own, loss) = (listener.local_addr().expect("an address").port(), Arc::new(AtomicU8::new(0)));
+        let own = listener.local_addr().expect("an address").port();
+        let loss = Arc::new(AtomicU8::new(0));
         let lost = Arc::clone(&loss);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {

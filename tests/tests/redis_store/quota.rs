@@ -115,7 +115,9 @@ async fn stored_bytes_are_counted_until_the_record_is_deleted() {
     assert!(matches!(ended, Ok(Reply::Appended { .. })), "{ended:?}");
     let Op::Accept { principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
     for _ in 0..2 {
-        let (key, principal, link) = (key("s"), principal.clone(), Default::default());
+        let key = key("s");
+        let principal = principal.clone();
+        let link = Default::default();
         assert_eq!(desk.ask(Op::Delete { key, principal, link }).await, Ok(Reply::Done));
         assert!(sums(&server).is_empty(), "{:?}", sums(&server));
     }
@@ -128,7 +130,8 @@ async fn stored_bytes_are_counted_until_the_record_is_deleted() {
 async fn byte_sums_lag_only_a_little_behind_owned_sessions() {
     let Owned { mut desk, server, taken, token, _dir } = Owned::start(Quotas::OFF).await;
     // The session had no owner when the input came.
-    let (mut written, mut last) = (0, sums(&server)["uann"]);
+    let mut written = 0;
+    let mut last = sums(&server)["uann"];
     assert_eq!(last, stored(&server));
     for n in 0..100 {
         write(&mut desk, token, n).await;

@@ -84,10 +84,13 @@ impl World {
 
     fn op(&mut self, me: Holder, others: &[Holder]) -> Op {
         self.count += 1;
-        let (name, nonce) = (format!("s{}", self.round + self.rng.below(SESSIONS)), Nonce(self.count));
-        let (key, pick) = (key(&name), self.rng.below(10));
+        let name = format!("s{}", self.round + self.rng.below(SESSIONS));
+        let nonce = Nonce(self.count);
+        let key = key(&name);
+        let pick = self.rng.below(10);
         let known = self.known.entry(key.clone()).or_default();
-        let (token, tail) = (known.token, Seq(0));
+        let token = known.token;
+        let tail = Seq(0);
         match pick {
             0..3 => accept(&name, &format!("m{}", self.count)),
             3..6 => Op::Claim { key, holder: me, nonce, expect: known.seen, floor: Epoch(0) },

@@ -137,7 +137,8 @@ async fn startup_waits_for_an_unreachable_redis() {
     let mut server = Redis::start(&dir.path().join("redis"), &[]);
     server.kill();
     let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let (url, at) = (server.url(), admin.to_string());
+    let url = server.url();
+    let at = admin.to_string();
     let args = ["serve", "--demo", "--listen", "127.0.0.1:0", "--quic", "off", "--durability", "mem"];
     let mut node = Command::new(binary())
         .args(args)

@@ -39,10 +39,12 @@ async fn overtaken(functions: &str) -> Answered {
     let dir = tempdir().expect("a directory");
     let mut server = Redis::start(dir.path(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let _: Value = server.command(&["FUNCTION", "LOAD", functions]);
-    let (mut first, mut second) = (node(&server, 1).await, node(&server, 2).await);
+    let mut first = node(&server, 1).await;
+    let mut second = node(&server, 2).await;
     let taken = first.accept("s", "m").await.expect("accepted");
 
-    let (files, older) = (dir.path().join("appendonlydir"), dir.path().join("older"));
+    let files = dir.path().join("appendonlydir");
+    let older = dir.path().join("older");
     copy(&files, &older);
     let forgotten = first.claim("s", holder(1, 1), OwnershipSnapshot::default()).await;
     server.kill();
@@ -51,7 +53,9 @@ async fn overtaken(functions: &str) -> Answered {
     server.restart();
     first.store.ready().await;
     second.store.ready().await;
-    let (key, holder, nonce) = (key("s"), holder(2, 2), Nonce(9));
+    let key = key("s");
+    let holder = holder(2, 2);
+    let nonce = Nonce(9);
     let claim =
         Op::Claim { key: key.clone(), holder, nonce, expect: OwnershipSnapshot::default(), floor: Epoch(0) };
     let (Reply::Claimed(claimed), _) = second.ask_until(&claim).await else { panic!("it is free again") };

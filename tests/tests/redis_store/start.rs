@@ -138,8 +138,10 @@ async fn rediss_url_uses_tls() {
     let dir = tempdir().expect("a directory");
     let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tls");
     let file = |name: &str| tls.join(name).display().to_string();
-    let (port, ca, own, secret) =
-        (free_port().to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
+    let port = free_port().to_string();
+    let ca = file("ca.pem");
+    let own = file("server.pem");
+    let secret = file("server.key");
     let args = ["--tls-port", &port, "--tls-auth-clients", "no"];
     let files = ["--tls-ca-cert-file", &ca, "--tls-cert-file", &own, "--tls-key-file", &secret];
     let server = Redis::start(&dir.path().join("redis"), &[&args[..], &files].concat());

@@ -77,7 +77,9 @@ impl StoreClient {
         holder: Holder,
         expect: OwnershipSnapshot,
     ) -> Claimed {
-        let (key, nonce, floor) = (key(session), Nonce(u128::from(expect.epoch.0) + 7), Epoch(0));
+        let key = key(session);
+        let nonce = Nonce(u128::from(expect.epoch.0) + 7);
+        let floor = Epoch(0);
         match self.ask(Op::Claim { key, holder, nonce, expect, floor }).await {
             Ok(Reply::Claimed(claimed)) => *claimed,
             other => panic!("{other:?}"),
@@ -85,7 +87,8 @@ impl StoreClient {
     }
 
     pub(crate) async fn renew(&mut self, holder: Holder, fresh: bool) -> Answered {
-        let (ttl, sent) = (Duration::from_secs(3), Mono::default());
+        let ttl = Duration::from_secs(3);
+        let sent = Mono::default();
         self.ask(Op::Renew { holder, ttl, fresh, sent }).await
     }
 
@@ -112,8 +115,10 @@ pub(crate) fn ann() -> Principal {
 }
 
 pub(crate) fn accept(session: &str, message: &str) -> Op {
-    let (key, principal) = (key(session), ann());
-    let (user, message_id) = (principal.user.clone(), MessageId::parse(message).expect("a name"));
+    let key = key(session);
+    let principal = ann();
+    let user = principal.user.clone();
+    let message_id = MessageId::parse(message).expect("a name");
     let input = Input {
         run_id: RunId::derive(&key, &user, &message_id),
         message_id,

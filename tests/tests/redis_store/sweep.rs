@@ -91,7 +91,8 @@ fn names(found: &[(String, OwnershipSnapshot)]) -> Vec<&str> {
 async fn sweep_finds_all_sessions_of_a_dead_node() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
+    let mut first = scene.node(1).await;
+    let mut second = scene.node(2).await;
     let me = holder(1, 1);
     // Sessions in each state: accepted but not claimed, claimed and idle, claimed with an open input.
     first.accept("accepted", "m").await.expect("accepted");
@@ -120,7 +121,8 @@ async fn sweep_finds_all_sessions_of_a_dead_node() {
 async fn sweep_finds_sessions_released_by_a_draining_node() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
+    let mut first = scene.node(1).await;
+    let mut second = scene.node(2).await;
     let taken = first.accept("s", "m").await.expect("accepted");
     let claimed = first.claim("s", holder(1, 1), taken.owner).await;
     let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: true };
@@ -136,7 +138,8 @@ async fn sweep_without_an_index_walks_all_sessions() {
     let scene = Scene::begin(dir.path());
     scene.lose_track_of(100).await;
     let mut second = scene.node(2).await;
-    let (mut all, mut sweeps) = (0, 0);
+    let mut all = 0;
+    let mut sweeps = 0;
     while all < 64 {
         all = found(&mut second).await.len();
         sweeps += 1;
@@ -203,7 +206,8 @@ async fn late_accepted_input_is_found_until_claimed() {
     let keys = ["own:{default/s}", "in:{default/s}", "dd:{default/s}"];
     let now = START_TIME.store.0.to_string();
     let Op::Accept { input, .. } = accept("s", "late") else { unreachable!("an accept") };
-    let (run, json) = (input.run_id.to_string(), serde_json::to_string(&input).expect("JSON"));
+    let run = input.run_id.to_string();
+    let json = serde_json::to_string(&input).expect("JSON");
     let args = [&now, "ann", "0", &run, "hash", "9", "0", &json, "21", "999999", &stamp, &now];
     let answer: Vec<String> =
         scene.server.command(&[&["FCALL", "turnway1_accept", "3"], &keys[..], &args[..]].concat());
@@ -224,7 +228,8 @@ async fn late_accepted_input_is_found_until_claimed() {
 async fn sweep_indexes_are_emptied() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let (mut first, mut second) = (scene.node(1).await, scene.node(2).await);
+    let mut first = scene.node(1).await;
+    let mut second = scene.node(2).await;
     let me = holder(1, 1);
     for n in 0..20 {
         let name = format!("s{n}");
@@ -297,7 +302,8 @@ async fn index_line_without_a_session_is_not_listed() {
     // Announced twice at different times, created once.
     scene.pass(1);
     desk.accept("s2", "m").await.expect("accepted");
-    let (tenant, user) = (TenantId::default_tenant(), ann().user);
+    let tenant = TenantId::default_tenant();
+    let user = ann().user;
     let lists = [None, Some(user)].map(|user| Op::ListSessions {
         tenant: tenant.clone(),
         user,
@@ -328,7 +334,8 @@ async fn lease_from_a_fast_clock_ends_when_the_clock_is_corrected() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
     scene.pass(3600);
-    let (dead, mut alive) = (scene.node(1).await, scene.node(2).await);
+    let dead = scene.node(1).await;
+    let mut alive = scene.node(2).await;
     drop(dead);
     scene.set_back(3600);
     alive.era(holder(2, 2), false).await;
@@ -347,7 +354,8 @@ async fn lease_from_a_fast_clock_ends_when_the_clock_is_corrected() {
 async fn released_session_leaves_the_index_of_its_node() {
     let dir = tempdir().expect("a directory");
     let scene = Scene::begin(dir.path());
-    let (mut node, me) = (scene.node(1).await, holder(1, 1));
+    let mut node = scene.node(1).await;
+    let me = holder(1, 1);
     let index = "nidx:{00000000000000000000000000000001}:00000000000000000000000000000001";
     let claimed = node.claim("s", me, OwnershipSnapshot::default()).await;
     let release = Op::Release { key: key("s"), token: claimed.token, tail: Seq(0), drain: false };

@@ -20,12 +20,15 @@ const SWEPT: u32 = limits::SWEEP_SESSIONS_MAX;
 const AGAIN: usize = 32;
 
 fn claim(session: &str, holder: Holder, expect: OwnershipSnapshot) -> Op {
-    let (nonce, floor) = (Nonce(u128::from(expect.epoch.0) + 7), Epoch(0));
+    let nonce = Nonce(u128::from(expect.epoch.0) + 7);
+    let floor = Epoch(0);
     Op::Claim { key: key(session), holder, nonce, expect, floor }
 }
 
 async fn pour(desk: &mut StoreClient, ops: impl Iterator<Item = Op>) -> Vec<Reply> {
-    let (mut ops, mut under_way, mut replies) = (ops, 0, Vec::new());
+    let mut ops = ops;
+    let mut under_way = 0;
+    let mut replies = Vec::new();
     loop {
         while under_way < ABREAST
             && let Some(op) = ops.next()
@@ -47,7 +50,8 @@ async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
     let count = size("REDIS_TAKEOVER_SESSIONS", 1000);
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
-    let (dead, alive) = (holder(1, 1), holder(2, 2));
+    let dead = holder(1, 1);
+    let alive = holder(2, 2);
     let mut first = StoreClient::open(&server.url(), Durability::Mem).await;
     first.era(dead, true).await;
     let claims = (0..count).map(|n| claim(&format!("s{n}"), dead, OwnershipSnapshot::default()));
@@ -76,7 +80,10 @@ async fn sessions_of_a_dead_node_are_taken_over_in_few_sweeps() {
 /// Takes over as the gateway does: the next page is requested once a quarter of the last page's claims is answered.
 /// Returns the number of pages.
 async fn take_all(desk: &mut StoreClient, alive: Holder, count: usize) -> usize {
-    let (mut taken, mut sweeps, mut missing, mut sweeping) = (BTreeSet::new(), 1, 0, true);
+    let mut taken = BTreeSet::new();
+    let mut sweeps = 1;
+    let mut missing = 0;
+    let mut sweeping = true;
     desk.store.submit(Op::Sweep { limit: SWEPT });
     while taken.len() < count {
         let reply = desk.answer().await.expect("an answer");

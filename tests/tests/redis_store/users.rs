@@ -76,7 +76,9 @@ async fn node_user_may_run_every_store_operation() {
         Some(0),
         "it may ring others"
     );
-    let (session, token, tail) = (key("s"), claimed.token, Seq(0));
+    let session = key("s");
+    let token = claimed.token;
+    let tail = Seq(0);
     let Op::Accept { input, principal, .. } = accept("s", "m1") else { unreachable!("an accept") };
     let append = turnway_core::store::Append {
         key: session.clone(),
@@ -88,9 +90,12 @@ async fn node_user_may_run_every_store_operation() {
         closed: Some(false),
         known_listeners: claimed.version,
     };
-    let (at, state) = (claimed.view.tail, b"state".to_vec().into());
+    let at = claimed.view.tail;
+    let state = b"state".to_vec().into();
     let keep = turnway_core::store::SnapshotWrite { key: session.clone(), token, at, state };
-    let (link, run_id, tenant) = (Default::default(), input.run_id.clone(), session.tenant.clone());
+    let link = Default::default();
+    let run_id = input.run_id.clone();
+    let tenant = session.tenant.clone();
     let nonce = turnway_core::id::Nonce(9);
     let ops = [
         Op::Append(Box::new(append)),

@@ -121,7 +121,8 @@ impl Story {
                 self.client.until("it waits", |view| view.status(&run) == "queued").await;
             }
             (2 | 3, false) => {
-                let (agent, text) = (self.member(), ["say 3", "fail 2"][usize::from(self.below(2) == 0)]);
+                let agent = self.member();
+                let text = ["say 3", "fail 2"][usize::from(self.below(2) == 0)];
                 self.client.turn(&agent, text, "enqueue").await;
                 self.settle("a turn's end").await;
             }
@@ -153,7 +154,8 @@ impl Story {
 
     /// Starts a turn whose agent sends some pieces and then stays silent.
     async fn hold(&mut self) {
-        let (agent, pieces) = (self.member(), self.below(40));
+        let agent = self.member();
+        let pieces = self.below(40);
         let run = self.client.turn(&agent, &format!("hold {pieces}"), "enqueue").await;
         self.held = Some((run, pieces));
         self.until_held(1).await;
@@ -202,7 +204,8 @@ impl Story {
             return;
         }
         self.node.kill_and_restart().await;
-        let (view, asked) = (std::mem::take(&mut self.client.view), self.client.asked);
+        let view = std::mem::take(&mut self.client.view);
+        let asked = self.client.asked;
         self.client = Watcher::open(self.node.http, view).await;
         self.client.asked = asked;
         self.until_held(attempt + 1).await;
@@ -243,11 +246,13 @@ impl Story {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn view_rebuilt_from_facts_and_text_equals_the_live_view() {
-    let (sessions, steps) = (size("RESTORE_STORIES", 3), size("RESTORE_STEPS", 25));
+    let sessions = size("RESTORE_STORIES", 3);
+    let steps = size("RESTORE_STEPS", 25);
     let agents = Agents::start(|asked| Reply::speak(|voice| speak(voice, asked))).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry");
     let args: Vec<&str> = flags.iter().flat_map(|flag| ["--agent", flag]).collect();
-    let (mut compared, mut ends) = (0, Vec::new());
+    let mut compared = 0;
+    let mut ends = Vec::new();
     for story in 0..sessions {
         let dir = TempDir::new().expect("a directory");
         let store = format!("embedded:{}", dir.path().join("data").display());

@@ -194,7 +194,8 @@ impl View {
     pub(crate) fn fold(&mut self, envelope: &Value) {
         assert_eq!(number(envelope, "seq"), self.seq + 1, "every fact, in order: {envelope}");
         (self.seq, self.epoch) = (number(envelope, "seq"), number(envelope, "epoch"));
-        let (fact, data) = (text(envelope, "type"), &envelope["data"]);
+        let fact = text(envelope, "type");
+        let data = &envelope["data"];
         let run = envelope["run_id"].as_str().unwrap_or_default();
         if fact == "agent.stream.delta" {
             let turn = self.screen.turns.get_mut(run).expect("a turn that was asked for");

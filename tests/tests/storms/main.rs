@@ -16,7 +16,8 @@ use turnway_tests::real::wire::WebSocketClient;
 /// Pins a process with all its threads to one core, if the machine has that core.
 async fn pin(pid: u32, core: usize) {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > core) {
-        let (core, pid) = (core.to_string(), pid.to_string());
+        let core = core.to_string();
+        let pid = pid.to_string();
         let mut pin = Command::new("taskset");
         pin.args(["-a", "-c", "-p", &core, &pid]).stdout(Stdio::null());
         assert!(pin.status().await.expect("taskset runs").success(), "{pid} cannot be pinned");

@@ -27,7 +27,8 @@ async fn mass_reconnect_does_not_delay_other_clients() {
     let calm = watch::Sender::new(false);
     let others = tokio::spawn(bystanders(node.http, 50, Duration::from_millis(500), calm.subscribe()));
     let bench = Bench::new(dir.path(), node.http).watching(node.pid()).patient(STORM);
-    let (connections, since) = (count.to_string(), Instant::now());
+    let connections = count.to_string();
+    let since = Instant::now();
     // A tenth of the clients is in the middle of an answer, which is slow enough to last through the whole test.
     let args =
         ["reconnect", "--connections", &connections, "--sources", "4", "--rounds", "2", "--open", "10"];

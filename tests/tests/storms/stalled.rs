@@ -156,7 +156,8 @@ async fn run(habit: Habit) -> Came {
     let pieces = seconds * 8;
     let agents = Agents::start(move |_| {
         Reply::speak(move |voice| async move {
-            let (mut pace, text) = (interval(PIECE), "x".repeat(PIECE_BYTES));
+            let mut pace = interval(PIECE);
+            let text = "x".repeat(PIECE_BYTES);
             for _ in 0..pieces {
                 pace.tick().await;
                 voice.delta(&text).await?;
@@ -177,10 +178,12 @@ async fn run(habit: Habit) -> Came {
         listeners.push(Listener::open(node.http, format!("s{}", n % sessions)).await);
     }
     let before = node.resident_kib();
-    let (calm, ended) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)));
+    let calm = watch::Sender::new(false);
+    let ended = Arc::new(AtomicUsize::new(0));
     let mut speakers = JoinSet::new();
     for n in 0..sessions {
-        let (to, ended) = (node.http, Arc::clone(&ended));
+        let to = node.http;
+        let ended = Arc::clone(&ended);
         speakers.spawn(async move {
             let mut wire = WebSocketClient::hello(to, "ann", vec![]).await.expect("welcome");
             let (said, done) = wire.turn(&format!("s{n}"), "flood", "m", "hi").await.expect("a turn");
@@ -206,7 +209,8 @@ async fn run(habit: Habit) -> Came {
     }
     // The listeners continue to read.
     read_on(&mut readers, listeners);
-    let (mut reconnects, mut facts) = (0, Vec::new());
+    let mut reconnects = 0;
+    let mut facts = Vec::new();
     while let Some(listener) = readers.join_next().await {
         let listener = listener.unwrap_or_else(|why| panic!("a listener: {why}"));
         let done = listener.done.expect("its end");
@@ -220,9 +224,12 @@ async fn run(habit: Habit) -> Came {
 /// Covers: G-16, LN-MP4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_readers_cost_little_memory_and_lose_nothing() {
-    let (mut ratios, mut most, mut reconnects) = (Vec::new(), 0, 0);
+    let mut ratios = Vec::new();
+    let mut most = 0;
+    let mut reconnects = 0;
     for _ in 0..size("STALL_PAIRS", 1) {
-        let (stalled, reading) = (run(Habit::Stall).await, run(Habit::Read).await);
+        let stalled = run(Habit::Stall).await;
+        let reading = run(Habit::Read).await;
         let alone = run(Habit::Absent).await;
         assert!(stalled.facts.iter().all(|facts| *facts == stalled.facts[0]), "{:?}", stalled.facts);
         ratios.push(stalled.p99.as_secs_f64() / reading.p99.as_secs_f64());

@@ -93,7 +93,9 @@ fn dependencies(code: &str) -> Vec<String> {
 
 /// Returns the first word of each member of a `use` group.
 fn group_heads(group: &str) -> Vec<String> {
-    let (mut depth, mut fresh, mut found) = (0, true, Vec::new());
+    let mut depth = 0;
+    let mut fresh = true;
+    let mut found = Vec::new();
     for (at, letter) in group.char_indices() {
         match letter {
             '{' => depth += 1,

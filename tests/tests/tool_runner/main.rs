@@ -57,7 +57,8 @@ fn list(dir: &Path) -> String {
 
 /// Starts a scripted gateway and a runner that is connected to it; returns the runner's state directory as well.
 async fn connected_runner() -> (ScriptedGateway, RunnerSession, Runner, TempDir) {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempfile::tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempfile::tempdir().expect("a directory");
     let mut runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     let serving = asking.accept().await;
     runner.ready().await;
@@ -181,14 +182,16 @@ async fn killed_process_takes_its_descendants_along() {
 #[tokio::test]
 async fn process_that_ignores_sigterm_is_killed() {
     let (_asking, mut gateway, _runner, _dir) = connected_runner().await;
-    let (slow, unwanted) = (new_id(), new_id());
+    let slow = new_id();
+    let unwanted = new_id();
     let args = json!({"program": "stubborn"});
     gateway.execute(&slow, "s1", "process.spawn", args.clone(), 300).await;
     gateway.until("chunk", &slow).await;
     gateway.execute(&unwanted, "s1", "process.spawn", args, 60_000).await;
     gateway.until("chunk", &unwanted).await;
     gateway.say(json!({"type": "signal", "action_id": unwanted, "signal": "KILL"})).await;
-    let (mut codes, mut grace) = (Vec::new(), 0);
+    let mut codes = Vec::new();
+    let mut grace = 0;
     while codes.len() < 2 {
         let message = gateway.next().await.expect("it goes on");
         if message["type"] == "result" {
@@ -209,13 +212,16 @@ async fn output_flood_is_throttled_and_delays_nothing() {
     let (_asking, mut gateway, _runner, _dir) = connected_runner().await;
     let flood = gateway.spawn("flood", json!({})).await;
     let mut echo = None;
-    let (mut carried, mut throttled, mut gaps, mut end) = (0, 0, 0, 0);
+    let mut carried = 0;
+    let mut throttled = 0;
+    let mut gaps = 0;
+    let mut end = 0;
     let result = loop {
         let message = gateway.next().await.expect("it goes on");
         match message["type"].as_str().expect("a type") {
             "chunk" if message["action_id"] == flood && message["stream"] == "stdout" => {
-                let (data, offset) =
-                    (message["data"].as_str().expect("data"), message["offset"].as_u64().expect("a number"));
+                let data = message["data"].as_str().expect("data");
+                let offset = message["offset"].as_u64().expect("a number");
                 assert!(data.len() <= 16 * 1024);
                 assert_eq!(message["truncated"] == true, offset != end, "what is left out is said to be");
                 gaps += u64::from(offset != end);

@@ -68,7 +68,8 @@ async fn result_is_resent_until_acknowledged_and_process_continues() {
 /// Covers: EV-N5.
 #[tokio::test]
 async fn sigterm_stops_processes_and_reports_their_end() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempfile::tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempfile::tempdir().expect("a directory");
     let runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &["--wait", "300ms"]);
     let mut gateway = asking.accept().await;
     let sleep = gateway.spawn("sleep", json!({})).await;
@@ -105,7 +106,8 @@ async fn second_sigterm_exits_at_once_without_processes() {
 /// Covers: S-02.
 #[tokio::test]
 async fn forbidden_runner_exits_with_the_reason() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempfile::tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempfile::tempdir().expect("a directory");
     let runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     let mut gateway = asking.accept_silently().await;
     gateway.say(json!({"type": "error", "code": "forbidden", "message": "operators only"})).await;
@@ -117,7 +119,8 @@ async fn forbidden_runner_exits_with_the_reason() {
 
 #[tokio::test]
 async fn runner_retries_until_the_gateway_accepts_it() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempfile::tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempfile::tempdir().expect("a directory");
     let _runner = Runner::launch(dir.path(), asking.address(), &list(dir.path()), &[]);
     // The runner is refused a few times, as by a node that is full or starting.
     for code in [4408, 4429, 4503] {

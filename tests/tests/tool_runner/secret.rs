@@ -58,7 +58,8 @@ async fn check_hidden(runner: &Runner, gateway: &mut RunnerSession) {
 /// The runner and its programs run as the tests' own user.
 #[tokio::test]
 async fn key_of_the_environment_is_hidden_from_programs() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempdir().expect("a directory");
     let list = list(&format!("run_as = \"{}\"", own_user()));
     let env = [("TURNWAY_API_KEY", KEY)];
     let mut runner = Runner::launch_by(&[], dir.path(), asking.address(), &list, &[], &env);
@@ -72,7 +73,8 @@ async fn key_of_the_environment_is_hidden_from_programs() {
 
 #[tokio::test]
 async fn key_of_the_command_line_is_hidden_from_programs() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempdir().expect("a directory");
     let list = list(&format!("run_as = \"{}\"", own_user()));
     let mut runner = Runner::launch(dir.path(), asking.address(), &list, &["--api-key", KEY]);
     let mut gateway = asking.accept().await;
@@ -89,7 +91,8 @@ fn key_file(dir: &Path, mode: u32) -> String {
 
 #[tokio::test]
 async fn key_file_that_others_may_read_is_refused() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempdir().expect("a directory");
     let file = key_file(dir.path(), 0o644);
     let runner = Runner::launch(dir.path(), asking.address(), &list(""), &["--api-key-file", &file]);
     assert_eq!(runner.exit().await, Some(64));
@@ -102,7 +105,8 @@ async fn key_file_that_others_may_read_is_refused() {
 
 #[tokio::test]
 async fn programs_inherit_no_descriptor() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempdir().expect("a directory");
     let by = ["/bin/sh", "-c", "exec 7</etc/passwd; exec \"$0\" \"$@\""];
     let mut runner = Runner::launch_by(&by, dir.path(), asking.address(), &list(""), &[], &[]);
     let mut gateway = asking.accept().await;
@@ -114,8 +118,10 @@ async fn programs_inherit_no_descriptor() {
 /// runs them as itself and accepts no other user.
 #[tokio::test]
 async fn programs_of_a_root_runner_with_a_key_run_as_nobody() {
-    let (asking, dir) = (ScriptedGateway::listen().await, tempdir().expect("a directory"));
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let asking = ScriptedGateway::listen().await;
+    let dir = tempdir().expect("a directory");
+    let uid = rustix::process::geteuid().as_raw();
+    let gid = rustix::process::getegid().as_raw();
     if uid != 0 {
         let list = list("run_as = \"0:0\"");
         let runner = Runner::launch(dir.path(), asking.address(), &list, &[]);

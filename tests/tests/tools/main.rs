@@ -77,7 +77,9 @@ async fn done(person: &mut WebSocketClient, agent: &mut WebSocketClient, invoke:
 #[tokio::test]
 async fn action_runs_once_and_its_result_reaches_all_subscribers() {
     let (node, _dir) = node().await;
-    let (mut runner, mut agent, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let mut runner = runner(&node).await;
+    let mut agent = agent(&node).await;
+    let mut ann = person(&node).await;
     let invoke = asked(&mut ann, &mut agent, "go").await;
     act(&mut agent, &invoke, "a1", "t").await;
     let action = event(&mut agent, "agent.action").await;
@@ -139,7 +141,8 @@ async fn http_agent_gets_the_facts_of_its_actions() {
     let agents = Agents::start_with_events(script, news).await;
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--demo", "--agent", &agents.flag("h")]).await;
-    let (mut runner, mut ann) = (runner(&node).await, person(&node).await);
+    let mut runner = runner(&node).await;
+    let mut ann = person(&node).await;
     let accepted = ann.ask("1", invoke("s1", "h", "go")).await.expect("taken");
     let execute = next(&mut runner, "execute").await;
     tells(&mut runner, &execute, "invoked", json!({})).await;
@@ -158,7 +161,9 @@ async fn http_agent_gets_the_facts_of_its_actions() {
 #[tokio::test]
 async fn process_survives_its_run_and_its_node() {
     let (mut node, _dir) = node().await;
-    let (mut runner_a, mut agent_a, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let mut runner_a = runner(&node).await;
+    let mut agent_a = agent(&node).await;
+    let mut ann = person(&node).await;
     let invoke = asked(&mut ann, &mut agent_a, "go").await;
     assert_eq!(invoke["context"].get("open_actions"), None);
     act(&mut agent_a, &invoke, "a1", "process.spawn").await;
@@ -175,7 +180,8 @@ async fn process_survives_its_run_and_its_node() {
     let mut runner_b = runner(&node).await;
     let query = next(&mut runner_b, "query").await;
     assert_eq!(query["action_id"], execute["action_id"]);
-    let (mut agent_b, mut ann) = (agent(&node).await, person(&node).await);
+    let mut agent_b = agent(&node).await;
+    let mut ann = person(&node).await;
     let invoke = asked(&mut ann, &mut agent_b, "how far?").await;
     let open = &invoke["context"]["open_actions"][0];
     assert_eq!((&open["action_id"], &open["state"]), (&execute["action_id"], &json!("running")));
@@ -196,7 +202,9 @@ async fn process_survives_its_run_and_its_node() {
 #[tokio::test]
 async fn system_event_reaches_sessions_with_actions_at_the_runner() {
     let (node, _dir) = node().await;
-    let (mut runner, mut agent, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let mut runner = runner(&node).await;
+    let mut agent = agent(&node).await;
+    let mut ann = person(&node).await;
     let invoke = asked(&mut ann, &mut agent, "go").await;
     for name in ["a1", "a2"] {
         act(&mut agent, &invoke, name, "t").await;
@@ -223,7 +231,8 @@ async fn system_event_reaches_sessions_with_actions_at_the_runner() {
     assert_eq!((&shown["session_id"], &shown["data"]["runner_id"]), (&json!("s1"), &json!("r1")));
     // Sent once although two actions of the session run at the runner; a system event about one action goes to its
     // session only.
-    let (fine, about) = (json!({"name": "disk.full"}), json!({"action_id": heard["data"]["action_id"]}));
+    let fine = json!({"name": "disk.full"});
+    let about = json!({"action_id": heard["data"]["action_id"]});
     tells(&mut runner, &about, "system", fine).await;
     let heard = event(&mut agent, "system.event").await;
     assert_eq!((&heard["data"]["name"], heard["data"].get("data")), (&json!("disk.full"), None));
@@ -236,12 +245,15 @@ async fn system_event_reaches_sessions_with_actions_at_the_runner() {
 #[tokio::test]
 async fn action_unknown_to_its_runner_is_not_repeated() {
     let (mut node, _dir) = node().await;
-    let (mut runner_a, mut agent_a, mut ann) = (runner(&node).await, agent(&node).await, person(&node).await);
+    let mut runner_a = runner(&node).await;
+    let mut agent_a = agent(&node).await;
+    let mut ann = person(&node).await;
     let invoke = asked(&mut ann, &mut agent_a, "go").await;
     act(&mut agent_a, &invoke, "a1", "t").await;
     let execute = next(&mut runner_a, "execute").await;
     node.kill_and_restart().await;
-    let (mut runner_b, mut agent_b) = (runner(&node).await, agent(&node).await);
+    let mut runner_b = runner(&node).await;
+    let mut agent_b = agent(&node).await;
     let invoke = next(&mut agent_b, "invoke").await;
     assert_eq!(
         (&invoke["attempt"], &invoke["context"]["open_actions"][0]["state"]),
@@ -266,7 +278,8 @@ async fn action_unknown_to_its_runner_is_not_repeated() {
 #[tokio::test]
 async fn actions_end_unless_their_lost_runner_reconnects() {
     let (node, _dir) = node().await;
-    let (mut agent, mut ann) = (agent(&node).await, person(&node).await);
+    let mut agent = agent(&node).await;
+    let mut ann = person(&node).await;
     let invoke = asked(&mut ann, &mut agent, "go").await;
     act(&mut agent, &invoke, "a1", "t").await;
     event(&mut agent, "agent.action").await;

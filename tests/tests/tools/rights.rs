@@ -181,8 +181,8 @@ async fn configured_user_serves_tools_for_every_tenant() {
 #[tokio::test]
 async fn runner_id_in_use_is_bound_to_its_credential() {
     let (node, _dir) = keyed(&[]).await;
-    let (first, second) =
-        (serving(&node, "acme", "tools:r1").await, serving(&node, "acme", "tools:r1").await);
+    let first = serving(&node, "acme", "tools:r1").await;
+    let second = serving(&node, "acme", "tools:r1").await;
     let mut runner = connect(&node, &first, "r1").await.expect("welcome");
     let taken = || refused(&node, hello(&second, "r1"));
     let (error, gone) = taken().await;

@@ -36,7 +36,8 @@ async fn http_agent_gets_subscribed_facts_of_other_agents() {
     let looks_on = format!("{},events=tool.*", agents.flag("looks-on"));
     let flags = ["--demo", "--agent", &agents.flag("asks"), "--agent", &looks_on];
     let node = Node::start(dir.path(), &flags).await;
-    let (mut runner, mut ann) = (runner(&node).await, person(&node).await);
+    let mut runner = runner(&node).await;
+    let mut ann = person(&node).await;
     let members = json!({"type": "session_open", "session_id": "s1", "agents": ["asks", "looks-on"]});
     ann.ask("o", members).await.expect("an answer");
     ann.ask("1", invoke("s1", "asks", "go")).await.expect("taken");
@@ -47,7 +48,8 @@ async fn http_agent_gets_subscribed_facts_of_other_agents() {
     ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("it answers");
     tells(&mut runner, &execute, "invoked", json!({})).await;
     tells(&mut runner, &execute, "result", json!({"ok": true, "result": 7})).await;
-    let (mut seqs, mut keys) = (Vec::new(), BTreeSet::new());
+    let mut seqs = Vec::new();
+    let mut keys = BTreeSet::new();
     // The requesting agent may get its own facts while its run is open; these are skipped.
     while seqs.len() < 2 {
         let event = timeout(PATIENCE, told.recv()).await.expect("in time").expect("a request");

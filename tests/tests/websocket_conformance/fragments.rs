@@ -14,7 +14,8 @@ pub(crate) fn cases() -> Vec<Case> {
 fn pieces(cases: &mut Vec<Case>) {
     let text = ask_of("r", 200);
     for count in 2..=32 {
-        let (name, sent) = (format!("5.3 a text in {count} pieces"), cut(text.as_bytes(), count));
+        let name = format!("5.3 a text in {count} pieces");
+        let sent = cut(text.as_bytes(), count);
         cases.push(Case::new(name.clone(), sent.clone()).expects([answer("r")]));
         let case = Case::new(name + ", all at once", vec![sent.concat()]);
         cases.push(case.expects([answer("r")]));
@@ -25,7 +26,8 @@ fn pieces(cases: &mut Vec<Case>) {
             .push(Case::new(format!("5.5 nine pieces, {step} bytes at a time"), sent).expects([answer("r")]));
     }
     for count in [33, 34, 64, 150] {
-        let (name, sent) = (format!("5.3 a text in {count} pieces"), cut(text.as_bytes(), count));
+        let name = format!("5.3 a text in {count} pieces");
+        let sent = cut(text.as_bytes(), count);
         cases.push(Case::new(name.clone(), sent.clone()).closed_with(4400));
         let case = Case::new(
             name + ", behind another message",
@@ -39,7 +41,8 @@ fn pieces(cases: &mut Vec<Case>) {
         sent.push(frame(LAST, "x"));
         cases.push(Case::new(format!("5.3 binary in {count} pieces"), sent).closed_with(1003));
     }
-    let (mut sent, mut heard) = (Vec::new(), Vec::new());
+    let mut sent = Vec::new();
+    let mut heard = Vec::new();
     for n in 0..20 {
         let id = format!("r{n}");
         sent.extend(cut(ask(&id).as_bytes(), 2 + n));

@@ -194,7 +194,8 @@ impl Handshake {
         let head = format!("{}\r\nhost: {to}\r\n{}\r\n", self.line, headers.collect::<String>());
         let mut stream = TcpStream::connect(to).await.expect("a listener");
         stream.write_all(head.as_bytes()).await.expect("written");
-        let (name, mut answer) = (&self.name, Vec::new());
+        let name = &self.name;
+        let mut answer = Vec::new();
         while !answer.windows(4).any(|four| four == b"\r\n\r\n") {
             let read = timeout(PATIENCE, stream.read_buf(&mut answer)).await;
             if matches!(read.unwrap_or_else(|_| panic!("{name}: no answer")), Ok(0) | Err(_)) {

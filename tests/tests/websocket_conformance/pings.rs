@@ -58,7 +58,8 @@ fn many(cases: &mut Vec<Case>) {
             cases.push(Case::new(format!("2.11 {count} pings byte by byte"), bytewise).expects([last()]));
         }
     }
-    let (mut sent, mut heard) = (Vec::new(), Vec::new());
+    let mut sent = Vec::new();
+    let mut heard = Vec::new();
     for n in 0..50 {
         let id = format!("r{n}");
         sent.extend([frame(PING, &id), frame(TEXT, ask(&id)), frame(PONG, &id)].concat());

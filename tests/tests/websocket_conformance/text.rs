@@ -25,7 +25,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn right(cases: &mut Vec<Case>) {
     for (group, text) in valid().into_iter().chain(noncharacters()) {
-        let (name, bytes) = (format!("{group} {}", text.escape_unicode()), text.as_bytes());
+        let name = format!("{group} {}", text.escape_unicode());
+        let bytes = text.as_bytes();
         let whole = || Case::new(name.clone(), vec![frame(TEXT, around(bytes))]);
         cases.push(whole().expects([answer("r")]));
         // Each byte of the characters in a fragment of its own, or as many bytes as the fragment limit needs.

@@ -82,7 +82,8 @@ mod tests {
     fn messages_are_put_together_from_any_pieces() {
         let said = [&[0, 0, 0, 2][..], b"{}", &[0, 0, 0, 3], b"\xc3\xa4!", &[0, 0, 0, 0]].concat();
         for step in 1..=said.len() {
-            let (mut buffer, mut heard) = (BytesMut::new(), Vec::new());
+            let mut buffer = BytesMut::new();
+            let mut heard = Vec::new();
             for piece in said.chunks(step) {
                 buffer.extend_from_slice(piece);
                 while let Some(text) = split(&mut buffer).expect("messages") {

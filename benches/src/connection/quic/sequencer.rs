@@ -154,7 +154,8 @@ fn required_text(message: &str) -> Option<TextProgress> {
         return None;
     }
     let heard = ServerMessage::parse(message)?;
-    let (run, attempt) = (Some(heard.run()?), heard.attempt?);
+    let run = Some(heard.run()?);
+    let attempt = heard.attempt?;
     heard.text_bytes.filter(|bytes| *bytes > 0).map(|bytes| TextProgress { run, attempt, bytes })
 }
 

@@ -117,7 +117,8 @@ fn broken(error: hyper::Error) -> ConnectionFailure {
 
 /// Checks every status; keeps the first one that is not 2xx.
 async fn read(mut reader: OwnedReadHalf, refused: Rc<RefCell<Option<String>>>) {
-    let (mut bytes, seen) = (Vec::new(), Cell::new(0));
+    let mut bytes = Vec::new();
+    let seen = Cell::new(0);
     while reader.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
         let mut at = seen.get();
         while let Some(found) = find(&bytes[at..], STATUS_PREFIX) {

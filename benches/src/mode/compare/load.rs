@@ -114,7 +114,8 @@ pub async fn publish_paced(
     // The timer has a resolution of milliseconds: messages due in the same one are published together.
     let mut ticks = interval(Duration::from_millis(1));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let (begun, mut next) = (Instant::now(), from);
+    let begun = Instant::now();
+    let mut next = from;
     while next < to {
         ticks.tick().await;
         let due = begun.elapsed().as_secs_f64() * f64::from(rate);
@@ -137,7 +138,9 @@ pub async fn publish_flood(
     outstanding: u64,
     lasting: Duration,
 ) -> Result<f64, BenchError> {
-    let (begun, mut said, tally) = (Instant::now(), 0_u64, Rc::clone(&crowd.tally));
+    let begun = Instant::now();
+    let mut said = 0_u64;
+    let tally = Rc::clone(&crowd.tally);
     while begun.elapsed() < lasting {
         let room = outstanding.saturating_sub(said - tally.received_count() / listeners);
         if room == 0 {
@@ -168,7 +171,8 @@ pub async fn publish_flood(
     let heard = tally.received_count() as f64;
     let rate = heard / begun.elapsed().as_secs_f64();
     let patience = Duration::from_secs(1);
-    let (all, arrived) = (said * listeners, tally.wait_for(said * listeners, patience).await);
+    let all = said * listeners;
+    let arrived = tally.wait_for(said * listeners, patience).await;
     if arrived != all {
         return Err(BenchError::Failed(format!("{rate:.0} a second, but {arrived} of {all} arrived")));
     }

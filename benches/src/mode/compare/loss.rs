@@ -68,7 +68,9 @@ pub async fn measure_drop(
     fleet: &Fleet,
     sizes: &Sizes,
 ) -> Result<Vec<f64>, BenchError> {
-    let (channels, heard, at) = (channels(1), ReceivedMessages::default(), fleet.nodes[0].address);
+    let channels = channels(1);
+    let heard = ReceivedMessages::default();
+    let at = fleet.nodes[0].address;
     let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
     let listening = async {
         let mut listener =
@@ -94,7 +96,8 @@ pub async fn measure_kill(
     mut fleet: Fleet,
     sizes: &Sizes,
 ) -> Result<Vec<f64>, BenchError> {
-    let (channels, heard) = (channels(1), ReceivedMessages::default());
+    let channels = channels(1);
+    let heard = ReceivedMessages::default();
     let Some(mut dying) = fleet.nodes.pop().filter(|_| !fleet.nodes.is_empty()) else {
         return Err(BenchError::Failed("a pair has two nodes".to_owned()));
     };

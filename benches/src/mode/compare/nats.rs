@@ -63,7 +63,8 @@ impl ComparedSystem for Nats {
             let routes: Vec<u16> =
                 (0..1 + u8::from(plan.is_pair)).map(|_| free_port()).collect::<Result<_, _>>()?;
             for route in &routes {
-                let (client, web) = (free_port()?, free_port()?);
+                let client = free_port()?;
+                let web = free_port()?;
                 let others = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\""));
                 let others = others.collect::<Vec<_>>().join(", ");
                 let mut settings = format!(

@@ -90,7 +90,8 @@ impl ComparedSystem for Nchan {
             let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
             let mut nodes = Vec::new();
             for _ in 0..1 + u8::from(plan.is_pair) {
-                let (port, home) = (free_port()?, ground.new_dir("nginx")?);
+                let port = free_port()?;
+                let home = ground.new_dir("nginx")?;
                 let redis = redis.as_ref().map(|redis| redis.address.port());
                 let text = settings(ground, &home.display().to_string(), port, redis);
                 let file = ground.new_file("nginx.conf", &text)?;

@@ -148,7 +148,8 @@ pub fn render(rows: &[Row], columns: &[NamedColumn], runs: u8, is_quick: bool) -
 }
 
 fn format_range(least: f64, most: f64) -> String {
-    let (least, most) = (format_number(least), format_number(most));
+    let least = format_number(least);
+    let most = format_number(most);
     if least == most { least } else { format!("{least}–{most}") }
 }
 

@@ -52,12 +52,24 @@ impl Sizes {
     pub fn new(is_quick: bool) -> Self {
         let ms = Duration::from_millis;
         if is_quick {
-            let (idle_for, load, gone, stalled_for) = (ms(200), ms(500), ms(200), ms(500));
-            let (idle, subscribers, stream, stalled) = (50, 20, 200, 5);
+            let idle_for = ms(200);
+            let load = ms(500);
+            let gone = ms(200);
+            let stalled_for = ms(500);
+            let idle = 50;
+            let subscribers = 20;
+            let stream = 200;
+            let stalled = 5;
             return Self { idle, idle_for, load, subscribers, stream, gone, stalled, stalled_for, is_quick };
         }
-        let (idle_for, load, gone, stalled_for) = (ms(10_000), ms(5000), ms(1000), ms(12_000));
-        let (idle, subscribers, stream, stalled) = (15_000, 500, 1000, 100);
+        let idle_for = ms(10_000);
+        let load = ms(5000);
+        let gone = ms(1000);
+        let stalled_for = ms(12_000);
+        let idle = 15_000;
+        let subscribers = 500;
+        let stream = 1000;
+        let stalled = 100;
         Self { idle, idle_for, load, subscribers, stream, gone, stalled, stalled_for, is_quick }
     }
 }

@@ -90,7 +90,8 @@ impl ComparedSystem for SocketIo {
     }
 
     fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
-        let (channel, scanner) = (channel.to_owned(), TestMessageScanner::default());
+        let channel = channel.to_owned();
+        let scanner = TestMessageScanner::default();
         Box::new(SocketIoSubscriber { channel, scanner, private_id: None, offset: None, is_ready: false })
     }
 
@@ -205,7 +206,8 @@ mod tests {
 
     #[test]
     fn who_was_known_comes_back_with_his_offset_and_joins_nothing() {
-        let (mut ear, mut ignore) = (SocketIo.subscriber("c"), |_: TestMessage| {});
+        let mut ear = SocketIo.subscriber("c");
+        let mut ignore = |_: TestMessage| {};
         assert_eq!(ear.first_message(), Some(Message::text("40")));
         assert!(matches!(ear.handle_frame(br#"40{"sid":"s","pid":"p"}"#, &mut ignore), FrameEffect::Send(_)));
         assert!(matches!(ear.handle_frame(b"430[]", &mut ignore), FrameEffect::Ready));

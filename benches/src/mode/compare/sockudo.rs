@@ -110,7 +110,8 @@ impl ComparedSystem for Sockudo {
     }
 
     fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
-        let (channel, scanner) = (channel.to_owned(), TestMessageScanner::default());
+        let channel = channel.to_owned();
+        let scanner = TestMessageScanner::default();
         Box::new(SockudoSubscriber { channel, scanner, position: None, seen: BTreeSet::new() })
     }
 

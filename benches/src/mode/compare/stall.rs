@@ -31,13 +31,16 @@ pub async fn stalled(
     fleet: &Fleet,
     sizes: &Sizes,
 ) -> Result<Vec<f64>, BenchError> {
-    let (channels, node) = (channels(1), &fleet.nodes[0]);
+    let channels = channels(1);
+    let node = &fleet.nodes[0];
     let mut mouth = peer.publisher(node, &channels).await?;
     let way = ConnectOptions { will_stall: true, read_bytes: 16 * 1024, ..ConnectOptions::default() };
     let crowd = listeners(peer, fleet, &channels, sizes.stalled, way).await?;
     wait_for_setup(sizes.is_quick).await;
     let millis = u32::try_from(sizes.stalled_for.as_millis()).unwrap_or(u32::MAX);
-    let (all, before, most) = (RATE / 100 * millis / 10, node.rss_kb(), Cell::new(0.0_f64));
+    let all = RATE / 100 * millis / 10;
+    let before = node.rss_kb();
+    let most = Cell::new(0.0_f64);
     let watching = async {
         loop {
             most.set(most.get().max(node.rss_kb() - before));
@@ -69,7 +72,8 @@ async fn read_backlog(crowd: Vec<Listener>, at: SocketAddr, all: u32) -> Result<
     for listener in crowd {
         tasks.spawn_local(read_backlog_of_one(listener, at, all, Rc::clone(&tally)));
     }
-    let (mut closed, mut missed) = (0.0, 0.0);
+    let mut closed = 0.0;
+    let mut missed = 0.0;
     while let Some(back) = tasks.join_next().await {
         let (times, lacks) = back.map_err(|error| BenchError::Failed(error.to_string()))??;
         closed += f64::from(u8::from(times > 0));
@@ -85,10 +89,13 @@ async fn read_backlog_of_one(
     all: u32,
     tally: Rc<DeliveryCounter>,
 ) -> Result<(u32, u32), BenchError> {
-    let (mut heard, mut closed, since) = (BTreeSet::new(), 0, Instant::now());
+    let mut heard = BTreeSet::new();
+    let mut closed = 0;
+    let since = Instant::now();
     while u32::try_from(heard.len()).unwrap_or(u32::MAX) < all {
         if since.elapsed() > BACKLOG_TIMEOUT {
-            let (heard, seconds) = (tally.received_count(), BACKLOG_TIMEOUT.as_secs());
+            let heard = tally.received_count();
+            let seconds = BACKLOG_TIMEOUT.as_secs();
             return Err(BenchError::Failed(format!(
                 "the backlog is not finished after {seconds} s and {heard} messages"
             )));

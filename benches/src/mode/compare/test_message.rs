@@ -93,7 +93,8 @@ mod tests {
         );
         assert_eq!(test_message_text(7).len(), BYTES);
         for cut in 0..text.len() {
-            let (mut scanner, mut found) = (TestMessageScanner::default(), Vec::new());
+            let mut scanner = TestMessageScanner::default();
+            let mut found = Vec::new();
             let (one, two) = text.as_bytes().split_at(cut);
             scanner.scan(one, &mut |mark| found.push(mark.n));
             scanner.scan(two, &mut |mark| found.push(mark.n));
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn what_a_lost_connection_began_is_no_part_of_the_next() {
-        let (mut scanner, mut found) = (TestMessageScanner::default(), Vec::new());
+        let mut scanner = TestMessageScanner::default();
+        let mut found = Vec::new();
         scanner.scan(&test_message_text(1).as_bytes()[..9], &mut |mark| found.push(mark.n));
         scanner.reset();
         scanner.scan(test_message_text(2).as_bytes(), &mut |mark| found.push(mark.n));

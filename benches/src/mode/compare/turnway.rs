@@ -82,7 +82,9 @@ impl ComparedSystem for Turnway {
             let redis = if plan.is_pair { Some(ground.redis(&settings).await?) } else { None };
             let mut nodes = Vec::new();
             for n in 0..1 + u8::from(plan.is_pair) {
-                let (port, admin, home) = (free_port()?, free_port()?, ground.new_dir("turnway")?);
+                let port = free_port()?;
+                let admin = free_port()?;
+                let home = ground.new_dir("turnway")?;
                 let store = match &redis {
                     Some(redis) => format!("redis://{}", redis.address),
                     None => format!("embedded:{}", home.join("data").display()),
@@ -102,7 +104,8 @@ impl ComparedSystem for Turnway {
     }
 
     fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol> {
-        let (session, scanner) = (channel.to_owned(), TestMessageScanner::default());
+        let session = channel.to_owned();
+        let scanner = TestMessageScanner::default();
         Box::new(Subscriber { session, scanner, last: None, answer: None })
     }
 

@@ -82,7 +82,8 @@ impl Workspace {
 
     /// Starts a Redis with these further settings. Debian's redis-tools has the server under another name.
     pub async fn redis(&self, settings: &[&str]) -> Result<Server, BenchError> {
-        let (port, home) = (free_port()?, self.new_dir("redis")?);
+        let port = free_port()?;
+        let home = self.new_dir("redis")?;
         let mut command = Command::new("redis-check-rdb");
         command.arg0("redis-server").args(["--save", "", "--bind", "127.0.0.1", "--port", &port.to_string()]);
         command.args(settings).arg("--dir").arg(home);

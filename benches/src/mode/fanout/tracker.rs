@@ -160,8 +160,9 @@ mod tests {
     #[test]
     fn the_last_listener_is_measured_from_the_first() {
         let run = Run::idle(Measure::BehindFirst);
-        let (mut turn, mut first, mut second) =
-            (TrackedTurn::default(), ListenerProgress::default(), ListenerProgress::default());
+        let mut turn = TrackedTurn::default();
+        let mut first = ListenerProgress::default();
+        let mut second = ListenerProgress::default();
         let begun = Instant::now();
         let after = |millis| begun + Duration::from_millis(millis);
         turn_at(&mut turn, &mut first, 10, &run, after(0));

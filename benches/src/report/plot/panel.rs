@@ -84,7 +84,8 @@ impl Panel {
     /// Renders the panel with its upper edge at `top`.
     pub(super) fn draw(&self, top: f64) -> String {
         let mut text = String::new();
-        let (low, high) = (top + HEIGHT - SPACE_BELOW, top + SPACE_ABOVE);
+        let low = top + HEIGHT - SPACE_BELOW;
+        let high = top + SPACE_ABOVE;
         // Writing to a string cannot fail.
         let _ =
             writeln!(text, "<text x=\"{LEFT}\" y=\"{}\" font-size=\"15\">{}</text>", top + 18.0, self.title);

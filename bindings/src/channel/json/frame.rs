@@ -315,7 +315,8 @@ fn serialize_runs<S: Serializer>(runs: &[RunSnapshot], to: S) -> Result<S::Ok, S
 impl<'a> PendingHandoverPayload<'a> {
     fn new(open: &'a Handover) -> Self {
         let Handover { id, run_id, from, to, reason, summary, deadline, joining: _, said: _ } = open;
-        let (reason, summary) = (reason.reveal(), summary.reveal());
+        let reason = reason.reveal();
+        let summary = summary.reveal();
         let prompt =
             HandoverPromptPayload { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };
         Self { run_id, prompt }

@@ -139,7 +139,8 @@ fn session(fields: &mut Fields) -> Result<SessionId, MalformedReason> {
 
 fn hello(fields: &mut Fields) -> Result<ClientMessage, MalformedReason> {
     let user = fields::name(fields, "user_id", UserId::parse)?;
-    let (key, token) = (fields::text(fields, "api_key")?, fields::text(fields, "token")?);
+    let key = fields::text(fields, "api_key")?;
+    let token = fields::text(fields, "token")?;
     let role = match fields::text(fields, "role")?.as_deref() {
         None | Some("user") => ConnectionRole::User,
         Some("adapter") => ConnectionRole::Adapter,

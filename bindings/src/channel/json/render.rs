@@ -71,7 +71,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
     match note {
         Notification::Fact { session, seq, epoch, entry, requested: asked } => {
             // History keeps its times: a fact's `ts` is the time of the decision, not of the delivery.
-            let (ts, run_id, place) = (entry.time, entry.run_id.as_ref(), (*seq, *epoch));
+            let ts = entry.time;
+            let run_id = entry.run_id.as_ref();
+            let place = (*seq, *epoch);
             write_fact(&mut FactWriter { ts, session, run_id, position: place, sink: to }, entry, *asked);
         }
         Notification::Delta { session, run_id, attempt, offset, kind, text } => {
@@ -79,7 +81,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
                 TextKind::Text => None,
                 TextKind::Reasoning => Some(*kind),
             };
-            let (attempt, offset, text) = (*attempt, *offset, text.reveal());
+            let attempt = *attempt;
+            let offset = *offset;
+            let text = text.reveal();
             let session_id = session;
             to(DeltaPayload { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }
                 .text());
@@ -90,8 +94,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         Notification::TurnAccepted(accepted) => to(turn_accepted(ts, durability, accepted)),
         Notification::Subscribed { request_id, snapshot, reset } => {
             let body = SubscribedPayload::new(snapshot, *reset);
-            let (session_id, seq, epoch) =
-                (Some(&snapshot.session), Some(snapshot.seq), Some(snapshot.epoch));
+            let session_id = Some(&snapshot.session);
+            let seq = Some(snapshot.seq);
+            let epoch = Some(snapshot.epoch);
             let frame =
                 MessageFrame { session_id, seq, epoch, ..reply_frame(ts, "subscribed", request_id, body) };
             to(frame.text(snapshot.weight()));
@@ -124,7 +129,8 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         | Notification::RunLocation { .. }
         | Notification::Deleted { .. } => {}
         Notification::Refused { request_id, session, run_id, refusal } => {
-            let (session_id, run_id) = (session.as_ref(), run_id.as_ref());
+            let session_id = session.as_ref();
+            let run_id = run_id.as_ref();
             let frame = MessageFrame {
                 session_id,
                 run_id,
@@ -133,7 +139,8 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             to(frame.text(256));
         }
         Notification::GoAway { reason, within, jitter } => {
-            let (reconnect_within_ms, jitter_ms) = (millis(*within), millis(*jitter));
+            let reconnect_within_ms = millis(*within);
+            let jitter_ms = millis(*jitter);
             to(reply_frame(ts, "go_away", &None, GoAwayPayload { reason, reconnect_within_ms, jitter_ms })
                 .text(128));
         }
@@ -177,7 +184,8 @@ pub fn welcome(
         max_requests: limits::LINK_REQUESTS_MAX,
         max_waiting_inputs: limits::INBOX_INPUTS_MAX - 1,
     };
-    let (node_id, heartbeat_ms) = (node.to_string(), millis(heartbeat));
+    let node_id = node.to_string();
+    let heartbeat_ms = millis(heartbeat);
     let protocol = "turnway.v1";
     let expires_ts = expires.map(|at| at.0);
     let body = WelcomePayload {
@@ -217,7 +225,8 @@ fn turn_accepted(ts: Millis, durability: &str, accepted: &AcceptedTurn) -> Strin
 /// Returns the body of `error` for a refusal.
 fn error_payload(refusal: &Refusal) -> ErrorPayload<'_> {
     let Refusal { code, message, retry_after_ms } = refusal;
-    let (code, retry_after_ms) = (*code, *retry_after_ms);
+    let code = *code;
+    let retry_after_ms = *retry_after_ms;
     ErrorPayload { code, message, retryable: code.retryable(), retry_after_ms, detail: None, terminal: None }
 }
 
@@ -237,7 +246,9 @@ impl<'a> FactWriter<'a, '_> {
         request_id: Option<&'a RequestId>,
         body: B,
     ) -> MessageFrame<'a, B> {
-        let (ts, session_id, run_id) = (self.ts, Some(self.session), self.run_id);
+        let ts = self.ts;
+        let session_id = Some(self.session);
+        let run_id = self.run_id;
         MessageFrame { kind, ts, request_id, session_id, run_id, body, seq: None, epoch: None }
     }
     /// Writes a message that is followed by another message of the same fact.
@@ -253,7 +264,8 @@ impl<'a> FactWriter<'a, '_> {
         room: usize,
         body: B,
     ) {
-        let (seq, epoch) = (Some(self.position.0), Some(self.position.1));
+        let seq = Some(self.position.0);
+        let epoch = Some(self.position.1);
         let text = MessageFrame { seq, epoch, ..self.frame(kind, request_id.as_ref(), body) }.text(room);
         (self.sink)(text);
     }
@@ -333,7 +345,8 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
             write_attempt_event(tell, "RUN_RESUMED", Some(agent_id), *attempt, reason);
         }
         Fact::AgentInvokeStarted { agent_id, attempt } => {
-            let (agent_id, attempt) = (Some(agent_id), Some(*attempt));
+            let agent_id = Some(agent_id);
+            let attempt = Some(*attempt);
             tell.write_event(EventPayload {
                 name: "AGENT_STARTED",
                 agent_id,
@@ -360,7 +373,8 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
             write_attempt_event(tell, "RUN_SUSPENDED", None, *attempt, reason)
         }
         Fact::RunCancelling { reason, deadline_ms, request_id } => {
-            let (reason, deadline_ts) = (Some(&**reason), Some(*deadline_ms));
+            let reason = Some(&**reason);
+            let deadline_ts = Some(*deadline_ms);
             let body = EventPayload { name: "CANCEL_SENT", reason, deadline_ts, ..EventPayload::default() };
             tell.write_final_message("event", request_id, 320, body);
         }
@@ -372,7 +386,8 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
 
 fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
     if let Fact::UserMessage { message_id, request_id, user, message, agent_id, .. } = &entry.fact {
-        let (content, agent_id) = (&message.content, agent_id.as_ref());
+        let content = &message.content;
+        let agent_id = agent_id.as_ref();
         let body = UserMessagePayload { role: "user", message, content, message_id, user_id: user, agent_id };
         tell.write_final_message("message", request_id, 2 * entry.weight(), body);
     }
@@ -381,8 +396,12 @@ fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
 /// Writes the admission of an input, or the agent's answer to a steered input.
 fn write_admission<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
     if let Fact::TurnAdmitted { agent_id, strategy, position, host_run_id, replaces } = fact {
-        let (agent_id, strategy, position) = (Some(agent_id), Some(*strategy), *position);
-        let (name, host_run_id, replaces) = ("TURN_ADMITTED", host_run_id.as_ref(), replaces.as_ref());
+        let agent_id = Some(agent_id);
+        let strategy = Some(*strategy);
+        let position = *position;
+        let name = "TURN_ADMITTED";
+        let host_run_id = host_run_id.as_ref();
+        let replaces = replaces.as_ref();
         tell.write_event(EventPayload {
             name,
             agent_id,
@@ -394,8 +413,11 @@ fn write_admission<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
         });
     }
     if let Fact::AgentSteerAcked { agent_id, host_run_id, attempt, outcome } = fact {
-        let (agent_id, host_run_id) = (Some(agent_id), Some(host_run_id));
-        let (name, attempt, outcome) = ("STEER_ACK", Some(*attempt), Some(*outcome));
+        let agent_id = Some(agent_id);
+        let host_run_id = Some(host_run_id);
+        let name = "STEER_ACK";
+        let attempt = Some(*attempt);
+        let outcome = Some(*outcome);
         tell.write_event(EventPayload {
             name,
             agent_id,
@@ -415,7 +437,8 @@ fn write_attempt_event<'a>(
     attempt: u32,
     reason: &'a str,
 ) {
-    let (attempt, reason) = (Some(attempt), Some(reason));
+    let attempt = Some(attempt);
+    let reason = Some(reason);
     tell.write_event(EventPayload { name, agent_id, attempt, reason, ..EventPayload::default() });
 }
 
@@ -430,7 +453,8 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
         host_run_id: None,
     };
     if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ } = fact {
-        let (usage, host_run_id) = (usage.as_ref(), host_run_id.as_ref());
+        let usage = usage.as_ref();
+        let host_run_id = host_run_id.as_ref();
         tell.write_done(DonePayload {
             usage,
             host_run_id,
@@ -442,7 +466,8 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
     {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);
         let stop = if late { StopReason::Timeout } else { StopReason::Error };
-        let (agent_code, agent_body) = (agent_code.as_deref(), agent_body.as_ref().map(Private::reveal));
+        let agent_code = agent_code.as_deref();
+        let agent_body = agent_body.as_ref().map(Private::reveal);
         let detail = ErrorDetailPayload { agent_code, agent_body, ..ErrorDetailPayload::default() };
         tell.write_error(*code, message, true, (*retry_after_ms, detail));
         tell.write_done(done("failed", stop, text_bytes, attempt));

@@ -33,7 +33,8 @@ struct CollectedEnd {
 impl ChatCollector {
     /// Creates the collector for a turn's answer.
     pub fn new(head: ChatResponseHead, run_id: RunId) -> Self {
-        let (text, reasoning) = (String::new(), String::new());
+        let text = String::new();
+        let reasoning = String::new();
         Self { head, progress: Progress::new(run_id, 0), text, reasoning, end: None }
     }
 

@@ -83,7 +83,9 @@ impl ChatError {
     /// Creates the error of a request that had no effect.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let ((status, kind), retryable, message) = (status_and_type(code), code.retryable(), message.into());
-        let (code, param, agent_code) = (code.as_str(), None, None);
+        let code = code.as_str();
+        let param = None;
+        let agent_code = None;
         Self { status, retryable, retry_after: None, kind, code, message, param, agent_code }
     }
 
@@ -119,8 +121,8 @@ impl ChatError {
         retry_after_ms: Option<u64>,
     ) -> Self {
         let trouble = Self::new(code, message.to_owned()).not_retryable();
-        let (agent_code, retry_after) =
-            (agent_code.map(Box::from), retry_after_ms.map(Duration::from_millis));
+        let agent_code = agent_code.map(Box::from);
+        let retry_after = retry_after_ms.map(Duration::from_millis);
         let trouble = Self { agent_code, retry_after, ..trouble };
         // The agent's answer was too large, not the client's request.
         if code == Code::TooLarge { Self { status: 502, kind: "server_error", ..trouble } } else { trouble }
@@ -154,7 +156,8 @@ impl ChatError {
 
     /// Returns the error object as JSON.
     pub fn to_json(&self) -> String {
-        let (message, param) = (&*self.message, self.param.as_deref());
+        let message = &*self.message;
+        let param = self.param.as_deref();
         let error = ErrorObject {
             message,
             kind: self.kind,

@@ -91,14 +91,16 @@ fn run_view_is_derived_from_its_facts() {
     let cancelling = Fact::RunCancelling { reason: reason(), deadline_ms: Millis(9), request_id: None };
     assert_eq!(with(cancelling)["status"], "CANCELLING");
     let usage = Some(Json(json!({"tokens": 1})));
-    let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
+    let stop_reason = StopReason::EndTurn;
+    let text_sha256 = String::new();
     let done =
         with(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 3, text_sha256, usage, host_run_id: None });
     assert_eq!(
         (&done["status"], &done["usage"]["tokens"], &done["ended_ts"]),
         (&"completed".into(), &1.into(), &60.into())
     );
-    let (code, message) = (Code::AgentTimeout, "late".to_owned());
+    let code = Code::AgentTimeout;
+    let message = "late".to_owned();
     let failed = with(Fact::RunFailed {
         attempt: 1,
         code,
@@ -128,7 +130,8 @@ fn steered_input_names_its_host_run() {
     assert_eq!(after(handed())["host_run_id"], json!(host()));
     let back = [handed(), vec![admitted(Admission::Queued, None)]].concat();
     assert_eq!(after(back).get("host_run_id"), None);
-    let (stop_reason, text_sha256) = (StopReason::Steered, String::new());
+    let stop_reason = StopReason::Steered;
+    let text_sha256 = String::new();
     let end = Fact::RunDone {
         attempt: 0,
         stop_reason,

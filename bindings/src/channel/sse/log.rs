@@ -118,7 +118,8 @@ mod tests {
     }
 
     fn done() -> Fact {
-        let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
+        let stop_reason = StopReason::EndTurn;
+        let text_sha256 = String::new();
         Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id: None }
     }
 
@@ -152,8 +153,13 @@ mod tests {
 
     #[test]
     fn other_events_have_a_name_and_no_id() {
-        let (state, active_agent, agents, runs) = ("open", None, Vec::new(), Vec::new());
-        let (session, seq, epoch) = (session(), Seq(9), Epoch(4));
+        let state = "open";
+        let active_agent = None;
+        let agents = Vec::new();
+        let runs = Vec::new();
+        let session = session();
+        let seq = Seq(9);
+        let epoch = Epoch(4);
         let snapshot = Box::new(SessionStateSnapshot {
             session,
             state,
@@ -167,7 +173,8 @@ mod tests {
         let reset = Some(ResetReason::Trimmed { floor: Seq(8) });
         let note = Notification::Subscribed { request_id: None, snapshot, reset };
         for (run_id, is_over) in [(None, false), (Some(run("a")), true)] {
-            let (mut log, mut text) = (LogStream::new(Vec::new(), run_id), String::new());
+            let mut log = LogStream::new(Vec::new(), run_id);
+            let mut text = String::new();
             log.push(Millis(5), &note, &mut text);
             assert!(text.starts_with("event: subscribed\ndata: {") && !text.contains("id: "), "{text}");
             assert!(text.contains("\"floor\":8"), "{text}");

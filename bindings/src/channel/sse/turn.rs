@@ -34,7 +34,8 @@ impl TurnStream {
         let run_id = accepted.run_id.clone();
         let had =
             resume.filter(|cursor| cursor.belongs_to(&run_id)).unwrap_or_else(|| TurnCursor::start(&run_id));
-        let (at, is_over) = (had.clone(), false);
+        let at = had.clone();
+        let is_over = false;
         let turn = Self { run_id, durability, resumed_at: had, position: at, is_over };
         turn.push_rendered(ts, &Notification::TurnAccepted(Box::new(accepted)), false, to);
         turn
@@ -111,8 +112,11 @@ impl TurnStream {
         }
         let skip = text.reveal().floor_char_boundary(skip);
         let rest = Private(Arc::from(text.reveal().get(skip..).unwrap_or_default()));
-        let (session, run_id) = (session.clone(), run_id.clone());
-        let (attempt, offset, kind) = (*attempt, offset + skip as u64, *kind);
+        let session = session.clone();
+        let run_id = run_id.clone();
+        let attempt = *attempt;
+        let offset = offset + skip as u64;
+        let kind = *kind;
         self.push_rendered(
             ts,
             &Notification::Delta { session, run_id, attempt, offset, kind, text: rest },

@@ -58,7 +58,8 @@ fn admitted(letter: &str) -> Arc<Entry> {
 }
 
 fn started(letter: &str, attempt: u32) -> Arc<Entry> {
-    let (agent_id, reason) = (agent("a"), String::new());
+    let agent_id = agent("a");
+    let reason = String::new();
     let fact = match attempt {
         1 => {
             Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
@@ -73,7 +74,8 @@ fn text(letter: &str, attempt: u32, offset: u64, text: &str) -> Arc<Entry> {
 }
 
 fn done(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
-    let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
+    let stop_reason = StopReason::EndTurn;
+    let text_sha256 = String::new();
     entry(
         letter,
         Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None },
@@ -89,7 +91,9 @@ fn cancelled_by(reason: &str, letter: &str, attempt: u32, text_bytes: u64) -> Ar
 }
 
 fn taken_in(letter: &str, host: &str) -> Arc<Entry> {
-    let (stop_reason, text_sha256, host_run_id) = (StopReason::Steered, String::new(), Some(run(host)));
+    let stop_reason = StopReason::Steered;
+    let text_sha256 = String::new();
+    let host_run_id = Some(run(host));
     entry(
         letter,
         Fact::RunDone { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id },
@@ -174,7 +178,8 @@ fn each_turn_is_an_input_and_an_answer() {
 #[test]
 fn transcript_pages_join_to_the_whole() {
     for limit in 1..=6 {
-        let (mut whole, mut before) = (Vec::new(), 17);
+        let mut whole = Vec::new();
+        let mut before = 17;
         loop {
             let (page, more) = read(&log(), before, limit, usize::MAX);
             assert!(page.len() == limit || !more, "{page:?}");

@@ -49,10 +49,13 @@ impl Link {
     fn push_notification(&mut self, now: Now, note: &Notification) {
         match note {
             Notification::Delta { session, run_id, attempt, .. } if self.side_streams => {
-                let (outputs, weight) = (&mut self.outputs, note.weight());
+                let outputs = &mut self.outputs;
+                let weight = note.weight();
                 // A delta is rendered as one message, so its weight is reported once.
                 render::render(now.store, self.durability, note, &mut |text| {
-                    let (session, run_id, attempt) = (session.clone(), run_id.clone(), *attempt);
+                    let session = session.clone();
+                    let run_id = run_id.clone();
+                    let attempt = *attempt;
                     let aside = SideStreamText { session, run_id, attempt, text, weight };
                     outputs.push_back(Output::WriteSideStream(Box::new(aside)));
                 });
@@ -141,7 +144,8 @@ impl Link {
 
     pub(super) fn end_side_streams(&mut self, session: &SessionId, run_id: Option<&RunId>) {
         if self.side_streams {
-            let (session, run_id) = (session.clone(), run_id.cloned());
+            let session = session.clone();
+            let run_id = run_id.cloned();
             self.outputs.push_back(Output::EndSideStreams { session, run_id });
         }
     }

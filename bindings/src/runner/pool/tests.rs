@@ -73,7 +73,10 @@ impl Scene {
     }
 
     fn queried(&mut self, n: u128, tenant: &str, runner: Option<&str>) -> Vec<Output> {
-        let (key, action_id, tool, runner) = (key(tenant), action(n), tool(), runner.map(id));
+        let key = key(tenant);
+        let action_id = action(n);
+        let tool = tool();
+        let runner = runner.map(id);
         self.tell(Input::Order(ToolOrder::Query { key, action_id, tool, runner, deadline: Millis(60_000) }))
     }
 }
@@ -122,7 +125,8 @@ fn query_after_takeover_stays_in_the_sessions_tenant() {
 #[test]
 fn runner_id_is_reserved_while_results_are_pending() {
     let mut scene = Scene::default();
-    let (first, second) = (identity("acme", "k1"), identity("acme", "k2"));
+    let first = identity("acme", "k1");
+    let second = identity("acme", "k2");
     scene.comes(1, "r", first.clone());
     assert_eq!(scene.shop.check_admission(&id("r"), &second), Err(RunnerRefusal::IdInUse));
     assert_eq!(scene.shop.check_admission(&id("other"), &second), Ok(()));
@@ -154,7 +158,9 @@ fn omitted_output_is_marked() {
     let mut offset = 0;
     let mut print = |scene: &mut Scene| {
         let data = Private(Arc::from("x".repeat(limits::OUTPUT_CHUNK_BYTES_MAX)));
-        let (stream, encoding, truncated) = (OutputStream::Stdout, OutputEncoding::Utf8, false);
+        let stream = OutputStream::Stdout;
+        let encoding = OutputEncoding::Utf8;
+        let truncated = false;
         let printed = ProcessOutput { action_id: action(1), stream, offset, data, encoding, truncated };
         offset += limits::OUTPUT_CHUNK_BYTES_MAX as u64;
         let word = FromRunner::Chunk { session: None, printed: Box::new(printed) };

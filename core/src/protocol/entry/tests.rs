@@ -78,7 +78,8 @@ fn agent_error_body_is_logged_but_hidden_from_users() {
         "agent_body":"canary","text_bytes":0},"#;
     let new = std::sync::Arc::new(Entry::from_json(&envelope("run.failed", new)).expect("an envelope").entry);
     assert!(!format!("{new:?}").contains("canary"));
-    let (whole, shown) = (serde_json::to_string(&new).expect("JSON"), new.for_users());
+    let whole = serde_json::to_string(&new).expect("JSON");
+    let shown = new.for_users();
     assert!(whole.contains("canary"));
     let text = serde_json::to_string(&shown).expect("JSON");
     assert!(!text.contains("canary") && text.contains("\"retry_after_ms\":7000"), "{text}");

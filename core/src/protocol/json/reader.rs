@@ -78,7 +78,9 @@ struct JsonReader<'a> {
 
 impl JsonBounds {
     fn for_peers() -> Self {
-        let (depth, values, number_bytes) = (JSON_DEPTH_MAX, JSON_NODES_MAX, JSON_NUMBER_BYTES_MAX);
+        let depth = JSON_DEPTH_MAX;
+        let values = JSON_NODES_MAX;
+        let number_bytes = JSON_NUMBER_BYTES_MAX;
         Self { depth, values, number_bytes, is_strict: true }
     }
 

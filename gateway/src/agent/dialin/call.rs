@@ -134,7 +134,8 @@ pub(in crate::agent) async fn run(attempt: &mut AttemptTask, desk: &Arc<AgentCon
             CallEvent::Cancelled => {
                 cancelled = true;
                 let Invoke { key, run_id, attempt, epoch, .. } = &attempt.invoke;
-                let (tenant, run_id) = (key.tenant.clone(), run_id.clone());
+                let tenant = key.tenant.clone();
+                let run_id = run_id.clone();
                 call.order(Order::Cancel { tenant, run_id, attempt: *attempt, epoch: *epoch });
                 // A connection that does not acknowledge cancels is told, and the attempt ends at once.
                 if !call.capabilities().cancel {

@@ -92,7 +92,8 @@ impl AgentConnectionPool {
         gauge: ConnectionGauge,
         remote: RemoteCalls,
     ) -> Self {
-        let (connections, available) = (Mutex::default(), Notify::new());
+        let connections = Mutex::default();
+        let available = Notify::new();
         Self { agent, served_by, resumes, remote, connections, available, gauge }
     }
 
@@ -220,7 +221,9 @@ impl fmt::Debug for AgentConnectionPool {
 impl AgentConnection {
     /// Creates a connection with these capabilities, for the tenants of `reach`.
     pub(super) fn new(capabilities: DialInCapabilities, reach: TenantScope) -> Self {
-        let (queue, wake, is_overrun) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
+        let queue = Mutex::default();
+        let wake = Notify::new();
+        let is_overrun = AtomicBool::new(false);
         Self { capabilities, reach, queue, wake, is_overrun }
     }
 

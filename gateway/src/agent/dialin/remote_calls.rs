@@ -301,7 +301,8 @@ impl RemoteCalls {
         let desk = self.0.registry.get().and_then(|exchange| exchange.pool(&invoke.agent_id));
         let Some(placed) = desk.and_then(|desk| desk.place(invoke)) else { return Input::NoCapacity(call) };
         let line = Arc::clone(&placed.connection);
-        let (capabilities, words) = (line.capabilities, Arc::new(Semaphore::new(limits::REMOTE_QUEUE_MAX)));
+        let capabilities = line.capabilities;
+        let words = Arc::new(Semaphore::new(limits::REMOTE_QUEUE_MAX));
         let task = self
             .0
             .runtime

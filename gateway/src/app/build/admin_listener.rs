@@ -44,8 +44,10 @@ impl AdminListener {
     ) -> Result<Self, BuildError> {
         let promise = DurabilityPromise { level: plan.config.store.durability(), is_attested: false };
         let early = shared.pages(registry, None, None, shared.node_list(plan, public, promise, None));
-        let (looks, with_metrics) = (early.clone(), plan.config.health_metrics);
-        let (address, pages) = (listener.address(), Arc::new(OnceLock::<AdminPages>::new()));
+        let looks = early.clone();
+        let with_metrics = plan.config.health_metrics;
+        let address = listener.address();
+        let pages = Arc::new(OnceLock::<AdminPages>::new());
         let complete = Arc::clone(&pages);
         let operators = listener_context(shared, HostPolicy::loopback(), move |request| {
             complete.get().unwrap_or(&early).clone().serve(request).boxed()

@@ -22,7 +22,8 @@ pub(in crate::app) struct FileBudget {
 
 /// Returns the host names and origins that clients may use.
 pub(super) fn rules(plan: &NodePlan) -> HostPolicy {
-    let (hosts, origins) = (plan.config.hosts.clone(), plan.config.origins.clone());
+    let hosts = plan.config.hosts.clone();
+    let origins = plan.config.origins.clone();
     HostPolicy { is_local: plan.config.http.ip().is_loopback(), hosts, origins }
 }
 

@@ -45,7 +45,9 @@ impl NodeParts {
         registers: Registers,
         runtime: &Handle,
     ) -> Result<Authentication, BuildError> {
-        let (auth, rates, metrics) = (&plan.config.auth, plan.config.rates, || Arc::clone(&self.metrics));
+        let auth = &plan.config.auth;
+        let rates = plan.config.rates;
+        let metrics = || Arc::clone(&self.metrics);
         let pepper = auth.pepper.as_ref().map(|(path, _)| Pepper::read(path)).transpose()?;
         let call_names = CallNames::new(pepper.as_ref(), registers.clone());
         let ring = pepper.map(Keyring::new);
@@ -61,7 +63,8 @@ impl NodeParts {
         let provider = tokens
             .map(|tokens| ProviderKeysFetcher::new(tokens, self.clock.clone(), metrics()))
             .transpose()?;
-        let (links, clock) = (Arc::clone(&self.links), self.clock.clone());
+        let links = Arc::clone(&self.links);
+        let clock = self.clock.clone();
         let keys =
             ring.map(|ring| Arc::new(ApiKeys::new(KeyStore::new(registers), ring, links, clock, metrics())));
         let logs_in =

@@ -49,7 +49,8 @@ impl NodeParts {
         answers: AnswerSink,
         runtime: &Handle,
     ) -> Result<OpenedStore, BuildError> {
-        let (metrics, quotas) = (Arc::clone(&self.metrics), config.holding.quotas);
+        let metrics = Arc::clone(&self.metrics);
+        let quotas = config.holding.quotas;
         let filled: UsageCallback = Arc::new(move |bytes, most| metrics.store.set_usage(quotas, bytes, most));
         let clock = self.clock.clone();
         let clock: embedded::ClockFn = Arc::new(move || clock.now());
@@ -101,7 +102,8 @@ impl NodeParts {
 
     /// Builds the options of an embedded store that reports its condition to this node.
     fn embedded_options(&self, clock: embedded::ClockFn, fatal: &Arc<Notify>) -> embedded::EmbeddedOptions {
-        let (fatal, life) = (Arc::clone(fatal), self.life.clone());
+        let fatal = Arc::clone(fatal);
+        let life = self.life.clone();
         let failed = move |fault| match fault {
             // Leaving would lose the data that the process still holds, and a supervisor would start with an empty
             // file.

@@ -8,7 +8,8 @@ fn pepper() -> Pepper {
 /// Covers: S-01.
 #[test]
 fn generated_key_is_long_and_unique() {
-    let (one, two) = (ApiKey::generate().expect("chance"), ApiKey::generate().expect("chance"));
+    let one = ApiKey::generate().expect("chance");
+    let two = ApiKey::generate().expect("chance");
     assert_ne!(one, two);
     let text = one.reveal();
     assert_eq!(text.len(), 3 + 1 + 10 + 1 + 26);
@@ -35,7 +36,8 @@ fn generated_key_is_long_and_unique() {
 /// Covers: S-01.
 #[test]
 fn key_matches_only_its_own_id_secret_and_pepper() {
-    let (key, pepper) = (ApiKey::generate().expect("chance"), pepper());
+    let key = ApiKey::generate().expect("chance");
+    let pepper = pepper();
     let hash = key.hash(&pepper);
     assert!(key.matches(&hash, &pepper));
     let other = ApiKey::generate().expect("chance");
@@ -51,7 +53,8 @@ fn key_matches_only_its_own_id_secret_and_pepper() {
 /// Covers: S-01.
 #[test]
 fn stored_key_record_does_not_contain_the_secret() {
-    let (key, pepper) = (ApiKey::generate().expect("chance"), pepper());
+    let key = ApiKey::generate().expect("chance");
+    let pepper = pepper();
     let record = ApiKeyRecord {
         id: key.id().clone(),
         hash: key.hash(&pepper),

@@ -49,7 +49,8 @@ impl Heartbeat {
 
     /// Starts a heartbeat; returns its number.
     pub(super) fn begin(&self) -> u64 {
-        let (sent, mut beats) = (self.clock.mono(), self.state());
+        let sent = self.clock.mono();
+        let mut beats = self.state();
         beats.number += 1;
         let number = beats.number;
         beats.pending.push_back(PendingHeartbeat { number, sent_at: sent, published_at: None });
@@ -69,7 +70,8 @@ impl Heartbeat {
 
     /// Records that a heartbeat returned, and drops those before it. Returns the time it took.
     pub(super) fn record_return(&self, number: u64) -> Option<Duration> {
-        let (now, mut beats) = (self.clock.mono(), self.state());
+        let now = self.clock.mono();
+        let mut beats = self.state();
         let sent = beats.pending.iter().find(|beat| beat.number == number)?.sent_at;
         beats.pending.retain(|beat| beat.number > number);
         beats.last_return = Some((now, now - sent));

@@ -120,7 +120,8 @@ impl NodeListing {
         let mut again = interval(WRITE_INTERVAL);
         again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut line = self.connection.clone();
-        let (mut draining, mut told) = (false, false);
+        let mut draining = false;
+        let mut told = false;
         for round in 0_u64.. {
             let looks = tokio::select! {
                 _ = again.tick() => round.is_multiple_of(SWEEP_ROUNDS),
@@ -213,7 +214,8 @@ pub(super) async fn read_records(
 pub(super) async fn read_statuses(
     line: &RedisConnection,
 ) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
-    let (mut asked, records) = (pipe(), read_records(line).await?);
+    let mut asked = pipe();
+    let records = read_records(line).await?;
     for node in records.keys() {
         asked.cmd("HLEN").arg(format!("node:{{{node}}}"));
     }

@@ -39,7 +39,8 @@ impl BusOutbox {
         if mail.is_empty() {
             return 0;
         }
-        let (mut lost, mut queue) = (0, self.queue());
+        let mut lost = 0;
+        let mut queue = self.queue();
         for (to, words) in mail.drain(..) {
             let weight = words.weight();
             if queue.messages.len() >= MESSAGES_MAX || queue.bytes + weight > BYTES_MAX {
@@ -67,7 +68,9 @@ impl BusOutbox {
     }
 
     fn try_take(&self) -> Vec<AddressedMessage> {
-        let (mut taken, mut bytes, mut queue) = (Vec::new(), 0, self.queue());
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        let mut queue = self.queue();
         while bytes < BATCH_BYTES
             && let Some((to, words)) = queue.messages.pop_front()
         {
@@ -135,7 +138,8 @@ mod tests {
     /// Covers: G8.
     #[test]
     fn taking_messages_frees_their_room() {
-        let (outbox, node) = (BusOutbox::default(), NodeId(1));
+        let outbox = BusOutbox::default();
+        let node = NodeId(1);
         let session = SessionKey {
             tenant: TenantId::default_tenant(),
             session: SessionId::parse("s").expect("a name"),

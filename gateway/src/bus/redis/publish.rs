@@ -68,7 +68,8 @@ impl BusPublisher {
     }
 
     fn pack(&self, mail: Vec<AddressedMessage>) -> PublishBatch {
-        let (words, mut packers) = (mail.len() as u64, BTreeMap::new());
+        let words = mail.len() as u64;
+        let mut packers = BTreeMap::new();
         for (to, words) in mail {
             self.metrics.bus.count_message(Direction::Out, &words);
             packers.entry(to).or_insert_with(|| FramePacker::new(self.node)).add(words);

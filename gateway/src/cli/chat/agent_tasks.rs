@@ -72,7 +72,8 @@ pub(super) struct AgentTasks {
 
 impl AgentTasks {
     pub(super) fn new(is_new: bool) -> Self {
-        let (members, steps) = (SessionMembers::default(), VecDeque::new());
+        let members = SessionMembers::default();
+        let steps = VecDeque::new();
         Self { members, pending: None, is_new, is_starting: false, steps }
     }
 

@@ -48,7 +48,8 @@ pub(super) fn rows_below(line: &str, columns: usize) -> usize {
 
 /// Returns the rows below the first one, and the columns used in the last row.
 fn end_position(text: &str, mut column: usize, columns: usize) -> (usize, usize) {
-    let (mode, mut rows) = (GraphemeClusterMode::from_env(), 0);
+    let mode = GraphemeClusterMode::from_env();
+    let mut rows = 0;
     for c in text.chars() {
         let width = match c {
             '\n' => {

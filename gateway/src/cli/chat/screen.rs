@@ -34,7 +34,8 @@ pub(super) struct Screen {
 impl Screen {
     /// Takes over the terminal, if there is one; the editor completes these words.
     pub(super) fn new(words: Vec<String>) -> Self {
-        let (is_terminal, editor) = (io::stdout().is_terminal(), Terminal::open(words));
+        let is_terminal = io::stdout().is_terminal();
+        let editor = Terminal::open(words);
         Self { is_terminal, editor, cursor: CursorState::Start, write_error: None }
     }
 

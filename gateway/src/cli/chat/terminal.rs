@@ -104,7 +104,8 @@ impl Terminal {
         let (sender, typed) = mpsc::channel(CHAT_LINES_MAX);
         let mut editor = editor(&self.shared, self.words.clone())?;
         let printer = editor.create_external_printer()?;
-        let (shared, printing) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
+        let printing = Arc::clone(&self.shared);
         std::thread::spawn(move || run_printer(&printing, printer));
         std::thread::spawn(move || run_editor(&shared, editor, &sender));
         Ok(typed)

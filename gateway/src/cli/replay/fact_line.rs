@@ -201,7 +201,8 @@ mod tests {
                 }
                 (kind, name) => json!({"type": kind, "name": name}),
             };
-            let (body, place) = (object(body), Place { seq: 1, epoch: None, ts: None });
+            let body = object(body);
+            let place = Place { seq: 1, epoch: None, ts: None };
             assert_eq!(FactLine { place, body: &body, done: None }.fact_type(), *fact, "{shown}");
         }
     }

@@ -79,7 +79,8 @@ impl AllowListParser<'_> {
             match (name.get_ref().as_ref(), table) {
                 ("programs", Some(programs)) => {
                     for (name, value) in programs {
-                        let (at, name) = (name.span(), name.get_ref().to_string());
+                        let at = name.span();
+                        let name = name.get_ref().to_string();
                         if ToolName::parse(&name).is_err() || allowed.len() >= PROGRAMS_MAX {
                             let what = format!(
                                 "a name is [A-Za-z0-9_.-]{{1,64}}, and there are at most {PROGRAMS_MAX}"
@@ -182,7 +183,8 @@ impl AllowListParser<'_> {
         };
         let mut args = BTreeMap::new();
         for (name, value) in table {
-            let (at, name) = (name.span(), name.get_ref().to_string());
+            let at = name.span();
+            let name = name.get_ref().to_string();
             let key = format!("{key}.{name}");
             if !is_arg_name(&name) {
                 self.push_mistake(at, &key, "a name is [a-z][a-z0-9_]{0,31}");

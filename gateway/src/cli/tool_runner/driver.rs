@@ -87,9 +87,12 @@ impl ToolRunnerDriver {
         };
         let linked = plan.options.iter().enumerate().map(keep).collect();
         let toolbox = ToolExecutor::new(allowed, records);
-        let (clock, running, processes) =
-            (Clock::start(), BTreeMap::new(), mpsc::channel(EVENT_QUEUE_CAPACITY));
-        let (outgoing, leaves, ready) = (BTreeMap::new(), None, false);
+        let clock = Clock::start();
+        let running = BTreeMap::new();
+        let processes = mpsc::channel(EVENT_QUEUE_CAPACITY);
+        let outgoing = BTreeMap::new();
+        let leaves = None;
+        let ready = false;
         Ok(Self {
             plan,
             toolbox,

@@ -47,7 +47,8 @@ impl Journal {
         };
         let records = parse_records(&bytes);
         let file = write_atomically(dir, records.iter()).map_err(no)?;
-        let (dir, lines) = (dir.to_owned(), records.len());
+        let dir = dir.to_owned();
+        let lines = records.len();
         Ok((Self { dir, file: Arc::new(file), lines, unsynced: Vec::new(), _lock: lock }, records))
     }
 
@@ -64,7 +65,8 @@ impl Journal {
 
     /// Writes the pending records to the disk and syncs the file.
     pub(super) async fn sync(&mut self) -> io::Result<()> {
-        let (file, waits) = (Arc::clone(&self.file), std::mem::take(&mut self.unsynced));
+        let file = Arc::clone(&self.file);
+        let waits = std::mem::take(&mut self.unsynced);
         let written = tokio::task::spawn_blocking(move || {
             (&*file).write_all(&waits)?;
             file.sync_data()
@@ -79,7 +81,8 @@ impl Journal {
 
     /// Replaces the journal's content by these records.
     pub(super) async fn rewrite(&mut self, records: Vec<JournalRecord>) -> io::Result<()> {
-        let (dir, lines) = (self.dir.clone(), records.len());
+        let dir = self.dir.clone();
+        let lines = records.len();
         let written = tokio::task::spawn_blocking(move || write_atomically(&dir, records.iter()));
         self.file = Arc::new(written.await.map_err(io::Error::other)??);
         (self.lines, self.unsynced) = (lines, Vec::new());
@@ -107,7 +110,8 @@ fn parse_records(bytes: &[u8]) -> Vec<JournalRecord> {
 
 /// Writes a new journal under another name and renames it, so that a crash leaves the old file or the new one.
 fn write_atomically<'a>(dir: &Path, records: impl Iterator<Item = &'a JournalRecord>) -> io::Result<File> {
-    let (path, whole) = (dir.join("journal.new"), dir.join(FILE_NAME));
+    let path = dir.join("journal.new");
+    let whole = dir.join(FILE_NAME);
     let mut bytes = Vec::new();
     for record in records {
         push_line(&mut bytes, record);
@@ -180,7 +184,8 @@ mod tests {
         journal.sync().await.expect("synced");
         assert!(journal.needs_rewrite(0) && !journal.needs_rewrite(1));
         let session = QualifiedSession::parse("s1").expect("a name");
-        let (id, outcome) = (EventId::default(), ToolOutcome::failure("busy", "m"));
+        let id = EventId::default();
+        let outcome = ToolOutcome::failure("busy", "m");
         let ended = JournalRecord::Ended { id, session, program: None, outcome };
         journal.rewrite(vec![ended.clone()]).await.expect("written");
         journal.append(&begun(9));

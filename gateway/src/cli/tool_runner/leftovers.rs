@@ -19,7 +19,8 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Kills all processes of these actions and returns their number. Finds none on a system without `/proc`.
 pub(super) fn kill_all(of: &[EventId]) -> usize {
     let marks: Vec<Vec<u8>> = of.iter().map(|id| format!("{ACTION_ID_VARIABLE}={id}").into_bytes()).collect();
-    let (mut ended, until) = (BTreeSet::new(), Instant::now() + KILL_TIMEOUT);
+    let mut ended = BTreeSet::new();
+    let until = Instant::now() + KILL_TIMEOUT;
     for _ in 0..SCANS_MAX {
         let found = pids().filter(|pid| is_marked(*pid, &marks));
         let killed: Vec<(i32, OwnedFd)> = found.filter_map(|pid| Some((pid, kill(pid, &marks)?))).collect();

@@ -90,7 +90,8 @@ impl RunningProcess {
         let raw = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let group = raw.ok_or_else(|| io::Error::other("the process has no id"))?;
         let (ended, (sender, signals)) = (watch_exit(group)?, mpsc::channel(SIGNAL_QUEUE_CAPACITY));
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let stdout = child.stdout.take();
+        let stderr = child.stderr.take();
         let next = Instant::now() + READ_WINDOW;
         let task = ProcessTask {
             id,
@@ -118,7 +119,8 @@ impl RunningProcess {
 
 impl ProcessTask {
     async fn run(mut self) {
-        let (mut out, mut err) = (vec![0; READ_BYTES], vec![0; READ_BYTES]);
+        let mut out = vec![0; READ_BYTES];
+        let mut err = vec![0; READ_BYTES];
         let mut kept = true;
         loop {
             let pause = self.window_read_bytes >= READ_WINDOW_BYTES;

@@ -129,7 +129,8 @@ fn memory_store_offers_no_durability() {
 
 #[test]
 fn redis_deployer_and_replica_settings_are_parsed() {
-    let (url, level) = (Flag::Key(SettingKey::StoreUrl), Flag::Key(SettingKey::StoreDurability));
+    let url = Flag::Key(SettingKey::StoreUrl);
+    let level = Flag::Key(SettingKey::StoreDurability);
     let file = "[store]\ndeployer = \"d:p%3A\"\n";
     let config = good(&sources(file, &[], &[(url, "redis://u@h"), (level, "fsync+replica")]));
     let StoreConfig::Redis { durability, deployer: Some(login), .. } = config.store else { panic!() };

@@ -145,7 +145,8 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
 impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
     async fn next_event(&mut self) -> AgentConnectionEvent {
         self.arm_timer();
-        let (life, visit) = (&self.task.context.life, &mut *self.task);
+        let life = &self.task.context.life;
+        let visit = &mut *self.task;
         tokio::select! {
             mail = visit.mailbox.recv() => AgentConnectionEvent::Mailbox(mail),
             letter = self.registration.next_command() => AgentConnectionEvent::Command(letter),

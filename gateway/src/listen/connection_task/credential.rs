@@ -33,7 +33,8 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
                 self.context.commands.connect(self.mailbox.id(), admitted.principal.clone()).await?;
                 self.stage = ConnectionStage::Connected;
                 self.context.metrics.links.count_handshake(HandshakeOutcome::Admitted);
-                let (principal, expires) = (admitted.principal.clone(), admitted.proof.expires());
+                let principal = admitted.principal.clone();
+                let expires = admitted.proof.expires();
                 self.admitted = expires.map(|_| Box::new(admitted));
                 self.handle_input(Input::Admitted { principal, expires });
             }
@@ -51,7 +52,8 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
     }
 
     fn admit(&mut self, hello: &HelloRequest) -> Result<AuthenticatedClient, AuthError> {
-        let (door, now) = (&self.context.auth, self.now.store);
+        let door = &self.context.auth;
+        let now = self.now.store;
         let admitted = door.admit(hello, now)?;
         self.pass = door.rate_limiter(&admitted, self.now.mono);
         if let AuthProof::Key(key) = &admitted.proof {

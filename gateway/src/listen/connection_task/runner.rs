@@ -96,7 +96,9 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
         let AdmittedRunner { registration: place, config } = arrived;
         self.now = self.context.clock.now();
         let machine = RunnerConnection::new(self.now, &config);
-        let (held, unflushed, told) = (VecDeque::new(), false, false);
+        let held = VecDeque::new();
+        let unflushed = false;
+        let told = false;
         let mut duty = RunnerConnectionTask {
             machine,
             task: self,
@@ -122,7 +124,8 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
 impl<W: LinkTransport> RunnerConnectionTask<'_, '_, W> {
     async fn next_event(&mut self) -> RunnerConnectionEvent {
         self.arm_timer();
-        let (life, visit) = (&self.task.context.life, &mut *self.task);
+        let life = &self.task.context.life;
+        let visit = &mut *self.task;
         tokio::select! {
             mail = visit.mailbox.recv() => RunnerConnectionEvent::Mailbox(mail),
             letter = self.registration.next_message() => RunnerConnectionEvent::Message(letter),

@@ -99,7 +99,8 @@ impl AddressTokenKeys {
 
 /// Derives the key of a day. This cannot fail, since it expands to 32 bytes.
 fn derive_key(secret: &hkdf::Prk, period: u64, chance: &[u8]) -> Option<LessSafeKey> {
-    let (period, mut key) = (period.to_be_bytes(), [0; 32]);
+    let period = period.to_be_bytes();
+    let mut key = [0; 32];
     secret.expand(&[&period, chance], hkdf::HKDF_SHA256).and_then(|okm| okm.fill(&mut key)).ok()?;
     UnboundKey::new(&AES_256_GCM, &key).ok().map(LessSafeKey::new)
 }
@@ -158,7 +159,9 @@ mod tests {
     #[test]
     fn tokens_are_shared_by_certificate_for_two_days() {
         let keys = |secrets: &[[u8; 32]]| AddressTokenKeys::new(secrets, Clock::start());
-        let (one, other, stranger) = (keys(&[[1; 32]]), keys(&[[1; 32]]), keys(&[[2; 32]]));
+        let one = keys(&[[1; 32]]);
+        let other = keys(&[[1; 32]]);
+        let stranger = keys(&[[2; 32]]);
         let token = sealed(&one, 7);
         assert!(opens(&other, 7, &token) && opens(&other, 8, &token));
         assert!(!opens(&other, 9, &token) && !opens(&other, 6, &token) && !opens(&stranger, 7, &token));

@@ -76,7 +76,8 @@ mod tests {
     /// Covers: S-18.
     #[test]
     fn crowded_prefix_needs_address_validation_for_a_second() {
-        let (mut pace, now) = (AddressValidation::default(), Mono::default() + Duration::from_secs(9));
+        let mut pace = AddressValidation::default();
+        let now = Mono::default() + Duration::from_secs(9);
         for n in 0..PREFIX_MAX {
             assert!(!pace.record_connection(ip(&format!("192.0.2.{n}")), now));
         }
@@ -92,7 +93,8 @@ mod tests {
     /// Covers: S-18.
     #[test]
     fn many_open_handshakes_require_address_validation() {
-        let (mut pace, now) = (AddressValidation::default(), Mono::default() + Duration::from_secs(9));
+        let mut pace = AddressValidation::default();
+        let now = Mono::default() + Duration::from_secs(9);
         let mut open: Vec<HalfOpen> = (0..HALF_OPEN_MAX).map(|_| pace.start_handshake()).collect();
         assert!(pace.record_connection(ip("192.0.2.1"), now));
         open.pop();
@@ -102,7 +104,8 @@ mod tests {
     /// Covers: S-18.
     #[test]
     fn counted_prefixes_are_bounded() {
-        let (mut pace, now) = (AddressValidation::default(), Mono::default() + Duration::from_secs(9));
+        let mut pace = AddressValidation::default();
+        let now = Mono::default() + Duration::from_secs(9);
         let six = |n: usize| ip(&format!("2001:db8:{n:x}::1"));
         assert!((0..PREFIXES_MAX).all(|n| !pace.record_connection(six(n), now)));
         assert!(pace.record_connection(six(PREFIXES_MAX), now) && !pace.record_connection(six(1), now));

@@ -149,7 +149,8 @@ impl AttemptStreams {
     }
 
     fn has_report(&self) -> bool {
-        let (load, owed) = (self.backlog(), self.unwritten());
+        let load = self.backlog();
+        let owed = self.unwritten();
         // A full link must either keep too much unwritten here, or be told of what no longer is: a link that is full
         // for other reasons and not slow here would wait for ever.
         let is_due = self.written > 0 && owed + self.written > RESUME_BYTES;

@@ -83,9 +83,12 @@ mod tests {
     /// Covers: S-24.
     #[test]
     fn connection_ids_identify_their_node_and_are_unique() {
-        let (one, other) = (NodeId(0xdead_beef << 96 | 7), NodeId(0xdead_beee << 96));
-        let (mut ours, theirs) = (NodeConnectionIds::for_node(one), NodeConnectionIds::for_node(other));
-        let (first, second) = (ours.generate_cid(), ours.generate_cid());
+        let one = NodeId(0xdead_beef << 96 | 7);
+        let other = NodeId(0xdead_beee << 96);
+        let mut ours = NodeConnectionIds::for_node(one);
+        let theirs = NodeConnectionIds::for_node(other);
+        let first = ours.generate_cid();
+        let second = ours.generate_cid();
         assert_eq!(first[..5], [12, 0xde, 0xad, 0xbe, 0xef]);
         assert_eq!(format!("{one}")[..8], *"deadbeef", "as everywhere else");
         assert!(first.len() == ours.cid_len() && first != second);

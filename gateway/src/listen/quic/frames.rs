@@ -45,7 +45,8 @@ pub fn encode(text: &str, into: &mut bytes::BytesMut) {
 
 impl Default for QuicFrameReader {
     fn default() -> Self {
-        let (body, max) = (Vec::new(), limits::HELLO_BYTES_MAX);
+        let body = Vec::new();
+        let max = limits::HELLO_BYTES_MAX;
         Self { length: [0; LENGTH_BYTES], length_read: 0, body, body_read: 0, body_len: 0, max }
     }
 }
@@ -96,7 +97,8 @@ mod tests {
 
     /// Decodes these bytes, `step` at a time.
     fn read(bytes: &[u8], step: usize) -> (Vec<QuicFrame>, bool) {
-        let (mut frames, mut found) = (QuicFrameReader::default(), Vec::new());
+        let mut frames = QuicFrameReader::default();
+        let mut found = Vec::new();
         for mut chunk in bytes.chunks(step) {
             while !chunk.is_empty() {
                 let room = frames.buffer();

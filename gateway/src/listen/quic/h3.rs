@@ -215,7 +215,8 @@ async fn send_settings(connection: &Connection) -> Result<CatchDropPanic<SendStr
 /// Waits for the first bidirectional stream, which must carry the request.
 async fn read_connect(connection: &Connection) -> Result<ConnectStreams, SessionRejection> {
     let (to, from) = connection.accept_bi().await.map_err(|_| SessionRejection::Gone)?;
-    let (to, mut from) = (CatchDropPanic::new(to), CatchDropPanic::new(from));
+    let to = CatchDropPanic::new(to);
+    let mut from = CatchDropPanic::new(from);
     match frames::read_request(&mut from).await {
         Ok(request) => Ok(ConnectStreams { request, to, from }),
         Err(H3Refusal::Status(status)) => {

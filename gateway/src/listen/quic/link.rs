@@ -39,8 +39,9 @@ pub(super) struct QuicLinkTransport<R> {
 
 impl<R: QuicTransport> QuicLinkTransport<R> {
     pub(super) fn new(transport: R) -> Self {
-        let (reader, write_buffer, attempt_streams) =
-            (QuicFrameReader::default(), BytesMut::new(), AttemptStreams::default());
+        let reader = QuicFrameReader::default();
+        let write_buffer = BytesMut::new();
+        let attempt_streams = AttemptStreams::default();
         Self { control: None, reader, write_buffer, messages: 0, received: 0, attempt_streams, transport }
     }
 

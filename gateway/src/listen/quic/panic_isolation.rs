@@ -105,7 +105,8 @@ impl IsolatedEndpoint {
     pub(super) fn new(config: EndpointConfig, terms: ServerConfig, socket: UdpSocket) -> io::Result<Self> {
         let yard = Arc::new(IsolationRuntime::default());
         let ration = Arc::new(AntiAmplification::new(yard.wrap_udp_socket(socket)?));
-        let (socket, runtime) = (Arc::clone(&ration) as _, Arc::clone(&yard) as _);
+        let socket = Arc::clone(&ration) as _;
+        let runtime = Arc::clone(&yard) as _;
         let endpoint = Endpoint::new_with_abstract_socket(config, Some(terms), socket, runtime)?;
         Ok(Self { endpoint: CatchDropPanic::new(endpoint), socket: ration, runtime: yard })
     }

@@ -116,7 +116,8 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
     ) -> Result<Reply, StoreFault> {
         let prefix = tables::session_prefix(key);
         let head = self.heads.find(key, &self.tables)?;
-        let (was, was_free) = (head.sweep_state(), head.user.is_none());
+        let was = head.sweep_state();
+        let was_free = head.user.is_none();
         let tables = &mut self.tables;
         let leases = self.leases;
         let lives = |node| leases.has_live_lease(now.mono, node);
@@ -138,7 +139,8 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         if was_free && let Some(user) = &step.head.user {
             index::insert(&mut step.tables.sessions, key, user, now.store)?;
         }
-        let (is, changed) = (step.head.sweep_state(), step.changed);
+        let is = step.head.sweep_state();
+        let changed = step.changed;
         if let Some((user, grown)) = grown.filter(|(_, grown)| *grown != 0) {
             self.meter.usage.record(&Usage::account(key, &user), grown);
         }
@@ -167,7 +169,8 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         limit: usize,
     ) -> Result<Reply, StoreFault> {
         let (first, end) = index::range(tenant, user, before);
-        let (mut sessions, mut more) = (Vec::new(), false);
+        let mut sessions = Vec::new();
+        let mut more = false;
         for item in self.tables.sessions.range(&*first..&*end)?.rev() {
             if sessions.len() == limit {
                 more = true;
@@ -205,7 +208,9 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
     }
 
     fn idle(&mut self, from: Option<&IdleCursor>, before: Millis, limit: usize) -> Result<Reply, StoreFault> {
-        let (mut sessions, mut last, mut looked) = (Vec::new(), None, 0);
+        let mut sessions = Vec::new();
+        let mut last = None;
+        let mut looked = 0;
         let mut start = index::resume_key(from);
         loop {
             let found = match self.tables.sessions.range(&*start..)?.next() {

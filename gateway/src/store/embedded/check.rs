@@ -122,13 +122,19 @@ impl IntegrityChecker {
 
     fn of(txn: &ReadTransaction) -> Result<Self, StoreFault> {
         let open = |definition: TableDef| txn.open_table(definition);
-        let (heads, log, lanes) = (open(HEADS)?, open(LOG)?, open(LANES)?);
-        let (ids, snapshots, work, sessions) = (open(IDS)?, open(SNAPSHOTS)?, open(WORK)?, open(SESSIONS)?);
+        let heads = open(HEADS)?;
+        let log = open(LOG)?;
+        let lanes = open(LANES)?;
+        let ids = open(IDS)?;
+        let snapshots = open(SNAPSHOTS)?;
+        let work = open(WORK)?;
+        let sessions = open(SESSIONS)?;
         Ok(Self { heads, log, lanes, ids, snapshots, work, sessions })
     }
 
     fn check(&self, txn: &ReadTransaction, report: &mut CheckReport) -> Result<(), StoreFault> {
-        let (mut working, mut owned) = (0, 0);
+        let mut working = 0;
+        let mut owned = 0;
         let closed = quarantined_sessions(txn)?;
         for (prefix, why) in &closed {
             report.add_complaint(format!("session {} is quarantined: {why}", prefix.escape_ascii()));
@@ -185,7 +191,8 @@ impl IntegrityChecker {
     }
 
     fn check_facts(&self, prefix: &[u8], head: &SessionHead) -> Result<u64, StoreFault> {
-        let (first, last) = (tables::fact_key(prefix, Seq(0)), tables::fact_key(prefix, Seq(u64::MAX)));
+        let first = tables::fact_key(prefix, Seq(0));
+        let last = tables::fact_key(prefix, Seq(u64::MAX));
         let mut seq = head.trimmed_to;
         let mut epoch = None;
         for item in self.log.range(&*first..=&*last)? {
@@ -219,7 +226,8 @@ impl IntegrityChecker {
     }
 
     fn check_ids(&self, prefix: &[u8]) -> Result<u64, StoreFault> {
-        let (runs, end) = (tables::runs_start(prefix), tables::runs_end(prefix));
+        let runs = tables::runs_start(prefix);
+        let end = tables::runs_end(prefix);
         let mut count = 0;
         // Kinds of ids sort as `c`, `r`: all ids of a session lie between its prefix and the end of the run ids.
         for item in self.ids.range(prefix..&*end)? {

@@ -84,7 +84,8 @@ fn salvage_and_check(
         if whole.damages > 0 {
             return Err(EmbeddedOpenError::Damaged { path: fresh.to_owned(), report: Box::new(whole) });
         }
-        let (left_out, complaints) = (saved.left_out, saved.complaints);
+        let left_out = saved.left_out;
+        let complaints = saved.complaints;
         Ok(CheckReport { left_out, complaints, ..whole })
     });
     if saved.is_err() {
@@ -215,7 +216,8 @@ fn copy_tables(
     let target = copied.begin_write()?;
     let is_damaged = |prefix: &[u8]| damaged.contains_key(prefix);
     for definition in ALL {
-        let (from, mut to) = (source.open_table(definition)?, target.open_table(definition)?);
+        let from = source.open_table(definition)?;
+        let mut to = target.open_table(definition)?;
         for item in from.iter()? {
             if stop.load(Ordering::Relaxed) {
                 return Err(StoreFault::AlreadyFailed);

@@ -216,7 +216,8 @@ impl Engine {
             work.remaining.push_front(op);
         }
         self.heads.clear();
-        let (database, fence) = (&self.database, &mut self.quarantine);
+        let database = &self.database;
+        let fence = &mut self.quarantine;
         let read = catch_unwind(AssertUnwindSafe(|| load_sweep_index(database, fence)));
         self.sweep_index = read.unwrap_or(Err(StoreFault::Panicked))?;
         Ok(())
@@ -226,8 +227,11 @@ impl Engine {
         let mono = self.clock.now().mono;
         let soft = self.durability == CommitDurability::Os && mono - self.flushed_at < FLUSH_INTERVAL;
         let txn = begin(&self.database, self.two_phase, soft)?;
-        let (heads, standing, fence) = (&mut self.heads, &mut self.sweep_index, &mut self.quarantine);
-        let (tables, meter) = (Tables::open(&txn)?, &mut self.meter);
+        let heads = &mut self.heads;
+        let standing = &mut self.sweep_index;
+        let fence = &mut self.quarantine;
+        let tables = Tables::open(&txn)?;
+        let meter = &mut self.meter;
         let mut batch = BatchTransaction::new(heads, standing, &self.leases, fence, tables, meter);
         while let Some(op) = work.remaining.front() {
             let now = self.clock.now();
@@ -391,7 +395,8 @@ pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Resu
 /// Loads the index of owned and waiting sessions. Sessions whose head is damaged are quarantined.
 fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<SweepIndex, StoreFault> {
     let txn = database.begin_read()?;
-    let (work, heads) = (txn.open_table(WORK)?, txn.open_table(HEADS)?);
+    let work = txn.open_table(WORK)?;
+    let heads = txn.open_table(HEADS)?;
     let mut standing = SweepIndex::default();
     for item in work.iter()? {
         let (prefix, _) = item?;

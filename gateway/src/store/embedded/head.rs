@@ -85,7 +85,9 @@ impl SessionHead {
         if self.deleted {
             return None;
         }
-        let (user, closed, tail) = (self.user.clone()?, self.closed, self.log_end.seq);
+        let user = self.user.clone()?;
+        let closed = self.closed;
+        let tail = self.log_end.seq;
         let pending = u32::try_from(self.inbox.len()).unwrap_or(u32::MAX);
         Some(SessionSummary { birth, user, closed, tail, pending })
     }
@@ -133,7 +135,8 @@ impl SessionHead {
     }
 
     fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
-        let (form, flags) = (eye.byte()?, eye.byte()?);
+        let form = eye.byte()?;
+        let flags = eye.byte()?;
         if form != HEAD_VERSION {
             return None;
         }
@@ -174,7 +177,8 @@ impl PendingInput {
         }
     }
     fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
-        let (weight, run_id) = (eye.u64()?, RunId::parse(eye.text()?).ok()?);
+        let weight = eye.u64()?;
+        let run_id = RunId::parse(eye.text()?).ok()?;
         let taken = match eye.byte()? {
             0 => None,
             _ => Some(InputRecord::read(eye)?),
@@ -190,8 +194,12 @@ mod tests {
 
     #[test]
     fn session_head_round_trips() {
-        let (place, prev, at) = (InboxPosition(5), InboxPosition(4), Cursor { seq: Seq(1), epoch: Epoch(2) });
-        let (hash, accepted, ended) = ([7; 32], Millis(8), Some(Seq(9)));
+        let place = InboxPosition(5);
+        let prev = InboxPosition(4);
+        let at = Cursor { seq: Seq(1), epoch: Epoch(2) };
+        let hash = [7; 32];
+        let accepted = Millis(8);
+        let ended = Some(Seq(9));
         let taken = InputRecord { place, prev_place: prev, hash, log_tail: at, accepted, ended };
         let run_id = RunId::parse("s.abcdefghijklmnopqrstuvwxyz").expect("a name");
         let waiting = |taken| PendingInput { weight: 300, run_id: run_id.clone(), record: taken };

@@ -53,7 +53,8 @@ fn prefix(tenant: &TenantId, user: Option<&UserId>) -> Vec<u8> {
 }
 
 pub(super) fn key(tenant: &TenantId, user: Option<&UserId>, birth: &CreationKey) -> Vec<u8> {
-    let (at, session) = (birth.at.0.to_be_bytes(), birth.session.as_str().as_bytes());
+    let at = birth.at.0.to_be_bytes();
+    let session = birth.session.as_str().as_bytes();
     [&prefix(tenant, user), &at[..], session].concat()
 }
 
@@ -122,8 +123,9 @@ pub(super) fn remove(
 /// Builds the index of a store that was written before the index existed. The creation times were not recorded, so
 /// the time of the first stored fact is used.
 pub(super) fn build(txn: &WriteTransaction) -> Result<(), StoreFault> {
-    let (heads, log, mut sessions) =
-        (txn.open_table(HEADS)?, txn.open_table(LOG)?, txn.open_table(SESSIONS)?);
+    let heads = txn.open_table(HEADS)?;
+    let log = txn.open_table(LOG)?;
+    let mut sessions = txn.open_table(SESSIONS)?;
     for item in heads.iter()? {
         let (prefix, value) = item?;
         let spot = RecordLocation { table: "heads", key: prefix.value() };
@@ -138,7 +140,8 @@ pub(super) fn build(txn: &WriteTransaction) -> Result<(), StoreFault> {
 
 /// Returns the time of the first stored fact of a session; 0 if no fact is stored.
 pub(super) fn first_fact_time(log: &SessionsTable<'_>, prefix: &[u8]) -> Result<Millis, StoreFault> {
-    let (first, last) = (tables::fact_key(prefix, Seq(0)), tables::fact_key(prefix, Seq(u64::MAX)));
+    let first = tables::fact_key(prefix, Seq(0));
+    let last = tables::fact_key(prefix, Seq(u64::MAX));
     let Some(item) = log.range(&*first..=&*last)?.next() else { return Ok(Millis(0)) };
     let (key, value) = item?;
     let spot = RecordLocation { table: "log", key: key.value() };
@@ -157,7 +160,8 @@ mod tests {
         let user = |name| UserId::parse(name).expect("a name");
         let birth =
             |at, name| CreationKey { at: Millis(at), session: SessionId::parse(name).expect("a name") };
-        let (ann, anna) = (user("ann"), user("anna"));
+        let ann = user("ann");
+        let anna = user("anna");
         let births =
             [birth(0, "z"), birth(1, "a"), birth(1, "a-b"), birth(256, "S"), birth(u64::MAX >> 1, "_")];
         let of = |tenant: &TenantId, user| births.each_ref().map(|birth| key(tenant, user, birth));

@@ -123,6 +123,7 @@ fn encode(name: &[u8], bytes: u64) -> Vec<u8> {
 
 fn decode(value: &[u8]) -> Option<u64> {
     let mut eye = RecordReader(value);
-    let (_version, bytes) = (eye.u64()?, eye.u64()?);
+    let _version = eye.u64()?;
+    let bytes = eye.u64()?;
     eye.finish(bytes)
 }

@@ -158,7 +158,8 @@ mod tests {
         let before: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
         std::fs::write(&path, &before).expect("written");
         let shadow = OverlayFile::of(&path).expect("opened");
-        let (mut model, mut rng) = (before.clone(), Rng::from_number(7));
+        let mut model = before.clone();
+        let mut rng = Rng::from_number(7);
         for _ in 0..2_000 {
             let at = rng.below(model.len() as u64 + 1);
             let count = rng.below(9_000).min(model.len() as u64 - at) as usize;

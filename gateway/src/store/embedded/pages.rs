@@ -88,7 +88,8 @@ impl FileHeader {
         let bytes: &[u8; HEADER] = bytes.first_chunk()?;
         let is_known = bytes[..MAGIC.len()] == MAGIC;
         let field = |at: usize| u64::from(u32_at(bytes, at).unwrap_or_default());
-        let (header_pages, region_pages) = (field(16), field(20));
+        let header_pages = field(16);
+        let region_pages = field(20);
         let fits = (1..=REGION_PAGES).contains(&region_pages) && header_pages <= REGION_PAGES;
         let (region_header_pages, region_pages) =
             if fits { (header_pages, region_pages) } else { (0, REGION_PAGES) };
@@ -242,7 +243,8 @@ impl PageReader {
     }
 
     fn walk(&mut self, root: Pointer, structure: bool, take: RecordVisitor<'_>) -> io::Result<()> {
-        let (mut stack, mut seen) = (vec![(root, 0)], BTreeSet::new());
+        let mut stack = vec![(root, 0)];
+        let mut seen = BTreeSet::new();
         while let Some((pointer, depth)) = stack.pop() {
             let Some(page) = self.load_page(pointer, structure)? else {
                 self.lost += 1;
@@ -289,7 +291,8 @@ impl PageReader {
         if order > 20 {
             return Ok(None);
         }
-        let (index, region) = (pointer.number & (0xf_ffff >> order), pointer.number >> 20 & 0xf_ffff);
+        let index = pointer.number & (0xf_ffff >> order);
+        let region = pointer.number >> 20 & 0xf_ffff;
         let size = PAGE as u64 * (1 << order);
         let header = &self.header;
         let region_bytes = (header.region_pages + header.region_header_pages) * PAGE as u64;

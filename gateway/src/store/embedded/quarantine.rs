@@ -44,7 +44,8 @@ impl Quarantine {
             return Err(StoreFault::Structure("too many sessions are damaged"));
         }
         if self.sessions.insert(key.clone()) {
-            let (tenant, session) = (key.tenant.as_str(), key.session.as_str());
+            let tenant = key.tenant.as_str();
+            let session = key.session.as_str();
             tracing::error!(tenant, session, %fault, "a session is quarantined because a record is damaged; requests get store_damaged");
             (self.on_change)(self.sessions.len());
         }

@@ -125,9 +125,11 @@ impl InputRecord {
         }
     }
     pub(super) fn read(eye: &mut RecordReader<'_>) -> Option<Self> {
-        let (place, prev) = (InboxPosition(eye.u64()?), InboxPosition(eye.u64()?));
+        let place = InboxPosition(eye.u64()?);
+        let prev = InboxPosition(eye.u64()?);
         let hash = eye.chunk()?;
-        let (at, accepted) = (eye.cursor()?, Millis(eye.u64()?));
+        let at = eye.cursor()?;
+        let accepted = Millis(eye.u64()?);
         let ended = match eye.byte()? {
             0 => None,
             _ => Some(Seq(eye.u64()?)),

@@ -66,7 +66,8 @@ fn choose_commit(pages: &mut PageReader) -> std::io::Result<Option<CommitSlot>> 
     let names: Vec<&str> = ALL.iter().map(TableHandle::name).collect();
     let mut usable = None;
     for slot in slots {
-        let (damaged, lost) = (pages.damaged, pages.lost);
+        let damaged = pages.damaged;
+        let lost = pages.lost;
         let has_heads = pages.visit_table(&slot, HEADS.name(), &mut |_, _| {})?;
         let is_whole = has_heads && pages.is_readable(&slot, &names)?;
         (pages.damaged, pages.lost) = (damaged, lost);
@@ -100,7 +101,8 @@ fn copy_intact(
 ) -> Result<(), SalvageError> {
     let txn = target.begin_write().map_err(StoreFault::from)?;
     for definition in ALL.into_iter().chain([CLOSED]) {
-        let (name, mut failed) = (definition.name().to_owned(), None);
+        let name = definition.name().to_owned();
+        let mut failed = None;
         {
             let mut table = txn.open_table(definition).map_err(StoreFault::from)?;
             let walked = pages.visit_table(slot, &name, &mut |key, value| {

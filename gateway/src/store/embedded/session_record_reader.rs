@@ -116,7 +116,8 @@ impl SessionRecordReader<'_, '_> {
 
     pub(super) fn read_log(&self, after: Seq, limit: u32) -> Result<Reply, StoreFault> {
         let after = after.max(self.head.trimmed_to);
-        let (mut facts, mut bytes) = (Vec::new(), 0);
+        let mut facts = Vec::new();
+        let mut bytes = 0;
         if limit > 0 {
             self.facts(after, |epoch, entry| {
                 bytes += entry.weight();

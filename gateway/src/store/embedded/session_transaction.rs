@@ -96,9 +96,12 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             if taken.hash != hash {
                 return Ok(Reply::Refused(StoreRefusal::Conflict));
             }
-            let (place, prev, tail, ended) =
-                (taken.place, taken.prev_place, taken.log_tail, taken.ended.is_some());
-            let (duplicate, rung) = (true, None);
+            let place = taken.place;
+            let prev = taken.prev_place;
+            let tail = taken.log_tail;
+            let ended = taken.ended.is_some();
+            let duplicate = true;
+            let rung = None;
             return Ok(Reply::Accepted(Acceptance {
                 place,
                 prev,
@@ -115,7 +118,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         if let Some(refused) = refused.or(is_over.then_some(StoreRefusal::Quota)) {
             return Ok(Reply::Refused(refused));
         }
-        let (prev, tail) = (self.head.tail, self.head.log_end);
+        let prev = self.head.tail;
+        let tail = self.head.log_end;
         let place = InboxPosition(self.now.0.max(prev.0 + 1));
         let taken =
             InputRecord { place, prev_place: prev, hash, log_tail: tail, accepted: self.now, ended: None };
@@ -161,10 +165,12 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         if self.head.deleted || self.head.is_foreign(principal) || is_free {
             return Ok(Reply::Refused(StoreRefusal::NotFound));
         }
-        let (owner, tail) = (self.head.ownership(), self.head.log_end);
+        let owner = self.head.ownership();
+        let tail = self.head.log_end;
         if let Some((place, prev)) = self.control_record(&control.id)? {
             let ended = !self.head.control.contains(&place);
-            let (duplicate, rung) = (true, None);
+            let duplicate = true;
+            let rung = None;
             return Ok(Reply::Accepted(Acceptance {
                 place,
                 prev,
@@ -225,7 +231,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         }
         let inbox = self.reading().pending_inputs(InboxPosition(0), InboxPosition(0))?;
         let view = self.reading().view()?;
-        let (token, version) = (self.head.token, self.head.version);
+        let token = self.head.token;
+        let version = self.head.version;
         let listeners = self.head.listeners.clone();
         Ok(Reply::Claimed(Box::new(Claimed { token, view, inbox, listeners, version })))
     }
@@ -281,7 +288,9 @@ impl<'txn> SessionTransaction<'_, 'txn> {
             self.remove_ended(append)?;
         }
         let head = &*self.head;
-        let (inbox_tail, control_tail, version) = (head.tail, head.control_tail, head.version);
+        let inbox_tail = head.tail;
+        let control_tail = head.control_tail;
+        let version = head.version;
         let listeners = (append.known_listeners != version).then(|| head.listeners.clone());
         Ok(Reply::Appended { tail: head.log_end.seq, inbox_tail, control_tail, version, listeners })
     }
@@ -379,7 +388,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         }
         let upto = upto.min(self.head.snapshot_seq());
         if upto > self.head.trimmed_to {
-            let (first, last) = (tables::fact_key(self.prefix, Seq(0)), tables::fact_key(self.prefix, upto));
+            let first = tables::fact_key(self.prefix, Seq(0));
+            let last = tables::fact_key(self.prefix, upto);
             let mut freed = 0;
             self.tables.log.retain_in(&*first..=&*last, |_, line| {
                 freed += line.len();
@@ -393,7 +403,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
     }
 
     pub(super) fn expire(&mut self, before: Millis) -> Result<Reply, StoreFault> {
-        let (first, end) = (tables::runs_start(self.prefix), tables::runs_end(self.prefix));
+        let first = tables::runs_start(self.prefix);
+        let end = tables::runs_end(self.prefix);
         let floor = self.head.trimmed_to;
         let expired =
             |taken: &InputRecord| taken.accepted < before && taken.ended.is_some_and(|ended| ended <= floor);
@@ -446,7 +457,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
 
     fn clear(&mut self, key: &SessionKey, user: UserId) -> Result<(), StoreFault> {
         // All keys of a session begin with its prefix, and no other keys do.
-        let (first, end) = (self.prefix.to_vec(), tables::prefix_range_end(self.prefix));
+        let first = self.prefix.to_vec();
+        let end = tables::prefix_range_end(self.prefix);
         let mut freed = 0;
         for table in [&mut self.tables.log, &mut self.tables.lanes] {
             table.retain_in(&*first..&*end, |_, record| {

@@ -68,7 +68,8 @@ pub(super) enum InputLane {
 
 /// Returns the prefix of all keys of a session.
 pub(super) fn session_prefix(key: &SessionKey) -> Vec<u8> {
-    let (tenant, session) = (key.tenant.as_str().as_bytes(), key.session.as_str().as_bytes());
+    let tenant = key.tenant.as_str().as_bytes();
+    let session = key.session.as_str().as_bytes();
     let mut bytes = Vec::with_capacity(tenant.len() + session.len() + 2);
     for part in [tenant, session] {
         bytes.extend_from_slice(part);
@@ -81,7 +82,8 @@ pub(super) fn session_prefix(key: &SessionKey) -> Vec<u8> {
 pub(super) fn split_session_key(key: &[u8]) -> Option<(SessionKey, &[u8])> {
     let mut parts = key.splitn(3, |byte| *byte == 0);
     let mut name = || std::str::from_utf8(parts.next()?).ok();
-    let (tenant, session) = (TenantId::parse(name()?).ok()?, SessionId::parse(name()?).ok()?);
+    let tenant = TenantId::parse(name()?).ok()?;
+    let session = SessionId::parse(name()?).ok()?;
     Some((SessionKey { tenant, session }, parts.next()?))
 }
 

@@ -87,7 +87,8 @@ impl AnswerReader {
 
     /// Reads node and incarnation; both are empty if there is no holder.
     pub(super) fn holder(&mut self) -> Result<Option<Holder>, RedisCallError> {
-        let (node, life) = (self.hex_id()?, self.hex_id()?);
+        let node = self.hex_id()?;
+        let life = self.hex_id()?;
         Ok(node.zip(life).map(|(node, life)| Holder { node: NodeId(node), life: LeaseId(life) }))
     }
 
@@ -140,7 +141,9 @@ impl AnswerReader {
         let user = if user.is_at_end() { None } else { Some(user.text()?) };
         let user =
             user.map(|user| UserId::parse(&user).map_err(|_| malformed("not a valid id"))).transpose()?;
-        let (closed, tail, floor) = (self.flag()?, self.cursor()?, Seq(self.number()?));
+        let closed = self.flag()?;
+        let tail = self.cursor()?;
+        let floor = Seq(self.number()?);
         let mut kept = self.list()?;
         let snapshot = if kept.is_at_end() {
             None

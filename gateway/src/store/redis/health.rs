@@ -55,7 +55,8 @@ impl StoreHealth {
     /// Records the duration of a lease renewal and warns if it is so long that the lease may be lost.
     pub(super) fn record_renewal(&self, took: Duration) {
         if took >= SLOW_RENEWAL && !self.is_slow.swap(true, Ordering::Relaxed) {
-            let (lease, most) = (limits::LEASE, limits::LEASE - limits::LEASE_MARGIN - limits::LEASE_RENEW);
+            let lease = limits::LEASE;
+            let most = limits::LEASE - limits::LEASE_MARGIN - limits::LEASE_RENEW;
             tracing::warn!(
                 ?took,
                 ?lease,

@@ -17,7 +17,8 @@ impl OpExecutor {
         before: Millis,
         limit: u32,
     ) -> CallResult<Reply> {
-        let (mut sessions, mut left) = (Vec::new(), limit as usize);
+        let mut sessions = Vec::new();
+        let mut left = limit as usize;
         let mut place = from.cloned();
         for tenant in self.tenants_from(from).await? {
             let after = place.take().filter(|place| place.tenant == tenant).and_then(|place| place.after);
@@ -89,7 +90,8 @@ impl OpExecutor {
         let mut answer = self.call(call).await?;
         match answer.text()?.as_str() {
             "OK" => {
-                let (user, born) = (answer.text()?, answer.number()?);
+                let user = answer.text()?;
+                let born = answer.number()?;
                 self.remove_from_lists(session, &user, born).await;
                 Ok(Reply::Done)
             }

@@ -145,9 +145,12 @@ impl OpExecutor {
     async fn parse_accepted(&self, word: &str, mut answer: AnswerReader) -> CallResult<Reply> {
         let refused = match word {
             "OK" => {
-                let (place, prev, owner) =
-                    (answer.inbox_position()?, answer.inbox_position()?, answer.ownership()?);
-                let (tail, duplicate, ended) = (answer.cursor()?, answer.flag()?, answer.flag()?);
+                let place = answer.inbox_position()?;
+                let prev = answer.inbox_position()?;
+                let owner = answer.ownership()?;
+                let tail = answer.cursor()?;
+                let duplicate = answer.flag()?;
+                let ended = answer.flag()?;
                 let rung = answer.offer_receivers()?;
                 self.wait_replicated().await?;
                 return Ok(Reply::Accepted(Acceptance {
@@ -185,7 +188,8 @@ impl OpExecutor {
         if answer.text()? != "OK" {
             return Ok(Reply::Refused(StoreRefusal::NotFound));
         }
-        let (after, ended) = (answer.cursor()?, answer.text()?);
+        let after = answer.cursor()?;
+        let ended = answer.text()?;
         Ok(Reply::Found(RunLocation { after, ended: ended.parse().ok().map(Seq) }))
     }
 

@@ -59,7 +59,8 @@ impl OpExecutor {
         before: Option<&CreationKey>,
         limit: u32,
     ) -> CallResult<Reply> {
-        let (index, limit) = (key::index(tenant, user), limit as usize);
+        let index = key::index(tenant, user);
+        let limit = limit as usize;
         let mut from = before.map(format_entry);
         let mut sessions = Vec::new();
         loop {
@@ -86,7 +87,8 @@ impl OpExecutor {
         let before = before.map_or_else(|| "+".to_owned(), |line| format!("({line}"));
         let call = RedisCall::read_only("lines", [index]).number(self.now()).text(&before);
         let mut answer = self.call(call.number(count as u64)).await?;
-        let (now, mut list) = (answer.number()?, answer.list()?);
+        let now = answer.number()?;
+        let mut list = answer.list()?;
         let mut lines = Vec::new();
         while !list.is_at_end() {
             lines.push(list.text()?);
@@ -142,7 +144,9 @@ impl OpExecutor {
                 continue;
             }
             let user = UserId::parse(&answer.text()?).ok();
-            let (born, closed, tail) = (answer.number()?, answer.flag()?, Seq(answer.number()?));
+            let born = answer.number()?;
+            let closed = answer.flag()?;
+            let tail = Seq(answer.number()?);
             let pending = u32::try_from(answer.number()?).unwrap_or(u32::MAX);
             heads.push(user.map(|user| ListedSession { user, born, closed, tail, pending }));
         }

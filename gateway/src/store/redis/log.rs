@@ -11,8 +11,10 @@ impl OpExecutor {
         let mut answer = self.call(append_call(append)).await?;
         match answer.text()?.as_str() {
             "OK" => {
-                let (tail, inbox_tail) = (Seq(answer.number()?), answer.inbox_position()?);
-                let (control_tail, version) = (answer.inbox_position()?, ListenersVersion(answer.number()?));
+                let tail = Seq(answer.number()?);
+                let inbox_tail = answer.inbox_position()?;
+                let control_tail = answer.inbox_position()?;
+                let version = ListenersVersion(answer.number()?);
                 let listeners = if answer.is_at_end() { None } else { Some(answer.list()?.listeners()?) };
                 self.wait_replicated().await?;
                 Ok(Reply::Appended { tail, inbox_tail, control_tail, version, listeners })
@@ -37,7 +39,8 @@ impl OpExecutor {
             .number(u64::from(limit))
             .number(limits::READ_BYTES_MAX as u64);
         let mut answer = self.call(call).await?;
-        let (tail, floor) = (answer.cursor()?, Seq(answer.number()?));
+        let tail = answer.cursor()?;
+        let floor = Seq(answer.number()?);
         let after = after.max(floor);
         Ok(Reply::Facts(FactPage { after, facts: answer.list()?.facts(after)?, tail, floor }))
     }
@@ -51,8 +54,10 @@ impl OpExecutor {
         let keys = [key::head(session), key::inbox(session), key::control(session)];
         let call = RedisCall::read_only("inbox", keys).number(after.0).number(control_after.0);
         let mut answer = self.call(call).await?;
-        let (tail, control_tail) = (answer.inbox_position()?, answer.inbox_position()?);
-        let (inputs, controls) = (answer.list()?.inputs()?, answer.list()?.inputs()?);
+        let tail = answer.inbox_position()?;
+        let control_tail = answer.inbox_position()?;
+        let inputs = answer.list()?.inputs()?;
+        let controls = answer.list()?.inputs()?;
         Ok(Reply::Inbox(InboxContents { inputs, tail, controls, control_tail }))
     }
 

@@ -67,9 +67,11 @@ impl OpExecutor {
                     claiming.has_other_holder = Some(holder) != expect.holder;
                     self.registrations().mark_owned(session, holder);
                     let token = FenceToken { epoch: Epoch(answer.number()?), nonce };
-                    let (inbox_tail, control_tail) = (answer.inbox_position()?, answer.inbox_position()?);
+                    let inbox_tail = answer.inbox_position()?;
+                    let control_tail = answer.inbox_position()?;
                     let version = ListenersVersion(answer.number()?);
-                    let (inputs, controls) = (answer.list()?.inputs()?, answer.list()?.inputs()?);
+                    let inputs = answer.list()?.inputs()?;
+                    let controls = answer.list()?.inputs()?;
                     let inbox = InboxContents { inputs, tail: inbox_tail, controls, control_tail };
                     let listeners = answer.list()?.listeners()?;
                     let owner = OwnershipSnapshot { holder: Some(holder), epoch: token.epoch };
@@ -130,7 +132,8 @@ impl OpExecutor {
                 _ => Err(RedisCallError::Unknown),
             };
         }
-        let (holder, left) = (answer.holder()?, answer.flag()?);
+        let holder = answer.holder()?;
+        let left = answer.flag()?;
         let line = lines.into_iter().find(|(by, _)| Some(*by) == holder);
         if let Some((holder, line)) = line.filter(|_| !left) {
             // A call that was sent earlier and arrives late may still rely on the registration.

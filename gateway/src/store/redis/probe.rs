@@ -204,7 +204,8 @@ impl ServerInfo {
         let attested = level > shown;
         let mut warnings = self.check(level.min(shown))?;
         if level > Durability::Fsync && self.replicas == Some(0) {
-            let (wanted, gives) = (level.as_str(), Durability::Fsync.as_str());
+            let wanted = level.as_str();
+            let gives = Durability::Fsync.as_str();
             return Err(RedisOpenError::Level { wanted, gives, missing: "connect a replica".to_owned() });
         }
         if level < wanted {
@@ -261,7 +262,8 @@ impl ServerInfo {
         }
         let missing = self.missing_settings(wanted);
         if !missing.is_empty() {
-            let (wanted, gives) = (wanted.as_str(), self.visible_durability().as_str());
+            let wanted = wanted.as_str();
+            let gives = self.visible_durability().as_str();
             return Err(RedisOpenError::Level { wanted, gives, missing: missing.join(", ") });
         }
         let version = self.version();

@@ -48,7 +48,8 @@ pub fn open(url: RedisUrl, clock: Clock, metrics: Arc<Metrics>, runtime: &Handle
 
 impl RateReporter {
     async fn run(mut self, mut dues: mpsc::Receiver<UsageReport>) {
-        let (mut more, mut again) = (Vec::new(), Vec::new());
+        let mut more = Vec::new();
+        let mut again = Vec::new();
         loop {
             // Amounts taken while the last answer was in flight are reported now.
             more.append(&mut again);
@@ -64,7 +65,8 @@ impl RateReporter {
     }
 
     async fn send_reports(&mut self, dues: &mut Vec<UsageReport>, again: &mut Vec<UsageReport>) {
-        let (now, mut calls) = (self.clock.mono(), Pipeline::with_capacity(dues.len()));
+        let now = self.clock.mono();
+        let mut calls = Pipeline::with_capacity(dues.len());
         for due in &*dues {
             let (name, lane) = due.bucket();
             let (cost, most) = due.take_usage(now);

@@ -130,8 +130,11 @@ mod tests {
             tenant: TenantId::default_tenant(),
             session: SessionId::parse("s").expect("a name"),
         };
-        let (registrar, holder) = (Registrar::default(), Holder::default());
-        let (first, second, third) = (oneshot::channel(), oneshot::channel(), oneshot::channel());
+        let registrar = Registrar::default();
+        let holder = Holder::default();
+        let first = oneshot::channel();
+        let second = oneshot::channel();
+        let third = oneshot::channel();
         let turn = registrar.push(holder, (key(), first.0)).expect("the first");
         assert!(registrar.push(holder, (key(), second.0)).is_none());
         drop(turn);

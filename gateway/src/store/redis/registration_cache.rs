@@ -181,7 +181,8 @@ impl RegistrationCache {
     }
 
     pub(super) fn register(&mut self, session: &SessionKey, holder: Holder, stamp: u64) {
-        let (full, written) = (self.registrations.len() >= REGISTERED_MAX, self.generation);
+        let full = self.registrations.len() >= REGISTERED_MAX;
+        let written = self.generation;
         let key = (session.clone(), holder);
         self.scan.answered_claims.remove(&key);
         if let Some(line) = self.registrations.get_mut(&key) {

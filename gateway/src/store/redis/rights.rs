@@ -156,7 +156,8 @@ impl MissingRight {
     }
 
     fn of_channel(error: &RedisError) -> Option<Self> {
-        let (code, detail) = (error.code().unwrap_or_default(), error.detail().unwrap_or_default());
+        let code = error.code().unwrap_or_default();
+        let detail = error.detail().unwrap_or_default();
         if classify(code, detail) != Some(ServerCondition::Forbidden) {
             return None;
         }

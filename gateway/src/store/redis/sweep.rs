@@ -79,11 +79,13 @@ impl OpExecutor {
         let mut lives = vec![(NO_HOLDER, u64::MAX)];
         let mut enrolled = self.call(RedisCall::read_only("enrolled", [key::INCARNATIONS])).await?;
         while !enrolled.is_at_end() {
-            let (life, stamp) = (enrolled.text()?, enrolled.number()?);
+            let life = enrolled.text()?;
+            let stamp = enrolled.number()?;
             lives.extend(key::parse_incarnation(&life).map(|holder| (holder, stamp)));
         }
         let page = |by: &Holder| {
-            let (settled, count) = (self.registrations().scan_start(*by), limit.clamp(PAGE_MIN, PAGE_MAX));
+            let settled = self.registrations().scan_start(*by);
+            let count = limit.clamp(PAGE_MIN, PAGE_MAX);
             RegistrationPage {
                 holder: *by,
                 from: settled.stamp,
@@ -155,11 +157,14 @@ impl OpExecutor {
         let answers = self.calls(pages.iter().map(call).collect()).await?;
         let mut found = Vec::with_capacity(pages.len());
         for (page, mut answer) in pages.iter().zip(answers) {
-            let (by, leased) = (page.holder, answer.flag()?);
+            let by = page.holder;
+            let leased = answer.flag()?;
             round.leased.insert(by, leased);
-            let (mut list, mut lines) = (answer.list()?, Vec::new());
+            let mut list = answer.list()?;
+            let mut lines = Vec::new();
             while !list.is_at_end() {
-                let (session, stamp) = (list.text()?, list.number()?);
+                let session = list.text()?;
+                let stamp = list.number()?;
                 lines.extend(key::parse_session(&session).map(|session| IndexedRegistration {
                     holder: by,
                     session,
@@ -219,8 +224,8 @@ impl OpExecutor {
         self.load_leases(seen.iter().flatten().filter_map(|seen| seen.ownership.holder).collect(), round)
             .await?;
         let mut seen = seen.into_iter();
-        let (mut idle, mut examined) =
-            (Vec::new(), PageResult { all_settled: true, ..PageResult::default() });
+        let mut idle = Vec::new();
+        let mut examined = PageResult { all_settled: true, ..PageResult::default() };
         for (line, needed) in lines.into_iter().zip(needed) {
             // The session is skipped, or its data cannot be read.
             let Some(seen) = needed.then(|| seen.next()).flatten().flatten() else {

@@ -78,7 +78,8 @@ impl Rig {
     }
     /// Advances time from deadline to deadline.
     pub(super) fn wait(&mut self, time: Duration) -> Vec<String> {
-        let (end, mut lines) = (self.now + time, Vec::new());
+        let end = self.now + time;
+        let mut lines = Vec::new();
         while let Some(at) = self.state.poll_timeout().filter(|at| *at <= end) {
             self.now = self.now.max(at);
             self.state.handle_timeout(self.now);

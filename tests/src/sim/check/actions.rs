@@ -99,8 +99,10 @@ impl World {
         let logs = self.ledger.chronicles.values().flat_map(|chronicle| &chronicle.log);
         for (_, entry) in logs {
             let Fact::ToolResult(ended) = &entry.fact else { continue };
-            let (id, code) = (ended.action_id, ended.error.as_ref().map(|error| error.code.as_str()));
-            let (given, done) = (self.ledger.executed.contains(&id), self.hands.has_begun(id));
+            let id = ended.action_id;
+            let code = ended.error.as_ref().map(|error| error.code.as_str());
+            let given = self.ledger.executed.contains(&id);
+            let done = self.hands.has_begun(id);
             assert!(!ended.ok || done, "EV-E5: what has worked was done: {id}");
             let never = matches!(code, Some("no_runner" | "too_many_actions"));
             assert!(!never || !given, "EV-A2: what is said to have found nobody was given to nobody: {id}");

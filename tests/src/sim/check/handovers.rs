@@ -51,7 +51,8 @@ impl HandoverHistory {
             Fact::HandoverRequested(asked) => {
                 assert_eq!(asked.handover_id, entry.id, "SR-T13: a handover has the name of its first fact");
                 assert!(self.open.is_none(), "SR-T12: one handover at a time");
-                let (from, to) = (asked.from.clone(), asked.to.clone());
+                let from = asked.from.clone();
+                let to = asked.to.clone();
                 self.open = Some((asked.handover_id, from, to, asked.deadline_ms));
             }
             Fact::HandoverConfirmed(done) => {

@@ -108,7 +108,8 @@ impl World {
         }
         let left = self.streams.left().filter(|_| !self.rewinds);
         assert!(left.is_none(), "G8: no request to an agent outlives its turn: {left:?}");
-        let (ops, words) = (self.tally.ops, self.tally.peer_messages);
+        let ops = self.tally.ops;
+        let words = self.tally.peer_messages;
         assert!(ops < OPS_MAX && words < WORDS_MAX, "G8: no storms: {ops} store operations, {words} words");
     }
 

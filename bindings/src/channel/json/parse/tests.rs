@@ -328,8 +328,12 @@ fn accepted_input_can_be_stored_and_read_back() {
             strategy: Strategy::Enqueue,
             metadata,
         };
-        let (id, time, source) = (EventId::default(), Millis(1), Arc::from("user:ann"));
-        let (causation_id, traceparent, run_id) = (None, None, None);
+        let id = EventId::default();
+        let time = Millis(1);
+        let source = Arc::from("user:ann");
+        let causation_id = None;
+        let traceparent = None;
+        let run_id = None;
         let entry =
             Entry { id, time, source, correlation_id: "c".into(), causation_id, traceparent, run_id, fact };
         let key = SessionKey { tenant: TenantId::default_tenant(), session: session_id() };

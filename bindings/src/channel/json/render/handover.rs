@@ -21,22 +21,30 @@ pub(super) fn render_decision_reply(ts: Millis, decided: &HandoverReply) -> Stri
 /// Writes a requested handover or its outcome.
 pub(super) fn write_handover<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
     if let Fact::HandoverRequested(asked) = fact {
-        let (handover_id, from, to) = (asked.handover_id, &asked.from, &asked.to);
-        let (reason, summary) = (asked.reason.reveal(), asked.summary.reveal());
+        let handover_id = asked.handover_id;
+        let from = &asked.from;
+        let to = &asked.to;
+        let reason = asked.reason.reveal();
+        let summary = asked.summary.reveal();
         let room = 512 + reason.len() + summary.len();
         let deadline_ts = asked.deadline_ms;
         let body = HandoverPromptPayload { handover_id, from, to, reason, summary, deadline_ts };
         tell.write_final_message("handover_prompt", &None, room, body);
     }
     if let Fact::HandoverConfirmed(done) = fact {
-        let (handover_id, from, to) = (Some(done.handover_id), Some(&done.from), Some(&done.to));
+        let handover_id = Some(done.handover_id);
+        let from = Some(&done.from);
+        let to = Some(&done.to);
         let body =
             EventPayload { name: "HANDOVER_CONFIRMED", handover_id, from, to, ..EventPayload::default() };
         tell.write_final_message("event", &done.request_id, 320, body);
     }
     if let Fact::HandoverRejected(ended) = fact {
-        let (handover_id, from, to) = (Some(ended.handover_id), Some(&ended.from), Some(&ended.to));
-        let (name, reason) = ("HANDOVER_REJECTED", Some(ended.why.as_str()));
+        let handover_id = Some(ended.handover_id);
+        let from = Some(&ended.from);
+        let to = Some(&ended.to);
+        let name = "HANDOVER_REJECTED";
+        let reason = Some(ended.why.as_str());
         let body = EventPayload { name, handover_id, from, to, reason, ..EventPayload::default() };
         tell.write_final_message("event", &ended.request_id, 320, body);
     }

@@ -51,7 +51,10 @@ fn write_failed_request<'a>(
 /// Writes a member change: joining, leaving or switching.
 pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
     if let Fact::AgentSwitched { from, to, reason, trigger, request_id } = fact {
-        let (from, to, reason, trigger) = (Some(from), Some(to), Some(&**reason), Some(&**trigger));
+        let from = Some(from);
+        let to = Some(to);
+        let reason = Some(&**reason);
+        let trigger = Some(&**trigger);
         let name = "ACTIVE_AGENT_CHANGED";
         tell.write_final_message(
             "event",
@@ -62,20 +65,25 @@ pub(super) fn write_member_change<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a F
     }
     if let Fact::AgentAdding(asked) | Fact::AgentRemoving(asked) = fact {
         let name = if matches!(fact, Fact::AgentAdding(_)) { "ADDING_AGENT" } else { "AGENT_REMOVING" };
-        let (agent_id, reason) = (Some(&asked.agent_id), asked.reason.as_deref());
-        let (tx_id, deadline_ts) = (Some(asked.tx_id), Some(asked.deadline_ms));
+        let agent_id = Some(&asked.agent_id);
+        let reason = asked.reason.as_deref();
+        let tx_id = Some(asked.tx_id);
+        let deadline_ts = Some(asked.deadline_ms);
         let body = EventPayload { name, agent_id, reason, tx_id, deadline_ts, ..EventPayload::default() };
         tell.write_final_message("event", &asked.request_id, 320, body);
     }
     if let Fact::AgentAdded(done) | Fact::AgentRemoved(done) = fact {
         let name = if matches!(fact, Fact::AgentAdded(_)) { "AGENT_ADDED" } else { "AGENT_REMOVED" };
-        let (agent_id, reason) = (Some(&done.agent_id), done.reason.as_deref());
-        let (tx_id, restored) = (Some(done.tx_id), done.restored.then_some(true));
+        let agent_id = Some(&done.agent_id);
+        let reason = done.reason.as_deref();
+        let tx_id = Some(done.tx_id);
+        let restored = done.restored.then_some(true);
         let body = EventPayload { name, agent_id, reason, tx_id, restored, ..EventPayload::default() };
         tell.write_final_message("event", &done.request_id, 320, body);
     }
     if let Fact::AgentAddFailed(told) | Fact::AgentRemoveFailed(told) = fact {
-        let (agent_id, tx_id) = (Some(&told.agent_id), Some(told.tx_id));
+        let agent_id = Some(&told.agent_id);
+        let tx_id = Some(told.tx_id);
         let detail = Some(ErrorDetailPayload { agent_id, tx_id, ..ErrorDetailPayload::default() });
         write_failed_request(tell, told.code, &told.message, detail, &told.request_id);
     }

@@ -27,11 +27,16 @@ pub(super) fn render_process_output(
     printed: &ProcessOutput,
 ) -> String {
     let ProcessOutput { action_id, stream, offset, data, encoding, truncated } = printed;
-    let (action_id, stream, offset) = (*action_id, *stream, *offset);
-    let (data, encoding, truncated) = (data.reveal(), *encoding, *truncated);
+    let action_id = *action_id;
+    let stream = *stream;
+    let offset = *offset;
+    let data = data.reveal();
+    let encoding = *encoding;
+    let truncated = *truncated;
     let data = ProcessOutputPayload { action_id, stream, offset, data, encoding, truncated };
     let room = data.data.len() + data.data.len() / 16 + 320;
     let body = RawFactPayload { name: PROCESS_OUTPUT_TYPE, data };
-    let (session_id, run_id) = (Some(session), Some(run_id));
+    let session_id = Some(session);
+    let run_id = Some(run_id);
     MessageFrame { session_id, run_id, ..reply_frame(ts, "event", &None, body) }.text(room)
 }

@@ -79,10 +79,12 @@ fn text_is_rendered_as_deltas() {
 }
 
 fn snapshot(active: Option<AgentId>) -> Box<SessionStateSnapshot> {
-    let (state, agents) = ("open", vec![agent("a")]);
+    let state = "open";
+    let agents = vec![agent("a")];
     let one =
         RunSnapshot { run_id: run(), agent_id: agent("a"), state: "RUNNING", attempt: 1, text_bytes: 3 };
-    let (seq, epoch) = (Seq(9), Epoch(4));
+    let seq = Seq(9);
+    let epoch = Epoch(4);
     Box::new(SessionStateSnapshot {
         session: session(),
         state,

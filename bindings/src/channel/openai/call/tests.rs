@@ -8,7 +8,8 @@ use turnway_core::time::Millis;
 fn name(session: Option<&str>) -> ChatCallIds {
     let user = UserId::parse("ann").expect("a name");
     let ann = Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
-    let (call, fresh) = (MessageId::parse("k1").ok(), EventId::new(Millis(1), 1));
+    let call = MessageId::parse("k1").ok();
+    let fresh = EventId::new(Millis(1), 1);
     match session.map(|session| SessionId::parse(session).expect("a name")) {
         Some(session) => ChatCallIds::in_session(&ann, session, call, fresh),
         None => ChatCallIds::without_session(&ann, call, fresh, |_| SessionId::for_call(&[7; 32])),
@@ -46,7 +47,8 @@ fn last_message_is_the_input_and_earlier_ones_history() {
         "stream_options": { "include_usage": true, "include_obfuscation": false }, "user": "eve" }));
     let call = ChatCall::parse(&text).expect("a call");
     assert!(call.stream && call.include_usage && call.agent.as_str() == "echo");
-    let (kept, within) = (name(None), name(Some("s1")));
+    let kept = name(None);
+    let within = name(Some("s1"));
     let invoke = call.clone().into_command(&kept, None).expect("an input");
     assert_eq!(invoke.history.as_ref().map(History::reveal), Some(&*earlier.to_string()));
     assert_eq!(invoke.message.content, Content::Parts(vec![json!({ "type": "text", "text": "@bob hi" })]));

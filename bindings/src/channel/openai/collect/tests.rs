@@ -53,8 +53,8 @@ fn restart_before_sending_discards_earlier_text() {
 /// Covers: ST-41, S-48.
 #[test]
 fn error_is_returned_and_reasoning_is_bounded() {
-    let (code, message) =
-        (Code::AgentTimeout, "the agent timed out: no event within its silence limit".to_owned());
+    let code = Code::AgentTimeout;
+    let message = "the agent timed out: no event within its silence limit".to_owned();
     let failed = fact(Fact::RunFailed {
         attempt: 1,
         code,

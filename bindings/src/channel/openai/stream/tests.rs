@@ -52,12 +52,14 @@ pub(crate) fn fact(fact: Fact) -> Notification {
 }
 
 pub(crate) fn delta(attempt: u32, offset: u64, text: &str) -> Notification {
-    let (kind, text) = (TextKind::Text, Private(Arc::from(text)));
+    let kind = TextKind::Text;
+    let text = Private(Arc::from(text));
     Notification::Delta { session: session(), run_id: run(), attempt, offset, kind, text }
 }
 
 pub(crate) fn thought(text: &str) -> Notification {
-    let (kind, text) = (TextKind::Reasoning, Private(Arc::from(text)));
+    let kind = TextKind::Reasoning;
+    let text = Private(Arc::from(text));
     Notification::Delta { session: session(), run_id: run(), attempt: 1, offset: 0, kind, text }
 }
 
@@ -74,12 +76,15 @@ pub(crate) fn started(attempt: u32) -> Notification {
 }
 
 pub(crate) fn done(attempt: u32, text_bytes: u64, usage: Option<Value>) -> Notification {
-    let (stop_reason, usage, text_sha256) = (StopReason::EndTurn, usage.map(Json), String::new());
+    let stop_reason = StopReason::EndTurn;
+    let usage = usage.map(Json);
+    let text_sha256 = String::new();
     fact(Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id: None })
 }
 
 pub(crate) fn reset(runs: Vec<RunSnapshot>) -> Notification {
-    let (active_agent, agents) = (None, Vec::new());
+    let active_agent = None;
+    let agents = Vec::new();
     let snapshot = SessionStateSnapshot {
         handover: None,
         session: session(),
@@ -168,7 +173,8 @@ fn answer_is_streamed_as_chunks_and_done() {
 #[test]
 fn requested_usage_is_the_last_chunk() {
     let told = |usage: Option<Value>| {
-        let (mut chunks, mut text) = (ChatStream::new(head(), run(), 0, true), String::new());
+        let mut chunks = ChatStream::new(head(), run(), 0, true);
+        let mut text = String::new();
         for note in [started(1), done(1, 0, usage)] {
             chunks.push(&note, &mut text);
         }
@@ -191,7 +197,8 @@ fn each_end_maps_to_a_finish_reason() {
         (StopReason::Error, "stop"),
     ];
     for (stop_reason, word) in all {
-        let (text_sha256, usage) = (String::new(), None);
+        let text_sha256 = String::new();
+        let usage = None;
         let end = fact(Fact::RunDone {
             attempt: 1,
             stop_reason,
@@ -255,7 +262,8 @@ fn repeated_call_starts_with_the_current_attempt() {
 #[test]
 fn error_has_a_status_before_text_and_is_streamed_after() {
     let failed = || {
-        let (message, agent_code) = ("away".to_owned(), None);
+        let message = "away".to_owned();
+        let agent_code = None;
         fact(Fact::RunFailed {
             attempt: 1,
             code: Code::AgentUnavailable,
@@ -292,7 +300,8 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
         assert_eq!(told.last(), Some(&format!("error {code}")));
         assert!(late.is_finished() && late.error_before_start().is_none());
     }
-    let (mut opened, mut text) = (chunks(), String::new());
+    let mut opened = chunks();
+    let mut text = String::new();
     opened.send_first_chunk(&mut text);
     opened.send_first_chunk(&mut text);
     opened.abort(ChatError::new(Code::Draining, "this node leaves"), &mut text);

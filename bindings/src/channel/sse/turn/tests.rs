@@ -50,12 +50,15 @@ fn started(attempt: u32) -> Fact {
 }
 
 fn done(attempt: u32, text_bytes: u64) -> Fact {
-    let (stop_reason, text_sha256) = (StopReason::EndTurn, String::new());
+    let stop_reason = StopReason::EndTurn;
+    let text_sha256 = String::new();
     Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None }
 }
 
 fn delta(run_id: &RunId, attempt: u32, offset: u64, text: &str) -> Notification {
-    let (session, run_id, text) = (session(), run_id.clone(), Private(Arc::from(text)));
+    let session = session();
+    let run_id = run_id.clone();
+    let text = Private(Arc::from(text));
     Notification::Delta { session, run_id, attempt, offset, kind: TextKind::Text, text }
 }
 
@@ -85,7 +88,8 @@ fn begin(run_id: &RunId, resume: Option<&str>) -> (TurnStream, String) {
 
 /// Returns the notifications of a session with two turns and a restart.
 fn story() -> Vec<Notification> {
-    let (mine, other) = (run("a"), run("b"));
+    let mine = run("a");
+    let other = run("b");
     let restarted =
         Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
     vec![
@@ -104,7 +108,8 @@ fn story() -> Vec<Notification> {
 
 /// Returns the text that a reader has after these events: that of the last attempt.
 fn text_of(events: &[(Option<String>, Value)]) -> String {
-    let (mut text, mut attempt) = (String::new(), Value::Null);
+    let mut text = String::new();
+    let mut attempt = Value::Null;
     for (_, message) in events {
         if message["type"] == "delta" {
             if message["attempt"] != attempt {
@@ -204,7 +209,10 @@ fn facts_of_a_later_epoch_are_sent_again() {
 #[test]
 fn trimmed_log_is_reported_and_ends_the_ended_turn() {
     let snapshot = |runs| {
-        let (session, state, active_agent, agents) = (session(), "open", None, Vec::new());
+        let session = session();
+        let state = "open";
+        let active_agent = None;
+        let agents = Vec::new();
         let snapshot = SessionStateSnapshot {
             session,
             state,
@@ -230,7 +238,8 @@ fn trimmed_log_is_reported_and_ends_the_ended_turn() {
         assert_eq!(events(&text)[1].1["reason"], "trimmed");
     }
     let (mut turn, mut text) = begin(&run("a"), None);
-    let (session, refusal) = (Some(session()), Refusal::not_found());
+    let session = Some(session());
+    let refusal = Refusal::not_found();
     turn.push(
         Millis(5),
         &Notification::Refused { request_id: None, session, run_id: None, refusal },

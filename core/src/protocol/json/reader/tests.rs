@@ -90,7 +90,8 @@ fn a_lone_surrogate_becomes_a_replacement_character() {
 fn surrogate_halves_at_field_ends_are_reported() {
     let halves =
         |text: &str| read_with_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
-    let (high, low) = (Some(0xD83D), Some(0xDE00));
+    let high = Some(0xD83D);
+    let low = Some(0xDE00);
     assert_eq!(halves(r#""\ud83d""#), SurrogateHalves { first: None, last: high });
     assert_eq!(halves(r#""a\ud83d""#), SurrogateHalves { first: None, last: high });
     assert_eq!(halves(r#""\ude00""#), SurrogateHalves { first: low, last: None });
@@ -149,7 +150,8 @@ fn ordinary_json_is_read_as_serde_json_reads_it() {
         let ours = read(text).ok();
         assert_eq!(ours, serde_json::from_str::<Value>(text).ok(), "{text:?}");
         for cut in (0..text.len()).filter(|cut| text.is_char_boundary(*cut)) {
-            let (ours, theirs) = (read(&text[..cut]).ok(), serde_json::from_str::<Value>(&text[..cut]).ok());
+            let ours = read(&text[..cut]).ok();
+            let theirs = serde_json::from_str::<Value>(&text[..cut]).ok();
             assert_eq!(ours, theirs, "{:?}", &text[..cut]);
         }
     }

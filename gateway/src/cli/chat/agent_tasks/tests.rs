@@ -26,7 +26,9 @@ fn members(agents: &[&str], active: &str) -> Members {
 }
 
 fn refusal(asked: &str, code: &str) -> Failure {
-    let (asked, code, message) = (asked.to_owned(), code.to_owned(), "no".to_owned());
+    let asked = asked.to_owned();
+    let code = code.to_owned();
+    let message = "no".to_owned();
     Failure { asked, code, message, ..Failure::default() }
 }
 

@@ -23,7 +23,8 @@ impl Stage {
                 continue;
             }
             let run_id = RunId::parse(&format!("s{n}.abcdefghijklmnopqrstuvwxyz")).expect("a run");
-            let (text, weight) = ("x".repeat(bytes), bytes + 256);
+            let text = "x".repeat(bytes);
+            let weight = bytes + 256;
             self.unwritten += weight;
             self.is_full |= self.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
             self.lanes
@@ -69,7 +70,8 @@ impl Stage {
 }
 
 fn stage() -> Stage {
-    let (lanes, held) = (AttemptStreams::default(), Vec::new());
+    let lanes = AttemptStreams::default();
+    let held = Vec::new();
     Stage { lanes, held, unwritten: 0, unreported: 0, fills: false, is_full: false, most: 0 }
 }
 
@@ -120,9 +122,11 @@ fn slowly_read_streams_all_continue() {
 #[test]
 fn stalled_client_is_sent_everything_or_reported_slow() {
     for world in 0..2_000 {
-        let (mut rng, mut stage) = (Rng::from_number(world), stage());
+        let mut rng = Rng::from_number(world);
+        let mut stage = stage();
         let below = |rng: &mut Rng, most: u64| usize::try_from(rng.below(most)).expect("small");
-        let (sessions, bytes) = (1 + below(&mut rng, 20), 300 + below(&mut rng, 20_000));
+        let sessions = 1 + below(&mut rng, 20);
+        let bytes = 300 + below(&mut rng, 20_000);
         for _ in 0..below(&mut rng, 60) {
             stage.show(sessions, bytes);
             stage.take(below(&mut rng, sessions as u64), below(&mut rng, 40_000));

@@ -49,7 +49,8 @@ impl WebTransportSession {
     /// draft-ietf-webtrans-http3, section 6, says. An acknowledgement of the bytes is not enough: if the connection is
     /// closed at once, Chromium reports "Connection lost" instead of the reason.
     async fn send_close(&mut self, code: u16, reason: &str) {
-        let (mut capsule, mut text) = (Vec::new(), Vec::new());
+        let mut capsule = Vec::new();
+        let mut text = Vec::new();
         Capsule::CloseWebTransportSession { code: code.into(), reason: reason.to_owned() }
             .encode(&mut capsule);
         Frame::DATA.encode(&mut text);
@@ -132,7 +133,8 @@ async fn accept_control(connection: Connection, session: u64) -> Result<ControlS
         .accept_bi()
         .await
         .map_err(|error| LinkCloseReason::from_quic_error(&error, WebTransportSession::code))?;
-    let (to, mut from) = (CatchDropPanic::new(to), CatchDropPanic::new(from));
+    let to = CatchDropPanic::new(to);
+    let mut from = CatchDropPanic::new(from);
     let kind = frames::read_varint(&mut from).await.ok().flatten();
     if kind != Some(Frame::WEBTRANSPORT.0.into_inner()) {
         return Err(close_with(

@@ -67,7 +67,9 @@ impl Future for H3UniStreams {
 
 async fn read_streams(connection: Connection, settled: oneshot::Sender<()>) -> H3Error {
     let mut steps = FuturesUnordered::new();
-    let (mut settled, mut kinds, mut unwanted) = (Some(settled), Vec::new(), 0);
+    let mut settled = Some(settled);
+    let mut kinds = Vec::new();
+    let mut unwanted = 0;
     loop {
         let step = tokio::select! {
             accepted = connection.accept_uni() => match accepted {

@@ -169,7 +169,8 @@ async fn serve(socket: UdpSocket, terms: ServerConfig, broke: watch::Sender<usiz
 /// Checks its connection now and then, as a link does.
 async fn echo(connection: ConnectionHandles) {
     let Ok((to, from)) = connection.accept_bi().await else { return };
-    let (mut to, mut from) = (CatchDropPanic::new(to), CatchDropPanic::new(from));
+    let mut to = CatchDropPanic::new(to);
+    let mut from = CatchDropPanic::new(from);
     let mut beat = tokio::time::interval(Duration::from_millis(100));
     loop {
         tokio::select! {
@@ -237,7 +238,8 @@ enum Ending {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panicking_connection_ends_alone() {
     let world = World::start();
-    let (bad, good) = (end(), end());
+    let bad = end();
+    let good = end();
     let other = world.connect(&good).await.expect("it connects");
     for _ in 0..BROKEN {
         let connection = world.connect(&bad).await.expect("it connects");

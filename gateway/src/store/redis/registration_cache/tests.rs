@@ -10,8 +10,8 @@ fn session() -> SessionKey {
 #[test]
 fn registrations_are_not_trusted_after_a_new_era() {
     let session = session();
-    let (me, other) =
-        (Holder { node: NodeId(1), life: LeaseId(1) }, Holder { node: NodeId(1), life: LeaseId(2) });
+    let me = Holder { node: NodeId(1), life: LeaseId(1) };
+    let other = Holder { node: NodeId(1), life: LeaseId(2) };
     let mut book = RegistrationCache::default();
     book.set_lease(me, 7);
     book.register(&session, me, 10);

@@ -25,7 +25,8 @@ impl GatewayModel {
     fn after(&mut self, seq: u64, have: &Value) -> Vec<Value> {
         let mut messages = Vec::new();
         for (n, text) in self.texts.clone().iter().enumerate() {
-            let (first, id) = (3 * n as u64 + 1, format!("s.{n}"));
+            let first = 3 * n as u64 + 1;
+            let id = format!("s.{n}");
             let said = json!({"type": "message", "content": "q", "message_id": format!("m{n}"), "run_id": id,
                 "seq": first, "epoch": 1});
             let begun =
@@ -52,7 +53,8 @@ impl GatewayModel {
         while from < text.len() {
             let back = bounds.iter().rev().filter(|n| **n <= from).nth(pick(&mut self.chance, 3));
             let end = bounds.iter().filter(|n| **n > from).nth(pick(&mut self.chance, 3));
-            let (start, end) = (back.copied().unwrap_or(0), end.copied().unwrap_or(text.len()));
+            let start = back.copied().unwrap_or(0);
+            let end = end.copied().unwrap_or(text.len());
             to.push(json!({"type": "delta", "run_id": id, "attempt": 1, "offset": start,
                 "text": &text[start..end]}));
             from = end;

@@ -53,7 +53,8 @@ fn said(content: Content) -> Fact {
 }
 
 fn failed(code: Code, agent_code: Option<&str>) -> Fact {
-    let (message, agent_code) = ("why".to_owned(), agent_code.map(str::to_owned));
+    let message = "why".to_owned();
+    let agent_code = agent_code.map(str::to_owned);
     Fact::RunFailed {
         attempt: 2,
         code,
@@ -174,7 +175,9 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
 
 /// Returns facts of a handover.
 fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
-    let (handover_id, from, to) = (EventId(TX.parse().expect("a UUID")), agent("a"), agent("b"));
+    let handover_id = EventId(TX.parse().expect("a UUID"));
+    let from = agent("a");
+    let to = agent("b");
     let told = |mut body: Value| {
         for (name, value) in [("handover_id", TX), ("from", "a"), ("to", "b")] {
             body[name] = value.into();
@@ -279,7 +282,8 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
 
 /// Returns facts of an input that is handed to a running run.
 fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
-    let (host, agent_id) = (run(), agent("a"));
+    let host = run();
+    let agent_id = agent("a");
     let strategy = Admission::Steered;
     let admitted =
         json!({"name": "TURN_ADMITTED", "agent_id": "a", "strategy": "steered", "host_run_id": host});
@@ -324,7 +328,8 @@ fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
 /// Returns facts of an attempt whose owner node was lost.
 fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
     let why = || "why".to_owned();
-    let (restarted, resumed) = ("RUN_RESTARTED", "RUN_RESUMED");
+    let restarted = "RUN_RESTARTED";
+    let resumed = "RUN_RESUMED";
     let again =
         |name: &str| placed("event", json!({"name": name, "agent_id": "a", "attempt": 2, "reason": "why"}));
     vec![

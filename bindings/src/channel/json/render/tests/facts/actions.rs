@@ -8,7 +8,8 @@ use turnway_core::protocol::action::{
 const ID: &str = "0190f4a0-0000-7000-8000-000000000001";
 
 pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
-    let (action_id, tool) = (EventId(ID.parse().expect("a UUID")), ToolName::parse("t").expect("a name"));
+    let action_id = EventId(ID.parse().expect("a UUID"));
+    let tool = ToolName::parse("t").expect("a name");
     let name = Some(AgentEventId::parse("n1").expect("a name"));
     let args = Json(json!({"x": 1}));
     let asked = ActionRequested {
@@ -26,8 +27,8 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
     let ended = ToolResult { action_id, name, tool, ok: false, result: None, error };
     let told =
         ProcessReported { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
-    let (runner_id, name) =
-        (RunnerId::parse("r1").expect("a name"), SystemName::parse("battery").expect("a name"));
+    let runner_id = RunnerId::parse("r1").expect("a name");
+    let name = SystemName::parse("battery").expect("a name");
     let system = SystemReported { action_id, runner_id, name, data: None };
     let event = |name: &str, data: Value| vec![placed("tool_event", json!({"name": name, "data": data}))];
     vec![
