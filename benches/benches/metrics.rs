@@ -46,9 +46,7 @@ fn main() {
         metrics.agents.record_event(black_box(&done));
         metrics.agents.record_first_token(Duration::from_millis(3));
         metrics.agents.record_call_end(Duration::from_millis(4));
-        spreads
-            .iter_mut()
-            .for_each(|spread| spread.record(black_box(Duration::from_micros(u64::from(turn)))));
+        spreads.iter_mut().for_each(|spread| spread.record(black_box(Duration::from_micros(u64::from(turn)))));
         metrics.store.record_commit(4, Duration::from_millis(1));
     }
     let took = began.elapsed();

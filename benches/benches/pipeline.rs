@@ -19,8 +19,7 @@ use turnway_core::protocol::agent::{AgentEvent, Invoke, Order};
 use turnway_core::protocol::input::{Content, Message, Role};
 use turnway_pipeline::builtin::LanguageModel;
 use turnway_pipeline::{
-    AnswerPiece, AnswerStream, BuiltinPlugin, HookFuture, MessageEnvelope, Pipeline, Plugin, Prompt, Router,
-    Turn,
+    AnswerPiece, AnswerStream, BuiltinPlugin, HookFuture, MessageEnvelope, Pipeline, Plugin, Prompt, Router, Turn,
 };
 
 const TURNS: u32 = 200_000;
@@ -96,16 +95,8 @@ async fn attempts(plugins: Plugins) -> f64 {
     let clock = Clock::start();
     let metrics = Arc::new(metrics);
     let lines = RemoteCalls::new(NodeId(1), &Handle::current(), clock.clone(), Arc::clone(&metrics));
-    let agents = Agents::new(
-        specs,
-        None,
-        plugins,
-        reporter,
-        turnway_core::limits::ATTEMPTS_MAX,
-        &lines,
-        clock,
-        metrics,
-    );
+    let agents =
+        Agents::new(specs, None, plugins, reporter, turnway_core::limits::ATTEMPTS_MAX, &lines, clock, metrics);
     let agents = agents.expect("agents");
     let began = Instant::now();
     for attempt in 1..=TURNS {
@@ -138,8 +129,7 @@ async fn turns(pipeline: &Pipeline) -> f64 {
 fn main() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     for streams in [false, true] {
-        let pipeline =
-            Pipeline::new("/").with(BuiltinPlugin::new().with_model(Ready)).with_router(Out(streams));
+        let pipeline = Pipeline::new("/").with(BuiltinPlugin::new().with_model(Ready)).with_router(Out(streams));
         let took = (0..ROUNDS).map(|_| runtime.block_on(turns(&pipeline))).collect();
         print_report(if streams { "a turn in pieces" } else { "a turn as a whole" }, took);
     }

@@ -38,13 +38,7 @@ impl Session {
     fn claim(&self) -> Op {
         let holder = Holder::default();
         let nonce = Nonce(1);
-        Op::Claim {
-            key: self.key.clone(),
-            holder,
-            nonce,
-            expect: OwnershipSnapshot::default(),
-            floor: Epoch(0),
-        }
+        Op::Claim { key: self.key.clone(), holder, nonce, expect: OwnershipSnapshot::default(), floor: Epoch(0) }
     }
 
     fn accept(&self) -> Op {
@@ -62,12 +56,8 @@ impl Session {
             metadata: None,
             traceparent: None,
         };
-        let principal = Principal {
-            tenant: self.key.tenant.clone(),
-            user: self.user.clone(),
-            operator: false,
-            writes: true,
-        };
+        let principal =
+            Principal { tenant: self.key.tenant.clone(), user: self.user.clone(), operator: false, writes: true };
         let hash = input.body_hash();
         Op::Accept { key: self.key.clone(), principal, input: Arc::new(input), hash }
     }

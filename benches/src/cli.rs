@@ -16,11 +16,11 @@ const CONNECTIONS_MAX: u64 = 100_000;
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "turnway-bench", version, about = "Loads a Turnway node and reports the results.")]
+#[command(name = "turnway-bench", version, about = "Loads a node of Turnway and says what came of it.")]
 #[command(
     arg_required_else_help = true,
     after_help = "\
-With --rate the loop is open: requests are sent when they are due, regardless of open answers, and latency \
+With --rate a load is open: what is due is sent when it is due, whatever is still unanswered, and latency \
 counts from when it was due. Without, it is closed: each connection waits for the end of one before it begins \
 the next.
 
@@ -51,7 +51,7 @@ pub enum Mode {
     Echo(Echo),
     /// Gives sessions a long history, for `take-up`.
     History(History),
-    /// How long the first turn of a session takes that has a history and is in nobody's memory.
+    /// Measures the first turn of a session that has a history and is in no node's memory.
     TakeUp(TakeUp),
     /// A bare echo server with the node's libraries and buffers: by WebSocket, or by QUIC.
     EchoServer(EchoServer),
@@ -75,7 +75,7 @@ pub struct Aim {
     /// Say hello with this key instead of user ids
     #[arg(long, value_name = "KEY", env = "BENCH_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
-    /// Allow a server that is not on this machine: confirms that you may load it
+    /// Load a server that is not on this machine: you may do it this harm
     #[arg(long)]
     pub i_own_this_target: bool,
 }
@@ -89,10 +89,10 @@ pub struct Load {
     /// Turns or messages a second over all connections; absent: as many as are answered
     #[arg(long, value_name = "R", value_parser = rate)]
     pub rate: Option<f64>,
-    /// How long, such as 500ms, 30s or 2m; at most 1h
+    /// Duration, such as 500ms, 30s or 2m; at most 1h
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub duration: Duration,
-    /// How long to wait for answers after that
+    /// Time to wait for answers after that
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub grace: Duration,
 }
@@ -199,7 +199,7 @@ pub struct Reconnect {
     /// Percent of the connections that are in the middle of an answer when they are dropped
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub open: u8,
-    /// Number of rounds, if the duration allows
+    /// Drop them all so often, if the duration allows
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
 }
@@ -280,10 +280,10 @@ pub struct TakeUp {
 /// Arguments of [`SubscriptionMode::Agent`].
 #[derive(Clone, Debug, Args)]
 pub struct Agent {
-    /// Where
+    /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// Maximum running time
+    /// It ends by itself after this
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub duration: Duration,
     /// Tokens of an answer, unless the input says "count to N"
@@ -300,10 +300,10 @@ pub struct Commit {
     /// Outputs.
     #[command(flatten)]
     pub outputs: Outputs,
-    /// Where: a database is made there, and removed again
+    /// Directory of the database, which is removed again
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// How long
+    /// Duration of the measurement
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub duration: Duration,
 }

@@ -158,7 +158,6 @@ async fn dial(
         return Ok(Transport::WebSocket(Box::new(WebSocket::open(at, n, protocol, read).await?)));
     };
     let connecting = run.udp().connect(at.address, name, at.source(n));
-    let connecting =
-        connecting.map_err(|why| ConnectionFailure::Unreachable(format!("{}: {why}", at.url)))?;
+    let connecting = connecting.map_err(|why| ConnectionFailure::Unreachable(format!("{}: {why}", at.url)))?;
     Ok(Transport::Quic(Box::new(Quic::open(connecting, &at.url).await?)))
 }

@@ -90,10 +90,7 @@ impl Cpu {
     /// Returns the CPU time used since an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
-        Self {
-            user: self.user.saturating_sub(earlier.user),
-            system: self.system.saturating_sub(earlier.system),
-        }
+        Self { user: self.user.saturating_sub(earlier.user), system: self.system.saturating_sub(earlier.system) }
     }
 
     /// Returns user and system time together.
@@ -108,13 +105,7 @@ impl ProcessMonitor {
     /// Creates a watch and reads the process's memory.
     pub fn new(process: Process) -> Self {
         let rss = process.rss().unwrap_or(0);
-        Self {
-            process,
-            rss_before: rss,
-            rss_peak: Cell::new(rss),
-            cpu_from: Cell::default(),
-            cpu_to: Cell::default(),
-        }
+        Self { process, rss_before: rss, rss_peak: Cell::new(rss), cpu_from: Cell::default(), cpu_to: Cell::default() }
     }
 
     /// Starts the measurement of CPU time.

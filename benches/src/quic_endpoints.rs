@@ -34,12 +34,7 @@ pub struct QuicEndpoints {
 
 impl QuicEndpoints {
     /// Starts a connection to `to` with this server name, from this address, or from any if `None`.
-    pub fn connect(
-        &self,
-        to: SocketAddr,
-        name: &str,
-        from: Option<SocketAddr>,
-    ) -> Result<Connecting, String> {
+    pub fn connect(&self, to: SocketAddr, name: &str, from: Option<SocketAddr>) -> Result<Connecting, String> {
         let config = match self.config.get() {
             Some(config) => config.clone(),
             None => {

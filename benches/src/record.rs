@@ -282,9 +282,8 @@ impl Record {
             return;
         }
         let lasted = lasted.as_secs_f64().max(1e-6);
-        let at = |rank| {
-            (!self.second_histogram.is_empty()).then(|| micros(self.second_histogram.value_at_quantile(rank)))
-        };
+        let at =
+            |rank| (!self.second_histogram.is_empty()).then(|| micros(self.second_histogram.value_at_quantile(rank)));
         #[expect(clippy::cast_precision_loss, reason = "a second has fewer than 2^53 events")]
         let rate = self.events as f64 / lasted;
         let at_end = now.saturating_duration_since(begun).as_secs_f64();

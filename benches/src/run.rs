@@ -199,8 +199,7 @@ impl Run {
         make: impl FnMut(usize) -> F,
     ) -> Result<Vec<T>, BenchError> {
         let mut made = Vec::with_capacity(count);
-        let mut making =
-            futures_util::stream::iter((0..count).map(make)).buffer_unordered(CONCURRENT_OPENS_MAX);
+        let mut making = futures_util::stream::iter((0..count).map(make)).buffer_unordered(CONCURRENT_OPENS_MAX);
         while let Some(one) = making.next().await {
             made.push(one?);
             self.show(made.len(), count, "ready");
@@ -363,8 +362,7 @@ async fn wait_for_sigint() {
 /// Returns eight random hexadecimal digits.
 fn tag() -> Result<String, BenchError> {
     let mut bytes = [0; 4];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| BenchError::Unavailable(format!("no randomness: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| BenchError::Unavailable(format!("no randomness: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -385,7 +383,6 @@ fn raise_file_limit(files: usize) -> Result<(), BenchError> {
 }
 
 fn monitor(pid: u32) -> Result<ProcessMonitor, BenchError> {
-    let process =
-        Process::find(pid).ok_or_else(|| BenchError::Usage(format!("there is no process {pid}")))?;
+    let process = Process::find(pid).ok_or_else(|| BenchError::Usage(format!("there is no process {pid}")))?;
     Ok(ProcessMonitor::new(process))
 }

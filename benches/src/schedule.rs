@@ -78,10 +78,7 @@ impl PreciseTimer {
     pub fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        #[expect(
-            deprecated,
-            reason = "unsound where a file could be closed or replaced meanwhile; this one is owned"
-        )]
+        #[expect(deprecated, reason = "unsound where a file could be closed or replaced meanwhile; this one is owned")]
         let timer = AsyncFd::new(timer)?;
         Ok(Self(timer))
     }
@@ -93,10 +90,8 @@ impl PreciseTimer {
             tokio::task::yield_now().await;
             return Ok(());
         }
-        let value = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let value =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         timerfd_settime(self.0.get_ref(), TimerfdTimerFlags::empty(), &once)?;
         loop {

@@ -64,7 +64,8 @@ impl Target {
             "/" if scheme != "http" => PATH,
             path => path.trim_end_matches('/'),
         };
-        let (url, sources) = (format!("{scheme}://{authority}{path}"), sources.unwrap_or(0));
+        let url = format!("{scheme}://{authority}{path}");
+        let sources = sources.unwrap_or(0);
         let quic_name = (scheme == "quic").then(|| host.to_owned());
         Ok(Self { address, url, quic_name, sources })
     }
@@ -97,7 +98,7 @@ impl fmt::Display for BadTarget {
             Self::Foreign(address) => write!(
                 f,
                 "{address} is not on this machine. A load can do harm: \
-                 use --i-own-this-target if you are allowed to load it"
+                 say --i-own-this-target if you may do it this harm"
             ),
             Self::Sources => f.write_str("--sources needs a target in 127.0.0.0/8"),
         }
@@ -147,8 +148,7 @@ mod tests {
     #[test]
     fn connections_come_from_each_source_in_turn() {
         let target = find("ws://127.0.0.1:80", Some(2), false).expect("ours");
-        let from: Vec<String> =
-            (0..3).filter_map(|n| target.source(n)).map(|from| from.ip().to_string()).collect();
+        let from: Vec<String> = (0..3).filter_map(|n| target.source(n)).map(|from| from.ip().to_string()).collect();
         assert_eq!(from, ["127.0.0.2", "127.0.0.3", "127.0.0.2"]);
         assert_eq!(find("ws://127.0.0.1:80", None, false).expect("ours").source(0), None);
     }

@@ -197,8 +197,7 @@ mod tests {
         let heard = ServerMessage::parse(text).expect("a message");
         assert!(heard.is_text() && heard.run().is_some());
         assert_eq!((heard.offset, heard.text.as_deref()), (Some(3), Some("a\"b")));
-        let error =
-            ServerMessage::parse(r#"{"type":"error","code":"busy","message":"wait"}"#).expect("a message");
+        let error = ServerMessage::parse(r#"{"type":"error","code":"busy","message":"wait"}"#).expect("a message");
         assert_eq!(error.error_text(), "busy: wait");
         let fact = r#"{"type":"message","message":{"role":"user","content":"x"},"seq":2}"#;
         assert_eq!(ServerMessage::parse(fact).expect("a fact").seq, Some(2));

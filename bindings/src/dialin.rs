@@ -27,7 +27,7 @@ pub struct DialInConfig {
     pub capabilities: DialInCapabilities,
     /// The agent's events have ids, so an attempt can be resumed after one.
     pub has_event_ids: bool,
-    /// For `welcome.node_id`.
+    /// Sent to the peer as `welcome.node_id`.
     pub node: NodeId,
     /// For `welcome.connection_id`; unique in the fleet.
     pub connection_id: String,

@@ -102,7 +102,6 @@ pub struct SideStreamProgress {
 /// The speed at which the peer reads side streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SideStreamPace {
-    /// Fast enough.
     Draining,
     /// Too slow to leave the written weight unreported: the link could count as full, and nothing would ever change
     /// it.
@@ -178,7 +177,7 @@ impl fmt::Debug for Output {
 /// The node's settings for a link.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// For `welcome.node_id`.
+    /// Sent to the peer as `welcome.node_id`.
     pub node: NodeId,
     /// For `welcome.connection_id`; unique in the fleet.
     pub connection_id: String,

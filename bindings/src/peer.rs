@@ -47,7 +47,6 @@ pub enum PeerMessage {
         /// The stamp of the subscription.
         stamp: ListenStamp,
     },
-    /// Durable facts.
     Facts {
         key: SessionKey,
         /// The owner that wrote them.
@@ -70,7 +69,7 @@ pub enum PeerMessage {
         key: SessionKey,
         run_id: RunId,
         attempt: u32,
-        /// UTF-8 bytes.
+        /// Counted in UTF-8 bytes.
         offset: u64,
     },
     /// The ends of subscribed logs that the receiver has not acknowledged.

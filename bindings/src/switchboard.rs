@@ -125,7 +125,7 @@ pub struct Switchboard {
 struct SnapshotWaiter {
     link: LinkId,
     request_id: Option<RequestId>,
-    /// See [`Switchboard::view_number`].
+    /// Number of the view, see [`Switchboard::view_number`].
     view_number: u64,
     purpose: SnapshotPurpose,
 }
@@ -231,9 +231,7 @@ impl Switchboard {
         match words {
             PeerMessage::Offer { key, owner, item } => self.handle_offer(now, from, &key, owner, item),
             PeerMessage::InputAccepted { run_id, .. } => self.handle_input_accepted(&run_id),
-            PeerMessage::ControlAnswered { control, shown, .. } => {
-                self.handle_control_answered(&control, shown)
-            }
+            PeerMessage::ControlAnswered { control, shown, .. } => self.handle_control_answered(&control, shown),
             PeerMessage::NotOwner { key, owner } => self.handle_not_owner(now, &key, owner),
             PeerMessage::Subscribed { key, stamp } => self.handle_subscribed(now, &key, from, stamp),
             PeerMessage::Facts { key, owner, after, facts } => {
@@ -260,12 +258,8 @@ impl Switchboard {
 
     fn handle_stored(&mut self, now: Now, op: Op, result: Result<Reply, StoreError>) {
         match (op, result) {
-            (Op::Renew { holder, fresh, sent, .. }, result) => {
-                self.handle_renewed(now, holder, fresh, sent, result)
-            }
-            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => {
-                self.handle_lease_check(now, node, sent, left)
-            }
+            (Op::Renew { holder, fresh, sent, .. }, result) => self.handle_renewed(now, holder, fresh, sent, result),
+            (Op::Lease { node, sent }, Ok(Reply::Leased { left })) => self.handle_lease_check(now, node, sent, left),
             (Op::Lease { node, .. }, _) => self.clear_suspect(node),
             (Op::Sweep { .. }, result) => self.handle_sweep(now, result),
             (Op::Retire { .. }, _) => {}
@@ -277,13 +271,7 @@ impl Switchboard {
             }
             (Op::Control { key, principal, control, create }, result) => {
                 let ask_key = RequestKey::Control(control.id.clone(), principal);
-                self.handle_accepted(
-                    now,
-                    &ask_key,
-                    &key,
-                    RequestPayload::Control { control, create },
-                    result,
-                );
+                self.handle_accepted(now, &ask_key, &key, RequestPayload::Control { control, create }, result);
             }
             (Op::ListSessions { link, .. }, result) => self.handle_listed(link, result),
             (Op::Delete { key, link, .. }, result) => self.handle_deleted(link, &key, result),
@@ -302,12 +290,8 @@ impl Switchboard {
                 self.handle_claimed(now, &key, (holder, nonce), expect, reply);
             }
             (Op::Append(append), reply) => self.handle_appended(now, &append.key, append.token, reply),
-            (Op::Release { key, token, drain, .. }, reply) => {
-                self.handle_released(now, &key, token, drain, &reply)
-            }
-            (Op::Transfer { key, token, to, .. }, reply) => {
-                self.handle_transferred(now, &key, token, to, &reply)
-            }
+            (Op::Release { key, token, drain, .. }, reply) => self.handle_released(now, &key, token, drain, &reply),
+            (Op::Transfer { key, token, to, .. }, reply) => self.handle_transferred(now, &key, token, to, &reply),
             (Op::ReadView { key }, Reply::View(view)) => self.handle_state_read(now, &key, *view),
             (Op::Read { key, after, .. }, Reply::Facts(heard)) => self.handle_page(now, &key, after, &heard),
             (Op::WriteSnapshot(keep), Reply::Done) => {
@@ -401,9 +385,7 @@ impl Machine for Switchboard {
             Input::Disconnect { link } => self.handle_disconnect(link),
             Input::Command { link, command } => self.handle_command(now, link, command),
             Input::Written { link, weight } => self.handle_written(link, weight),
-            Input::PauseSession { link, session, is_paused: is_held } => {
-                self.pause_session(link, session, is_held)
-            }
+            Input::PauseSession { link, session, is_paused: is_held } => self.pause_session(link, session, is_held),
             Input::Peer { from, message: words } => self.handle_peer(now, from, words),
             Input::PublishFailed { to } => self.handle_publish_failed(now, to),
             Input::MessagesMissed => self.register_all_again(),

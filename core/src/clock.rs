@@ -90,11 +90,8 @@ impl WallClock {
     /// Creates a clock that is anchored at a reading.
     pub fn anchored(reading: ClockReading) -> Self {
         let (low, high) = reading.offsets();
-        let segment = TimeSegment {
-            from_us: micros(reading.before.0),
-            offset_us: midpoint(low, high),
-            remaining_us: 0,
-        };
+        let segment =
+            TimeSegment { from_us: micros(reading.before.0), offset_us: midpoint(low, high), remaining_us: 0 };
         Self { segment, ..Self::default() }
     }
 
@@ -162,8 +159,7 @@ impl WallClock {
                 && now - step.last_agreed <= limits::CLOCK_READING_GAP_MAX
         });
         let Some(step) = agreed else {
-            self.pending_step =
-                Some(PendingStep { offset_us: midpoint(low, high), since: now, last_agreed: now });
+            self.pending_step = Some(PendingStep { offset_us: midpoint(low, high), since: now, last_agreed: now });
             if !planted(Mutant::ClockStepsAtOnce) {
                 return Some(ClockEvent::StepDetected(millis(by)));
             }

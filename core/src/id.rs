@@ -59,8 +59,7 @@ impl std::error::Error for BadName {}
 
 /// Returns whether the text matches `[A-Za-z0-9_-]{1,64}`, which is safe in keys and channel names (S-44).
 fn is_key_safe(text: &str) -> bool {
-    (1..=64).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 /// Returns whether the text is 1 to 256 bytes without control characters: names that users choose.
@@ -306,7 +305,7 @@ pub struct OwnershipSnapshot {
 /// A reader's position in a log: every fact up to `seq`, which is of `epoch`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cursor {
-    /// `seq` of the last fact that was read; 0 before the first.
+    /// The last fact that was read; 0 before the first.
     pub seq: Seq,
     /// The epoch of that fact; a mismatch shows that the store lost facts.
     pub epoch: Epoch,
@@ -339,14 +338,7 @@ mod tests {
         for bad in ["", "a:b", "{x}", "a b", "a\n", "é", &"x".repeat(65)] {
             assert!(SessionId::parse(bad).is_err(), "{bad:?}");
         }
-        for bad in [
-            "",
-            "a\u{7}",
-            "s1.abc",
-            "s1",
-            "s1.ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-            &format!("a:b.{}", "a".repeat(26)),
-        ] {
+        for bad in ["", "a\u{7}", "s1.abc", "s1", "s1.ABCDEFGHIJKLMNOPQRSTUVWXYZ", &format!("a:b.{}", "a".repeat(26))] {
             assert!(RunId::parse(bad).is_err(), "{bad:?}");
         }
         for bad in ["", "a b", "a\r\nb", "ß", &"x".repeat(129)] {

@@ -519,5 +519,4 @@ pub const CHAT_HISTORY_LINES_MAX: usize = 1_000;
 /// The longest line that the history keeps: a longer line was pasted, and nobody searches the history for it.
 pub const CHAT_HISTORY_LINE_BYTES_MAX: usize = 4 * 1024;
 /// A larger history file was not written by this program, even with each byte escaped as two, and is not read.
-pub const CHAT_HISTORY_BYTES_MAX: u64 =
-    2 * (CHAT_HISTORY_LINES_MAX * (CHAT_HISTORY_LINE_BYTES_MAX + 1)) as u64;
+pub const CHAT_HISTORY_BYTES_MAX: u64 = 2 * (CHAT_HISTORY_LINES_MAX * (CHAT_HISTORY_LINE_BYTES_MAX + 1)) as u64;

@@ -12,7 +12,7 @@ mod stored_session;
 pub use model_store::ModelStore;
 pub use op::{Append, Op, SnapshotWrite};
 pub use reply::{
-    Acceptance, Claimed, CreationKey, FactPage, IdleCursor, InboxContents, Reply, RunLocation,
-    SessionSummary, SessionView, Snapshot, StoreError, StoreRefusal,
+    Acceptance, Claimed, CreationKey, FactPage, IdleCursor, InboxContents, Reply, RunLocation, SessionSummary,
+    SessionView, Snapshot, StoreError, StoreRefusal,
 };
 pub use stored_session::StoredSession;

@@ -37,12 +37,10 @@ pub fn events(bytes: &[u8]) -> usize {
             }
         };
         let hear = async {
-            let (mut ask, connection) =
-                http1::handshake(TokioIo::new(ours)).await.expect("no bytes are needed");
+            let (mut ask, connection) = http1::handshake(TokioIo::new(ours)).await.expect("no bytes are needed");
             let listen = async move {
                 let request = Request::get("/").header("host", "agent").body(Empty::<Bytes>::new());
-                let answer =
-                    ask.send_request(request.expect("a request")).await.expect("it has a right head");
+                let answer = ask.send_request(request.expect("a request")).await.expect("it has a right head");
                 let mut events = SseEvents::new(answer.into_body(), named);
                 // Each event but the last takes at least one byte and a blank line.
                 for count in 0..=body.len() {

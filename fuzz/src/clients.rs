@@ -67,8 +67,7 @@ fn feed(link: &mut Link, text: &str) {
         match output {
             Output::Hello(hello) => {
                 let user = hello.user.unwrap_or_else(UserId::local);
-                let principal =
-                    Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
+                let principal = Principal { tenant: TenantId::default_tenant(), user, operator: false, writes: true };
                 let expires = Some(now().store.after(Duration::from_secs(60)));
                 link.handle_input(now(), Input::Admitted { principal, expires });
             }
@@ -85,11 +84,8 @@ fn feed(link: &mut Link, text: &str) {
             Output::WriteSideStream(_) | Output::EndSideStreams { .. } => {
                 panic!("nobody said that it takes them")
             }
-            Output::Command(_)
-            | Output::CommandDeferred
-            | Output::Ping
-            | Output::Written(_)
-            | Output::Close { .. } => {}
+            Output::Command(_) | Output::CommandDeferred | Output::Ping | Output::Written(_) | Output::Close { .. } => {
+            }
         }
     }
 }

@@ -18,8 +18,7 @@ const VALID_KEY: &str = "twk_abcdefghij_abcdefghijklmnopqrstuvwxyz";
 const NOW: Millis = Millis(1_764_000_000_000);
 
 static KEYRING: LazyLock<Keyring> = LazyLock::new(|| {
-    let pepper =
-        Pepper::from_text("only for the fuzzer, and as long as a pepper has to be").expect("long enough");
+    let pepper = Pepper::from_text("only for the fuzzer, and as long as a pepper has to be").expect("long enough");
     let known = ApiKey::parse(VALID_KEY).expect("a key");
     let record = ApiKeyRecord {
         id: known.id().clone(),

@@ -19,8 +19,7 @@ const NODE: NodeId = NodeId(0x6162_6364 << 96);
 /// Number of random bytes at the end of a token.
 const RANDOM_BYTES: usize = 16;
 
-static KEYS: LazyLock<AddressTokenKeys> =
-    LazyLock::new(|| AddressTokenKeys::new(&[[7; 32], [8; 32]], Clock::start()));
+static KEYS: LazyLock<AddressTokenKeys> = LazyLock::new(|| AddressTokenKeys::new(&[[7; 32], [8; 32]], Clock::start()));
 
 /// Reads a control stream in steps of the size given by the first byte. Asserts that the frames do not depend
 /// on the steps, fit their limits, and are written as they were read. Returns the number of whole messages.

@@ -31,8 +31,7 @@ pub fn messages(bytes: &[u8]) -> usize {
     );
     assert!(matches!(shop.poll_output(), Some(pool::Output::Send { .. })), "it is given what there is to do");
     let connection_id = "c".to_owned();
-    let config =
-        RunnerConnectionConfig { node: NodeId(1), connection_id, expires: None, heartbeat_permille: 1000 };
+    let config = RunnerConnectionConfig { node: NodeId(1), connection_id, expires: None, heartbeat_permille: 1000 };
     let mut line = RunnerConnection::new(now, &config);
     while line.poll_output().is_some() {}
     let mut understood = 0;
@@ -41,9 +40,7 @@ pub fn messages(bytes: &[u8]) -> usize {
         line.handle_input(now, Input::Text(text.replace(ACTION, &action.to_string())));
         while let Some(output) = line.poll_output() {
             match output {
-                Output::Message(word) => {
-                    shop.handle_input(now, pool::Input::Message { connection: 1, message: *word })
-                }
+                Output::Message(word) => shop.handle_input(now, pool::Input::Message { connection: 1, message: *word }),
                 Output::Refresh { .. } => understood += 1,
                 Output::Write(text) => understood += usize::from(text.contains("pong")),
                 Output::Ping => panic!("no time has passed"),
@@ -66,10 +63,9 @@ pub fn messages(bytes: &[u8]) -> usize {
 
 fn is_last(report: &ToolReport) -> bool {
     match report {
-        ToolReport::Invoked { .. }
-        | ToolReport::Progress(_)
-        | ToolReport::System { .. }
-        | ToolReport::Output(_) => false,
+        ToolReport::Invoked { .. } | ToolReport::Progress(_) | ToolReport::System { .. } | ToolReport::Output(_) => {
+            false
+        }
         ToolReport::Ended { .. } | ToolReport::Unknown | ToolReport::NoRunner | ToolReport::Lost => true,
     }
 }
@@ -83,10 +79,7 @@ fn assert_limits(report: &ToolReport) {
         }
         ToolReport::Output(printed) => {
             // A piece is base64, which has four characters for three bytes.
-            assert!(
-                printed.data.0.len() <= limits::OUTPUT_CHUNK_BYTES_MAX.div_ceil(3) * 4,
-                "more than is shown"
-            );
+            assert!(printed.data.0.len() <= limits::OUTPUT_CHUNK_BYTES_MAX.div_ceil(3) * 4, "more than is shown");
         }
         ToolReport::Invoked { .. }
         | ToolReport::System { .. }

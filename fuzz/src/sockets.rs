@@ -51,9 +51,7 @@ pub fn request_head(bytes: &[u8]) -> usize {
             }
             good.fetch_add(usize::from(welcome), Relaxed);
             let status = if welcome { 200 } else { 403 };
-            Ok::<_, Infallible>(
-                Response::builder().status(status).body(Empty::<Bytes>::new()).expect("a response"),
-            )
+            Ok::<_, Infallible>(Response::builder().status(status).body(Empty::<Bytes>::new()).expect("a response"))
         });
         let serve = http1::Builder::new()
             .max_header_size(16 * 1024)
@@ -106,8 +104,7 @@ pub fn http3(bytes: &[u8]) -> usize {
 /// names.
 pub fn proxy_header(bytes: &[u8]) -> usize {
     let mut left = bytes;
-    let said =
-        read_client_address(&mut left).now_or_never().expect("bytes that are there need not be awaited");
+    let said = read_client_address(&mut left).now_or_never().expect("bytes that are there need not be awaited");
     let taken = &bytes[..bytes.len() - left.len()];
     match said {
         Ok(caller) => {
@@ -142,16 +139,15 @@ pub fn websocket_frames(bytes: &[u8]) -> usize {
     if let Err((before, _)) = whole {
         assert!(before <= good, "{before} bytes are good at once, {good} in steps");
     }
-    let mut socket =
-        WebSocket::from_raw_socket(ReadOnlySocket(&bytes[..good]), Role::Server, Some(websocket_config()));
+    let mut socket = WebSocket::from_raw_socket(ReadOnlySocket(&bytes[..good]), Role::Server, Some(websocket_config()));
     for count in 0.. {
         match socket.read() {
             Ok(Message::Close(_)) => return count + 1,
             Ok(_) => {}
             // The end of the bytes, or an invalid close frame, whose contents are not checked before.
-            Err(Error::Protocol(
-                ProtocolError::ResetWithoutClosingHandshake | ProtocolError::InvalidCloseSequence,
-            )) => return count,
+            Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake | ProtocolError::InvalidCloseSequence)) => {
+                return count;
+            }
             Err(Error::Protocol(broken)) => panic!("the seam has let pass: {broken}"),
             Err(_) => return count,
         }

@@ -122,14 +122,10 @@ impl AdminPages {
         let page = match AdminRoute::find(request.method(), request.uri().path()) {
             Ok(page) => page,
             Err(StatusCode::NOT_FOUND) => {
-                return response::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource");
+                return response::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here");
             }
             Err(status) => {
-                return response::problem(
-                    status,
-                    Code::InvalidMessage,
-                    "this resource does not support that method",
-                );
+                return response::problem(status, Code::InvalidMessage, "not this way");
             }
         };
         let (head, body) = request.into_parts();
@@ -154,12 +150,10 @@ impl AdminPages {
             Ok(AdminPage::Live) => response::text(StatusCode::OK, "live\n"),
             Ok(AdminPage::Ready) => self.ready(),
             Ok(AdminPage::Metrics) if with_metrics => self.metrics(),
-            Err(StatusCode::METHOD_NOT_ALLOWED) if is_there => response::problem(
-                StatusCode::METHOD_NOT_ALLOWED,
-                Code::InvalidMessage,
-                "this resource does not support that method",
-            ),
-            Ok(_) | Err(_) => response::problem(StatusCode::NOT_FOUND, Code::NotFound, "no such resource"),
+            Err(StatusCode::METHOD_NOT_ALLOWED) if is_there => {
+                response::problem(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidMessage, "not this way")
+            }
+            Ok(_) | Err(_) => response::problem(StatusCode::NOT_FOUND, Code::NotFound, "there is nothing here"),
         }
     }
 
@@ -175,12 +169,8 @@ impl AdminPages {
         match TextEncoder::new().encode(&self.registry.gather(), &mut text) {
             Ok(()) => response::build(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
             Err(error) => {
-                tracing::error!(%error, "metrics cannot be encoded");
-                response::problem(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    Code::InternalError,
-                    "metrics cannot be encoded",
-                )
+                tracing::error!(%error, "metrics cannot be told");
+                response::problem(StatusCode::INTERNAL_SERVER_ERROR, Code::InternalError, "metrics cannot be told")
             }
         }
     }
@@ -188,7 +178,7 @@ impl AdminPages {
     /// Starts the drain; a repeated request has no further effect.
     fn drain(&self) -> Response<Body> {
         if self.life.advance(NodePhase::Draining) {
-            tracing::info!("drain requested by an operator");
+            tracing::info!("an operator asks to drain");
         }
         response::json(StatusCode::ACCEPTED, &ReadinessBody::of(&self.life))
     }

@@ -116,8 +116,7 @@ impl Agents {
         metrics: Arc<Metrics>,
     ) -> Result<Self, BadAgent> {
         let specs: Vec<_> = specs.into_iter().map(|spec| plugins.restrict_features(spec)).collect();
-        let is_https =
-            specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
+        let is_https = specs.iter().any(|spec| matches!(&spec.endpoint, Endpoint::Http(http) if http.is_https()));
         let connectors = Connectors::new(is_https, clock.clone(), Arc::clone(&metrics))?;
         let unknown = Arc::new(AtomicU64::new(0));
         let mut directory =
@@ -159,8 +158,6 @@ impl Agents {
             }
             directory.default = Some(default);
         }
-        let running = DashMap::new();
-        let tokens = RunTokens::default();
         let places = Arc::new(Semaphore::new(slots_max(attempts)));
         Ok(Self(Arc::new(AgentsInner {
             agents,
@@ -168,8 +165,8 @@ impl Agents {
             directory,
             registry: AgentRegistry::new(desks, lines),
             plugins,
-            tokens,
-            running,
+            tokens: RunTokens::default(),
+            running: DashMap::new(),
             slots: places,
             unknown_events: unknown,
             reports,
@@ -270,8 +267,7 @@ impl Agents {
         let name = (invoke.run_id.clone(), invoke.attempt);
         // After the store lost an attempt, the attempt is ordered again with its old number and a new epoch: the older
         // request is aborted.
-        if let Some((_, older)) = self.0.running.remove_if(&name, |_, running| running.epoch != invoke.epoch)
-        {
+        if let Some((_, older)) = self.0.running.remove_if(&name, |_, running| running.epoch != invoke.epoch) {
             older.task.abort();
         }
         // The map entry is held while the task starts, so that the task cannot end before it is in the map.
@@ -292,7 +288,7 @@ impl Agents {
         let key = invoke.key.clone();
         let run_id = invoke.run_id.clone();
         let attempt = invoke.attempt;
-        let event = AgentEvent::Failed(AgentFailure::Unavailable("the attempt's task panicked".to_owned()));
+        let event = AgentEvent::Failed(AgentFailure::Unavailable("its attempt broke off".to_owned()));
         let end = AttemptReport { key, run_id, attempt, epoch, event };
         let reports = self.0.reports.clone();
         let attempt = AttemptTask::new(invoke, Arc::clone(&line), self.0.reports.clone(), watch);
@@ -316,9 +312,7 @@ impl Agents {
     ) -> Result<(AttemptAgent, Option<RunToken>, Option<OwnedSemaphorePermit>), &'static str> {
         match self.0.agents.get(&invoke.agent_id) {
             Some(AgentBackend::Http(http)) => {
-                let place = Arc::clone(&self.0.slots)
-                    .try_acquire_owned()
-                    .map_err(|_| "too many attempts are running")?;
+                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts run")?;
                 let (token, auth) = self.credential(&invoke.key, &invoke.run_id)?;
                 if planted(Planted::AttemptPlaceKept) {
                     place.forget();
@@ -330,19 +324,17 @@ impl Agents {
             Some(AgentBackend::Builtin(builtin)) => Ok((AttemptAgent::Builtin(*builtin), None, None)),
             // The connection has authenticated the agent.
             Some(AgentBackend::DialIn(desk)) => {
-                let place = Arc::clone(&self.0.slots)
-                    .try_acquire_owned()
-                    .map_err(|_| "too many attempts are running")?;
+                let place = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| "too many attempts run")?;
                 Ok((AttemptAgent::DialIn(Arc::clone(desk)), None, Some(place)))
             }
-            None => Err("the agent is the agent is not configured"),
+            None => Err("not configured"),
         }
     }
 
     /// Returns the credential of a request about a run. The agent may speak for that run only.
     fn credential(&self, key: &SessionKey, run_id: &RunId) -> Result<(RunToken, HeaderValue), &'static str> {
-        let token = self.0.tokens.mint(key, run_id).map_err(|_| "the system provides no randomness")?;
-        let auth = bearer(&token).ok_or("the run token is not a valid header value")?;
+        let token = self.0.tokens.mint(key, run_id).map_err(|_| "no randomness")?;
+        let auth = bearer(&token).ok_or("no token")?;
         Ok((token, auth))
     }
 
@@ -381,9 +373,7 @@ impl Agents {
                     }
                 });
             }
-            (Some(AgentBackend::Builtin(_) | AgentBackend::DialIn(_)), Some(running)) => {
-                running.control.steer(steer)
-            }
+            (Some(AgentBackend::Builtin(_) | AgentBackend::DialIn(_)), Some(running)) => running.control.steer(steer),
             (Some(_) | None, _) => self.report(steer_report(steer, SteerOutcome::Refused)),
         }
     }
@@ -427,10 +417,7 @@ fn slots_max(attempts: u64) -> usize {
 
 impl fmt::Debug for Agents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agents")
-            .field("directory", &self.0.directory)
-            .field("running", &self.running())
-            .finish()
+        f.debug_struct("Agents").field("directory", &self.0.directory).field("running", &self.running()).finish()
     }
 }
 

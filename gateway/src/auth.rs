@@ -153,11 +153,7 @@ impl AuthenticatedClient {
 
 impl Authenticator {
     /// Creates an authenticator that requires no credential.
-    pub fn without_credentials(
-        rates: RateSettings,
-        teller: Option<UsageSender>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub fn without_credentials(rates: RateSettings, teller: Option<UsageSender>, metrics: Arc<Metrics>) -> Self {
         let meters = Arc::new(RateLimits::new(rates, teller, Arc::clone(&metrics)));
         Self { policy: AuthPolicy::Open, meters, metrics }
     }
@@ -170,10 +166,7 @@ impl Authenticator {
         teller: Option<UsageSender>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self {
-            policy: AuthPolicy::Required { keys, tokens },
-            ..Self::without_credentials(rates, teller, metrics)
-        }
+        Self { policy: AuthPolicy::Required { keys, tokens }, ..Self::without_credentials(rates, teller, metrics) }
     }
 
     /// Returns the rate limits of an authenticated client.
@@ -202,8 +195,7 @@ impl Authenticator {
             ConnectionRole::Adapter => Err(AuthError::Role),
         };
         let credential = hello.credential.as_ref().map(|credential| credential.0.as_str());
-        let decided =
-            role.and_then(|()| self.decide(IdentityClaim { user: hello.user.clone(), credential }, now));
+        let decided = role.and_then(|()| self.decide(IdentityClaim { user: hello.user.clone(), credential }, now));
         self.count_denied(decided)
     }
 
@@ -222,12 +214,7 @@ impl Authenticator {
 
     /// Authenticates the next token of a client that was authenticated by a token: its subject and its rights must be
     /// the same. Returns its expiry.
-    pub fn renew(
-        &self,
-        admitted: &AuthenticatedClient,
-        shown: &str,
-        now: Millis,
-    ) -> Result<Millis, AuthError> {
+    pub fn renew(&self, admitted: &AuthenticatedClient, shown: &str, now: Millis) -> Result<Millis, AuthError> {
         let user = Some(admitted.principal.user.clone());
         let next = self.count_denied(self.decide(IdentityClaim { user, credential: Some(shown) }, now))?;
         match (next.proof, &admitted.proof) {
@@ -259,11 +246,7 @@ impl Authenticator {
     fn decide(&self, claim: IdentityClaim<'_>, now: Millis) -> Result<AuthenticatedClient, AuthError> {
         let AuthPolicy::Required { keys, tokens } = &self.policy else {
             let principal = open_principal(claim.user);
-            return Ok(AuthenticatedClient {
-                principal,
-                proof: AuthProof::Anonymous,
-                service: ServiceScope::Anything,
-            });
+            return Ok(AuthenticatedClient { principal, proof: AuthProof::Anonymous, service: ServiceScope::Anything });
         };
         let shown = claim.credential.ok_or(AuthError::NoCredential)?;
         let (bearer, proof) = match (ApiKey::parse(shown), keys, tokens) {
@@ -316,10 +299,7 @@ fn open_principal(user: Option<UserId>) -> Principal {
 /// Returns the principal of a credential. A user named beside it must be the credential's own, unless the credential
 /// may act as others. A client that acts as another user has that user's rights and no more: neither the scope
 /// `operator`, nor anything that the credential or the user may serve.
-fn credential_principal(
-    bearer: Bearer,
-    named: Option<UserId>,
-) -> Result<(Principal, ServiceScope), AuthError> {
+fn credential_principal(bearer: Bearer, named: Option<UserId>) -> Result<(Principal, ServiceScope), AuthError> {
     let Bearer { tenant, user: own, scopes, serves } = bearer;
     let is_other = named.as_ref().is_some_and(|named| *named != own);
     if is_other && !scopes.act_as {
@@ -348,11 +328,7 @@ fn bearer_credential(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let Some(value) = all.next() else { return Ok(None) };
     let text = value.to_str().ok().filter(|_| all.next().is_none());
     let (scheme, shown) = text.and_then(|text| text.split_once(' ')).ok_or(AuthError::MalformedCredential)?;
-    if scheme.eq_ignore_ascii_case("bearer") {
-        Ok(Some(shown.trim()))
-    } else {
-        Err(AuthError::MalformedCredential)
-    }
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(shown.trim())) } else { Err(AuthError::MalformedCredential) }
 }
 
 #[cfg(test)]

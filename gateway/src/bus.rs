@@ -108,8 +108,7 @@ impl BusEventSender {
             }
             BusEvent::NotSubscribed(node) => {
                 self.remote_calls.iter().for_each(|lines| lines.handle_not_subscribed(node));
-                let is_own =
-                    node == ALL_NODES || self.remote_calls.as_ref().is_some_and(|lines| lines.node() == node);
+                let is_own = node == ALL_NODES || self.remote_calls.as_ref().is_some_and(|lines| lines.node() == node);
                 (!is_own).then_some(BusEvent::NotSubscribed(node))
             }
             BusEvent::Gap => {

@@ -29,14 +29,14 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 success, 1 failure, 64 wrong usage or configuration, 69 a required service is unavailable, 70 internal error.
+Exit codes: 0 fine, 1 failed, 64 wrong usage or configuration, 69 something needed is unavailable, 70 a bug.
 Try it: `turnway serve --demo`, and `turnway chat` in another terminal.";
 
 /// The command line.
 #[derive(Debug, Parser)]
 #[command(name = "turnway", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
 pub struct Cli {
-    /// Print JSON instead of text: results on stdout, errors on stderr
+    /// JSON instead of text: what is found on stdout, what goes wrong on stderr
     #[arg(long, global = true)]
     pub json: bool,
     /// The command to run.
@@ -53,33 +53,33 @@ pub enum CliCommand {
     Chat(chat::ChatArgs),
     /// Show a session's log, fact by fact
     Replay(replay::ReplayArgs),
-    /// List sessions, newest first
+    /// List sessions, the last made first
     Sessions(sessions::SessionsArgs),
-    /// List the agents of a gateway
+    /// List the agents a gateway knows
     Agents(agents::AgentsArgs),
-    /// List the nodes of a fleet and the load of each
+    /// List the nodes of a fleet, and what each has to do
     Nodes(nodes::NodesArgs),
-    /// Check whether a node is alive or ready; the exit code suits container probes
+    /// Say whether a node lives, or is ready: an exit code for container probes
     Probe(probe::ProbeArgs),
-    /// Drain a node and wait until it has exited
+    /// Ask a node to take on nothing more and to leave, and wait for it
     Drain(drain::DrainArgs),
-    /// Check a configuration and report every error in it
+    /// Say whether a node would start with this configuration, or everything that is wrong with it
     CheckConfig(serve::ServeArgs),
-    /// Print a complete configuration file with the default values
+    /// Print a complete configuration file that changes nothing
     DefaultConfig,
-    /// Print the configuration reference as Markdown
+    /// Print the page about the configuration, as Markdown
     ConfigDoc,
-    /// Create, list, migrate and revoke API keys through a node's admin address
+    /// Make API keys, list them, take them back, by asking a node at its operators' address
     #[command(subcommand)]
     Key(key::KeyCommand),
-    /// Create a self-signed certificate for this machine, to try TLS
+    /// Make a certificate for this machine, to try TLS with
     DevCert(dev_cert::DevCertArgs),
-    /// Check, back up or restore an embedded store
+    /// Look after an embedded store: check it, back it up, restore it
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Run allowed programs as tools for agents
+    /// Run listed programs for agents that ask
     ToolRunner(tool_runner::ToolRunnerArgs),
-    /// Print the version of this build
+    /// Say which build this is
     Version,
 }
 

@@ -69,8 +69,7 @@ impl Clock {
     pub fn observe_store_time(&self, store: Millis, sent: Mono, now: Mono) {
         let mut clocks = self.clocks();
         if clocks.system.is_some() {
-            let change =
-                self.correct(&mut clocks.time, ClockReading { time: store, after: sent, before: now });
+            let change = self.correct(&mut clocks.time, ClockReading { time: store, after: sent, before: now });
             log_change(change, "store");
         }
     }
@@ -162,11 +161,7 @@ fn log_change(change: Option<ClockEvent>, clock: &'static str) {
 }
 
 fn difference(one: Millis, other: Millis) -> i64 {
-    i64::try_from(i128::from(one.0) - i128::from(other.0)).unwrap_or(if one > other {
-        i64::MAX
-    } else {
-        i64::MIN
-    })
+    i64::try_from(i128::from(one.0) - i128::from(other.0)).unwrap_or(if one > other { i64::MAX } else { i64::MIN })
 }
 
 /// Reads the system's clock between two readings of the monotonic clock, because the process may be stopped in between.

@@ -66,10 +66,7 @@ pub enum DriverExit {
 }
 
 /// One call of the machine.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is made and taken apart at once, and a box would cost more"
-)]
+#[expect(clippy::large_enum_variant, reason = "it is made and taken apart at once, and a box would cost more")]
 enum MachineCall {
     /// Passes an input.
     Input(Input),
@@ -161,9 +158,7 @@ impl Driver {
                 now = self.clock.now();
             }
             self.effects.record_input(&input, now.mono);
-            if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } =
-                &input
-            {
+            if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } = &input {
                 self.clock.observe_store_time(*clock, *sent, now.mono);
             }
             ended = ended.or(self.step(now, MachineCall::Input(input)));
@@ -207,7 +202,7 @@ impl Driver {
 
     fn record_panic(&mut self, now: Mono) -> Option<DriverExit> {
         self.metrics.driver.count_panic();
-        tracing::error!("the switchboard panicked");
+        tracing::error!("the switchboard broke one of its rules");
         self.panics.add(now).then_some(DriverExit::Broken)
     }
 
@@ -241,8 +236,7 @@ mod tests {
     #[test]
     fn third_panic_within_a_minute_is_fatal() {
         let mut panics = PanicWindow::default();
-        let broken: Vec<bool> =
-            [0, 50, 70, 100, 105].map(|at| panics.add(Mono(Duration::from_secs(at)))).to_vec();
+        let broken: Vec<bool> = [0, 50, 70, 100, 105].map(|at| panics.add(Mono(Duration::from_secs(at)))).to_vec();
         assert_eq!(broken, [false, false, false, true, true]);
     }
 }

@@ -81,7 +81,7 @@ pub fn router(desk: Arc<HttpContext>) -> Router {
 }
 
 async fn not_found() -> HttpProblem {
-    HttpProblem::new(Code::NotFound, "no such resource")
+    HttpProblem::new(Code::NotFound, "there is nothing here")
 }
 
 async fn method_not_allowed() -> HttpProblem {
@@ -90,7 +90,7 @@ async fn method_not_allowed() -> HttpProblem {
 
 impl fmt::Debug for HttpContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpContext").finish_non_exhaustive()
+        f.debug_struct("Desk").finish_non_exhaustive()
     }
 }
 
@@ -98,10 +98,7 @@ impl fmt::Debug for HttpContext {
 
 impl HttpContext {
     /// Authenticates a request, and opens a link for its principal.
-    pub async fn open_link(
-        self: &Arc<Self>,
-        headers: &HeaderMap,
-    ) -> Result<request_link::RequestLink, HttpProblem> {
+    pub async fn open_link(self: &Arc<Self>, headers: &HeaderMap) -> Result<request_link::RequestLink, HttpProblem> {
         let admitted = self.authenticate(headers).await?;
         Ok(request_link::RequestLink::open(Arc::clone(self), admitted).await?)
     }

@@ -42,7 +42,7 @@ pub struct ApiKeys {
     clock: Clock,
     metrics: Arc<Metrics>,
     last_read: Mutex<KeysRead>,
-    /// Serialises reads: of two concurrent reads, the slower one could replace newer keys by older ones.
+    /// Serialises reads: of two reads at a time, the slower one could replace newer keys by older ones.
     read_lock: tokio::sync::Mutex<()>,
 }
 
@@ -70,16 +70,16 @@ pub struct KeySpec {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// There is no key with this id.
-    #[error("there is no key with this id")]
+    #[error("there is no key of this name")]
     Unknown,
     /// The key's seal does not match its content.
-    #[error("the key was changed in the store, or was created with another pepper; create a new key")]
+    #[error("the key was changed in the store, or was made with another pepper: make it new")]
     Changed,
     /// The store did not accept the change.
     #[error(transparent)]
     Store(#[from] KeyStoreError),
     /// The system gave no randomness.
-    #[error("the system provides no randomness: {0}")]
+    #[error("no randomness: {0}")]
     Randomness(getrandom::Error),
 }
 
@@ -119,10 +119,7 @@ impl ApiKeys {
         let is_first = self.last_read().generation.is_none();
         let others = keys.values().filter(|key| key.pepper != *self.keyring.pepper().id()).count();
         if is_first && others > 0 {
-            tracing::error!(
-                keys = others,
-                "keys were created with another pepper (auth.pepper) and are not valid here"
-            );
+            tracing::error!(keys = others, "made with another pepper (auth.pepper): they open nothing here");
         }
         let before = self.keyring.unsealed_count();
         let undone = self.keyring.replace(keys);
@@ -130,15 +127,15 @@ impl ApiKeys {
         if unsealed > before {
             tracing::error!(
                 keys = unsealed,
-                "keys are not sealed with this node's pepper: created by an earlier release, or changed in the store; they \
-                 are not valid (`turnway key list`, then `turnway key migrate` or new keys)"
+                "not sealed with this node's pepper: made by an earlier release, or changed in the store; they open \
+                 nothing (`turnway key list`, then `turnway key migrate` or new keys)"
             );
         }
         *self.last_read() = KeysRead { generation: Some(generation), at: self.clock.mono() };
         self.close_revoked_links();
         if !undone.is_empty() {
             let keys = undone.len();
-            tracing::error!(keys, "the store has lost revocations of keys; revoking them again");
+            tracing::error!(keys, "the store has forgotten that keys were taken back; they are taken back again");
         }
         for id in undone {
             let now = self.clock.now().store;
@@ -164,9 +161,9 @@ impl ApiKeys {
             // Logged once for each outage.
             match &looked {
                 Err(error) if was_well => {
-                    tracing::error!(%error, "keys cannot be read; the known keys stay in use");
+                    tracing::error!(%error, "keys cannot be read; those that are known stay in use");
                 }
-                Ok(()) if !was_well => tracing::info!("keys can be read again"),
+                Ok(()) if !was_well => tracing::info!("keys are read again"),
                 Ok(()) | Err(_) => {}
             }
             was_well = looked.is_ok();
@@ -198,7 +195,7 @@ impl ApiKeys {
         self.metrics.auth.set_keys(good.len());
         let cut = self.links.close_revoked(|name| !good.contains(name));
         if cut > 0 {
-            tracing::info!(links = cut, "closed links whose keys are no longer valid");
+            tracing::info!(links = cut, "closed: their keys open nothing any more");
             self.metrics.auth.count_closed_links(cut);
         }
     }
@@ -215,20 +212,8 @@ impl ApiKeys {
         let created = now;
         let revoked = None;
         let seal = None;
-        let record = ApiKeyRecord {
-            id,
-            hash,
-            pepper,
-            tenant,
-            user,
-            scopes,
-            serves,
-            label,
-            created,
-            expires,
-            revoked,
-            seal,
-        };
+        let record =
+            ApiKeyRecord { id, hash, pepper, tenant, user, scopes, serves, label, created, expires, revoked, seal };
         let record = record.sealed(self.keyring.pepper());
         self.store.insert(record.clone()).await?;
         self.read().await?;
@@ -280,8 +265,7 @@ impl ApiKeys {
         self.read().await?;
         let keys = self.keyring.keys();
         let now = self.clock.now().store;
-        let mut list: Vec<_> =
-            keys.values().map(|key| (key.clone(), self.keyring.accepts(key, now))).collect();
+        let mut list: Vec<_> = keys.values().map(|key| (key.clone(), self.keyring.accepts(key, now))).collect();
         list.sort_by(|(a, _), (b, _)| b.created.cmp(&a.created).then_with(|| a.id.cmp(&b.id)));
         Ok(list)
     }

@@ -155,8 +155,7 @@ impl LinkRegistry {
     pub fn close_revoked(&self, is_one: impl Fn(&str) -> bool) -> usize {
         let gone = |mailbox: &Arc<Mailbox>| mailbox.lock().credential.as_deref().is_some_and(&is_one);
         // Collected first, so that mailboxes are notified without holding locks of the map.
-        let gone: Vec<_> =
-            self.mailboxes.iter().filter(|entry| gone(entry)).map(|it| Arc::clone(&it)).collect();
+        let gone: Vec<_> = self.mailboxes.iter().filter(|entry| gone(entry)).map(|it| Arc::clone(&it)).collect();
         gone.iter().filter(|mailbox| mailbox.close_now(CloseReason::Revoked)).count()
     }
 
@@ -245,7 +244,7 @@ impl Pool {
     fn resource_name(self) -> &'static str {
         match self {
             Self::Tcp | Self::Quic => "connections",
-            Self::Reads => "concurrent reads",
+            Self::Reads => "reads at a time",
         }
     }
 }
@@ -488,8 +487,7 @@ mod tests {
         let eve = principal("evil");
         let ann = principal("acme");
         let all = 0..=limits::SCAN_REQUESTS_MAX;
-        let mut readings: Vec<PoolPermit> =
-            all.map_while(|_| links.acquire(Pool::Reads, &eve).ok()).collect();
+        let mut readings: Vec<PoolPermit> = all.map_while(|_| links.acquire(Pool::Reads, &eve).ok()).collect();
         assert_eq!(readings.len(), limits::SCAN_REQUESTS_MAX * 9 / 16, "nine sixteenths");
         let refusal = links.acquire(Pool::Reads, &eve).expect_err("full");
         assert_eq!(refusal.code, Code::OverShare);
@@ -560,8 +558,7 @@ mod tests {
         assert!(matches!(ann.recv().await, MailboxItem::Close(CloseReason::Revoked)));
         assert_eq!(links.close_revoked(|name| name == "a"), 0);
         assert!(
-            matches!(bob.recv().await, MailboxItem::Notes(_))
-                && matches!(nobody.recv().await, MailboxItem::Notes(_))
+            matches!(bob.recv().await, MailboxItem::Notes(_)) && matches!(nobody.recv().await, MailboxItem::Notes(_))
         );
     }
 }

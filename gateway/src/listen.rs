@@ -162,7 +162,7 @@ impl Listener {
                 }
                 (Ok((stream, _)), Err(_)) => house.refuse(&stream, HandshakeOutcome::Full, FULL_RESPONSE),
                 (Err(error), _) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(%error, "cannot accept");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
@@ -171,12 +171,7 @@ impl Listener {
 }
 
 /// Serves one connection, as long as it speaks HTTP.
-async fn connection(
-    mut stream: TcpStream,
-    peer: IpAddr,
-    house: Arc<ListenerContext>,
-    permit: OwnedSemaphorePermit,
-) {
+async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<ListenerContext>, permit: OwnedSemaphorePermit) {
     // Without TCP_NODELAY small messages wait for each other's acknowledgements; a failure only costs time.
     let _ = stream.set_nodelay(true);
     let Some(caller) = house.client_address(&mut stream, peer).await else { return };
@@ -216,7 +211,7 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended with an error");
+        tracing::debug!(%error, "a connection ended badly");
     }
 }
 
@@ -277,13 +272,11 @@ impl ListenerContext {
             let refused = response::problem(StatusCode::FORBIDDEN, Code::Forbidden, unwelcome.message());
             return Either::Left(ready(refused));
         }
-        let arrival = IncomingRequest {
-            permit: Arc::clone(room),
-            is_page: request.headers().contains_key(header::ORIGIN),
-        };
+        let arrival =
+            IncomingRequest { permit: Arc::clone(room), is_page: request.headers().contains_key(header::ORIGIN) };
         if let Some(wait) = arrival.permit.guest.lockout_remaining(arrival.is_page) {
             self.metrics.auth.count_denied(DenialReason::Locked);
-            let why = "too many invalid credentials from this address";
+            let why = "too many credentials that are not good came from this address";
             let refusal = Refusal::new(Code::RateLimited, why).retry_after(wait);
             return Either::Left(ready(response::refused(StatusCode::TOO_MANY_REQUESTS, &refusal)));
         }
@@ -318,19 +311,14 @@ impl ListenerContext {
     }
 
     /// Serves a page, and records a failed login if the request showed a wrong credential.
-    fn page(
-        &self,
-        request: Request<Incoming>,
-        arrival: IncomingRequest,
-    ) -> BoxFuture<'static, Response<Body>> {
+    fn page(&self, request: Request<Incoming>, arrival: IncomingRequest) -> BoxFuture<'static, Response<Body>> {
         let is_shown = request.headers().contains_key(header::AUTHORIZATION);
         let page = (self.pages)(request);
         if !is_shown || !arrival.permit.guest.counts_failures(arrival.is_page) {
             return page;
         }
         let page = page.inspect(move |page| {
-            if page.extensions().get::<response::UnknownCredential>().is_some()
-                && !planted(Planted::HttpGuessUncounted)
+            if page.extensions().get::<response::UnknownCredential>().is_some() && !planted(Planted::HttpGuessUncounted)
             {
                 arrival.record_failed_login();
             }

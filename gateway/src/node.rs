@@ -5,8 +5,8 @@ use crate::app::App;
 use crate::cli::plan::{self, NodePlan};
 use crate::cli::serve::ServeArgs;
 use crate::cli::{
-    self, Cli, CliCommand, CliError, CliExit, agents, chat, check_config, dev_cert, drain, key, nodes, probe,
-    replay, sessions, store, tool_runner, version, write_stderr,
+    self, Cli, CliCommand, CliError, CliExit, agents, chat, check_config, dev_cert, drain, key, nodes, probe, replay,
+    sessions, store, tool_runner, version, write_stderr,
 };
 use crate::config::LogFormat;
 use crate::trace::{self, LogShape};
@@ -126,8 +126,7 @@ fn serve(args: &ServeArgs, plugins: Plugins) -> Result<CliExit, CliError> {
 }
 
 fn run(plan: NodePlan, plugins: Plugins, runtime: &Runtime) -> Result<CliExit, CliError> {
-    let app = App::build(plan, plugins, runtime.handle())
-        .map_err(|error| CliError::Unavailable(error.to_string()))?;
+    let app = App::build(plan, plugins, runtime.handle()).map_err(|error| CliError::Unavailable(error.to_string()))?;
     Ok(runtime.block_on(app.run()))
 }
 
@@ -137,10 +136,7 @@ fn in_runtime(command: impl Future<Output = Result<CliExit, CliError>>) -> Resul
 }
 
 fn runtime(mut builder: Builder) -> Result<Runtime, CliError> {
-    builder
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::Unavailable(format!("cannot start the runtime: {error}")))
+    builder.enable_all().build().map_err(|error| CliError::Unavailable(format!("no runtime: {error}")))
 }
 
 fn log_format(log: LogFormat) -> LogShape {

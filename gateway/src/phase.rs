@@ -74,7 +74,7 @@ impl Lifecycle {
         self.shared.readiness.set(reason, holds, || self.phase() == NodePhase::Starting);
     }
 
-    /// Reports that the store is unavailable, unless the store has answered with a more precise reason.
+    /// Reports that the store does not answer, unless the store has answered with a more precise reason.
     pub fn report_store_away(&self) {
         if !self.shared.readiness.has_store_refusal() {
             self.report(UnreadyReason::StoreAway, true);

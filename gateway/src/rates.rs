@@ -55,11 +55,10 @@ impl RateLimits {
         let shared = |whose, name: String, rate| (whose, self.meter(&name, rate, now));
         let key = credential.zip(rates.key);
         let key = key.map(|(id, rate)| shared(RateScope::Key, format!("key {id}"), rate));
-        let tenant =
-            rates.tenant.map(|rate| match credential.filter(|_| planted(Planted::TenantRateByKey)) {
-                Some(id) => shared(RateScope::Tenant, format!("tenant of {id}"), rate),
-                None => shared(RateScope::Tenant, format!("tenant {}", tenant.as_str()), rate),
-            });
+        let tenant = rates.tenant.map(|rate| match credential.filter(|_| planted(Planted::TenantRateByKey)) {
+            Some(id) => shared(RateScope::Tenant, format!("tenant of {id}"), rate),
+            None => shared(RateScope::Tenant, format!("tenant {}", tenant.as_str()), rate),
+        });
         let meters: Vec<_> = [own, key, tenant].into_iter().flatten().collect();
         let metrics = Arc::clone(&self.metrics);
         RateLimiter((!meters.is_empty()).then(|| Box::new(RateLimiterInner { meters, metrics })))
@@ -90,18 +89,19 @@ impl RateLimiter {
         if planted(Planted::RefreshUnlimited) {
             return true;
         }
-        let late = |held: &RateLimiterInner| {
-            held.meters.iter().find_map(|(_, meter)| meter.take(RateClass::Work, now).err())
-        };
-        self.0.as_deref().is_none_or(|held| late(held).is_none())
+        let Some(held) = self.0.as_deref() else { return true };
+        let exceeded = held.meters.iter().find(|(_, meter)| meter.take(RateClass::Work, now).is_err());
+        if let Some((whose, _)) = exceeded {
+            held.metrics.auth.count_rate_limited(*whose);
+        }
+        exceeded.is_none()
     }
 
     /// Returns whether one more message is allowed that the link answers by itself. Only the connection's own rate
     /// counts: messages of other connections with the same credential must not close this one.
     pub fn may_send_control(&self, now: Mono) -> bool {
         let own = |(whose, _): &&(RateScope, Arc<RateMeter>)| *whose == RateScope::Connection;
-        let Some((held, meter)) =
-            self.0.as_deref().and_then(|held| Some((held, &held.meters.iter().find(own)?.1)))
+        let Some((held, meter)) = self.0.as_deref().and_then(|held| Some((held, &held.meters.iter().find(own)?.1)))
         else {
             return true;
         };
@@ -157,7 +157,7 @@ fn command_target(command: &LinkCommand) -> (Option<SessionId>, Option<RunId>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prometheus::Registry;
+    use prometheus::{Registry, TextEncoder};
 
     const NOW: Mono = Mono(Duration::from_secs(1));
 
@@ -174,11 +174,7 @@ mod tests {
     }
 
     fn cancel() -> LinkCommand {
-        LinkCommand::Cancel {
-            request_id: None,
-            target: CancelTarget::Session(session()),
-            wants_receipt: false,
-        }
+        LinkCommand::Cancel { request_id: None, target: CancelTarget::Session(session()), wants_receipt: false }
     }
 
     fn meters(rates: RateSettings) -> RateLimits {
@@ -200,8 +196,7 @@ mod tests {
         let pass = enter(&meters);
         let other = enter(&meters);
         assert_eq!(taken(&pass, &look(), 30), 20);
-        let Some(Notification::Refused { session: named, refusal, .. }) = pass.check_command(&look(), NOW)
-        else {
+        let Some(Notification::Refused { session: named, refusal, .. }) = pass.check_command(&look(), NOW) else {
             panic!("too many")
         };
         assert_eq!((refusal.code, refusal.retry_after_ms), (Code::RateLimited, Some(100)));
@@ -227,8 +222,7 @@ mod tests {
     /// Covers: S-17.
     #[test]
     fn tenant_rate_is_shared_by_its_connections() {
-        let meters =
-            meters(RateSettings { connection: rate(10), tenant: rate(15), ..RateSettings::default() });
+        let meters = meters(RateSettings { connection: rate(10), tenant: rate(15), ..RateSettings::default() });
         let one = enter(&meters);
         let two = enter(&meters);
         assert_eq!(taken(&one, &look(), 30), 20);
@@ -236,6 +230,19 @@ mod tests {
         drop((one, two));
         let again = enter(&meters);
         assert_eq!(taken(&again, &look(), 30), 0, "who comes back finds what was left");
+    }
+
+    /// Covers: S-17.
+    #[test]
+    fn refused_credential_refresh_is_counted() {
+        let registry = Registry::new();
+        let metrics = Arc::new(Metrics::register(&registry).expect("metrics"));
+        let rates = RateSettings { connection: rate(1), ..RateSettings::default() };
+        let limiter = enter(&RateLimits::new(rates, None, metrics));
+        while limiter.may_renew(NOW) {}
+        let mut text = String::new();
+        TextEncoder::new().encode_utf8(&registry.gather(), &mut text).expect("text");
+        assert!(text.contains("turnway_rate_limited_total{whose=\"connection\"} 1"), "{text}");
     }
 
     /// Covers: S-17.
@@ -293,9 +300,7 @@ mod tests {
         let meters = meters(RateSettings { connection: rate(7), ..RateSettings::default() });
         let pass = enter(&meters);
         assert_eq!(taken(&pass, &look(), 30), 14);
-        let Some(Notification::Refused { refusal, .. }) = pass.check_command(&look(), NOW) else {
-            panic!("too many")
-        };
+        let Some(Notification::Refused { refusal, .. }) = pass.check_command(&look(), NOW) else { panic!("too many") };
         let wait = Duration::from_millis(refusal.retry_after_ms.expect("a time"));
         assert!(pass.check_command(&look(), NOW + wait).is_none(), "{wait:?} is too short");
     }

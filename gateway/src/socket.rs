@@ -195,15 +195,9 @@ mod tests {
     async fn peer_close_is_seen_behind_unread_bytes() {
         let (mut socket, mut peer) = pair().await;
         let watch = socket.watch();
-        assert!(
-            timeout(Duration::from_millis(20), watch.wait_read_closed()).await.is_err(),
-            "nothing has ended"
-        );
+        assert!(timeout(Duration::from_millis(20), watch.wait_read_closed()).await.is_err(), "nothing has ended");
         peer.write_all(b"more than anybody reads").await.expect("written");
-        assert!(
-            timeout(Duration::from_millis(20), watch.wait_read_closed()).await.is_err(),
-            "nothing has ended"
-        );
+        assert!(timeout(Duration::from_millis(20), watch.wait_read_closed()).await.is_err(), "nothing has ended");
         peer.shutdown().await.expect("shut");
         watch.wait_read_closed().await;
         socket.write_all(b"still an answer").await.expect("written");

@@ -22,8 +22,7 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(60);
 static PANICS: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// The task whose failure ends the node.
-static FAILED_TASK: LazyLock<watch::Sender<Option<&'static str>>> =
-    LazyLock::new(|| watch::Sender::new(None));
+static FAILED_TASK: LazyLock<watch::Sender<Option<&'static str>>> = LazyLock::new(|| watch::Sender::new(None));
 
 /// Spawns a task that the node cannot run without: its panic ends the node.
 pub fn spawn_required(
@@ -37,7 +36,7 @@ pub fn spawn_required(
 /// Runs a task that the node cannot run without, as part of another task.
 pub async fn run_required(name: &'static str, task: impl Future<Output = ()>) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-        record_panic(name, "the node cannot run without it and exits");
+        record_panic(name, "the node cannot do without it and ends");
         fail_node(name);
     }
 }
@@ -46,7 +45,7 @@ pub async fn run_required(name: &'static str, task: impl Future<Output = ()>) {
 pub async fn run_caught(name: &'static str, task: impl Future<Output = ()>) -> bool {
     let is_caught = AssertUnwindSafe(task).catch_unwind().await.is_err();
     if is_caught {
-        record_panic(name, "its waiters are notified");
+        record_panic(name, "who waits for it is told");
     }
     is_caught
 }
@@ -77,7 +76,7 @@ pub async fn run_restarting<F: Future<Output = ()>>(name: &'static str, mut task
         if run.catch_unwind().await.is_ok() {
             return;
         }
-        record_panic(name, "it is restarted");
+        record_panic(name, "it is begun again");
         if began.elapsed() >= HEALTHY_AFTER {
             wait = BACKOFF;
         }

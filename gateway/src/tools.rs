@@ -102,11 +102,7 @@ impl ToolRunners {
     }
 
     /// Registers a runner that may serve as this identity.
-    pub fn register(
-        &self,
-        hello: RunnerHello,
-        identity: ServerIdentity,
-    ) -> Result<RunnerRegistration, RunnerRefusal> {
+    pub fn register(&self, hello: RunnerHello, identity: ServerIdentity) -> Result<RunnerRegistration, RunnerRefusal> {
         let RunnerHello { runner_id: runner, tools } = hello;
         let post = Arc::new(RunnerQueue::default());
         let mut room = self.lock_state();
@@ -195,9 +191,7 @@ impl ToolRunnersState {
                 Output::Send { connection, message: word } => {
                     self.queues.get(&connection).into_iter().for_each(|post| post.push(word.clone()));
                 }
-                Output::Report { key, action_id, report } => {
-                    reports.push(RunnerReport { key, action_id, report })
-                }
+                Output::Report { key, action_id, report } => reports.push(RunnerReport { key, action_id, report }),
             }
         }
         reports

@@ -18,8 +18,7 @@ const OWN_CRATES: [&str; 4] = ["turnway", "turnway_bindings", "turnway_core", "t
 /// Starts logging. `level` is the text of `RUST_LOG`, if set: a single level, for the gateway's own crates.
 pub fn start(shape: LogShape, level: Option<&str>) {
     let level = level.and_then(|text| text.parse().ok()).unwrap_or(LevelFilter::INFO);
-    let targets =
-        Targets::new().with_default(LevelFilter::WARN).with_targets(OWN_CRATES.map(|ours| (ours, level)));
+    let targets = Targets::new().with_default(LevelFilter::WARN).with_targets(OWN_CRATES.map(|ours| (ours, level)));
     let registry = tracing_subscriber::registry().with(targets);
     let stderr = std::io::stderr;
     // no-color.org: set, and not empty.
@@ -36,7 +35,7 @@ pub fn start(shape: LogShape, level: Option<&str>) {
         LogShape::Json => registry.with(layer().json().flatten_event(true).with_writer(stderr)).try_init(),
     };
     if started.is_err() {
-        tracing::debug!("a logger is already installed");
+        tracing::debug!("somebody else already logs");
     }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -58,7 +57,7 @@ pub enum LogShape {
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
-    if text.starts_with("invariant: ") { text } else { "message withheld: it may quote content" }
+    if text.starts_with("invariant: ") { text } else { "not said: it may quote content" }
 }
 
 /// Writes a field so that it cannot forge a line or send control sequences to a terminal (S-39). JSON escapes by

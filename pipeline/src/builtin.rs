@@ -119,7 +119,7 @@ async fn agents_file(workspace: &Path) -> Result<Option<String>, HookError> {
             // The cut is inside a character.
             bytes.truncate(error.valid_up_to());
         }
-        tracing::warn!(path = %path.display(), "AGENTS.md exceeds the limit; only its beginning is used in the system prompt");
+        tracing::warn!(path = %path.display(), "only its beginning is part of the system prompt");
     }
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
@@ -136,20 +136,13 @@ impl Plugin for BuiltinPlugin {
     }
 
     /// Opens the message's lifespan (TP-N3).
-    fn load_state<'a>(
-        &'a self,
-        inbound: &'a Inbound,
-        session_id: &'a str,
-    ) -> HookFuture<'a, Map<String, Value>> {
+    fn load_state<'a>(&'a self, inbound: &'a Inbound, session_id: &'a str) -> HookFuture<'a, Map<String, Value>> {
         async move {
             if let Some(lifespan) = &inbound.lifespan {
                 lifespan.open().await?;
             }
             let agent = json!({"has_model": self.model.is_some()});
-            Ok(Map::from_iter([
-                ("session_id".to_owned(), session_id.into()),
-                ("_runtime_agent".to_owned(), agent),
-            ]))
+            Ok(Map::from_iter([("session_id".to_owned(), session_id.into()), ("_runtime_agent".to_owned(), agent)]))
         }
         .boxed()
     }
@@ -176,11 +169,7 @@ impl Plugin for BuiltinPlugin {
     }
 
     /// Answers commands here, before any model (TP-N4); all other prompts are answered by the model (TP-N7).
-    fn run_model_stream<'a>(
-        &'a self,
-        turn: &'a Turn,
-        prompt: &'a Prompt,
-    ) -> HookFuture<'a, Option<AnswerStream>> {
+    fn run_model_stream<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> HookFuture<'a, Option<AnswerStream>> {
         if let Some(command) = CommaCommand::parse(&turn.inbound.envelope.content) {
             return ready(Ok(Some(stream::single_piece(command.answer(turn))))).boxed();
         }

@@ -120,13 +120,13 @@ impl PipelineInner {
             let place = failure.location();
             match failure {
                 TurnFailure::Cancelled | TurnFailure::Refused(_) => {
-                    tracing::info!(session, code, place, "turn refused or cancelled");
+                    tracing::info!(session, code, place, "a turn was not answered");
                 }
                 TurnFailure::Hook { .. }
                 | TurnFailure::NoOutput
                 | TurnFailure::ModelError(_)
                 | TurnFailure::TooLarge(_) => {
-                    tracing::error!(session, code, place, "turn failed");
+                    tracing::error!(session, code, place, "a turn has failed");
                 }
             }
             self.report_failure(PipelineStage::Turn, failure, &inbound.envelope).await;
@@ -163,8 +163,7 @@ impl PipelineInner {
         let is_good = |id: &String| !id.is_empty();
         for plugin in &self.plugins {
             let found =
-                call::call_hook(PipelineStage::ResolveSession, &**plugin, |it| it.resolve_session(inbound))
-                    .await?;
+                call::call_hook(PipelineStage::ResolveSession, &**plugin, |it| it.resolve_session(inbound)).await?;
             if let Some(session_id) = found.filter(is_good) {
                 return Ok(session_id);
             }
@@ -173,15 +172,10 @@ impl PipelineInner {
     }
 
     /// Loads the state: of plugins that set the same key, the one registered later wins (TP-L3 to TP-L5).
-    async fn load_state(
-        &self,
-        inbound: &Inbound,
-        session_id: &str,
-    ) -> Result<Map<String, Value>, TurnFailure> {
+    async fn load_state(&self, inbound: &Inbound, session_id: &str) -> Result<Map<String, Value>, TurnFailure> {
         let mut known = Vec::with_capacity(self.plugins.len());
         for plugin in &self.plugins {
-            let hook =
-                call::call_hook(PipelineStage::LoadState, &**plugin, |it| it.load_state(inbound, session_id));
+            let hook = call::call_hook(PipelineStage::LoadState, &**plugin, |it| it.load_state(inbound, session_id));
             known.push(hook.await?);
         }
         let workspace = self.workspace.display().to_string().into();
@@ -202,15 +196,12 @@ impl PipelineInner {
 
     async fn answer(&self, turn: &mut Turn) -> Result<(), TurnFailure> {
         for plugin in &self.plugins {
-            if let Some(refusal) =
-                call::call_hook(PipelineStage::Admit, &**plugin, |it| it.admit(turn)).await?
-            {
+            if let Some(refusal) = call::call_hook(PipelineStage::Admit, &**plugin, |it| it.admit(turn)).await? {
                 return Err(TurnFailure::Refused(refusal));
             }
         }
         for plugin in &self.plugins {
-            let told =
-                call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.system_prompt(turn)).await?;
+            let told = call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.system_prompt(turn)).await?;
             if told.is_some() {
                 turn.system_prompt = told;
                 break;
@@ -222,16 +213,11 @@ impl PipelineInner {
 
     async fn build_prompt(&self, turn: &Turn) -> Result<Prompt, TurnFailure> {
         for plugin in &self.plugins {
-            let built =
-                call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.build_prompt(turn)).await?;
+            let built = call::call_hook(PipelineStage::BuildPrompt, &**plugin, |it| it.build_prompt(turn)).await?;
             if let Some(prompt) = built {
                 // An empty prompt is an answer too: no other plugin is asked (TP-B4).
                 let is_empty = prompt.is_empty();
-                return Ok(if is_empty {
-                    Prompt::Text(turn.inbound.envelope.content.clone())
-                } else {
-                    prompt
-                });
+                return Ok(if is_empty { Prompt::Text(turn.inbound.envelope.content.clone()) } else { prompt });
             }
         }
         Ok(Prompt::Text(turn.inbound.envelope.content.clone()))
@@ -245,7 +231,7 @@ impl PipelineInner {
             if let Err(failure) = &saved {
                 let code = failure.code();
                 let place = failure.location();
-                tracing::error!(code, place, "a plugin failed to save its state");
+                tracing::error!(code, place, "state was not saved");
             }
             ended = ended.and(saved);
         }
@@ -255,8 +241,7 @@ impl PipelineInner {
     /// Appends two entries of the turn to the tape, the message and its output, if a plugin provides a tape store
     /// (TP-G2).
     async fn append_to_tape(&self, turn: &Turn) -> Result<(), TurnFailure> {
-        let found =
-            self.plugins.iter().find_map(|plugin| Some((plugin.name(), plugin.provide_tape_store()?)));
+        let found = self.plugins.iter().find_map(|plugin| Some((plugin.name(), plugin.provide_tape_store()?)));
         let Some((whose, tape)) = found else { return Ok(()) };
         let ended = turn.failure.as_ref().map(TurnFailure::code);
         let entries = [
@@ -269,8 +254,7 @@ impl PipelineInner {
     async fn send_outbound(&self, mut turn: Turn) -> Result<PipelineOutcome, TurnFailure> {
         for plugin in &self.plugins {
             let rendered =
-                call::call_hook(PipelineStage::RenderOutbound, &**plugin, |it| it.render_outbound(&turn))
-                    .await?;
+                call::call_hook(PipelineStage::RenderOutbound, &**plugin, |it| it.render_outbound(&turn)).await?;
             if turn.rendered.len() + rendered.len() > limits::OUTBOUND_MAX {
                 return Err(TurnFailure::TooLarge("messages of one turn"));
             }
@@ -294,9 +278,7 @@ impl PipelineInner {
     async fn dispatch(&self, outbound: &MessageEnvelope) -> Result<bool, TurnFailure> {
         let mut is_delivered = false;
         for plugin in &self.plugins {
-            let hook = call::call_hook(PipelineStage::DispatchOutbound, &**plugin, |it| {
-                it.dispatch_outbound(outbound)
-            });
+            let hook = call::call_hook(PipelineStage::DispatchOutbound, &**plugin, |it| it.dispatch_outbound(outbound));
             is_delivered |= hook.await?;
         }
         if let Some(router) = &self.router {
@@ -310,12 +292,11 @@ impl PipelineInner {
     async fn report_failure(&self, stage: PipelineStage, failure: &TurnFailure, inbound: &MessageEnvelope) {
         let outlet = Dispatcher::to(self);
         for plugin in &self.plugins {
-            let heard =
-                call::call_hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
+            let heard = call::call_hook(stage, &**plugin, |it| it.on_error(stage, failure, inbound, &outlet)).await;
             if let Err(error) = heard {
                 let code = error.code();
                 let place = error.location();
-                tracing::warn!(code, place, "a plugin's on_error hook failed");
+                tracing::warn!(code, place, "who hears of errors had one");
             }
         }
     }

@@ -69,8 +69,7 @@ impl Turn {
     /// `streamed`.
     pub fn output_message(&self) -> MessageEnvelope {
         let is_fallback = self.failure == Some(TurnFailure::NoOutput);
-        let kind =
-            if is_fallback && self.output.is_empty() { MessageKind::Error } else { MessageKind::Message };
+        let kind = if is_fallback && self.output.is_empty() { MessageKind::Error } else { MessageKind::Message };
         let text = match kind {
             MessageKind::Error => TurnFailure::NoOutput.to_string(),
             MessageKind::Message => self.output.clone(),
@@ -153,11 +152,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Returns the plugin's state of a session (TP-L1).
-    fn load_state<'a>(
-        &'a self,
-        inbound: &'a Inbound,
-        session_id: &'a str,
-    ) -> HookFuture<'a, Map<String, Value>> {
+    fn load_state<'a>(&'a self, inbound: &'a Inbound, session_id: &'a str) -> HookFuture<'a, Map<String, Value>> {
         let _ = (inbound, session_id);
         no_answer()
     }
@@ -188,11 +183,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Returns the answer piece by piece (TP-M2).
-    fn run_model_stream<'a>(
-        &'a self,
-        turn: &'a Turn,
-        prompt: &'a Prompt,
-    ) -> HookFuture<'a, Option<AnswerStream>> {
+    fn run_model_stream<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> HookFuture<'a, Option<AnswerStream>> {
         let _ = (turn, prompt);
         ready(Ok(None)).boxed()
     }

@@ -3,7 +3,7 @@
     python quic_proofs.py PORT OTHER_PORT SHORT_PORT CA KEY      one line of JSON for each first flight, exit 0
 
 KEY is the private key of the nodes' certificate, whose chain is longer than three datagrams but for the last of them. Tokens are made here
-from what gateway/src/listen/quic/tokens.rs says, by other code: so they may be of any day and any address.
+from what gateway/src/listen/quic/address_tokens.rs says, by other code: so they may be of any day and any address.
 """
 
 import base64

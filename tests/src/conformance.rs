@@ -95,9 +95,7 @@ pub fn is_id(word: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let lettered = |text: &str| {
         let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
-        (1..=2).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_uppercase())
-            && digits(&text[name.len()..])
+        (1..=2).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_uppercase()) && digits(&text[name.len()..])
     };
     match word.split_once('-') {
         Some(("SR" | "TP" | "EV" | "MP" | "BD" | "LN", rest)) => lettered(rest),
@@ -139,8 +137,7 @@ mod tests {
 
     #[test]
     fn waiting_scopes_are_listed() {
-        let document =
-            format!("{WAITING}\n\n- `tools`: both kinds\n- `quic`: the transport\n\n## Rest\n- `no`: x\n");
+        let document = format!("{WAITING}\n\n- `tools`: both kinds\n- `quic`: the transport\n\n## Rest\n- `no`: x\n");
         assert_eq!(waiting(&document), ["tools", "quic"]);
     }
 }

@@ -159,8 +159,7 @@ mod tests {
 
     #[test]
     fn figures_are_extracted_from_test_output() {
-        let run =
-            [failed("t", "a", "x\nFIGURE kills: 3\n"), failed("t", "b", " FIGURE kills: 3\nFIGURE b: 1")];
+        let run = [failed("t", "a", "x\nFIGURE kills: 3\n"), failed("t", "b", " FIGURE kills: 3\nFIGURE b: 1")];
         assert_eq!(figures(&run), ["FIGURE kills: 3", "FIGURE b: 1"]);
     }
 }

@@ -56,8 +56,7 @@ mod tests {
 
     /// Returns the source files of a module path, which is a folder or a `.rs` file.
     fn sources(stem: &Path) -> Vec<PathBuf> {
-        let mut found: Vec<PathBuf> =
-            [stem.with_extension("rs")].into_iter().filter(|file| file.is_file()).collect();
+        let mut found: Vec<PathBuf> = [stem.with_extension("rs")].into_iter().filter(|file| file.is_file()).collect();
         let entries = std::fs::read_dir(stem).into_iter().flatten().flatten().map(|entry| entry.path());
         for path in entries {
             if path.is_dir() {

@@ -6,9 +6,8 @@ use known::Known;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, Cursor, Epoch, EventId, FenceToken, Holder, InboxPosition, LeaseId, LinkId,
-    ListenStamp, ListenersVersion, MessageId, NodeId, Nonce, Principal, RunId, Seq, SessionId, SessionKey,
-    TenantId, UserId,
+    AgentId, ControlId, Cursor, Epoch, EventId, FenceToken, Holder, InboxPosition, LeaseId, LinkId, ListenStamp,
+    ListenersVersion, MessageId, NodeId, Nonce, Principal, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::StopReason;
@@ -186,8 +185,7 @@ impl Script {
             }
             'i' => {
                 let token = self.token(n);
-                let after =
-                    self.some_place(&self.known[n].inputs.iter().map(|(p, _)| *p).collect::<Vec<_>>());
+                let after = self.some_place(&self.known[n].inputs.iter().map(|(p, _)| *p).collect::<Vec<_>>());
                 let control_after = self.some_place(&self.known[n].controls.clone());
                 Op::Inbox { key, token, after, control_after }
             }
@@ -255,8 +253,7 @@ impl Script {
         places.get(n).copied().unwrap_or_default()
     }
     fn text(&mut self) -> String {
-        let bytes =
-            if self.mood == Emphasis::Heavy { 30_000 + self.rng.below(33_000) } else { self.rng.below(300) };
+        let bytes = if self.mood == Emphasis::Heavy { 30_000 + self.rng.below(33_000) } else { self.rng.below(300) };
         "höh \"\\\n".repeat(bytes as usize / 8)
     }
 
@@ -288,10 +285,7 @@ impl Script {
                 strategies[self.rng.below(3) as usize]
             },
             // Derived from the count, not from the random numbers, so that seeds keep their meaning.
-            replaces: self
-                .count
-                .is_multiple_of(10)
-                .then(|| RunId::derive(&key, &user, &name(MessageId::parse("m1")))),
+            replaces: self.count.is_multiple_of(10).then(|| RunId::derive(&key, &user, &name(MessageId::parse("m1")))),
             metadata: None,
             traceparent: None,
         };
@@ -343,12 +337,7 @@ impl Script {
                 usage: None,
                 host_run_id: None,
             },
-            _ => Fact::AgentStreamDelta {
-                attempt: 1,
-                offset: self.count,
-                text: Private(self.text()),
-                mark: None,
-            },
+            _ => Fact::AgentStreamDelta { attempt: 1, offset: self.count, text: Private(self.text()), mark: None },
         };
         Arc::new(Entry {
             id: EventId::new(now.store, self.rng.next_u128()),
@@ -389,16 +378,7 @@ impl Script {
         let known = ListenersVersion(self.known[n].version.0 + u64::from(self.rng.chance(10)));
         let token = self.token(n);
         let after = self.tail(n);
-        Op::Append(Box::new(Append {
-            key,
-            token,
-            after,
-            facts,
-            ends,
-            answers,
-            closed,
-            known_listeners: known,
-        }))
+        Op::Append(Box::new(Append { key, token, after, facts, ends, answers, closed, known_listeners: known }))
     }
 
     /// Returns a claim that wins, if the last known state of the session still holds.
@@ -488,12 +468,7 @@ impl Script {
             3 | 4 => Op::Expire { key, before_ms: now.store.0.saturating_sub(self.rng.below(50)) },
             _ => {
                 let ttl = Duration::from_millis(self.rng.below(5000));
-                Op::Renew {
-                    holder: self.holder(),
-                    ttl,
-                    fresh: self.rng.chance(50),
-                    sent: Mono(Duration::ZERO),
-                }
+                Op::Renew { holder: self.holder(), ttl, fresh: self.rng.chance(50), sent: Mono(Duration::ZERO) }
             }
         }
     }

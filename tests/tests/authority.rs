@@ -29,8 +29,7 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
         let reference = if action.creates() { ClientOperation::Read } else { action };
         let unknown = requests(reference, "nobodys", &unknown_run);
         for (n, foreign) in requests(action, "anns", &run).into_iter().enumerate() {
-            let mut mallory =
-                WebSocketClient::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
+            let mut mallory = WebSocketClient::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
             let like = if action.creates() { &unknown[0] } else { &unknown[n] };
             let got = mallory.ask("q", foreign.clone()).await.expect("an answer");
             let want = mallory.ask("q", like.clone()).await.expect("an answer");
@@ -43,8 +42,7 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
 
     // A foreign run named in the caller's own session is unknown too.
     let mut mallory = WebSocketClient::hello(node.http, "mallory", vec![]).await.expect("mallory connects");
-    let opened =
-        mallory.ask("o", json!({"type": "session_open", "session_id": "mallorys"})).await.expect("an answer");
+    let opened = mallory.ask("o", json!({"type": "session_open", "session_id": "mallorys"})).await.expect("an answer");
     assert_eq!(opened["type"], "session_opened", "{opened}");
     let stray = run.replacen("anns", "mallorys", 1);
     let got = mallory.ask("c", json!({"type": "cancel_run", "run_id": stray})).await.expect("an answer");
@@ -53,14 +51,9 @@ async fn foreign_and_unknown_sessions_get_the_same_answer() {
     // The requests have not affected ann's run, and ann can still cancel it.
     let done = ann.ask("a2", json!({"type": "cancel_run", "run_id": run})).await;
     drop(done);
-    let done =
-        WebSocketClient::hello(node.http, "ann", vec![json!({"session_id": "anns", "after_seq": 0})]).await;
+    let done = WebSocketClient::hello(node.http, "ann", vec![json!({"session_id": "anns", "after_seq": 0})]).await;
     let done = done.expect("ann is back").until(|m| m["type"] == "done").await.expect("an end");
-    assert_eq!(
-        (done["status"].as_str(), done["run_id"].as_str()),
-        (Some("cancelled"), Some(run.as_str())),
-        "{done}"
-    );
+    assert_eq!((done["status"].as_str(), done["run_id"].as_str()), (Some("cancelled"), Some(run.as_str())), "{done}");
     assert_eq!(agents.journal().len(), 1, "no stranger reached the agent");
 }
 

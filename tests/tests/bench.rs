@@ -45,17 +45,11 @@ async fn turn_counts_match_the_node_metrics() {
     for key in KEYS {
         assert!(told.get(key).is_some(), "no {key} in {told}");
     }
-    assert_eq!(
-        (&told["mode"], &told["loop"], &told["ok"]),
-        (&"turns".into(), &"closed".into(), &true.into())
-    );
+    assert_eq!((&told["mode"], &told["loop"], &told["ok"]), (&"turns".into(), &"closed".into(), &true.into()));
     let counts = &told["counts"];
     let completed = counts["completed"].as_u64().expect("a count");
     assert!(completed > 8, "{told}");
-    assert_eq!(
-        (&counts["gaps"], &counts["mismatches"], &counts["unanswered"]),
-        (&0.into(), &0.into(), &0.into())
-    );
+    assert_eq!((&counts["gaps"], &counts["mismatches"], &counts["unanswered"]), (&0.into(), &0.into(), &0.into()));
     let warm_up = told["turns"]["warm_up_turns"].as_u64().expect("a count");
     assert_eq!(warm_up, 8);
     let ended = metric(node.admin, "turnway_turn_accepted_total", completed + warm_up).await;
@@ -127,10 +121,7 @@ async fn reconnecting_clients_have_no_gaps() {
     let args = ["reconnect", "--connections", "20", "--rounds", "2", "--tokens", "30", "--pace", "5ms"];
     let told = bench.figures(&args).await;
     let reconnect = &told["reconnect"];
-    assert_eq!(
-        (&reconnect["gaps"], &reconnect["verified"], &reconnect["rounds"]),
-        (&0.into(), &20.into(), &2.into())
-    );
+    assert_eq!((&reconnect["gaps"], &reconnect["verified"], &reconnect["rounds"]), (&0.into(), &20.into(), &2.into()));
     assert_eq!((&told["counts"]["resumed"], &told["counts"]["completed"]), (&40.into(), &40.into()));
     assert_eq!(told["latency_us"]["resumed"]["count"], 40);
 }

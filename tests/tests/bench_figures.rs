@@ -52,15 +52,10 @@ async fn idle_node_is_compared_with_a_bare_server() {
 #[tokio::test]
 async fn comparison_table_states_its_conditions() {
     let told = figure_with("compare", &["--compare", "--peers turnway --rows latency,drop"]).await;
-    for part in
-        ["| one node: publish to receive at 1,000/s (p50 µs / p99 µs) | **", "| **0** |", "nothing pinned"]
-    {
+    for part in ["| one node: publish to receive at 1,000/s (p50 µs / p99 µs) | **", "| **0** |", "nothing pinned"] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    assert!(
-        told.contains("](compare/compare-latency.svg)") && told.contains("turnway-bench compare"),
-        "{told}"
-    );
+    assert!(told.contains("](compare/compare-latency.svg)") && told.contains("turnway-bench compare"), "{told}");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use turnway::admin::ROUTES;
 use turnway_tests::real::command::{Ended, run};
 use turnway_tests::real::identity::{Key, guarded};
 use turnway_tests::real::node::Node;
+use turnway_tests::real::web::Web;
 use turnway_tests::real::wire::{WebSocketClient, invoke};
 use turnway_tests::real::{PATIENCE, http};
 
@@ -60,8 +61,7 @@ async fn damaged(dir: &Path, is_killed: bool) -> PathBuf {
     }
     let data = dir.join("data");
     let mut bytes = std::fs::read(data.join("turnway.redb")).expect("read");
-    let places: Vec<usize> =
-        bytes.windows(6).enumerate().filter(|(_, at)| at == b"MARKER").map(|(at, _)| at).collect();
+    let places: Vec<usize> = bytes.windows(6).enumerate().filter(|(_, at)| at == b"MARKER").map(|(at, _)| at).collect();
     assert!(!places.is_empty());
     places.into_iter().for_each(|at| bytes[at] ^= 1);
     std::fs::write(data.join("turnway.redb"), bytes).expect("written");
@@ -89,6 +89,8 @@ async fn damaged_session_does_not_affect_other_sessions() {
                 let (status, body) = messages(&node, &format!("good{n}")).await;
                 assert!(status == 200 && body.contains("filler"), "{status} {body}");
             }
+            let web = Web::new(node.http, Some("ann"));
+            web.ask("DELETE", "/v1/sessions/bad", &[], "").await.must_be(500, "store_damaged");
             let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
             let turn = format!("m-{}", node.id);
             wire.turn("good3", "echo", &turn, "more").await.expect("a turn in a session beside it");
@@ -157,11 +159,7 @@ async fn removed_data_file_makes_the_node_unready() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert!(reason.contains("store_damaged"), "{reason}");
     let answer = wire.ask("q", invoke("s2", "echo", "late")).await.expect("an answer");
-    assert_eq!(
-        (&answer["type"], &answer["code"]),
-        (&json!("error"), &json!("store_unavailable")),
-        "{answer}"
-    );
+    assert_eq!((&answer["type"], &answer["code"]), (&json!("error"), &json!("store_unavailable")), "{answer}");
     node.must_run();
     assert_eq!(node.terminate().await, Some(69));
 }
@@ -204,8 +202,7 @@ async fn cross_origin_requests_to_admin_are_rejected() {
     // Requests of an operator's programs and of the node's own page are performed.
     let path = format!("/v1/keys/{}:revoke", key.id);
     assert_eq!(send(node.admin, "POST", &path, &[]).await.0, 200);
-    let page =
-        [("origin", own.as_str()), ("content-type", "application/json"), ("sec-fetch-site", "same-origin")];
+    let page = [("origin", own.as_str()), ("content-type", "application/json"), ("sec-fetch-site", "same-origin")];
     assert_eq!(send(node.admin, "POST", "/drain", &page).await.0, 202);
     assert_eq!(node.exit().await, Some(0));
 }
@@ -246,11 +243,7 @@ async fn drain_wait_returns_after_the_node_has_left() {
     let checked = turnway(&["store", "check", text(&dir.path().join("data")), "--json"]).await;
     assert_eq!(checked.json()["unclosed"], false);
     assert_eq!(turnway(&["drain", "--admin", &admin]).await.code, Some(69));
-    assert_eq!(
-        turnway(&["drain", "--admin", &admin, "--timeout", "3"]).await.code,
-        Some(64),
-        "without --wait"
-    );
+    assert_eq!(turnway(&["drain", "--admin", &admin, "--timeout", "3"]).await.code, Some(64), "without --wait");
 }
 
 /// Keeps a node draining with a turn that does not end.

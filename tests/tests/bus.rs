@@ -53,17 +53,8 @@ impl Node {
         let life = Lifecycle::default();
         let clock = Clock::start();
         let durability = NodeDurability { level: "mem".to_owned(), attested: false };
-        let place = RedisBusOptions {
-            url,
-            node,
-            name,
-            address,
-            events: mouth,
-            metrics,
-            clock,
-            life: life.clone(),
-            durability,
-        };
+        let place =
+            RedisBusOptions { url, node, name, address, events: mouth, metrics, clock, life: life.clone(), durability };
         let bus = Bus::open(place, &Handle::current());
         timeout(PATIENCE, bus.wait_joined()).await.expect("it gets there");
         Self { bus, ear, registry, life }
@@ -267,8 +258,7 @@ async fn redirecting_proxy(to: u16, swaps: Arc<AtomicBool>) -> u16 {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let server = TcpStream::connect(("127.0.0.1", to)).await.expect("the server is there");
-            let ((mut says, mut hears), (mut answers, mut asked)) =
-                (client.into_split(), server.into_split());
+            let ((mut says, mut hears), (mut answers, mut asked)) = (client.into_split(), server.into_split());
             let swaps = Arc::clone(&swaps);
             tokio::spawn(async move { tokio::io::copy(&mut answers, &mut hears).await });
             tokio::spawn(async move {
@@ -307,9 +297,7 @@ async fn dead_subscription_is_detected_by_heartbeat() {
     a.post([(node, PeerMessage::Probe)]);
     assert_eq!(c.next_messages().await, [PeerMessage::Probe]);
     assert!(
-        c.counted("turnway_bus_heartbeat_seconds_count")
-            + c.counted("turnway_bus_gaps_total{cause=\"broken\"}")
-            < 3.0
+        c.counted("turnway_bus_heartbeat_seconds_count") + c.counted("turnway_bus_gaps_total{cause=\"broken\"}") < 3.0
     );
     figure("a dead subscription is noticed after", format!("{noticed:?}"));
 }
@@ -380,10 +368,7 @@ async fn bus_hop_latency_and_throughput_are_measured() {
         }
         let rate = heard as f64 / since.elapsed().as_secs_f64();
         let times = rate / flood;
-        figure(
-            &format!("deltas a second, {batch} a round"),
-            format!("{rate:.0}, {times:.2} × the bare ones"),
-        );
+        figure(&format!("deltas a second, {batch} a round"), format!("{rate:.0}, {times:.2} × the bare ones"));
     }
     assert_eq!(b.counted("turnway_bus_dropped_total{reason=\"inbox\"}"), 0.0);
 }

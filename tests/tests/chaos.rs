@@ -239,10 +239,7 @@ impl Verdict {
         let mut ends: BTreeMap<&str, &str> = BTreeMap::new();
         for (n, fact) in log.iter().enumerate() {
             assert_eq!(fact["seq"], n + 1, "{session}: the log has a hole: {fact}");
-            assert!(
-                n == 0 || fact["epoch"].as_u64() >= log[n - 1]["epoch"].as_u64(),
-                "{session}: epochs went back"
-            );
+            assert!(n == 0 || fact["epoch"].as_u64() >= log[n - 1]["epoch"].as_u64(), "{session}: epochs went back");
             if fact["type"] == "done" {
                 let run = fact["run_id"].as_str().expect("a run");
                 let status = fact["status"].as_str();
@@ -255,8 +252,7 @@ impl Verdict {
         assert_eq!(messages.len(), history.accepted.len(), "{session}: a message opened two turns");
         for (run, message) in &history.accepted {
             let status = ends.get(run.as_str()).unwrap_or_else(|| panic!("{run} was accepted and is lost"));
-            let (told, text) =
-                history.ended.get(run).unwrap_or_else(|| panic!("{run}: its client saw no end"));
+            let (told, text) = history.ended.get(run).unwrap_or_else(|| panic!("{run}: its client saw no end"));
             assert_eq!(told, status, "{run} ended otherwise than its client was told");
             self.accepted += 1;
             if *status == "completed" {
@@ -322,8 +318,7 @@ async fn killed_node_loses_no_accepted_turn_and_ends_none_twice() {
     let flag = agents.flag("steady") + ",on_owner_loss=retry";
     let mut node = Node::start(dir.path(), &["--agent", &flag]).await;
     let (up, seen) = watch::channel(Some(node.http));
-    let stage =
-        Shared { up: seen, heard: AtomicU64::new(0), more: Notify::new(), over: AtomicBool::new(false) };
+    let stage = Shared { up: seen, heard: AtomicU64::new(0), more: Notify::new(), over: AtomicBool::new(false) };
     let stage = Arc::new(stage);
     let mut clients = tokio::task::JoinSet::new();
     let file = |n: usize| -> PathBuf { dir.path().join(format!("client-{n}.jsonl")) };

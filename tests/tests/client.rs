@@ -224,8 +224,7 @@ async fn restarted_answer_discards_text_of_the_first_attempt() {
     link.resumed(4, json!({})).await;
     let again = json!({"type": "event", "name": "RUN_RESTARTED", "session_id": "s", "run_id": "s.r",
         "attempt": 2, "seq": 4, "epoch": 2});
-    link.send_all(&[again, delta(1, 7, "st"), delta(2, 0, "second"), delta(2, 0, "second"), done(5, 2, 6)])
-        .await;
+    link.send_all(&[again, delta(1, 7, "st"), delta(2, 0, "second"), delta(2, 0, "second"), done(5, 2, 6)]).await;
     let told = shown_lines(&mut client).await;
     assert_eq!(told, ["accepted m", "lost 4503", "the fir; restarted @2", "second = second"]);
 }

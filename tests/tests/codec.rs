@@ -13,7 +13,6 @@ fn wincode_writes_the_same_bytes() {
     let ours = encode(BlobKind::Frame, &value).expect("encodes");
     let theirs = wincode::serialize(&value).expect("encodes");
     assert_eq!(ours[HEADER..], theirs[..]);
-    let back: (u8, u64, String, Vec<u32>, Option<u16>, Option<u16>) =
-        decode(BlobKind::Frame, &ours).expect("decodes");
+    let back: (u8, u64, String, Vec<u32>, Option<u16>, Option<u16>) = decode(BlobKind::Frame, &ours).expect("decodes");
     assert_eq!(back, value);
 }

@@ -49,23 +49,20 @@ async fn compose_command_lines_start_a_fleet() {
     let mut fleet = Vec::new();
     for line in nodes {
         assert_eq!(line[0], "serve");
-        let checked =
-            Command::new(binary()).arg("check-config").args(&line[1..]).current_dir(dir.path()).output();
+        let checked = Command::new(binary()).arg("check-config").args(&line[1..]).current_dir(dir.path()).output();
         let checked = checked.expect("the node's binary starts");
         assert!(checked.status.success(), "{line:?}: {}", String::from_utf8_lossy(&checked.stderr));
         let home = dir.path().join(value(line, "--node-name"));
         std::fs::create_dir_all(&home).expect("a directory");
         let rest: Vec<&str> = ["--demo", "--node-name", value(line, "--node-name")].to_vec();
-        let known =
-            rest.len() + ["serve", "--store", "…", "--listen", "…", "--admin", "…", "--quic", "…"].len();
+        let known = rest.len() + ["serve", "--store", "…", "--listen", "…", "--admin", "…", "--quic", "…"].len();
         assert_eq!(line.len(), known, "an argument that this test does not hand on: {line:?}");
         assert_eq!(value(line, "--store"), "redis://redis:6379");
         fleet.push(Node::start_on(&redis.url(), &home, &rest).await);
     }
     let (_, text) = http::get(fleet[0].admin, "/v1/nodes").await.expect("it answers");
     let told: Value = serde_json::from_str(&text).expect("JSON");
-    let mut names: Vec<_> =
-        told["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
+    let mut names: Vec<_> = told["nodes"].as_array().expect("a list").iter().map(|node| &node["name"]).collect();
     names.sort_by_key(|name| name.to_string());
     assert_eq!(names, ["n1", "n2", "n3"]);
     let mut wire = WebSocketClient::hello(fleet[2].http, "ann", vec![]).await.expect("welcome");

@@ -5,9 +5,7 @@ use std::time::Duration;
 use turnway_bindings::dialin::agent_message::AgentMessage;
 use turnway_bindings::dialin::{AttemptEvent, DialIn, DialInConfig, Input, Output};
 use turnway_bindings::link::{DialInCapabilities, RefreshOutcome};
-use turnway_core::id::{
-    AgentId, Epoch, MessageId, NodeId, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
-};
+use turnway_core::id::{AgentId, Epoch, MessageId, NodeId, RequestId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::limits;
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::{AgentFailure, Invoke, Order, Resume};
@@ -116,13 +114,7 @@ fn input(words: &str) -> Input {
         ["STEER", name, id] => order(steer(name, id)),
         ["STOP", name] => {
             let agent_id = AgentId::parse("a").expect("a name");
-            order(Order::Stop {
-                tenant: key().tenant,
-                agent_id,
-                run_id: run(name),
-                attempt: 1,
-                epoch: Epoch(7),
-            })
+            order(Order::Stop { tenant: key().tenant, agent_id, run_id: run(name), attempt: 1, epoch: Epoch(7) })
         }
         ["LEAVE"] => Input::Draining,
         ["FLUSH"] => Input::Flushed,
@@ -139,9 +131,9 @@ fn input(words: &str) -> Input {
         }
         ["unknown", name] => said(json!({"type": "error", "run_id": run(name), "code": "unknown_run"})),
         [kind] => said(json!({"type": kind, "request_id": "r1", "token": "canary-token"})),
-        [kind, name] => said(
-            json!({"type": kind, "run_id": run(name), "text": "canary", "state": "thinking", "to": "bob"}),
-        ),
+        [kind, name] => {
+            said(json!({"type": kind, "run_id": run(name), "text": "canary", "state": "thinking", "to": "bob"}))
+        }
         [kind, name, attempt] => {
             let attempt: u32 = attempt.parse().expect("a number");
             said(json!({"type": kind, "run_id": run(name), "text": "canary", "attempt": attempt}))
@@ -305,12 +297,8 @@ fn qualified_run_name_of_another_tenant_is_rejected() {
         agent.handle_input(now, Input::Order(Box::new(Order::Invoke(order))));
         // A node of the previous release does not send the tenant in a cancel; the connection has it from the
         // invoke.
-        let cancel = Order::Cancel {
-            tenant: TenantId::default_tenant(),
-            run_id: run_id.clone(),
-            attempt: 1,
-            epoch: Epoch(7),
-        };
+        let cancel =
+            Order::Cancel { tenant: TenantId::default_tenant(), run_id: run_id.clone(), attempt: 1, epoch: Epoch(7) };
         agent.handle_input(now, Input::Order(Box::new(cancel)));
         let written: Vec<Value> = std::iter::from_fn(|| agent.poll_output())
             .filter_map(|output| match output {
@@ -329,9 +317,28 @@ fn qualified_run_name_of_another_tenant_is_rejected() {
         assert_eq!((written.len(), &written[1]["context"]["tenant"]), (3, &json!("acme")));
         agent.handle_input(now, said(json!({"type": "delta", "run_id": named, "text": "x"})));
         agent.handle_input(now, said(json!({"type": "cancel_ack", "run_id": named})));
-        let words: Vec<String> =
-            std::iter::from_fn(|| agent.poll_output()).map(|output| describe(&output)).collect();
+        let words: Vec<String> = std::iter::from_fn(|| agent.poll_output()).map(|output| describe(&output)).collect();
         assert_eq!(words.iter().filter(|word| *word != "acked/1").collect::<Vec<_>>(), told, "{named}");
+    }
+}
+
+/// A message of an unknown type keeps the named run alive, whether the name is plain or qualified by the run's tenant.
+#[test]
+fn unknown_message_keeps_a_qualified_run_alive() {
+    let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1) };
+    let key = SessionKey { tenant: TenantId::parse("acme").expect("a name"), ..key() };
+    let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m").expect("a name"));
+    for (named, is_alive) in
+        [(run_id.to_string(), true), (format!("acme~{run_id}"), true), (format!("evil~{run_id}"), false)]
+    {
+        let mut agent = DialIn::new(now, config(false));
+        let Order::Invoke(order) = invoke("m", 1, None) else { panic!("an invoke") };
+        let order = Invoke { key: key.clone(), run_id: run_id.clone(), ..order };
+        agent.handle_input(now, Input::Order(Box::new(Order::Invoke(order))));
+        agent.handle_input(now, said(json!({"type": "input_ack", "run_id": named.replace("evil", "acme")})));
+        agent.handle_input(now, said(json!({"type": "tokens", "run_id": named})));
+        let words: Vec<String> = std::iter::from_fn(|| agent.poll_output()).map(|output| describe(&output)).collect();
+        assert_eq!(words.contains(&"unknown/1".to_owned()), is_alive, "{named}: {words:?}");
     }
 }
 

@@ -114,11 +114,7 @@ fn memory_store_answers_like_the_model() {
 }
 
 /// Runs one sequence on a server after emptying it.
-fn compare_redis(
-    seed: u64,
-    server: &Redis,
-    runtime: &tokio::runtime::Runtime,
-) -> BTreeMap<&'static str, u64> {
+fn compare_redis(seed: u64, server: &Redis, runtime: &tokio::runtime::Runtime) -> BTreeMap<&'static str, u64> {
     let _: String = server.command(&["FLUSHALL"]);
     let url = RedisUrl::parse(&server.url()).expect("a URL");
     let runtime = runtime.handle().clone();
@@ -130,12 +126,8 @@ fn compare_redis(
         // The last answers may arrive after the receiver is gone.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
         let clock = Some(clock);
-        let options = redis::RedisStoreOptions {
-            durability: Level::Mem,
-            clock,
-            quotas,
-            ..redis::RedisStoreOptions::default()
-        };
+        let options =
+            redis::RedisStoreOptions { durability: Level::Mem, clock, quotas, ..redis::RedisStoreOptions::default() };
         let store = runtime.block_on(redis::RedisStore::open(url.clone(), options, sink));
         (Box::new(store.expect("a store")), receiver)
     });

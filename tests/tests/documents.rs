@@ -52,8 +52,7 @@ fn documented_openai_statuses_match_the_code() {
     let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
     let mut written = BTreeMap::new();
     for row in rows {
-        let cells: Vec<String> =
-            row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
+        let cells: Vec<String> = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect();
         let [status, kind, codes] = &cells[..] else { panic!("three cells: {row}") };
         written.extend(codes.split(", ").map(|code| (code.to_owned(), (status.clone(), kind.clone()))));
     }

@@ -7,15 +7,13 @@ use std::time::Duration;
 use turnway::store::Store;
 use turnway::store::embedded::{EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, StoreFault, check, copy};
 use turnway_core::id::{
-    Cursor, Epoch, EventId, Holder, ListenersVersion, MessageId, Nonce, OwnershipSnapshot, Principal, RunId,
-    Seq, SessionId, SessionKey, TenantId, UserId,
+    Cursor, Epoch, EventId, Holder, ListenersVersion, MessageId, Nonce, OwnershipSnapshot, Principal, RunId, Seq,
+    SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::store::quota::{Quota, Quotas};
-use turnway_core::store::{
-    Acceptance, Append, ModelStore, Op, Reply, SnapshotWrite, StoreError, StoreRefusal,
-};
+use turnway_core::store::{Acceptance, Append, ModelStore, Op, Reply, SnapshotWrite, StoreError, StoreRefusal};
 use turnway_core::time::Mono;
 use turnway_tests::power_cuts::Disk;
 use turnway_tests::script::{START_TIME, Script, lists};
@@ -35,8 +33,7 @@ impl StoreFixture {
     ) -> Self {
         let (fault, faults) = channel();
         let (answer, answers) = channel();
-        let options =
-            EmbeddedOptions::new(Arc::new(|| START_TIME), Arc::new(move |found| drop(fault.send(found))));
+        let options = EmbeddedOptions::new(Arc::new(|| START_TIME), Arc::new(move |found| drop(fault.send(found))));
         let sink = Arc::new(move |op, result| drop(answer.send((op, result))));
         Self { store: open(options, sink).expect("a store"), answers, faults }
     }
@@ -138,8 +135,7 @@ fn full_disk_refuses_only_inputs() {
         })
     };
     let mut script = Script::new(1, false);
-    let accept =
-        std::iter::from_fn(|| Some(script.next(START_TIME))).find(|op| matches!(op, Op::Accept { .. }));
+    let accept = std::iter::from_fn(|| Some(script.next(START_TIME))).find(|op| matches!(op, Op::Accept { .. }));
     let accept = accept.expect("an accept");
     assert_eq!(full().ask(accept.clone()), Ok(Reply::Refused(StoreRefusal::Full)));
     assert!(matches!(StoreFixture::at(dir.path()).ask(accept.clone()), Ok(Reply::Accepted(_))));
@@ -270,10 +266,7 @@ fn backup_is_complete_and_has_a_new_era() {
         assert!(matches!(rig.ask(claim()), Ok(Reply::Claimed(_))));
         assert!(matches!(rig.ask(put(0)), Ok(Reply::Value { version: 1, .. })));
     }
-    let later = || turnway_core::time::Now {
-        store: turnway_core::time::Millis(START_TIME.store.0 + 9),
-        ..START_TIME
-    };
+    let later = || turnway_core::time::Now { store: turnway_core::time::Millis(START_TIME.store.0 + 9), ..START_TIME };
     let then = EmbeddedOptions::new(Arc::new(later), Arc::new(|fault| panic!("{fault}")));
     copy(dir.path(), to.path(), &then).expect("copied");
     let again = copy(dir.path(), to.path(), &then);
@@ -301,9 +294,7 @@ fn older_store_gets_its_session_index_on_open() {
             }
         }
     }
-    let ask = || {
-        lists(script.keys()).into_iter().map(|op| StoreFixture::at(dir.path()).ask(op)).collect::<Vec<_>>()
-    };
+    let ask = || lists(script.keys()).into_iter().map(|op| StoreFixture::at(dir.path()).ask(op)).collect::<Vec<_>>();
     let before = ask();
     let listed = |answer: &Result<Reply, StoreError>| match answer {
         Ok(Reply::Sessions { sessions, more: false }) => sessions.len(),

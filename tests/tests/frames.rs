@@ -11,8 +11,8 @@ use std::sync::Arc;
 use turnway_bindings::peer::frame::{FramePacker, PeerFrame, offer_prefix};
 use turnway_bindings::peer::{OfferedEntry, PeerMessage, TextChunk};
 use turnway_core::id::{
-    AgentId, ControlId, Cursor, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, MessageId,
-    NodeId, Nonce, OwnershipSnapshot, RequestId, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
+    AgentId, ControlId, Cursor, Epoch, EventId, Holder, InboxPosition, LeaseId, ListenStamp, MessageId, NodeId, Nonce,
+    OwnershipSnapshot, RequestId, RunId, Seq, SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::limits::{FRAME_BYTES_MAX, FRAME_MESSAGES_MAX, HISTORY_BYTES_MAX, MESSAGE_BYTES_MAX};
 use turnway_core::private::Private;
@@ -43,10 +43,7 @@ fn run(session: &str) -> RunId {
 }
 
 fn seen() -> OwnershipSnapshot {
-    OwnershipSnapshot {
-        holder: Some(Holder { node: FROM, life: LeaseId(u128::MAX) }),
-        epoch: Epoch(1_764_000_000_123),
-    }
+    OwnershipSnapshot { holder: Some(Holder { node: FROM, life: LeaseId(u128::MAX) }), epoch: Epoch(1_764_000_000_123) }
 }
 
 fn at(seq: u64) -> Cursor {
@@ -124,10 +121,7 @@ fn all() -> Vec<PeerMessage> {
         bell(OfferedEntry::Control { place, prev, control: control() }),
         PeerMessage::InputAccepted { key: key.clone(), run_id: run("s1") },
         PeerMessage::ControlAnswered { key: key.clone(), control: control().id.clone(), shown: true },
-        PeerMessage::NotOwner {
-            key: key.clone(),
-            owner: OwnershipSnapshot { holder: None, epoch: Epoch(3) },
-        },
+        PeerMessage::NotOwner { key: key.clone(), owner: OwnershipSnapshot { holder: None, epoch: Epoch(3) } },
         PeerMessage::Subscribed { key: key.clone(), stamp: ListenStamp(4) },
         PeerMessage::Facts {
             key: key.clone(),
@@ -142,12 +136,7 @@ fn all() -> Vec<PeerMessage> {
         PeerMessage::Ack { logs: vec![] },
         PeerMessage::HandOff { key, released: seen() },
         PeerMessage::Probe,
-        PeerMessage::ProcessOutput {
-            key: self::key("s1"),
-            epoch: Epoch(7),
-            run_id: run("s1"),
-            printed: printed(),
-        },
+        PeerMessage::ProcessOutput { key: self::key("s1"), epoch: Epoch(7), run_id: run("s1"), printed: printed() },
     ];
     let key = self::key("s1");
     let epoch = Epoch(7);
@@ -172,12 +161,7 @@ fn read(frames: &[Vec<u8>]) -> Vec<PeerMessage> {
         assert!(frame.len() <= HEADER + FRAME_BYTES_MAX);
         PeerFrame::decode(frame).expect("a frame")
     };
-    frames
-        .iter()
-        .map(read)
-        .inspect(|frame| assert_eq!(frame.from, FROM))
-        .flat_map(|frame| frame.messages)
-        .collect()
+    frames.iter().map(read).inspect(|frame| assert_eq!(frame.from, FROM)).flat_map(|frame| frame.messages).collect()
 }
 
 #[test]
@@ -197,18 +181,12 @@ fn frame_bytes_match_the_golden_values() {
     let taken = hex(&pack([taken])[0]);
     let id = hex(run("s1").as_str().as_bytes());
     let names = "070000000000000064656661756c7402000000000000007331";
-    let want = format!(
-        "545746015a000000efcdab8967452301efcdab8967452301010000000000000001000000{names}1d00000000000000{id}"
-    );
+    let want =
+        format!("545746015a000000efcdab8967452301efcdab8967452301010000000000000001000000{names}1d00000000000000{id}");
     assert_eq!(taken, want);
     let whole = pack(all()).remove(0);
     let hash = hex(&<sha2::Sha256 as sha2::Digest>::digest(&whole));
-    assert_eq!(
-        hash,
-        "4ecc63d35dec3c4d6f3104bc62c9a124fc0cbc50707c9ca50ab8845688e55cf1",
-        "{} bytes",
-        whole.len()
-    );
+    assert_eq!(hash, "4ecc63d35dec3c4d6f3104bc62c9a124fc0cbc50707c9ca50ab8845688e55cf1", "{} bytes", whole.len());
 }
 
 /// Compares the fuzzer's corpus with one frame of each kind; with `BLESS=1` the files are written.
@@ -268,8 +246,7 @@ fn offer_frame_completed_by_the_store_is_valid() {
 fn oversized_message_is_split_over_frames() {
     let text = "\u{1}".repeat(50_000);
     let facts: Vec<_> = (0..64).map(|n| (Epoch(n / 8), fact(&text))).collect();
-    let frames =
-        pack([PeerMessage::Probe, PeerMessage::Facts { key: key("s1"), owner: seen(), after: at(5), facts }]);
+    let frames = pack([PeerMessage::Probe, PeerMessage::Facts { key: key("s1"), owner: seen(), after: at(5), facts }]);
     assert!(frames.len() > 10, "{} frames", frames.len());
     let mut next = at(5);
     let mut parts = 0;
@@ -283,10 +260,7 @@ fn oversized_message_is_split_over_frames() {
     assert_eq!((next.seq, parts > 10), (Seq(69), true));
 
     let logs: Vec<_> = (0..40_000).map(|n| (key(&format!("{n:064}")), at(n))).collect();
-    let parts = read(&pack([
-        PeerMessage::TailDigest { logs: logs.clone() },
-        PeerMessage::Ack { logs: logs.clone() },
-    ]));
+    let parts = read(&pack([PeerMessage::TailDigest { logs: logs.clone() }, PeerMessage::Ack { logs: logs.clone() }]));
     let of = |part: &PeerMessage| {
         let (PeerMessage::TailDigest { logs } | PeerMessage::Ack { logs }) = part else { panic!("{part:?}") };
         logs.clone()
@@ -302,15 +276,11 @@ fn oversized_message_is_split_over_frames() {
 #[test]
 fn largest_input_fits_one_frame() {
     let long = "\u{1}".repeat(MESSAGE_BYTES_MAX);
-    let history =
-        History::from_messages(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
+    let history = History::from_messages(&["\\".repeat(HISTORY_BYTES_MAX / 2 - 8).into()]).expect("short enough");
     let place = InboxPosition(9);
     let prev = InboxPosition(8);
-    let bell = |input| PeerMessage::Offer {
-        key: key("s1"),
-        owner: seen(),
-        item: OfferedEntry::Input { place, prev, input },
-    };
+    let bell =
+        |input| PeerMessage::Offer { key: key("s1"), owner: seen(), item: OfferedEntry::Input { place, prev, input } };
     let largest = bell(input(&long, Some(history)));
     assert_eq!(read(&pack([largest.clone()])), [largest]);
 

@@ -97,7 +97,8 @@ async fn confirmed_handover_switches_the_agent_with_its_context() {
     // A second decision is answered with the first one's result.
     assert_eq!(decided(&mut ann, "d2", decision(&prompt, "reject")).await, "confirmed");
     for message in ["m2", "m3"] {
-        let say = json!({"type": "agent_invoke", "session_id": "s1", "request_id": message, "message": {"content": "go on"}});
+        let say =
+            json!({"type": "agent_invoke", "session_id": "s1", "request_id": message, "message": {"content": "go on"}});
         ann.say(say).await.expect("it is said");
         let done = |said: &Value| said["type"] == "done";
         ann.until(done).await.expect("the end of the turn");
@@ -197,8 +198,7 @@ async fn handover_deadline_survives_its_owner() {
     }
     let mut ann = WebSocketClient::hello(nodes[0].http, "ann", vec![]).await.expect("it connects");
     let prompt = prompted(&mut ann, &["ada", "bob"], "bob").await;
-    let mut watcher =
-        WebSocketClient::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
+    let mut watcher = WebSocketClient::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
     watcher.until(|message| message["type"] == "done").await.expect("the end of the turn");
     nodes[0].kill().await;
     let rejected = told_upto(&mut watcher, "HANDOVER_REJECTED").await.1;

@@ -45,9 +45,7 @@ async fn half_closed_requests_get_their_answers() {
     let agents = Agents::start(|_| {
         Reply::speak(|voice| async move {
             voice.delta("a word").await?;
-            tokio::time::timeout(std::time::Duration::from_millis(400), voice.hung_up())
-                .await
-                .unwrap_or(Ok(()))?;
+            tokio::time::timeout(std::time::Duration::from_millis(400), voice.hung_up()).await.unwrap_or(Ok(()))?;
             voice.done().await
         })
     })
@@ -109,9 +107,7 @@ async fn only_listed_origins_may_read_answers() {
         ("access-control-request-method", "POST"),
         ("access-control-request-headers", "authorization,content-type,x-stainless-lang"),
     ];
-    for path in
-        ["/v1/chat/completions", "/v1/sessions/s/turns", "/v1/models", "/v1/sessions", "/openapi.json"]
-    {
+    for path in ["/v1/chat/completions", "/v1/sessions/s/turns", "/v1/models", "/v1/sessions", "/openapi.json"] {
         let preflight = web.ask("OPTIONS", path, &[asks[0], asks[1], ("origin", PAGE)], "").await;
         let header = |name: &str| preflight.headers.get(name).and_then(|value| value.to_str().ok());
         assert_eq!((preflight.status, header("access-control-allow-origin")), (204, Some(PAGE)), "{path}");
@@ -135,8 +131,7 @@ async fn only_listed_origins_may_read_answers() {
             answer.headers.get("access-control-allow-origin").map(|origin| origin.as_bytes()),
             Some(PAGE.as_bytes())
         );
-        let exposed =
-            answer.headers.get("access-control-expose-headers").and_then(|names| names.to_str().ok());
+        let exposed = answer.headers.get("access-control-expose-headers").and_then(|names| names.to_str().ok());
         assert!(exposed.is_some_and(|names| names.contains("retry-after")), "{path}");
     }
     // Requests without an origin get no CORS headers, and the admin listener sends none.
@@ -165,18 +160,12 @@ async fn last_event_id_of_another_stream_is_ignored() {
     // A position before all events, in an attempt that never existed.
     let never = format!("0-0-7-3-{tag}");
     for id in ["", "7", "x", "12-3", "0-0-1-3-aaaaaaaa", "-----", &"9".repeat(300), &never] {
-        let again =
-            web.open("POST", path, &[named[0], named[1], ("last-event-id", id)], body).await.rest().await;
+        let again = web.open("POST", path, &[named[0], named[1], ("last-event-id", id)], body).await.rest().await;
         assert_eq!(said(&again), text, "{id:?}");
     }
     for id in ["", "x", "0-0-1-3-aaaaaaaa"] {
         let log = web.ask("GET", "/v1/sessions/s/events", &[("last-event-id", id)], "").await;
-        assert_eq!(
-            (log.status, log.json()["events"][0]["seq"].as_u64()),
-            (200, Some(1)),
-            "{id:?}: {}",
-            log.text
-        );
+        assert_eq!((log.status, log.json()["events"][0]["seq"].as_u64()), (200, Some(1)), "{id:?}: {}", log.text);
     }
 }
 

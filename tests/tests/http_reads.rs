@@ -38,22 +38,13 @@ async fn users_list_own_sessions_and_operators_all() {
         if restarted {
             node.kill_and_restart().await;
         }
-        assert_eq!(
-            list(&ann.json("/v1/sessions").await, "sessions", "session_id"),
-            ["a4", "a3", "a2", "a1", "a0"]
-        );
+        assert_eq!(list(&ann.json("/v1/sessions").await, "sessions", "session_id"), ["a4", "a3", "a2", "a1", "a0"]);
         assert_eq!(list(&bob.json("/v1/sessions").await, "sessions", "session_id"), ["b0"]);
         let all = operator.json("/v1/sessions").await;
         assert_eq!(list(&all, "sessions", "session_id"), ["b0", "a4", "a3", "a2", "a1", "a0"]);
         let one = &all["sessions"][0];
-        assert_eq!(
-            (&one["user_id"], &one["state"], &one["pending"]),
-            (&json!("bob"), &json!("open"), &json!(0))
-        );
-        assert!(
-            one["created_ts"].as_u64().is_some_and(|ts| ts > 1_700_000_000_000) && one["seq"] == 8,
-            "{one}"
-        );
+        assert_eq!((&one["user_id"], &one["state"], &one["pending"]), (&json!("bob"), &json!("open"), &json!(0)));
+        assert!(one["created_ts"].as_u64().is_some_and(|ts| ts > 1_700_000_000_000) && one["seq"] == 8, "{one}");
     }
     // Pages of two sessions.
     let mut path = "/v1/sessions?limit=2".to_owned();
@@ -190,10 +181,7 @@ async fn run_is_read_and_cancelled() {
     }
     let run = ann.json(&format!("/v1/runs/{run_id}")).await;
     assert_eq!((&run["status"], &run["agent_id"]), (&json!("RUNNING"), &json!("endless")));
-    assert_eq!(
-        (&run["message_id"], &run["user_id"], &run["attempt"]),
-        (&json!("m1"), &json!("ann"), &json!(1))
-    );
+    assert_eq!((&run["message_id"], &run["user_id"], &run["attempt"]), (&json!("m1"), &json!("ann"), &json!(1)));
     assert_eq!(ann.json("/v1/sessions").await["sessions"][0]["pending"], 1);
     let mut second = ann.turn("s1", "endless", "m2", "hi", None).await;
     let waiting = second.next().await.expect("accepted").data["run_id"].as_str().expect("a run").to_owned();
@@ -335,9 +323,7 @@ async fn agent_error_body_is_visible_only_to_operators() {
     }
     // The operator sees the body in a user's run; the user does not.
     let run = &runs[0];
-    for path in
-        [format!("/v1/runs/{run}"), format!("/v1/runs/{run}/events"), "/v1/sessions/s1/events".to_owned()]
-    {
+    for path in [format!("/v1/runs/{run}"), format!("/v1/runs/{run}/events"), "/v1/sessions/s1/events".to_owned()] {
         assert!(!ann.json(&path).await.to_string().contains("db-7"), "{path}");
         assert!(operator.json(&path).await.to_string().contains("db-7"), "{path}");
     }

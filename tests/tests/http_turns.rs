@@ -44,10 +44,7 @@ async fn repeated_turn_request_returns_the_same_turn() {
     let node = Node::start(dir.path(), &["--demo"]).await;
     let ann = Web::new(node.http, Some("ann"));
     let mut stream = ann.turn("s1", "echo", "m1", WORDS, None).await;
-    assert_eq!(
-        (stream.status, &stream.headers["content-type"]),
-        (200, &"text/event-stream".parse().expect("a value"))
-    );
+    assert_eq!((stream.status, &stream.headers["content-type"]), (200, &"text/event-stream".parse().expect("a value")));
     let events = stream.rest().await;
     let said = kinds(&events);
     assert_eq!(&said[..4], ["turn_accepted", "message", "event", "run_started"]);
@@ -87,10 +84,7 @@ async fn resumed_stream_continues_at_the_byte() {
         let had = text_of(&seen[..=n], "");
         let mut stream = ann.turn("s1", "slow", "m1", "hi", seen[n].id.as_deref()).await;
         let mut more = vec![stream.next().await.expect("accepted")];
-        assert_eq!(
-            (&more[0].data["type"], &more[0].data["duplicate"]),
-            (&"turn_accepted".into(), &true.into())
-        );
+        assert_eq!((&more[0].data["type"], &more[0].data["duplicate"]), (&"turn_accepted".into(), &true.into()));
         while text_of(&more, &had).len() < half {
             more.push(stream.next().await.expect("more"));
         }
@@ -162,10 +156,7 @@ async fn client_that_does_not_read_uses_bounded_memory() {
     }
     for n in 0..32 {
         // The turns end nevertheless.
-        ann.turn(&format!("s{n}"), "much", "m1", "hi", None)
-            .await
-            .until(|event| event.data["type"] == "done")
-            .await;
+        ann.turn(&format!("s{n}"), "much", "m1", "hi", None).await.until(|event| event.data["type"] == "done").await;
     }
     let grown = node.resident_kib().saturating_sub(before);
     assert!(grown < 48 * 1024, "{grown} KiB more with 96 MiB unread");

@@ -83,14 +83,8 @@ fn bad_message_gets_an_error_and_ten_close_the_link() {
         &format!("{nine}; PING; PING; error invalid_message; invoke"),
     );
     // Unknown types, and types of other roles, do not count as bad messages.
-    check_open(
-        "type launch *12; invoke",
-        &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")),
-    );
-    check_open(
-        "type register_tools *12; invoke",
-        &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")),
-    );
+    check_open("type launch *12; invoke", &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")));
+    check_open("type register_tools *12; invoke", &format!("{}; invoke", ["error invalid_message r1"; 12].join("; ")));
 }
 
 /// Covers: S-11.
@@ -146,14 +140,8 @@ fn peer_that_does_not_read_is_closed() {
     check_open("refused; +20000; alive; +9999", "error not_found r1; PING");
     check_open("refused; +20000; alive; +10000", "error not_found r1; PING; CLOSE 4508");
     // Further messages do not extend the deadline; a flush does.
-    check_open(
-        "refused; +20000; refused; +10000",
-        "error not_found r1; error not_found r1; PING; CLOSE 4508",
-    );
-    check_open(
-        "refused; +20000; flush; refused; alive; +29999",
-        "error not_found r1; error not_found r1; PING",
-    );
+    check_open("refused; +20000; refused; +10000", "error not_found r1; error not_found r1; PING; CLOSE 4508");
+    check_open("refused; +20000; flush; refused; alive; +29999", "error not_found r1; error not_found r1; PING");
     check_open("silent 10; +29999; alive; +30000", "PING; PING");
 }
 
@@ -176,10 +164,7 @@ fn side_stream_bytes_are_counted_when_written() {
     check_open("flows 40000; flows 30000; flows 10", "written 70000");
     check_open("text 40000; flush; creeps 30000", "delta; written 70256");
     // While much text waits in the streams, all written bytes are reported at once.
-    check_open(
-        "flows 40; fills; fills 10; text 5; flush; flows 10",
-        "written 40; written 10; delta; written 261",
-    );
+    check_open("flows 40; fills; fills 10; text 5; flush; flows 10", "written 40; written 10; delta; written 261");
     check_open("stands; +29999; alive; +30000; alive", "PING; CLOSE 4508");
     check_open("stands; +20000; stands; alive; +10000; alive", "PING; CLOSE 4508");
     // Slow progress extends the deadline once, and sufficient progress extends it without end.
@@ -187,10 +172,7 @@ fn side_stream_bytes_are_counted_when_written() {
     check_open("stands; +20000; creeps 1; alive; +30000; alive", "written 1; PING; CLOSE 4508");
     check_open("stands; +20000; flows; alive; +40000; alive; +40000", "PING; PING; PING; PING");
     // Other messages that are written do not prove that the streams are read.
-    check_open(
-        "stands; +20000; refused; flush; alive; +10000",
-        "error not_found r1; written 512; PING; CLOSE 4508",
-    );
+    check_open("stands; +20000; refused; flush; alive; +10000", "error not_found r1; written 512; PING; CLOSE 4508");
     let mut stage = Fixture::new();
     stage.link = Link::new(stage.now, LinkConfig { side_streams: true, ..config() });
     stage.play("hello; admit; flush; text 65280; flush");

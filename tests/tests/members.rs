@@ -106,10 +106,7 @@ async fn members_are_added_removed_and_restored() {
     let mut late = WebSocketClient::hello(node.http, "ann", vec![follow(0)]).await.expect("it connects");
     let again = json!({"type": "invite_agent", "session_id": "s1", "agent_spec": {"agent_id": "bob"}, "active": true});
     let members = changed(&mut ann, "i2", again).await;
-    assert_eq!(
-        (&members["agents"], &members["active_agent"]),
-        (&json!(["echo", "ada", "bob"]), &"bob".into())
-    );
+    assert_eq!((&members["agents"], &members["active_agent"]), (&json!(["echo", "ada", "bob"]), &"bob".into()));
     let back = |message: &Value| message["name"] == "AGENT_ADDED" && message["request_id"] == "i2";
     let (_, added) = told_upto(&mut late, back).await;
     assert_eq!(added["restored"], true, "{added}");
@@ -126,23 +123,18 @@ async fn removal_of_the_running_agent_cancels_its_run_first() {
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada", "bob"])).await.expect("an answer");
     ann.say(follow(0)).await.expect("it is said");
-    ann.say(json!({"type": "agent_invoke", "session_id": "s1", "request_id": "m1", "message": {"content": "go on and on"}}))
-        .await
-        .expect("it is said");
+    ann.say(
+        json!({"type": "agent_invoke", "session_id": "s1", "request_id": "m1", "message": {"content": "go on and on"}}),
+    )
+    .await
+    .expect("it is said");
     ann.until(|message| message["type"] == "delta").await.expect("it speaks");
     let mut removal = wish("remove_agent", "ada");
     (removal["request_id"], removal["reason"]) = ("r".into(), "too long".into());
     ann.say(removal).await.expect("it is said");
     let (told, members) = told_upto(&mut ann, |message| message["type"] == "members").await;
-    let order = [
-        "AGENT_REMOVING",
-        "ACTIVE_AGENT_CHANGED",
-        "CANCEL_SENT",
-        "CANCELED",
-        "cancelled",
-        "AGENT_REMOVED",
-        "members",
-    ];
+    let order =
+        ["AGENT_REMOVING", "ACTIVE_AGENT_CHANGED", "CANCEL_SENT", "CANCELED", "cancelled", "AGENT_REMOVED", "members"];
     let told: Vec<_> = told.iter().filter(|name| *name != "AGENT_STARTED").collect();
     assert_eq!(told, order);
     assert_eq!((&members["agents"], &members["active_agent"]), (&json!(["bob"]), &"bob".into()), "{members}");
@@ -173,11 +165,7 @@ async fn invalid_member_change_is_an_error_without_effect() {
         let error = ann.until(|message| message["code"] == code).await.expect("an error");
         assert_eq!((&error["type"], &error["request_id"]), (&"error".into(), &kind.into()), "{error}");
         let members = ann.until(|message| message["type"] == "members").await.expect("an answer");
-        assert_eq!(
-            (&members["agents"], &members["active_agent"]),
-            (&json!(["ada"]), &"ada".into()),
-            "{members}"
-        );
+        assert_eq!((&members["agents"], &members["active_agent"]), (&json!(["ada"]), &"ada".into()), "{members}");
     }
 }
 
@@ -198,8 +186,7 @@ async fn member_removal_survives_its_owner() {
     }
     let mut ann = WebSocketClient::hello(nodes[0].http, "ann", vec![]).await.expect("it connects");
     ann.ask("o", open(&["ada", "bob"])).await.expect("an answer");
-    let mut watcher =
-        WebSocketClient::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
+    let mut watcher = WebSocketClient::hello(nodes[1].http, "ann", vec![follow(0)]).await.expect("it connects");
     ann.say(invoke("s1", "ada", "go on and on")).await.expect("it is said");
     watcher.until(|message| message["type"] == "delta").await.expect("it speaks");
     ann.say(wish("remove_agent", "ada")).await.expect("it is said");

@@ -187,10 +187,7 @@ async fn completion_cancelled_by_another_client_is_an_error() {
         let mut wire = WebSocketClient::hello(node.http, "ann", Vec::new()).await.expect("welcome");
         wire.say(json!({ "type": "cancel_run", "session_id": session })).await.expect("sent");
         let mut answer = String::new();
-        tokio::time::timeout(PATIENCE, call.read_to_string(&mut answer))
-            .await
-            .expect("in time")
-            .expect("readable");
+        tokio::time::timeout(PATIENCE, call.read_to_string(&mut answer)).await.expect("in time").expect("readable");
         assert!(answer.contains(r#""code":"cancelled""#) && !answer.contains("[DONE]"), "{answer}");
         assert_eq!(answer.starts_with("HTTP/1.1 409"), body != streamed, "{answer}");
         assert_eq!(slow.event().await, "closed");
@@ -297,8 +294,7 @@ async fn slow_reader_does_not_delay_other_calls() {
     let dir = tempfile::tempdir().expect("a directory");
     let node = Node::start(dir.path(), &["--agent", &agents.flag("a")]).await;
     let body = |what: &str| {
-        json!({ "model": "agent/a", "stream": true, "messages": [{ "role": "user", "content": what }] })
-            .to_string()
+        json!({ "model": "agent/a", "stream": true, "messages": [{ "role": "user", "content": what }] }).to_string()
     };
     let mut slow = send(&node, "", &body("much")).await;
     slow.readable().await.expect("its answer begins");

@@ -25,8 +25,7 @@ async fn answers(wire: &mut WebSocketClient, requests: &[&str]) -> Vec<(String, 
     while answered.len() < requests.len() {
         let message = wire.next().await.expect("a message");
         let kind = message["type"].as_str().expect("a type");
-        let kinds =
-            ["session_opened", "session_closed", "subscribed", "turn_accepted", "members", "error", "pong"];
+        let kinds = ["session_opened", "session_closed", "subscribed", "turn_accepted", "members", "error", "pong"];
         let is_fact = message.get("seq").is_some() && kind != "subscribed";
         if let Some(id) = message["request_id"].as_str().filter(|_| kinds.contains(&kind) && !is_fact) {
             answered.push((id.to_owned(), kind.to_owned()));
@@ -57,8 +56,7 @@ async fn pipelined_on(node: &Node, connection: usize) {
             assert!(at > seq, "{message} after {seq}");
             seq = at;
         }
-        if ["session_opened", "subscribed", "turn_accepted"].contains(&kind.as_str())
-            && message.get("seq").is_none()
+        if ["session_opened", "subscribed", "turn_accepted"].contains(&kind.as_str()) && message.get("seq").is_none()
             || kind == "subscribed"
         {
             answered.push(kind.clone());

@@ -81,10 +81,7 @@ async fn turn_is_filtered_by_the_plugins_of_its_node() {
     let (said, _) = ann.turn("s1", "ada", "r3", ",status").await.expect("an answer");
     assert!(said.starts_with("session s1\nknown: ") && said.contains("last_messages"), "{said}");
     assert_eq!(agents.journal().len(), 2);
-    assert_eq!(
-        diary(dir.path())[..2],
-        [format!("s1 fine {}", SHOWN.len()), format!("s1 fine {}", SHOWN.len())]
-    );
+    assert_eq!(diary(dir.path())[..2], [format!("s1 fine {}", SHOWN.len()), format!("s1 fine {}", SHOWN.len())]);
     // Each turn is in the session's log, whether an agent or a plugin answered the turn.
     let follow = json!({"session_id": "s1", "after_seq": 0});
     let mut ben = WebSocketClient::hello(node.http, "ann", vec![follow]).await.expect("it connects");
@@ -102,11 +99,7 @@ async fn refused_input_is_blocked_and_cancel_saves_state_once() {
     let mut ann = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("it connects");
     let refused = begin(&mut ann, "r1", "how to build a Bomb?").await;
     let error = ann.until(|message| message["type"] == "error").await.expect("an error");
-    assert_eq!(
-        (&error["code"], &error["detail"]["agent_code"]),
-        (&json!("blocked"), &json!("profanity")),
-        "{error}"
-    );
+    assert_eq!((&error["code"], &error["detail"]["agent_code"]), (&json!("blocked"), &json!("profanity")), "{error}");
     let ended = ann.until(done(&refused)).await.expect("an end");
     assert_eq!(ended["status"], "failed", "{ended}");
     assert!(agents.journal().is_empty(), "nobody was asked");
@@ -114,11 +107,7 @@ async fn refused_input_is_blocked_and_cancel_saves_state_once() {
     let run = begin(&mut ann, "r2", "slowly").await;
     gates[0].add_permits(2);
     let delta = ann.until(|message| message["type"] == "delta").await.expect("text");
-    assert_eq!(
-        (&delta["text"], &delta["offset"]),
-        (&json!("what a "), &json!(0)),
-        "a word that may go on is held"
-    );
+    assert_eq!((&delta["text"], &delta["offset"]), (&json!("what a "), &json!(0)), "a word that may go on is held");
     let cancel = json!({"type": "cancel_run", "run_id": run});
     ann.say(cancel).await.expect("sent");
     let ended = ann.until(done(&run)).await.expect("an end");
@@ -167,8 +156,7 @@ async fn filtered_answer_survives_node_and_connection_loss() {
     assert_eq!((&delta["offset"], &delta["text"]), (&json!(0), &json!("what a ")), "{delta}");
     // The connection is lost in the middle of the second attempt; the client resumes from its byte offset.
     drop(ann);
-    let mut ann =
-        WebSocketClient::hello(node.http, "ann", vec![follow(&begun, 2, 7)]).await.expect("it connects");
+    let mut ann = WebSocketClient::hello(node.http, "ann", vec![follow(&begun, 2, 7)]).await.expect("it connects");
     gates[1].add_permits(PIECES.len());
     let mut said = "what a ".to_owned();
     let ended = loop {
@@ -206,9 +194,8 @@ async fn node_without_plugins_answers_commands() {
     let cancel = json!({"type": "cancel_run", "run_id": host["run_id"]});
     ann.say(cancel).await.expect("sent");
     let run = asked["run_id"].as_str().expect("a run").to_owned();
-    let help =
-        ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("help");
-    assert_eq!(help["text"], ",help: list the commands\n,status: show the session and the keys of its state");
+    let help = ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("help");
+    assert_eq!(help["text"], ",help: this\n,status: the session, and what is known of it");
     let ended = ann.until(done(&run)).await.expect("an end");
     assert_eq!(ended["status"], "completed", "{ended}");
 }

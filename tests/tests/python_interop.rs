@@ -66,11 +66,7 @@ async fn answer_resumes_after_its_node_is_killed_twice() {
         while round == 2 || text.len() < enough {
             let message = wire.next().await.expect("it goes on");
             if message["type"] == "delta" {
-                assert_eq!(
-                    (&message["attempt"], &message["offset"]),
-                    (&json!(1), &json!(text.len())),
-                    "{message}"
-                );
+                assert_eq!((&message["attempt"], &message["offset"]), (&json!(1), &json!(text.len())), "{message}");
                 text.push_str(message["text"].as_str().expect("text"));
             } else if message.get("seq").is_some() && message["type"] != "subscribed" {
                 said.push(message["name"].as_str().unwrap_or_default().to_owned());

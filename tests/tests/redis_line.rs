@@ -13,12 +13,7 @@ use turnway_tests::real::redis::Redis;
 
 fn settings() -> RedisConnectionOptions {
     let answer_within = Duration::from_millis(500);
-    RedisConnectionOptions {
-        name: "test",
-        command_timeout: answer_within,
-        channels: Vec::new(),
-        push_handler: None,
-    }
+    RedisConnectionOptions { name: "test", command_timeout: answer_within, channels: Vec::new(), push_handler: None }
 }
 
 fn open(redis: &Redis, settings: RedisConnectionOptions) -> RedisConnection {
@@ -75,11 +70,8 @@ async fn channels_are_subscribed_again_on_each_connection() {
             rings.notify_one();
         }
     };
-    let settings = RedisConnectionOptions {
-        channels: vec!["inbox:a".into()],
-        push_handler: Some(Arc::new(hears)),
-        ..settings()
-    };
+    let settings =
+        RedisConnectionOptions { channels: vec!["inbox:a".into()], push_handler: Some(Arc::new(hears)), ..settings() };
     let mut line = open(&redis, settings);
     for turn in 1..=2 {
         until_turn(&mut line, Some(turn)).await;

@@ -61,11 +61,7 @@ impl Held {
         } else if let Some(seq) = message["seq"].as_u64() {
             let last = self.facts.last().map_or(0, |fact| fact.0);
             assert!(seq > last, "fact {seq} after fact {last}: {message}");
-            self.facts.push((
-                seq,
-                message["epoch"].as_u64().expect("an epoch"),
-                text("type") + &text("name"),
-            ));
+            self.facts.push((seq, message["epoch"].as_u64().expect("an epoch"), text("type") + &text("name")));
         }
         if message["type"] == "delta" {
             if self.attempt.is_null() {

@@ -98,10 +98,7 @@ async fn open_turn_is_never_trimmed() {
         again.tick().await;
     };
     assert_eq!(page["floor"], first - 1, "the turn lacks its beginning");
-    assert_eq!(
-        (&page["events"][0]["type"], &page["events"][0]["seq"]),
-        (&json!("user.message"), &json!(first))
-    );
+    assert_eq!((&page["events"][0]["type"], &page["events"][0]["seq"]), (&json!("user.message"), &json!(first)));
     let messages = web.json("/v1/sessions/s1/messages").await;
     assert_eq!(messages["messages"][0]["content"], "what was asked", "{messages}");
 }
@@ -123,8 +120,7 @@ async fn sessions_older_than_max_age_are_deleted_once() {
     let server = Redis::start(&dir.path().join("redis"), &[]);
     let slow = Agents::start(|_| Reply::speak(async |voice| voice.hung_up().await)).await;
     let file = dir.path().join("turnway.toml");
-    std::fs::write(&file, "demo = true\n[store]\nmax_age = \"2s\"\n[quota]\nuser = \"64KiB\"\n")
-        .expect("a file");
+    std::fs::write(&file, "demo = true\n[store]\nmax_age = \"2s\"\n[quota]\nuser = \"64KiB\"\n").expect("a file");
     let file = file.to_str().expect("UTF-8");
     let slow = slow.flag("slow");
     let args = ["--config", file, "--durability", "mem", "--quic", "off", "--agent", &slow];

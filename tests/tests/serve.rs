@@ -151,7 +151,8 @@ async fn requests_and_open_connections_are_counted() {
     let dir = directory();
     let node = Node::start(dir.path(), &["--demo"]).await;
     Web::new(node.http, Some("ann")).turn("s1", "echo", "m1", "hi", None).await.rest().await;
-    let turns = "turnway_http_requests_total{method=\"POST\",route=\"/v1/sessions/{session_id}/turns\",status=\"2xx\"} 1\n";
+    let turns =
+        "turnway_http_requests_total{method=\"POST\",route=\"/v1/sessions/{session_id}/turns\",status=\"2xx\"} 1\n";
     let (_, metrics) = get(node.admin, "/metrics").await;
     assert!(metrics.contains(turns), "{turns} is not in {metrics}");
     let wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
@@ -204,8 +205,7 @@ async fn second_node_on_a_data_directory_is_refused() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     let store = format!("embedded:{}", dir.path().join("data").display());
-    let args =
-        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &store];
+    let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &store];
     let (code, out, err) = run(dir.path(), &args, &[]).await;
     assert_eq!((code, out.as_str()), (Some(69), ""), "{err}");
     assert!(err.contains("another process"), "{err}");
@@ -333,11 +333,8 @@ async fn known_subprotocol_is_echoed() {
     let dir = directory();
     let node = Node::start(dir.path(), &[]).await;
     let leave = frame(0x88, 0, &[]);
-    for (offered, echoed) in
-        [("", false), ("turnway.v1", true), ("graphql, turnway.v1", true), ("graphql", false)]
-    {
-        let header =
-            if offered.is_empty() { String::new() } else { format!("sec-websocket-protocol: {offered}\r\n") };
+    for (offered, echoed) in [("", false), ("turnway.v1", true), ("graphql, turnway.v1", true), ("graphql", false)] {
+        let header = if offered.is_empty() { String::new() } else { format!("sec-websocket-protocol: {offered}\r\n") };
         let (head, _) = frames(node.http, &header, &leave).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{offered}: {head}");
         assert_eq!(head.contains("sec-websocket-protocol: turnway.v1\r\n"), echoed, "{offered}: {head}");
@@ -353,10 +350,7 @@ async fn connection_without_hello_times_out() {
     let gone = if error["type"] == "error" { wire.next().await } else { Err(ConnectionEnd::Closed(4408)) };
     assert_eq!(gone, Err(ConnectionEnd::Closed(4408)));
     let (_, metrics) = get(node.admin, "/metrics").await;
-    assert!(
-        metrics.contains("turnway_link_closes_total{code=\"4408\",transport=\"websocket\"} 1\n"),
-        "{metrics}"
-    );
+    assert!(metrics.contains("turnway_link_closes_total{code=\"4408\",transport=\"websocket\"} 1\n"), "{metrics}");
 }
 
 /// Covers: S-16.
@@ -375,8 +369,7 @@ async fn full_node_answers_503_until_a_connection_closes() {
         .spawn()
         .expect("a shell");
     let mut ready = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let ready =
-        timeout(PATIENCE, ready.next_line()).await.expect("in time").expect("a line").expect("a line");
+    let ready = timeout(PATIENCE, ready.next_line()).await.expect("in time").expect("a line").expect("a line");
     let http = ready.split(' ').find_map(|part| part.strip_prefix("http=")).expect("an address");
     let http: SocketAddr = http.parse().expect("an address");
     let mut guests = Vec::new();
@@ -405,8 +398,7 @@ async fn connection_burst_waits_in_the_listen_queue() {
     let mut waiting = Vec::new();
     for n in 0..400 {
         let connected = timeout(PATIENCE, TcpStream::connect(node.http)).await;
-        waiting
-            .push(connected.unwrap_or_else(|_| panic!("connection {n} found no place")).expect("a listener"));
+        waiting.push(connected.unwrap_or_else(|_| panic!("connection {n} found no place")).expect("a listener"));
     }
     node.signal("-CONT").await;
     drop(waiting);

@@ -233,8 +233,7 @@ async fn quotas_apply_on_redis_and_memory_stores() {
         }
         eve.turn("e2", "echo", "m", &big, None).await.reply().await.must_be(429, "quota_exceeded");
         let (_, page) = get(node.admin, "/metrics").await.expect("metrics");
-        let told =
-            |line: &str| page.lines().find_map(|text| text.strip_prefix(line)?.trim().parse::<u64>().ok());
+        let told = |line: &str| page.lines().find_map(|text| text.strip_prefix(line)?.trim().parse::<u64>().ok());
         assert_eq!(told("turnway_store_quota_bytes{whose=\"user\"}"), Some(64 * 1024), "{name}");
         assert!(told("turnway_store_used_bytes").is_some_and(|bytes| bytes > 64 * 1024), "{name}: {page}");
         let most = if name == "memory" { 2 << 30 } else { 0 };
@@ -242,11 +241,7 @@ async fn quotas_apply_on_redis_and_memory_stores() {
         assert!(told("turnway_link_capacity{resource=\"tcp\"}").is_some_and(|links| links > 0), "{name}");
         assert_eq!(told("turnway_link_over_total{resource=\"tcp\"}"), Some(0), "{name}");
         let events = ann.turn("a", "echo", "m", &big, None).await.rest().await;
-        assert_eq!(
-            events.last().expect("an end").data["status"],
-            "completed",
-            "{name}: others have their own"
-        );
+        assert_eq!(events.last().expect("an end").data["status"], "completed", "{name}: others have their own");
         assert_eq!(eve.ask("DELETE", "/v1/sessions/e0", &[], "").await.status, 204, "{name}");
         let events = eve.turn("e3", "echo", "m", "hi", None).await.rest().await;
         assert_eq!(events.last().expect("an end").data["status"], "completed", "{name}: its bytes are free");
@@ -259,8 +254,7 @@ async fn deleted_session_cannot_be_used_again() {
     for store in ["embedded", "memory"] {
         let dir = dir.path().join(store);
         std::fs::create_dir_all(&dir).expect("a directory");
-        let place =
-            if store == "memory" { "memory:".to_owned() } else { format!("embedded:{}/data", dir.display()) };
+        let place = if store == "memory" { "memory:".to_owned() } else { format!("embedded:{}/data", dir.display()) };
         let node = Node::start_on(&place, &dir, &["--demo"]).await;
         let ann = Web::new(node.http, Some("ann"));
         ann.turn("s1", "echo", "m", "secret words", None).await.rest().await;
@@ -276,12 +270,8 @@ async fn deleted_session_cannot_be_used_again() {
         ann.get("/v1/sessions/s1/messages").await.must_be(404, "not_found");
         ann.turn("s1", "echo", "m", "secret words", None).await.reply().await.must_be(404, "not_found");
         let listed = ann.json("/v1/sessions").await;
-        let names: Vec<&str> = listed["sessions"]
-            .as_array()
-            .expect("a list")
-            .iter()
-            .filter_map(|s| s["session_id"].as_str())
-            .collect();
+        let names: Vec<&str> =
+            listed["sessions"].as_array().expect("a list").iter().filter_map(|s| s["session_id"].as_str()).collect();
         assert_eq!(names, ["s2"], "{store}");
     }
 }

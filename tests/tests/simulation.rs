@@ -101,10 +101,7 @@ fn failover_completes_within_its_time_limits() {
         let half = waits[waits.len() / 2];
         let most = waits[waits.len() - 1];
         eprintln!("{blow:?}: {half} ms at the median, {most} ms at most, {} cases", waits.len());
-        assert!(
-            waits.len() > 20 && half <= half_max && most <= max,
-            "{blow:?}: {half} ms, {most} ms at most"
-        );
+        assert!(waits.len() > 20 && half <= half_max && most <= max, "{blow:?}: {half} ms, {most} ms at most");
     }
 }
 
@@ -198,8 +195,7 @@ fn each_planted_bug_is_detected() {
         let found = found.as_deref().unwrap_or("SURVIVES");
         eprintln!("{mutant:?} | {found:.160}");
     }
-    let survivors: Vec<_> =
-        caught.iter().filter(|(_, found)| found.is_none()).map(|(mutant, _)| mutant).collect();
+    let survivors: Vec<_> = caught.iter().filter(|(_, found)| found.is_none()).map(|(mutant, _)| mutant).collect();
     assert!(survivors.is_empty(), "missing checkers: {survivors:?}");
 }
 

@@ -130,8 +130,7 @@ async fn waiting_turn_can_be_replaced_and_a_running_one_cannot() {
     let mut late = say("s1", "m6", "go on to the end");
     late["replaces"] = host.as_str().into();
     let late = ann.ask("r6", late).await.expect("an answer");
-    let admitted =
-        ann.until(of(late["run_id"].as_str().expect("a run"), "TURN_ADMITTED")).await.expect("an admission");
+    let admitted = ann.until(of(late["run_id"].as_str().expect("a run"), "TURN_ADMITTED")).await.expect("an admission");
     assert_eq!((&admitted["strategy"], admitted.get("replaces")), (&"steered".into(), None), "{admitted}");
 
     for run in [&host, &runs[2], &runs[1]] {
@@ -165,8 +164,7 @@ async fn steering_message_survives_the_loss_of_its_owner() {
     assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &json!(2)), "{done}");
     let ended = ann.until(of(&kept, "done")).await.expect("the end");
     assert_eq!((&ended["stop_reason"], &ended["host_run_id"]), (&"steered".into(), &json!(host)), "{ended}");
-    let asked: Vec<(String, u64)> =
-        agents.journal().into_iter().map(|asked| (asked.text, asked.attempt)).collect();
+    let asked: Vec<(String, u64)> = agents.journal().into_iter().map(|asked| (asked.text, asked.attempt)).collect();
     assert_eq!(asked, [("long".to_owned(), 1), ("long".to_owned(), 2)]);
 }
 
@@ -212,8 +210,7 @@ async fn steering_receipt_follows_acceptance_quickly() {
         begin(&mut ann, &session, "long").await;
         for n in 0..15 {
             let asked = Instant::now();
-            let accepted =
-                ann.ask(&format!("q{n}"), say(&session, &format!("n{n}"), "on")).await.expect("an answer");
+            let accepted = ann.ask(&format!("q{n}"), say(&session, &format!("n{n}"), "on")).await.expect("an answer");
             accepts.push(asked.elapsed());
             let run = accepted["run_id"].as_str().expect("a run");
             ann.until(of(run, "STEER_ACK")).await.expect("a receipt");

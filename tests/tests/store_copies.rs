@@ -164,8 +164,5 @@ fn copy_of_a_store_in_use_is_consistent() {
         assert!(sizes.len() > 1, "nothing went on meanwhile: {sizes:?}");
     });
     drop(store);
-    assert!(
-        matches!(copier.copy(&dir.path().join("late")), Err(EmbeddedOpenError::Fault(_))),
-        "it is closed"
-    );
+    assert!(matches!(copier.copy(&dir.path().join("late")), Err(EmbeddedOpenError::Fault(_))), "it is closed");
 }

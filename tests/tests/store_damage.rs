@@ -173,13 +173,8 @@ fn damaged_session_is_blocked_alone() {
     assert!(report.damages > 0, "{report:?}");
     for restart in 0..2 {
         let rig = Rig::at(damaged.path());
-        let closed: Vec<usize> = rig
-            .all()
-            .iter()
-            .enumerate()
-            .filter(|(_, answer)| is_closed_off(answer))
-            .map(|(n, _)| n)
-            .collect();
+        let closed: Vec<usize> =
+            rig.all().iter().enumerate().filter(|(_, answer)| is_closed_off(answer)).map(|(n, _)| n).collect();
         let [session] = closed[..] else { panic!("restart {restart}: {closed:?}") };
         let find = Op::ListSessions {
             tenant: TenantId::default_tenant(),

@@ -14,8 +14,8 @@ use turnway_bindings::tool_executor::programs::{AllowedPrograms, CommandWord, Pr
 use turnway_bindings::tool_executor::tools::TOOLS;
 use turnway_bindings::tool_executor::{self, ToolExecutor};
 use turnway_core::id::{
-    EventId, MessageId, QualifiedAction, QualifiedSession, RunId, RunnerId, SessionId, SessionKey, TenantId,
-    ToolName, UserId,
+    EventId, MessageId, QualifiedAction, QualifiedSession, RunId, RunnerId, SessionId, SessionKey, TenantId, ToolName,
+    UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
@@ -212,9 +212,7 @@ impl World {
                     assert_eq!(asked.session, QualifiedSession::from(owner), "{text}");
                     let body: Value = serde_json::from_str(&text).expect("JSON");
                     for name in ["run_id", "action_id"].map(|name| body[name].as_str().unwrap_or_default()) {
-                        assert!(
-                            owner.tenant.is_default() || name.starts_with(&format!("{}.", asked.session))
-                        );
+                        assert!(owner.tenant.is_default() || name.starts_with(&format!("{}.", asked.session)));
                     }
                 }
                 self.toolbox.handle_input(self.now, tool_executor::Input::Received(0, told));

@@ -76,15 +76,8 @@ impl World {
     async fn new(seed: u64) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let agents = Agents::start(script(&Arc::default())).await;
-        let flags = [
-            "--agent",
-            &agents.flag("h"),
-            "--agent",
-            "d=dial-in:,served_by=bot",
-            "--tools-served-by",
-            "op",
-            "--demo",
-        ];
+        let flags =
+            ["--agent", &agents.flag("h"), "--agent", "d=dial-in:,served_by=bot", "--tools-served-by", "op", "--demo"];
         let node = guarded(&dir, &flags).await;
         let bot = Key::make(&node, &["--user", "bot"]).await;
         let hello = json!({"type": "hello", "role": "agent", "agent_id": "d", "api_key": bot.text});
@@ -137,8 +130,7 @@ impl World {
                 client.running.remove(0);
             }
             (4, _, Some(other)) => {
-                let named =
-                    [other.clone(), format!("acme~{SESSION}.{other}")][self.rng.below(2) as usize].clone();
+                let named = [other.clone(), format!("acme~{SESSION}.{other}")][self.rng.below(2) as usize].clone();
                 client.named.push(format!("acme~{SESSION}.{other}"));
                 let ended = client.act("process.kill", json!({"process_id": named}), "tool.result").await;
                 assert_eq!(ended["error"]["code"], "unknown_process", "{ended}");
@@ -162,10 +154,7 @@ impl World {
         self.dialed.say(delta).await.expect("said");
         self.dialed.say(json!({"type": "done", "run_id": named})).await.expect("said");
         client.until(|message| message["type"] == "done" && message["run_id"] == run).await;
-        assert!(
-            client.seen.iter().any(|text| text.contains(&format!("\"text\":\"{}\"", client.tenant))),
-            "{id}"
-        );
+        assert!(client.seen.iter().any(|text| text.contains(&format!("\"text\":\"{}\"", client.tenant))), "{id}");
     }
 
     /// Requests to the HTTP agent name the tenant.

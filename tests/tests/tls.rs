@@ -64,7 +64,8 @@ async fn other_tls_clients_can_connect() {
 async fn commands_work_over_tls() {
     let dir = tempdir().expect("a directory");
     let (node, pair) = node(&dir).await;
-    let (ws, https) = (format!("wss://{}", node.http), format!("https://{}", node.http));
+    let ws = format!("wss://{}", node.http);
+    let https = format!("https://{}", node.http);
     let trusting = [("SSL_CERT_FILE", pair.ca())];
     let mut wire = Trust::of([&pair]).hello(node.http, "ann").await.expect("welcome");
     wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");

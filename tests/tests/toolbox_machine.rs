@@ -109,9 +109,7 @@ fn input(words: &str) -> Input {
             let bytes = vec![b'x'; 600_000];
             Input::Printed { action_id: id(n), stream: OutputStream::Stderr, bytes }
         }
-        ["EXIT", n, code] => {
-            Input::Exited { action_id: id(n), how: ExitStatus::Code(code.parse().expect("a code")) }
-        }
+        ["EXIT", n, code] => Input::Exited { action_id: id(n), how: ExitStatus::Code(code.parse().expect("a code")) },
         ["DIE", n] => Input::Exited { action_id: id(n), how: ExitStatus::Signal(9) },
         ["LEAVE", ms] => Input::Shutdown(Duration::from_millis(ms.parse().expect("ms"))),
         _ => panic!("no such words: {words}"),
@@ -211,10 +209,7 @@ fn action_is_recorded_before_it_runs_once() {
         "OPEN; spawn 1; UP 1; spawn 1; query 1; EXIT 1 0; spawn 1",
         "+1; SPAWN 1 all; invoked; invoked; invoked; -1; 1 exited; ping; 1 exited",
     );
-    check(
-        "OPEN; spawn 1 test; FAIL 1; query 1",
-        "+1; SPAWN 1 test; -1; 1 spawn_failed; ping; 1 spawn_failed",
-    );
+    check("OPEN; spawn 1 test; FAIL 1; query 1", "+1; SPAWN 1 test; -1; 1 spawn_failed; ping; 1 spawn_failed");
     check("OPEN; spawn 1; UP 1; EXIT 1 3", "+1; SPAWN 1 all; invoked; -1; 1 exit_code; ping");
     check("OPEN; spawn 1; UP 1; DIE 1", "+1; SPAWN 1 all; invoked; -1; 1 signal; ping");
     check("OPEN; query 1; old 2", "1 unknown_action; 2 unknown_action");
@@ -243,10 +238,7 @@ fn process_is_controlled_by_its_own_session_only() {
         "OPEN; spawn 1; UP 1; status 2 1; pong; EXIT 1 0; pong; status 3 1",
         "+1; SPAWN 1 all; invoked; 2 running; ping; -1; 1 exited; ping; 3 exited; ping",
     );
-    check(
-        "OPEN; spawn 1; spy 2 1; pong; spy 3 9",
-        "+1; SPAWN 1 all; 2 unknown_process; ping; 3 unknown_process; ping",
-    );
+    check("OPEN; spawn 1; spy 2 1; pong; spy 3 9", "+1; SPAWN 1 all; 2 unknown_process; ping; 3 unknown_process; ping");
     // A session of another tenant with an equal id.
     check("OPEN; spawn 1; spy-on-tenant 2 1", "+1; SPAWN 1 all; 2 unknown_process; ping");
     check("OPEN; list 1", "1 fine; ping");
@@ -274,10 +266,7 @@ fn timed_out_or_cancelled_process_is_stopped() {
         "+1; SPAWN 1 all; invoked; TERM 1; KILL 1; -1; 1 tool_timeout; ping",
     );
     check("OPEN; spawn 1; +59999; +1; EXIT 1 0", "+1; SPAWN 1 all; TERM 1; -1; 1 time_limit; ping");
-    check(
-        "OPEN; spawn 1; cancel 1; cancel 1; EXIT 1 0; +9999",
-        "+1; SPAWN 1 all; TERM 1; -1; 1 canceled; ping",
-    );
+    check("OPEN; spawn 1; cancel 1; cancel 1; EXIT 1 0; +9999", "+1; SPAWN 1 all; TERM 1; -1; 1 canceled; ping");
     check("OPEN; spawn 1 for 0; +0; EXIT 1 1", "+1; SPAWN 1 all; TERM 1; -1; 1 tool_timeout; ping");
 }
 
@@ -291,11 +280,7 @@ fn output_is_sent_while_a_node_is_connected() {
     check("spawn 1; PRINT 1 ab; +50; OPEN; PRINT 1 c; +50", "+1; SPAWN 1 all; 1@2");
     let (told, _) = play("OPEN; spawn 1; FLOOD 1; FLOOD 1; +2000; FLOOD 1; EXIT 1 0");
     let pieces: Vec<&str> = told.split("; ").filter(|word| word.contains('@')).collect();
-    assert_eq!(
-        pieces.len(),
-        16 + 1 + 16 + 1,
-        "a second's worth at once, what is left when there is room, and so on"
-    );
+    assert_eq!(pieces.len(), 16 + 1 + 16 + 1, "a second's worth at once, what is left when there is room, and so on");
     assert!(pieces[16] == "…3968@1196032" && pieces[33] == "…0@1800000", "{pieces:?}");
     assert_eq!(told.matches("process.output.throttled").count(), 1);
 }
@@ -333,14 +318,8 @@ fn reports_go_to_the_node_that_asked_last() {
         "OPEN; 1:OPEN; spawn 1; UP 1; CLOSE; EXIT 1 0; 1:query 1; 1:pong; OPEN",
         "+1; SPAWN 1 all; invoked; -1; 1:1 exited; 1:ping",
     );
-    check(
-        "OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; OPEN",
-        "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping",
-    );
-    check(
-        "OPEN; 1:OPEN; tool 1 a; 1:tool 2 a; 1:pong",
-        "-1; 1 unknown_tool; ping; -2; 1:2 unknown_tool; 1:ping",
-    );
+    check("OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; OPEN", "+1; SPAWN 1 all; -1; 1 exited; ping; 1 exited; ping");
+    check("OPEN; 1:OPEN; tool 1 a; 1:tool 2 a; 1:pong", "-1; 1 unknown_tool; ping; -2; 1:2 unknown_tool; 1:ping");
     // An unacknowledged result for a lost node does not keep the runner from exiting.
     check("OPEN; 1:OPEN; spawn 1; EXIT 1 0; CLOSE; LEAVE 0", "+1; SPAWN 1 all; -1; 1 exited; ping; LEFT");
 }
@@ -352,8 +331,7 @@ fn restarted_runner_knows_actions_from_its_journal() {
     let script = "OPEN; spawn 1; UP 1; spawn 2; EXIT 2 0; tool 3 a; list 4";
     let (_, records) = play(script);
     let mut next = ToolExecutor::new(allowed(), records.clone());
-    let (told, more) =
-        play_on(&mut next, &mut now, "OPEN; spawn 1; query 2; spawn 2; query 3; query 4; status 5 1");
+    let (told, more) = play_on(&mut next, &mut now, "OPEN; spawn 1; query 2; spawn 2; query 3; query 4; status 5 1");
     assert_eq!(
         told,
         "SWEEP 1; -1; 1 abnormal_exit; ping; 1 abnormal_exit; 2 exited; 2 exited; 3 unknown_tool; 4 unknown_action; 5 exited"
@@ -376,7 +354,8 @@ fn known_actions_are_bounded() {
         let action_id = EventId::new(Millis(ts), u128::from(n) << 48);
         let tool = "a".to_owned();
         let args = Json(json!({}));
-        let (ts, deadline) = (Millis(ts), Millis(ts + 1));
+        let deadline = Millis(ts + 1);
+        let ts = Millis(ts);
         let asked = ExecuteMessage { action_id, session: session.clone(), tool, args, ts, deadline };
         machine.handle_input(now, Input::Received(0, GatewayMessage::Execute(Box::new(asked))));
         let told: Vec<String> =
@@ -418,7 +397,6 @@ fn tool_runner_machine_satisfies_the_machine_laws() {
         }
     }
     steps.push(Step { after, input: None });
-    let outputs =
-        laws(|_| ToolExecutor::new(allowed(), Vec::new()), &steps, 100, |output| format!("{output:?}"));
-    assert!(outputs.iter().any(|output| output.contains("Left")), "{outputs:?}");
+    let outputs = laws(|_| ToolExecutor::new(allowed(), Vec::new()), &steps, 100, |output| format!("{output:?}"));
+    assert!(outputs.iter().any(|output| output.contains("Finished")), "{outputs:?}");
 }

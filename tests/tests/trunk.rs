@@ -54,12 +54,7 @@ fn invoke(call: u64) -> Box<Invoke> {
 }
 
 fn cancel(call: u64) -> Box<Order> {
-    Box::new(Order::Cancel {
-        tenant: TenantId::default_tenant(),
-        run_id: run(call),
-        attempt: 1,
-        epoch: Epoch(7),
-    })
+    Box::new(Order::Cancel { tenant: TenantId::default_tenant(), run_id: run(call), attempt: 1, epoch: Epoch(7) })
 }
 
 fn text(n: u64) -> AttemptEvent {
@@ -134,20 +129,7 @@ impl World {
         let mail = VecDeque::new();
         let now = Mono(Duration::from_secs(1000));
         let rng = Rng::from_number(seed);
-        Self {
-            now,
-            rng,
-            bus,
-            away: false,
-            gone: None,
-            nodes,
-            mail,
-            tick: 0,
-            agents,
-            heard,
-            rings: 0,
-            stuck: false,
-        }
+        Self { now, rng, bus, away: false, gone: None, nodes, mail, tick: 0, agents, heard, rings: 0, stuck: false }
     }
 
     fn time(&self) -> Now {
@@ -172,9 +154,7 @@ impl World {
                         self.post(node, to, &words);
                     }
                 }
-                Output::Publish { to, message: PeerMessage::RemoteAttempt(words) } => {
-                    self.post(node, to, &words)
-                }
+                Output::Publish { to, message: PeerMessage::RemoteAttempt(words) } => self.post(node, to, &words),
                 Output::Publish { message: words, .. } => panic!("{words:?}"),
                 Output::Assigned(call, _) => self.heard(call).placed += 1,
                 Output::NoCapacity(call) => self.heard(call).ends.push("refused"),
@@ -197,9 +177,7 @@ impl World {
                 }
                 Output::Order(call, _) => self.agents.get_mut(&call).expect("placed").cancelled += 1,
                 Output::Credit(call, words) => self.agents.get_mut(&call).expect("placed").passed += words,
-                Output::Abandoned(call) => {
-                    self.agents.get_mut(&call).into_iter().for_each(|it| it.hung = true)
-                }
+                Output::Abandoned(call) => self.agents.get_mut(&call).into_iter().for_each(|it| it.hung = true),
                 Output::Stop(_) | Output::AgentAvailable(_) => {}
             }
         }
@@ -302,11 +280,7 @@ fn messages_survive_loss_duplication_and_delay() {
             world.pass();
         }
         for (call, heard) in &world.heard {
-            assert_eq!(
-                (heard.text.as_str(), &heard.ends[..]),
-                (whole(100).as_str(), &["done"][..]),
-                "{seed}: {call}"
-            );
+            assert_eq!((heard.text.as_str(), &heard.ends[..]), (whole(100).as_str(), &["done"][..]), "{seed}: {call}");
         }
         assert_eq!((world.rings, world.calls()), (4, [(0, 0), (0, 0)]), "{seed}: something is left");
     }
@@ -344,10 +318,7 @@ fn call_survives_an_outage_of_a_minute() {
         world.speak(200);
         world.pass();
     }
-    assert_eq!(
-        (world.heard[&1].text.as_str(), &world.heard[&1].ends[..]),
-        (whole(200).as_str(), &["done"][..])
-    );
+    assert_eq!((world.heard[&1].text.as_str(), &world.heard[&1].ends[..]), (whole(200).as_str(), &["done"][..]));
 }
 
 /// Covers: G3: of a node that is gone the other one hears within two seconds, whichever it is.
@@ -411,18 +382,14 @@ fn unread_messages_are_limited_to_the_window() {
         world.speak(1000);
         world.pass();
     }
-    assert_eq!(
-        (world.heard[&1].text.as_str(), &world.heard[&1].ends[..]),
-        (whole(1000).as_str(), &["done"][..])
-    );
+    assert_eq!((world.heard[&1].text.as_str(), &world.heard[&1].ends[..]), (whole(1000).as_str(), &["done"][..]));
 }
 
 /// Covers: MP-F1: one without room refuses, one that nobody has is asked for, one that leaves is not counted on.
 #[test]
 fn nodes_announce_the_agents_they_serve() {
     let mut world = World::new(1, GOOD);
-    let best =
-        |world: &World| world.nodes[&OWNER].least_loaded_node(world.time(), &agent(), &BTreeSet::new());
+    let best = |world: &World| world.nodes[&OWNER].least_loaded_node(world.time(), &agent(), &BTreeSet::new());
     world.tell(OWNER, Input::AgentWanted);
     assert_eq!(best(&world), None);
     world.tell(HOME, Input::Capacity(agent(), one(true)));
@@ -447,8 +414,7 @@ fn nodes_announce_the_agents_they_serve() {
 #[test]
 fn remote_attempts_satisfy_the_machine_laws() {
     let peer = |words| Input::Peer(HOME, words);
-    let order =
-        |n, order: Order| peer(RemoteMessage::Order { call: 5, n, order: std::sync::Arc::new(order) });
+    let order = |n, order: Order| peer(RemoteMessage::Order { call: 5, n, order: std::sync::Arc::new(order) });
     let script = [
         Input::Capacity(agent(), one(true)),
         Input::Begin { call: 1, to: HOME, invoke: invoke(1) },
@@ -467,8 +433,7 @@ fn remote_attempts_satisfy_the_machine_laws() {
     let wait = Duration::from_millis(700);
     let script: Vec<_> = script.into_iter().map(|input| Step { after: wait, input: Some(input) }).collect();
     let outputs = laws(|_| RemoteAttempts::new(OWNER), &script, 16, |output| format!("{output:?}"));
-    let ended =
-        outputs.iter().filter(|output| output.contains(" Lost(") || output.contains(" Hung((")).count();
+    let ended = outputs.iter().filter(|output| output.contains(" Lost(") || output.contains(" Hung((")).count();
     assert_eq!(ended, 2, "{outputs:?}");
 }
 
@@ -518,8 +483,7 @@ fn debug_output_contains_no_message_text() {
             id: None,
         },
     };
-    let text =
-        AttemptEvent::Said(AgentMessage::Delta { kind: TextKind::Text, text: "canary".to_owned(), id: None });
+    let text = AttemptEvent::Said(AgentMessage::Delta { kind: TextKind::Text, text: "canary".to_owned(), id: None });
     trunk.handle_input(now, Input::Begin { call: 1, to: HOME, invoke: invoke(1) });
     trunk.handle_input(now, Input::Peer(HOME, said.clone()));
     let input = Input::Event((OWNER, 1), text);

@@ -52,12 +52,7 @@ async fn turn(to: SocketAddr, round: &str, n: usize, begun: mpsc::Sender<()>) ->
 }
 
 /// Runs this many turns at once; runs `then` once all of them have text. Returns their durations.
-async fn turns(
-    to: SocketAddr,
-    round: &'static str,
-    count: usize,
-    then: impl Future<Output = ()>,
-) -> Vec<Duration> {
+async fn turns(to: SocketAddr, round: &'static str, count: usize, then: impl Future<Output = ()>) -> Vec<Duration> {
     let (begun, mut speaking) = mpsc::channel(count);
     let mut clients = JoinSet::new();
     for n in 0..count {
@@ -131,10 +126,7 @@ async fn cancel_closes_the_agent_request_quickly() {
     }
     figure("turns beside the cancels", load.stop().await);
     let p99 = quantile(&mut took, 0.99);
-    figure(
-        "from a cancel to the closed request",
-        format!("p50 {:.1?}, p99 {p99:.1?}", quantile(&mut took, 0.5)),
-    );
+    figure("from a cancel to the closed request", format!("p50 {:.1?}, p99 {p99:.1?}", quantile(&mut took, 0.5)));
     assert!(p99 <= CANCELLED_WITHIN, "{p99:?}");
 }
 
@@ -151,8 +143,7 @@ async fn interject(wire: &mut WebSocketClient, session: &str, round: usize) -> V
         let asked = Instant::now();
         let told = wire.ask(&format!("{round}-{n}"), invoke(session, "held", text)).await.expect("an answer");
         let accepted = asked.elapsed();
-        let is_receipt =
-            |message: &Value| message["name"] == "STEER_ACK" && message["run_id"] == told["run_id"];
+        let is_receipt = |message: &Value| message["name"] == "STEER_ACK" && message["run_id"] == told["run_id"];
         let receipt = wire.until(is_receipt).await.expect("a receipt");
         assert_eq!(receipt["outcome"], "accepted", "{receipt}");
         took.push((accepted, asked.elapsed()));

@@ -32,33 +32,33 @@ pub enum Row {
     Across,
     /// As `max`, from one node to another.
     AcrossMax,
-    /// What a subscriber lacks that was gone for a second.
+    /// Messages that a subscriber lacks after one second offline.
     Drop,
-    /// What a subscriber lacks whose node was killed.
+    /// Messages that a subscriber lacks after its node was killed.
     Kill,
-    /// What a node grows by while 100 subscribers read nothing, and what these lack afterwards.
+    /// Memory growth of a node while 100 subscribers read nothing, and the messages that they lack afterwards.
     Stall,
 }
 
 /// Arguments of [`SubscriptionMode::Compare`](super::SubscriptionMode::Compare).
 #[derive(Clone, Debug, Args)]
 pub struct Compare {
-    /// Which systems, with commas between them; absent: all that are installed
+    /// Systems, with commas between them; absent: all that are installed
     #[arg(long, value_name = "NAME,…", value_enum, value_delimiter = ',')]
     pub peers: Vec<System>,
-    /// Which rows, with commas between them; absent: all
+    /// Rows, with commas between them; absent: all
     #[arg(long, value_name = "ROW,…", value_enum, value_delimiter = ',')]
     pub rows: Vec<Row>,
     /// Small and once: it shows that everything works, and its figures say nothing
     #[arg(long)]
     pub quick: bool,
-    /// How often each row is measured; the median counts [default: 3; with --quick 1]
+    /// Number of measurements of each row; the median counts [default: 3; with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
     pub runs: Option<u8>,
-    /// Where the table and the plots go: compare.markdown and compare-ROW.svg
+    /// Directory of the table and the plots: compare.markdown and compare-ROW.svg
     #[arg(long, value_name = "DIR")]
     pub into: PathBuf,
-    /// Where benches/peers/install put the others
+    /// Directory that benches/peers/install has filled
     #[arg(long, value_name = "DIR", default_value = "target/peers")]
     pub installed: PathBuf,
 }

@@ -11,7 +11,7 @@ pub struct Idle {
     /// Target, load and outputs.
     #[command(flatten)]
     pub common: Common,
-    /// Whom to ask
+    /// Agent to call
     #[arg(long, value_name = "ID", default_value = "echo")]
     pub agent: String,
     /// Say hello and nothing else: what a connection costs without a session
@@ -23,7 +23,7 @@ pub struct Idle {
     /// So many of the connections send one message of the largest size
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub big: usize,
-    /// How long the server is left alone, when all are there, before its CPU time counts
+    /// Time without load, when all are connected, before CPU time is counted
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = pace)]
     pub rest: Duration,
 }
@@ -31,10 +31,10 @@ pub struct Idle {
 /// Arguments of [`super::SubscriptionMode::EchoServer`].
 #[derive(Clone, Debug, Args)]
 pub struct EchoServer {
-    /// Where
+    /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// Maximum running time
+    /// It ends by itself after this
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub duration: Duration,
     /// By QUIC, with the certificate in this directory, which is made where there is none

@@ -55,9 +55,7 @@ impl Quic {
         };
         match heard {
             Ok(text) => Ok(text),
-            Err(ReadEnd::Broken) => {
-                Err(ConnectionFailure::Broken("what the server says is no message".to_owned()))
-            }
+            Err(ReadEnd::Broken) => Err(ConnectionFailure::Broken("what the server says is no message".to_owned())),
             // The reason follows when the server closes the connection.
             Err(ReadEnd::End | ReadEnd::Lost) => Err(to_failure(&connection.closed().await)),
         }
@@ -65,8 +63,8 @@ impl Quic {
 
     /// Queues a message until the next flush.
     pub(super) fn queue(&mut self, text: &str) -> Result<(), ConnectionFailure> {
-        let length = u32::try_from(text.len())
-            .map_err(|_| ConnectionFailure::Broken("too long a message".to_owned()))?;
+        let length =
+            u32::try_from(text.len()).map_err(|_| ConnectionFailure::Broken("too long a message".to_owned()))?;
         self.queued.extend_from_slice(&length.to_be_bytes());
         self.queued.extend_from_slice(text.as_bytes());
         Ok(())
@@ -77,9 +75,7 @@ impl Quic {
         let waiting = std::mem::take(&mut self.queued);
         let sent = self.send_stream.write_all(&waiting).await;
         sent.map_err(|error| {
-            self.connection
-                .close_reason()
-                .map_or(ConnectionFailure::Broken(error.to_string()), |why| to_failure(&why))
+            self.connection.close_reason().map_or(ConnectionFailure::Broken(error.to_string()), |why| to_failure(&why))
         })
     }
 

@@ -50,9 +50,7 @@ impl WebSocket {
             .max_frame_size(Some(MESSAGE_BYTES_MAX));
         let tls = target.url.starts_with("wss:").then(|| Connector::Rustls(turnway_client::trust()));
         let opened = client_async_tls_with_config(request, stream, Some(config), tls).await;
-        Ok(Self(
-            opened.map_err(|error| ConnectionFailure::Unreachable(format!("{}: {error}", target.url)))?.0,
-        ))
+        Ok(Self(opened.map_err(|error| ConnectionFailure::Unreachable(format!("{}: {error}", target.url)))?.0))
     }
 
     /// Returns the next message. Cancel safe.

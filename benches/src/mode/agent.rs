@@ -68,13 +68,8 @@ pub async fn run(args: Agent) -> Result<CliExit, BenchError> {
 }
 
 async fn serve(listener: &TcpListener, args: &Agent) -> std::io::Result<()> {
-    let unasked = Answer {
-        sent_tokens: 0,
-        tokens: args.tokens,
-        pace: Duration::ZERO,
-        is_stamped: args.stamps,
-        is_over: false,
-    };
+    let unasked =
+        Answer { sent_tokens: 0, tokens: args.tokens, pace: Duration::ZERO, is_stamped: args.stamps, is_over: false };
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;

@@ -18,8 +18,7 @@ const WARM_UP: u64 = 20;
 
 /// Runs the mode.
 pub fn run(args: &Commit) -> Result<CliExit, BenchError> {
-    let failed =
-        |error: &dyn std::fmt::Display| BenchError::Failed(format!("{}: {error}", args.dir.display()));
+    let failed = |error: &dyn std::fmt::Display| BenchError::Failed(format!("{}: {error}", args.dir.display()));
     let dir = tempfile::Builder::new().prefix("turnway-bench-").tempdir_in(&args.dir);
     let dir = dir.map_err(|error| failed(&error))?;
     let own = ProcessMonitor::new(Process::own());
@@ -47,12 +46,7 @@ pub fn run(args: &Commit) -> Result<CliExit, BenchError> {
     report::publish(&sheet, &args.outputs)
 }
 
-fn measure(
-    file: &Path,
-    duration: Duration,
-    record: &mut Record,
-    own: &ProcessMonitor,
-) -> Result<Duration, Error> {
+fn measure(file: &Path, duration: Duration, record: &mut Record, own: &ProcessMonitor) -> Result<Duration, Error> {
     let database = Database::create(file)?;
     for key in 0..WARM_UP {
         put(&database, key)?;

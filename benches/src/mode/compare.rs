@@ -37,7 +37,7 @@ const ROW_MAX: Duration = Duration::from_secs(8 * 60);
 pub async fn run(args: &Compare) -> Result<CliExit, BenchError> {
     tokio::select! {
         done = compare(args) => done,
-        () = termination_signal() => Err(BenchError::Failed("stopped by a signal; nothing is written".to_owned())),
+        () = termination_signal() => Err(BenchError::Failed("told to stop; nothing is written".to_owned())),
     }
 }
 
@@ -53,7 +53,7 @@ async fn compare(args: &Compare) -> Result<CliExit, BenchError> {
         let peer = system::driver(system);
         let version = peer.version(&ground);
         if let Err(why) = &version {
-            print_stderr(&format!("{} is skipped: {why}\n", peer.name()));
+            print_stderr(&format!("{} is left out: {why}\n", peer.name()));
         }
         columns.push((peer, Column { system, version, cells: Vec::new() }));
     }
@@ -80,8 +80,7 @@ async fn compare(args: &Compare) -> Result<CliExit, BenchError> {
             }
         }
     }
-    let columns: Vec<NamedColumn> =
-        columns.into_iter().map(|(peer, column)| column.with_name(peer.name())).collect();
+    let columns: Vec<NamedColumn> = columns.into_iter().map(|(peer, column)| column.with_name(peer.name())).collect();
     write(args, &rows, &columns, runs)
 }
 
@@ -94,8 +93,7 @@ fn requested_or_all<T: Copy>(asked: &[T], all: &[T]) -> Vec<T> {
 fn write(args: &Compare, rows: &[Row], columns: &[NamedColumn], runs: u8) -> Result<CliExit, BenchError> {
     let put = |name: &str, text: &str| {
         let path = args.into.join(name);
-        std::fs::write(&path, text)
-            .map_err(|error| BenchError::Failed(format!("{}: {error}", path.display())))
+        std::fs::write(&path, text).map_err(|error| BenchError::Failed(format!("{}: {error}", path.display())))
     };
     let text = page::render(rows, columns, runs, args.quick);
     put("compare.markdown", &text)?;

@@ -37,8 +37,7 @@ impl DirectClient {
         });
         let sender = connect(target).await?;
         let body = Bytes::from(body.to_string());
-        let mut direct =
-            Self { run: Rc::clone(run), target: target.clone(), sender, body, bell: Rc::default() };
+        let mut direct = Self { run: Rc::clone(run), target: target.clone(), sender, body, bell: Rc::default() };
         direct.ask(Instant::now()).await?;
         Ok(direct)
     }
@@ -96,8 +95,7 @@ impl DirectClient {
 }
 
 async fn connect(target: &Target) -> Result<SendRequest<Full<Bytes>>, ConnectionFailure> {
-    let unreachable =
-        |error: &dyn Display| ConnectionFailure::Unreachable(format!("{}: {error}", target.address));
+    let unreachable = |error: &dyn Display| ConnectionFailure::Unreachable(format!("{}: {error}", target.address));
     let stream = TcpStream::connect(target.address).await.map_err(|error| unreachable(&error))?;
     stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| unreachable(&error))?;

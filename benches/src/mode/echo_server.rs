@@ -87,8 +87,7 @@ async fn next_beat(beats: &mut Option<Interval>) {
 /// Waits for SIGTERM or SIGINT.
 pub(super) async fn termination_signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
         return std::future::pending().await;
     };
     tokio::select! {
@@ -105,10 +104,7 @@ mod tests {
     fn beats_differ_by_a_tenth_at_most() {
         let beat = Duration::from_secs(25);
         let beats: Vec<Duration> = (0..201).map(|n| spread(beat, n)).collect();
-        assert_eq!(
-            (beats.iter().min(), beats.iter().max()),
-            (Some(&(beat * 9 / 10)), Some(&(beat * 11 / 10)))
-        );
+        assert_eq!((beats.iter().min(), beats.iter().max()), (Some(&(beat * 9 / 10)), Some(&(beat * 11 / 10))));
         assert!(spread(beat, u32::MAX) <= beat * 11 / 10);
     }
 }

@@ -19,9 +19,7 @@ use turnway::cli::CliExit;
 /// Runs the mode.
 pub async fn run(args: FirstDelta) -> Result<CliExit, BenchError> {
     if args.common.load.rate.is_none() {
-        return Err(BenchError::Usage(
-            "first-delta needs a --rate: the two ways take turns by the clock".to_owned(),
-        ));
+        return Err(BenchError::Usage("first-delta needs a --rate: the two ways take turns by the clock".to_owned()));
     }
     let aim = &args.common.aim;
     let target = Target::find(&args.direct, "http", None, aim.i_own_this_target)?;

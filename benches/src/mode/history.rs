@@ -44,11 +44,7 @@ pub(super) struct SessionPair {
 
 impl SessionPair {
     pub(super) fn new(name: &str, n: usize) -> Self {
-        Self {
-            long: format!("{name}-{n}"),
-            short: format!("{name}-short-{n}"),
-            user: format!("bench-{name}-{n}"),
-        }
+        Self { long: format!("{name}-{n}"), short: format!("{name}-short-{n}"), user: format!("bench-{name}-{n}") }
     }
 }
 
@@ -76,12 +72,7 @@ fn invoke(run: &Run, session: &str, args: &History) -> Invoke {
 }
 
 /// Runs one turn, and returns the log's length after it.
-async fn run_turn(
-    run: &Run,
-    line: &mut ServerConnection,
-    invoke: &Invoke,
-    number: u64,
-) -> Result<u64, BenchError> {
+async fn run_turn(run: &Run, line: &mut ServerConnection, invoke: &Invoke, number: u64) -> Result<u64, BenchError> {
     let since = Instant::now();
     run.count(Count::Asked, 1);
     line.queue(invoke.render(number)).await?;
@@ -99,8 +90,7 @@ pub(super) async fn until_done(line: &mut ServerConnection) -> Result<u64, Bench
         if !matches!(wire::message_type(&text), "done" | "error" | "") {
             continue;
         }
-        let heard = ServerMessage::parse(&text)
-            .ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
+        let heard = ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
         match (&*heard.kind, heard.status.as_deref()) {
             ("done", Some("completed")) => return Ok(heard.seq.unwrap_or(0)),
             ("done" | "error", _) => {

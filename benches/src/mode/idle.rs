@@ -52,9 +52,7 @@ pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
     args.common.aim.sources.get_or_insert(8);
     let run = Run::unpaced("idle", Measure::Connect, &args.common)?;
     let Some(server) = run.server() else {
-        return Err(BenchError::Usage(
-            "idle needs --server-pid: it is about that process's memory".to_owned(),
-        ));
+        return Err(BenchError::Usage("idle needs --server-pid: it is about that process's memory".to_owned()));
     };
     let process = server.process;
     let plan = IdlePlan::new(&run, &args);
@@ -84,12 +82,8 @@ pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
     let left = run.record().borrow().counted(Count::Lost);
     over.send_replace(true);
     run.drain(tasks.into_inner()).await;
-    let went = IdleOutcome {
-        held: (count as u64).saturating_sub(left),
-        answered: plan.answered_count(),
-        opening,
-        idling,
-    };
+    let went =
+        IdleOutcome { held: (count as u64).saturating_sub(left), answered: plan.answered_count(), opening, idling };
     seen.closed = minimum_memory(&plan, rss, count, RETURN_TIMEOUT.min(idling)).await?;
     run.end();
     seen.peak = server.rss_peak();
@@ -98,12 +92,7 @@ pub async fn run(mut args: Idle) -> Result<CliExit, BenchError> {
 
 /// Sends a little traffic after all connections were closed, until no more memory is returned. Returns the
 /// minimum.
-async fn minimum_memory(
-    plan: &IdlePlan,
-    rss: impl Fn() -> u64,
-    n: usize,
-    wait: Duration,
-) -> Result<u64, BenchError> {
+async fn minimum_memory(plan: &IdlePlan, rss: impl Fn() -> u64, n: usize, wait: Duration) -> Result<u64, BenchError> {
     let mut guest = plan.open(n).await?;
     let mut least = rss();
     let mut ticks = interval(TRAFFIC_EVERY);
@@ -146,20 +135,12 @@ fn figures(args: &Idle, seen: ProcessSamples, went: IdleOutcome) -> ModeFigures 
         ("still there", format!("{held}, of which {answered} answered when they were spoken to again")),
         (
             "each",
-            format!(
-                "{} when opened, {} when idle",
-                format_bytes(each(seen.opened)),
-                format_bytes(each(seen.idle))
-            ),
+            format!("{} when opened, {} when idle", format_bytes(each(seen.opened)), format_bytes(each(seen.idle))),
         ),
         ("CPU while idle", format!("{:.2} % of a core over {:.0} s", of_core * 1e2, idling.as_secs_f64())),
         (
             "after closing",
-            format!(
-                "{:.0} % of the most there was, {:.0} % of what it had grown",
-                of_peak * 1e2,
-                of_growth * 1e2
-            ),
+            format!("{:.0} % of the most there was, {:.0} % of what it had grown", of_peak * 1e2, of_growth * 1e2),
         ),
     ];
     ModeFigures { unit: "connections", count: held, closed_loop: None, extra_json: more, extra_lines: lines }

@@ -35,11 +35,7 @@ pub async fn run(args: Reconnect) -> Result<CliExit, BenchError> {
         if run.started_at().elapsed() > run.load().duration {
             break;
         }
-        run.progress().show(
-            u64::from(round),
-            args.rounds.into(),
-            &format!("round {round} of {}", args.rounds),
-        );
+        run.progress().show(u64::from(round), args.rounds.into(), &format!("round {round} of {}", args.rounds));
         rounds.push(self::round(&run, &mut subscribers, round).await);
     }
     run.end();

@@ -81,12 +81,7 @@ impl SessionClient {
     }
 
     /// Opens the n-th connection to this server.
-    pub async fn open_at(
-        run: &Rc<Run>,
-        job: &Rc<Workload>,
-        n: usize,
-        at: &Target,
-    ) -> Result<Self, BenchError> {
+    pub async fn open_at(run: &Rc<Run>, job: &Rc<Workload>, n: usize, at: &Target) -> Result<Self, BenchError> {
         let (line, limits) = ServerConnection::connect_as_at(run, at, n, &user(n), "").await?;
         let invoke = Invoke::new(run.tag(), &session(run, n), &job.agent, &job.text);
         let said = invoke.render(u64::MAX).len();
@@ -105,8 +100,7 @@ impl SessionClient {
 
     /// Moves to another node with the same session. No turn may be open.
     pub async fn move_to(&mut self, at: &Target) -> Result<(), BenchError> {
-        let (line, _) =
-            ServerConnection::connect_as_at(&self.run, at, self.number, &user(self.number), "").await?;
+        let (line, _) = ServerConnection::connect_as_at(&self.run, at, self.number, &user(self.number), "").await?;
         std::mem::replace(&mut self.line, line).close().await;
         Ok(())
     }
@@ -124,8 +118,7 @@ impl SessionClient {
     /// Runs a short turn first, so that the session's first turn is not measured. Short, because a session that
     /// is to belong to another node must get its next turn before the owner gives it up.
     pub async fn first_turn(&mut self) -> Result<(), BenchError> {
-        let first =
-            Invoke::new(self.run.tag(), &session(&self.run, self.number), &self.workload.agent, FIRST_INPUT);
+        let first = Invoke::new(self.run.tag(), &session(&self.run, self.number), &self.workload.agent, FIRST_INPUT);
         let invoke = std::mem::replace(&mut self.invoke, first);
         let ended = self.one_turn().await;
         self.invoke = invoke;
@@ -200,13 +193,7 @@ impl SessionClient {
     async fn queue_turn(&mut self, due: Instant) -> Result<(), ConnectionFailure> {
         let number = self.sent_count;
         self.sent_count += 1;
-        self.open.push(OpenTurn {
-            number,
-            due,
-            run: None,
-            answer: AnswerProgress::default(),
-            last_text_at: None,
-        });
+        self.open.push(OpenTurn { number, due, run: None, answer: AnswerProgress::default(), last_text_at: None });
         self.line.queue(self.invoke.render(number)).await
     }
 

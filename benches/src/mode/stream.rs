@@ -29,13 +29,7 @@ pub async fn run(args: Stream) -> Result<CliExit, BenchError> {
     let lines = vec![("answers", format!("{turns} whole ones, byte for byte"))];
     report::finish(
         &run,
-        &ModeFigures {
-            unit: "deltas",
-            count,
-            closed_loop: CLOSED_LOOP_EACH,
-            extra_json: more,
-            extra_lines: lines,
-        },
+        &ModeFigures { unit: "deltas", count, closed_loop: CLOSED_LOOP_EACH, extra_json: more, extra_lines: lines },
     )
 }
 

@@ -56,8 +56,7 @@ async fn wait_until_admitted(line: &mut ServerConnection) -> Result<(), BenchErr
         if !matches!(wire::message_type(&text), "event" | "error" | "") {
             continue;
         }
-        let heard = ServerMessage::parse(&text)
-            .ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
+        let heard = ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
         if heard.kind == "error" {
             return Err(BenchError::Failed(format!("a turn was refused: {}", heard.error_text())));
         }
@@ -73,8 +72,7 @@ fn figures(record: &Record) -> ModeFigures {
     let p50 = more_at(0.5);
     let max = more_at(1.0);
     let count = record.histogram(Measure::AdmittedLong).map_or(0, |times| times.len());
-    let lines =
-        vec![("history costs", format!("{} at p50, {} at most", format_micros(p50), format_micros(max)))];
+    let lines = vec![("history costs", format!("{} at p50, {} at most", format_micros(p50), format_micros(max)))];
     ModeFigures {
         unit: "sessions",
         count,

@@ -25,13 +25,7 @@ pub async fn run(args: Turns) -> Result<CliExit, BenchError> {
     let more = json!({ "agent": job.agent, "size": args.size, "warm_up_turns": warm_up });
     report::finish(
         &run,
-        &ModeFigures {
-            unit: "turns",
-            count,
-            closed_loop: CLOSED_LOOP_EACH,
-            extra_json: more,
-            extra_lines: Vec::new(),
-        },
+        &ModeFigures { unit: "turns", count, closed_loop: CLOSED_LOOP_EACH, extra_json: more, extra_lines: Vec::new() },
     )
 }
 

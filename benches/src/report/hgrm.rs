@@ -8,8 +8,7 @@ const NANOS_PER_MILLI: f64 = 1e6;
 
 /// Returns the whole file.
 pub fn render(histogram: &Histogram<u64>) -> String {
-    let mut text =
-        format!("{:>12} {:>14} {:>10} {:>14}\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
+    let mut text = format!("{:>12} {:>14} {:>10} {:>14}\n\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
     let mut count = 0;
     for step in histogram.iter_quantiles(STEPS) {
         count += step.count_since_last_iteration();

@@ -59,9 +59,7 @@ fn percentiles(sheet: &ReportData<'_>) -> Option<Panel> {
         .filter_map(|measure| Some((measure, sheet.record.histogram(measure)?)))
         .map(|(measure, histogram)| Curve::new(measure.key().replace('_', " "), percentile_points(histogram)))
         .collect();
-    let x = percentile_axis(
-        curves.iter().filter_map(|curve| curve.points.last()).map(|(x, _)| *x).fold(1.0, f64::max),
-    );
+    let x = percentile_axis(curves.iter().filter_map(|curve| curve.points.last()).map(|(x, _)| *x).fold(1.0, f64::max));
     Some(Panel { title: "Latency by percentile", x, y: latency_axis(&curves)?, curves })
 }
 
@@ -80,8 +78,7 @@ fn percentile_points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
 fn percentile_axis(last: f64) -> Axis {
     let names = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %", "99.999 %", "99.9999 %"];
     let ticks = (0_u8..).zip(names).map(|(n, name)| (f64::from(n), name.to_owned()));
-    let ticks =
-        ticks.filter(|(n, _)| *n <= last).chain([(std::f64::consts::LOG10_2, "50 %".to_owned())]).collect();
+    let ticks = ticks.filter(|(n, _)| *n <= last).chain([(std::f64::consts::LOG10_2, "50 %".to_owned())]).collect();
     Axis { title: "percentile", from: 0.0, to: last, ticks }
 }
 
@@ -101,23 +98,20 @@ fn latency_axis(curves: &[Curve]) -> Option<Axis> {
 fn decade(exponent: f64) -> String {
     let text = table::format_micros(10_f64.powf(exponent));
     let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
-    let number =
-        if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
     format!("{number} {unit}")
 }
 
 fn throughput(sheet: &ReportData<'_>) -> Option<Panel> {
     let points = over_time(sheet, |tick| Some(tick.rate));
-    let y =
-        Axis::linear("per second", points.iter().map(|(_, y)| *y).fold(1.0, f64::max), |n| format!("{n}"));
+    let y = Axis::linear("per second", points.iter().map(|(_, y)| *y).fold(1.0, f64::max), |n| format!("{n}"));
     let curves = vec![Curve::new(sheet.mode_figures.unit.to_owned(), points)];
     Panel { title: "Throughput", x: time_axis(sheet), y, curves }.unless_empty()
 }
 
 fn latency_over_time(sheet: &ReportData<'_>) -> Option<Panel> {
-    let of = |pick: fn(&Tick) -> Option<f64>| {
-        over_time(sheet, |tick| pick(tick).map(|micros| micros.max(0.001).log10()))
-    };
+    let of =
+        |pick: fn(&Tick) -> Option<f64>| over_time(sheet, |tick| pick(tick).map(|micros| micros.max(0.001).log10()));
     let name = sheet.record.primary().key().replace('_', " ");
     let curves = vec![
         Curve::new(format!("{name}, p50"), of(|tick| tick.p50)),

@@ -5,8 +5,7 @@ use crate::report::ReportData;
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
-const RANKS: [(&str, f64); 5] =
-    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
+const RANKS: [(&str, f64); 5] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
 
 /// Returns the whole table.
 pub fn render(sheet: &ReportData<'_>) -> String {
@@ -92,8 +91,7 @@ fn rows(sheet: &ReportData<'_>) -> Vec<(&'static str, String)> {
             rows.push((name, of(count).to_string()));
         }
     }
-    let errors: Vec<String> =
-        sheet.record.errors().iter().map(|(code, times)| format!("{code} {times}")).collect();
+    let errors: Vec<String> = sheet.record.errors().iter().map(|(code, times)| format!("{code} {times}")).collect();
     rows.push(("errors", if errors.is_empty() { "none".to_owned() } else { errors.join(", ") }));
     rows.extend(sheet.mode_figures.extra_lines.iter().map(|(name, value)| (*name, value.clone())));
     rows.extend(sheet.server.map(|server| ("server", process(server, sheet))));
@@ -105,8 +103,7 @@ fn rows(sheet: &ReportData<'_>) -> Vec<(&'static str, String)> {
 
 fn process(server: &ProcessMonitor, sheet: &ReportData<'_>) -> String {
     let cpu = server.cpu();
-    let each =
-        sheet.cpu_micros_each().map(|each| format!(", {} each", format_micros(each))).unwrap_or_default();
+    let each = sheet.cpu_micros_each().map(|each| format!(", {} each", format_micros(each))).unwrap_or_default();
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let memory = [server.rss_before, server.process.rss().unwrap_or(0), server.rss_peak()]
         .map(|bytes| format_bytes(bytes as f64));
@@ -126,8 +123,8 @@ fn remarks(sheet: &ReportData<'_>) -> Vec<String> {
         remarks.push(late.to_owned());
     }
     for (count, what) in [
-        (of(Count::Gaps), "pieces were missing, repeated or out of order"),
-        (of(Count::Mismatches), "answers differ from the expected ones"),
+        (of(Count::Gaps), "pieces were missing, twice there, or out of order"),
+        (of(Count::Mismatches), "answers were not what they had to be"),
         (of(Count::Unanswered), "were not answered in time"),
     ] {
         if count > 0 {
@@ -135,7 +132,7 @@ fn remarks(sheet: &ReportData<'_>) -> Vec<String> {
         }
     }
     if sheet.mode_figures.count == 0 {
-        remarks.push(format!("no {} were measured", sheet.mode_figures.unit));
+        remarks.push(format!("no {}: there is nothing to measure", sheet.mode_figures.unit));
     }
     remarks
 }
@@ -174,9 +171,6 @@ mod tests {
             [format_micros(12.34), format_micros(1234.0), format_micros(2.5e6)],
             ["12.3 µs", "1.23 ms", "2.50 s"]
         );
-        assert_eq!(
-            [format_bytes(512.0), format_bytes(2048.0), format_bytes(3.5e9)],
-            ["512.0 B", "2.0 KiB", "3.3 GiB"]
-        );
+        assert_eq!([format_bytes(512.0), format_bytes(2048.0), format_bytes(3.5e9)], ["512.0 B", "2.0 KiB", "3.3 GiB"]);
     }
 }

@@ -48,17 +48,13 @@ pub fn check_access(principal: &Principal, action: ClientOperation) -> Result<()
     if principal.writes || !action.writes() {
         return Ok(());
     }
-    Err(Refusal::new(Code::Forbidden, "this credential is read-only"))
+    Err(Refusal::new(Code::Forbidden, "this credential may only read"))
 }
 
 /// Checks whether a principal may perform an operation on a session. `owner` is the session's user within the
 /// principal's tenant, or `None` if no such session exists. Another user's session is answered exactly as a session
 /// that does not exist.
-pub fn authorize(
-    principal: &Principal,
-    action: ClientOperation,
-    owner: Option<&UserId>,
-) -> Result<(), Refusal> {
+pub fn authorize(principal: &Principal, action: ClientOperation, owner: Option<&UserId>) -> Result<(), Refusal> {
     let allowed = match owner {
         Some(owner) => principal.operator || *owner == principal.user,
         None => action.creates(),

@@ -192,7 +192,7 @@ pub struct InvokeCommand {
     pub strategy: Option<Strategy>,
     /// The waiting run whose position in the queue the new input takes.
     pub replaces: Option<RunId>,
-    /// Stored unchanged.
+    /// Stored and delivered unchanged.
     pub metadata: Option<Json>,
     /// W3C trace context.
     pub traceparent: Option<String>,
@@ -203,7 +203,7 @@ pub struct InvokeCommand {
 pub struct SubscribeCommand {
     pub request_id: Option<RequestId>,
     pub session: SessionId,
-    /// `seq` of the last fact that the client has (0: no fact yet, so everything is sent); absent: only new facts are sent.
+    /// The last fact that the client has (0: no fact yet, so everything is sent); absent: only new facts are sent.
     pub after_seq: Option<Seq>,
     /// The epoch of that fact; absent: not checked.
     pub after_epoch: Option<Epoch>,
@@ -219,6 +219,6 @@ pub struct TextCursor {
     pub run_id: RunId,
     /// An offset of another attempt counts as 0.
     pub attempt: u32,
-    /// UTF-8 bytes.
+    /// Counted in UTF-8 bytes.
     pub offset: u64,
 }

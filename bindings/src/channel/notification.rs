@@ -1,9 +1,7 @@
 //! Notifications to a link: facts, text, and replies to commands.
 use std::sync::Arc;
 use std::time::Duration;
-use turnway_core::id::{
-    AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId,
-};
+use turnway_core::id::{AgentId, Cursor, Epoch, EventId, MessageId, RequestId, RunId, Seq, SessionId, UserId};
 use turnway_core::private::Private;
 use turnway_core::protocol::action::ProcessOutput;
 use turnway_core::protocol::agent::TextKind;
@@ -139,7 +137,7 @@ pub struct SessionListEntry {
     pub birth: CreationKey,
     pub user: UserId,
     pub closed: bool,
-    /// `seq` of the last fact of the log.
+    /// The last fact of the log.
     pub seq: Seq,
     /// Number of inputs that have not ended.
     pub pending: u32,
@@ -154,11 +152,11 @@ pub struct SessionStateSnapshot {
     /// The agent that answers messages without an addressee.
     pub active_agent: Option<AgentId>,
     pub agents: Vec<AgentId>,
-    /// Unfinished turns, the running one first.
+    /// Turns that have not ended, the running one first.
     pub runs: Vec<RunSnapshot>,
     /// The handover that awaits a person's decision.
     pub handover: Option<Box<Handover>>,
-    /// `seq` of the last fact that the snapshot contains.
+    /// The last fact that the snapshot contains.
     pub seq: Seq,
     /// The epoch of that fact.
     pub epoch: Epoch,

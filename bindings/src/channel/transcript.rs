@@ -53,7 +53,7 @@ pub enum TranscriptAuthor {
 pub struct Transcript {
     limit: usize,
     bytes_max: usize,
-    /// Oldest first.
+    /// Sorted by age, oldest first.
     found: VecDeque<PartialMessage>,
     /// Older messages exist beyond the limit.
     more: bool,
@@ -94,7 +94,7 @@ struct MissingText {
 /// One page of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptPage {
-    /// Oldest first.
+    /// Sorted by age, oldest first.
     pub messages: Vec<TranscriptMessage>,
     /// Older messages exist before this position.
     pub before: Option<Seq>,
@@ -239,8 +239,7 @@ impl Transcript {
         self.ends.ended.push(run_id.clone());
         let by = TranscriptAuthor::Assistant { status, code, trimmed: false };
         let content = Content::Text(String::new());
-        let said =
-            TranscriptMessage { seq, run_id: run_id.clone(), by, agent_id: None, content, ts: end.time };
+        let said = TranscriptMessage { seq, run_id: run_id.clone(), by, agent_id: None, content, ts: end.time };
         let lacks = Some(MissingText { attempt, text_bytes, pieces: Vec::new() });
         self.add(PartialMessage { message: said, missing: lacks, lacks_end: false, bytes: 512 });
     }

@@ -91,8 +91,7 @@ pub(super) fn parse_with_surrogates(
     let event = || parse_object(kind, data);
     let said = match kind {
         "delta" => {
-            let (mut body, halves) =
-                strict::object_halves(data, "text").map_err(|flaw| malformed(kind, flaw))?;
+            let (mut body, halves) = strict::object_halves(data, "text").map_err(|flaw| malformed(kind, flaw))?;
             let (text, kind) = delta(&mut body, run)?;
             return Ok((AgentMessage::Delta { kind, text, id: id()? }, halves));
         }
@@ -117,7 +116,7 @@ fn delta(body: &mut Fields, run: &QualifiedRun) -> Result<(String, TextKind), Ag
     let named = field(EVENT, fields::text(body, "run_id"))?;
     if named.is_some_and(|named| !run.is_named(&named)) {
         // An agent that confuses its runs must not show one user's answer to another user.
-        return Err(broken_message("delta names another run"));
+        return Err(broken_message("a delta of another run"));
     }
     let kind = match field(EVENT, fields::text(body, "kind"))?.as_deref() {
         None | Some("text") => TextKind::Text,
@@ -132,7 +131,7 @@ fn state(mut body: Fields) -> Result<(String, Option<Json>), AgentFailure> {
     let state = fields::text(&mut body, "state").and_then(|state| required(state, "state"));
     let state = field("state", state)?;
     if state.is_empty() || state.len() > NAME_BYTES_MAX || state.chars().any(char::is_control) {
-        return Err(broken_message("state is empty, too long or contains control characters"));
+        return Err(broken_message("a state that is no word"));
     }
     Ok((state, check_size(fields::any(&mut body, "detail"))?))
 }
@@ -141,8 +140,7 @@ fn parse_steer_ack(mut body: Fields) -> Result<AgentMessage, AgentFailure> {
     const EVENT: &str = "steer_ack";
     let message_id = fields::text(&mut body, "message_id").and_then(|id| required(id, "message_id"));
     let message_id = field(EVENT, message_id)?;
-    let message_id =
-        MessageId::parse(&message_id).map_err(|_| broken_message("steer_ack has an invalid message_id"))?;
+    let message_id = MessageId::parse(&message_id).map_err(|_| broken_message("a steer_ack of no message"))?;
     // An unknown outcome is not an acceptance: the input becomes a turn of its own and is not lost.
     let outcome = fields::text(&mut body, "outcome").ok().flatten();
     let outcome = outcome.and_then(|word| SteerOutcome::parse(&word)).unwrap_or(SteerOutcome::Refused);
@@ -152,8 +150,7 @@ fn parse_steer_ack(mut body: Fields) -> Result<AgentMessage, AgentFailure> {
 fn handover(mut body: Fields) -> Result<HandoverRequest, AgentFailure> {
     const EVENT: &str = "handover_request";
     let to = fields::text(&mut body, "to").and_then(|to| required(to, "to"));
-    let to = AgentId::parse(&field(EVENT, to)?)
-        .map_err(|_| broken_message("handover_request has an invalid agent id in field to"))?;
+    let to = AgentId::parse(&field(EVENT, to)?).map_err(|_| broken_message("a handover_request to no agent"))?;
     let reason = field(EVENT, fields::text(&mut body, "reason"))?.unwrap_or_default();
     let summary = field(EVENT, fields::text(&mut body, "summary"))?.unwrap_or_default();
     if reason.len() > limits::REASON_BYTES_MAX || summary.len() > limits::HANDOVER_SUMMARY_BYTES_MAX {
@@ -179,8 +176,8 @@ fn parse_error(mut body: Fields) -> Result<AgentFailure, AgentFailure> {
 
 /// Parses the id of an event of a resumable agent, which is required.
 fn parse_event_id(id: Option<&str>) -> Result<AgentEventId, AgentFailure> {
-    let id = id.ok_or_else(|| broken_message("event without an id; events of a resumable agent need one"))?;
-    AgentEventId::parse(id).map_err(|_| broken_message("event id must be 1 to 128 visible ASCII characters"))
+    let id = id.ok_or_else(|| broken_message("an event without an id, and its run is to outlive its owner"))?;
+    AgentEventId::parse(id).map_err(|_| broken_message("an event whose id is not 1 to 128 visible ASCII characters"))
 }
 
 fn parse_object(name: &str, data: &str) -> Result<Fields, AgentFailure> {
@@ -227,13 +224,13 @@ pub(super) fn parse_types(data: &str) -> Result<Arc<[Pattern]>, AgentFailure> {
     }
     let types = match fields::list(&mut body, "types", limits::SUBSCRIBE_TYPES_MAX) {
         Err(MalformedReason::TooManyItems(_)) => {
-            return Err(broken_message("subscribe names too many types"));
+            return Err(broken_message("a subscribe to too many types"));
         }
         types => field("subscribe", types)?,
     };
     let pattern = |text: &Value| text.as_str().and_then(|text| Pattern::parse(text).ok());
     let patterns = types.iter().map(pattern).collect::<Option<_>>();
-    patterns.ok_or_else(|| broken_message("subscribe contains an invalid type pattern"))
+    patterns.ok_or_else(|| broken_message("a subscribe whose types are no patterns"))
 }
 
 #[cfg(test)]
@@ -242,10 +239,7 @@ mod tests {
     use turnway_core::id::{MessageId, RunId, SessionId, SessionKey, TenantId, UserId};
 
     fn check(name: &str, data: &str, said: &str) {
-        let key = SessionKey {
-            tenant: TenantId::default_tenant(),
-            session: SessionId::parse("s1").expect("a name"),
-        };
+        let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let data = data.replace("$RUN", run_id.as_str());
         let got = format!("{:?}", parse(name, &data, None, &QualifiedRun::of(&key, &run_id)));
@@ -261,11 +255,7 @@ mod tests {
         check("state", r#"{"state":"thinking","detail":{"a":1}}"#, "detail: Some(<object>)");
         check("state", r#"{"state":"thinking"}"#, "detail: None");
         check("done", "{}", "Done { stop: EndTurn, usage: None }");
-        check(
-            "done",
-            r#"{"stop_reason":"refusal","usage":{"tokens":3}}"#,
-            "stop: Refusal, usage: Some(<object>)",
-        );
+        check("done", r#"{"stop_reason":"refusal","usage":{"tokens":3}}"#, "stop: Refusal, usage: Some(<object>)");
         check("done", r#"{"stop_reason":"bored"}"#, "stop: EndTurn");
         check("error", r#"{"code":"quota","message":"secret"}"#, r#"code: "quota", message: <6 bytes>"#);
         check("action", r#"{"type":"action","action_type":"say","text":"hm"}"#, "Say { text: <2 bytes> }");
@@ -273,13 +263,13 @@ mod tests {
         check(
             "action",
             r#"{"type":"tool_call","action_id":"a1","tool":"process.spawn","args":{"argv":["ls"]},"timeout_ms":5}"#,
-            "ActionWish { name: Some(SaidId(\"a1\")), what: ToolCall { tool: ToolName(\"process.spawn\"), args: <object> }, timeout: Some(5ms) }",
+            "ActionRequest { name: Some(AgentEventId(\"a1\")), what: ToolCall { tool: ToolName(\"process.spawn\"), args: <object> }, timeout: Some(5ms) }",
         );
         check("action", r#"{"tool":"t"}"#, "args: <object> }, timeout: None");
         check(
             "handover_request",
             r#"{"to":"bob","reason":"sums","summary":"2+2"}"#,
-            "HandoverWish { to: AgentId(\"bob\"), reason: <4 bytes>, summary: <3 bytes> }",
+            "HandoverRequest { to: AgentId(\"bob\"), reason: <4 bytes>, summary: <3 bytes> }",
         );
         check("handover_request", r#"{"to":"bob"}"#, "reason: <0 bytes>");
         check("subscribe", r#"{"types":["run.*",">"]}"#, r#"types: [Pattern("run.*"), Pattern(">")]"#);
@@ -314,13 +304,9 @@ mod tests {
         check("delta", "{}", "malformed delta event: field missing: text");
         check("delta", r#"{"text":"a","kind":"song"}"#, "wrong type or form: kind");
         check("delta", r#"{"text":"a","run_id":7}"#, "wrong type or form: run_id");
-        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event: an object has a duplicate key");
+        check("delta", r#"{"text":"a","text":"b"}"#, "malformed delta event: an object has a key twice");
         check("delta", "7", "malformed delta event: not a JSON object");
-        check(
-            "done",
-            r#"{"stop_reason":7}"#,
-            "malformed done event: field of wrong type or form: stop_reason",
-        );
+        check("done", r#"{"stop_reason":7}"#, "malformed done event: field of wrong type or form: stop_reason");
         check("error", r#"{"code":7}"#, "wrong type or form: code");
         check("action", r#"{"tool":"t","timeout_ms":"x"}"#, "wrong type or form: timeout_ms");
         check("handover_request", "{}", "field missing: to");
@@ -328,14 +314,10 @@ mod tests {
         check("state", r#"{"state":"a\u0000b"}"#, "no word");
         check("state", &format!(r#"{{"state":"{}"}}"#, "x".repeat(257)), "no word");
         check("state", &format!(r#"{{"state":"x","detail":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
-        check(
-            "state",
-            &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)),
-            "nested deeper",
-        );
-        check("action", "{}", "action without a tool");
+        check("state", &format!(r#"{{"state":"x","detail":{}{}}}"#, "[".repeat(65), "]".repeat(65)), "nested deeper");
+        check("action", "{}", "an action without a tool");
         check("action", r#"{"type":"dance"}"#, "an action of no kind");
-        check("action", r#"{"tool":"no tool!"}"#, "action has an invalid tool name");
+        check("action", r#"{"tool":"no tool!"}"#, "an action of no tool");
         check("action", r#"{"tool":"t","action_id":"a b"}"#, "whose name is");
         check("action", &format!(r#"{{"tool":"t","args":"{}"}}"#, "x".repeat(17_000)), "TooLarge");
         check("subscribe", "{}", "malformed subscribe event");

@@ -49,10 +49,7 @@ impl<'a> InputContext<'a> {
         let actions = invoke.actions.as_deref();
         let key = &invoke.key;
         let user_id = &invoke.user;
-        Self {
-            key,
-            body: InputContextBody { tenant: &key.tenant, user_id, handover, actions, system_prompt },
-        }
+        Self { key, body: InputContextBody { tenant: &key.tenant, user_id, handover, actions, system_prompt } }
     }
 
     /// Returns the context of a steered input; the agent knows the rest from the attempt's start.
@@ -60,8 +57,7 @@ impl<'a> InputContext<'a> {
         let key = &steer.key;
         let user_id = &steer.user;
         let actions = steer.actions.as_deref();
-        let body =
-            InputContextBody { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
+        let body = InputContextBody { tenant: &key.tenant, user_id, handover: None, actions, system_prompt: None };
         Self { key, body }
     }
 }

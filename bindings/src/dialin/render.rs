@@ -4,8 +4,8 @@ use crate::dialin::context::{EventEnvelope, InputContext};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use turnway_core::id::{
-    AgentEventId, AgentId, Epoch, MessageId, QualifiedRun, QualifiedSession, RequestId, RunId, Seq,
-    SessionKey, TenantId,
+    AgentEventId, AgentId, Epoch, MessageId, QualifiedRun, QualifiedSession, RequestId, RunId, Seq, SessionKey,
+    TenantId,
 };
 use turnway_core::protocol::action::FactDelivery;
 use turnway_core::protocol::agent::{EventMark, Invoke};
@@ -72,7 +72,7 @@ struct SubscribedTypes<'a> {
 #[derive(Serialize)]
 struct NoBody {}
 
-/// Renders `invoke`.
+/// Renders an `invoke` message.
 pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
     let Invoke { key, run_id, attempt, epoch, agent_id, message, .. } = invoke;
     let after = |mark: &'_ EventMark| mark.event_id.clone();
@@ -90,13 +90,13 @@ pub(super) fn invoke(ts: Millis, invoke: &Invoke) -> String {
     frame("invoke", ts, (key, run_id, *attempt), body)
 }
 
-/// Renders `cancel`.
+/// Renders a `cancel` message.
 pub(super) fn cancel(ts: Millis, tenant: &TenantId, run_id: &RunId, attempt: u32) -> String {
     let key = SessionKey { tenant: tenant.clone(), session: run_id.session() };
     frame("cancel", ts, (&key, run_id, attempt), NoBody {})
 }
 
-/// Renders `steer`.
+/// Renders a `steer` message.
 pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
     let Steer { key, run_id, attempt, turn_id, message_id, message, .. } = steer;
     let turn_id = QualifiedRun::of(key, turn_id);
@@ -108,12 +108,7 @@ pub(super) fn steer(ts: Millis, steer: &Steer) -> String {
 /// Renders `event`: a fact about the agent's own action, or of a subscribed type, with its log position.
 pub(super) fn event(ts: Millis, news: &FactDelivery) -> String {
     let FactDelivery { key, run_id, attempt, seq, epoch, entry, .. } = news;
-    let body = DialInEventBody {
-        name: entry.fact.name(),
-        seq: *seq,
-        epoch: *epoch,
-        event: EventEnvelope::new(news),
-    };
+    let body = DialInEventBody { name: entry.fact.name(), seq: *seq, epoch: *epoch, event: EventEnvelope::new(news) };
     frame("event", ts, (key, run_id, *attempt), body)
 }
 

@@ -75,9 +75,7 @@ impl SurrogateJoiner {
         }
         if let Some(half) = self.half.take() {
             let (letter, rest) = match first {
-                Some(low) => {
-                    (join_surrogates(half.high, low), &text[char::REPLACEMENT_CHARACTER.len_utf8()..])
-                }
+                Some(low) => (join_surrogates(half.high, low), &text[char::REPLACEMENT_CHARACTER.len_utf8()..]),
                 None => (char::REPLACEMENT_CHARACTER, text.as_str()),
             };
             text = format!("{letter}{rest}");
@@ -159,10 +157,7 @@ mod tests {
         assert_eq!(play(&[HIGH, DONE]), ["a@-", "\u{FFFD}@0", "done"]);
         assert_eq!(play(&[HIGH]), ["a@-", "\u{FFFD}@0"]);
         assert_eq!(play(&[HIGH, HIGH, DONE]), ["a@-", "\u{FFFD}a@-", "\u{FFFD}@1", "done"]);
-        assert_eq!(
-            play(&[HIGH, ("state", r#"{"state":"x"}"#), LOW]),
-            ["a@-", "\u{FFFD}@0", "state", "\u{FFFD}b@2"]
-        );
+        assert_eq!(play(&[HIGH, ("state", r#"{"state":"x"}"#), LOW]), ["a@-", "\u{FFFD}@0", "state", "\u{FFFD}b@2"]);
         let thinks = ("delta", r#"{"kind":"reasoning","text":"hm"}"#);
         assert_eq!(play(&[HIGH, thinks, LOW]), ["a@-", "\u{FFFD}@0", "hm hm@1", "\u{FFFD}b@2"]);
         assert_eq!(play(&[HIGH, ("delta", "{}")]), ["a@-", "\u{FFFD}@0", "failed"]);

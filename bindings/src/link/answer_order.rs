@@ -207,11 +207,7 @@ impl SessionLane {
     /// Records that a request is sent and that its answer is expected in this place.
     fn expect_answer(&mut self, now: Now, kind: OrderedKind, command: &LinkCommand) {
         if kind != OrderedKind::Unsubscribe {
-            self.sent.push_back(SentRequest {
-                kind,
-                request_id: command.request_id().cloned(),
-                since: now.mono,
-            });
+            self.sent.push_back(SentRequest { kind, request_id: command.request_id().cloned(), since: now.mono });
         }
     }
 
@@ -302,9 +298,7 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
         | Notification::Closed { session, .. }
         | Notification::CancelAccepted { session, .. } => Some(session),
         Notification::TurnAccepted(accepted) => Some(&accepted.session),
-        Notification::Subscribed { snapshot, .. } | Notification::Opened { snapshot, .. } => {
-            Some(&snapshot.session)
-        }
+        Notification::Subscribed { snapshot, .. } | Notification::Opened { snapshot, .. } => Some(&snapshot.session),
         Notification::MembersReply(members) => Some(&members.session),
         Notification::HandoverReply(decided) => Some(&decided.session),
         Notification::Refused { session, .. } => session.as_ref(),
@@ -317,8 +311,5 @@ fn session_of(note: &Notification) -> Option<&SessionId> {
 
 /// Returns whether a notification may answer a request that is not kept in order.
 fn may_overtake(note: &Notification) -> bool {
-    matches!(
-        note,
-        Notification::HandoverReply(_) | Notification::CancelAccepted { .. } | Notification::Refused { .. }
-    )
+    matches!(note, Notification::HandoverReply(_) | Notification::CancelAccepted { .. } | Notification::Refused { .. })
 }

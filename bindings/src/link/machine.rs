@@ -74,7 +74,6 @@ enum LinkPhase {
     Authenticating(Box<Authenticating>),
     /// Serves the client.
     Open,
-    /// Closed.
     Closed,
 }
 
@@ -127,7 +126,7 @@ impl Machine for Link {
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
             Input::Text(text) => self.handle_text(now, text),
-            Input::Binary => self.close(1003, "binary messages are not supported"),
+            Input::Binary => self.close(1003, "binary messages are not spoken here"),
             Input::TooLarge => self.too_large(now, self.message_bytes_max()),
             Input::SignOfLife => self.last_activity = now.mono,
             Input::Admitted { principal: _, expires } => self.handle_admitted(now, expires),
@@ -146,13 +145,13 @@ impl Machine for Link {
         }
         // Closing comes first: a link that ends needs no heartbeat.
         if self.leave_at.is_some_and(|at| at <= now.mono) {
-            return self.close(4503, "this node is shutting down; reconnect to another node");
+            return self.close(4503, "this node leaves");
         }
         if self.expires.as_mut().is_some_and(|expiry| expiry.has_expired(now)) {
-            return self.unauthorized(now, None, "the token has expired".into());
+            return self.unauthorized(now, None, "the token has ended".into());
         }
         if self.stall_deadline().is_some_and(|at| at <= now.mono) {
-            return self.close(4508, "the client did not read its messages in time");
+            return self.close(4508, "messages were not read");
         }
         if self.answer_deadline().is_some_and(|at| at <= now.mono) {
             self.expire_answers(now);
@@ -161,7 +160,7 @@ impl Machine for Link {
             }
         }
         match &self.phase {
-            LinkPhase::AwaitingHello(_) => self.close(4408, "no hello received in time"),
+            LinkPhase::AwaitingHello(_) => self.close(4408, "no hello"),
             LinkPhase::Authenticating(_) | LinkPhase::Open if self.idle_deadline() <= now.mono => {
                 self.close(1001, "idle")
             }
@@ -182,8 +181,7 @@ impl Machine for Link {
                 let ping = Deadline { at: self.ping_at, label: "ping" };
                 let stall = self.stall_deadline().map(|at| Deadline { at, label: "stall" });
                 let leave = self.leave_at.map(|at| Deadline { at, label: "leave" });
-                let expiry =
-                    self.expires.as_ref().map(|expiry| Deadline { at: expiry.deadline(), label: "expiry" });
+                let expiry = self.expires.as_ref().map(|expiry| Deadline { at: expiry.deadline(), label: "expiry" });
                 let order = self.answer_deadline().map(|at| Deadline { at, label: "order" });
                 [Some(idle), Some(ping), stall, leave, expiry, order].into_iter().flatten().min()
             }
@@ -206,9 +204,9 @@ impl Link {
                 {
                     asking.early_messages.push(text);
                 } else {
-                    let refusal = Refusal::new(Code::RateLimited, "too many messages before welcome");
+                    let refusal = Refusal::new(Code::RateLimited, "too much was sent before welcome");
                     self.refuse(now, &None, refusal);
-                    self.close(4429, "too many messages before welcome");
+                    self.close(4429, "too much was sent before welcome");
                 }
             }
             LinkPhase::Open => self.handle_message(now, &text),
@@ -229,10 +227,10 @@ impl Link {
                 | ClientMessage::Ping { .. }
                 | ClientMessage::Unsupported { .. },
             ) => {
-                self.unauthorized(now, None, "the first message must be hello".into());
+                self.unauthorized(now, None, "hello comes first".into());
             }
             Err(Malformed { request_id, reason: flaw }) => {
-                self.unauthorized(now, request_id, format!("the first message must be hello: {flaw}").into());
+                self.unauthorized(now, request_id, format!("hello comes first: {flaw}").into());
             }
         }
     }
@@ -253,9 +251,7 @@ impl Link {
                 self.phase = LinkPhase::Authenticating(Box::new(asking));
                 self.outputs.push_back(Output::Hello(hello));
             }
-            other @ (LinkPhase::Authenticating(_) | LinkPhase::Open | LinkPhase::Closed) => {
-                self.phase = other
-            }
+            other @ (LinkPhase::Authenticating(_) | LinkPhase::Open | LinkPhase::Closed) => self.phase = other,
         }
     }
 
@@ -301,9 +297,7 @@ impl Link {
                 let why = format!("{type_name} is not supported by this release");
                 self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
             }
-            Ok(ClientMessage::Hello { .. }) => {
-                self.handle_malformed(now, &None, MalformedReason::RepeatedHello)
-            }
+            Ok(ClientMessage::Hello { .. }) => self.handle_malformed(now, &None, MalformedReason::RepeatedHello),
             Err(Malformed { request_id, reason: flaw }) => self.handle_malformed(now, &request_id, flaw),
         }
     }
@@ -315,8 +309,7 @@ impl Link {
             Ok(None) => self.outputs.push_back(Output::CommandDeferred),
             Err(TooManyQueued { request_id }) => {
                 self.outputs.push_back(Output::CommandDeferred);
-                let refusal =
-                    Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
+                let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
                 self.refuse(now, &request_id, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
         }
@@ -341,7 +334,7 @@ impl Link {
         self.malformed_times.push(now.mono);
         let most = limits::BAD_MESSAGES_MAX * if planted(Planted::BadMessagesDoubled) { 2 } else { 1 };
         if self.malformed_times.len() >= most {
-            self.close(4400, "too many malformed messages");
+            self.close(4400, "too many bad messages");
         }
     }
 
@@ -393,7 +386,7 @@ impl Link {
         if matches!(self.phase, LinkPhase::Closed) {
             return;
         }
-        let why = format!("message exceeds the limit of {max} bytes");
+        let why = format!("a message may have {max} bytes here");
         self.refuse(now, &None, Refusal::new(Code::TooLarge, why));
         self.close(4413, "message too large");
     }

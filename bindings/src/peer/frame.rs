@@ -27,11 +27,7 @@ impl PeerFrame {
     /// Parses a frame. Invalid bytes allocate no more memory than their length and return an error.
     pub fn decode(blob: &[u8]) -> Result<Self, CodecError> {
         let (from, MessageList(words)) = codec::decode(BlobKind::Frame, blob)?;
-        if words.iter().all(has_valid_numbers) {
-            Ok(Self { from, messages: words })
-        } else {
-            Err(CodecError::Body)
-        }
+        if words.iter().all(has_valid_numbers) { Ok(Self { from, messages: words }) } else { Err(CodecError::Body) }
     }
 }
 
@@ -126,8 +122,9 @@ fn split(words: PeerMessage) -> Option<(PeerMessage, PeerMessage)> {
             let first = PeerMessage::Facts { key: key.clone(), owner, after, facts };
             Some((first, PeerMessage::Facts { key, owner, after: next, facts: rest }))
         }
-        PeerMessage::TailDigest { logs } => cut(logs)
-            .map(|(logs, rest)| (PeerMessage::TailDigest { logs }, PeerMessage::TailDigest { logs: rest })),
+        PeerMessage::TailDigest { logs } => {
+            cut(logs).map(|(logs, rest)| (PeerMessage::TailDigest { logs }, PeerMessage::TailDigest { logs: rest }))
+        }
         PeerMessage::Ack { logs } => {
             cut(logs).map(|(logs, rest)| (PeerMessage::Ack { logs }, PeerMessage::Ack { logs: rest }))
         }
@@ -168,15 +165,11 @@ fn has_valid_numbers(words: &PeerMessage) -> bool {
         PeerMessage::Facts { owner, after, facts, .. } => {
             seen(owner) && at(after) && facts.iter().all(|(epoch, _)| small(&[epoch.0]))
         }
-        PeerMessage::Chunk { epoch: Epoch(epoch), chunk: TextChunk { offset, .. }, .. } => {
-            small(&[*epoch, *offset])
-        }
+        PeerMessage::Chunk { epoch: Epoch(epoch), chunk: TextChunk { offset, .. }, .. } => small(&[*epoch, *offset]),
         PeerMessage::Reserve { epoch, .. } | PeerMessage::Reserved { epoch, .. } => small(&[epoch.0]),
         PeerMessage::ProcessOutput { epoch: Epoch(epoch), printed, .. } => small(&[*epoch, printed.offset]),
         PeerMessage::FetchText { offset, .. } => small(&[*offset]),
-        PeerMessage::TailDigest { logs } | PeerMessage::Ack { logs } => {
-            logs.iter().all(|(_, cursor)| at(cursor))
-        }
+        PeerMessage::TailDigest { logs } | PeerMessage::Ack { logs } => logs.iter().all(|(_, cursor)| at(cursor)),
         PeerMessage::RemoteAttempt(words) => numbers(words).all(|number| number < NUMBER_MAX),
         PeerMessage::InputAccepted { .. } | PeerMessage::ControlAnswered { .. } | PeerMessage::Probe => true,
     }
@@ -187,12 +180,8 @@ fn numbers(words: &RemoteMessage) -> impl Iterator<Item = u64> {
     let (first, counts) = match words {
         RemoteMessage::Order { call, n, .. } | RemoteMessage::Event { call, n, .. } => ([*call, *n], None),
         RemoteMessage::Abandoned { call } | RemoteMessage::GivenUp { call } => ([*call, 0], None),
-        RemoteMessage::Progress { outgoing: begun, incoming: taken_on } => {
-            ([0, 0], Some(begun.iter().chain(taken_on)))
-        }
-        RemoteMessage::ListAgents | RemoteMessage::Serving { .. } | RemoteMessage::Stop { .. } => {
-            ([0, 0], None)
-        }
+        RemoteMessage::Progress { outgoing: begun, incoming: taken_on } => ([0, 0], Some(begun.iter().chain(taken_on))),
+        RemoteMessage::ListAgents | RemoteMessage::Serving { .. } | RemoteMessage::Stop { .. } => ([0, 0], None),
     };
     let counted = |count: &CallProgress| [count.call, count.received, count.delivered];
     first.into_iter().chain(counts.into_iter().flatten().flat_map(counted))
@@ -214,14 +203,14 @@ impl<'de> Visitor<'de> for MessageListVisitor {
     type Value = MessageList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {FRAME_MESSAGES_MAX} messages")
+        write!(f, "at most {FRAME_MESSAGES_MAX} words")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<MessageList, A::Error> {
         let mut words = Vec::new();
         while let Some(next) = from.next_element()? {
             if words.len() == FRAME_MESSAGES_MAX {
-                return Err(A::Error::custom("too many messages"));
+                return Err(A::Error::custom("too many words"));
             }
             words.push(next);
         }

@@ -31,10 +31,7 @@ pub(super) mod facts {
     use turnway_core::id::Epoch;
     use turnway_core::protocol::entry::Entry;
 
-    pub(in super::super) fn serialize<S: Serializer>(
-        facts: &[(Epoch, Arc<Entry>)],
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(facts: &[(Epoch, Arc<Entry>)], to: S) -> Result<S::Ok, S::Error> {
         let texts = facts.iter().map(|(epoch, entry)| Ok((epoch, text::<Entry, S::Error>(entry)?)));
         texts.collect::<Result<Vec<_>, S::Error>>()?.serialize(to)
     }

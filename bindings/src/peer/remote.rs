@@ -57,7 +57,7 @@ pub enum RemoteMessage {
     },
     /// The receiver's agents should stop a run, if they know it.
     Stop {
-        /// [`Order::Stop`].
+        /// Carries [`Order::Stop`] to the agent.
         #[serde(with = "json")]
         order: Arc<Order>,
     },
@@ -113,8 +113,7 @@ impl RemoteMessage {
             Self::Serving { agents } => agents.len() * 96,
             Self::Order { order, .. } => match &**order {
                 Order::Invoke(invoke) => {
-                    json_bytes(&invoke.message)
-                        + invoke.history.as_ref().map_or(0, |past| past.reveal().len())
+                    json_bytes(&invoke.message) + invoke.history.as_ref().map_or(0, |past| past.reveal().len())
                 }
                 Order::Steer(steer) => json_bytes(&steer.message),
                 Order::News(news) => news.entry.weight(),

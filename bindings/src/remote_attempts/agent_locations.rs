@@ -37,11 +37,7 @@ impl AgentLocations {
         }
         let free = agents.iter().filter(|(_, serving)| serving.has_room);
         let free = free.map(|(agent, _)| agent.clone()).collect();
-        let said = NodeAgents {
-            announced_at: now,
-            agents: agents.into_iter().collect(),
-            calls_since: BTreeMap::new(),
-        };
+        let said = NodeAgents { announced_at: now, agents: agents.into_iter().collect(), calls_since: BTreeMap::new() };
         self.0.insert(node, said);
         free
     }
@@ -59,15 +55,8 @@ impl AgentLocations {
     }
 
     /// Returns the node with the lowest load per connection, except those in `tried`.
-    pub(super) fn least_loaded_node(
-        &self,
-        now: Mono,
-        agent: &AgentId,
-        tried: &BTreeSet<NodeId>,
-    ) -> Option<NodeId> {
-        let free = self
-            .nodes_with(now, agent)
-            .filter(|(node, serving, _)| serving.has_room && !tried.contains(node));
+    pub(super) fn least_loaded_node(&self, now: Mono, agent: &AgentId, tried: &BTreeSet<NodeId>) -> Option<NodeId> {
+        let free = self.nodes_with(now, agent).filter(|(node, serving, _)| serving.has_room && !tried.contains(node));
         // Attempts per connection, in thousandths.
         let load = |(node, serving, since): &(NodeId, AgentCapacity, u32)| {
             let open = u64::from(serving.open) + u64::from(*since);

@@ -253,10 +253,8 @@ impl RemoteAttempts {
     fn start_call(&mut self, now: Now, call: u64, to: NodeId, invoke: Box<Invoke>) {
         self.note_call(now, to);
         self.agent_locations.count_call(to, &invoke.agent_id);
-        self.outgoing.insert(
-            call,
-            OutgoingAttempt { to, sender: CallSender::default(), receiver: CallReceiver::default() },
-        );
+        self.outgoing
+            .insert(call, OutgoingAttempt { to, sender: CallSender::default(), receiver: CallReceiver::default() });
         self.send_order(call, Order::Invoke(*invoke));
     }
 
@@ -282,8 +280,7 @@ impl RemoteAttempts {
         self.publish(begun.to, RemoteMessage::Abandoned { call });
         // The starter of the call waits for an assignment first.
         self.outputs.push_back(Output::Assigned(call, DialInCapabilities::default()));
-        self.outputs
-            .push_back(Output::Event(call, AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge))));
+        self.outputs.push_back(Output::Event(call, AttemptEvent::Said(AgentMessage::Failed(AgentFailure::TooLarge))));
         self.outputs.push_back(Output::ConnectionLost(call));
     }
 
@@ -315,12 +312,8 @@ impl RemoteAttempts {
 
     /// Reports progress of each call, and gives up the calls of nodes that are gone.
     fn report_progress(&mut self, now: Now) {
-        let nodes: BTreeSet<NodeId> = self
-            .outgoing
-            .values()
-            .map(|begun| begun.to)
-            .chain(self.incoming.keys().map(|(node, _)| *node))
-            .collect();
+        let nodes: BTreeSet<NodeId> =
+            self.outgoing.values().map(|begun| begun.to).chain(self.incoming.keys().map(|(node, _)| *node)).collect();
         let echo = self.last_echo;
         let is_gone = |node: &&NodeId| {
             self.peers.get(node).is_some_and(|peer| {
@@ -337,9 +330,7 @@ impl RemoteAttempts {
         for (call, begun) in &mut self.outgoing {
             // A node that has sent nothing about the call may not know of it.
             if begun.receiver.received == 0 {
-                again.extend(
-                    begun.sender.lost_messages().into_iter().map(|(n, order)| (begun.to, *call, n, order)),
-                );
+                again.extend(begun.sender.lost_messages().into_iter().map(|(n, order)| (begun.to, *call, n, order)));
             }
             begun.sender.record_report();
             counts.entry(begun.to).or_default().0.push(call_progress(*call, &mut begun.receiver));
@@ -375,15 +366,9 @@ impl RemoteAttempts {
 
     /// Removes nodes without recent calls; a repeated message about an old call would be hours late.
     fn forget_idle_peers(&mut self, now: Now) {
-        let shared: BTreeSet<NodeId> = self
-            .outgoing
-            .values()
-            .map(|begun| begun.to)
-            .chain(self.incoming.keys().map(|(node, _)| *node))
-            .collect();
-        self.peers.retain(|node, peer| {
-            shared.contains(node) || now.mono - peer.last_heard < limits::REMOTE_NODE_KEPT
-        });
+        let shared: BTreeSet<NodeId> =
+            self.outgoing.values().map(|begun| begun.to).chain(self.incoming.keys().map(|(node, _)| *node)).collect();
+        self.peers.retain(|node, peer| shared.contains(node) || now.mono - peer.last_heard < limits::REMOTE_NODE_KEPT);
     }
 }
 
@@ -416,9 +401,7 @@ fn remote_event(word: AttemptEvent) -> RemoteEvent {
         AttemptEvent::Said(AgentMessage::Delta { kind, text, id }) => {
             RemoteEvent::Text { kind, text: Private(text.into()), id }
         }
-        AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_) => {
-            RemoteEvent::Other(Arc::new(word))
-        }
+        AttemptEvent::Acked | AttemptEvent::CancelAcked | AttemptEvent::Said(_) => RemoteEvent::Other(Arc::new(word)),
     }
 }
 

@@ -113,9 +113,7 @@ impl Machine for RunnerPool {
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
             Input::Order(ToolOrder::Execute(execute)) => self.execute(now, *execute),
-            Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => {
-                self.signal(action_id, signal)
-            }
+            Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => self.signal(action_id, signal),
             Input::Order(ToolOrder::Query { key, action_id, tool, runner, deadline }) => {
                 let at = JobState::Queried(BTreeSet::new(), now.mono + limits::RUNNER_WAIT);
                 self.query(action_id, Job::new(now, (key, tool), runner, at, deadline));
@@ -161,12 +159,10 @@ impl RunnerPool {
     /// Checks whether a runner may connect. Ids are unique within one tenant scope: a runner of one tenant cannot
     /// block an id of another tenant, nor of a runner that serves the whole node.
     pub fn check_admission(&self, id: &RunnerId, identity: &ServerIdentity) -> Result<(), RunnerRefusal> {
-        let is_anothers = |other: &ServerIdentity| {
-            other.tenants == identity.tenants && other.credential != identity.credential
-        };
+        let is_anothers =
+            |other: &ServerIdentity| other.tenants == identity.tenants && other.credential != identity.credential;
         let connected = self.runners.values().any(|it| it.id == *id && is_anothers(&it.identity));
-        let expected =
-            |job: &Job| job.runner.as_ref() == Some(id) && job.holder.as_ref().is_some_and(is_anothers);
+        let expected = |job: &Job| job.runner.as_ref() == Some(id) && job.holder.as_ref().is_some_and(is_anothers);
         if connected || self.jobs.values().any(expected) {
             return Err(RunnerRefusal::IdInUse);
         }
@@ -211,9 +207,7 @@ impl RunnerPool {
             return;
         };
         (job.runner, job.holder) = (Some(runner.id.clone()), Some(runner.identity.clone()));
-        if let JobState::Unassigned(execute, _) =
-            std::mem::replace(&mut job.state, JobState::Assigned(connection))
-        {
+        if let JobState::Unassigned(execute, _) = std::mem::replace(&mut job.state, JobState::Assigned(connection)) {
             self.outputs.push_back(Output::Send { connection, message: ToRunner::Execute(execute) });
         }
     }
@@ -227,10 +221,7 @@ impl RunnerPool {
     }
 
     fn load(&self, connection: RunnerConnectionId) -> usize {
-        self.jobs
-            .values()
-            .filter(|job| matches!(job.state, JobState::Assigned(at) if at == connection))
-            .count()
+        self.jobs.values().filter(|job| matches!(job.state, JobState::Assigned(at) if at == connection)).count()
     }
 
     fn signal(&mut self, action_id: EventId, signal: &'static str) {
@@ -275,9 +266,7 @@ impl RunnerPool {
                     job.state = JobState::Assigned(connection);
                     open.push((job.key.clone(), *action_id));
                 }
-                JobState::Queried(asked, _)
-                    if its || job.runner.is_none() && runner.tools.contains(&job.tool) =>
-                {
+                JobState::Queried(asked, _) if its || job.runner.is_none() && runner.tools.contains(&job.tool) => {
                     asked.insert(connection);
                     open.push((job.key.clone(), *action_id));
                 }
@@ -368,19 +357,12 @@ impl RunnerPool {
         let mut told = BTreeSet::new();
         for (action_id, job) in &self.jobs {
             let fits = about.is_none_or(|about| about.id == *action_id && about.may_belong_to(&job.key));
-            if fits
-                && matches!(job.state, JobState::Assigned(at) if at == connection)
-                && told.insert(job.key.clone())
-            {
+            if fits && matches!(job.state, JobState::Assigned(at) if at == connection) && told.insert(job.key.clone()) {
                 let name = name.clone();
                 let data = data.cloned();
                 let data = data.map(|data| unqualify_json(&job.key, name.as_str(), data));
                 let report = ToolReport::System { runner: runner.clone(), name, data };
-                self.outputs.push_back(Output::Report {
-                    key: job.key.clone(),
-                    action_id: *action_id,
-                    report,
-                });
+                self.outputs.push_back(Output::Report { key: job.key.clone(), action_id: *action_id, report });
             }
         }
     }
@@ -402,8 +384,7 @@ impl RunnerPool {
             OutputStream::Stdout => &mut job.dropped_output.0,
             OutputStream::Stderr => &mut job.dropped_output.1,
         };
-        if !job.output_rate.take(now.mono, printed.data.reveal().len(), limits::NODE_OUTPUT_BYTES_PER_SECOND)
-        {
+        if !job.output_rate.take(now.mono, printed.data.reveal().len(), limits::NODE_OUTPUT_BYTES_PER_SECOND) {
             *gap = true;
             return;
         }

@@ -90,21 +90,15 @@ impl Switchboard {
                 }
                 let epoch = owned.epoch();
                 let chunk = TextChunk { run_id, attempt, offset, kind, text };
-                let ears: Vec<NodeId> =
-                    owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
+                let ears: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in ears {
-                    self.send_peer(
-                        now,
-                        node,
-                        PeerMessage::Chunk { key: key.clone(), epoch, chunk: chunk.clone() },
-                    );
+                    self.send_peer(now, node, PeerMessage::Chunk { key: key.clone(), epoch, chunk: chunk.clone() });
                 }
                 self.handle_chunk(now, key, epoch, &chunk);
             }
             Said::ProcessOutput { run_id, printed } => {
                 let epoch = owned.epoch();
-                let ears: Vec<NodeId> =
-                    owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
+                let ears: Vec<NodeId> = owned.subscribers.keys().copied().filter(|node| *node != self.me).collect();
                 for node in ears {
                     let key = key.clone();
                     let run_id = run_id.clone();
@@ -115,11 +109,7 @@ impl Switchboard {
             }
             Said::ControlAnswered { control, shown } => {
                 let ringer = owned.control_offerers.remove(&control).unwrap_or(self.me);
-                self.send_peer(
-                    now,
-                    ringer,
-                    PeerMessage::ControlAnswered { key: key.clone(), control, shown },
-                );
+                self.send_peer(now, ringer, PeerMessage::ControlAnswered { key: key.clone(), control, shown });
             }
             Said::SessionTask(errand) => self.start_task(now, key, errand),
             Said::ReadInbox => {
@@ -139,8 +129,7 @@ impl Switchboard {
             return;
         }
         if owned.may_delay_write() && self.drain.is_none() {
-            let is_awaited =
-                owned.has_live_subscriber() || self.feeds.contains_key(key) || owned.runtime.is_gated();
+            let is_awaited = owned.has_live_subscriber() || self.feeds.contains_key(key) || owned.runtime.is_gated();
             let wait = if is_awaited { limits::FACT_WAIT } else { limits::FACT_WAIT_UNSUBSCRIBED };
             let at = owned.write_at.map_or(now.mono + wait, |at| at.min(now.mono + wait));
             owned.write_at = Some(at);
@@ -195,8 +184,7 @@ impl Switchboard {
         if forgot || append.after != after.seq || tail.0 != after.seq.0 + append.facts.len() as u64 {
             return self.reload_from_store(now, key, token);
         }
-        let facts: Vec<(Epoch, Arc<Entry>)> =
-            append.facts.into_iter().map(|entry| (token.epoch, entry)).collect();
+        let facts: Vec<(Epoch, Arc<Entry>)> = append.facts.into_iter().map(|entry| (token.epoch, entry)).collect();
         for (epoch, entry) in &facts {
             owned.durable.apply(*epoch, entry);
             owned.bytes_since_snapshot += entry.weight();
@@ -268,7 +256,7 @@ impl Switchboard {
             | Reply::Idle { .. }
             | Reply::Unowned { .. }
             | Reply::Value { .. }) => {
-                turnway_core::invariant!(false, "unexpected reply to an append: {other:?}")
+                turnway_core::invariant!(false, "no answer to an append: {other:?}")
             }
         }
     }
@@ -279,9 +267,8 @@ impl Switchboard {
             return;
         };
         let tail = owned.tail();
-        let every = self
-            .keep_facts
-            .map_or(limits::SNAPSHOT_FACTS / 2, |keep| keep.clamp(1, limits::SNAPSHOT_FACTS / 2));
+        let every =
+            self.keep_facts.map_or(limits::SNAPSHOT_FACTS / 2, |keep| keep.clamp(1, limits::SNAPSHOT_FACTS / 2));
         let many = tail.seq.0 - owned.snapshot_seq.0 >= every;
         if !many && owned.bytes_since_snapshot < limits::SNAPSHOT_BYTES {
             return;
@@ -290,12 +277,7 @@ impl Switchboard {
         (owned.snapshot_seq, owned.bytes_since_snapshot) = (tail.seq, 0);
         let token = owned.token;
         let state = Arc::from(state);
-        self.push_store_op(Op::WriteSnapshot(Box::new(SnapshotWrite {
-            key: key.clone(),
-            token,
-            at: tail,
-            state,
-        })));
+        self.push_store_op(Op::WriteSnapshot(Box::new(SnapshotWrite { key: key.clone(), token, at: tail, state })));
     }
 
     /// Trims facts older than the operator's limit once a snapshot is stored, but no facts of an open turn.

@@ -21,13 +21,7 @@ const GAP_WAIT: Duration = Duration::from_millis(100);
 
 impl Switchboard {
     /// Handles durable facts and the position they follow, from an owner here or at another node.
-    pub(super) fn handle_facts(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        after: Cursor,
-        facts: &[(Epoch, Arc<Entry>)],
-    ) {
+    pub(super) fn handle_facts(&mut self, now: Now, key: &SessionKey, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) {
         self.release_acceptances(now, facts);
         let Some(feed) = self.feeds.get_mut(key) else { return };
         // A state that is being read may be older than these facts; the rest is read afterwards.
@@ -56,11 +50,7 @@ impl Switchboard {
         feed.epoch = feed.epoch.max(epoch);
         let at = feed.state.tail;
         let mut holes = Vec::new();
-        let post = &mut NotificationSender {
-            links: &mut self.links,
-            outbox: &mut self.outbox,
-            stats: &mut self.stats,
-        };
+        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == SubscriptionMode::Live) {
             match sub.show_fact(post, *link, key, at, entry) {
                 ShowOutcome::Done if sub.text_search_pending => {
@@ -162,8 +152,5 @@ fn contradicts(head: Cursor, after: Cursor, facts: &[(Epoch, Arc<Entry>)]) -> bo
         return head.seq > Seq(0) && after.epoch != head.epoch;
     }
     let overlap = head.seq.0.saturating_sub(after.seq.0);
-    facts
-        .iter()
-        .zip(1..=overlap)
-        .any(|((epoch, _), n)| *epoch > head.epoch || (n == overlap && *epoch != head.epoch))
+    facts.iter().zip(1..=overlap).any(|((epoch, _), n)| *epoch > head.epoch || (n == overlap && *epoch != head.epoch))
 }

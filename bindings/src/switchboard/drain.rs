@@ -105,8 +105,7 @@ impl Switchboard {
         let waits = |seat: &SessionOwnership| {
             seat.owned().is_some_and(|owned| owned.is_written() && owned.runtime.only_awaits_others())
         };
-        let written =
-            || self.owned_sessions.values().all(|seat| seat.owned().is_none_or(|owned| owned.is_written()));
+        let written = || self.owned_sessions.values().all(|seat| seat.owned().is_none_or(|owned| owned.is_written()));
         match self.drain {
             Some(Drain::Ending { .. }) if self.owned_sessions.values().all(waits) => self.exit(),
             Some(Drain::Suspending { .. }) if self.owned_sessions.is_empty() || written() => self.exit(),

@@ -43,7 +43,7 @@ pub(super) struct Feed {
     /// Boxed: a B-tree node has room for eleven entries, and most sessions have one link.
     pub(super) subs: BTreeMap<LinkId, Box<Subscription>>,
     pub(super) stamp: ListenStamp,
-    /// `seq` of the last fact that this node knows to exist.
+    /// The last fact that this node knows to exist.
     pub(super) known_end: Seq,
     /// The newest epoch seen; text of older epochs is dropped.
     pub(super) epoch: Epoch,
@@ -110,8 +110,7 @@ impl Switchboard {
             if waiting >= limits::LINK_REQUESTS_MAX {
                 return self.refuse_busy(link, ask.request_id);
             }
-            sub.pending_requests =
-                feed.subs.remove(&link).map(|before| before.pending_requests).unwrap_or_default();
+            sub.pending_requests = feed.subs.remove(&link).map(|before| before.pending_requests).unwrap_or_default();
         }
         sub.pending_requests.push(ask.request_id);
         sub.types = ask.types;
@@ -143,8 +142,7 @@ impl Switchboard {
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.subs.insert(link, Box::new(sub));
             let principal = self.links.get(link).map(|there| &there.principal);
-            let known = principal
-                .is_some_and(|who| authorize(who, ClientOperation::Read, feed.user.as_ref()).is_ok());
+            let known = principal.is_some_and(|who| authorize(who, ClientOperation::Read, feed.user.as_ref()).is_ok());
             match feed.stage {
                 // A refusal takes the same path through the store as one for an unknown session, so that its timing
                 // reveals nothing (S-06).
@@ -235,7 +233,7 @@ impl Switchboard {
 
     /// Refuses a feed because too many nodes subscribe to the session.
     pub(super) fn refuse_registration(&mut self, key: &SessionKey) {
-        self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes subscribe to this session"));
+        self.refuse_feed(key, &Refusal::new(Code::RateLimited, "too many nodes listen to this session"));
     }
 
     /// Refuses every request that waits for a session with damaged records.
@@ -313,8 +311,7 @@ impl Switchboard {
         let mut denied = Vec::new();
         for (link, sub) in feed.subs.iter().filter(|(_, sub)| sub.view_number < number) {
             let principal = self.links.get(*link).map(|there| &there.principal);
-            let verdict =
-                principal.map(|principal| authorize(principal, ClientOperation::Read, view.user.as_ref()));
+            let verdict = principal.map(|principal| authorize(principal, ClientOperation::Read, view.user.as_ref()));
             if let Some(Err(refusal)) = verdict.filter(|_| !planted(Mutant::ReadUnchecked)) {
                 denied.push((*link, sub.pending_requests.clone(), refusal));
             }
@@ -360,8 +357,7 @@ impl Switchboard {
     /// Answers links that wait for the session's state.
     fn answer_snapshot_waiters(&mut self, key: &SessionKey, view: &SessionView, state: &State, number: u64) {
         let waiting = self.snapshot_waiters.remove(key).unwrap_or_default();
-        let (ready, early): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|waiting| waiting.view_number < number);
+        let (ready, early): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|waiting| waiting.view_number < number);
         if !early.is_empty() {
             self.snapshot_waiters.insert(key.clone(), early);
         }
@@ -372,13 +368,8 @@ impl Switchboard {
                 (SessionPhase::New, SnapshotPurpose::Open) => {
                     Err(Refusal::new(Code::SessionOpenFailed, "no agent is configured"))
                 }
-                (_, SnapshotPurpose::Handover(id)) if state.handovers.status(id).is_none() => {
-                    Err(Refusal::not_found())
-                }
-                (
-                    SessionPhase::New,
-                    SnapshotPurpose::Get | SnapshotPurpose::Members | SnapshotPurpose::Handover(_),
-                )
+                (_, SnapshotPurpose::Handover(id)) if state.handovers.status(id).is_none() => Err(Refusal::not_found()),
+                (SessionPhase::New, SnapshotPurpose::Get | SnapshotPurpose::Members | SnapshotPurpose::Handover(_))
                 | (SessionPhase::Open | SessionPhase::Closing | SessionPhase::Closed, _) => Ok(()),
             });
             let standing = match purpose {
@@ -394,15 +385,11 @@ impl Switchboard {
                 (Ok(()), None) if purpose == SnapshotPurpose::Members => {
                     let agents = state.agents.clone();
                     let active_agent = state.active.clone();
-                    let members =
-                        MembersReply { request_id, session: key.session.clone(), agents, active_agent };
+                    let members = MembersReply { request_id, session: key.session.clone(), agents, active_agent };
                     self.notify(link, Notification::MembersReply(Box::new(members)));
                 }
                 (Ok(()), None) => {
-                    self.notify(
-                        link,
-                        Notification::Opened { request_id, snapshot: session_snapshot(key, state) },
-                    );
+                    self.notify(link, Notification::Opened { request_id, snapshot: session_snapshot(key, state) });
                 }
                 (Err(refusal), _) => self.refuse(link, request_id, Some(key.session.clone()), None, refusal),
             }

@@ -12,10 +12,8 @@ pub struct DurationHistogram {
 
 impl DurationHistogram {
     /// From a commit on a fast disk to [`turnway_core::limits::RUN_TIMEOUT`], in milliseconds.
-    const MILLIS: [f64; 18] = [
-        0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 10e3, 30e3, 60e3, 300e3,
-        1800e3,
-    ];
+    const MILLIS: [f64; 18] =
+        [0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1e3, 2.5e3, 5e3, 10e3, 30e3, 60e3, 300e3, 1800e3];
 
     /// Inclusive upper bounds of the buckets.
     pub const BOUNDS: [Duration; 18] = {

@@ -12,8 +12,7 @@ impl Switchboard {
     /// it.
     pub(super) fn start_links(&mut self, key: &SessionKey, fresh: Option<(Cursor, u64)>) {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.stage == FeedStage::Live) else { return };
-        let joining =
-            feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, SubscriptionMode::Joining { .. }));
+        let joining = feed.subs.iter().filter(|(_, sub)| matches!(sub.mode, SubscriptionMode::Joining { .. }));
         let joining = joining.map(|(link, sub)| (*link, sub.view_number));
         for (link, asked) in joining.collect::<Vec<_>>() {
             let fresh = fresh.filter(|(_, number)| asked < *number).map(|(tail, _)| tail);
@@ -40,11 +39,7 @@ impl Switchboard {
             self.unsubscribe(key, link);
             return self.refuse_subscription(link, key, greets, &refusal);
         }
-        let post = &mut NotificationSender {
-            links: &mut self.links,
-            outbox: &mut self.outbox,
-            stats: &mut self.stats,
-        };
+        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         match asked {
             None => {
                 sub.cursor = head;

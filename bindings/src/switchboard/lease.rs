@@ -113,8 +113,7 @@ impl Switchboard {
             Ok(Reply::Renewed { era, .. }) if holder == self.lease.holder => {
                 self.record_contact(now);
                 let lapsed = self.lease.until <= now.mono;
-                self.lease.until =
-                    self.lease.until.max(Mono((sent + limits::LEASE) - Mono(limits::LEASE_MARGIN)));
+                self.lease.until = self.lease.until.max(Mono((sent + limits::LEASE) - Mono(limits::LEASE_MARGIN)));
                 let new = !self.lease.is_held && fresh;
                 self.lease.is_held = true;
                 let forgot = self.lease.era.replace(era).is_some_and(|before| before != era);
@@ -211,10 +210,8 @@ impl Switchboard {
             }
             return;
         }
-        self.suspects.insert(
-            to,
-            Suspect { probes: 0, failed_probes: 0, first_check: None, needs_another_check: false },
-        );
+        self.suspects
+            .insert(to, Suspect { probes: 0, failed_probes: 0, first_check: None, needs_another_check: false });
         self.timers.set(Timer::Suspect(to), now.mono + Duration::from_millis(100));
         self.check_lease(now, to);
     }

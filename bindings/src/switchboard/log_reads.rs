@@ -46,8 +46,7 @@ impl Switchboard {
         feed.known_end = feed.known_end.max(heard.tail.seq);
         self.release_acceptances(now, &heard.facts);
         let Some(feed) = self.feeds.get(key) else { return };
-        let readers =
-            feed.subs.iter().filter(|(_, sub)| sub.mode == SubscriptionMode::Reading { scan: after });
+        let readers = feed.subs.iter().filter(|(_, sub)| sub.mode == SubscriptionMode::Reading { scan: after });
         for link in readers.map(|(link, _)| *link).collect::<Vec<_>>() {
             self.apply_page_to_link(key, link, heard, since);
         }
@@ -89,11 +88,7 @@ impl Switchboard {
     fn apply_page_to_link(&mut self, key: &SessionKey, link: LinkId, heard: &FactPage, since: Seq) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let Some(sub) = feed.subs.get_mut(&link) else { return };
-        let post = &mut NotificationSender {
-            links: &mut self.links,
-            outbox: &mut self.outbox,
-            stats: &mut self.stats,
-        };
+        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         if heard.tail.seq < sub.cursor.seq && since < sub.cursor.seq {
             // The page is older than the link's cursor and cannot disprove it.
             return self.read_log(key, heard.after);
@@ -143,11 +138,8 @@ impl Switchboard {
                 }
             }
         }
-        sub.mode = if scan >= feed.state.tail.seq {
-            SubscriptionMode::Live
-        } else {
-            SubscriptionMode::Reading { scan }
-        };
+        sub.mode =
+            if scan >= feed.state.tail.seq { SubscriptionMode::Live } else { SubscriptionMode::Reading { scan } };
         sub.look_for_text(&feed.state);
         self.continue_link(key, link);
     }

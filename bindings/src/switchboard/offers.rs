@@ -86,12 +86,8 @@ impl Switchboard {
 
     /// Handles the message of a supposed owner that does not own the session: the session is free.
     pub(super) fn handle_not_owner(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot) {
-        let mut asks = self
-            .requests_by_session
-            .get(key)
-            .into_iter()
-            .flatten()
-            .filter_map(|ask_key| self.requests.get(ask_key));
+        let mut asks =
+            self.requests_by_session.get(key).into_iter().flatten().filter_map(|ask_key| self.requests.get(ask_key));
         if asks.any(|ask| ask.owner == owner) {
             self.claim(now, key, owner);
         }
@@ -100,8 +96,7 @@ impl Switchboard {
     /// Handles a dead node: claims its sessions with requests or open turns here.
     pub(super) fn handle_node_died(&mut self, now: Now, node: NodeId) {
         let of = |owner: OwnershipSnapshot| owner.holder.is_some_and(|holder| holder.node == node);
-        let asked =
-            self.requests.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
+        let asked = self.requests.values().filter(|ask| of(ask.owner)).map(|ask| (ask.key.clone(), ask.owner));
         let shown = self.feeds.iter().filter(|(_, feed)| feed.state.has_open_turn() && of(feed.owner));
         let shown = shown.map(|(key, feed)| (key.clone(), feed.owner));
         for (key, owner) in asked.chain(shown).collect::<Vec<_>>() {
@@ -170,8 +165,7 @@ impl Switchboard {
     pub(super) fn handle_control_answered(&mut self, control: &ControlId, shown: bool) {
         let named = |ask_key: &RequestKey| matches!(ask_key, RequestKey::Control(id, _) if id == control);
         let first = RequestKey::Control(control.clone(), Principal::first());
-        let asked =
-            self.requests.range(first..).map(|(ask_key, _)| ask_key).take_while(|ask_key| named(ask_key));
+        let asked = self.requests.range(first..).map(|(ask_key, _)| ask_key).take_while(|ask_key| named(ask_key));
         for ask_key in asked.cloned().collect::<Vec<_>>() {
             self.complete_request(&ask_key, shown);
         }
@@ -213,8 +207,7 @@ impl Switchboard {
     /// Answers a client with the session's state after its request.
     fn answer_with_snapshot(&mut self, key: &SessionKey, asker: RequestWaiter, purpose: SnapshotPurpose) {
         let asked = self.view_number(key);
-        let waiting =
-            SnapshotWaiter { link: asker.link, request_id: asker.request_id, view_number: asked, purpose };
+        let waiting = SnapshotWaiter { link: asker.link, request_id: asker.request_id, view_number: asked, purpose };
         self.snapshot_waiters.entry(key.clone()).or_default().push(waiting);
         self.read_state(key);
     }

@@ -18,7 +18,6 @@ pub(super) enum SessionOwnership {
     /// Claim in flight.
     Claiming {
         nonce: Nonce,
-        /// For metrics.
         since: Mono,
         /// The node that may hand the session over by this claim, if the session is only reserved.
         reserved_for: Option<NodeId>,
@@ -206,9 +205,5 @@ pub(super) fn inputs_after(
     inputs: &InboxContents,
     head: InboxPosition,
 ) -> impl Iterator<Item = (InboxPosition, Arc<Input>)> {
-    inputs
-        .inputs
-        .iter()
-        .filter(move |(place, _)| *place > head)
-        .map(|(place, input)| (*place, Arc::clone(input)))
+    inputs.inputs.iter().filter(move |(place, _)| *place > head).map(|(place, input)| (*place, Arc::clone(input)))
 }

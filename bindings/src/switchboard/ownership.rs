@@ -7,8 +7,7 @@ use super::{Switchboard, Timer};
 use crate::peer::{OfferedEntry, PeerMessage};
 use std::sync::Arc;
 use turnway_core::id::{
-    Epoch, EventId, FenceToken, Holder, InboxPosition, NodeId, Nonce, OwnershipSnapshot, RunId, Seq,
-    SessionKey,
+    Epoch, EventId, FenceToken, Holder, InboxPosition, NodeId, Nonce, OwnershipSnapshot, RunId, Seq, SessionKey,
 };
 use turnway_core::machine::Machine;
 use turnway_core::mutant::{Mutant, planted};
@@ -99,8 +98,7 @@ impl Switchboard {
             return self.reload_from_store(now, key, by);
         }
         self.stats.claim_durations.record(now.mono - *since);
-        let Some(SessionOwnership::Loading { claimed, previous_owner: before, .. }) =
-            self.owned_sessions.remove(key)
+        let Some(SessionOwnership::Loading { claimed, previous_owner: before, .. }) = self.owned_sessions.remove(key)
         else {
             return;
         };
@@ -195,15 +193,8 @@ impl Switchboard {
         }
     }
 
-    pub(super) fn owned_session_mut(
-        &mut self,
-        key: &SessionKey,
-        token: FenceToken,
-    ) -> Option<&mut OwnedSession> {
-        self.owned_sessions
-            .get_mut(key)
-            .and_then(SessionOwnership::owned_mut)
-            .filter(|owned| owned.token == token)
+    pub(super) fn owned_session_mut(&mut self, key: &SessionKey, token: FenceToken) -> Option<&mut OwnedSession> {
+        self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut).filter(|owned| owned.token == token)
     }
 
     // === inbox and control lane ===
@@ -269,9 +260,8 @@ impl Switchboard {
         let Some(owned) = self.owned_sessions.get(key).and_then(SessionOwnership::owned) else {
             return false;
         };
-        let begins = |entry: &Arc<Entry>| {
-            matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(run_id)
-        };
+        let begins =
+            |entry: &Arc<Entry>| matches!(entry.fact, Fact::RunStarted { .. }) && entry.run_id.as_ref() == Some(run_id);
         let mut written = owned.in_flight.iter().flat_map(|append| &append.facts);
         owned.subscribers.contains_key(&node) && written.any(begins)
     }
@@ -303,9 +293,7 @@ impl Switchboard {
         inputs: InboxContents,
     ) {
         let Some(owned) = self.owned_session_mut(key, token) else { return };
-        let lacks = |wanted: InboxPosition| {
-            had.0 < wanted && !inputs.inputs.iter().any(|(place, _)| *place == wanted)
-        };
+        let lacks = |wanted: InboxPosition| had.0 < wanted && !inputs.inputs.iter().any(|(place, _)| *place == wanted);
         let is_gone = owned.runtime.wanted_content().is_some_and(lacks);
         if inputs.tail >= had.0 && inputs.control_tail >= had.1 && !is_gone {
             self.apply_inbox(now, key, token, inputs);
@@ -315,13 +303,7 @@ impl Switchboard {
     }
 
     /// Handles the entries of inbox and control lane: inputs first, because control entries refer to them.
-    pub(super) fn apply_inbox(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        token: FenceToken,
-        inputs: InboxContents,
-    ) {
+    pub(super) fn apply_inbox(&mut self, now: Now, key: &SessionKey, token: FenceToken, inputs: InboxContents) {
         let Some(owned) = self.owned_session_mut(key, token) else { return };
         owned.reading = false;
         let head = owned.head;
@@ -356,23 +338,12 @@ impl Switchboard {
     }
 
     /// Handles a tool runner's report about an action.
-    pub(super) fn handle_tool_report(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        action_id: EventId,
-        report: ToolReport,
-    ) {
+    pub(super) fn handle_tool_report(&mut self, now: Now, key: &SessionKey, action_id: EventId, report: ToolReport) {
         self.handle_reports(now, key, std::iter::once(Told::Tool { action_id, report }));
     }
 
     /// Handles reports of agents and tool runners.
-    pub(super) fn handle_reports(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        reports: impl ExactSizeIterator<Item = Told>,
-    ) {
+    pub(super) fn handle_reports(&mut self, now: Now, key: &SessionKey, reports: impl ExactSizeIterator<Item = Told>) {
         let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) else {
             self.stats.late_reports += reports.len() as u64;
             return;

@@ -53,9 +53,7 @@ impl Switchboard {
             Ok(Reply::Refused(refused @ (StoreRefusal::NotFound | StoreRefusal::Damaged))) => {
                 self.refuse(link, None, Some(run_id.session()), Some(run_id), refusal_of(refused));
             }
-            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
-                self.refuse_unavailable(link, Some(run_id))
-            }
+            Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, Some(run_id)),
         }
     }
 
@@ -65,12 +63,7 @@ impl Switchboard {
     }
 
     /// Answers a deletion request; repeating the request is safe.
-    pub(super) fn handle_deleted(
-        &mut self,
-        link: LinkId,
-        key: &SessionKey,
-        result: Result<Reply, StoreError>,
-    ) {
+    pub(super) fn handle_deleted(&mut self, link: LinkId, key: &SessionKey, result: Result<Reply, StoreError>) {
         let session = key.session.clone();
         match result {
             Ok(Reply::Done) => self.notify(link, Notification::Deleted { session }),
@@ -78,14 +71,14 @@ impl Switchboard {
                 let refusal = Refusal::new(Code::Busy, "the session is open; close it first");
                 self.refuse(link, None, Some(session), None, refusal.retry_after(limits::INBOX_RETRY_AFTER));
             }
-            Ok(Reply::Refused(_)) => self.refuse(link, None, Some(session), None, Refusal::not_found()),
+            Ok(Reply::Refused(refused)) => self.refuse(link, None, Some(session), None, refusal_of(refused)),
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => self.refuse_unavailable(link, None),
         }
     }
 
     /// Reports an unavailable store. The read had no effect, so the client may repeat it.
     fn refuse_unavailable(&mut self, link: LinkId, run_id: Option<RunId>) {
-        let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable; try again later");
+        let refusal = Refusal::new(Code::StoreUnavailable, "the store cannot be reached");
         let refusal = refusal.retry_after(limits::STORE_RETRY_AFTER);
         self.refuse(link, None, run_id.as_ref().map(RunId::session), run_id, refusal);
     }

@@ -17,23 +17,16 @@ impl Switchboard {
                 SessionOwnership::Claiming { .. } => None,
                 SessionOwnership::Loading { claimed, .. } => Some(claimed.token.epoch),
                 // The session was released, or claimed with a lease that is lost too; which of the two is unknown.
-                SessionOwnership::Owned(owned)
-                    if owned.releasing || owned.reclaim_nonce.is_some() || leaving =>
-                {
-                    None
-                }
+                SessionOwnership::Owned(owned) if owned.releasing || owned.reclaim_nonce.is_some() || leaving => None,
                 SessionOwnership::Owned(owned) => {
                     owned.reclaim_nonce = Some(Nonce(self.rng.next_u128()));
-                    self.unclaimed_ownership.insert(
-                        key.clone(),
-                        OwnershipSnapshot { holder: Some(holder), epoch: owned.epoch() },
-                    );
+                    self.unclaimed_ownership
+                        .insert(key.clone(), OwnershipSnapshot { holder: Some(holder), epoch: owned.epoch() });
                     continue;
                 }
             };
             if let Some(epoch) = epoch {
-                self.unclaimed_ownership
-                    .insert(key.clone(), OwnershipSnapshot { holder: Some(holder), epoch });
+                self.unclaimed_ownership.insert(key.clone(), OwnershipSnapshot { holder: Some(holder), epoch });
             }
             gone.push(key.clone());
         }
@@ -44,11 +37,8 @@ impl Switchboard {
 
     /// Claims a session that this node owned before, unless another node owns it.
     pub(super) fn reclaim(&mut self, now: Now, key: &SessionKey, mine: OwnershipSnapshot) {
-        let Some(nonce) = self
-            .owned_sessions
-            .get(key)
-            .and_then(SessionOwnership::owned)
-            .and_then(|owned| owned.reclaim_nonce)
+        let Some(nonce) =
+            self.owned_sessions.get(key).and_then(SessionOwnership::owned).and_then(|owned| owned.reclaim_nonce)
         else {
             return self.claim(now, key, mine);
         };
@@ -74,8 +64,7 @@ impl Switchboard {
         if claimed.view.tail != owned.tail() {
             // Either the append in flight was stored, or another node wrote.
             let facts = owned.in_flight.as_ref().map_or(0, |append| append.facts.len() as u64);
-            let written =
-                claimed.view.tail.epoch == old.epoch && claimed.view.tail.seq.0 == owned.tail().seq.0 + facts;
+            let written = claimed.view.tail.epoch == old.epoch && claimed.view.tail.seq.0 == owned.tail().seq.0 + facts;
             if facts == 0 || !written {
                 return false;
             }
@@ -102,11 +91,7 @@ impl Switchboard {
         if let Some(append) = again {
             self.push_store_op(Op::Append(Box::new(append)));
         }
-        self.watch_owner(
-            now,
-            key,
-            OwnershipSnapshot { holder: Some(self.lease.holder), epoch: claimed.token.epoch },
-        );
+        self.watch_owner(now, key, OwnershipSnapshot { holder: Some(self.lease.holder), epoch: claimed.token.epoch });
         self.apply_inbox(now, key, claimed.token, claimed.inbox.clone());
         true
     }

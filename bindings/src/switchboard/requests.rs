@@ -10,8 +10,8 @@ use crate::peer::{OfferedEntry, PeerMessage};
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentId, ControlId, EventId, InboxPosition, LinkId, MessageId, OwnershipSnapshot, Principal, RequestId,
-    RunId, SessionId, SessionKey,
+    AgentId, ControlId, EventId, InboxPosition, LinkId, MessageId, OwnershipSnapshot, Principal, RequestId, RunId,
+    SessionId, SessionKey,
 };
 use turnway_core::limits;
 use turnway_core::mutant::{Mutant, planted};
@@ -112,9 +112,7 @@ impl Switchboard {
         match command {
             LinkCommand::Subscribe(subscribe) => self.handle_subscribe(link, subscribe),
             LinkCommand::Unsubscribe { session, .. } => self.unsubscribe(&within(session), link),
-            LinkCommand::GetSnapshot { request_id, session } => {
-                self.read_snapshot(link, &within(session), request_id)
-            }
+            LinkCommand::GetSnapshot { request_id, session } => self.read_snapshot(link, &within(session), request_id),
             LinkCommand::List { before, limit } => self.list_sessions(link, principal, before, limit),
             LinkCommand::Delete { session } => self.delete_session(link, within(session), principal),
             LinkCommand::FindRun { run_id } => self.find_run(link, principal, run_id),
@@ -123,10 +121,8 @@ impl Switchboard {
                 if agents.iter().chain(&active).any(|agent| self.is_unknown(agent)) {
                     return self.refuse(link, request_id, session, None, Refusal::not_found());
                 }
-                let asker = RequestWaiter {
-                    repeatable: session.is_some(),
-                    ..RequestWaiter::new(now, link, request_id)
-                };
+                let asker =
+                    RequestWaiter { repeatable: session.is_some(), ..RequestWaiter::new(now, link, request_id) };
                 let session = session.unwrap_or_else(|| self.make_session(now));
                 self.put_control(now, within(session), principal, asker, Asked::Open { agents, active });
             }
@@ -142,15 +138,14 @@ impl Switchboard {
                     CancelTarget::Run(run_id) => (run_id.session(), Some(run_id)),
                     CancelTarget::Session(session) => (session, None),
                 };
-                let asker =
-                    RequestWaiter { wants_receipt: receipt, ..RequestWaiter::new(now, link, request_id) };
+                let asker = RequestWaiter { wants_receipt: receipt, ..RequestWaiter::new(now, link, request_id) };
                 self.put_control(now, within(session), principal, asker, Asked::Cancel { run_id });
             }
         }
     }
 
     pub(super) fn refuse_busy(&mut self, link: LinkId, request_id: Option<RequestId>) {
-        let refusal = Refusal::new(Code::RateLimited, "too many requests are waiting on this connection");
+        let refusal = Refusal::new(Code::RateLimited, "too many requests wait on this connection");
         self.refuse(link, request_id, None, None, refusal.retry_after(limits::STORE_RETRY_AFTER));
     }
 
@@ -201,8 +196,7 @@ impl Switchboard {
             traceparent: ask.traceparent,
         });
         if input.fact_bytes() > limits::FACT_DATA_BYTES_MAX {
-            let why =
-                format!("message and metadata exceed the limit of {} bytes", limits::FACT_DATA_BYTES_MAX);
+            let why = format!("message and metadata take more than {} bytes", limits::FACT_DATA_BYTES_MAX);
             let refusal = Refusal::new(Code::TooLarge, why);
             return self.refuse(link, ask.request_id, Some(key.session), None, refusal);
         }
@@ -220,14 +214,7 @@ impl Switchboard {
         self.put_request(now, ask_key, key, principal, asker, RequestPayload::Input(input));
     }
 
-    fn put_control(
-        &mut self,
-        now: Now,
-        key: SessionKey,
-        principal: Principal,
-        asker: RequestWaiter,
-        what: Asked,
-    ) {
+    fn put_control(&mut self, now: Now, key: SessionKey, principal: Principal, asker: RequestWaiter, what: Asked) {
         let name = if let Asked::Cancel { run_id: Some(run_id) } = &what {
             format!("cancel:{run_id}")
         } else {
@@ -252,8 +239,7 @@ impl Switchboard {
         asker: RequestWaiter,
         what: RequestPayload,
     ) {
-        let makes_work =
-            matches!(&what, RequestPayload::Input(_) | RequestPayload::Control { create: true, .. });
+        let makes_work = matches!(&what, RequestPayload::Input(_) | RequestPayload::Control { create: true, .. });
         if makes_work
             && !self.requests.contains_key(&ask_key)
             && let Err(refusal) = self.check_sessions(&key, &principal)
@@ -333,16 +319,14 @@ impl Switchboard {
                 self.refuse_request(ask_key, refusal_of(refused));
             }
             Err(StoreError::Unavailable) if ask.place.is_none() && ask.unknown_since.is_none() => {
-                let refusal = Refusal::new(
-                    Code::StoreUnavailable,
-                    "the store is unavailable; nothing was accepted, try again later",
-                );
+                let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer; nothing was accepted");
                 self.refuse_request(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
             }
             Ok(_) | Err(StoreError::Unknown | StoreError::Unavailable) => {
                 let since = *ask.unknown_since.get_or_insert(now.mono);
                 if ask.may_be_repeated() && now.mono - since >= limits::STORE_OUTCOME_TIMEOUT {
-                    let why = "the store has not confirmed the request, which may have been accepted; repeat it with the same id";
+                    let why =
+                        "the store has not confirmed it; say it again by the same name, for it may have been accepted";
                     let refusal = Refusal::new(Code::StoreUnavailable, why);
                     return self.refuse_request(ask_key, refusal.retry_after(limits::STORE_RETRY_AFTER));
                 }
@@ -446,34 +430,27 @@ impl Switchboard {
 pub(super) fn refusal_of(refused: StoreRefusal) -> Refusal {
     match refused {
         StoreRefusal::NotFound => Refusal::not_found(),
-        StoreRefusal::Conflict => {
-            Refusal::new(Code::IdempotencyConflict, "this message id was already used with a different body")
-        }
+        StoreRefusal::Conflict => Refusal::new(Code::IdempotencyConflict, "this message id was used with another body"),
         StoreRefusal::Closed => Refusal::new(Code::SessionClosed, "the session is closed; open it first"),
-        StoreRefusal::Busy => Refusal::new(Code::Busy, "a turn is already open in this session")
-            .retry_after(limits::INBOX_RETRY_AFTER),
+        StoreRefusal::Busy => Refusal::new(Code::Busy, "a turn is open").retry_after(limits::INBOX_RETRY_AFTER),
         StoreRefusal::TooMany => {
-            Refusal::new(Code::TooManyPending, "too many inputs of this session are waiting")
-                .retry_after(limits::INBOX_RETRY_AFTER)
+            Refusal::new(Code::TooManyPending, "too much of this session waits").retry_after(limits::INBOX_RETRY_AFTER)
         }
         StoreRefusal::Quota => {
-            let why =
-                "the quota of stored bytes is exhausted; delete sessions or ask the operator to raise it";
+            let why = "the quota of stored bytes is used up; delete sessions, or ask the operator for more";
             Refusal::new(Code::QuotaExceeded, why).retry_after(limits::QUOTA_RETRY_AFTER)
         }
         StoreRefusal::Full => {
-            Refusal::new(Code::StoreUnavailable, "the store is full").retry_after(limits::STORE_RETRY_AFTER)
+            Refusal::new(Code::StoreUnavailable, "the store has no room left").retry_after(limits::STORE_RETRY_AFTER)
         }
-        StoreRefusal::ReadOnly => {
-            Refusal::new(Code::StoreUnavailable, "the store is read-only for now; try again later")
-                .retry_after(limits::STORE_RETRY_AFTER)
-        }
+        StoreRefusal::ReadOnly => Refusal::new(Code::StoreUnavailable, "the store takes no writes for now")
+            .retry_after(limits::STORE_RETRY_AFTER),
         StoreRefusal::Forbidden => {
-            let why = "the store denies access to this node; ask the operator to check its permissions";
+            let why = "the store refuses what this node asks; an operator has to see to it";
             Refusal::new(Code::StoreUnavailable, why).retry_after(limits::STORE_RETRY_AFTER)
         }
         StoreRefusal::Damaged => {
-            Refusal::new(Code::StoreDamaged, "records of this session are damaged; the session is disabled")
+            Refusal::new(Code::StoreDamaged, "records of this session are damaged: it is closed off")
         }
     }
 }

@@ -194,8 +194,7 @@ impl Switchboard {
     pub(super) fn start_permitted_turns(&mut self, now: Now) {
         while std::mem::take(&mut self.holdings.is_changed) {
             while let Some((account, key, bytes)) = self.holdings.pop_next() {
-                let Some(owned) = self.owned_sessions.get_mut(&key).and_then(SessionOwnership::owned_mut)
-                else {
+                let Some(owned) = self.owned_sessions.get_mut(&key).and_then(SessionOwnership::owned_mut) else {
                     let mut booking = PermitState::Granted(account, bytes);
                     self.holdings.end_permit(&key, &mut booking);
                     continue;
@@ -209,10 +208,8 @@ impl Switchboard {
 
     /// Refuses a request that would make this node own a further session of a user who has too many.
     pub(super) fn check_sessions(&mut self, key: &SessionKey, principal: &Principal) -> Result<(), Refusal> {
-        let is_elsewhere =
-            |feed: &super::feed::Feed| feed.owner.holder.is_some_and(|holder| holder.node != self.me);
-        if self.owned_sessions.contains_key(key) || self.feeds.get(key).is_some_and(|feed| is_elsewhere(feed))
-        {
+        let is_elsewhere = |feed: &super::feed::Feed| feed.owner.holder.is_some_and(|holder| holder.node != self.me);
+        if self.owned_sessions.contains_key(key) || self.feeds.get(key).is_some_and(|feed| is_elsewhere(feed)) {
             return Ok(());
         }
         let refused = self.holdings.sessions.check(&Account::from(principal), 1);
@@ -230,9 +227,9 @@ impl Switchboard {
 /// Returns the refusal for an amount that exceeds a bound.
 pub fn over_share_refusal(over: ShareBound, what: &str) -> Refusal {
     let whose = match over {
-        ShareBound::Node => "this node has reached its limit of",
-        ShareBound::Tenant => "the tenant has reached its share of this node's",
-        ShareBound::User => "the user has reached their share of this node's",
+        ShareBound::Node => "this node has no room for more",
+        ShareBound::Tenant => "the tenant's share of this node holds no more",
+        ShareBound::User => "the user's share of this node holds no more",
     };
     Refusal::new(Code::OverShare, format!("{whose} {what}")).retry_after(limits::SHARE_RETRY_AFTER)
 }

@@ -33,7 +33,7 @@ impl Switchboard {
                 now,
                 key,
                 &errand,
-                SessionTaskResult::Failed("unknown agent".to_owned()),
+                SessionTaskResult::Failed("there is no such agent".to_owned()),
             );
         }
         let name = member_name(key, &errand.agent_id);
@@ -50,9 +50,7 @@ impl Switchboard {
                 match &out.task.record_to_keep {
                     None => self.finish_task(now, &name, SessionTaskResult::Done(kept)),
                     // An earlier owner has already stored the value.
-                    Some(keep) if kept == Some(*keep) => {
-                        self.finish_task(now, &name, SessionTaskResult::Done(None))
-                    }
+                    Some(keep) if kept == Some(*keep) => self.finish_task(now, &name, SessionTaskResult::Done(None)),
                     Some(keep) => {
                         // Numbers always serialise.
                         let value = Some(serde_json::to_vec(keep).unwrap_or_default());
@@ -60,11 +58,7 @@ impl Switchboard {
                     }
                 }
             }
-            Ok(_) => self.finish_task(
-                now,
-                &name,
-                SessionTaskResult::Failed("the store refused the write".to_owned()),
-            ),
+            Ok(_) => self.finish_task(now, &name, SessionTaskResult::Failed("the store did not take it".to_owned())),
             Err(_) if self.is_wanted(&name) => self.retry_op(now, Op::Get { name }),
             Err(_) => drop(self.session_tasks.remove(&name)),
         }
@@ -85,8 +79,7 @@ impl Switchboard {
     /// Returns whether the session here still waits for the task.
     fn is_wanted(&self, name: &str) -> bool {
         let Some(RunningTask { key, task: errand }) = self.session_tasks.get(name) else { return false };
-        let state =
-            self.owned_sessions.get(key).and_then(SessionOwnership::owned).map(|owned| owned.runtime.state());
+        let state = self.owned_sessions.get(key).and_then(SessionOwnership::owned).map(|owned| owned.runtime.state());
         let change = state.and_then(|state| state.changes.get(&errand.agent_id));
         change.is_some_and(|change| change.tx_id == errand.tx_id)
     }
@@ -97,13 +90,7 @@ impl Switchboard {
         }
     }
 
-    fn deliver_receipt(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        errand: &SessionTask,
-        receipt: SessionTaskResult,
-    ) {
+    fn deliver_receipt(&mut self, now: Now, key: &SessionKey, errand: &SessionTask, receipt: SessionTaskResult) {
         if let Some(owned) = self.owned_sessions.get_mut(key).and_then(SessionOwnership::owned_mut) {
             owned.runtime.handle_input(now, Told::TaskResult { tx_id: errand.tx_id, receipt });
         }

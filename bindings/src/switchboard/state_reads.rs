@@ -39,10 +39,8 @@ impl Switchboard {
         }
         let since = self.feeds.get(key).map_or(Seq(0), |feed| feed.head().seq);
         self.view_count += 1;
-        self.view_reads.insert(
-            key.clone(),
-            StateRead { number: self.view_count, known_end: since, requested_again: false },
-        );
+        self.view_reads
+            .insert(key.clone(), StateRead { number: self.view_count, known_end: since, requested_again: false });
         self.push_store_op(Op::ReadView { key: key.clone() });
     }
 

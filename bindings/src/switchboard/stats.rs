@@ -14,7 +14,6 @@ use turnway_core::time::Now;
 /// Counters since the start, and present gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchboardStats {
-    /// Gauge: links.
     pub links: u64,
     /// Gauge: subscribed sessions.
     pub feeds: u64,
@@ -209,9 +208,7 @@ impl Switchboard {
         let mut waiting = 0;
         let mut most = 0;
         let mut oldest = now.mono;
-        for runtime in
-            self.owned_sessions.values().filter_map(SessionOwnership::owned).map(|owned| &owned.runtime)
-        {
+        for runtime in self.owned_sessions.values().filter_map(SessionOwnership::owned).map(|owned| &owned.runtime) {
             let runs = runtime.state().runs.len() as u64;
             let waits = runtime.state().waiting.len() as u64;
             (open, waiting, most) = (open + runs, waiting + waits, waits.max(most));

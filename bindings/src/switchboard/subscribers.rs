@@ -100,16 +100,8 @@ impl Switchboard {
         let facts = Vec::new();
         let ends = Vec::new();
         let answers = Vec::new();
-        let append = Append {
-            key: key.clone(),
-            token,
-            after,
-            facts,
-            ends,
-            answers,
-            closed: None,
-            known_listeners: known,
-        };
+        let append =
+            Append { key: key.clone(), token, after, facts, ends, answers, closed: None, known_listeners: known };
         owned.heads = (owned.head, owned.control_head);
         owned.in_flight = Some(append.clone());
         self.push_store_op(Op::Append(Box::new(append)));
@@ -124,10 +116,8 @@ impl Switchboard {
         for (key, seat) in &mut self.owned_sessions {
             let Some(owned) = seat.owned_mut() else { continue };
             let end = owned.tail();
-            for (node, ear) in owned
-                .subscribers
-                .iter_mut()
-                .filter(|(node, ear)| **node != me && (kept || ear.acked < end.seq))
+            for (node, ear) in
+                owned.subscribers.iter_mut().filter(|(node, ear)| **node != me && (kept || ear.acked < end.seq))
             {
                 mail.entry(*node).or_default().push((key.clone(), end));
                 ear.unanswered_digests += 1;

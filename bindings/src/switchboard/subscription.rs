@@ -63,7 +63,7 @@ impl TextPosition {
 /// One link's subscription to one session.
 #[derive(Debug)]
 pub(super) struct Subscription {
-    /// `seq` of the last fact that was shown or silently skipped.
+    /// The last fact that was shown or silently skipped.
     pub(super) cursor: Cursor,
     pub(super) mode: SubscriptionMode,
     /// Number of the view at the time of the request; only a state that was read later answers it.
@@ -183,13 +183,8 @@ impl Subscription {
             return first.then(|| run_id.clone());
         }
         let text = Private(Arc::from(text.reveal()));
-        let chunk = TextChunk {
-            run_id: run_id.clone(),
-            attempt: *attempt,
-            offset: *offset,
-            kind: TextKind::Text,
-            text,
-        };
+        let chunk =
+            TextChunk { run_id: run_id.clone(), attempt: *attempt, offset: *offset, kind: TextKind::Text, text };
         show_text(post, link, key, pos, &chunk);
         None
     }
@@ -241,17 +236,13 @@ impl Subscription {
         run_id: &RunId,
         printed: &ProcessOutput,
     ) {
-        let asked = self.hold_until_run.is_none()
-            && self.types.iter().any(|pattern| pattern.matches(PROCESS_OUTPUT_TYPE));
+        let asked =
+            self.hold_until_run.is_none() && self.types.iter().any(|pattern| pattern.matches(PROCESS_OUTPUT_TYPE));
         if asked && !post.links.is_full(link, key) {
             let session = key.session.clone();
             let run_id = run_id.clone();
             let printed = Box::new(printed.clone());
-            post.links.notify(
-                post.outbox,
-                link,
-                Notification::ProcessOutput { session, run_id, output: printed },
-            );
+            post.links.notify(post.outbox, link, Notification::ProcessOutput { session, run_id, output: printed });
         }
     }
 }
@@ -281,11 +272,7 @@ fn show_text(
     let run_id = chunk.run_id.clone();
     let attempt = chunk.attempt;
     let kind = TextKind::Text;
-    post.links.notify(
-        post.outbox,
-        link,
-        Notification::Delta { session, run_id, attempt, offset, kind, text },
-    );
+    post.links.notify(post.outbox, link, Notification::Delta { session, run_id, attempt, offset, kind, text });
 }
 
 /// Returns a state as links see it.
@@ -396,8 +383,7 @@ impl Subscription {
     pub(super) fn read_for_text(&self, state: &State) -> SubscriptionMode {
         let lacking = self.texts.iter().filter_map(|(run_id, pos)| {
             let run = state.runs.get(run_id)?;
-            (run.attempt == pos.attempt && pos.offset < run.saved)
-                .then_some(Seq(run.began.0.saturating_sub(1)))
+            (run.attempt == pos.attempt && pos.offset < run.saved).then_some(Seq(run.began.0.saturating_sub(1)))
         });
         let scan = lacking.min().map_or(self.cursor.seq, |scan| scan.min(self.cursor.seq));
         if scan >= state.tail.seq { SubscriptionMode::Live } else { SubscriptionMode::Reading { scan } }

@@ -67,8 +67,7 @@ impl TakeoverState {
         let (key, seen) = listed;
         let first = self.listed.get(listed).copied().unwrap_or(now.mono);
         // Another node may be about to claim a free session, so each session is checked twice.
-        let gone =
-            seen.holder.and_then(|holder| self.holders_without_lease.get(&holder)).copied().unwrap_or(first);
+        let gone = seen.holder.and_then(|holder| self.holders_without_lease.get(&holder)).copied().unwrap_or(first);
         let mine = rendezvous_weight(me, key);
         let sooner = self.faster_nodes.iter().filter(|other| rendezvous_weight(**other, key) > mine).count();
         (gone + CHECKS_APART).max(first + STAGGER * u32::try_from(sooner).unwrap_or(u32::MAX))
@@ -94,9 +93,8 @@ impl TakeoverState {
 fn rendezvous_weight(node: NodeId, key: &SessionKey) -> u64 {
     let parts = [key.tenant.as_str(), "/", key.session.as_str()];
     let bytes = node.0.to_be_bytes().into_iter().chain(parts.into_iter().flat_map(str::bytes));
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed ^ (mixed >> 33)
 }
@@ -182,13 +180,7 @@ impl Switchboard {
     }
 
     /// Handles another node's message that a session is this node's to claim.
-    pub(super) fn handle_hand_off(
-        &mut self,
-        now: Now,
-        from: NodeId,
-        key: &SessionKey,
-        free: OwnershipSnapshot,
-    ) {
+    pub(super) fn handle_hand_off(&mut self, now: Now, from: NodeId, key: &SessionKey, free: OwnershipSnapshot) {
         self.takeover.add_node(from);
         self.claim(now, key, free);
     }

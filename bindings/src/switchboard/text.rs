@@ -39,11 +39,7 @@ impl Switchboard {
             return;
         }
         feed.epoch = epoch;
-        let post = &mut NotificationSender {
-            links: &mut self.links,
-            outbox: &mut self.outbox,
-            stats: &mut self.stats,
-        };
+        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         for (link, sub) in feed.subs.iter_mut().filter(|(_, sub)| sub.mode == SubscriptionMode::Live) {
             sub.show_chunk(post, *link, key, chunk);
         }
@@ -72,11 +68,7 @@ impl Switchboard {
         if feed.stage != FeedStage::Live || epoch < feed.epoch {
             return;
         }
-        let post = &mut NotificationSender {
-            links: &mut self.links,
-            outbox: &mut self.outbox,
-            stats: &mut self.stats,
-        };
+        let post = &mut NotificationSender { links: &mut self.links, outbox: &mut self.outbox, stats: &mut self.stats };
         for (link, sub) in feed.subs.iter().filter(|(_, sub)| sub.mode == SubscriptionMode::Live) {
             sub.show_process_output(post, *link, key, run_id, printed);
         }
@@ -98,17 +90,12 @@ impl Switchboard {
         let attempt = run.attempt;
         let owner = feed.owner.holder;
         let live = feed.subs.values().filter(|sub| sub.mode == SubscriptionMode::Live);
-        let lacking = live
-            .filter_map(|sub| sub.texts.get(&run_id))
-            .filter(|pos| pos.attempt == attempt && !pos.is_current);
+        let lacking =
+            live.filter_map(|sub| sub.texts.get(&run_id)).filter(|pos| pos.attempt == attempt && !pos.is_current);
         let Some(offset) = lacking.map(|pos| pos.offset).min() else { return };
         self.timers.set(Timer::FetchText(key.clone()), now.mono + FETCH_TEXT_RETRY);
         let Some(holder) = owner else { return };
-        self.send_peer(
-            now,
-            holder.node,
-            PeerMessage::FetchText { key: key.clone(), run_id, attempt, offset },
-        );
+        self.send_peer(now, holder.node, PeerMessage::FetchText { key: key.clone(), run_id, attempt, offset });
     }
 
     /// Sends text of an owned session's run to a node that lacks it.
@@ -121,9 +108,7 @@ impl Switchboard {
         attempt: u32,
         offset: u64,
     ) {
-        let Some(owned) =
-            self.owned_sessions.get(key).and_then(super::owned_session::SessionOwnership::owned)
-        else {
+        let Some(owned) = self.owned_sessions.get(key).and_then(super::owned_session::SessionOwnership::owned) else {
             return;
         };
         let epoch = owned.token.epoch;

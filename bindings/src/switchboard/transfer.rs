@@ -104,10 +104,8 @@ impl Switchboard {
         }
         let nonce = Nonce(self.rng.next_u128());
         let holder = self.lease.holder;
-        self.owned_sessions.insert(
-            key.clone(),
-            SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: Some(from) },
-        );
+        self.owned_sessions
+            .insert(key.clone(), SessionOwnership::Claiming { nonce, since: now.mono, reserved_for: Some(from) });
         if !planted(Mutant::ReservedForgotten) {
             self.timers.set(Timer::Reserve(key.clone()), now.mono + limits::RESERVED_CHECK_INTERVAL);
         }
@@ -126,25 +124,15 @@ impl Switchboard {
                 let expect = OwnershipSnapshot { holder: Some(holder), epoch: Epoch(0) };
                 self.push_store_op(Op::Claim { key: key.clone(), holder, nonce, expect, floor: Epoch(0) });
             }
-            Some(
-                SessionOwnership::Owned(_)
-                | SessionOwnership::Claiming { .. }
-                | SessionOwnership::Loading { .. },
-            )
+            Some(SessionOwnership::Owned(_) | SessionOwnership::Claiming { .. } | SessionOwnership::Loading { .. })
             | None => {}
         }
     }
 
     /// Returns whether a reserved session still has the owner that asked for the reservation and may hand it over
     /// at any moment. The sessions of a dead owner are claimed as usual.
-    pub(super) fn is_hand_over_pending(
-        &mut self,
-        now: Now,
-        key: &SessionKey,
-        owner: OwnershipSnapshot,
-    ) -> bool {
-        let Some(SessionOwnership::Claiming { reserved_for: Some(from), .. }) = self.owned_sessions.get(key)
-        else {
+    pub(super) fn is_hand_over_pending(&mut self, now: Now, key: &SessionKey, owner: OwnershipSnapshot) -> bool {
+        let Some(SessionOwnership::Claiming { reserved_for: Some(from), .. }) = self.owned_sessions.get(key) else {
             return false;
         };
         let waits = self.drain.is_none() && owner.holder.is_some_and(|holder| holder.node == *from);

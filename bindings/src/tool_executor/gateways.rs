@@ -31,8 +31,7 @@ impl ToolExecutor {
                 self.drop_owner_if_unknown(action_id.id);
             }
             GatewayMessage::Query { action_id } => {
-                let unknown =
-                    ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the action is unknown to this runner");
+                let unknown = ToolOutcome::failure(UNKNOWN_ACTION_CODE, "this runner does not know of it");
                 self.push_output(Output::Send(gate, messages::result(now.store, &action_id, &unknown)));
             }
             GatewayMessage::Signal { .. } => {}
@@ -56,11 +55,11 @@ impl ToolExecutor {
         }
         let age = Duration::from_millis(asked.ts.0.saturating_sub(created_at(id)));
         let refused = if self.actions.contains_key(&id) {
-            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the action id is in use by another session")
+            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "an action of another session has this id")
         } else if age > limits::TOOL_EXECUTOR_REQUEST_AGE_MAX {
-            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "the request is too old to be started")
+            ToolOutcome::failure(UNKNOWN_ACTION_CODE, "it was asked for too long ago to be begun")
         } else if !self.has_room(asked.ts.0) {
-            ToolOutcome::failure("busy", "too many actions in a short time; try again later")
+            ToolOutcome::failure("busy", "too much was asked for in a short time")
         } else {
             return self.begin(now, asked);
         };
@@ -83,14 +82,9 @@ impl ToolExecutor {
             None => {}
             Some(ActionState::Running(process)) => {
                 let pid = process.pid;
-                self.push_output(Output::Send(
-                    gate,
-                    messages::invoked(now.store, &self.qualified_id(id), pid),
-                ));
+                self.push_output(Output::Send(gate, messages::invoked(now.store, &self.qualified_id(id), pid)));
             }
-            Some(ActionState::Ended(outcome))
-                if self.gateways.get(&gate).is_some_and(|unread| unread.contains(id)) =>
-            {
+            Some(ActionState::Ended(outcome)) if self.gateways.get(&gate).is_some_and(|unread| unread.contains(id)) => {
                 let again = messages::result(now.store, &self.qualified_id(id), outcome);
                 self.push_output(Output::Send(gate, again));
             }
@@ -113,8 +107,7 @@ impl ToolExecutor {
                 let mut its = unsaid.iter().filter(|id| whom.get(id).is_none_or(|whom| whom == gate));
                 let Some(id) = its.next().copied() else { break };
                 unsaid.remove(&id);
-                let Some(KnownAction { session, state: ActionState::Ended(outcome), .. }) = known.get(&id)
-                else {
+                let Some(KnownAction { session, state: ActionState::Ended(outcome), .. }) = known.get(&id) else {
                     continue;
                 };
                 let name = QualifiedAction::of(session.key(), id);
@@ -159,11 +152,8 @@ impl ToolExecutor {
         }
         let keep = u64::try_from(limits::TOOL_EXECUTOR_ACTIONS_KEPT_MIN.as_millis()).unwrap_or(u64::MAX);
         // Ids begin with their creation time, so the first ids are the oldest.
-        let old = self
-            .actions
-            .iter()
-            .find(|(_, known)| matches!(known.state, ActionState::Ended(_)))
-            .map(|(id, _)| *id);
+        let old =
+            self.actions.iter().find(|(_, known)| matches!(known.state, ActionState::Ended(_))).map(|(id, _)| *id);
         let Some(old) = old.filter(|id| created_at(*id).saturating_add(keep) < ts) else { return false };
         self.forget(old);
         true

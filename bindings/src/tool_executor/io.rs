@@ -35,7 +35,7 @@ pub enum Input {
     Printed {
         action_id: EventId,
         stream: OutputStream,
-        /// Arbitrary bytes.
+        /// Arbitrary bytes, not necessarily UTF-8.
         bytes: Vec<u8>,
     },
     /// The process has ended and its output is complete.

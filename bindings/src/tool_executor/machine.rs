@@ -76,8 +76,7 @@ impl ToolExecutor {
     /// Creates the executor from its journal. Actions without a recorded end were interrupted: their leftover
     /// processes are killed, and a failure is recorded.
     pub fn new(allowed: AllowedPrograms, records: Vec<JournalRecord>) -> Self {
-        let (known, timers, due, outputs) =
-            <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
+        let (known, timers, due, outputs) = <(BTreeMap<_, _>, Timers<_>, BTreeMap<_, _>, VecDeque<_>)>::default();
         let (gates, whom, unsaid) = <(BTreeMap<_, _>, BTreeMap<_, _>, BTreeSet<_>)>::default();
         let leaving = false;
         let left = false;
@@ -101,8 +100,7 @@ impl ToolExecutor {
                 JournalRecord::Begun { id, session, program } => _ = begun.insert(id, (session, program)),
                 JournalRecord::Ended { id, session, program, outcome } => {
                     begun.remove(&id);
-                    this.actions
-                        .insert(id, KnownAction { session, program, state: ActionState::Ended(outcome) });
+                    this.actions.insert(id, KnownAction { session, program, state: ActionState::Ended(outcome) });
                 }
             }
         }
@@ -110,8 +108,7 @@ impl ToolExecutor {
             this.outputs.push_back(Output::KillLeftovers(begun.keys().copied().collect()));
         }
         for (id, (session, program)) in begun {
-            let outcome =
-                ToolOutcome::failure("abnormal_exit", "the runner stopped before the process ended");
+            let outcome = ToolOutcome::failure("abnormal_exit", "its runner ended before it did");
             this.record_outcome(id, session, Some(program), outcome);
         }
         this.drop_excess(limits::TOOL_EXECUTOR_ACTIONS_KEPT_MAX);
@@ -125,12 +122,8 @@ impl ToolExecutor {
             let session = known.session.clone();
             let program = known.program.clone();
             match &known.state {
-                ActionState::Running(process) => {
-                    JournalRecord::Begun { id, session, program: process.program.clone() }
-                }
-                ActionState::Ended(outcome) => {
-                    JournalRecord::Ended { id, session, program, outcome: outcome.clone() }
-                }
+                ActionState::Running(process) => JournalRecord::Begun { id, session, program: process.program.clone() },
+                ActionState::Ended(outcome) => JournalRecord::Ended { id, session, program, outcome: outcome.clone() },
             }
         })
     }
@@ -235,8 +228,7 @@ impl ToolExecutor {
         };
         process.pid = pid;
         if let Some(gate) = self.owner_gateway(id) {
-            self.outputs
-                .push_back(Output::Send(gate, messages::invoked(now.store, &self.qualified_id(id), pid)));
+            self.outputs.push_back(Output::Send(gate, messages::invoked(now.store, &self.qualified_id(id), pid)));
         }
     }
 
@@ -256,8 +248,7 @@ impl ToolExecutor {
         };
         let mut told = Vec::new();
         let throttled = process.flush(now.mono, stream, last, &mut told);
-        self.timers
-            .set_or_clear(ExecutorTimer::Flush(id, stream), process.flush_deadline(stream).filter(|_| !last));
+        self.timers.set_or_clear(ExecutorTimer::Flush(id, stream), process.flush_deadline(stream).filter(|_| !last));
         self.send_output(now, id, stream, (told, throttled));
     }
 
@@ -272,10 +263,7 @@ impl ToolExecutor {
         let Some(gate) = self.owner_gateway(id) else { return };
         let name = self.qualified_id(id);
         for piece in told {
-            self.outputs.push_back(Output::SendIfRoom(
-                gate,
-                messages::chunk(now.store, &name, stream.name(), &piece),
-            ));
+            self.outputs.push_back(Output::SendIfRoom(gate, messages::chunk(now.store, &name, stream.name(), &piece)));
         }
         if throttled {
             self.outputs.push_back(Output::Send(gate, messages::throttled(now.store, &name, stream.name())));
@@ -308,8 +296,7 @@ impl ToolExecutor {
 
     /// Reports once, as the last output, that the executor has finished.
     fn check_finished(&mut self) {
-        let read =
-            self.gateways.values().all(|unread| unread.sent.is_empty() && unread.awaiting_pong.is_empty());
+        let read = self.gateways.values().all(|unread| unread.sent.is_empty() && unread.awaiting_pong.is_empty());
         // Results for gateways that are not connected will be sent by the next instance.
         let told = read && !self.unsent_results.iter().any(|id| self.has_receiver(*id));
         if self.shutting_down && !self.finished && told && self.process_count() == 0 {
@@ -349,15 +336,11 @@ impl Machine for ToolExecutor {
                     let why = self.stop_causes.remove(&id).unwrap_or(ProcessStopCause::Deadline);
                     self.stop(now, id, why);
                 }
-                ExecutorTimer::Kill(id) => {
-                    self.push_effect(Output::Signal { action_id: id, signal: Signal::Kill })
-                }
+                ExecutorTimer::Kill(id) => self.push_effect(Output::Signal { action_id: id, signal: Signal::Kill }),
                 ExecutorTimer::Flush(id, stream) => self.flush(now, id, stream, false),
                 ExecutorTimer::Leave => {
-                    let running = self
-                        .actions
-                        .iter()
-                        .filter(|(_, known)| matches!(known.state, ActionState::Running(_)));
+                    let running =
+                        self.actions.iter().filter(|(_, known)| matches!(known.state, ActionState::Running(_)));
                     let running: Vec<EventId> = running.map(|(id, _)| *id).collect();
                     running.into_iter().for_each(|id| self.stop(now, id, ProcessStopCause::Leaving));
                 }

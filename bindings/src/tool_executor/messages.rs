@@ -24,9 +24,9 @@ pub enum GatewayMessage {
     Pong,
     /// The gateway has rejected a message.
     Error {
-        /// For programs.
+        /// Stable code for programs.
         code: String,
-        /// For people.
+        /// Explanation for a person.
         message: String,
     },
     /// The gateway is shutting down and will close the connection; until then it still owns its actions.
@@ -72,13 +72,13 @@ impl GatewayMessage {
     /// Parses a message.
     pub fn parse(text: &str) -> Result<Self, InvalidGatewayMessage> {
         let Ok(Value::Object(body)) = strict::value(text) else {
-            return Err(InvalidGatewayMessage("not a JSON object within the limits"));
+            return Err(InvalidGatewayMessage("no JSON object within limits"));
         };
         let word = |key: &str| body.get(key).and_then(Value::as_str);
         let action = || {
             word("action_id")
                 .and_then(|id| QualifiedAction::parse(id).ok())
-                .ok_or(InvalidGatewayMessage("action_id is missing or invalid"))
+                .ok_or(InvalidGatewayMessage("action_id is none"))
         };
         Ok(match word("type").ok_or(InvalidGatewayMessage("type is missing"))? {
             "welcome" => Self::Welcome,
@@ -96,16 +96,13 @@ impl GatewayMessage {
     }
 }
 
-fn parse_execute(
-    action: &QualifiedAction,
-    body: &Map<String, Value>,
-) -> Result<ExecuteMessage, InvalidGatewayMessage> {
+fn parse_execute(action: &QualifiedAction, body: &Map<String, Value>) -> Result<ExecuteMessage, InvalidGatewayMessage> {
     let word = |key: &str| body.get(key).and_then(Value::as_str);
     let time = |key: &str| body.get(key).and_then(Value::as_u64).map(Millis);
     let session = word("session_id").and_then(|id| QualifiedSession::parse(id).ok());
-    let session = session.ok_or(InvalidGatewayMessage("session_id is missing or invalid"))?;
+    let session = session.ok_or(InvalidGatewayMessage("session_id is none"))?;
     if !action.may_belong_to(session.key()) {
-        return Err(InvalidGatewayMessage("action_id names another session than session_id"));
+        return Err(InvalidGatewayMessage("action_id is of another session than session_id"));
     }
     Ok(ExecuteMessage {
         action_id: action.id,
@@ -150,7 +147,8 @@ pub fn chunk(ts: Millis, action_id: &QualifiedAction, stream: &str, piece: &Outp
 /// Renders the event that output of a process is dropped; sent once for each process.
 pub fn throttled(ts: Millis, action_id: &QualifiedAction, stream: &str) -> String {
     let data = json!({"process_id": action_id, "stream": stream});
-    json!({"type": "system", "ts": ts, "name": "process.output.throttled", "action_id": action_id, "data": data}).to_string()
+    json!({"type": "system", "ts": ts, "name": "process.output.throttled", "action_id": action_id, "data": data})
+        .to_string()
 }
 
 /// Renders `ping`, whose answer confirms that every earlier message was read.
@@ -178,18 +176,12 @@ mod tests {
         let Ok(GatewayMessage::Execute(asked)) = GatewayMessage::parse(&execute.to_string()) else {
             panic!("an execute")
         };
-        assert_eq!(
-            (asked.action_id, asked.session.to_string(), asked.tool.as_str()),
-            (id(), "s1".to_owned(), "t")
-        );
+        assert_eq!((asked.action_id, asked.session.to_string(), asked.tool.as_str()), (id(), "s1".to_owned(), "t"));
         assert_eq!((asked.args, asked.ts, asked.deadline), (Json(json!({"x": 1})), Millis(5), Millis(9)));
         for missing in ["action_id", "session_id", "tool", "ts", "deadline_ts"] {
             let mut less = execute.clone();
             less.as_object_mut().expect("an object").remove(missing);
-            assert!(
-                GatewayMessage::parse(&less.to_string()).is_err_and(|why| why.0.contains(missing)),
-                "{missing}"
-            );
+            assert!(GatewayMessage::parse(&less.to_string()).is_err_and(|why| why.0.contains(missing)), "{missing}");
         }
         let read = |body: Value| GatewayMessage::parse(&body.to_string());
         assert_eq!(
@@ -222,24 +214,17 @@ mod tests {
             read(&invoked(Millis(1), &id().into(), None)).0,
             FromRunner::Invoked { action_id: id().into(), pid: None }
         );
-        let outcome =
-            ToolOutcome { ok: false, result: Some(Json(json!(1))), error: Some(ToolError::of("c", "m")) };
+        let outcome = ToolOutcome { ok: false, result: Some(Json(json!(1))), error: Some(ToolError::of("c", "m")) };
         let (said, _) = read(&result(Millis(1), &id().into(), &outcome));
         let ToolOutcome { ok, result, error } = outcome;
         assert_eq!(said, FromRunner::Result { action_id: id().into(), ok, result, error });
-        let piece =
-            OutputPiece { offset: 3, data: "hi".to_owned(), encoding: OutputEncoding::Utf8, truncated: true };
+        let piece = OutputPiece { offset: 3, data: "hi".to_owned(), encoding: OutputEncoding::Utf8, truncated: true };
         let (said, body) = read(&chunk(Millis(1), &id().into(), "stdout", &piece));
         let FromRunner::Chunk { printed, session: None } = said else { panic!("a chunk") };
         assert_eq!((printed.action_id, printed.stream, printed.offset), (id(), OutputStream::Stdout, 3));
         assert_eq!((printed.data.reveal(), printed.truncated), ("hi", true));
-        assert_eq!(
-            (&body["offset"], &body["data"], &body["truncated"]),
-            (&json!(3), &json!("hi"), &json!(true))
-        );
-        let FromRunner::System { action_id, name, .. } =
-            read(&throttled(Millis(1), &id().into(), "stderr")).0
-        else {
+        assert_eq!((&body["offset"], &body["data"], &body["truncated"]), (&json!(3), &json!("hi"), &json!(true)));
+        let FromRunner::System { action_id, name, .. } = read(&throttled(Millis(1), &id().into(), "stderr")).0 else {
             panic!("of its machine")
         };
         assert_eq!((action_id, name.as_str()), (Some(id().into()), "process.output.throttled"));

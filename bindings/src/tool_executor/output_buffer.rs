@@ -115,13 +115,7 @@ impl OutputBuffer {
         while self.emit_one(now, last, pace, told) {}
     }
 
-    fn emit_one(
-        &mut self,
-        now: Mono,
-        last: bool,
-        pace: &mut OutputRate,
-        told: &mut Vec<OutputPiece>,
-    ) -> bool {
+    fn emit_one(&mut self, now: Mono, last: bool, pace: &mut OutputRate, told: &mut Vec<OutputPiece>) -> bool {
         // An incomplete last character waits for its remaining bytes.
         let whole = self.pending.len() - if last { 0 } else { incomplete_suffix(&self.pending) };
         let (end, encoding) = match std::str::from_utf8(&self.pending[..whole]) {
@@ -158,12 +152,7 @@ fn is_continuation_byte(byte: u8) -> bool {
 
 /// Returns the number of bytes at the end that begin an incomplete character.
 fn incomplete_suffix(bytes: &[u8]) -> usize {
-    let rest = bytes
-        .iter()
-        .rev()
-        .take(CONTINUATION_BYTES_MAX)
-        .take_while(|byte| is_continuation_byte(**byte))
-        .count();
+    let rest = bytes.iter().rev().take(CONTINUATION_BYTES_MAX).take_while(|byte| is_continuation_byte(**byte)).count();
     let end = &bytes[bytes.len().saturating_sub(rest + 1)..];
     match std::str::from_utf8(end) {
         Err(error) if error.error_len().is_none() => end.len() - error.valid_up_to(),
@@ -234,9 +223,7 @@ mod tests {
         spool.finish(at(1), &mut pace, &mut told);
         let text: String = told.iter().map(|piece| piece.data.as_str()).collect();
         assert_eq!(text, format!("x{letters}"));
-        assert!(
-            told.iter().all(|piece| piece.encoding == OutputEncoding::Utf8 && piece.data.len() <= 16_384)
-        );
+        assert!(told.iter().all(|piece| piece.encoding == OutputEncoding::Utf8 && piece.data.len() <= 16_384));
         told.clear();
         spool.push(at(2), &[0xff, 0, b'a'], &mut pace, &mut told);
         spool.flush(at(52), &mut pace, &mut told);
@@ -285,9 +272,7 @@ mod tests {
         let mut pace = OutputRate::default();
         let mut told = Vec::new();
         spool.push(at(0), &[0xff; 10_000], &mut pace, &mut told);
-        assert!(
-            spool.tail(true).len() <= OUTPUT_TAIL_BYTES && spool.tail(true).chars().all(|c| c == '\u{FFFD}')
-        );
+        assert!(spool.tail(true).len() <= OUTPUT_TAIL_BYTES && spool.tail(true).chars().all(|c| c == '\u{FFFD}'));
     }
 
     /// One invalid byte makes one binary piece, and the following characters stay complete.
@@ -303,10 +288,7 @@ mod tests {
         spool.push(at(0), &bytes, &mut pace, &mut told);
         spool.finish(at(1), &mut pace, &mut told);
         let kinds: Vec<OutputEncoding> = told.iter().map(|piece| piece.encoding).collect();
-        assert_eq!(
-            kinds,
-            [OutputEncoding::Base64, OutputEncoding::Utf8, OutputEncoding::Utf8, OutputEncoding::Utf8]
-        );
+        assert_eq!(kinds, [OutputEncoding::Base64, OutputEncoding::Utf8, OutputEncoding::Utf8, OutputEncoding::Utf8]);
         let rest: String = told[1..].iter().map(|piece| piece.data.as_str()).collect();
         assert!(rest.chars().all(|c| c == '世'));
     }
@@ -319,8 +301,7 @@ mod tests {
         let mut told = Vec::new();
         spool.push(at(0), &[0; 40_000], &mut pace, &mut told);
         spool.finish(at(1), &mut pace, &mut told);
-        let longest =
-            told.iter().map(|piece| serde_json::to_string(&piece.data).expect("a text").len()).max();
+        let longest = told.iter().map(|piece| serde_json::to_string(&piece.data).expect("a text").len()).max();
         assert!(longest.is_some_and(|bytes| bytes <= OUTPUT_CHUNK_JSON_BYTES_MAX + 2), "{longest:?}");
         assert_eq!(told.iter().map(|piece| piece.data.len()).sum::<usize>(), 40_000);
         assert!(told.windows(2).all(|pair| pair[1].offset == pair[0].offset + pair[0].data.len() as u64));

@@ -85,13 +85,11 @@ impl Signal {
 impl ProcessStopCause {
     fn error(self) -> ToolError {
         match self {
-            Self::Deadline => ToolError::of("tool_timeout", "the deadline has passed"),
-            Self::TimeLimit => {
-                ToolError::of("time_limit", "the process exceeded the time limit of its program")
-            }
-            Self::Canceled => ToolError::of("canceled", "the gateway cancelled the process"),
-            Self::Killed => ToolError::of("killed", "the process was killed on request"),
-            Self::Leaving => ToolError::of("runner_stopped", "the runner was shut down"),
+            Self::Deadline => ToolError::of("tool_timeout", "its time was up"),
+            Self::TimeLimit => ToolError::of("time_limit", "it ran longer than its runner allows"),
+            Self::Canceled => ToolError::of("canceled", "the gateway has stopped it"),
+            Self::Killed => ToolError::of("killed", "it was stopped as was asked for"),
+            Self::Leaving => ToolError::of("runner_stopped", "its runner has left"),
         }
     }
 }
@@ -117,13 +115,7 @@ impl Process {
     }
 
     /// Adds output. Returns true when output is dropped for the first time.
-    pub(super) fn print(
-        &mut self,
-        now: Mono,
-        stream: OutputStream,
-        bytes: &[u8],
-        told: &mut Vec<OutputPiece>,
-    ) -> bool {
+    pub(super) fn print(&mut self, now: Mono, stream: OutputStream, bytes: &[u8], told: &mut Vec<OutputPiece>) -> bool {
         let (spool, pace) = match stream {
             OutputStream::Stdout => (&mut self.stdout, &mut self.output_rate),
             OutputStream::Stderr => (&mut self.stderr, &mut self.output_rate),
@@ -133,13 +125,7 @@ impl Process {
     }
 
     /// Emits the pending output of a stream if its wait has expired, or if it is the last output.
-    pub(super) fn flush(
-        &mut self,
-        now: Mono,
-        stream: OutputStream,
-        last: bool,
-        told: &mut Vec<OutputPiece>,
-    ) -> bool {
+    pub(super) fn flush(&mut self, now: Mono, stream: OutputStream, last: bool, told: &mut Vec<OutputPiece>) -> bool {
         let (spool, pace) = match stream {
             OutputStream::Stdout => (&mut self.stdout, &mut self.output_rate),
             OutputStream::Stderr => (&mut self.stderr, &mut self.output_rate),
@@ -153,8 +139,7 @@ impl Process {
     }
 
     fn is_throttled(&mut self) -> bool {
-        (self.stdout.has_dropped() || self.stderr.has_dropped())
-            && !std::mem::replace(&mut self.throttled, true)
+        (self.stdout.has_dropped() || self.stderr.has_dropped()) && !std::mem::replace(&mut self.throttled, true)
     }
 
     /// Returns the time at which pending output of a stream must be emitted.
@@ -181,21 +166,14 @@ impl Process {
         result["state"] = "exited".into();
         let (exit, error) = match how {
             ExitStatus::Code(0) => (json!(0), None),
-            ExitStatus::Code(code) => (
-                json!(code),
-                Some(ToolError::of("exit_code", &format!("the process exited with code {code}"))),
-            ),
+            ExitStatus::Code(code) => {
+                (json!(code), Some(ToolError::of("exit_code", &format!("its exit code is {code}"))))
+            }
             ExitStatus::Signal(signal) => {
                 result["signal"] = signal.into();
-                (
-                    Value::Null,
-                    Some(ToolError::of("signal", &format!("the process was killed by signal {signal}"))),
-                )
+                (Value::Null, Some(ToolError::of("signal", &format!("signal {signal} has ended it"))))
             }
-            ExitStatus::Unknown => (
-                Value::Null,
-                Some(ToolError::of("abnormal_exit", "the exit status of the process is unknown")),
-            ),
+            ExitStatus::Unknown => (Value::Null, Some(ToolError::of("abnormal_exit", "nobody knows how it ended"))),
         };
         result["exit_code"] = exit;
         let error = self.stop_cause.map(ProcessStopCause::error).or(error);

@@ -93,7 +93,7 @@ impl Program {
         if let Some(stranger) = given.keys().find(|name| !self.args.contains_key(*name)) {
             let known: Vec<&str> = self.args.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(forbidden(&format!("unknown argument {stranger:?}; known arguments: {known}")));
+            return Err(forbidden(&format!("{stranger:?} is none of its arguments; there are: {known}")));
         }
         let mut words = Vec::with_capacity(self.words.len());
         for word in &self.words {
@@ -115,10 +115,7 @@ impl CommandWord {
         let mut rest = text;
         while let Some(at) = rest.find('{') {
             let (before, behind) = rest.split_at(at);
-            let name = behind[1..]
-                .split('}')
-                .next()
-                .filter(|name| is_arg_name(name) && behind.len() > name.len() + 1);
+            let name = behind[1..].split('}').next().filter(|name| is_arg_name(name) && behind.len() > name.len() + 1);
             plain.push_str(before);
             match name {
                 Some(name) => {
@@ -155,7 +152,7 @@ impl CommandWord {
                     let value = values.get(name.as_str()).map_or("", String::as_str);
                     let may = args.get(name).is_some_and(|arg| arg.allow_dash);
                     if word.is_empty() && value.starts_with('-') && !may {
-                        return Err(forbidden(&format!("argument {name:?} must not start with \"-\"")));
+                        return Err(forbidden(&format!("{name:?} begins with \"-\"")));
                     }
                     word.push_str(value);
                 }
@@ -188,24 +185,17 @@ impl ProgramArg {
     fn resolve(&self, name: &str, given: Option<&Value>) -> Result<String, ToolError> {
         let value = match given {
             None => {
-                let missing = || ToolError::of("bad_args", &format!("argument {name:?} is missing"));
+                let missing = || ToolError::of("bad_args", &format!("{name:?} is missing"));
                 return self.default.clone().ok_or_else(missing);
             }
             Some(Value::String(text)) => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
             Some(number) if let Some(text) = number_literal(number) => text.to_owned(),
             Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
-                return Err(ToolError::of(
-                    "bad_args",
-                    &format!("argument {name:?} must be a string or a number"),
-                ));
+                return Err(ToolError::of("bad_args", &format!("{name:?} is neither a text nor a number")));
             }
         };
-        if self.accepts(&value) {
-            Ok(value)
-        } else {
-            Err(forbidden(&format!("argument {name:?} has a value that is not allowed")))
-        }
+        if self.accepts(&value) { Ok(value) } else { Err(forbidden(&format!("{name:?} may not be this"))) }
     }
 
     /// Returns whether the argument may have this value.
@@ -292,10 +282,7 @@ mod tests {
             path: "/usr/bin/git".to_owned(),
             words: ["log", "--format={format}", "{branch}", "{}", "--"].map(CommandWord::parse).to_vec(),
             args: BTreeMap::from([
-                (
-                    "branch".to_owned(),
-                    ProgramArg { rule: pattern("[a-z-]{1,9}"), default, allow_dash: false },
-                ),
+                ("branch".to_owned(), ProgramArg { rule: pattern("[a-z-]{1,9}"), default, allow_dash: false }),
                 ("format".to_owned(), arg(one_of(&["short", "-"]))),
             ]),
             cwd: "/".to_owned(),
@@ -328,32 +315,17 @@ mod tests {
         check(json!({"format": "long"}), Err("forbidden"));
         check(json!({}), Err("bad_args: \"format\" is missing"));
         check(json!({"format": ["short"]}), Err("bad_args"));
-        check(
-            json!({"format": "short", "output": "x"}),
-            Err("forbidden: \"output\" is none of its arguments"),
-        );
+        check(json!({"format": "short", "output": "x"}), Err("forbidden: \"output\" is none of its arguments"));
     }
 
     #[test]
     fn argument_pattern_matches_the_whole_text() {
-        let all = [
-            ("a|b", "a", true),
-            ("a|b", "ab", false),
-            ("a|ab", "ab", true),
-            ("", "", true),
-            ("", "a", false),
-        ];
+        let all = [("a|b", "a", true), ("a|b", "ab", false), ("a|ab", "ab", true), ("", "", true), ("", "a", false)];
         for (text, value, expected) in all {
-            assert_eq!(
-                ArgPattern::parse(text).expect("a pattern").matches_whole(value),
-                expected,
-                "{text} {value}"
-            );
+            assert_eq!(ArgPattern::parse(text).expect("a pattern").matches_whole(value), expected, "{text} {value}");
         }
         assert!(ArgPattern::parse("\\d+").expect("a pattern").matches_whole("42"));
-        for (bad, why) in
-            [("(", "unclosed"), ("a)(b", "unopened"), ("[z-a]", "invalid"), ("(a{99}){9999}", "")]
-        {
+        for (bad, why) in [("(", "unclosed"), ("a)(b", "unopened"), ("[z-a]", "invalid"), ("(a{99}){9999}", "")] {
             let told = ArgPattern::parse(bad).expect_err("no pattern");
             assert!(told.contains(why) && !told.contains('\n'), "{bad}: {told}");
         }
@@ -363,13 +335,9 @@ mod tests {
 
     #[test]
     fn braces_are_placeholders_only_around_a_name() {
-        for (text, args) in [
-            ("{a}{b_1}", vec!["a", "b_1"]),
-            ("x{A}", vec![]),
-            ("{", vec![]),
-            ("{a", vec![]),
-            ("{{a}}", vec!["a"]),
-        ] {
+        for (text, args) in
+            [("{a}{b_1}", vec!["a", "b_1"]), ("x{A}", vec![]), ("{", vec![]), ("{a", vec![]), ("{{a}}", vec!["a"])]
+        {
             assert_eq!(CommandWord::parse(text).args().into_iter().collect::<Vec<_>>(), args, "{text}");
         }
         let values = BTreeMap::from([("a", "1".to_owned())]);

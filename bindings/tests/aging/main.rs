@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::switchboard::{Capacity, Config, Input, Output, Switchboard};
 use turnway_core::id::{
-    ControlId, Epoch, Holder, LeaseId, NodeId, Nonce, OwnershipSnapshot, Principal, SessionId, SessionKey,
-    TenantId, UserId,
+    ControlId, Epoch, Holder, LeaseId, NodeId, Nonce, OwnershipSnapshot, Principal, SessionId, SessionKey, TenantId,
+    UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::protocol::agent::AgentDirectory;
@@ -53,8 +53,7 @@ impl Fleet {
     /// Opens a session with a control entry in its inbox.
     fn open(&mut self, n: u64) {
         let user = UserId::parse("ann").expect("a name");
-        let principal =
-            Principal { tenant: key(n).tenant, user: user.clone(), operator: false, writes: true };
+        let principal = Principal { tenant: key(n).tenant, user: user.clone(), operator: false, writes: true };
         let id = ControlId::parse(&format!("c{n}")).expect("a name");
         let control = ControlEntry { id, user, request_id: None, what: ControlRequest::Close };
         let op = Op::Control { key: key(n), principal, control: Arc::new(control), create: true };
@@ -76,8 +75,7 @@ impl Fleet {
         let ends = Vec::new();
         let closed = None;
         let known = claimed.version;
-        let append =
-            Append { key: key.clone(), token, after, facts, ends, answers, closed, known_listeners: known };
+        let append = Append { key: key.clone(), token, after, facts, ends, answers, closed, known_listeners: known };
         assert!(matches!(self.apply(&Op::Append(Box::new(append))), Reply::Appended { .. }));
         let release = Op::Release { key, token, tail: after, drain: false };
         assert_eq!(self.apply(&release), Reply::Released);

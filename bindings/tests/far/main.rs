@@ -92,8 +92,7 @@ impl Fixture {
                         self.post(1, InFlight::Answer(Input::Stored { op, result }));
                     }
                     InFlight::Answer(input) => {
-                        self.renewals -=
-                            usize::from(matches!(&input, Input::Stored { op: Op::Renew { .. }, .. }));
+                        self.renewals -= usize::from(matches!(&input, Input::Stored { op: Op::Renew { .. }, .. }));
                         self.board.handle_input(self.now, input);
                         self.drain();
                     }

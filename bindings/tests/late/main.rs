@@ -45,10 +45,7 @@ impl Fleet {
     /// Creates a session with an owner and a completed turn.
     fn new() -> Self {
         let now = Now { mono: Mono(Duration::from_secs(1)), store: Millis(1_764_000_000_000) };
-        let nodes = [
-            (OWNER, board(OWNER, 7, AgentPolicy::default())),
-            (EDGE, board(EDGE, 9, AgentPolicy::default())),
-        ];
+        let nodes = [(OWNER, board(OWNER, 7, AgentPolicy::default())), (EDGE, board(EDGE, 9, AgentPolicy::default()))];
         let shelf = ModelStore::new(true);
         let asked = Vec::new();
         let shown = Vec::new();
@@ -167,8 +164,7 @@ impl Fleet {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key("s"), input)) else {
             panic!("it is not accepted");
         };
-        let item =
-            OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let item = OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
         let words = PeerMessage::Offer { key: key("s"), owner: accepted.owner, item };
         let turns = self.asked.len();
         self.give(OWNER, Input::Peer { from: NodeId(3), message: words });
@@ -249,9 +245,7 @@ fn resubscribe_ahead_of_a_stale_node_succeeds() {
         fleet.begin(&input(&key("s"), &format!("t{n}")));
         fleet.report(vec![AgentEvent::Done { stop: StopReason::EndTurn, usage: None }]);
     }
-    let Reply::View(view) = fleet.shelf.apply(fleet.now, &Op::ReadView { key: key("s") }) else {
-        panic!("no view")
-    };
+    let Reply::View(view) = fleet.shelf.apply(fleet.now, &Op::ReadView { key: key("s") }) else { panic!("no view") };
     assert!(view.snapshot.is_some());
     fleet.connect(LinkId(2), Some(view.tail));
     assert!(!fleet.is_subscribed_at(view.tail.seq) && !fleet.pages.is_empty(), "it waits for the page");

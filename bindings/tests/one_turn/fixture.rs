@@ -173,18 +173,13 @@ impl Fixture {
     pub(crate) fn answer(&mut self, pieces: &[&str]) {
         self.report(AgentEvent::Acked);
         for piece in pieces {
-            self.report(AgentEvent::Delta {
-                kind: TextKind::Text,
-                text: Private((*piece).to_owned()),
-                id: None,
-            });
+            self.report(AgentEvent::Delta { kind: TextKind::Text, text: Private((*piece).to_owned()), id: None });
         }
         self.report(AgentEvent::Done { stop: StopReason::EndTurn, usage: None });
     }
 
     pub(crate) fn take_shown(&mut self, link: u64) -> Vec<String> {
-        let (mine, others) =
-            std::mem::take(&mut self.shown).into_iter().partition(|(to, _)| *to == LinkId(link));
+        let (mine, others) = std::mem::take(&mut self.shown).into_iter().partition(|(to, _)| *to == LinkId(link));
         self.shown = others;
         let mine: Vec<(LinkId, String)> = mine;
         mine.into_iter().map(|(_, line)| line).collect()

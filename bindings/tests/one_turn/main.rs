@@ -114,8 +114,7 @@ fn cancel_stops_the_running_turn_and_starts_the_next() {
 fn close_cancels_the_running_turn_first() {
     let mut bench = Fixture::new();
     connected(&mut bench, 1, "ann");
-    let open =
-        LinkCommand::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
+    let open = LinkCommand::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
     bench.give(Input::Command { link: LinkId(1), command: open.clone() });
     assert_eq!(bench.take_shown(1), ["opened 1"]);
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "one") });
@@ -123,10 +122,8 @@ fn close_cancels_the_running_turn_first() {
     bench.report(AgentEvent::Acked);
     bench.run(limits::FACT_WAIT);
     bench.take_shown(1);
-    bench.give(Input::Command {
-        link: LinkId(1),
-        command: LinkCommand::Close { request_id: None, session: session() },
-    });
+    bench
+        .give(Input::Command { link: LinkId(1), command: LinkCommand::Close { request_id: None, session: session() } });
     assert_eq!(bench.take_shown(1), ["8 session.closing", "9 run.failed", "10 run.cancelling"]);
     bench.run(Duration::from_secs(3));
     assert_eq!(bench.take_shown(1), ["11 run.cancelled", "12 session.closed"]);
@@ -180,10 +177,7 @@ fn held_session_does_not_block_other_links() {
     bench.answer(&["he", "llo"]);
     bench.run(Duration::from_millis(100));
     assert_eq!(bench.take_shown(1), [""; 0]);
-    assert!(
-        bench.take_shown(2).last().is_some_and(|line| line.ends_with("run.done")),
-        "others are not concerned"
-    );
+    assert!(bench.take_shown(2).last().is_some_and(|line| line.ends_with("run.done")), "others are not concerned");
     bench.give(hold(false));
     let seen = bench.take_shown(1);
     let text: Vec<&str> = seen.iter().filter_map(|line| line.strip_prefix("delta ")).collect();
@@ -206,11 +200,8 @@ fn cancel_is_not_limited_with_pending_requests() {
         bench.give(Input::Command { link: LinkId(1), command: say(&format!("m{n}"), "hi") });
     }
     assert_eq!(bench.take_shown(1), ["refused rate_limited"], "the last of them");
-    let cancel = || LinkCommand::Cancel {
-        request_id: None,
-        target: CancelTarget::Session(session()),
-        wants_receipt: false,
-    };
+    let cancel =
+        || LinkCommand::Cancel { request_id: None, target: CancelTarget::Session(session()), wants_receipt: false };
     for _ in 0..limits::LINK_CANCELS_MAX {
         bench.give(Input::Command { link: LinkId(1), command: cancel() });
     }
@@ -225,8 +216,7 @@ fn cancel_is_not_limited_with_pending_requests() {
 fn open_without_agents_is_refused() {
     let mut bench = Fixture::without_agents();
     connected(&mut bench, 1, "ann");
-    let open =
-        LinkCommand::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
+    let open = LinkCommand::Open { request_id: None, session: Some(session()), agents: Vec::new(), active: None };
     bench.give(Input::Command { link: LinkId(1), command: open });
     assert_eq!(bench.take_shown(1), ["refused SESSION_OPEN_FAILED"]);
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
@@ -257,9 +247,7 @@ fn foreign_requests_do_not_delay_the_owners() {
     connected(&mut bench, 3, "bob");
     // Bob's requests arrive while each answer is still in flight, and Ann's between them.
     for link in [3, 3, 2, 3, 3] {
-        bench
-            .board
-            .handle_input(bench.now, Input::Command { link: LinkId(link), command: subscribe(Some(0)) });
+        bench.board.handle_input(bench.now, Input::Command { link: LinkId(link), command: subscribe(Some(0)) });
         while let Some(output) = bench.board.poll_output() {
             if let Output::Store(op) = output {
                 let reply = bench.shelf.apply(bench.now, &op);
@@ -281,11 +269,7 @@ fn cancel_survives_its_link() {
     connected(&mut bench, 2, "ann");
     bench.give(Input::Command { link: LinkId(1), command: say("m1", "hi") });
     bench.report(AgentEvent::Acked);
-    let stop = LinkCommand::Cancel {
-        request_id: None,
-        target: CancelTarget::Session(session()),
-        wants_receipt: false,
-    };
+    let stop = LinkCommand::Cancel { request_id: None, target: CancelTarget::Session(session()), wants_receipt: false };
     bench.board.handle_input(bench.now, Input::Command { link: LinkId(2), command: stop });
     let mut ops = Vec::new();
     while let Some(output) = bench.board.poll_output() {

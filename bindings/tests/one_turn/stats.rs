@@ -2,9 +2,7 @@
 use crate::fixture::{Fixture, connected, say, session, subscribe};
 use std::time::Duration;
 use turnway_bindings::channel::command::{CancelTarget, LinkCommand};
-use turnway_bindings::switchboard::{
-    DurationHistogram, Input, SubscriptionStart, SwitchboardStats, TurnResult,
-};
+use turnway_bindings::switchboard::{DurationHistogram, Input, SubscriptionStart, SwitchboardStats, TurnResult};
 use turnway_core::id::LinkId;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, StopReason, TextKind};
@@ -76,11 +74,8 @@ fn turns_are_counted_by_outcome_strategy_and_code() {
     bench.report(AgentEvent::Acked);
     bench.give(Input::Command { link: LinkId(1), command: interrupt("m4") });
     bench.report(AgentEvent::CancelAcked);
-    let cancel = LinkCommand::Cancel {
-        request_id: None,
-        target: CancelTarget::Session(session()),
-        wants_receipt: false,
-    };
+    let cancel =
+        LinkCommand::Cancel { request_id: None, target: CancelTarget::Session(session()), wants_receipt: false };
     bench.give(Input::Command { link: LinkId(1), command: cancel });
     bench.answer(&["well"]);
     let stats = stats(&bench);
@@ -104,12 +99,8 @@ fn subscriptions_are_counted_by_start() {
         connected(bench, link, "ann");
         bench.give(Input::Command { link: LinkId(link), command: subscribe(after) });
         let after = stats(bench).subscribed;
-        let added = after
-            .0
-            .iter()
-            .zip(before.0)
-            .zip(SubscriptionStart::NAMES)
-            .filter(|((after, before), _)| *after > before);
+        let added =
+            after.0.iter().zip(before.0).zip(SubscriptionStart::NAMES).filter(|((after, before), _)| *after > before);
         added.map(|(_, name)| name).collect::<Vec<_>>()
     };
     assert_eq!(begun(&mut bench, 2, None), ["present"]);

@@ -2,9 +2,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use turnway_bindings::switchboard::{Capacity, Config, Switchboard};
-use turnway_core::id::{
-    AgentId, MessageId, NodeId, Principal, RunId, SessionId, SessionKey, TenantId, UserId,
-};
+use turnway_core::id::{AgentId, MessageId, NodeId, Principal, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentDirectory, AgentPolicy};
 use turnway_core::protocol::input::{Content, Input as Said, Message, Role, Strategy};
 use turnway_core::store::Op;

@@ -99,10 +99,7 @@ impl Owner {
     /// Subscribes the edge node.
     fn listen(&mut self) {
         self.register_edge();
-        self.give(Input::Peer {
-            from: EDGE,
-            message: PeerMessage::Subscribed { key: key(), stamp: ListenStamp(1) },
-        });
+        self.give(Input::Peer { from: EDGE, message: PeerMessage::Subscribed { key: key(), stamp: ListenStamp(1) } });
     }
 
     fn give(&mut self, input: Input) {
@@ -153,8 +150,7 @@ impl Owner {
         let Reply::Accepted(accepted) = self.shelf.apply(self.now, &accept(&key(), input)) else {
             panic!("it is not accepted");
         };
-        let item =
-            OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
+        let item = OfferedEntry::Input { place: accepted.place, prev: accepted.prev, input: Arc::clone(input) };
         let words = PeerMessage::Offer { key: key(), owner: accepted.owner, item };
         self.give(Input::Peer { from: EDGE, message: words });
     }
@@ -163,7 +159,8 @@ impl Owner {
     /// has begun.
     fn take_notices(&mut self, input: &Said) -> (bool, bool) {
         let told = std::mem::take(&mut self.sent);
-        let is_taken = |words: &PeerMessage| matches!(words, PeerMessage::InputAccepted { run_id, .. } if *run_id == input.run_id);
+        let is_taken =
+            |words: &PeerMessage| matches!(words, PeerMessage::InputAccepted { run_id, .. } if *run_id == input.run_id);
         let begins = |words: &PeerMessage| {
             let PeerMessage::Facts { facts, .. } = words else { return false };
             facts.iter().any(|(_, entry)| {
@@ -244,10 +241,7 @@ fn acknowledgement_does_not_hurry_for_the_previous_owner() {
     owner.wait(limits::FACT_WAIT_UNSUBSCRIBED - Duration::from_millis(1));
     assert!(owner.appends.is_empty(), "{:?}", owner.appends);
     // The previous owner was only suspended.
-    owner.give(Input::Peer {
-        from: EDGE,
-        message: PeerMessage::Subscribed { key: key(), stamp: ListenStamp(2) },
-    });
+    owner.give(Input::Peer { from: EDGE, message: PeerMessage::Subscribed { key: key(), stamp: ListenStamp(2) } });
     owner.wait(Duration::from_millis(1));
     assert_eq!(owner.appends.len(), 1);
 }

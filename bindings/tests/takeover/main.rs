@@ -109,9 +109,7 @@ impl Fleet {
                     let from = NodeId(node as u128 + 1);
                     let there = (0..self.boards.len()).find(|there| NodeId(*there as u128 + 1) == to);
                     match there.filter(|there| self.boards[*there].is_some()) {
-                        Some(there) => {
-                            self.post(InFlight::Given(there, Input::Peer { from, message: words }))
-                        }
+                        Some(there) => self.post(InFlight::Given(there, Input::Peer { from, message: words })),
                         None => self.post(InFlight::Given(node, Input::PublishFailed { to })),
                     }
                 }
@@ -233,9 +231,7 @@ fn takeover_tolerates_lost_answers_and_another_death() {
     let begin = fleet.now.mono;
     // Its claimed sessions must be taken over in turn.
     fleet.boards[0] = None;
-    fleet.pass(Duration::from_secs(60), |fleet| {
-        fleet.owned(None) == SESSIONS && fleet.owned(Some(NodeId(1))) == 0
-    });
+    fleet.pass(Duration::from_secs(60), |fleet| fleet.owned(None) == SESSIONS && fleet.owned(Some(NodeId(1))) == 0);
     let took = fleet.now.mono - begin;
     fleet.report("10,000 sessions, three nodes, one of which dies", took);
     assert_eq!((fleet.owned(None), fleet.owned(Some(NodeId(1)))), (SESSIONS, 0));

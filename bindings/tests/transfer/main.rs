@@ -57,10 +57,8 @@ impl TwoNodes {
         let words = VecDeque::new();
         let orders = Vec::new();
         let ops = Vec::new();
-        let boards = vec![
-            board(node(LEAVES), 1, AgentPolicy::default()),
-            board(node(STAYS), 2, AgentPolicy::default()),
-        ];
+        let boards =
+            vec![board(node(LEAVES), 1, AgentPolicy::default()), board(node(STAYS), 2, AgentPolicy::default())];
         let shelf = ModelStore::new(false);
         let mut two = Self { boards, shelf, now, lost, words, orders, ops, gone: false };
         two.wait(Duration::ZERO);
@@ -151,12 +149,7 @@ impl TwoNodes {
     /// Asserts that the second turn has started at the other node under a later epoch, and that the leaving
     /// node has left.
     fn assert_continued(&self, before: Epoch) {
-        assert_eq!(
-            self.orders.get(1..),
-            Some(&[(STAYS, input(&key(), "m2").run_id.clone())][..]),
-            "{:?}",
-            self.ops
-        );
+        assert_eq!(self.orders.get(1..), Some(&[(STAYS, input(&key(), "m2").run_id.clone())][..]), "{:?}", self.ops);
         let slot = self.shelf.session(&key()).expect("a session");
         assert!(slot.token.epoch > before, "{:?}", slot.token);
         let ended = slot.log.iter().filter(|(_, entry)| matches!(entry.fact, Fact::RunDone { .. })).count();
@@ -227,10 +220,7 @@ fn late_or_foreign_reservation_changes_nothing() {
     holder.node = node(STAYS);
     two.give(
         LEAVES,
-        Input::Peer {
-            from: node(STAYS),
-            message: PeerMessage::Reserved { key: key(), epoch, holder, nonce },
-        },
+        Input::Peer { from: node(STAYS), message: PeerMessage::Reserved { key: key(), epoch, holder, nonce } },
     );
     two.assert_continued(epoch);
     assert!(!two.ops.contains(&"transfer"), "{:?}", two.ops);

@@ -146,10 +146,7 @@ fn random_readings_keep_the_clock_invariants() {
             }
             let change = clock.observe(reads(at, by));
             let now = clock.at(mono(at));
-            assert!(
-                now >= last || matches!(change, Some(ClockEvent::StepAccepted(by)) if by < 0),
-                "{number}"
-            );
+            assert!(now >= last || matches!(change, Some(ClockEvent::StepAccepted(by)) if by < 0), "{number}");
             last = now;
         }
         watch(&mut clock, at + 1000, at + 300_000, 0);

@@ -220,12 +220,10 @@ mod tests {
             assert_eq!(QualifiedSession::parse(&name.to_string()).as_ref(), Ok(&name));
             let json = serde_json::to_string(&name).expect("it is written");
             assert_eq!(serde_json::from_str::<QualifiedSession>(&json).ok(), Some(name));
-            let (run, other) = (run(&key), run(&self::key("other", "s1")));
+            let other = run(&self::key("other", "s1"));
+            let run = run(&key);
             let (tenant, run_id) = QualifiedRun::parse(&run.to_string()).expect("a run");
-            assert_eq!(
-                (tenant.unwrap_or_else(TenantId::default_tenant), &run_id),
-                (run.tenant.clone(), &run.run_id)
-            );
+            assert_eq!((tenant.unwrap_or_else(TenantId::default_tenant), &run_id), (run.tenant.clone(), &run.run_id));
             assert!(run.is_named(&run.to_string()) && run.is_named(run.run_id.as_str()) && run.key() == key);
             assert!(!run.is_named(&other.to_string()) && !run.is_named(&format!("other~{}", run.run_id)));
             let action = QualifiedAction::of(&key, EventId::new(Millis(7), 9));
@@ -243,9 +241,7 @@ mod tests {
         }
         assert!(SessionId::parse("acme~s1").is_err() && TenantId::parse("acme~").is_err());
         let id = EventId::new(Millis(7), 9);
-        for bad in
-            [format!("acme~{id}"), format!("s1.{id}"), format!("default~s1.{id}"), format!("acme~s1.{id}x")]
-        {
+        for bad in [format!("acme~{id}"), format!("s1.{id}"), format!("default~s1.{id}"), format!("acme~s1.{id}x")] {
             assert!(QualifiedAction::parse(&bad).is_err(), "{bad}");
         }
         let run = run(&key("default", "s1"));

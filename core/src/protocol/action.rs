@@ -4,9 +4,7 @@ mod context;
 
 pub use context::{ActionsContext, EndedAction, OpenAction, OpenState};
 
-use crate::id::{
-    AgentEventId, AgentId, Epoch, EventId, RunId, RunnerId, Seq, SessionKey, SystemName, ToolName,
-};
+use crate::id::{AgentEventId, AgentId, Epoch, EventId, RunId, RunnerId, Seq, SessionKey, SystemName, ToolName};
 use crate::private::Private;
 use crate::protocol::agent::EventMark;
 use crate::protocol::entry::Entry;
@@ -289,8 +287,8 @@ impl TryFrom<ActionSpecFields> for ActionSpec {
         match (body.kind.as_str(), body.text, body.tool) {
             ("say", Some(text), _) => Ok(Self::Say { text }),
             ("tool_call", _, Some(tool)) => Ok(Self::ToolCall { tool, args: body.args.unwrap_or_default() }),
-            ("say" | "tool_call", ..) => Err("an action with missing fields"),
-            _ => Err("unknown action type"),
+            ("say" | "tool_call", ..) => Err("an action without its fields"),
+            _ => Err("an action of no kind"),
         }
     }
 }
@@ -299,18 +297,8 @@ impl TryFrom<ActionRequestedFields> for ActionRequested {
     type Error = &'static str;
 
     fn try_from(body: ActionRequestedFields) -> Result<Self, Self::Error> {
-        let ActionRequestedFields {
-            action_id,
-            name,
-            agent_id,
-            attempt,
-            kind,
-            text,
-            tool,
-            args,
-            deadline_ms,
-            mark,
-        } = body;
+        let ActionRequestedFields { action_id, name, agent_id, attempt, kind, text, tool, args, deadline_ms, mark } =
+            body;
         let what = ActionSpec::try_from(ActionSpecFields { kind, text, tool, args })?;
         Ok(Self { action_id, name, agent_id, attempt, what, deadline_ms, mark })
     }
@@ -385,11 +373,8 @@ mod tests {
             (&json!("tool_call"), &json!("sh.run"), &json!({"x": [1]}))
         );
         assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(asked.clone()));
-        let said = ActionRequested {
-            what: ActionSpec::Say { text: Private("hi".to_owned()) },
-            deadline_ms: None,
-            ..asked
-        };
+        let said =
+            ActionRequested { what: ActionSpec::Say { text: Private("hi".to_owned()) }, deadline_ms: None, ..asked };
         let written = serde_json::to_value(&said).expect("it is written");
         assert_eq!((&written["type"], &written["text"]), (&json!("say"), &json!("hi")));
         assert_eq!(serde_json::from_value::<ActionRequested>(written).ok(), Some(said));

@@ -282,12 +282,8 @@ impl AgentEvent {
     /// messages about a failure are cut, so neither counts.
     pub fn data_bytes(&self) -> usize {
         match self {
-            Self::State { state, detail, .. } => {
-                json_bytes(&(Scope::Agent, state, detail)) + DATA_OVERHEAD_BYTES
-            }
-            Self::Handover { request: wish, .. } => {
-                json_bytes(&(&wish.reason, &wish.summary)) + DATA_OVERHEAD_BYTES
-            }
+            Self::State { state, detail, .. } => json_bytes(&(Scope::Agent, state, detail)) + DATA_OVERHEAD_BYTES,
+            Self::Handover { request: wish, .. } => json_bytes(&(&wish.reason, &wish.summary)) + DATA_OVERHEAD_BYTES,
             Self::Action { request: wish, .. } => json_bytes(&(&wish.name, &wish.what)) + DATA_OVERHEAD_BYTES,
             Self::Done { stop, usage } => json_bytes(&(stop, usage)) + DATA_OVERHEAD_BYTES,
             Self::Acked

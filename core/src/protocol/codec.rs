@@ -206,10 +206,7 @@ mod tests {
         assert_eq!((batch.push(&large), batch.items()), (Err(CodecError::TooLarge), 3));
         let blob = batch.finish().expect("encodes");
         assert_eq!(encode(BlobKind::Frame, &(7u64, words.to_vec())).as_ref(), Ok(&blob));
-        assert_eq!(
-            (blob_kind(&blob), blob_kind(&blob[..2]), blob_kind(b"TW?")),
-            (Some(BlobKind::Frame), None, None)
-        );
+        assert_eq!((blob_kind(&blob), blob_kind(&blob[..2]), blob_kind(b"TW?")), (Some(BlobKind::Frame), None, None));
     }
 
     /// The bytes on the wire must not change by accident. Covers: S-14.

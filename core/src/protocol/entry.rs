@@ -293,7 +293,7 @@ pub enum Fact {
         /// The last attempt; 0 if there was none.
         attempt: u32,
         code: Code,
-        /// Explanation for a person.
+        /// For a person.
         message: String,
         /// The agent's own code, or the name of the plugin that refused the turn, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -20,7 +20,7 @@ pub struct HistoryTooLong;
 
 impl fmt::Display for HistoryTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the earlier messages exceed {HISTORY_BYTES_MAX} bytes")
+        write!(f, "the earlier messages are more than {HISTORY_BYTES_MAX} bytes")
     }
 }
 
@@ -41,10 +41,7 @@ impl History {
     /// repeat.
     pub(crate) fn with_rounded_numbers(&self) -> String {
         let read = json::read_stored(self.reveal());
-        read.map_or_else(
-            |_| self.reveal().to_owned(),
-            |messages| json::with_rounded_numbers(&messages).to_string(),
-        )
+        read.map_or_else(|_| self.reveal().to_owned(), |messages| json::with_rounded_numbers(&messages).to_string())
     }
     /// Returns the SHA-256 of the text, hex, by which a fact refers to the history.
     pub fn sha256(&self) -> String {
@@ -68,10 +65,7 @@ mod tests {
         let messages = read(r#"[{"role":"user","content":"canary"}]"#);
         let history = History::from_messages(&messages).expect("short");
         assert_eq!(history.reveal(), r#"[{"content":"canary","role":"user"}]"#);
-        assert_eq!(
-            Ok(&history),
-            History::from_messages(&read(r#"[ {"content":"canary", "role":"user"} ]"#)).as_ref()
-        );
+        assert_eq!(Ok(&history), History::from_messages(&read(r#"[ {"content":"canary", "role":"user"} ]"#)).as_ref());
         assert!(!format!("{history:?}").contains("canary"));
         let kept = serde_json::to_string(&history).expect("serialises");
         assert_eq!(serde_json::from_str::<History>(&kept).ok(), Some(history));

@@ -302,16 +302,8 @@ mod tests {
         assert_ne!(with("1e400").body_hash(), with("2e400").body_hash());
     }
 
-    const NUMBERS: [&str; 8] = [
-        "7",
-        "-0",
-        "1.0",
-        "1.50",
-        "1e3",
-        "123456789012345678901234567890",
-        "0.12345678901234567890123",
-        "-5",
-    ];
+    const NUMBERS: [&str; 8] =
+        ["7", "-0", "1.0", "1.50", "1e3", "123456789012345678901234567890", "0.12345678901234567890123", "-5"];
 
     /// Returns the hash as releases up to 0.1 computed it: over the value that `serde_json` reads and writes.
     fn as_before(number: &str) -> BodyHash {

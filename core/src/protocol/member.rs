@@ -62,7 +62,7 @@ pub struct MemberChangeFailed {
     pub agent_id: AgentId,
     /// `ADD_AGENT_FAILED` or `REMOVE_AGENT_FAILED`.
     pub code: Code,
-    /// Explanation for a person.
+    /// For a person.
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,

@@ -44,8 +44,7 @@ pub fn qualify_context(key: &SessionKey, json: String) -> String {
         members.rewrite_object_member("handover", |handover| qualify_fact(key, handover, false));
         for name in ["open_actions", "ended_actions"] {
             members.rewrite_list_member(name, |action| {
-                let names_process =
-                    action.string_member("tool").is_some_and(|tool| tool.starts_with(PROCESS));
+                let names_process = action.string_member("tool").is_some_and(|tool| tool.starts_with(PROCESS));
                 qualify_fact(key, action, names_process);
             });
         }
@@ -89,9 +88,7 @@ fn qualify_fact(key: &SessionKey, members: &mut JsonMembers, names_process: bool
     }
     if names_process {
         for name in ["args", "result", "data"] {
-            members.rewrite_object_member(name, |content| {
-                content.rewrite_process_ids(&|id| qualified_action(key, id))
-            });
+            members.rewrite_object_member(name, |content| content.rewrite_process_ids(&|id| qualified_action(key, id)));
         }
     }
 }
@@ -125,8 +122,7 @@ impl JsonMembers {
 
     /// Replaces the text of a member that is a string, if `write` returns a new text.
     fn replace_string(&mut self, name: &str, write: impl FnOnce(&str) -> Option<String>) {
-        let written =
-            self.string_member(name).and_then(|text| write(&text)).and_then(|text| to_raw_value(&text).ok());
+        let written = self.string_member(name).and_then(|text| write(&text)).and_then(|text| to_raw_value(&text).ok());
         if let (Some(value), Some(written)) = (self.get(name), written) {
             *value = written;
         }
@@ -262,10 +258,6 @@ mod tests {
         let foreign = format!(r#"{{"process_id":"evil~s1.{ID}"}}"#);
         check(back, &foreign, &foreign);
         check(out, &foreign, &foreign);
-        check(
-            |key, json| qualify_processes(key, "search", json),
-            r#"{"process_id":"$ID"}"#,
-            r#"{"process_id":"$ID"}"#,
-        );
+        check(|key, json| qualify_processes(key, "search", json), r#"{"process_id":"$ID"}"#, r#"{"process_id":"$ID"}"#);
     }
 }

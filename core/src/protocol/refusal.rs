@@ -27,7 +27,7 @@ macro_rules! define_codes {
 define_codes! {
     /// Every owner that tried this turn was lost.
     PoisonTurn = "poison_turn", false;
-    /// The agent fell silent, or the run exceeded its time limit.
+    /// The agent fell silent, or the run took too long.
     AgentTimeout = "agent_timeout", true;
     /// The session is closed; open it again first.
     SessionClosed = "session_closed", false;
@@ -98,7 +98,7 @@ define_codes! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub code: Code,
-    /// Explanation for a person; contains no content of a conversation.
+    /// For a person; contains no content of a conversation.
     pub message: Cow<'static, str>,
     /// Milliseconds after which to try again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

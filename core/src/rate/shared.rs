@@ -221,9 +221,8 @@ mod tests {
             assert!(taken + owed >= asked.min(wanted), "{number}: {taken} of {asked} at {count}/s");
             let promised = rate.burst();
             for node in &fleet.nodes {
-                let meanwhile = rate.report_threshold()
-                    + 1
-                    + count * u32::try_from(2 * slow + 200).expect("small") / 1000;
+                let meanwhile =
+                    rate.report_threshold() + 1 + count * u32::try_from(2 * slow + 200).expect("small") / 1000;
                 assert!(node.most <= promised + meanwhile, "{number}: {} between two answers", node.most);
             }
         }

@@ -4,8 +4,7 @@ use crate::id::{AgentEventId, AgentId, EventId, RunId, RunnerId, ToolName};
 use crate::limits;
 use crate::private::Private;
 use crate::protocol::action::{
-    ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL,
-    ToolResult,
+    ActionRequested, ActionSpec, ActionsContext, EndedAction, KILL_TOOLS, OpenAction, OpenState, SPAWN_TOOL, ToolResult,
 };
 use crate::protocol::entry::{Entry, Fact};
 use crate::session::state::State;
@@ -158,8 +157,7 @@ impl Actions {
     /// actions are orphaned if not.
     fn apply_run_ended(&mut self, run_id: &RunId, fact: &Fact) {
         let done = matches!(fact, Fact::RunDone { .. });
-        let forgotten =
-            |over: &FinishedAction| over.run_id == *run_id || done && over.with.as_ref() == Some(run_id);
+        let forgotten = |over: &FinishedAction| over.run_id == *run_id || done && over.with.as_ref() == Some(run_id);
         self.ended.retain(|over| !forgotten(over));
         self.ended.iter_mut().for_each(|over| over.with = over.with.take().filter(|with| with != run_id));
         if !done {
@@ -191,8 +189,7 @@ impl Action {
 
 impl FinishedAction {
     fn to_context(&self) -> EndedAction {
-        let ended =
-            self.outcome.as_ref().and_then(|json| serde_json::from_str::<ToolResult>(json.reveal()).ok());
+        let ended = self.outcome.as_ref().and_then(|json| serde_json::from_str::<ToolResult>(json.reveal()).ok());
         let (result, error) = ended.map_or((None, None), |ended| (ended.result, ended.error));
         let action_id = self.action_id;
         let name = self.name.clone();
@@ -234,9 +231,7 @@ impl State {
             Fact::ToolResult(ended) => actions.apply_ended(ended, |run_id| runs.contains_key(run_id)),
             Fact::RunStarted { agent_id, .. } => {
                 let mut news = actions.ended.iter_mut().filter(|over| over.agent == *agent_id);
-                news.by_ref()
-                    .filter(|over| over.with.is_none())
-                    .for_each(|over| over.with.clone_from(&entry.run_id));
+                news.by_ref().filter(|over| over.with.is_none()).for_each(|over| over.with.clone_from(&entry.run_id));
             }
             Fact::SessionClosed { .. } => *actions = Actions::default(),
             fact if fact.is_terminal() => {

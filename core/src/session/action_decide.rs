@@ -6,8 +6,8 @@ use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
 use crate::protocol::action::{
-    ActionRequest, ActionRequested, ActionSpec, FactDelivery, ProcessReported, SPAWN_TOOL, SystemReported,
-    ToolError, ToolExecution, ToolInvoked, ToolOrder, ToolReport, ToolResult,
+    ActionRequest, ActionRequested, ActionSpec, FactDelivery, ProcessReported, SPAWN_TOOL, SystemReported, ToolError,
+    ToolExecution, ToolInvoked, ToolOrder, ToolReport, ToolResult,
 };
 use crate::protocol::agent::Order;
 use crate::protocol::entry::{Entry, Fact};
@@ -109,13 +109,12 @@ impl SessionRuntime {
         let execute = self.tool_execution(run_id, action_id, &what, now.store.after(wait));
         let asked = ActionRequested { action_id, name, agent_id, attempt, what, deadline_ms, mark };
         let asker = asked.agent_id.clone();
-        let about =
-            RecordContext { tx: Some(action_id), asker: Some(&asker), ..RecordContext::agent(run_id) };
+        let about = RecordContext { tx: Some(action_id), asker: Some(&asker), ..RecordContext::agent(run_id) };
         let seq = self.record(now, Fact::AgentAction(asked), about);
         let Some(execute) = execute else { return };
         self.actions.deadlines.insert(action_id, now.mono + wait);
         if crowded {
-            let why = "the session already has the maximum number of open actions";
+            let why = "too many actions of this session are open";
             return self.end_action(
                 now,
                 action_id,
@@ -172,9 +171,7 @@ impl SessionRuntime {
                     self.record_for_action(now, action_id, Fact::ProcessSpawned(told));
                 }
             }
-            ToolReport::Progress(_) | ToolReport::System { .. }
-                if action.told >= limits::ACTION_PROGRESS_MAX =>
-            {
+            ToolReport::Progress(_) | ToolReport::System { .. } if action.told >= limits::ACTION_PROGRESS_MAX => {
                 self.counts.late_reports += 1;
             }
             ToolReport::Progress(data) => {
@@ -194,26 +191,18 @@ impl SessionRuntime {
             }
             ToolReport::Ended { ok, result, error } => {
                 let exit = if action.is_ending { ProcessExit::Canceled } else { ProcessExit::Exited };
-                self.end_action(
-                    now,
-                    action_id,
-                    ActionEnd { ok, result, error, process: exit, signal: false },
-                );
+                self.end_action(now, action_id, ActionEnd { ok, result, error, process: exit, signal: false });
             }
             ToolReport::NoRunner if !begun => {
                 let why = "no tool runner that has this tool is connected to the node that owns the session";
-                self.end_action(
-                    now,
-                    action_id,
-                    ActionEnd::failed("no_runner", why, ProcessExit::Abnormal, false),
-                );
+                self.end_action(now, action_id, ActionEnd::failed("no_runner", why, ProcessExit::Abnormal, false));
             }
             ToolReport::Unknown | ToolReport::Lost | ToolReport::NoRunner => {
                 // The action may have been executed: it is not repeated, and not reported as not executed.
                 let (code, why) = if begun {
-                    ("abnormal_exit", "the tool runner was lost, or does not know the action any more")
+                    ("abnormal_exit", "its tool runner was lost, or has forgotten it")
                 } else {
-                    ("UNKNOWN", "it is unknown whether the action was executed")
+                    ("UNKNOWN", "it is not known whether it was done")
                 };
                 self.end_action(now, action_id, ActionEnd::failed(code, why, ProcessExit::Abnormal, false));
             }
@@ -235,21 +224,13 @@ impl SessionRuntime {
                 .entry(action_id)
                 .or_insert(now.mono_at(action.deadline, limits::ACTION_TIMEOUT_MAX));
             if orphan {
-                let why = "the run that requested the action, or its session, has ended";
-                self.end_action(
-                    now,
-                    action_id,
-                    ActionEnd::failed("canceled", why, ProcessExit::Canceled, true),
-                );
+                let why = "the run that asked for it, or its session, has ended";
+                self.end_action(now, action_id, ActionEnd::failed("canceled", why, ProcessExit::Canceled, true));
             } else if due <= now.mono && planted(Mutant::ActionNeverEnds) {
                 self.actions.deadlines.insert(action_id, now.mono + limits::ACTION_TIMEOUT_MAX);
             } else if due <= now.mono {
-                let why = "the action timed out";
-                self.end_action(
-                    now,
-                    action_id,
-                    ActionEnd::failed("tool_timeout", why, ProcessExit::Canceled, true),
-                );
+                let why = "it took too long";
+                self.end_action(now, action_id, ActionEnd::failed("tool_timeout", why, ProcessExit::Canceled, true));
             } else if let Some(order) = query {
                 self.outbox.push_after(self.state.tail.seq, Output::Tool(order));
             }
@@ -304,8 +285,7 @@ impl SessionRuntime {
         let run_id = action.run_id.clone();
         let cause = action.cause;
         let asker = action.agent.clone();
-        let begins =
-            if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
+        let begins = if let Fact::ToolInvoke(invoked) = &fact { Some(invoked.runner_id.clone()) } else { None };
         let runner = begins.or_else(|| action.runner.clone());
         let source = if runner.is_some() { FactSource::Runner } else { FactSource::Gateway };
         let runner = runner.as_ref();
@@ -321,8 +301,8 @@ impl SessionRuntime {
     pub(super) fn deliver_to_agent(&mut self, asker: Option<&AgentId>, entry: &Arc<Entry>) {
         let Attempt::Live(live) = &self.attempt else { return };
         let seq = self.state.tail.seq;
-        let wants = live.is_subscribed_to(entry.fact.name())
-            && !(planted(Mutant::NewsSkipped) && seq.0.is_multiple_of(16));
+        let wants =
+            live.is_subscribed_to(entry.fact.name()) && !(planted(Mutant::NewsSkipped) && seq.0.is_multiple_of(16));
         let ends = entry.fact.is_terminal() || matches!(entry.fact, Fact::RunCancelling { .. });
         if live.cancel_due.is_some() || (ends && entry.run_id.as_ref() == Some(&live.run_id)) {
             return;

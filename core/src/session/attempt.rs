@@ -3,9 +3,7 @@ use crate::id::{AgentEventId, RunId, Seq};
 use crate::limits;
 use crate::mutant::{Mutant, planted};
 use crate::private::Private;
-use crate::protocol::agent::{
-    AgentEvent, AgentFailure, AgentPolicy, EventMark, OnOwnerLoss, Order, TextKind,
-};
+use crate::protocol::agent::{AgentEvent, AgentFailure, AgentPolicy, EventMark, OnOwnerLoss, Order, TextKind};
 use crate::protocol::entry::{Fact, Scope};
 use crate::protocol::json::Json;
 use crate::protocol::pattern::Pattern;
@@ -76,10 +74,7 @@ impl LiveAttempt {
             attempt,
             text: AttemptText::default(),
             show_after: seq,
-            record_before_show: matches!(
-                policy.on_owner_loss,
-                OnOwnerLoss::RetryIfSilent | OnOwnerLoss::Resume
-            ),
+            record_before_show: matches!(policy.on_owner_loss, OnOwnerLoss::RetryIfSilent | OnOwnerLoss::Resume),
             repeat_bytes: None,
             mark: None,
             states: 0,
@@ -134,9 +129,7 @@ impl LiveAttempt {
 
 /// Returns the failure for an agent whose repeated text differs from what it sent to the previous owner.
 fn mismatched_resume() -> Ending {
-    Ending::from(AgentFailure::Broken(
-        "the agent was asked to resume and did not repeat its earlier events".to_owned(),
-    ))
+    Ending::from(AgentFailure::Broken("asked to go on, it does not say again what it said before".to_owned()))
 }
 
 impl Attempt {
@@ -211,31 +204,21 @@ impl SessionRuntime {
             AgentEvent::Acked => self.handle_ack(now, run_id),
             AgentEvent::Delta { kind: TextKind::Text, text, id } => self.handle_text(now, run_id, &text, id),
             AgentEvent::Delta { kind: TextKind::Reasoning, text, id } => self.handle_reasoning(&text, id),
-            AgentEvent::State { .. } if live.states >= limits::AGENT_STATES_MAX => {
-                self.counts.late_reports += 1
-            }
+            AgentEvent::State { .. } if live.states >= limits::AGENT_STATES_MAX => self.counts.late_reports += 1,
             AgentEvent::State { state, detail, id } => self.handle_state(now, run_id, state, detail, id),
             AgentEvent::Done { .. } if again.is_some_and(|bytes| bytes > 0) => {
                 self.end_turn(now, run_id, mismatched_resume())
             }
             AgentEvent::Done { stop, usage } => self.handle_done(now, run_id, stop, usage),
-            AgentEvent::Steered { message_id, outcome } => {
-                self.handle_steer_ack(now, run_id, &message_id, outcome)
-            }
-            AgentEvent::Handover { request: wish, id } => {
-                self.handle_handover_request(now, run_id, *wish, id)
-            }
+            AgentEvent::Steered { message_id, outcome } => self.handle_steer_ack(now, run_id, &message_id, outcome),
+            AgentEvent::Handover { request: wish, id } => self.handle_handover_request(now, run_id, *wish, id),
             AgentEvent::Action { request: wish, id } => self.handle_action_request(now, run_id, *wish, id),
             AgentEvent::Subscribed(events) => live.subscribed = events,
             AgentEvent::Alive => {}
             AgentEvent::CancelAcked => self.counts.late_reports += 1,
-            AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => {
-                self.handle_unknown_attempt(now, run_id)
-            }
+            AgentEvent::Failed(AgentFailure::NotKnown) if again.is_some() => self.handle_unknown_attempt(now, run_id),
             AgentEvent::Failed(AgentFailure::Lost(why)) => self.handle_agent_lost(now, run_id, why),
-            AgentEvent::Failed(AgentFailure::Answered(answer)) => {
-                self.handle_error_response(now, run_id, answer)
-            }
+            AgentEvent::Failed(AgentFailure::Answered(answer)) => self.handle_error_response(now, run_id, answer),
             AgentEvent::Failed(failure) => self.end_turn(now, run_id, Ending::from(failure)),
         }
     }
@@ -247,9 +230,7 @@ impl SessionRuntime {
             AgentEvent::CancelAcked | AgentEvent::Done { .. } | AgentEvent::Failed(_) => {
                 self.cancel_orphan(now, run_id)
             }
-            AgentEvent::Steered { message_id, outcome } => {
-                self.handle_steer_ack(now, run_id, message_id, *outcome)
-            }
+            AgentEvent::Steered { message_id, outcome } => self.handle_steer_ack(now, run_id, message_id, *outcome),
             AgentEvent::Alive => {}
             AgentEvent::Acked
             | AgentEvent::Delta { .. }
@@ -448,12 +429,12 @@ impl SessionRuntime {
                 let Some(RunPhase::Cancelling { reason, .. }) = phase else { return };
                 Ending::Cancelled { reason, forced: true, answers: None }
             }
-            None if live.run_due <= now.mono => failed(Code::AgentTimeout, "the run exceeded its time limit"),
+            None if live.run_due <= now.mono => failed(Code::AgentTimeout, "the run took too long"),
             None if live.silence_due() > now.mono => return,
             None if self.routing_run(run_id).is_some() => {
                 failed(Code::RouteTimeout, "the agent did not acknowledge the input in time")
             }
-            None => failed(Code::AgentTimeout, "the agent timed out: no event within its silence limit"),
+            None => failed(Code::AgentTimeout, "the agent fell silent"),
         };
         self.end_turn(now, run_id, ending);
     }

@@ -34,9 +34,7 @@ impl SessionRuntime {
                     self.handle_open(now, place, &control, agents, active);
                 }
                 ControlRequest::Close => self.handle_close(now, place, control),
-                ControlRequest::Switch { .. }
-                | ControlRequest::Invite { .. }
-                | ControlRequest::Remove { .. } => {
+                ControlRequest::Switch { .. } | ControlRequest::Invite { .. } | ControlRequest::Remove { .. } => {
                     self.handle_member_request(now, place, &control);
                 }
                 ControlRequest::Handover { handover_id, confirm } => {
@@ -69,11 +67,7 @@ impl SessionRuntime {
     ) {
         let fact = Fact::SessionOpened { user: user.clone(), agents, active_agent, request_id };
         let closed = Some(false);
-        self.record(
-            now,
-            fact,
-            RecordContext { answers, closed, user: Some(user), ..RecordContext::default() },
-        );
+        self.record(now, fact, RecordContext { answers, closed, user: Some(user), ..RecordContext::default() });
     }
 
     fn handle_open(
@@ -187,7 +181,8 @@ impl SessionRuntime {
             let fact = Fact::RunCancelling { reason: reason.to_owned(), deadline_ms, request_id };
             let seq = self.record(now, fact, RecordContext { answers, ..RecordContext::run(run_id) });
             let attempt = self.state.runs.get(run_id).map_or(0, |run| run.attempt);
-            let (run_id, epoch) = (run_id.clone(), self.ordering_epoch(run_id, attempt));
+            let epoch = self.ordering_epoch(run_id, attempt);
+            let run_id = run_id.clone();
             let tenant = self.key.tenant.clone();
             self.outbox.push_after(seq, Output::Order(Order::Cancel { tenant, run_id, attempt, epoch }));
             self.attempt.start_cancel(now, wait);

@@ -46,19 +46,15 @@ impl From<AgentFailure> for Ending {
         let mut agent_body = None;
         let (code, message, agent_code) = match failure {
             AgentFailure::Unavailable(why) | AgentFailure::Lost(why) => (Code::AgentUnavailable, why, None),
-            AgentFailure::Reported { code, message: Private(text) } => {
-                (Code::AgentError, text, Some(truncated(&code)))
-            }
-            AgentFailure::Blocked { code, message: Private(text) } => {
-                (Code::Blocked, text, Some(truncated(&code)))
-            }
+            AgentFailure::Reported { code, message: Private(text) } => (Code::AgentError, text, Some(truncated(&code))),
+            AgentFailure::Blocked { code, message: Private(text) } => (Code::Blocked, text, Some(truncated(&code))),
             AgentFailure::Broken(why) => (Code::AgentError, why, None),
             AgentFailure::TooLarge => (
                 Code::TooLarge,
-                "the answer, or a message to the agent, exceeds the size limit of one turn".to_owned(),
+                "the answer, or what its agent is to be told, is larger than one turn may be".to_owned(),
                 None,
             ),
-            AgentFailure::NotKnown => (Code::AgentError, "the agent does not know this run".to_owned(), None),
+            AgentFailure::NotKnown => (Code::AgentError, "it does not know of this run".to_owned(), None),
             AgentFailure::Answered(answer) => {
                 let code = if answer.is_away { Code::AgentUnavailable } else { Code::AgentError };
                 (retry_after_ms, agent_body) = (answer.retry_after_ms, answer.body);
@@ -73,7 +69,7 @@ impl From<AgentFailure> for Ending {
 fn head_too_large() -> String {
     let fields = limits::AGENT_HEADERS_MAX;
     let kib = limits::AGENT_HEAD_BYTES_MAX / 1024;
-    format!("the agent's response has more than {fields} header fields, or more than {kib} KiB of them")
+    format!("the answer has more than {fields} header fields, or more than {kib} KiB of them")
 }
 
 impl Ending {
@@ -88,9 +84,7 @@ impl Ending {
 /// Returns whether an agent that outlives its connection may not know that its turn is over.
 fn may_still_run(ending: &Ending, live: bool) -> bool {
     match ending {
-        Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } | Ending::Steered { .. } => {
-            false
-        }
+        Ending::Completed { .. } | Ending::Failed { agent_code: Some(_), .. } | Ending::Steered { .. } => false,
         Ending::Failed { code, .. } => *code != Code::AgentUnavailable,
         // A live attempt was sent a cancel; an attempt that does not run here was not.
         Ending::Cancelled { .. } => !live,
@@ -130,17 +124,14 @@ impl SessionRuntime {
         let text_bytes = run.saved;
         let (source, completed) = match &ending {
             Ending::Completed { .. } => (FactSource::Agent, true),
-            Ending::Failed { .. } | Ending::Cancelled { .. } | Ending::Steered { .. } => {
-                (FactSource::Gateway, false)
-            }
+            Ending::Failed { .. } | Ending::Cancelled { .. } | Ending::Steered { .. } => (FactSource::Gateway, false),
         };
         let stop = run.agent.clone().filter(|_| run.resume.is_some() && may_still_run(&ending, live));
         if let (true, Some(agent_id)) = (completed, run.agent.clone()) {
             self.record(now, Fact::AgentInvokeDone { agent_id, attempt }, RecordContext::agent(run_id));
         }
         let (fact, answers) = self.terminal_fact(ending, attempt, text_bytes);
-        let ended =
-            self.record(now, fact, RecordContext { source, ends, answers, ..RecordContext::run(run_id) });
+        let ended = self.record(now, fact, RecordContext { source, ends, answers, ..RecordContext::run(run_id) });
         self.inputs.remove(run_id);
         self.outbox.drop_steer(run_id);
         if let (Attempt::Live(live), false) = (&self.attempt, completed)
@@ -186,15 +177,8 @@ impl SessionRuntime {
                 (Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage, host_run_id }, None)
             }
             Ending::Failed { code, message, agent_code, retry_after_ms, agent_body } => {
-                let fact = Fact::RunFailed {
-                    attempt,
-                    code,
-                    message,
-                    agent_code,
-                    retry_after_ms,
-                    agent_body,
-                    text_bytes,
-                };
+                let fact =
+                    Fact::RunFailed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes };
                 (fact, None)
             }
             Ending::Cancelled { reason, forced, answers } => {

@@ -218,9 +218,7 @@ impl State {
             }
             Fact::AgentRemoved(done) => drop(handovers.given.take_if(|given| given.to == done.agent_id)),
             Fact::SessionClosed { .. } => handovers.given = None,
-            Fact::AgentStreamDelta { text, .. } => {
-                handovers.append_answer(entry.run_id.as_ref(), text.reveal())
-            }
+            Fact::AgentStreamDelta { text, .. } => handovers.append_answer(entry.run_id.as_ref(), text.reveal()),
             // A further attempt starts its answer from the beginning.
             Fact::RunRestarted { .. } => handovers.start_answer(entry.run_id.as_ref()),
             Fact::RunStarted { agent_id, .. } => {

@@ -142,8 +142,7 @@ impl SessionRuntime {
             request_id: control.request_id.clone(),
             handover_id: Some(id),
         };
-        let about =
-            RecordContext { user: Some(&control.user), source: FactSource::User, ..RecordContext::tx(tx_id) };
+        let about = RecordContext { user: Some(&control.user), source: FactSource::User, ..RecordContext::tx(tx_id) };
         self.record(now, Fact::AgentAdding(asked), about);
     }
 

@@ -77,11 +77,8 @@ impl SessionRuntime {
             strategy: input.strategy,
             metadata: input.metadata.clone(),
         };
-        let about = RecordContext {
-            source: FactSource::User,
-            user: Some(&input.user),
-            ..RecordContext::run(&input.run_id)
-        };
+        let about =
+            RecordContext { source: FactSource::User, user: Some(&input.user), ..RecordContext::run(&input.run_id) };
         self.record(now, fact, about);
     }
 
@@ -101,14 +98,11 @@ impl SessionRuntime {
         let Some(agent) = member else {
             return Err(AdmissionError {
                 code: Code::AgentNotInSession,
-                why: "the agent is not a member of this session",
+                why: "the agent is no member of this session",
             });
         };
         if !self.directory.agents.contains_key(agent) {
-            return Err(AdmissionError {
-                code: Code::AgentUnavailable,
-                why: "the agent is not configured on this node",
-            });
+            return Err(AdmissionError { code: Code::AgentUnavailable, why: "the agent is not configured here" });
         }
         Ok(agent.clone())
     }
@@ -117,19 +111,12 @@ impl SessionRuntime {
         let run_id = &input.run_id;
         let strategy = input.strategy;
         if self.state.active.as_ref() != Some(&agent) {
-            self.record_switch(
-                now,
-                &agent,
-                ("addressed".to_owned(), "mention"),
-                None,
-                RecordContext::run(run_id),
-            );
+            self.record_switch(now, &agent, ("addressed".to_owned(), "mention"), None, RecordContext::run(run_id));
         }
         if let Some(host) = self.host_of(input, &agent) {
             let strategy = Admission::Steered;
             let host_run_id = Some(host);
-            let fact =
-                Fact::TurnAdmitted { agent_id: agent, strategy, position: None, host_run_id, replaces: None };
+            let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position: None, host_run_id, replaces: None };
             self.record(now, fact, RecordContext::run(run_id));
             return;
         }
@@ -140,8 +127,7 @@ impl SessionRuntime {
             (false, 0) => (Admission::Run, None),
             (false, ahead) => (Admission::Queued, u32::try_from(ahead).ok()),
         };
-        let fact =
-            Fact::TurnAdmitted { agent_id: agent, strategy, position, host_run_id: None, replaces: None };
+        let fact = Fact::TurnAdmitted { agent_id: agent, strategy, position, host_run_id: None, replaces: None };
         self.record(now, fact, RecordContext::run(run_id));
         if interrupts && let Some(running) = self.state.running.clone() {
             let reason = if input.strategy == Strategy::Rollback { entry::ROLLED_BACK } else { "interrupt" };
@@ -170,8 +156,7 @@ impl SessionRuntime {
         let ahead = place + usize::from(self.state.running.is_some());
         let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
         let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
-        let fact =
-            Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: Some(old) };
+        let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: Some(old) };
         self.record(now, fact, RecordContext::run(&input.run_id));
     }
 

@@ -122,8 +122,7 @@ impl State {
                 let agent = &asked.agent_id;
                 let Some((place, member)) = self.remove_member(agent) else { return };
                 let active = self.active.as_ref() == Some(agent);
-                let step =
-                    MemberStep::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
+                let step = MemberStep::Removing { place: u32::try_from(place).unwrap_or(u32::MAX), active, member };
                 self.changes.insert(agent.clone(), PendingMemberChange::new(asked, step));
             }
             Fact::AgentRemoved(done) => {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The message for a change whose deadline has passed.
-const TIMEOUT_MESSAGE: &str = "the change of members timed out";
+const TIMEOUT_MESSAGE: &str = "it took too long";
 
 /// This owner's part of the open changes, which is not in the log.
 #[derive(Debug, Default)]
@@ -54,28 +54,17 @@ struct MemberRequest<'a> {
 
 impl SessionRuntime {
     /// Handles a control entry about members.
-    pub(super) fn handle_member_request(
-        &mut self,
-        now: Now,
-        place: InboxPosition,
-        control: &Arc<ControlEntry>,
-    ) {
+    pub(super) fn handle_member_request(&mut self, now: Now, place: InboxPosition, control: &Arc<ControlEntry>) {
         match &control.what {
             ControlRequest::Switch { agent_id, reason } => {
-                self.handle_switch(
-                    now,
-                    &MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() },
-                );
+                self.handle_switch(now, &MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() });
             }
             ControlRequest::Invite { agent_id, reason, activate } => {
                 let wish = MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() };
                 self.handle_invite(now, &wish, *activate);
             }
             ControlRequest::Remove { agent_id, reason } => {
-                self.handle_remove(
-                    now,
-                    &MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() },
-                );
+                self.handle_remove(now, &MemberRequest { place, control, agent: agent_id, reason: reason.as_deref() });
             }
             ControlRequest::Open { .. }
             | ControlRequest::Close
@@ -97,8 +86,7 @@ impl SessionRuntime {
             return self.answer_without_fact(place, control);
         }
         let reason = wish.reason.unwrap_or("user").to_owned();
-        let about =
-            RecordContext { answers: Some(place), user: Some(&control.user), ..RecordContext::default() };
+        let about = RecordContext { answers: Some(place), user: Some(&control.user), ..RecordContext::default() };
         let request_id = control.request_id.clone();
         self.record_switch(now, wish.agent, (reason, "switch_agent"), request_id, about);
         self.answer_with_fact(control);
@@ -137,7 +125,7 @@ impl SessionRuntime {
     fn handle_invite(&mut self, now: Now, wish: &MemberRequest<'_>, activate: bool) {
         let full = |state: &State| {
             let full = state.agents.len() + state.changes.len() >= limits::SESSION_AGENTS_MAX;
-            full.then_some("the session already has the maximum number of agents")
+            full.then_some("the session has as many agents as it may")
         };
         if !self.check_change(now, wish, Code::AddAgentFailed, full) {
             return;
@@ -159,9 +147,9 @@ impl SessionRuntime {
     fn handle_remove(&mut self, now: Now, wish: &MemberRequest<'_>) {
         let needed = |state: &State| {
             if !state.agents.contains(wish.agent) {
-                return Some("the agent is not a member of this session");
+                return Some("it is no member of this session");
             }
-            (state.agents.len() == 1).then_some("the last agent of a session cannot be removed")
+            (state.agents.len() == 1).then_some("nobody would be left to answer")
         };
         if self.check_change(now, wish, Code::RemoveAgentFailed, needed) {
             self.begin_change(now, wish, false, Fact::AgentRemoving);
@@ -182,7 +170,7 @@ impl SessionRuntime {
         let why = if !self.is_open() {
             Some("the session is closed")
         } else if self.state.changes.contains_key(wish.agent) {
-            Some("the agent is already being added or removed")
+            Some("it is coming or going already")
         } else {
             why_not(&self.state)
         };
@@ -205,11 +193,7 @@ impl SessionRuntime {
     ) {
         let id = self.event_id(now);
         let asked = change_request(now, id, wish, activate);
-        let about = RecordContext {
-            user: Some(&wish.control.user),
-            source: FactSource::User,
-            ..RecordContext::tx(id)
-        };
+        let about = RecordContext { user: Some(&wish.control.user), source: FactSource::User, ..RecordContext::tx(id) };
         self.record(now, fact(asked), about);
         self.changes.controls.insert(wish.agent.clone(), (wish.place, Arc::clone(wish.control)));
     }
@@ -221,10 +205,8 @@ impl SessionRuntime {
         failed: MemberChangeFailed,
         answers: Option<(InboxPosition, Arc<ControlEntry>)>,
     ) {
-        let about = RecordContext {
-            answers: answers.as_ref().map(|(place, _)| *place),
-            ..RecordContext::tx(failed.tx_id)
-        };
+        let about =
+            RecordContext { answers: answers.as_ref().map(|(place, _)| *place), ..RecordContext::tx(failed.tx_id) };
         let adding = failed.code == Code::AddAgentFailed;
         let fact = if adding { Fact::AgentAddFailed(failed) } else { Fact::AgentRemoveFailed(failed) };
         self.record(now, fact, about);
@@ -253,9 +235,7 @@ impl SessionRuntime {
             let due = now.mono_at(change.deadline, limits::MEMBER_CHANGE_TIMEOUT) + never;
             if *self.changes.deadlines.entry(change.tx_id).or_insert(due) <= now.mono {
                 self.fail_change(now, &agent, &change, TIMEOUT_MESSAGE);
-            } else if !self.stop_before_removal(now, &agent, &change)
-                && self.changes.sent_tasks.insert(change.tx_id)
-            {
+            } else if !self.stop_before_removal(now, &agent, &change) && self.changes.sent_tasks.insert(change.tx_id) {
                 let keep = match change.step {
                     MemberStep::Removing { member, .. } => Some(member),
                     MemberStep::Adding { .. } => None,
@@ -307,8 +287,7 @@ impl SessionRuntime {
                 let ahead = place + usize::from(self.state.running.is_some());
                 let position = u32::try_from(ahead).ok().filter(|ahead| *ahead > 0);
                 let strategy = if ahead == 0 { Admission::Run } else { Admission::Queued };
-                let fact =
-                    Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
+                let fact = Fact::TurnAdmitted { agent_id, strategy, position, host_run_id: None, replaces: None };
                 self.record(now, fact, RecordContext::run(&run_id));
             } else {
                 let code = Code::AgentNotInSession;
@@ -345,10 +324,7 @@ impl SessionRuntime {
             SessionTaskResult::Done(kept) => kept,
         };
         let answers = self.changes.controls.remove(&agent);
-        let about = || RecordContext {
-            answers: answers.as_ref().map(|(place, _)| *place),
-            ..RecordContext::tx(tx_id)
-        };
+        let about = || RecordContext { answers: answers.as_ref().map(|(place, _)| *place), ..RecordContext::tx(tx_id) };
         let done = |member, restored| MemberChanged {
             tx_id,
             agent_id: agent.clone(),
@@ -388,28 +364,16 @@ impl SessionRuntime {
         let message = why.to_owned();
         if was_active && self.is_open() {
             // Before the fact that restores the member: a reader that sees only the first of both sees a switch.
-            self.record_switch(
-                now,
-                agent,
-                ("rollback".to_owned(), REMOVAL_TRIGGER),
-                None,
-                RecordContext::tx(tx_id),
-            );
+            self.record_switch(now, agent, ("rollback".to_owned(), REMOVAL_TRIGGER), None, RecordContext::tx(tx_id));
         }
-        let failed =
-            MemberChangeFailed { tx_id, agent_id, code, message, request_id: change.request_id.clone() };
+        let failed = MemberChangeFailed { tx_id, agent_id, code, message, request_id: change.request_id.clone() };
         let answers = self.changes.controls.remove(agent);
         self.changes.forget(tx_id);
         self.record_change_failed(now, failed, answers);
     }
 }
 
-fn change_request(
-    now: Now,
-    tx_id: EventId,
-    wish: &MemberRequest<'_>,
-    activate: bool,
-) -> MemberChangeRequested {
+fn change_request(now: Now, tx_id: EventId, wish: &MemberRequest<'_>, activate: bool) -> MemberChangeRequested {
     MemberChangeRequested {
         tx_id,
         agent_id: wish.agent.clone(),

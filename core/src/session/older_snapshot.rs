@@ -3,9 +3,7 @@ use crate::id::{AgentId, Cursor, EventId, RunId, UserId};
 use crate::private::Private;
 use crate::protocol::member::Member;
 use crate::session::action_apply::Actions;
-use crate::session::handover_apply::{
-    AnswerTail, ConfirmedHandover, Handover, HandoverEnded, Handovers, PendingJoin,
-};
+use crate::session::handover_apply::{AnswerTail, ConfirmedHandover, Handover, HandoverEnded, Handovers, PendingJoin};
 use crate::session::member_apply::PendingMemberChange;
 use crate::session::state::{Run, SessionPhase, State};
 use crate::time::Millis;
@@ -121,10 +119,7 @@ mod tests {
     #[test]
     fn snapshot_of_the_previous_release_is_read() {
         let agent = AgentId::parse("a").expect("a name");
-        let key = SessionKey {
-            tenant: TenantId::default_tenant(),
-            session: SessionId::parse("s1").expect("a name"),
-        };
+        let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse("m1").expect("a name"));
         let older = OlderState {
             tail: Cursor { seq: Seq(7), epoch: Epoch(3) },

@@ -157,9 +157,7 @@ impl Outbox {
             match output {
                 Output::Order(Order::Invoke(invoke)) => invoke.epoch = epoch,
                 Output::Order(Order::Steer(steer)) => steer.epoch = epoch,
-                Output::Order(Order::Cancel { epoch: under, .. } | Order::Stop { epoch: under, .. }) => {
-                    *under = epoch
-                }
+                Output::Order(Order::Cancel { epoch: under, .. } | Order::Stop { epoch: under, .. }) => *under = epoch,
                 Output::Order(Order::Drop { .. } | Order::Credit { .. } | Order::News(_))
                 | Output::Tool(_)
                 | Output::Record(_)
@@ -176,9 +174,8 @@ impl Outbox {
 
     /// Drops the order to hand over an input that has ended or has become a turn of its own.
     pub(super) fn drop_steer(&mut self, turn: &RunId) {
-        self.gated.retain(
-            |(_, output)| !matches!(output, Output::Order(Order::Steer(steer)) if steer.turn_id == *turn),
-        );
+        self.gated
+            .retain(|(_, output)| !matches!(output, Output::Order(Order::Steer(steer)) if steer.turn_id == *turn));
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {

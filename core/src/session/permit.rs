@@ -104,9 +104,7 @@ impl SessionRuntime {
 
     /// Gives the permit back if no attempt runs, and drops requests of turns that are gone.
     pub(super) fn update_permit(&mut self) {
-        if self.reading_content.is_none()
-            && matches!(self.permit, AttemptPermit::Unbounded | AttemptPermit::None)
-        {
+        if self.reading_content.is_none() && matches!(self.permit, AttemptPermit::Unbounded | AttemptPermit::None) {
             return;
         }
         let next = self.next_turn();
@@ -118,10 +116,7 @@ impl SessionRuntime {
         match self.permit {
             AttemptPermit::Granted if is_idle => self.permit = AttemptPermit::None,
             AttemptPermit::Wanted if next.is_none() => self.permit = AttemptPermit::None,
-            AttemptPermit::Unbounded
-            | AttemptPermit::None
-            | AttemptPermit::Wanted
-            | AttemptPermit::Granted => {}
+            AttemptPermit::Unbounded | AttemptPermit::None | AttemptPermit::Wanted | AttemptPermit::Granted => {}
         }
     }
 

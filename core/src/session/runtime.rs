@@ -131,13 +131,7 @@ pub struct SessionRuntime {
 
 impl SessionRuntime {
     /// Creates the machine for the owner of a session whose durable log gives `state`.
-    pub fn new(
-        key: SessionKey,
-        token: FenceToken,
-        directory: Arc<AgentDirectory>,
-        rng: Rng,
-        state: State,
-    ) -> Self {
+    pub fn new(key: SessionKey, token: FenceToken, directory: Arc<AgentDirectory>, rng: Rng, state: State) -> Self {
         let outbox = Outbox::new(state.tail.seq);
         Self {
             key,
@@ -217,8 +211,7 @@ impl SessionRuntime {
     pub fn is_idle(&self) -> bool {
         let resting = self.is_draining || self.inputs.is_empty();
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
-        let settled =
-            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
+        let settled = self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
         // While a handover or an action is open, an owner has to stay, for its deadline.
         idle && resting && settled && !self.state.needs_owner() && self.outbox.is_empty()
     }
@@ -237,8 +230,7 @@ impl SessionRuntime {
     /// owner can wait for it as well.
     pub fn only_awaits_others(&self) -> bool {
         let idle = matches!(self.attempt, Attempt::None) && self.controls.is_empty() && self.close.is_none();
-        let settled =
-            self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
+        let settled = self.early_cancels.is_empty() && self.state.changes.is_empty() && self.handover.is_quiet();
         self.is_draining && idle && settled && self.state.needs_owner() && self.outbox.is_empty()
     }
 
@@ -351,9 +343,7 @@ impl Machine for SessionRuntime {
             {
                 self.counts.late_reports += 1;
             }
-            Input::Agent { run_id, attempt, event, .. } => {
-                self.handle_agent_event(now, &run_id, attempt, event)
-            }
+            Input::Agent { run_id, attempt, event, .. } => self.handle_agent_event(now, &run_id, attempt, event),
             Input::Durable(seq) => {
                 self.outbox.mark_durable(seq);
                 self.mark_ordered(now, seq);

@@ -96,7 +96,7 @@ pub struct ResumeState {
 /// A session's state. [`State::apply`] is the only mutation, live and on replay alike (RX-3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// `seq` of the last fact that the state includes.
+    /// The last fact that the state includes.
     pub tail: Cursor,
     pub phase: SessionPhase,
     /// The user that the session belongs to.
@@ -139,8 +139,7 @@ impl State {
     pub fn from_snapshot(blob: &[u8]) -> Result<Self, CodecError> {
         match codec::decode::<(Self, Millis)>(BlobKind::Snapshot, blob) {
             Err(CodecError::Version(VERSION_WITHOUT_ANSWER_TAIL)) => {
-                codec::decode_older::<OlderState>(BlobKind::Snapshot, VERSION_WITHOUT_ANSWER_TAIL, blob)
-                    .map(Self::from)
+                codec::decode_older::<OlderState>(BlobKind::Snapshot, VERSION_WITHOUT_ANSWER_TAIL, blob).map(Self::from)
             }
             Err(CodecError::Version(VERSION_WITHOUT_TIME)) => {
                 codec::decode_older::<Self>(BlobKind::Snapshot, VERSION_WITHOUT_TIME, blob)

@@ -149,8 +149,7 @@ impl State {
 
     /// Returns the inputs that have a host run, open or ended, in their order.
     fn steered_inputs(&self) -> Vec<(RunId, SteeredInput)> {
-        let steered =
-            self.runs.iter().filter_map(|(id, run)| Some((run.first, id.clone(), run.steered.clone()?)));
+        let steered = self.runs.iter().filter_map(|(id, run)| Some((run.first, id.clone(), run.steered.clone()?)));
         let mut steered: Vec<_> = steered.collect();
         steered.sort_by_key(|(first, ..)| *first);
         steered.into_iter().map(|(_, id, steered)| (id, steered)).collect()
@@ -179,9 +178,8 @@ impl SessionRuntime {
             && !self.state.is_leaving(agent);
         let ending = matches!(&self.attempt, Attempt::Live(live) if live.steers.is_finishing());
         // Two users may use the same message id; an agent answers by that id.
-        let named = |other: &RunId| {
-            self.state.runs.get(other).is_some_and(|other| other.message_id == input.message_id)
-        };
+        let named =
+            |other: &RunId| self.state.runs.get(other).is_some_and(|other| other.message_id == input.message_id);
         let twice = self.state.steered_inputs().iter().any(|(other, _)| named(other));
         (takes && !ending && !twice).then(|| host.clone())
     }
@@ -265,13 +263,7 @@ impl SessionRuntime {
     }
 
     /// Handles an agent's answer to a steered input. A final answer stays; only `pending` may be followed by another.
-    pub(super) fn handle_steer_ack(
-        &mut self,
-        now: Now,
-        host: &RunId,
-        message_id: &MessageId,
-        outcome: SteerOutcome,
-    ) {
+    pub(super) fn handle_steer_ack(&mut self, now: Now, host: &RunId, message_id: &MessageId, outcome: SteerOutcome) {
         let named = |(run_id, steered): &(RunId, SteeredInput)| {
             let run = self.state.runs.get(run_id);
             steered.host == *host && run.is_some_and(|run| run.message_id == *message_id)

@@ -86,16 +86,11 @@ impl SessionRuntime {
             })
         } else if tries >= limits::TURN_ATTEMPTS_MAX && !planted(Mutant::NoPoison) {
             Some(match what {
-                LossCause::Owner | LossCause::Turn => {
-                    (Code::PoisonTurn, "the turn was given up: each node that ran it was lost")
-                }
-                LossCause::Agent => (
-                    Code::AgentUnavailable,
-                    "the turn was given up: the agent's connection was lost in each attempt",
-                ),
+                LossCause::Owner | LossCause::Turn => (Code::PoisonTurn, "every node that ran this turn was lost"),
+                LossCause::Agent => (Code::AgentUnavailable, "every connection of its agent was lost in this turn"),
             })
         } else if run.deadline <= now.store {
-            Some((Code::AgentTimeout, "the run exceeded its time limit"))
+            Some((Code::AgentTimeout, "the run took too long"))
         } else {
             None
         };
@@ -163,21 +158,18 @@ impl SessionRuntime {
         let attempt = run.attempt;
         let reason = after.reason();
         self.counts.resumed += 1;
-        let seq =
-            self.record(now, Fact::RunResumed { agent_id, attempt, reason }, RecordContext::run(run_id));
+        let seq = self.record(now, Fact::RunResumed { agent_id, attempt, reason }, RecordContext::run(run_id));
         self.order_attempt(now, run_id, seq, Some(from));
     }
 
     /// Orders the attempt that the fact at `seq` records.
     fn order_attempt(&mut self, now: Now, run_id: &RunId, seq: Seq, resume: Option<Resume>) {
         let (Some(run), Some(taken)) = (self.state.runs.get(run_id), self.inputs.get(run_id)) else { return };
-        let (Some(agent_id), policy, input) =
-            (run.agent.clone(), self.agent_policy(run), Arc::clone(&taken.input))
+        let (Some(agent_id), policy, input) = (run.agent.clone(), self.agent_policy(run), Arc::clone(&taken.input))
         else {
             return;
         };
-        let mut live =
-            LiveAttempt::new(run_id, run.attempt, seq, &policy, now.mono_at(run.deadline, policy.run));
+        let mut live = LiveAttempt::new(run_id, run.attempt, seq, &policy, now.mono_at(run.deadline, policy.run));
         if let (Some(from), Some(known)) = (&resume, &run.resume) {
             live.text = AttemptText::recorded(run.saved, known.hash.clone());
             live.states = known.states;
@@ -220,7 +212,7 @@ impl SessionRuntime {
             return self.start_attempt(now, run_id, LossCause::Owner);
         }
         let code = Code::OwnerLost;
-        let message = format!("{OWNER_LOST_MESSAGE}, and the agent does not know the run any more");
+        let message = format!("{OWNER_LOST_MESSAGE}, and its agent does not know of it any more");
         self.end_turn(now, run_id, Ending::failed(code, message));
     }
 
@@ -257,9 +249,7 @@ impl SessionRuntime {
     fn may_retry(&self, now: Now, run_id: &RunId, wait: Duration) -> bool {
         self.state.runs.get(run_id).is_some_and(|run| {
             let repeatable = self.agent_policy(run).on_owner_loss == OnOwnerLoss::Retry;
-            repeatable
-                && run.owner_count() < limits::TURN_ATTEMPTS_MAX
-                && now.store.after(wait) < run.deadline
+            repeatable && run.owner_count() < limits::TURN_ATTEMPTS_MAX && now.store.after(wait) < run.deadline
         })
     }
 
@@ -290,11 +280,7 @@ impl SessionRuntime {
         let ordered = live.is_ordered;
         self.flush_text(now);
         self.checkpoint_text(now, &run_id);
-        self.record(
-            now,
-            Fact::RunSuspended { attempt, reason: "drain".to_owned() },
-            RecordContext::run(&run_id),
-        );
+        self.record(now, Fact::RunSuspended { attempt, reason: "drain".to_owned() }, RecordContext::run(&run_id));
         let drop = Output::Order(Order::Drop { run_id, attempt });
         if ordered {
             self.outbox.push(drop);

@@ -111,8 +111,7 @@ impl AttemptText {
             upto = Some(end);
         }
         let upto = upto?;
-        let drop =
-            usize::try_from(upto - self.kept_from).ok().filter(|drop| self.kept.is_char_boundary(*drop))?;
+        let drop = usize::try_from(upto - self.kept_from).ok().filter(|drop| self.kept.is_char_boundary(*drop))?;
         self.kept.drain(..drop);
         self.kept_from = upto;
         Some(upto)
@@ -159,9 +158,8 @@ mod tests {
         let now = Now { mono: Mono::default(), store: Millis(1) };
         let mut text = AttemptText::default();
         assert!(text.push(now, "one "));
-        let shown = |text: &mut AttemptText| {
-            text.take_unshown(now).map(|(offset, piece)| (offset, piece.reveal().to_owned()))
-        };
+        let shown =
+            |text: &mut AttemptText| text.take_unshown(now).map(|(offset, piece)| (offset, piece.reveal().to_owned()));
         assert_eq!(shown(&mut text), Some((0, "one ".to_owned())));
         // The text is collected, recorded and durable before its time to be shown.
         assert!(!text.push(now, "two "));

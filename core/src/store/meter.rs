@@ -115,9 +115,7 @@ impl RecordSizes {
         for (token, fact) in slot.log.iter().skip(self.log.len()) {
             seq = Seq(seq.0 + 1);
             let bytes = match measure {
-                ByteMeasure::Text | ByteMeasure::Deferred => {
-                    fact_bytes(fact.to_json(key, seq, token.epoch).len())
-                }
+                ByteMeasure::Text | ByteMeasure::Deferred => fact_bytes(fact.to_json(key, seq, token.epoch).len()),
                 ByteMeasure::Weight => fact.weight() as u64,
             };
             self.log.push_back(bytes);

@@ -74,8 +74,7 @@ impl ModelStore {
             }
             Op::Accept { key, principal, input, hash } => {
                 let meter = self.meter.as_ref();
-                let refuses =
-                    |sizes: &RecordSizes, user: &UserId, bytes| meter?.check_room(key, sizes, user, bytes);
+                let refuses = |sizes: &RecordSizes, user: &UserId, bytes| meter?.check_room(key, sizes, user, bytes);
                 let slot = self.sessions.entry(key.clone()).or_default();
                 slot.accept(now.store, principal, input.clone(), *hash, refuses)
             }
@@ -95,8 +94,7 @@ impl ModelStore {
             }
             Op::Listen { key, node, stamp } => {
                 let leases = &self.leases;
-                let leased =
-                    |node: NodeId| leases.iter().any(|(h, until)| h.node == node && *until > now.mono);
+                let leased = |node: NodeId| leases.iter().any(|(h, until)| h.node == node && *until > now.mono);
                 self.sessions.entry(key.clone()).or_default().listen(*node, *stamp, leased)
             }
             Op::Unlisten { key, node, stamp } => {

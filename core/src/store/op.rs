@@ -61,13 +61,7 @@ pub enum Op {
     Delete { key: SessionKey, principal: Principal, link: LinkId },
     /// List sessions of a tenant, or of one of its users, latest creation first: at most `limit` of those created
     /// before a given one. `link` is repeated in the answer. Answers `Sessions`.
-    ListSessions {
-        tenant: TenantId,
-        user: Option<UserId>,
-        before: Option<CreationKey>,
-        limit: u32,
-        link: LinkId,
-    },
+    ListSessions { tenant: TenantId, user: Option<UserId>, before: Option<CreationKey>, limit: u32, link: LinkId },
     /// Examine at most `limit` sessions from a position on, in the order of tenants and of creation. Answers `Idle`:
     /// those that have been idle since before a time.
     ScanIdle { from: Option<IdleCursor>, before: Millis, limit: u32 },
@@ -111,7 +105,7 @@ pub struct Append {
 pub struct SnapshotWrite {
     pub key: SessionKey,
     pub token: FenceToken,
-    /// `seq` of the last fact that the state includes.
+    /// The last fact that the state includes.
     pub at: Cursor,
     /// The state, encoded by [`crate::protocol::websocket_config`].
     pub state: Arc<[u8]>,

@@ -144,9 +144,8 @@ impl Usage {
             return None;
         }
         let whole = free.map(|free| free.saturating_add(self.total()));
-        let exceeds = |quota: Quota, held: u64| {
-            quota.bytes(whole).is_some_and(|most| held.saturating_add_signed(bytes) > most)
-        };
+        let exceeds =
+            |quota: Quota, held: u64| quota.bytes(whole).is_some_and(|most| held.saturating_add_signed(bytes) > most);
         if exceeds(quotas.user, self.of_user(account)) {
             return Some(ShareBound::User);
         }
@@ -189,10 +188,7 @@ mod tests {
     use crate::rng::Rng;
 
     fn account(tenant: &str, user: &str) -> Account {
-        Account {
-            tenant: TenantId::parse(tenant).expect("a name"),
-            user: UserId::parse(user).expect("a name"),
-        }
+        Account { tenant: TenantId::parse(tenant).expect("a name"), user: UserId::parse(user).expect("a name") }
     }
 
     fn parts(tenant: u16, user: u16) -> Quotas {
@@ -206,16 +202,10 @@ mod tests {
         let quotas = parts(500, 250);
         usage.record(&account("evil", "eve"), 200);
         assert_eq!(usage.exceeded_quota(quotas, &account("evil", "eve"), 50, Some(800)), None);
-        assert_eq!(
-            usage.exceeded_quota(quotas, &account("evil", "eve"), 51, Some(800)),
-            Some(ShareBound::User)
-        );
+        assert_eq!(usage.exceeded_quota(quotas, &account("evil", "eve"), 51, Some(800)), Some(ShareBound::User));
         usage.record(&account("evil", "bob"), 250);
         assert_eq!(usage.exceeded_quota(quotas, &account("evil", "sue"), 100, Some(650)), None);
-        assert_eq!(
-            usage.exceeded_quota(quotas, &account("evil", "sue"), 200, Some(550)),
-            Some(ShareBound::Tenant)
-        );
+        assert_eq!(usage.exceeded_quota(quotas, &account("evil", "sue"), 200, Some(550)), Some(ShareBound::Tenant));
         assert_eq!(usage.exceeded_quota(quotas, &account("acme", "ann"), 100, Some(550)), None);
         assert_eq!(
             usage.exceeded_quota(quotas, &account("evil", "eve"), 1 << 40, None),

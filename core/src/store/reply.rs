@@ -1,7 +1,7 @@
 //! Replies of a store to its operations.
 use crate::id::{
-    Cursor, Epoch, FenceToken, InboxPosition, ListenStamp, ListenersVersion, NodeId, OwnershipSnapshot, Seq,
-    SessionId, SessionKey, TenantId, UserId,
+    Cursor, Epoch, FenceToken, InboxPosition, ListenStamp, ListenersVersion, NodeId, OwnershipSnapshot, Seq, SessionId,
+    SessionKey, TenantId, UserId,
 };
 use crate::protocol::entry::Entry;
 use crate::protocol::input::{ControlEntry, Input};
@@ -162,7 +162,7 @@ pub struct InboxContents {
 /// A stored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// `seq` of the last fact that the state includes.
+    /// The last fact that the state includes.
     pub at: Cursor,
     /// The state, encoded by [`crate::protocol::websocket_config`].
     pub state: Arc<[u8]>,

@@ -12,9 +12,7 @@ pub(super) struct SessionIndex {
 
 impl SessionIndex {
     /// Builds the index of a store's sessions.
-    pub(super) fn from_sessions<'a>(
-        slots: impl Iterator<Item = (&'a SessionKey, &'a StoredSession)>,
-    ) -> Self {
+    pub(super) fn from_sessions<'a>(slots: impl Iterator<Item = (&'a SessionKey, &'a StoredSession)>) -> Self {
         let mut register = Self::default();
         slots.for_each(|(key, slot)| register.insert(key, slot));
         register
@@ -40,10 +38,7 @@ impl SessionIndex {
     }
 
     /// Returns the sessions from a position on, in the order of tenants and of creation.
-    pub(super) fn iter_from(
-        &self,
-        from: Option<&IdleCursor>,
-    ) -> impl Iterator<Item = (&TenantId, &CreationKey)> {
+    pub(super) fn iter_from(&self, from: Option<&IdleCursor>) -> impl Iterator<Item = (&TenantId, &CreationKey)> {
         let first = from.map(|place| (place.tenant.clone(), None));
         let tenants = match first {
             Some(first) => self.all.range(first..),

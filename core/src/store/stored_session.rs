@@ -1,7 +1,7 @@
 //! A stored session of the model store, with the atomic steps on it.
 use crate::id::{
-    ControlId, Cursor, Epoch, FenceToken, Holder, InboxPosition, ListenStamp, ListenersVersion, NodeId,
-    Nonce, OwnershipSnapshot, Principal, RunId, Seq, UserId,
+    ControlId, Cursor, Epoch, FenceToken, Holder, InboxPosition, ListenStamp, ListenersVersion, NodeId, Nonce,
+    OwnershipSnapshot, Principal, RunId, Seq, UserId,
 };
 use crate::limits;
 use crate::mutant::{Mutant, planted};
@@ -10,8 +10,8 @@ use crate::protocol::input::{BodyHash, ControlEntry, ControlRequest, Input, Stra
 use crate::shrink::Shrink;
 use crate::store::meter::RecordSizes;
 use crate::store::{
-    Acceptance, Append, Claimed, CreationKey, FactPage, InboxContents, Reply, RunLocation, SessionSummary,
-    SessionView, Snapshot, SnapshotWrite, StoreRefusal,
+    Acceptance, Append, Claimed, CreationKey, FactPage, InboxContents, Reply, RunLocation, SessionSummary, SessionView,
+    Snapshot, SnapshotWrite, StoreRefusal,
 };
 use crate::time::Millis;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub struct StoredSession {
     pub log: Vec<(FenceToken, Arc<Entry>)>,
     /// Facts up to this position are deleted.
     pub floor: Seq,
-    /// Number of unfinished inputs.
+    /// Inputs that have not ended.
     pub inbox: BTreeMap<InboxPosition, Arc<Input>>,
     /// Control entries that are not answered.
     pub control: BTreeMap<InboxPosition, Arc<ControlEntry>>,
@@ -115,15 +115,7 @@ impl StoredSession {
             let ended = taken.ended.is_some();
             let duplicate = true;
             let rung = None;
-            return Reply::Accepted(Acceptance {
-                place,
-                prev,
-                owner,
-                tail,
-                duplicate,
-                ended,
-                offer_receivers: rung,
-            });
+            return Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate, ended, offer_receivers: rung });
         }
         let bytes: usize = self.inbox.values().map(|input| input.weight()).sum();
         if self.closed {
@@ -147,15 +139,7 @@ impl StoredSession {
         let taken = AcceptedMessage { place, prev, hash, log_tail: tail, accepted_at: now, ended: None };
         self.accepted_messages.insert(input.run_id.clone(), taken);
         self.inbox.insert(place, input);
-        Reply::Accepted(Acceptance {
-            place,
-            prev,
-            owner,
-            tail,
-            duplicate: false,
-            ended: false,
-            offer_receivers: None,
-        })
+        Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None })
     }
 
     pub(super) fn control(
@@ -174,15 +158,7 @@ impl StoredSession {
             let ended = !self.control.contains_key(&place);
             let duplicate = true;
             let rung = None;
-            return Reply::Accepted(Acceptance {
-                place,
-                prev,
-                owner,
-                tail,
-                duplicate,
-                ended,
-                offer_receivers: rung,
-            });
+            return Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate, ended, offer_receivers: rung });
         }
         if let ControlRequest::Cancel { run_id: Some(run_id) } = &control.what
             && !self.accepted_messages.contains_key(run_id)
@@ -198,15 +174,7 @@ impl StoredSession {
         self.assign_user(now, principal);
         self.accepted_controls.insert(control.id.clone(), (place, prev));
         self.control.insert(place, control);
-        Reply::Accepted(Acceptance {
-            place,
-            prev,
-            owner,
-            tail,
-            duplicate: false,
-            ended: false,
-            offer_receivers: None,
-        })
+        Reply::Accepted(Acceptance { place, prev, owner, tail, duplicate: false, ended: false, offer_receivers: None })
     }
 
     pub(super) fn find(&self, principal: &Principal, run_id: &RunId) -> Reply {
@@ -293,9 +261,7 @@ impl StoredSession {
     ) -> Reply {
         if self.token.nonce != nonce || self.holder != Some(holder) {
             let seen = self.ownership();
-            if seen.holder != expect.holder
-                || (seen.epoch != expect.epoch && !planted(Mutant::ClaimIgnoresEpoch))
-            {
+            if seen.holder != expect.holder || (seen.epoch != expect.epoch && !planted(Mutant::ClaimIgnoresEpoch)) {
                 return Reply::OwnershipConflict { owner: seen };
             }
             let clock = if planted(Mutant::EpochCounts) { 0 } else { now.0.max(floor.0 + 1) };
@@ -310,20 +276,16 @@ impl StoredSession {
     }
 
     pub(super) fn inbox_after(&self, after: InboxPosition, control_after: InboxPosition) -> InboxContents {
-        let inputs =
-            self.inbox.range(InboxPosition(after.0 + 1)..).map(|(at, input)| (*at, Arc::clone(input)));
-        let controls = self
-            .control
-            .range(InboxPosition(control_after.0 + 1)..)
-            .map(|(at, control)| (*at, Arc::clone(control)));
+        let inputs = self.inbox.range(InboxPosition(after.0 + 1)..).map(|(at, input)| (*at, Arc::clone(input)));
+        let controls =
+            self.control.range(InboxPosition(control_after.0 + 1)..).map(|(at, control)| (*at, Arc::clone(control)));
         let inputs = inputs.collect();
         let controls = controls.collect();
         InboxContents { inputs, tail: self.inbox_tail, controls, control_tail: self.control_tail }
     }
 
     fn is_fenced(&self, token: FenceToken) -> bool {
-        let lax =
-            planted(Mutant::NoFence) || (planted(Mutant::FenceByOrder) && token.epoch >= self.token.epoch);
+        let lax = planted(Mutant::NoFence) || (planted(Mutant::FenceByOrder) && token.epoch >= self.token.epoch);
         !lax && (token != self.token || self.holder.is_none())
     }
 
@@ -332,8 +294,7 @@ impl StoredSession {
         if self.is_fenced(*token) {
             return Reply::Fenced;
         }
-        let written =
-            |n: usize| after.0.checked_sub(self.floor.0).and_then(|from| self.log.get(from as usize + n));
+        let written = |n: usize| after.0.checked_sub(self.floor.0).and_then(|from| self.log.get(from as usize + n));
         let repeat = !facts.is_empty()
             && facts
                 .iter()
@@ -385,14 +346,7 @@ impl StoredSession {
         Reply::Released
     }
 
-    pub(super) fn transfer(
-        &mut self,
-        now: Millis,
-        token: FenceToken,
-        tail: Seq,
-        to: Holder,
-        nonce: Nonce,
-    ) -> Reply {
+    pub(super) fn transfer(&mut self, now: Millis, token: FenceToken, tail: Seq, to: Holder, nonce: Nonce) -> Reply {
         if self.token.nonce == nonce && self.holder == Some(to) {
             return Reply::Transferred { token: self.token };
         }
@@ -409,15 +363,8 @@ impl StoredSession {
         Reply::Transferred { token: self.token }
     }
 
-    pub(super) fn listen(
-        &mut self,
-        node: NodeId,
-        stamp: ListenStamp,
-        leased: impl Fn(NodeId) -> bool,
-    ) -> Reply {
-        let full = |slot: &Self| {
-            !slot.listeners.contains_key(&node) && slot.listeners.len() >= limits::LISTENERS_MAX
-        };
+    pub(super) fn listen(&mut self, node: NodeId, stamp: ListenStamp, leased: impl Fn(NodeId) -> bool) -> Reply {
+        let full = |slot: &Self| !slot.listeners.contains_key(&node) && slot.listeners.len() >= limits::LISTENERS_MAX;
         if full(self) {
             // Dead nodes do not unlisten.
             self.listeners.retain(|node, _| leased(*node));
@@ -477,9 +424,7 @@ impl StoredSession {
         if self.is_fenced(keep.token) {
             return Reply::Fenced;
         }
-        if keep.at.seq <= self.log_tail().seq
-            && self.snapshot.as_ref().is_none_or(|kept| kept.at.seq < keep.at.seq)
-        {
+        if keep.at.seq <= self.log_tail().seq && self.snapshot.as_ref().is_none_or(|kept| kept.at.seq < keep.at.seq) {
             self.snapshot = Some(Snapshot { at: keep.at, state: Arc::clone(&keep.state) });
         }
         Reply::Done
@@ -500,8 +445,7 @@ impl StoredSession {
 
     pub(super) fn expire(&mut self, before: Millis) {
         let floor = self.floor;
-        self.accepted_messages.retain(|_, taken| {
-            !(taken.accepted_at < before && taken.ended.is_some_and(|ended| ended <= floor))
-        });
+        self.accepted_messages
+            .retain(|_, taken| !(taken.accepted_at < before && taken.ended.is_some_and(|ended| ended <= floor)));
     }
 }

@@ -15,8 +15,7 @@ use turnway_core::protocol::entry::Fact;
 use turnway_core::protocol::json::Json;
 use turnway_core::session::Input;
 
-const BEGUN: &str =
-    "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
+const BEGUN: &str = "session.opened user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
 const ASKED: &str = "agent.action NEWS(agent.action) EXECUTE(t)";
 const INVOKED: &str = "tool.invoke NEWS(tool.invoke)";
 const SPAWNED: &str = "agent.action NEWS(agent.action) EXECUTE(process.spawn) tool.invoke process.spawned \
@@ -123,10 +122,7 @@ fn process_output_is_delivered_but_not_recorded() {
 /// Covers: EV-R2, EV-R3, EV-R6, EV-E3, EV-E4, EV-E5, EV-C3, EV-T2, EV-T4, EV-L3, LN-EV15.
 #[test]
 fn action_is_recorded_executed_and_reported() {
-    runs(
-        "act t; tool begun; tool ok; done",
-        &format!("{ASKED} {INVOKED} {RESULT} agent.invoke.done done(0)"),
-    );
+    runs("act t; tool begun; tool ok; done", &format!("{ASKED} {INVOKED} {RESULT} agent.invoke.done done(0)"));
     runs("act t; tool begun; tool bad", &format!("{ASKED} {INVOKED} result(boom) NEWS(tool.result)"));
     runs("act say; done", "agent.action NEWS(agent.action) agent.invoke.done done(0)");
     // No runner receives an action before its fact is durable.
@@ -150,10 +146,7 @@ fn repeated_action_is_deduplicated_by_name() {
 #[test]
 fn system_events_are_recorded_while_the_action_runs() {
     let heard = "system.event NEWS(system.event)";
-    runs(
-        "act t; tool begun; tool system; tool ok; tool system",
-        &format!("{ASKED} {INVOKED} {heard} {RESULT}"),
-    );
+    runs("act t; tool begun; tool system; tool ok; tool system", &format!("{ASKED} {INVOKED} {heard} {RESULT}"));
     // Before the action has begun its machine is unknown; and the number of recorded events is bounded.
     runs("act t; tool system; tool begun", &format!("{ASKED} {INVOKED}"));
     let many = "tool system; ".repeat(limits::ACTION_PROGRESS_MAX as usize + 9);
@@ -201,10 +194,7 @@ fn new_owner_queries_actions_without_repeating_them() {
         "act t; tool begun; crash; ack; tool begun; tool ok",
         &format!("{ASKED} {INVOKED} | QUERY(t,r1) {again} agent.invoke.started result(ok) NEWS(tool.result)"),
     );
-    runs(
-        "act t; crash; tool unknown",
-        &format!("{ASKED} | QUERY(t) {again} result(UNKNOWN) NEWS(tool.result)"),
-    );
+    runs("act t; crash; tool unknown", &format!("{ASKED} | QUERY(t) {again} result(UNKNOWN) NEWS(tool.result)"));
     runs(
         "act process.spawn; tool begun; crash; tool lost",
         &format!(
@@ -231,9 +221,7 @@ fn action_ends_once() {
     runs("act t; wait 60000; tool ok", &format!("{ASKED} {late}"));
     runs(
         "act t; tool begun; cancel; cancel-ack; tool ok",
-        &format!(
-            "{ASKED} {INVOKED} run.cancelling CANCEL answered cancelled(user) DROP result(canceled) SIGNAL(KILL)"
-        ),
+        &format!("{ASKED} {INVOKED} run.cancelling CANCEL answered cancelled(user) DROP result(canceled) SIGNAL(KILL)"),
     );
     runs(
         "act t; close; cancel-ack",
@@ -256,10 +244,7 @@ fn open_action_stops_the_silence_clock() {
         &format!("{SPAWNED} {result} failed(agent_timeout) DROP"),
     );
     let again = "| QUERY(process.spawn,r1) run.restarted INVOKE(a,2,1+0)";
-    runs(
-        "act process.spawn; tool begun; crash; ack; wait 600000",
-        &format!("{SPAWNED} {again} agent.invoke.started"),
-    );
+    runs("act process.spawn; tool begun; crash; ack; wait 600000", &format!("{SPAWNED} {again} agent.invoke.started"));
     // A new attempt must still acknowledge its input.
     let routed = "failed(ROUTE_TIMEOUT) DROP process.canceled result(canceled) SIGNAL(KILL)";
     runs("act process.spawn; tool begun; crash; wait 15000", &format!("{SPAWNED} {again} {routed}"));

@@ -1,8 +1,7 @@
 //! Facts that agents subscribe to: agent `w` to `user.message`, `run.*` and `tool.>`.
 use crate::script::check;
 
-const BEGUN: &str =
-    "session.opened user.message admitted(w,Run) run.started INVOKE(w,1) agent.invoke.started";
+const BEGUN: &str = "session.opened user.message admitted(w,Run) run.started INVOKE(w,1) agent.invoke.started";
 
 fn runs(script: &str, expected: &str) {
     check(&format!("say m1 to w; ack; {script}"), &format!("{BEGUN} {expected}"));
@@ -13,10 +12,7 @@ fn runs(script: &str, expected: &str) {
 fn agent_receives_subscribed_facts_during_its_run() {
     runs("say m2 to w", "user.message admitted(w,Queued,1) NEWS(user.message)");
     // The end of its own run, and facts before the run, are not sent.
-    runs(
-        "done; say m2 to w",
-        "agent.invoke.done done(0) user.message admitted(w,Run) run.started INVOKE(w,1)",
-    );
+    runs("done; say m2 to w", "agent.invoke.done done(0) user.message admitted(w,Run) run.started INVOKE(w,1)");
     // Facts without a subscription are not sent, here text checkpoints.
     runs("text hi; done", "0'hi' stretch(0+2) agent.invoke.done done(2)");
 }

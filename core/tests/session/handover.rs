@@ -2,8 +2,7 @@
 use crate::script::{check, check_with};
 use turnway_core::protocol::agent::OnOwnerLoss;
 
-const TOLD: &str =
-    "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
+const TOLD: &str = "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
 const ENDED: &str = "agent.invoke.done done(0)";
 const SWITCHED: &str = "confirmed(b) switched(b,handover) answered";
 

@@ -65,10 +65,7 @@ fn sign_of_life_restarts_the_silence_clock() {
     // The maximum duration of a run holds, whatever its agent sends.
     let minutes = "; alive; wait 60000".repeat(29);
     check(&format!("say m1; ack{minutes}; alive; wait 59999"), &lives);
-    check(
-        &format!("say m1; ack{minutes}; alive; wait 60000"),
-        &format!("{lives} failed(agent_timeout) DROP"),
-    );
+    check(&format!("say m1; ack{minutes}; alive; wait 60000"), &format!("{lives} failed(agent_timeout) DROP"));
     // During a cancel only the acknowledgement counts.
     let stops = "run.cancelling CANCEL answered cancelled(user,forced) DROP";
     check("say m1; ack; cancel; wait 1999; alive; wait 1", &format!("{lives} {stops}"));
@@ -101,10 +98,7 @@ fn agent_failures_have_their_codes() {
         check_with(policy, "say m1; 429", &failed);
     }
     check("say m1; head", &format!("{BEGUN} failed(too_large) DROP"));
-    check(
-        "say m1; ack; done; done; fail",
-        &format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)"),
-    );
+    check("say m1; ack; done; done; fail", &format!("{BEGUN} agent.invoke.started agent.invoke.done done(0)"));
 }
 
 /// Covers: G3, G8.
@@ -113,10 +107,7 @@ fn busy_agent_is_retried_after_its_retry_after() {
     let second = format!("{BEGUN} run.restarted INVOKE(a,2)");
     check("say m1; 503; wait 6999", BEGUN);
     check("say m1; 503; wait 7000", &second);
-    check(
-        "say m1; 429; wait 7000; ack; done",
-        &format!("{second} agent.invoke.started agent.invoke.done done(0)"),
-    );
+    check("say m1; 429; wait 7000; ack; done", &format!("{second} agent.invoke.started agent.invoke.done done(0)"));
     let third = format!("{second} run.restarted INVOKE(a,3)");
     let busy = "failed(agent_unavailable,7000,busy) DROP";
     check("say m1; 503; wait 7000; 429; wait 7000; 503", &format!("{third} {busy}"));
@@ -151,10 +142,7 @@ fn cancel_waits_for_its_acknowledgement() {
         "say m1; ack; text so; cancel m1; text late; cancel-ack; text later; done",
         &format!("{cancelling} stretch(0+2) cancelled(user) DROP"),
     );
-    check(
-        "say m1; ack; text so; cancel m1; done",
-        &format!("{cancelling} stretch(0+2) cancelled(user) DROP"),
-    );
+    check("say m1; ack; text so; cancel m1; done", &format!("{cancelling} stretch(0+2) cancelled(user) DROP"));
 }
 
 /// Covers: SR-K7, LN-SR2, SR-C7 (the wait has an end), ST-17 (partial text stays).
@@ -249,9 +237,7 @@ fn close_cancels_running_and_fails_queued_turns() {
 fn close_survives_a_change_of_owner() {
     check(
         "say m1; close; crash",
-        &format!(
-            "{BEGUN} session.closing run.cancelling CANCEL | cancelled(session_close) session.closed answered"
-        ),
+        &format!("{BEGUN} session.closing run.cancelling CANCEL | cancelled(session_close) session.closed answered"),
     );
 }
 

@@ -2,17 +2,14 @@
 use crate::script::check;
 
 const OPEN: &str = "session.opened answered";
-const TOLD: &str =
-    "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
+const TOLD: &str = "session.opened answered user.message admitted(a,Run) run.started INVOKE(a,1) agent.invoke.started";
 
 /// Covers: SR-S5, SR-B6, SR-B7, SR-W4.
 #[test]
 fn switch_changes_the_agent_of_later_turns() {
     check(
         "open a b; switch b; say m1",
-        &format!(
-            "{OPEN} switched(b,switch_agent) answered user.message admitted(b,Run) run.started INVOKE(b,1)"
-        ),
+        &format!("{OPEN} switched(b,switch_agent) answered user.message admitted(b,Run) run.started INVOKE(b,1)"),
     );
     // The running turn continues, and the next one uses the other agent.
     check(
@@ -131,10 +128,8 @@ fn returning_agent_has_its_state_restored() {
 /// Covers: SR-D5, G3.
 #[test]
 fn queued_turns_of_a_removed_agent_move_or_fail() {
-    let both = format!(
-        "{OPEN} user.message admitted(b,Run) run.started INVOKE(b,1) user.message admitted(a,Queued,1)"
-    )
-    .replace("user.message admitted(b", "user.message switched(b,mention) admitted(b");
+    let both = format!("{OPEN} user.message admitted(b,Run) run.started INVOKE(b,1) user.message admitted(a,Queued,1)")
+        .replace("user.message admitted(b", "user.message switched(b,mention) admitted(b");
     let script = "open a b; say m1 to b; switch a; say m2; remove a; done;";
     let waits = "switched(a,switch_agent) answered user.message admitted(a,Queued,1) removing(a) \
                  switched(b,remove_agent) REQUEST_REMOVE(a) agent.invoke.done done(0)";
@@ -146,9 +141,7 @@ fn queued_turns_of_a_removed_agent_move_or_fail() {
     );
     check(
         &format!("{script} errand-failed"),
-        &format!(
-            "{begun} {waits} switched(a,remove_agent) REMOVE_AGENT_FAILED(a) run.started answered INVOKE(a,1)"
-        ),
+        &format!("{begun} {waits} switched(a,remove_agent) REMOVE_AGENT_FAILED(a) run.started answered INVOKE(a,1)"),
     );
     check(
         "open a b; say m1 to b; say m2 to a; remove a; errand-done",

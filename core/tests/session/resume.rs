@@ -11,9 +11,7 @@ fn check(script: &str, expected: &str) {
 
 /// Returns the record of an attempt with the recorded events `he` (`e1`) and `llo` (`e2`).
 fn said() -> String {
-    format!(
-        "{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) CREDIT(5)"
-    )
+    format!("{BEGUN} agent.invoke.started stretch(0+2 e1:2) 0'he' CREDIT(2) 2'llo' stretch(2+3 e2:5) CREDIT(5)")
 }
 
 /// Covers: G3, G6, RX-2: the same attempt, its text from where it is recorded, its hash that of the whole.
@@ -224,14 +222,8 @@ fn failed_resumable_run_gets_a_stop_order() {
     let begun = format!("{BEGUN} agent.invoke.started");
     check("say m1; ack; wait 120000", &format!("{begun} failed(agent_timeout) DROP STOP(1)"));
     check("say m1; ack; fail", &format!("{begun} failed(agent_error) DROP STOP(1)"));
-    check(
-        "say m1; ack; cancel; cancel-ack",
-        &format!("{begun} run.cancelling CANCEL answered cancelled(user) DROP"),
-    );
-    check(
-        "say m1; ack; cancel; crash",
-        &format!("{begun} run.cancelling CANCEL answered | cancelled(user) STOP(1)"),
-    );
+    check("say m1; ack; cancel; cancel-ack", &format!("{begun} run.cancelling CANCEL answered cancelled(user) DROP"));
+    check("say m1; ack; cancel; crash", &format!("{begun} run.cancelling CANCEL answered | cancelled(user) STOP(1)"));
     check("say m1; ack; hold; wait 120000", &format!("{begun} failed(agent_timeout) DROP"));
 }
 

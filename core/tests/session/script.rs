@@ -5,21 +5,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_core::id::{
-    AgentEventId, AgentId, ControlId, Epoch, EventId, FenceToken, InboxPosition, MessageId, Nonce, RunId,
-    SessionId, SessionKey, TenantId, UserId,
+    AgentEventId, AgentId, ControlId, Epoch, EventId, FenceToken, InboxPosition, MessageId, Nonce, RunId, SessionId,
+    SessionKey, TenantId, UserId,
 };
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::{
-    AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, OnOwnerLoss, Order,
-    StopReason, TextKind,
+    AgentDirectory, AgentEvent, AgentFailure, AgentPolicy, ErrorResponse, EventMark, OnOwnerLoss, Order, StopReason,
+    TextKind,
 };
 use turnway_core::protocol::entry::{Entry, Fact, Scope};
 use turnway_core::protocol::handover::HandoverRequest;
 use turnway_core::protocol::history::History;
-use turnway_core::protocol::input::{
-    Content, ControlEntry, ControlRequest, Input as Request, Message, Role, Strategy,
-};
+use turnway_core::protocol::input::{Content, ControlEntry, ControlRequest, Input as Request, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::member::{Member, SessionTask, SessionTaskResult};
 use turnway_core::protocol::pattern::Pattern;
@@ -136,17 +134,13 @@ impl Script {
             }
             Output::Order(Order::Invoke(invoke)) => {
                 self.running = Some((invoke.run_id, invoke.attempt, invoke.epoch));
-                let after =
-                    invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
+                let after = invoke.history.map(|history| format!(",{}", history.reveal())).unwrap_or_default();
                 match invoke.resume {
                     Some(resume) => {
                         let mark = resume.after.as_ref().map_or("-", |mark| mark.event_id.as_str());
                         let from = resume.text_offset();
                         let saved = resume.saved;
-                        format!(
-                            "RESUME({},{} after {mark}:{from} of {saved})",
-                            invoke.agent_id, invoke.attempt
-                        )
+                        format!("RESUME({},{} after {mark}:{from} of {saved})", invoke.agent_id, invoke.attempt)
                     }
                     None => {
                         let told = invoke.handover.map(|told| match told.text.reveal() {
@@ -155,8 +149,7 @@ impl Script {
                         });
                         let told = told.unwrap_or_default();
                         let acts = invoke.actions.as_deref();
-                        let acts =
-                            acts.map(|it| format!(",{}+{}", it.open_actions.len(), it.ended_actions.len()));
+                        let acts = acts.map(|it| format!(",{}+{}", it.open_actions.len(), it.ended_actions.len()));
                         let acts = acts.unwrap_or_default();
                         format!("INVOKE({},{}{after}{told}{acts})", invoke.agent_id, invoke.attempt)
                     }
@@ -320,8 +313,7 @@ impl Script {
                 let reason = Private("why".to_owned());
                 let summary = Private("what".to_owned());
                 let wish = Box::new(HandoverRequest { to: agent(to), reason, summary });
-                return self
-                    .report(AgentEvent::Handover { request: wish, id: id.first().map(|id| said(id)) });
+                return self.report(AgentEvent::Handover { request: wish, id: id.first().map(|id| said(id)) });
             }
             ["yes"] => true,
             ["no"] => false,
@@ -379,16 +371,11 @@ impl Script {
             ["text", text] => self.say(text, None),
             ["text", text, id] => self.say(text, Some(said(id))),
             ["state", word, id] => {
-                let state = (*word).to_owned();
-                let id = Some(said(id));
-                self.report(AgentEvent::State { state, detail: None, id });
+                self.report(AgentEvent::State { state: (*word).to_owned(), detail: None, id: Some(said(id)) });
             }
             ["think", text] => {
-                self.report(AgentEvent::Delta {
-                    kind: TextKind::Reasoning,
-                    text: Private((*text).to_owned()),
-                    id: None,
-                });
+                let text = Private((*text).to_owned());
+                self.report(AgentEvent::Delta { kind: TextKind::Reasoning, text, id: None });
             }
             ["flood", bytes] => {
                 self.say(&"x".repeat(bytes.parse().expect("a number")), None);
@@ -499,7 +486,7 @@ pub(crate) fn check_with(policy: OnOwnerLoss, script: &str, expected: &str) {
 
 /// Returns the failure of a lost dial-in connection.
 fn lost() -> AgentEvent {
-    AgentEvent::Failed(AgentFailure::Lost("the connection to the agent was lost".to_owned()))
+    AgentEvent::Failed(AgentFailure::Lost("the connection was lost".to_owned()))
 }
 
 /// Returns the agent failure for a script word.

@@ -6,9 +6,7 @@
 //! changed where it is rendered, and that a turn is refused before any model is asked.
 use futures_util::future::ready;
 use futures_util::{FutureExt, StreamExt};
-use turnway_pipeline::{
-    AnswerPiece, AnswerStream, HookError, HookFuture, MessageEnvelope, Plugin, Turn, TurnFailure,
-};
+use turnway_pipeline::{AnswerPiece, AnswerStream, HookError, HookFuture, MessageEnvelope, Plugin, Turn, TurnFailure};
 
 /// Letters that are held back at most while a word goes on: a longer one is no word of anybody's list.
 const WORD_BYTES_MAX: usize = 256;
@@ -65,9 +63,8 @@ impl Plugin for Profanity {
 
     fn admit<'a>(&'a self, turn: &'a Turn) -> HookFuture<'a, Option<HookError>> {
         let said = turn.inbound.envelope.content.to_lowercase();
-        let is_refused = said
-            .split(|letter: char| !letter.is_alphanumeric())
-            .any(|word| self.refused.iter().any(|it| it == word));
+        let is_refused =
+            said.split(|letter: char| !letter.is_alphanumeric()).any(|word| self.refused.iter().any(|it| it == word));
         ready(Ok(is_refused.then(|| HookError::new("profanity", "not in these words")))).boxed()
     }
 
@@ -84,8 +81,7 @@ impl Plugin for Profanity {
             };
             ready(Some(futures_util::stream::iter(out)))
         });
-        let says_something =
-            |piece: &AnswerPiece| ready(!matches!(piece, AnswerPiece::Text(text) if text.is_empty()));
+        let says_something = |piece: &AnswerPiece| ready(!matches!(piece, AnswerPiece::Text(text) if text.is_empty()));
         masked.flatten().filter(says_something).boxed()
     }
 

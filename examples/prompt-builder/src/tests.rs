@@ -1,4 +1,4 @@
-//! What a model is told beside the message.
+//! Tests of the text that the model gets beside the message.
 use super::*;
 use turnway_pipeline::{BuiltinPlugin, MessageEnvelope, Pipeline};
 
@@ -26,8 +26,7 @@ impl Plugin for Echo {
 async fn the_model_is_told_the_time_and_what_was_said_last() {
     let pipeline = Pipeline::new("/").with(BuiltinPlugin::new()).with(Echo).with(PromptBuilder::by(3, noon));
     let ask = async |session: &str, text: &str| {
-        let envelope =
-            MessageEnvelope { session_id: Some(session.to_owned()), ..MessageEnvelope::from_text(text) };
+        let envelope = MessageEnvelope { session_id: Some(session.to_owned()), ..MessageEnvelope::from_text(text) };
         pipeline.process(envelope.into()).await.expect("it is answered").turn.output
     };
     assert_eq!(ask("s1", "what?").await, "It is 2027-01-15 08:00 UTC.\nwhat?");

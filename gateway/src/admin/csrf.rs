@@ -25,7 +25,7 @@ impl CsrfRejection {
     pub(super) fn answer(self) -> Response<Body> {
         match self {
             Self::Origin => {
-                let why = "request of a web page of another origin refused; only pages of this address may change anything";
+                let why = "a web page of another origin sent this; only this address's own pages may change anything";
                 response::problem(StatusCode::FORBIDDEN, Code::Forbidden, why)
             }
             Self::ContentType => response::problem(
@@ -47,8 +47,7 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), CsrfReje
     let origin = origins.next();
     if let Some(origin) = origin {
         let host = headers.get(header::HOST).map_or(&b""[..], |host| host.as_bytes());
-        let is_own =
-            origin.as_bytes().strip_prefix(b"http://").is_some_and(|of| of.eq_ignore_ascii_case(host));
+        let is_own = origin.as_bytes().strip_prefix(b"http://").is_some_and(|of| of.eq_ignore_ascii_case(host));
         if !is_own || origins.next().is_some() {
             return Err(CsrfRejection::Origin);
         }
@@ -118,13 +117,9 @@ mod tests {
         for site in ["cross-site", "same-site", "none", "", "new-word"] {
             assert_eq!(asked(&[json, ("sec-fetch-site", site)]), Err(CsrfRejection::Origin), "{site}");
         }
-        for kind in [
-            "text/plain",
-            "application/x-www-form-urlencoded",
-            "multipart/form-data; boundary=x",
-            "",
-            "text/json",
-        ] {
+        for kind in
+            ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "", "text/json"]
+        {
             assert_eq!(asked(&[("content-type", kind)]), Err(CsrfRejection::ContentType), "{kind}");
         }
         assert_eq!(asked(&[json, json]), Err(CsrfRejection::ContentType));

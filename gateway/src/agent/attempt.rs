@@ -210,14 +210,7 @@ impl AttemptTimer {
         let alive_interval = (silence / limits::AGENT_ALIVE_SHARE).min(limits::AGENT_ALIVE_WAIT);
         let clock = clock.clone();
         let metrics = Arc::clone(metrics);
-        Self {
-            clock,
-            metrics,
-            started_at,
-            has_text: goes_on,
-            alive_interval,
-            alive_at: started_at + alive_interval,
-        }
+        Self { clock, metrics, started_at, has_text: goes_on, alive_interval, alive_at: started_at + alive_interval }
     }
 
     /// Returns whether the last liveness report is old enough for another one.
@@ -272,12 +265,7 @@ impl AttemptReporter {
     /// still be read, and late text is never shown.
     ///
     /// The id of an event goes with its last piece, because only then the whole event was reported.
-    pub(super) async fn report_text(
-        &mut self,
-        kind: TextKind,
-        mut text: String,
-        mut id: Option<AgentEventId>,
-    ) {
+    pub(super) async fn report_text(&mut self, kind: TextKind, mut text: String, mut id: Option<AgentEventId>) {
         while !text.is_empty() {
             let rest = text.split_off(text.floor_char_boundary(DELTA_TEXT_BYTES_MAX));
             if kind == TextKind::Text {
@@ -287,11 +275,7 @@ impl AttemptReporter {
                 }
                 self.reported = upto;
             }
-            let id = if planted(Planted::MarkOnEveryStretch) {
-                id.clone()
-            } else {
-                id.take_if(|_| rest.is_empty())
-            };
+            let id = if planted(Planted::MarkOnEveryStretch) { id.clone() } else { id.take_if(|_| rest.is_empty()) };
             self.report(AgentEvent::Delta { kind, text: Private(text), id }).await;
             text = rest;
         }

@@ -38,15 +38,7 @@ pub(super) enum BodyFault {
 impl<S> BodyBudget<S> {
     pub(super) fn new(body: S) -> Self {
         let bytes_arrived = Arc::default();
-        Self {
-            body,
-            total: 0,
-            event: 0,
-            is_line_empty: true,
-            is_after_cr: false,
-            is_exhausted: false,
-            bytes_arrived,
-        }
+        Self { body, total: 0, event: 0, is_line_empty: true, is_after_cr: false, is_exhausted: false, bytes_arrived }
     }
 
     /// Returns a flag that is set whenever bytes arrive, including bytes of an incomplete event.
@@ -68,8 +60,7 @@ impl<S> BodyBudget<S> {
                 self.event = self.event.saturating_add(line);
                 at += line;
             }
-            let most =
-                limits::AGENT_EVENT_BYTES_MAX * if planted(Planted::AgentEventDoubled) { 2 } else { 1 };
+            let most = limits::AGENT_EVENT_BYTES_MAX * if planted(Planted::AgentEventDoubled) { 2 } else { 1 };
             if self.event > most {
                 return Err(whole);
             }
@@ -139,9 +130,7 @@ mod tests {
 
     /// Feeds the chunks through the filter; returns the number of bytes that passed, and the error at the end.
     fn pass(chunks: Vec<Vec<u8>>) -> (usize, Option<BodyFault>) {
-        let body = futures_util::stream::iter(
-            chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))),
-        );
+        let body = futures_util::stream::iter(chunks.into_iter().map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk))));
         let mut budget = BodyBudget::new(body);
         let mut passed = 0;
         let mut cx = Context::from_waker(std::task::Waker::noop());

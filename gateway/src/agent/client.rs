@@ -143,7 +143,7 @@ impl AgentClient {
         let is_stale = missed.traffic.is_some_and(|traffic| traffic.is_stale(asked, self.clock.mono()));
         let Some(again) = again.filter(|_| is_stale) else { return Err(missed.error) };
         self.metrics.agents.count_resend();
-        tracing::debug!("an agent closed a pooled connection; resending the request");
+        tracing::debug!("an agent closed a kept connection; its request is sent again");
         // Boxed: few requests need the size of both tries.
         Box::pin(self.try_send(&pair.single, again, is_begun)).await.map_err(|missed| missed.error)
     }
@@ -171,7 +171,7 @@ impl AgentClient {
                     response.await
                 }
                 Err(_) => {
-                    let why = AgentRequestError::Unreachable("timed out connecting");
+                    let why = AgentRequestError::Unreachable("connecting took too long");
                     return Err(FailedTry { error: why, traffic: None });
                 }
             },
@@ -179,8 +179,7 @@ impl AgentClient {
         match answer {
             Ok(response) => {
                 // The server may close the connection before the next request arrives.
-                if server_keep_alive(response.headers())
-                    .is_some_and(|wait| wait <= self.keep_alive_options.keep_alive)
+                if server_keep_alive(response.headers()).is_some_and(|wait| wait <= self.keep_alive_options.keep_alive)
                     && !planted(Planted::KeepAliveNotHeeded)
                     && let Some(connection) = connection.connection_metadata().as_ref()
                 {
@@ -189,11 +188,9 @@ impl AgentClient {
                 Ok(response)
             }
             Err(error) if error.is_connect() => {
-                Err(FailedTry { error: AgentRequestError::Unreachable("cannot connect"), traffic: None })
+                Err(FailedTry { error: AgentRequestError::Unreachable("no connection"), traffic: None })
             }
-            Err(error) => {
-                Err(FailedTry { error: AgentRequestError::Failed(error), traffic: traffic_of(&connection) })
-            }
+            Err(error) => Err(FailedTry { error: AgentRequestError::Failed(error), traffic: traffic_of(&connection) }),
         }
     }
 }
@@ -221,10 +218,7 @@ impl<C: Connect + Clone> ClientPair<C> {
     fn new(connector: &C, keeping: KeepAliveOptions) -> Self {
         let KeepAliveOptions { keep_alive, .. } = keeping;
         let max = if keep_alive.is_zero() { 0 } else { limits::AGENT_IDLE_CONNECTIONS_MAX };
-        Self {
-            pooled: pool(connector.clone(), keep_alive, max),
-            single: pool(connector.clone(), keep_alive, 0),
-        }
+        Self { pooled: pool(connector.clone(), keep_alive, max), single: pool(connector.clone(), keep_alive, 0) }
     }
 }
 
@@ -272,8 +266,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("its address");
         let metrics = Metrics::register(&prometheus::Registry::new()).expect("each family once");
-        let connectors =
-            Connectors::new(false, Clock::start(), Arc::new(metrics)).expect("it needs no certificates");
+        let connectors = Connectors::new(false, Clock::start(), Arc::new(metrics)).expect("it needs no certificates");
         let client = connectors.client(true, KeepAliveOptions::default());
         let request = Request::get(format!("https://{at}/health")).body(Full::default()).expect("a request");
         let error = client.send(request).await.expect_err("there is no TLS");

@@ -121,11 +121,7 @@ mod tests {
             ("1 every 23h", 1, 60_000),
             ("0", 0, 500),
         ] {
-            assert_eq!(
-                CountTask::parse(text),
-                CountTask { count, pace: Duration::from_millis(millis) },
-                "{text}"
-            );
+            assert_eq!(CountTask::parse(text), CountTask { count, pace: Duration::from_millis(millis) }, "{text}");
         }
     }
 
@@ -140,11 +136,7 @@ mod tests {
             ("Stop!", 4, 500),
             ("faster: 10ms", 10, 10),
         ] {
-            assert_eq!(
-                task.with_steer(text, 4),
-                CountTask { count, pace: Duration::from_millis(millis) },
-                "{text}"
-            );
+            assert_eq!(task.with_steer(text, 4), CountTask { count, pace: Duration::from_millis(millis) }, "{text}");
         }
     }
 
@@ -153,10 +145,7 @@ mod tests {
         for count in [1, 3, 10, 99, 10_000] {
             let task = CountTask { count, pace: PACE };
             let told: Vec<u64> = (1..=count).filter(|number| task.is_milestone(*number)).collect();
-            assert!(
-                told.len() as u64 == count.min(STATES) && told.last() == Some(&count),
-                "{count}: {told:?}"
-            );
+            assert!(told.len() as u64 == count.min(STATES) && told.last() == Some(&count), "{count}: {told:?}");
         }
     }
 }

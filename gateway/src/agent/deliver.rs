@@ -9,17 +9,12 @@ use std::time::Duration;
 use turnway_core::limits;
 
 /// Pause between two tries, unless the agent asks for a longer one.
-const PAUSE: Duration = Duration::from_millis(
-    limits::STEER_ACK_TIMEOUT.as_millis() as u64 / (limits::STEER_TRIES_MAX as u64 + 1),
-);
+const PAUSE: Duration =
+    Duration::from_millis(limits::STEER_ACK_TIMEOUT.as_millis() as u64 / (limits::STEER_TRIES_MAX as u64 + 1));
 
 /// Sends a request until the agent gives a final answer; `each` is the timeout of one try. Returns the last response,
 /// which may still be a temporary refusal, or `None` if the last try had no response.
-pub(super) async fn deliver(
-    client: &AgentClient,
-    request: &FullRequest,
-    each: Duration,
-) -> Option<Response<Incoming>> {
+pub(super) async fn deliver(client: &AgentClient, request: &FullRequest, each: Duration) -> Option<Response<Incoming>> {
     let mut last = None;
     for number in 1..=limits::STEER_TRIES_MAX {
         let answer = tokio::time::timeout(each, client.send(request.clone())).await;

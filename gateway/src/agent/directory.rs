@@ -77,7 +77,7 @@ pub enum BadAgent {
     #[error("expected ID=URL[,key=value…]")]
     Form,
     /// The id before the `=`, or of the table, is invalid.
-    #[error("invalid agent id {0:?}: use 1 to 64 characters of A-Z a-z 0-9 _ -")]
+    #[error("{0:?} is no agent's id: 1 to 64 of A-Z a-z 0-9 _ -")]
     Id(String),
     /// The URL is invalid.
     #[error("{why}")]
@@ -103,7 +103,7 @@ pub enum BadAgent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAgentKey {
     /// The key is unknown.
-    #[error("unknown key{hint}; valid keys are url, {}", agent_keys().collect::<Vec<_>>().join(", "))]
+    #[error("unknown key{hint}; there are url, {}", agent_keys().collect::<Vec<_>>().join(", "))]
     Unknown {
         /// Suggests a similar key; may be empty.
         hint: String,
@@ -124,12 +124,12 @@ pub enum BadAgentKey {
 #[derive(Default)]
 struct AgentOptions {
     policy: AgentPolicy,
-    /// `None` if the agent is not configured.
+    /// `None` if not configured.
     cancel: Option<bool>,
     served_by: ServedBy,
-    /// `None` if the agent is not configured.
+    /// `None` if not configured.
     keep_alive: Option<Duration>,
-    /// `None` if the agent is not configured.
+    /// `None` if not configured.
     resend_on_stale: Option<bool>,
 }
 
@@ -193,7 +193,7 @@ impl AgentSpec {
             seen.push(key);
         }
         if !seen.contains(&"url") {
-            wrong.push((None, BadAgent::Url { agent: redact_id(id), why: "missing" }));
+            wrong.push((None, BadAgent::Url { agent: redact_id(id), why: "there is none" }));
         }
         let mut conduct = endpoint.as_ref().map_or_else(AgentOptions::default, AgentOptions::defaults_for);
         for (at, key, value) in rest {
@@ -248,7 +248,7 @@ impl Endpoint {
         match url.strip_prefix("builtin:") {
             Some("echo") => Ok(Self::Builtin(BuiltinAgent::Echo)),
             Some("counter") => Ok(Self::Builtin(BuiltinAgent::Counter)),
-            Some(_) => Err("unknown builtin agent; use builtin:echo or builtin:counter"),
+            Some(_) => Err("there are builtin:echo and builtin:counter"),
             None => Ok(Self::Http(Box::new(HttpEndpoint::parse(url)?))),
         }
     }
@@ -301,7 +301,8 @@ impl AgentOptions {
             "cancel" => self.cancel = Some(flag(value)?),
             "steer" => self.policy.steer = flag(value)?,
             "events" => {
-                let why = "at most 32 patterns of fact types, separated by |: `*` matches one segment, `>` the rest";
+                let why =
+                    "patterns of types of facts, at most 32, with | between them: `*` is one segment, `>` the rest";
                 self.policy.events = patterns(value).ok_or_else(|| invalid(value, why))?;
             }
             "keep_alive" => self.keep_alive = Some(keep_alive(value)?),
@@ -334,15 +335,15 @@ impl AgentOptions {
         let is_echo = *endpoint == Endpoint::Builtin(BuiltinAgent::Echo);
         let is_dial_in = matches!(endpoint, Endpoint::DialIn(_));
         if is_dial_in && self.cancel == Some(false) {
-            let why = "no value: an agent that dials in says in its hello whether it supports cancel";
+            let why = "nothing: an agent that dials in says in its hello whether it answers cancels";
             return Err(("cancel", invalid("false", why)));
         }
         if self.served_by.is_named() && !is_dial_in {
-            let why = "no value: only agents with url = \"dial-in:\" have served_by";
+            let why = "nothing: only agents with url = \"dial-in:\" are served by somebody";
             return Err(("served_by", invalid("a name", why)));
         }
         if !matches!(endpoint, Endpoint::Http(_)) {
-            let why = "no value: only agents behind http:// or https:// have pooled connections";
+            let why = "nothing: only to agents behind http:// or https:// connections are kept";
             if let Some(wait) = self.keep_alive {
                 return Err(("keep_alive", invalid(&format!("{}ms", wait.as_millis()), why)));
             }
@@ -351,18 +352,18 @@ impl AgentOptions {
             }
         }
         if self.resumes() && is_builtin {
-            let why = "retry, retry_if_silent or fail: a builtin agent does not survive its node";
+            let why = "retry, retry_if_silent or fail: a builtin agent ends with its node";
             return Err(("on_owner_loss", invalid("resume", why)));
         }
         if self.resumes() && self.cancel == Some(false) {
-            let why = "true: with on_owner_loss=resume, closing a request does not cancel the run";
+            let why = "true: with on_owner_loss=resume the end of a request cancels nothing";
             return Err(("cancel", invalid("false", why)));
         }
         if is_builtin && !self.policy.events.is_empty() {
-            return Err(("events", invalid("a type", "none: a builtin agent does not use events")));
+            return Err(("events", invalid("a type", "none: a builtin agent has no use for events")));
         }
         if is_echo && self.policy.steer {
-            return Err(("steer", invalid("true", "false: builtin:echo takes no input while it answers")));
+            return Err(("steer", invalid("true", "false: builtin:echo takes nothing in while it answers")));
         }
         Ok(())
     }

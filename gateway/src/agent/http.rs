@@ -66,7 +66,7 @@ impl HttpEndpoint {
         }
         let base: Uri = url.parse().map_err(|_| "not a URL")?;
         if !matches!(base.scheme_str(), Some("http" | "https")) {
-            return Err("the scheme must be http or https: start the URL with http:// or https://");
+            return Err("it starts with neither http:// nor https://; those are http or https");
         }
         let authority = base.authority().ok_or("no host")?;
         if authority.as_str().contains('@') {
@@ -75,8 +75,7 @@ impl HttpEndpoint {
         if authority.host().is_empty() {
             return Err("no host");
         }
-        let at =
-            |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
+        let at = |path: &str| format!("{}/{path}", url.trim_end_matches('/')).parse().map_err(|_| "not a URL");
         let invoke = at("invoke")?;
         let cancel = at("cancel")?;
         let steer = at("steer")?;
@@ -126,7 +125,7 @@ const BODY_YIELDS_MAX: usize = 3;
 pub(super) async fn run(attempt: &mut AttemptTask, agent: &HttpAgent, auth: HeaderValue) -> AttemptEnd {
     let trace = request::trace_of(attempt.invoke.traceparent.as_deref());
     let Ok(invoke) = request::invoke(&attempt.invoke, &agent.endpoint, &trace, auth.clone()) else {
-        return failed(AgentFailure::Broken("the request could not be built".to_owned()));
+        return failed(AgentFailure::Broken("no request could be made".to_owned()));
     };
     let is_begun = AtomicBool::new(false);
     let line = attempt.control();
@@ -186,18 +185,12 @@ async fn read_answer(
         };
         match said {
             AgentMessage::Delta { kind, text, id } => attempt.report_text(kind, text, id).await,
-            AgentMessage::State { state, detail, id } => {
-                attempt.report(AgentEvent::State { state, detail, id }).await
-            }
+            AgentMessage::State { state, detail, id } => attempt.report(AgentEvent::State { state, detail, id }).await,
             AgentMessage::Steered { message_id, outcome } => {
                 attempt.report(AgentEvent::Steered { message_id, outcome }).await
             }
-            AgentMessage::Handover { wish, id } => {
-                attempt.report(AgentEvent::Handover { request: wish, id }).await
-            }
-            AgentMessage::Action { wish, id } => {
-                attempt.report(AgentEvent::Action { request: wish, id }).await
-            }
+            AgentMessage::Handover { wish, id } => attempt.report(AgentEvent::Handover { request: wish, id }).await,
+            AgentMessage::Action { wish, id } => attempt.report(AgentEvent::Action { request: wish, id }).await,
             AgentMessage::Subscribe { types } => attempt.report(AgentEvent::Subscribed(types)).await,
             AgentMessage::Unknown => {
                 agent.unknown_events.fetch_add(1, Ordering::Relaxed);
@@ -239,7 +232,7 @@ fn read_failure(error: &legacy::Error) -> AgentFailure {
         Some(source) if source.is_parse() => AgentFailure::Broken("not HTTP".to_owned()),
         // The agent may have died while it answered. This counts as no connection, and the request may be repeated,
         // because the run id is its idempotency key.
-        Some(_) | None => AgentFailure::Unavailable("the connection to the agent was lost".to_owned()),
+        Some(_) | None => AgentFailure::Unavailable("the connection was lost".to_owned()),
     }
 }
 
@@ -272,11 +265,11 @@ fn check(response: &Response<Incoming>, goes_on: bool) -> Result<(), ResponseErr
         kind.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
     });
     if !is_sse {
-        return answer("status 200, but the response is not an event stream".to_owned(), false);
+        return answer("status 200, but no event stream".to_owned(), false);
     }
     let broken = |why: &str| Err(ResponseError::Failure(AgentFailure::Broken(why.to_owned())));
     if is_compressed(response) {
-        return broken("the response is compressed, which was not requested");
+        return broken("compressed, which nobody asked for");
     }
     let announced = hyper::body::Body::size_hint(response.body()).lower();
     if announced > limits::AGENT_BODY_BYTES_MAX as u64 {
@@ -295,8 +288,7 @@ fn is_compressed(response: &Response<Incoming>) -> bool {
 impl ResponseError {
     /// Returns the failure, with the error text of the response.
     async fn failure(self, response: Response<Incoming>, client: &AgentClient) -> AgentFailure {
-        let is_busy =
-            matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let is_busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         let (why, is_away) = match self {
             Self::Failure(failure) => return failure,
             Self::ErrorResponse { why, is_away } => (why, is_away),

@@ -21,8 +21,7 @@ impl Agents {
             return;
         }
         let Some(AgentBackend::Http(agent)) = agent else { return };
-        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.control.begin_delivery())
-        else {
+        let Some(auth) = running.token.as_ref().and_then(bearer).filter(|_| running.control.begin_delivery()) else {
             return;
         };
         let agent = Arc::clone(agent);

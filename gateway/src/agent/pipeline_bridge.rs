@@ -78,10 +78,10 @@ impl PieceSender {
         self.send(AnswerPiece::Other(STATE.to_owned(), told)).await;
     }
 
-    /// Sends that the agent failed.
+    /// Sends that the agent has failed.
     pub(super) async fn error(&self, code: &str) {
         // Without the agent's own message, which must not be logged: the attempt reports it unchanged.
-        self.send(AnswerPiece::Error(HookError::new(code, "the agent failed"))).await;
+        self.send(AnswerPiece::Error(HookError::new(code, "the agent has failed"))).await;
     }
 
     async fn send(&self, piece: AnswerPiece) {
@@ -97,14 +97,11 @@ impl PipelineBridge {
     /// pieces.
     pub(super) fn open(voice: AttemptReporter) -> (Self, oneshot::Receiver<ModelRequest>, PieceSender) {
         let ((asks, asked), (tap, pieces)) = (oneshot::channel(), mpsc::channel(PIECES_MAX));
-        let inside =
-            PipelineBridgeInner { reporter: Baton::new(voice), agent: Mutex::new(Some((asks, pieces))) };
+        let inside = PipelineBridgeInner { reporter: Baton::new(voice), agent: Mutex::new(Some((asks, pieces))) };
         (Self(Arc::new(inside)), asked, PieceSender(tap))
     }
 
-    fn agent(
-        &self,
-    ) -> std::sync::MutexGuard<'_, Option<(oneshot::Sender<ModelRequest>, mpsc::Receiver<AnswerPiece>)>> {
+    fn agent(&self) -> std::sync::MutexGuard<'_, Option<(oneshot::Sender<ModelRequest>, mpsc::Receiver<AnswerPiece>)>> {
         self.0.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,11 +134,7 @@ impl LanguageModel for PipelineBridge {
     /// Asks the agent, once. An input that no plugin changed reaches the agent unchanged.
     fn answer<'a>(&'a self, turn: &'a Turn, prompt: &'a Prompt) -> HookFuture<'a, AnswerStream> {
         let Some((asks, pieces)) = self.agent().take() else {
-            return ready(Err(HookError::new(
-                "asked_twice",
-                "a plugin asked the agent twice; a turn can ask its agent only once",
-            )))
-            .boxed();
+            return ready(Err(HookError::new("asked_twice", "a turn asks its agent once"))).boxed();
         };
         let inbound = &turn.inbound.envelope;
         let is_changed = *prompt != Prompt::from_text(inbound.content.clone(), &inbound.media);

@@ -109,15 +109,13 @@ fn attempt_end(ended: Result<PipelineOutcome, TurnFailure>, said: Option<AgentEv
         }
         (Err(TurnFailure::TooLarge(_)), _) => AgentEvent::Failed(AgentFailure::TooLarge),
         (Err(failure), _) => reported(failure.code(), failure.to_string()),
-        (Ok(outcome), said) => {
-            match outcome.outbound.iter().find(|message| message.kind == MessageKind::Error) {
-                Some(error) => {
-                    let code = error.context.get("code").and_then(|code| code.as_str());
-                    let code = code.unwrap_or(if error.fallback { "no_output" } else { "error" });
-                    reported(code, error.content.clone())
-                }
-                None => said.unwrap_or(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
+        (Ok(outcome), said) => match outcome.outbound.iter().find(|message| message.kind == MessageKind::Error) {
+            Some(error) => {
+                let code = error.context.get("code").and_then(|code| code.as_str());
+                let code = code.unwrap_or(if error.fallback { "no_output" } else { "error" });
+                reported(code, error.content.clone())
             }
-        }
+            None => said.unwrap_or(AgentEvent::Done { stop: StopReason::EndTurn, usage: None }),
+        },
     }
 }

@@ -54,11 +54,7 @@ impl Plugins {
         if let (Some(plugin), OnOwnerLoss::Resume) = (changes, spec.policy.on_owner_loss) {
             let agent = spec.id.as_str();
             let plugin = plugin.name();
-            tracing::warn!(
-                agent,
-                plugin,
-                "the plugin changes text, so a lost attempt is retried instead of resumed"
-            );
+            tracing::warn!(agent, plugin, "the plugin changes text: a lost attempt begins again, not resumed");
             spec.policy.on_owner_loss = OnOwnerLoss::Retry;
         }
         spec.policy.steer &= self.plugins.is_empty();
@@ -89,8 +85,7 @@ pub(super) fn is_command(content: &Content) -> bool {
         Content::Text(text) => BuiltinPlugin::is_command(text),
         Content::Parts(parts) => {
             let first = parts.iter().find_map(|part| part.get("text")?.as_str());
-            first.is_some_and(|text| text.starts_with(','))
-                && BuiltinPlugin::is_command(&content.plain_text())
+            first.is_some_and(|text| text.starts_with(',')) && BuiltinPlugin::is_command(&content.plain_text())
         }
     }
 }

@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use turnway_bindings::dialin::context::{EventEnvelope, InputContext};
 use turnway_core::id::{
-    AgentId, Epoch, MessageId, QualifiedAction, QualifiedRun, QualifiedSession, RunId, Seq, SessionKey,
-    TenantId,
+    AgentId, Epoch, MessageId, QualifiedAction, QualifiedRun, QualifiedSession, RunId, Seq, SessionKey, TenantId,
 };
 use turnway_core::planted::{Planted, planted};
 use turnway_core::protocol::action::FactDelivery;
@@ -105,12 +104,7 @@ impl RequestIds {
         Self::new(key, run_id, *attempt, *epoch)
     }
 
-    fn add_headers(
-        &self,
-        request: http::request::Builder,
-        trace: &str,
-        auth: HeaderValue,
-    ) -> http::request::Builder {
+    fn add_headers(&self, request: http::request::Builder, trace: &str, auth: HeaderValue) -> http::request::Builder {
         request
             .header("traceparent", trace)
             .header("x-tenant-id", self.tenant.as_str())
@@ -191,8 +185,7 @@ pub(super) fn steer(
         return Ok(request);
     }
     // With the run's id as key, every input of the run would count as a repeat.
-    let name = HeaderValue::try_from(QualifiedRun::of(key, &steer.turn_id).to_string())
-        .map_err(http::Error::from)?;
+    let name = HeaderValue::try_from(QualifiedRun::of(key, &steer.turn_id).to_string()).map_err(http::Error::from)?;
     request.headers_mut().insert("idempotency-key", name);
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     Ok(request)
@@ -218,8 +211,7 @@ pub(super) fn news(
         return Ok(request);
     }
     // With the run's id as key, every notification of the run would count as a repeat.
-    let id =
-        HeaderValue::try_from(QualifiedAction::of(key, entry.id).to_string()).map_err(http::Error::from)?;
+    let id = HeaderValue::try_from(QualifiedAction::of(key, entry.id).to_string()).map_err(http::Error::from)?;
     request.headers_mut().insert("idempotency-key", id);
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     Ok(request)

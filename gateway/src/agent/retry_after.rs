@@ -20,8 +20,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Millis) -> Option<Duration> 
             until.duration_since(from).unwrap_or_default()
         }
     };
-    let most =
-        if planted(Planted::AgentRetryAfterUncapped) { Duration::MAX } else { limits::AGENT_RETRY_AFTER_MAX };
+    let most = if planted(Planted::AgentRetryAfterUncapped) { Duration::MAX } else { limits::AGENT_RETRY_AFTER_MAX };
     Some(wait.min(most))
 }
 

@@ -22,11 +22,7 @@ struct SteerResponse {
 }
 
 /// Sends the input. Returns `None` if the agent has not answered in time.
-pub(super) async fn deliver_steer(
-    agent: &HttpAgent,
-    steer: &Steer,
-    auth: HeaderValue,
-) -> Option<SteerOutcome> {
+pub(super) async fn deliver_steer(agent: &HttpAgent, steer: &Steer, auth: HeaderValue) -> Option<SteerOutcome> {
     let Ok(request) = request::steer(steer, &agent.endpoint, auth) else {
         return Some(SteerOutcome::Refused);
     };

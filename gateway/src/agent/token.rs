@@ -35,9 +35,9 @@ pub struct RunToken {
     text: String,
 }
 
-/// The operating system gave the system provides no randomness, so no token can be minted.
+/// The operating system gave no randomness, so no token can be minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the system provides no randomness")]
+#[error("no randomness")]
 pub struct NoRandomness;
 
 // === impl Tokens ===
@@ -123,10 +123,7 @@ mod tests {
     use turnway_core::id::{MessageId, SessionId, TenantId, UserId};
 
     fn run(message: &str) -> (SessionKey, RunId) {
-        let key = SessionKey {
-            tenant: TenantId::default_tenant(),
-            session: SessionId::parse("s1").expect("a name"),
-        };
+        let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
         let run_id = RunId::derive(&key, &UserId::local(), &MessageId::parse(message).expect("a name"));
         (key, run_id)
     }

@@ -138,11 +138,7 @@ impl<T: Connection> Connection for CountedStream<T> {
 }
 
 impl<T: hyper::rt::Read + Unpin> AsyncRead for CountedStream<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
         self.traffic.record_read(into.filled().len() - before);

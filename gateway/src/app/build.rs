@@ -90,12 +90,10 @@ pub enum BuildError {
     #[error("cannot listen on {address}: {error}")]
     Listen { address: SocketAddr, error: io::Error },
     /// A UDP port cannot be bound.
-    #[error(
-        "cannot listen on {address} (QUIC): {error}; use --quic ADDR for another address or --quic off to disable QUIC"
-    )]
+    #[error("cannot listen on {address} (QUIC): {error}; --quic ADDR takes another one, --quic off none")]
     ListenQuic { address: SocketAddr, error: io::Error },
     /// The self-made certificate for QUIC cannot be created.
-    #[error("cannot create a certificate for QUIC: {0}")]
+    #[error("a certificate for QUIC: {0}")]
     QuicCertificate(#[from] DevCertError),
     /// The certificate was valid when the configuration was checked, and is not any more.
     #[error(transparent)]
@@ -123,10 +121,10 @@ pub enum BuildError {
     #[error("the operators' listener cannot be started: {0}")]
     AdminThread(io::Error),
     /// The system gave no randomness, which ids and fencing tokens need.
-    #[error("the system provides no randomness: {0}")]
+    #[error("no randomness: {0}")]
     Randomness(getrandom::Error),
     /// Two metric families have the same name: a bug.
-    #[error("cannot register metrics: {0}")]
+    #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
 }
 
@@ -162,8 +160,7 @@ impl App {
         let sink = counter.intercept(answers.sink());
         let OpenedStore { store, embedded, promise } = shared.store(&plan.config, &fatal, sink, runtime)?;
         // After the store, which gives the time that certificates are checked against.
-        let keeper =
-            |files| CertificateReloader::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
+        let keeper = |files| CertificateReloader::open(files, shared.clock.clone(), Arc::clone(&shared.metrics));
         let keeper = plan.config.tls.clone().map(keeper).transpose()?;
         let shown = keeper.as_ref().map(CertificateReloader::watch);
         let Authentication { door, keys, call_names, upkeep } =
@@ -173,16 +170,10 @@ impl App {
         let agents = shared.agents(&plan, plugins, reporter, &lines)?;
         let ((board, asked), (mouth, ear)) = (links::command_channel(), bus::event_channel());
         let (telling, told) = mpsc::channel(REPORTS_MAX);
-        let tools =
-            ToolRunners::new(telling, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
+        let tools = ToolRunners::new(telling, runtime, shared.clock.clone(), plan.config.tools_served_by.clone());
         let inbox = DriverInbox::new(asked, reports, told, answers, ear);
-        let fleet = shared.open_bus(
-            &plan,
-            &public,
-            promise,
-            mouth.clone().with_remote_calls(Arc::new(lines.clone())),
-            runtime,
-        );
+        let fleet =
+            shared.open_bus(&plan, &public, promise, mouth.clone().with_remote_calls(Arc::new(lines.clone())), runtime);
         let bus: Arc<dyn Bus> = match &fleet {
             Some(fleet) => {
                 lines.join(Arc::<bus::redis::RedisBus>::clone(fleet));
@@ -198,8 +189,7 @@ impl App {
             keys,
             shared.node_list(&plan, &public, promise, fleet.clone()),
         ));
-        let house =
-            shared.listener_context((&plan, promise), board, (&agents, &tools), (door, call_names), shown);
+        let house = shared.listener_context((&plan, promise), board, (&agents, &tools), (door, call_names), shown);
         let quic = quic.map(|quic| shared.quic(&plan.config, quic, &house)).transpose()?.flatten();
         let timekeeper = shared.skew_monitor(&plan);
         Ok(Self {
@@ -243,11 +233,7 @@ impl NodeParts {
     }
 
     /// Creates the handles that every part gets.
-    fn new(
-        plan: &NodePlan,
-        files: client_limits::FileBudget,
-        registry: &Registry,
-    ) -> Result<Self, BuildError> {
+    fn new(plan: &NodePlan, files: client_limits::FileBudget, registry: &Registry) -> Result<Self, BuildError> {
         let shares = plan.config.holding.shares;
         let by_quic = plan.config.quic_connections;
         Ok(Self {
@@ -280,10 +266,7 @@ impl NodeParts {
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             life: self.life.clone(),
-            durability: bus::redis::NodeDurability {
-                level: promise.level.to_owned(),
-                attested: promise.is_attested,
-            },
+            durability: bus::redis::NodeDurability { level: promise.level.to_owned(), attested: promise.is_attested },
         };
         Some(Arc::new(bus::redis::RedisBus::open(place, runtime)))
     }
@@ -376,15 +359,9 @@ impl NodeParts {
         };
         let metrics = Arc::clone(&self.metrics);
         let clock = self.clock.clone();
-        let router = TowerToHyperService::new(http::with_request_metrics(
-            http::router(Arc::new(desk)),
-            metrics,
-            clock,
-        ));
+        let router = TowerToHyperService::new(http::with_request_metrics(http::router(Arc::new(desk)), metrics, clock));
         ListenerContext {
-            pages: Arc::new(move |request| {
-                router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()
-            }),
+            pages: Arc::new(move |request| router.call(request.map(Body::new)).map(|Ok(answer)| answer).boxed()),
             rules: client_limits::rules(plan),
             proxies: plan.config.proxies.clone(),
             address_limiter: client_limits::address_limiter(plan),
@@ -413,10 +390,7 @@ impl NodeParts {
             metrics: Arc::clone(&self.metrics),
             clock: self.clock.clone(),
             life: self.life.clone(),
-            durability: bus::redis::NodeDurability {
-                level: promise.level.to_owned(),
-                attested: promise.is_attested,
-            },
+            durability: bus::redis::NodeDurability { level: promise.level.to_owned(), attested: promise.is_attested },
             fleet,
         }
     }

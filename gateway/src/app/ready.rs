@@ -23,9 +23,9 @@ pub(super) fn announce(plan: &NodePlan, durability: &str, node: NodeId, at: Addr
         let _ = write_stdout(&demo(plan, at));
     }
     if plan.agents.is_empty() {
-        tracing::warn!("no agents are configured; add some with --agent ID=URL or --demo");
+        tracing::warn!("there are no agents: --agent ID=URL or --demo brings some");
     }
-    tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway is serving");
+    tracing::info!(%http, %quic, %admin, %node, name = plan.config.node_name, durability, "turnway serves");
 }
 
 fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
@@ -35,12 +35,10 @@ fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
     let program = std::env::args().next().unwrap_or_else(|| "turnway".to_owned());
     let quic = quic.map(|quic| format!("QUIC       quic://{quic}\n  ")).unwrap_or_default();
     // An operator's own agent may have the name of a demo agent; then that demo agent does not exist.
-    let counts = |spec: &&AgentSpec| {
-        spec.policy.auto_joins && spec.endpoint == Endpoint::Builtin(BuiltinAgent::Counter)
-    };
+    let counts =
+        |spec: &&AgentSpec| spec.policy.auto_joins && spec.endpoint == Endpoint::Builtin(BuiltinAgent::Counter);
     let counter = plan.agents.iter().find(counts);
-    let count =
-        counter.map(|spec| format!("\n{:18}@{} count to 20 every 500ms", "", spec.id)).unwrap_or_default();
+    let count = counter.map(|spec| format!("\n{:18}@{} count to 20 every 500ms", "", spec.id)).unwrap_or_default();
     // Settings that a client needs besides the address.
     let trust = if plan.config.tls.is_some() { "SSL_CERT_FILE=its-ca.pem " } else { "" };
     let key = if plan.config.auth.mode.takes_keys() { "TURNWAY_API_KEY=twk_… " } else { "" };
@@ -52,7 +50,7 @@ fn demo(plan: &NodePlan, Addresses { http, quic, admin }: Addresses) -> String {
            Talk to it:     {trust}{key}{program} chat --url {scheme}://{http}\n  \
            In the chat:    hello{count}\n  \
            {gap:16}/agents lists agents, /help shows all commands\n  \
-           Check health:   curl http://{admin}/readyz\n\n",
+           See how it is:  curl http://{admin}/readyz\n\n",
         agents.join(", "),
         gap = "",
     )

@@ -48,10 +48,10 @@ impl App {
         if let Some(store) = embedded {
             let closed = tokio::task::spawn_blocking(move || store.close());
             if tokio::time::timeout(STORE_CLOSE_TIMEOUT, closed).await.is_err() {
-                tracing::warn!("the store could not be closed in time; the next start will check all of it");
+                tracing::warn!("the store could not be closed in time; the next start looks at all of it");
             }
         }
-        tracing::info!(?exit, "turnway exits");
+        tracing::info!(?exit, "turnway ends");
         life.advance(NodePhase::Stopped);
         exit
     }
@@ -60,19 +60,18 @@ impl App {
         let (Ok(leave), Ok(reload), Ok(again)) =
             (ShutdownSignal::listen(), ReloadSignal::listen(), ReloadSignal::listen())
         else {
-            tracing::error!("cannot listen for signals");
+            tracing::error!("signals cannot be heard");
             return CliExit::Unavailable;
         };
         supervise::spawn_required(&Handle::current(), "timekeeper", self.skew_monitor.run());
-        let mut hurried =
-            tokio::spawn(supervise::run_required("signals", handle_signals(leave, self.life.clone())));
+        let mut hurried = tokio::spawn(supervise::run_required("signals", handle_signals(leave, self.life.clone())));
         // Before the first lease: other nodes send to a node that holds one.
         if let Some(fleet) = &self.fleet {
             tokio::select! {
                 () = fleet.wait_joined() => {}
                 () = tokio::time::sleep(JOIN_TIMEOUT) => {
                     let said = fleet.refusal().unwrap_or_else(|| "Redis does not answer".to_owned());
-                    tracing::error!(said, "cannot join the other nodes");
+                    tracing::error!(said, "no place among the other nodes can be had");
                     return CliExit::Unavailable;
                 }
                 _ = &mut hurried => return CliExit::Failed,
@@ -92,8 +91,7 @@ impl App {
         let mut driver = tokio::spawn(self.driver.run());
         let (listener, house) = self.public;
         let public = listener.address();
-        let listener = Arc::new(listener);
-        tokio::spawn(accept("listener", listener, house));
+        tokio::spawn(accept("listener", Arc::new(listener), house));
         let quic = self.quic.map(quic);
         let admin = self.admin;
         // Turns can start with the first lease. Without one the node serves requests that need no lease, and is not
@@ -114,7 +112,7 @@ impl App {
         if let Some(fleet) = &self.fleet
             && tokio::time::timeout(LEAVE_TIMEOUT, fleet.leave()).await.is_err()
         {
-            tracing::warn!("not all messages to the other nodes could be sent");
+            tracing::warn!("the other nodes could not be told everything");
         }
         self.agents.abort_all();
         self.links.close_all();
@@ -122,7 +120,7 @@ impl App {
         tokio::select! {
             () = self.tasks.wait() => {}
             () = tokio::time::sleep(LINKS_CLOSE_TIMEOUT) => {
-                tracing::warn!(links = self.links.count(), "not all links closed in time");
+                tracing::warn!(links = self.links.count(), "not everybody said goodbye");
             }
             _ = &mut hurried => return CliExit::Failed,
         }
@@ -132,11 +130,8 @@ impl App {
 
 /// Waits for the first lease, at most [`FIRST_LEASE_TIMEOUT`].
 async fn wait_for_lease(life: &Lifecycle) {
-    if tokio::time::timeout(FIRST_LEASE_TIMEOUT, life.wait_cleared(UnreadyReason::LeaseMissing))
-        .await
-        .is_err()
-    {
-        tracing::warn!(reason = UnreadyReason::LeaseMissing.code(), "no lease yet; serving, but not ready");
+    if tokio::time::timeout(FIRST_LEASE_TIMEOUT, life.wait_cleared(UnreadyReason::LeaseMissing)).await.is_err() {
+        tracing::warn!(reason = UnreadyReason::LeaseMissing.code(), "no lease yet; serving, and not ready");
     }
 }
 
@@ -150,26 +145,22 @@ async fn until_leaving(
     tokio::select! {
         exit = serve_and_drain(driver, lines, life) => exit,
         () = fatal.notified() => {
-            tracing::error!("the store has failed; exiting");
+            tracing::error!("the store can promise nothing more; leaving");
             CliExit::Unavailable
         }
         () = life.wait_drain_without_store() => {
-            tracing::error!("the store's file is gone and nothing more can be recorded; exiting");
+            tracing::error!("nothing more can be recorded; leaving");
             CliExit::Unavailable
         }
         task = supervise::wait_failed() => {
-            tracing::error!(task, "a task that the node cannot run without failed; exiting");
+            tracing::error!(task, "the node cannot do without a task that failed; leaving");
             CliExit::Bug
         }
     }
 }
 
 /// Waits until the switchboard has drained, or the drain times out.
-async fn serve_and_drain(
-    driver: &mut JoinHandle<DriverExit>,
-    lines: &RemoteCalls,
-    life: &Lifecycle,
-) -> CliExit {
+async fn serve_and_drain(driver: &mut JoinHandle<DriverExit>, lines: &RemoteCalls, life: &Lifecycle) -> CliExit {
     let ended = match serve(driver, life, life.wait_for_phase(NodePhase::Draining)).await {
         ServeOutcome::Broken(ended) => return exit_code(ended),
         ServeOutcome::Draining(ended) => ended,
@@ -187,7 +178,7 @@ async fn serve_and_drain(
     match tokio::join!(tokio::time::timeout(limits::DRAIN_TIMEOUT + HANDOVER_TIMEOUT, driver), others) {
         (Ok(ended), _) => exit_code(ended),
         (Err(_), _) => {
-            tracing::error!("draining timed out; other nodes take over the remaining sessions");
+            tracing::error!("draining took too long; what was left is taken over by others");
             CliExit::Failed
         }
     }
@@ -224,7 +215,7 @@ fn exit_code(ended: Result<DriverExit, JoinError>) -> CliExit {
         Ok(DriverExit::Finished) => CliExit::Success,
         Ok(DriverExit::Broken) => CliExit::Bug,
         Err(error) => {
-            tracing::error!(%error, "the driver panicked; exiting");
+            tracing::error!(%error, "the driver panicked; leaving");
             CliExit::Bug
         }
     }
@@ -235,14 +226,14 @@ async fn handle_signals(mut leave: ShutdownSignal, life: Lifecycle) {
     leave.recv().await;
     life.advance(NodePhase::Draining);
     leave.recv().await;
-    tracing::warn!("second shutdown signal; exiting at once");
+    tracing::warn!("asked twice; leaving at once");
 }
 
 /// Returns whether the keys could be read in time.
 async fn read_keys(keys: &ApiKeys) -> bool {
     let read = async {
         while let Err(error) = keys.read().await {
-            tracing::warn!(%error, "the keys could not be read yet; retrying");
+            tracing::warn!(%error, "the keys are not known yet");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     };
@@ -268,7 +259,7 @@ async fn handle_reload(
     loop {
         reload.recv().await;
         if !is_fetching {
-            tracing::info!("there is nothing to reload");
+            tracing::info!("there is nothing to read again");
         }
     }
 }
@@ -292,7 +283,7 @@ fn quic((listener, house): QuicService) -> SocketAddr {
     // Tracked by the tasks that the shutdown waits for, because this task writes the last packets of all its links.
     tasks.spawn(supervise::run_required("QUIC", async move {
         if let Err(error) = listener.serve(house).await {
-            tracing::error!(%error, "the QUIC listener failed");
+            tracing::error!(%error, "QUIC is not served");
         }
     }));
     address
@@ -309,10 +300,7 @@ mod tests {
         let life = Lifecycle::default();
         let ended = || tokio::spawn(async { DriverExit::Finished });
         life.advance(NodePhase::Serving);
-        assert!(matches!(
-            serve(&mut ended(), &life, pending()).await,
-            ServeOutcome::Broken(Ok(DriverExit::Finished))
-        ));
+        assert!(matches!(serve(&mut ended(), &life, pending()).await, ServeOutcome::Broken(Ok(DriverExit::Finished))));
         life.advance(NodePhase::Draining);
         let drained = serve(&mut ended(), &life, pending()).await;
         assert!(matches!(drained, ServeOutcome::Draining(Some(Ok(DriverExit::Finished)))), "{drained:?}");

@@ -68,13 +68,10 @@ fn log_verdict(verdict: SkewVerdict, skew_ms: i64) {
     match verdict {
         SkewVerdict::Fine => tracing::info!(skew_ms, "the system's clock agrees with the store's again"),
         SkewVerdict::Off => {
-            tracing::warn!(
-                skew_ms,
-                "the system's clock differs from the store's, which the node follows: check NTP"
-            );
+            tracing::warn!(skew_ms, "the system's clock differs from the store's, which counts: check NTP");
         }
         SkewVerdict::TooFar => {
-            let what = "the system's clock differs from the store's by more than store.skew: the node is not ready; \
+            let what = "the system's clock differs too much from the store's (store.skew): the node is not ready; \
                         check NTP here and on the store's machine";
             tracing::error!(skew_ms, "{what}");
         }
@@ -92,9 +89,7 @@ mod tests {
         let clock = Clock::start();
         let life = Lifecycle::default();
         let keeper = SkewMonitor { clock, life, metrics, skew_max: Some(Duration::from_secs(60)) };
-        let judge = |keeper: &SkewMonitor, lasting_ms, last| {
-            keeper.judge(Skew { now_ms: i64::MAX, lasting_ms }, last)
-        };
+        let judge = |keeper: &SkewMonitor, lasting_ms, last| keeper.judge(Skew { now_ms: i64::MAX, lasting_ms }, last);
         for (skew, last, expected) in [
             (5000, SkewVerdict::Fine, SkewVerdict::Fine),
             (-5001, SkewVerdict::Fine, SkewVerdict::Off),

@@ -38,9 +38,7 @@ pub enum PublicKey {
 
 /// The fetched bytes are not a usable key set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not a JWKS document with a usable key: expected RSA of 2,048 bits or more, P-256 or Ed25519, each with a kid"
-)]
+#[error("no set of keys (JWKS) with one that can be used: RSA from 2,048 bits, P-256 or Ed25519, each with a kid")]
 pub struct BadKeySet;
 
 #[derive(Deserialize)]
@@ -69,8 +67,7 @@ impl KeySet {
     pub fn parse(bytes: &[u8]) -> Result<Self, BadKeySet> {
         let JwksDocument { keys } = serde_json::from_slice(bytes).map_err(|_| BadKeySet)?;
         let keys = keys.into_iter().take(KEYS_MAX).filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
-        let keys: BTreeMap<_, _> =
-            keys.filter_map(|key| Some((key.kid.clone(), PublicKey::from_jwk(&key)?))).collect();
+        let keys: BTreeMap<_, _> = keys.filter_map(|key| Some((key.kid.clone(), PublicKey::from_jwk(&key)?))).collect();
         if keys.is_empty() { Err(BadKeySet) } else { Ok(Self(keys)) }
     }
 
@@ -132,9 +129,7 @@ impl PublicKey {
             Self::P256(point) => {
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(message, signature).is_ok()
             }
-            Self::Ed25519(bytes) => {
-                UnparsedPublicKey::new(&ED25519, bytes).verify(message, signature).is_ok()
-            }
+            Self::Ed25519(bytes) => UnparsedPublicKey::new(&ED25519, bytes).verify(message, signature).is_ok(),
         }
     }
 }

@@ -73,12 +73,7 @@ enum JwtAudience {
 }
 
 /// Verifies a token of this issuer.
-pub fn verify(
-    issuer: &IssuerConfig,
-    token: &str,
-    keys: &KeySet,
-    now: Millis,
-) -> Result<TokenSubject, BadToken> {
+pub fn verify(issuer: &IssuerConfig, token: &str, keys: &KeySet, now: Millis) -> Result<TokenSubject, BadToken> {
     let (signed, signature) = token.rsplit_once('.').ok_or(BadToken::Form)?;
     let (header, claims) = signed.split_once('.').ok_or(BadToken::Form)?;
     if token.len() > BYTES_MAX || claims.contains('.') {
@@ -86,8 +81,7 @@ pub fn verify(
     }
     let header: JwtHeader = decode_part(header)?;
     let is_jwt = |typ: &str| ["JWT", "at+jwt"].iter().any(|known| typ.eq_ignore_ascii_case(known));
-    let algorithm =
-        SignatureAlgorithm::from_name(&header.alg).filter(|known| issuer.algorithms.contains(known));
+    let algorithm = SignatureAlgorithm::from_name(&header.alg).filter(|known| issuer.algorithms.contains(known));
     if header.crit.is_some() || !header.typ.as_deref().is_none_or(is_jwt) {
         return Err(BadToken::Algorithm);
     }

@@ -109,7 +109,7 @@ impl fmt::Display for KeyId {
 impl<'de> Deserialize<'de> for KeyId {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not the id of an API key"))
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not a key's id"))
     }
 }
 
@@ -185,20 +185,7 @@ impl ApiKeyRecord {
 
     /// Returns every field but the seal as bytes, each with its length before it, so that the encoding is unambiguous.
     fn authenticated(&self) -> Vec<u8> {
-        let Self {
-            id,
-            hash,
-            pepper,
-            tenant,
-            user,
-            scopes,
-            serves,
-            label,
-            created,
-            expires,
-            revoked,
-            seal: _,
-        } = self;
+        let Self { id, hash, pepper, tenant, user, scopes, serves, label, created, expires, revoked, seal: _ } = self;
         let mut bytes = Vec::with_capacity(256);
         let mut part = |part: &[u8]| {
             bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
@@ -277,8 +264,7 @@ impl Scopes {
 
     /// Returns the scopes as words.
     pub fn words(self) -> Vec<&'static str> {
-        let all =
-            [(true, "read"), (self.write, "write"), (self.act_as, "act_as"), (self.operator, "operator")];
+        let all = [(true, "read"), (self.write, "write"), (self.act_as, "act_as"), (self.operator, "operator")];
         all.into_iter().filter_map(|(has, word)| has.then_some(word)).collect()
     }
 }

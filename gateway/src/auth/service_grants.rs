@@ -42,10 +42,10 @@ pub enum ServiceRole<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidServiceGrant {
     /// A word that names nothing that can be served.
-    #[error("unknown grant {0:?}; expected agent:NAME, tools:NAME or adapter:CHANNEL/ACCOUNT")]
+    #[error("{0:?} is nothing to serve; expected agent:NAME, tools:NAME or adapter:CHANNEL/ACCOUNT")]
     Word(String),
     /// More than [`limits::CREDENTIAL_SERVES_MAX`] words.
-    #[error("expected at most {} grants", limits::CREDENTIAL_SERVES_MAX)]
+    #[error("expected at most {} things to serve", limits::CREDENTIAL_SERVES_MAX)]
     TooMany,
 }
 
@@ -54,15 +54,10 @@ pub enum InvalidServiceGrant {
 impl ServiceGrants {
     /// Parses the words of a list of grants.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, InvalidServiceGrant> {
-        let grant = |word| {
-            Grant::parse(word).ok_or_else(|| InvalidServiceGrant::Word(word.chars().take(128).collect()))
-        };
+        let grant =
+            |word| Grant::parse(word).ok_or_else(|| InvalidServiceGrant::Word(word.chars().take(128).collect()));
         let grants = words.into_iter().map(grant).collect::<Result<BTreeSet<_>, _>>()?;
-        if grants.len() > limits::CREDENTIAL_SERVES_MAX {
-            Err(InvalidServiceGrant::TooMany)
-        } else {
-            Ok(Self(grants))
-        }
+        if grants.len() > limits::CREDENTIAL_SERVES_MAX { Err(InvalidServiceGrant::TooMany) } else { Ok(Self(grants)) }
     }
 
     /// Returns true if these grants cover the role. A runner must be covered by its own id, or for each tool that it
@@ -156,9 +151,8 @@ mod tests {
     /// Covers: S-07.
     #[test]
     fn runner_is_covered_by_its_id_or_by_every_tool() {
-        let allows = |words: &[&str], id: &str, tools: &[&str]| {
-            serves(words).allows(ServiceRole::Runner(&runner(id, tools)))
-        };
+        let allows =
+            |words: &[&str], id: &str, tools: &[&str]| serves(words).allows(ServiceRole::Runner(&runner(id, tools)));
         assert!(allows(&["tools:box"], "box", &["search", "process.spawn"]));
         assert!(allows(&["tools:search"], "box", &["search"]));
         assert!(allows(&["tools:search", "tools:process.spawn"], "box", &["search", "process.spawn"]));
@@ -181,17 +175,9 @@ mod tests {
         let words = ["agent:helper", "tools:process.spawn", "adapter:telegram/shop_bot"];
         let read = serves(&words);
         assert_eq!(serves(&read.words().iter().map(String::as_str).collect::<Vec<_>>()), read);
-        for bad in [
-            "",
-            "agent",
-            "agent:",
-            "agent:a b",
-            "agents:a",
-            "tools:*",
-            "adapter:telegram",
-            "adapter:/x",
-            "operator",
-        ] {
+        for bad in
+            ["", "agent", "agent:", "agent:a b", "agents:a", "tools:*", "adapter:telegram", "adapter:/x", "operator"]
+        {
             assert!(matches!(ServiceGrants::parse([bad]), Err(InvalidServiceGrant::Word(_))), "{bad}");
         }
         let many: Vec<String> = (0..=limits::CREDENTIAL_SERVES_MAX).map(|n| format!("agent:a{n}")).collect();

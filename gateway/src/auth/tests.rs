@@ -138,11 +138,7 @@ fn invalid_key_is_refused() {
     guessed.push(if last == 'a' { 'b' } else { 'a' });
     assert_eq!(door.admit(&hello(Some("ann"), None), NOW), Err(AuthError::NoCredential));
     for bad in ["", "key", &other, &guessed, "twk_aaaaaaaaaa_aaaaaaaaaaaaaaaaaaaaaaaaaa"] {
-        assert_eq!(
-            door.admit(&hello(Some("ann"), Some(bad)), NOW),
-            Err(AuthError::UnknownCredential),
-            "{bad}"
-        );
+        assert_eq!(door.admit(&hello(Some("ann"), Some(bad)), NOW), Err(AuthError::UnknownCredential), "{bad}");
         let bearer = format!("Bearer {bad}");
         let headers = headers(&[("authorization", &bearer)]);
         assert_eq!(door.admit_request(&headers, NOW), Err(AuthError::UnknownCredential), "{bad}");
@@ -160,26 +156,17 @@ fn invalid_key_is_refused() {
     assert!(door.still_admits(&proof, NOW) && !door.still_admits(&AuthProof::Anonymous, NOW));
     // Good until its expiry; then the key is revoked.
     assert_eq!(door.admit(&hello(None, Some(&key)), Millis(2_000_000)), Err(AuthError::ExpiredCredential));
-    assert_eq!(
-        door.admit(&hello(None, Some(&guessed)), Millis(2_000_000)),
-        Err(AuthError::UnknownCredential)
-    );
+    assert_eq!(door.admit(&hello(None, Some(&guessed)), Millis(2_000_000)), Err(AuthError::UnknownCredential));
     let keys = ring.keys();
-    let revoked = keys
-        .values()
-        .cloned()
-        .map(|record| ApiKeyRecord { revoked: Some(NOW), ..record }.sealed(ring.pepper()));
+    let revoked =
+        keys.values().cloned().map(|record| ApiKeyRecord { revoked: Some(NOW), ..record }.sealed(ring.pepper()));
     ring.replace(revoked.map(|record| (record.id.clone(), record)).collect());
     assert_eq!(door.admit(&hello(None, Some(&key)), NOW), Err(AuthError::ExpiredCredential));
     assert!(!door.still_admits(&proof, NOW));
 }
 
 /// Returns for which tenants a key serves the agent `helper`, as itself or as another user.
-fn reach(
-    keyed: &(Authenticator, Keyring, String),
-    user: Option<&str>,
-    served_by: &str,
-) -> Option<TenantScope> {
+fn reach(keyed: &(Authenticator, Keyring, String), user: Option<&str>, served_by: &str) -> Option<TenantScope> {
     let (door, _, key) = keyed;
     let helper = AgentId::parse("helper").expect("a name");
     let served_by = ServedBy::parse(served_by).unwrap_or_default();
@@ -217,8 +204,7 @@ fn without_authentication_any_client_may_serve() {
     let door = Authenticator::without_credentials(RateSettings::default(), None, metrics());
     let admitted = door.admit(&hello(Some("ann"), None), NOW).expect("let in");
     let helper = AgentId::parse("helper").expect("a name");
-    let identity =
-        admitted.service_identity(ServiceRole::Agent(&helper), &ServedBy::default()).expect("it serves");
+    let identity = admitted.service_identity(ServiceRole::Agent(&helper), &ServedBy::default()).expect("it serves");
     assert_eq!((identity.tenants, identity.credential), (TenantScope::AllTenants, None));
 }
 
@@ -249,11 +235,8 @@ fn key_record_altered_in_the_store_is_refused() {
 /// Covers: S-05.
 #[test]
 fn only_forged_credentials_count_as_guesses() {
-    let guesses = [
-        AuthError::UnknownCredential,
-        AuthError::Token(BadToken::Form),
-        AuthError::Token(BadToken::Signature),
-    ];
+    let guesses =
+        [AuthError::UnknownCredential, AuthError::Token(BadToken::Form), AuthError::Token(BadToken::Signature)];
     assert!(guesses.iter().all(AuthError::is_guess));
     let made = [
         AuthError::ExpiredCredential,

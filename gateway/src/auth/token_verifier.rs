@@ -36,11 +36,7 @@ struct ProviderKeys {
 impl TokenVerifier {
     /// Creates a verifier without keys.
     pub fn new(issuer: IssuerConfig) -> Self {
-        Self {
-            issuer: Arc::new(issuer),
-            provider_keys: watch::Sender::default(),
-            fetch_requested: Arc::default(),
-        }
+        Self { issuer: Arc::new(issuer), provider_keys: watch::Sender::default(), fetch_requested: Arc::default() }
     }
 
     /// Returns the configured issuer.
@@ -94,8 +90,7 @@ impl TokenVerifier {
 
 impl ProviderKeys {
     fn may_fetch(&self, now: Mono) -> bool {
-        self.fetched_at
-            .is_none_or(|tried| now - tried >= FETCH_INTERVAL_MIN || planted(Planted::ProviderAskedByAnyone))
+        self.fetched_at.is_none_or(|tried| now - tried >= FETCH_INTERVAL_MIN || planted(Planted::ProviderAskedByAnyone))
     }
 }
 

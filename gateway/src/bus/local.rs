@@ -34,11 +34,8 @@ mod tests {
     #[test]
     fn message_to_another_node_is_reported_undeliverable() {
         let (mouth, mut ear) = bus::event_channel();
-        let mut mail = vec![
-            (NodeId(2), PeerMessage::Probe),
-            (NodeId(1), PeerMessage::Probe),
-            (NodeId(2), PeerMessage::Probe),
-        ];
+        let mut mail =
+            vec![(NodeId(2), PeerMessage::Probe), (NodeId(1), PeerMessage::Probe), (NodeId(2), PeerMessage::Probe)];
         LocalBus::new(mouth).publish(&mut mail);
         assert!(mail.is_empty());
         assert_eq!(ear.try_recv(), Ok(BusEvent::NotSubscribed(NodeId(1))));

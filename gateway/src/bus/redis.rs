@@ -75,8 +75,7 @@ pub fn inbox_channel(node: NodeId) -> String {
 impl RedisBus {
     /// Opens the connection; the bus is usable once [`Self::wait_joined`] returns.
     pub fn open(place: RedisBusOptions, runtime: &Handle) -> Self {
-        let RedisBusOptions { url, node, name, address, events: mouth, metrics, clock, life, durability } =
-            place;
+        let RedisBusOptions { url, node, name, address, events: mouth, metrics, clock, life, durability } = place;
         let outbox = Arc::new(BusOutbox::default());
         let heartbeat = Arc::new(Heartbeat::new(clock.clone()));
         let inbox = Arc::new(BusInbox::new(Arc::clone(&heartbeat), Arc::clone(&metrics)));
@@ -166,7 +165,7 @@ impl RedisBus {
         self.flush().await;
         self.tasks.iter().for_each(AbortHandle::abort);
         if let Err(error) = node_list::remove_record(&self.publisher, self.node).await {
-            tracing::debug!(%error, "this node's record could not be removed; it expires later");
+            tracing::debug!(%error, "this node's record stays for a while");
         }
     }
 }

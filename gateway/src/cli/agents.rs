@@ -73,18 +73,12 @@ async fn fetch(gateway: &GatewayArgs) -> Result<Value, CliError> {
     let method = Method::GET;
     let path = "/v1/agents";
     let who = Some(gateway);
-    server
-        .request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT })
-        .await
+    server.request_json(ApiRequest { method, path, credentials: who, body: None, timeout: ANSWER_TIMEOUT }).await
 }
 
 fn parse_agents(told: Value) -> Result<Vec<AgentSummary>, CliError> {
     let read = serde_json::from_value(told).map(|AgentList { agents }| agents);
-    read.map_err(|error| {
-        CliError::Failed(format!(
-            "the gateway's answer has an unexpected format, probably because it runs another release: {error}"
-        ))
-    })
+    read.map_err(|error| CliError::Failed(format!("an answer of another release: {error}")))
 }
 
 // === impl Agent ===

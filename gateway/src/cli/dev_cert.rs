@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Arguments of `turnway dev-cert`.
 #[derive(Clone, Debug, Args)]
 pub struct DevCertArgs {
-    /// Directory for `cert.pem` and `key.pem`; created if necessary
+    /// A directory for `cert.pem` and `key.pem`; made if it is not there
     pub dir: PathBuf,
 
     /// Validity in days; browsers accept a certificate by its hash only up to 13
@@ -39,7 +39,7 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<CliExit, CliError> {
            SSL_CERT_FILE={cert} turnway chat --url wss://localhost:8080\n  \
            curl --cacert {cert} https://localhost:8080/\n\n\
          SHA-256 of the certificate, in base64: {hash}\n{by_hash}\n\
-         No other machine trusts this certificate. For other machines, get one from a certificate authority that they trust.\n",
+         Nobody else trusts it. For other machines get a certificate from somebody they trust.\n",
         by_hash = hash_hint(days),
     ))?;
     Ok(CliExit::Success)
@@ -48,8 +48,8 @@ pub fn run(args: &DevCertArgs, json: bool) -> Result<CliExit, CliError> {
 /// Returns a hint on using the certificate's hash in a web page (`serverCertificateHashes` of WebTransport).
 fn hash_hint(days: u16) -> &'static str {
     if days <= development::VALID_DAYS_BY_HASH {
-        "A web page may use the hash to connect by WebTransport: docs/protocol.md, 1.9.\n"
+        "A page may name it to connect by WebTransport: docs/protocol.md, 1.9.\n"
     } else {
-        "For web pages that connect by WebTransport, use --days 13: browsers accept no longer validity by hash.\n"
+        "For pages that connect by WebTransport make one with --days 13: browsers take no longer one by its hash.\n"
     }
 }

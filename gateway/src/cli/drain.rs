@@ -16,17 +16,17 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Arguments of `turnway drain`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 the node drains, or with --wait has stopped; 1 it has not stopped in time and still drains; 69 \
-                  the node does not answer."
+    after_help = "Exit codes: 0 it drains, or with --wait has left; 1 it had not left in time, and still drains; 69 \
+                  nobody answers."
 )]
 pub struct DrainArgs {
-    /// Address of the node's operators' listener
+    /// The node's address for operators
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
-    /// Wait until the node has stopped
+    /// Wait until it has left
     #[arg(long)]
     pub wait: bool,
-    /// Maximum wait in seconds
+    /// For so many seconds at most
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "wait")]
     pub timeout: u64,
 }
@@ -38,13 +38,7 @@ pub async fn run(args: DrainArgs, json: bool) -> Result<CliExit, CliError> {
     let path = "/drain";
     let who = None;
     server
-        .request_json(ApiRequest {
-            method,
-            path,
-            credentials: who,
-            body: Some(json!({})),
-            timeout: ANSWER_TIMEOUT,
-        })
+        .request_json(ApiRequest { method, path, credentials: who, body: Some(json!({})), timeout: ANSWER_TIMEOUT })
         .await?;
     if !args.wait {
         return print_phase(json, "draining", None, CliExit::Success);
@@ -79,7 +73,7 @@ fn print_phase(json: bool, phase: &str, remaining: Option<u64>, exit: CliExit) -
         write_json(&json!({ "phase": phase, "remaining": remaining }))?;
     } else {
         match remaining {
-            Some(sessions) => write_stdout(&format!("still draining: {sessions} sessions are left\n"))?,
+            Some(sessions) => write_stdout(&format!("still draining: it holds {sessions} sessions\n"))?,
             None => write_stdout(&format!("{phase}\n"))?,
         }
     }

@@ -23,7 +23,6 @@ pub enum CliExit {
 /// The reason why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CliError {
-    /// Wrong arguments.
     Usage(String),
     /// A wrong configuration, with every mistake.
     InvalidConfig(Vec<ConfigMistake>),
@@ -98,8 +97,7 @@ impl CliError {
         if !json {
             return write_stderr(&format!("turnway: {message}\n"));
         }
-        let mistakes: &[ConfigMistake] =
-            if let Self::InvalidConfig(mistakes) = self { mistakes } else { &[] };
+        let mistakes: &[ConfigMistake] = if let Self::InvalidConfig(mistakes) = self { mistakes } else { &[] };
         let told = ErrorReport { error: ErrorFields { code, message, mistakes } };
         // These types always serialise.
         write_stderr(&format!("{}\n", serde_json::to_string(&told).unwrap_or_default()));
@@ -114,7 +112,7 @@ impl CliError {
             Self::Refused { code, message } => (code, message),
             Self::Unavailable(what) => ("unavailable", what),
             Self::Bug(what) => ("internal_error", what),
-            Self::StdoutClosed => ("unread", "stdout was closed"),
+            Self::StdoutClosed => ("unread", "the reader has left"),
         }
     }
 }

@@ -10,13 +10,13 @@ pub(super) const DEFAULT_URL: &str = "ws://127.0.0.1:8080";
 /// The gateway and the credentials of a client command.
 #[derive(Clone, Args)]
 pub struct GatewayArgs {
-    /// The gateway
+    /// Address of the gateway
     #[arg(long, env = "TURNWAY_URL", default_value = DEFAULT_URL)]
     pub url: String,
-    /// Act as this user; without it as the key's user, or as the operator if the gateway needs no key
+    /// As this user; without it as who the key is of, or where no keys are asked for as the operator
     #[arg(long, env = "TURNWAY_USER")]
     pub user: Option<String>,
-    /// API key from `turnway key new`; preferably by the environment variable, which other users cannot see
+    /// With this key of `turnway key new`; best by the environment, where nobody sees it
     #[arg(long, value_name = "KEY", env = "TURNWAY_API_KEY", hide_env_values = true)]
     pub api_key: Option<String>,
 }

@@ -20,20 +20,20 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Subcommands of `turnway key`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Create a key; the key is printed once and cannot be printed again
+    /// Make a key; it is shown once, and cannot be shown again
     New(NewArgs),
-    /// List all keys, newest first, without their secrets
+    /// List all keys, the last made first, without what they open with
     List(AdminArgs),
-    /// Seal keys of an earlier release, whose rights are not protected by a seal yet; without --yes only list them
+    /// Seal keys of an earlier release, whose rights the store alone vouched for; without --yes only list them
     Migrate(MigrateArgs),
-    /// Revoke a key: within 5 s no node accepts it, and its connections are closed
+    /// Take a key back: within 5 s it opens nothing on any node, and the connections it opened are closed
     Revoke(RevokeArgs),
 }
 
 /// Arguments that select the node to ask.
 #[derive(Clone, Debug, Args)]
 pub struct AdminArgs {
-    /// Address of a node's operators' listener; any node of a fleet
+    /// A node's address for operators; any node of a fleet will do
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
 }
@@ -44,7 +44,7 @@ pub struct NewArgs {
     /// Tenant of the key
     #[arg(long, value_name = "TENANT", default_value = "default")]
     pub tenant: String,
-    /// User of the key; without it, the key acts as a user of its own
+    /// The user whose key it is; without it, nobody but the key itself
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// Scopes of the key: read, write, act_as (any user of the tenant), operator (every session of the tenant, but not the node)
@@ -54,7 +54,7 @@ pub struct NewArgs {
     /// runner of that id, or the tool of that name), adapter:CHANNEL/ACCOUNT
     #[arg(long, value_name = "ROLE,…", value_delimiter = ',')]
     pub serves: Vec<String>,
-    /// A label for people
+    /// A note for people
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// Lifetime, such as 12h or 90d; without it the key is valid until it is revoked
@@ -68,7 +68,7 @@ pub struct NewArgs {
 /// Arguments of `turnway key migrate`.
 #[derive(Clone, Debug, Args)]
 pub struct MigrateArgs {
-    /// Seal the listed keys: confirms that every row grants the intended rights
+    /// Seal them: every row of the list grants what its maker meant it to grant
     #[arg(long)]
     pub yes: bool,
     /// The node to ask.
@@ -79,7 +79,7 @@ pub struct MigrateArgs {
 /// Arguments of `turnway key revoke`.
 #[derive(Clone, Debug, Args)]
 pub struct RevokeArgs {
-    /// Id of the key: the part between the two underscores, as `turnway key list` shows it
+    /// Its name: the part between the two underscores, as `turnway key list` shows it
     pub key_id: String,
     /// The node to ask.
     #[command(flatten)]
@@ -139,11 +139,7 @@ async fn create(args: NewArgs, json: bool) -> Result<CliExit, CliError> {
         return Ok(CliExit::Success);
     }
     let key = made.get("key").and_then(Value::as_str);
-    let key = key.ok_or_else(|| {
-        CliError::Failed(
-            "the node's answer has an unexpected format, probably because it runs another release".to_owned(),
-        )
-    })?;
+    let key = key.ok_or_else(|| CliError::Failed("an answer of another release".to_owned()))?;
     // The key stands alone on its line, so that a program can read it.
     write_stdout(&format!("{key}\n"))?;
     Ok(CliExit::Success)
@@ -161,8 +157,7 @@ async fn list(args: &AdminArgs, json: bool) -> Result<CliExit, CliError> {
 
 async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
     let all = parse_keys(ask(&args.admin_args, Method::GET, "/v1/keys", None).await?)?;
-    let unsealed: Vec<KeyRow> =
-        all.into_iter().filter(|key| !key.sealed && key.revoked_ts.is_none()).collect();
+    let unsealed: Vec<KeyRow> = all.into_iter().filter(|key| !key.sealed && key.revoked_ts.is_none()).collect();
     if unsealed.is_empty() {
         write_stdout("every key is sealed\n")?;
         return Ok(CliExit::Success);
@@ -170,15 +165,12 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
     let ids: Vec<String> = unsealed.iter().map(|key| key.key_id.clone()).collect();
     if !args.yes {
         write_stdout(&render_table(unsealed))?;
-        write_stdout(
-            "These keys are not accepted until they are sealed. Check what each one grants, revoke unknown ones, then run the command again with --yes.\n",
-        )?;
+        write_stdout("These keys open nothing: look at what each grants, revoke what nobody made, then add --yes.\n")?;
         return Ok(CliExit::Failed);
     }
     let mut sealed = Vec::new();
     for ids in ids.chunks(MIGRATE_BATCH_MAX) {
-        let told =
-            ask(&args.admin_args, Method::POST, "/v1/keys:migrate", Some(json!({ "key_ids": ids }))).await?;
+        let told = ask(&args.admin_args, Method::POST, "/v1/keys:migrate", Some(json!({ "key_ids": ids }))).await?;
         if json {
             write_json(&told)?;
         }
@@ -191,11 +183,8 @@ async fn migrate(args: &MigrateArgs, json: bool) -> Result<CliExit, CliError> {
 }
 
 fn parse_keys(told: Value) -> Result<Vec<KeyRow>, CliError> {
-    let KeyList { keys } = serde_json::from_value(told).map_err(|error| {
-        CliError::Failed(format!(
-            "the node's answer has an unexpected format, probably because it runs another release: {error}"
-        ))
-    })?;
+    let KeyList { keys } = serde_json::from_value(told)
+        .map_err(|error| CliError::Failed(format!("an answer of another release: {error}")))?;
     Ok(keys)
 }
 
@@ -218,10 +207,10 @@ fn render_table(keys: Vec<KeyRow>) -> String {
     ]);
     for key in keys {
         let state = match (key.good, key.revoked_ts) {
-            (true, _) => "valid",
+            (true, _) => "good",
             (false, Some(_)) => "revoked",
             (false, None) if !key.sealed => "unsealed",
-            (false, None) => "expired",
+            (false, None) => "over",
         };
         table.push_row([
             key.key_id,
@@ -242,13 +231,13 @@ async fn revoke(args: &RevokeArgs, json: bool) -> Result<CliExit, CliError> {
     // The argument may also be a whole key; only the key's id leaves this process.
     let id = args.key_id.strip_prefix("twk_").and_then(|rest| rest.split('_').next()).unwrap_or(&args.key_id);
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(CliError::Usage("expected a key id, as `turnway key list` shows it".to_owned()));
+        return Err(CliError::Usage("expected a key's name, as `turnway key list` shows it".to_owned()));
     }
     let told = ask(&args.admin_args, Method::POST, &format!("/v1/keys/{id}:revoke"), None).await?;
     if json {
         write_json(&told)?
     } else {
-        write_stdout(&format!("key {id} is revoked\n"))?
+        write_stdout(&format!("{id} opens nothing any more\n"))?
     }
     Ok(CliExit::Success)
 }

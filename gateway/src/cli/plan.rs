@@ -5,8 +5,8 @@ use crate::auth::pepper::Pepper;
 use crate::clock::Clock;
 use crate::config::nearest::did_you_mean;
 use crate::config::{
-    self, AgentText, Config, ConfigMistake, ConfigSources, LoadedConfig, SettingKey, SettingLocation,
-    StoreConfig, TlsFiles,
+    self, AgentText, Config, ConfigMistake, ConfigSources, LoadedConfig, SettingKey, SettingLocation, StoreConfig,
+    TlsFiles,
 };
 use crate::tls::CertificatePair;
 use std::collections::BTreeMap;
@@ -32,10 +32,7 @@ pub struct NodePlan {
 }
 
 /// Reads flags, environment and file.
-pub fn read(
-    args: &ServeArgs,
-    env: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<NodePlan, Vec<ConfigMistake>> {
+pub fn read(args: &ServeArgs, env: impl Iterator<Item = (OsString, OsString)>) -> Result<NodePlan, Vec<ConfigMistake>> {
     let mut mistakes = Vec::new();
     let file = read_file(args.config.as_deref()).unwrap_or_else(|mistake| {
         mistakes.push(mistake);
@@ -88,8 +85,7 @@ fn decide(sources: &ConfigSources, mut mistakes: Vec<ConfigMistake>) -> Result<N
             mistakes.push(ConfigMistake::for_key(SettingKey::DefaultAgent, place, what));
         }
     }
-    mistakes
-        .extend(config.tls.as_ref().and_then(|files| check_certificate(files, known_time(&config.store))));
+    mistakes.extend(config.tls.as_ref().and_then(|files| check_certificate(files, known_time(&config.store))));
     mistakes.extend(config.auth.pepper.as_ref().and_then(check_pepper));
     mistakes.sort();
     if mistakes.is_empty() { Ok(NodePlan { config, agents, default_agent, warnings }) } else { Err(mistakes) }
@@ -98,11 +94,8 @@ fn decide(sources: &ConfigSources, mut mistakes: Vec<ConfigMistake>) -> Result<N
 /// Checks a certificate and its key.
 fn check_certificate(files: &TlsFiles, now: Millis) -> Option<ConfigMistake> {
     let bad = CertificatePair::read(files, now).err()?;
-    let (key, place) = if bad.concerns_key(files) {
-        (SettingKey::TlsKey, &files.key.1)
-    } else {
-        (SettingKey::TlsCert, &files.cert.1)
-    };
+    let (key, place) =
+        if bad.concerns_key(files) { (SettingKey::TlsKey, &files.key.1) } else { (SettingKey::TlsCert, &files.cert.1) };
     Some(ConfigMistake::for_key(key, place, bad.to_string()))
 }
 
@@ -187,11 +180,8 @@ mod tests {
 
     fn plan(file: &str, flags: &[(Flag, &str)]) -> Result<NodePlan, Vec<String>> {
         let flags = flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect();
-        let sources = ConfigSources {
-            file: Some(("t.toml".into(), file.to_owned())),
-            flags,
-            ..ConfigSources::default()
-        };
+        let sources =
+            ConfigSources { file: Some(("t.toml".into(), file.to_owned())), flags, ..ConfigSources::default() };
         decide(&sources, Vec::new()).map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect())
     }
 
@@ -203,9 +193,7 @@ mod tests {
     #[test]
     fn documented_store_defaults_match_the_code() {
         let plan = plan("", &[]).expect("good");
-        let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = plan.config.store else {
-            panic!("embedded")
-        };
+        let StoreConfig::Embedded { cache_bytes, reserve_bytes, .. } = plan.config.store else { panic!("embedded") };
         let clock = crate::clock::Clock::start();
         let options = EmbeddedOptions::new(Arc::new(move || clock.now()), Arc::new(|_| {}));
         assert_eq!((cache_bytes, reserve_bytes), (options.cache_bytes as u64, options.reserve_bytes));
@@ -214,8 +202,7 @@ mod tests {
     #[test]
     fn agent_order_is_flags_then_file_then_demo() {
         let file = "demo = true\n[agents.a]\nurl = \"http://file\"\n[agents.z]\nurl = \"http://file\"\n";
-        let plan =
-            plan(file, &[(Flag::Agent, "z=http://flag"), (Flag::Agent, "echo=http://flag")]).expect("good");
+        let plan = plan(file, &[(Flag::Agent, "z=http://flag"), (Flag::Agent, "echo=http://flag")]).expect("good");
         assert_eq!(names(&plan), ["z", "echo", "a", "counter"]);
         assert_eq!(plan.default_agent, None);
     }
@@ -224,8 +211,7 @@ mod tests {
     fn every_agent_error_is_reported_with_its_source() {
         let file = "log = 1\n[agents.a]\ncancel = true\n[agents.b]\nurl = \"http://h\"\nsilence = \"x\"\n";
         let flags = [(Flag::Agent, "c"), (Flag::Agent, "d=http://h"), (Flag::Agent, "d=http://h")];
-        let said = plan(file, &[&flags[..], &[(Flag::Key(SettingKey::DefaultAgent), "e")]].concat())
-            .expect_err("bad");
+        let said = plan(file, &[&flags[..], &[(Flag::Key(SettingKey::DefaultAgent), "e")]].concat()).expect_err("bad");
         let starts = [
             "t.toml:1:7: log: expected a string",
             "t.toml:2:9: agents.a.url: there is none",

@@ -13,19 +13,21 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `turnway probe`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Exit codes: 0 yes, 1 no, 69 the node does not answer. For a container: HEALTHCHECK \
-                  CMD [\"turnway\", \"probe\"]")]
+#[command(
+    after_help = "Exit codes: 0 it is so, 1 it answers that it is not, 69 nobody answers. For a container: HEALTHCHECK \
+                  CMD [\"turnway\", \"probe\"]"
+)]
 pub struct ProbeArgs {
-    /// Address of a node's operators' listener
+    /// A node's address for operators
     #[arg(long, value_name = "URL", env = "TURNWAY_ADMIN", default_value = DEFAULT_ADMIN_URL)]
     pub admin: String,
     /// Another address that serves /livez and /readyz
     #[arg(long, value_name = "URL", conflicts_with = "admin")]
     pub url: Option<String>,
-    /// Check whether new work may be sent to the node [default]
+    /// Whether new work may be sent to it [default]
     #[arg(long, conflicts_with = "live")]
     pub ready: bool,
-    /// Check whether the process answers
+    /// Whether its process answers
     #[arg(long)]
     pub live: bool,
 }

@@ -18,7 +18,7 @@ use turnway_core::protocol::pattern::Pattern;
 /// A log that shows no further fact for this long, and is not at its end, is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-const AFTER_HELP: &str = "With --json, one object a line: each fact as clients receive it (docs/protocol.md), but \
+const AFTER_HELP: &str = "With --json, one object a line: each fact as a client is shown it (docs/protocol.md), but \
                      `done` also has the answer's whole `text`, and the `error` of a turn that failed. Where \
                      history is missing in between, a line of `type` \"reset\" says so.";
 
@@ -26,12 +26,12 @@ const AFTER_HELP: &str = "With --json, one object a line: each fact as clients r
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct ReplayArgs {
-    /// The session
+    /// Id of the session
     pub session: String,
-    /// Keep printing new facts, also across restarts of the node, until Ctrl-C
+    /// Stay, and show what comes, also across restarts of the node; Ctrl-C ends it
     #[arg(long, short)]
     pub follow: bool,
-    /// Only facts after this sequence number
+    /// Only what comes after this fact
     #[arg(long, value_name = "SEQ")]
     pub after: Option<u64>,
     /// Only facts of these types, such as user.message,run.*; `*` is one segment, `>` the rest
@@ -69,10 +69,8 @@ struct Replay<'a> {
 /// `--follow`.
 pub async fn run(args: ReplayArgs, json: bool) -> Result<CliExit, CliError> {
     // One signal handler for the whole run: a Ctrl-C between two handlers would be lost.
-    let mut stop =
-        signal(SignalKind::interrupt()).map_err(|error| CliError::Unavailable(error.to_string()))?;
-    let mut client =
-        Client::connect(args.gateway.options()).await.map_err(|error| gateway::connect_error(&error))?;
+    let mut stop = signal(SignalKind::interrupt()).map_err(|error| CliError::Unavailable(error.to_string()))?;
+    let mut client = Client::connect(args.gateway.options()).await.map_err(|error| gateway::connect_error(&error))?;
     let session = client.session(args.session.clone());
     let seen = args.after.unwrap_or_default();
     let mut replay = Replay {
@@ -107,12 +105,10 @@ async fn next(client: &mut Client, follow: bool) -> Result<Event, CliError> {
     let event = match follow {
         true => client.next_event().await,
         false => timeout(IDLE_TIMEOUT, client.next_event()).await.map_err(|_| {
-            CliError::Failed(
-                "the gateway sent no further fact for 10 s, and the log is not at its end".to_owned(),
-            )
+            CliError::Failed("the gateway shows no more of this log, and it is not at its end".to_owned())
         })?,
     };
-    event.ok_or_else(|| CliError::Unavailable("the connection was closed".to_owned()))
+    event.ok_or_else(|| CliError::Unavailable("the connection has ended".to_owned()))
 }
 
 // === impl Replay ===
@@ -164,13 +160,13 @@ impl Replay<'_> {
 
     fn handle_disconnected(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_disconnected, true) {
-            self.print_remark(&format!("connection lost ({reason}); reconnecting"));
+            self.print_remark(&format!("connection lost ({reason}); trying again"));
         }
     }
 
     fn handle_reconnected(&mut self) {
         if std::mem::take(&mut self.is_disconnected) {
-            self.print_remark("reconnected");
+            self.print_remark("connected again");
         }
     }
 
@@ -179,11 +175,7 @@ impl Replay<'_> {
         if !self.args.types.is_empty() && !self.args.types.iter().any(|pattern| pattern.matches(kind)) {
             return Ok(());
         }
-        if self.json {
-            write_json(&line.json())
-        } else {
-            write_stdout(&format!("{}\n", line.text(terminal_width())))
-        }
+        if self.json { write_json(&line.json()) } else { write_stdout(&format!("{}\n", line.text(terminal_width()))) }
     }
 
     /// Handles missing history: continues at the first fact that the store still has.
@@ -192,12 +184,12 @@ impl Replay<'_> {
         let shown = self.last_seq > self.args.after.unwrap_or_default();
         let seq = floor.unwrap_or(end);
         let told = match reason {
-            "trimmed" => format!("facts up to {seq} were deleted (store.retention)"),
+            "trimmed" => format!("facts up to {seq} are forgotten (store.retention)"),
             "regressed" if shown => {
-                format!("the store has lost facts from about {seq} on; was it restored from a backup?")
+                format!("the store has lost facts after {seq} or before; was it restored?")
             }
             "regressed" => format!("the log ends at fact {seq}"),
-            _ => format!("facts up to {seq} are missing"),
+            _ => format!("facts up to {seq} are gone"),
         };
         if floor.is_none() && !self.args.follow {
             return Err(CliError::Failed(told));
@@ -219,13 +211,8 @@ impl Replay<'_> {
         let server = ApiClient::parse(&self.args.gateway.url).ok()?;
         let path = format!("/v1/sessions/{}/events?after_seq={}&limit=1", self.args.session, self.last_seq);
         let who = Some(&self.args.gateway);
-        let ask = ApiRequest {
-            method: Method::GET,
-            path: &path,
-            credentials: who,
-            body: None,
-            timeout: ANSWER_TIMEOUT,
-        };
+        let ask =
+            ApiRequest { method: Method::GET, path: &path, credentials: who, body: None, timeout: ANSWER_TIMEOUT };
         server.request_json(ask).await.ok()?.get("floor")?.as_u64()
     }
 

@@ -15,12 +15,10 @@ const PAGE_LEN_MAX: usize = 200;
 
 /// Arguments of `turnway sessions`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "Times are relative on a terminal, and dates in UTC elsewhere. With --json, one object with \
-                        the list of `sessions`, as GET /v1/sessions gives it."
-)]
+#[command(after_help = "Times are relative on a terminal, and dates in UTC elsewhere. With --json, one object with \
+                        the list of `sessions`, as GET /v1/sessions gives it.")]
 pub struct SessionsArgs {
-    /// Maximum number of sessions, newest first
+    /// At most so many, the last made first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub limit: u64,
     /// The gateway and the credentials.
@@ -64,11 +62,8 @@ pub async fn run(args: SessionsArgs, json: bool) -> Result<CliExit, CliError> {
     let now = Clock::start().now().store.0;
     for session in listed.sessions {
         let session: SessionRow = serde_json::from_value(session).map_err(unexpected_answer)?;
-        let created = if stdout_is_terminal() {
-            format_ago(session.created_ts, now)
-        } else {
-            format_date(session.created_ts)
-        };
+        let created =
+            if stdout_is_terminal() { format_ago(session.created_ts, now) } else { format_date(session.created_ts) };
         let facts = session.seq.to_string();
         let open = session.pending.to_string();
         table.push_row([session.session_id, session.user_id, session.state, created, facts, open]);
@@ -102,7 +97,5 @@ async fn fetch_all(args: &SessionsArgs) -> Result<SessionList, CliError> {
 }
 
 fn unexpected_answer(why: impl std::fmt::Display) -> CliError {
-    CliError::Failed(format!(
-        "the gateway's answer has an unexpected format, probably because it runs another release: {why}"
-    ))
+    CliError::Failed(format!("an answer of another release: {why}"))
 }

@@ -55,9 +55,8 @@ impl Table {
 
     /// Renders the whole table, one line a row.
     pub(super) fn render(&self) -> String {
-        let width = |n: usize| {
-            self.rows.iter().filter_map(|row| Some(row.get(n)?.chars().count())).max().unwrap_or_default()
-        };
+        let width =
+            |n: usize| self.rows.iter().filter_map(|row| Some(row.get(n)?.chars().count())).max().unwrap_or_default();
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let line = |row: &Vec<String>| {
             let cells = row.iter().zip(&self.columns).zip(&widths);

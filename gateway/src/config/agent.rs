@@ -9,7 +9,6 @@ pub struct AgentSetting {
     pub form: &'static str,
     /// Value if the setting is absent.
     pub default: &'static str,
-    /// Description.
     pub doc: &'static str,
 }
 

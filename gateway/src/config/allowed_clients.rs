@@ -43,8 +43,7 @@ impl AllowedHosts {
             return Ok(Self::Any);
         }
         parse_items(text, |item| {
-            HostName::parse(item)
-                .ok_or("expected names such as gateway.example.com or 203.0.113.7:8443, or *")
+            HostName::parse(item).ok_or("expected names such as gateway.example.com or 203.0.113.7:8443, or *")
         })
         .map(Self::Named)
     }
@@ -127,9 +126,7 @@ mod tests {
 
     #[test]
     fn only_well_formed_origins_are_accepted() {
-        for good in
-            ["https://app.example.com", "http://localhost:3000", "https://[::1]:8443,http://a-b.example"]
-        {
+        for good in ["https://app.example.com", "http://localhost:3000", "https://[::1]:8443,http://a-b.example"] {
             let read = Origin::parse_list(good).expect(good);
             assert_eq!(read.iter().map(Origin::as_str).collect::<Vec<_>>().join(","), good);
         }
@@ -157,13 +154,10 @@ mod tests {
     fn host_names_are_parsed_with_or_without_ports() {
         let name = |name: &str, port| HostName { name: name.to_owned(), port };
         let read = AllowedHosts::parse("GW.example.com, 203.0.113.7:8443,[2001:db8::1]");
-        let all =
-            [name("gw.example.com", None), name("203.0.113.7", Some(8443)), name("[2001:db8::1]", None)];
+        let all = [name("gw.example.com", None), name("203.0.113.7", Some(8443)), name("[2001:db8::1]", None)];
         assert_eq!(read, Ok(AllowedHosts::Named(all.to_vec())));
         assert_eq!(AllowedHosts::parse(" * "), Ok(AllowedHosts::Any));
-        for bad in
-            ["", "a b", "a:b", "a:99999", "[::1", "https://a", "a/b", ".a", "a.", "*,a", &"x".repeat(300)]
-        {
+        for bad in ["", "a b", "a:b", "a:99999", "[::1", "https://a", "a/b", ".a", "a.", "*,a", &"x".repeat(300)] {
             assert!(AllowedHosts::parse(bad).is_err(), "{bad}");
         }
     }

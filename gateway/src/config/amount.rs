@@ -51,8 +51,7 @@ mod tests {
         assert_eq!(parse_wait("2m"), Some(Duration::from_secs(120)));
         assert_eq!(parse_size("64KiB"), Some(65_536));
         assert_eq!(parse_size("0B"), Some(0));
-        for bad in ["", "30", "s", "-1s", "1.5s", "30 s", "1d", "99999999999999999999s", "9999999999999999h"]
-        {
+        for bad in ["", "30", "s", "-1s", "1.5s", "30 s", "1d", "99999999999999999999s", "9999999999999999h"] {
             assert_eq!(parse_wait(bad), None, "{bad}");
         }
         for bad in ["", "64", "64K", "64kb", "64 KiB", "KiB", "-1B", "99999999999GiB"] {
@@ -62,13 +61,9 @@ mod tests {
 
     #[test]
     fn sizes_are_formatted_in_the_largest_unit() {
-        for (bytes, shown) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1_600_000, "1.5 MiB"),
-            (u64::MAX, "16777215.9 TiB"),
-        ] {
+        for (bytes, shown) in
+            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1_600_000, "1.5 MiB"), (u64::MAX, "16777215.9 TiB")]
+        {
             assert_eq!(format_size(bytes), shown);
         }
     }

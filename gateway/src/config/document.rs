@@ -10,10 +10,10 @@ const WIDTH: usize = 100;
 /// Returns a complete file with every key at its default, commented. Loading that file unchanged has no effect.
 pub fn default_file() -> String {
     let mut text = String::from(
-        "# Every key of Turnway's configuration with its default. `turnway config-doc` prints the documentation;\n\
-         # `turnway check-config --config FILE` checks a file.\n\
-         # Flags override the environment, which overrides this file. Lines that begin with `# ` and a key are inactive:\n\
-         # their defaults are determined at the start.\n",
+        "# Every key of Turnway's configuration with its default. `turnway config-doc` is the page about it;\n\
+         # `turnway check-config --config FILE` says what a node would say of a file.\n\
+         # Flags overrule the environment, and that this file. Lines that begin with `# ` and a key are off:\n\
+         # their defaults are found out at the start.\n",
     );
     let mut section = "";
     for setting in &SETTINGS {
@@ -27,11 +27,9 @@ pub fn default_file() -> String {
         let flag = setting.flag.map(|flag| format!("{flag}, ")).unwrap_or_default();
         push_comment(&mut text, &format!("{flag}{}: {}", setting.env(), setting.form));
         match setting.default {
-            DefaultValue::Fixed(value) => {
-                push_fmt(&mut text, format_args!("{name} = {}\n", setting.literal(value)))
-            }
+            DefaultValue::Fixed(value) => push_fmt(&mut text, format_args!("{name} = {}\n", setting.literal(value))),
             DefaultValue::Computed { how, example } => {
-                push_comment(&mut text, &format!("Default: {how}."));
+                push_comment(&mut text, &format!("Without it: {how}."));
                 push_fmt(&mut text, format_args!("# {name} = {}\n", setting.literal(example)));
             }
         }
@@ -43,10 +41,7 @@ pub fn default_file() -> String {
 /// Appends the keys of an agent, all commented out.
 fn push_agents(text: &mut String) {
     push_fmt(text, format_args!("\n\n"));
-    push_comment(
-        text,
-        "Agents, a table each; --agent ID=URL[,key=value…] and TURNWAY_AGENTS_<ID> say the same.",
-    );
+    push_comment(text, "Agents, a table each; --agent ID=URL[,key=value…] and TURNWAY_AGENTS_<ID> say the same.");
     push_comment(text, "A wait is 250ms, 15s, 2m or 1h; at most 24h.");
     push_fmt(text, format_args!("# [agents.helper]\n# url = \"http://127.0.0.1:9000\"\n"));
     for setting in &AGENT_SETTINGS {
@@ -68,19 +63,15 @@ pub fn markdown_page() -> String {
         let (of, _) = setting.section_and_name();
         if section != Some(of) {
             section = Some(of);
-            let title = if of.is_empty() { "Without a section".to_owned() } else { format!("`[{of}]`") };
+            let title = if of.is_empty() { "In no section".to_owned() } else { format!("`[{of}]`") };
             push_fmt(
                 &mut text,
-                format_args!(
-                    "\n### {title}\n\n| key | flag | environment | default | |\n|---|---|---|---|---|\n"
-                ),
+                format_args!("\n### {title}\n\n| key | flag | environment | default | |\n|---|---|---|---|---|\n"),
             );
         }
         let flag = setting.flag.map(|flag| match setting.kind {
             ValueKind::Switch => code_cell(flag),
-            ValueKind::Text | ValueKind::List | ValueKind::Size => {
-                code_cell(&format!("{flag} {}", setting.form))
-            }
+            ValueKind::Text | ValueKind::List | ValueKind::Size => code_cell(&format!("{flag} {}", setting.form)),
         });
         let default = match setting.default {
             DefaultValue::Fixed(value) => code_cell(value),

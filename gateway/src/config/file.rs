@@ -39,7 +39,7 @@ impl ConfigFileParser<'_> {
                 Some(agents) if name == AGENTS => self.parse_agents(agents),
                 Some(section) if sections().any(|known| known == name) => self.parse_section(name, section),
                 None if name == AGENTS || sections().any(|known| known == name) => {
-                    self.push_mistake(Some(name), value.span(), &format!("expected a section: [{name}]"));
+                    self.push_mistake(Some(name), value.span(), &format!("a section: [{name}]"));
                 }
                 Some(_) if SettingKey::from_name(name).is_none() => {
                     let what = format!("unknown section{}", did_you_mean(name, sections().chain([AGENTS])));
@@ -62,9 +62,7 @@ impl ConfigFileParser<'_> {
         };
         let place = self.place(value.span());
         match (key.setting().kind, value.get_ref()) {
-            (ValueKind::Switch, DeValue::Boolean(flag)) => {
-                self.raw.settings.push((key, flag.to_string(), place))
-            }
+            (ValueKind::Switch, DeValue::Boolean(flag)) => self.raw.settings.push((key, flag.to_string(), place)),
             (ValueKind::Switch, other) => {
                 self.push_mistake(
                     Some(name),
@@ -80,11 +78,7 @@ impl ConfigFileParser<'_> {
                 self.raw.settings.push((key, text.to_string(), place));
             }
             (ValueKind::Text | ValueKind::List | ValueKind::Size, other) => {
-                self.push_mistake(
-                    Some(name),
-                    value.span(),
-                    &format!("expected a string, not {}", type_name(other)),
-                );
+                self.push_mistake(Some(name), value.span(), &format!("expected a string, not {}", type_name(other)));
             }
         }
     }
@@ -94,8 +88,7 @@ impl ConfigFileParser<'_> {
             let at = id.span();
             let id = id.get_ref().to_string();
             let Some(table) = value.get_ref().as_table() else {
-                let what =
-                    format!("expected a table [agents.{id}] with a url, not {}", type_name(value.get_ref()));
+                let what = format!("expected a table [agents.{id}] with a url, not {}", type_name(value.get_ref()));
                 self.push_mistake(Some(&format!("agents.{id}")), value.span(), &what);
                 continue;
             };
@@ -105,10 +98,8 @@ impl ConfigFileParser<'_> {
                 match flag_text(value.get_ref()) {
                     Some(word) => pairs.push((name, word, self.place(value.span()))),
                     None => {
-                        let what = format!(
-                            "expected one value or a list of strings, not {}",
-                            type_name(value.get_ref())
-                        );
+                        let what =
+                            format!("expected one value or a list of strings, not {}", type_name(value.get_ref()));
                         self.push_mistake(Some(&format!("agents.{id}.{name}")), value.span(), &what);
                     }
                 }
@@ -120,11 +111,7 @@ impl ConfigFileParser<'_> {
 
     fn push_mistake(&mut self, key: Option<&str>, at: Range<usize>, what: &str) {
         let place = self.place(at);
-        self.raw.mistakes.push(ConfigMistake {
-            place,
-            key: key.map(str::to_owned),
-            message: what.to_owned(),
-        });
+        self.raw.mistakes.push(ConfigMistake { place, key: key.map(str::to_owned), message: what.to_owned() });
     }
 
     /// Returns the line and column of a byte offset.
@@ -145,8 +132,7 @@ fn sections() -> impl Iterator<Item = &'static str> {
 fn suggestion(name: &str) -> String {
     let names = || SETTINGS.iter().map(|setting| setting.name);
     let last = name.rsplit('.').next().unwrap_or(name);
-    let elsewhere =
-        || SETTINGS.iter().find(|setting| setting.section_and_name().1 == last).map(|setting| setting.name);
+    let elsewhere = || SETTINGS.iter().find(|setting| setting.section_and_name().1 == last).map(|setting| setting.name);
     match nearest(name, names()).or_else(elsewhere) {
         Some(known) => format!("; did you mean {known:?}?"),
         None if agent_keys().any(|key| key == last) => format!("; {last:?} belongs in [agents.ID]"),
@@ -163,10 +149,7 @@ fn flag_text(value: &DeValue<'_>) -> Option<String> {
         DeValue::Array(list) => {
             let texts = list.iter().map(|item| item.get_ref().as_str());
             let texts = texts.map(|text| text.filter(|text| !text.contains('|')));
-            texts
-                .collect::<Option<Vec<&str>>>()
-                .filter(|texts| !texts.is_empty())
-                .map(|texts| texts.join("|"))
+            texts.collect::<Option<Vec<&str>>>().filter(|texts| !texts.is_empty()).map(|texts| texts.join("|"))
         }
         DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => None,
     }

@@ -60,7 +60,6 @@ pub enum SettingKey {
 /// The syntax of a setting's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// A string.
     Text,
     /// `true` or `false`.
     Switch,

@@ -42,9 +42,7 @@ mod tests {
 
     #[test]
     fn edit_distance_is_counted() {
-        for (a, b, count) in
-            [("", "", 0), ("", "abc", 3), ("htpp", "http", 1), ("ca", "abc", 3), ("x", "y", 1)]
-        {
+        for (a, b, count) in [("", "", 0), ("", "abc", 3), ("htpp", "http", 1), ("ca", "abc", 3), ("x", "y", 1)] {
             assert_eq!(edit_distance(a, b), count, "{a} {b}");
             assert_eq!(edit_distance(b, a), count, "{b} {a}");
         }

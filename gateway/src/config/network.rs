@@ -84,13 +84,10 @@ mod tests {
     #[test]
     fn network_contains_addresses_with_its_prefix() {
         let some = Networks::parse("10.0.0.0/8, 192.0.2.7,2001:db8::/32,::1").expect("networks");
-        for inside in
-            ["10.0.0.0", "10.255.255.255", "192.0.2.7", "2001:db8:ffff::1", "::1", "::ffff:10.1.2.3"]
-        {
+        for inside in ["10.0.0.0", "10.255.255.255", "192.0.2.7", "2001:db8:ffff::1", "::1", "::ffff:10.1.2.3"] {
             assert!(some.contains(inside.parse().expect("an address")), "{inside}");
         }
-        for outside in ["9.255.255.255", "11.0.0.0", "192.0.2.6", "2001:db9::", "::2", "::a00:1", "127.0.0.1"]
-        {
+        for outside in ["9.255.255.255", "11.0.0.0", "192.0.2.6", "2001:db9::", "::2", "::a00:1", "127.0.0.1"] {
             assert!(!some.contains(outside.parse().expect("an address")), "{outside}");
         }
         let all = Networks::parse("0.0.0.0/0,::/0").expect("networks");

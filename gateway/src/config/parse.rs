@@ -18,7 +18,7 @@ use turnway_core::limits;
 use turnway_core::share::Shares;
 
 /// Ends the messages about stores that this release does not have.
-const SUPPORTED_STORES: &str = "expected embedded:DIR, redis://HOST:PORT or memory:";
+const SUPPORTED_STORES: &str = "this release has embedded:DIR, redis://HOST:PORT and memory:";
 /// A smaller cache would read the pages of the file again and again.
 const CACHE_BYTES_MIN: u64 = 1024 * 1024;
 
@@ -185,9 +185,7 @@ impl ConfigDraft {
             SettingKey::StoreDurability => self.durability = Some((parse_durability(text)?, place.clone())),
             SettingKey::StoreDeployer => self.deployer = Some((RedisLogin::parse(text)?, place.clone())),
             SettingKey::StoreAttest => self.attest = Some((parse_attested(text)?, place.clone())),
-            SettingKey::StoreWait => {
-                self.wait = parse_wait(text).ok_or("expected a wait such as 30s, 2m or 0s")?
-            }
+            SettingKey::StoreWait => self.wait = parse_wait(text).ok_or("expected a wait such as 30s, 2m or 0s")?,
             SettingKey::StorePasswordFile
             | SettingKey::StoreCa
             | SettingKey::StoreClientCert
@@ -216,12 +214,8 @@ impl ConfigDraft {
             }
             SettingKey::ShareTenant => self.shares().tenant = share::parse_fraction(text)?,
             SettingKey::ShareUser => self.shares().user = share::parse_fraction(text)?,
-            SettingKey::LimitAttempts => {
-                self.holding.attempts = share::parse_cap(text, limits::ATTEMPTS_MAX)?
-            }
-            SettingKey::LimitSessions => {
-                self.holding.sessions = share::parse_cap(text, limits::SESSIONS_OWNED_MAX)?
-            }
+            SettingKey::LimitAttempts => self.holding.attempts = share::parse_cap(text, limits::ATTEMPTS_MAX)?,
+            SettingKey::LimitSessions => self.holding.sessions = share::parse_cap(text, limits::SESSIONS_OWNED_MAX)?,
             SettingKey::LimitSubscriptions => {
                 self.holding.subscriptions = share::parse_cap(text, limits::SUBSCRIPTIONS_MAX)?;
             }
@@ -241,24 +235,20 @@ impl ConfigDraft {
 
     fn build_store(&self, mistakes: &mut Vec<ConfigMistake>) -> StoreConfig {
         let asked = self.durability.as_ref().map(|(level, _)| *level);
-        let mut not_here = |key, place: &SettingLocation, what: String| {
-            mistakes.push(ConfigMistake::for_key(key, place, what))
-        };
+        let mut not_here =
+            |key, place: &SettingLocation, what: String| mistakes.push(ConfigMistake::for_key(key, place, what));
         if let (Some((_, place)), false) = (&self.deployer, matches!(self.store.0, StoreUrl::Redis(_))) {
-            not_here(SettingKey::StoreDeployer, place, "only valid with a Redis in store.url".to_owned());
+            not_here(SettingKey::StoreDeployer, place, "only a Redis has users".to_owned());
         }
         if !matches!(self.store.0, StoreUrl::Redis(_)) {
-            let what = || "only valid with a Redis in store.url".to_owned();
+            let what = || "only a Redis needs it".to_owned();
             self.attest.iter().for_each(|(_, place)| not_here(SettingKey::StoreAttest, place, what()));
             self.store_files.iter().for_each(|(key, _, place)| not_here(*key, place, what()));
         }
         match &self.store.0 {
             StoreUrl::Embedded(dir) => {
                 if let Some((level @ Durability::FsyncReplica, place)) = &self.durability {
-                    let what = format!(
-                        "an embedded store gives fsync at most, not {}: it has no replica",
-                        level.as_str()
-                    );
+                    let what = format!("embedded: gives fsync, never {}: one machine has no replica", level.as_str());
                     not_here(SettingKey::StoreDurability, place, what);
                 }
                 let dir = dir.clone();
@@ -268,10 +258,8 @@ impl ConfigDraft {
                 StoreConfig::Embedded { dir, durability, cache_bytes, reserve_bytes }
             }
             StoreUrl::Memory => {
-                if let Some((level, place)) =
-                    self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem)
-                {
-                    let what = format!("a store in memory gives mem, not {}", level.as_str());
+                if let Some((level, place)) = self.durability.as_ref().filter(|(level, _)| *level > Durability::Mem) {
+                    let what = format!("memory: gives mem, never {}", level.as_str());
                     not_here(SettingKey::StoreDurability, place, what);
                 }
                 StoreConfig::Memory
@@ -337,7 +325,7 @@ impl ConfigDraft {
     fn check_listeners(&self, mistakes: &mut Vec<ConfigMistake>) {
         let is_open = self.auth.0 == AuthMode::None;
         let clients = "without authentication (auth.mode = \"none\") a node serves this machine only";
-        let operators = "operators are not authenticated, so their listener must be on this machine";
+        let operators = "operators are not asked who they are, so they are served on this machine only";
         for (key, address, place, is_open, why) in [
             (SettingKey::ListenHttp, Some(&self.http.0), &self.http.1, is_open, clients),
             (SettingKey::ListenQuic, self.quic.0.as_ref(), &self.quic.1, is_open, clients),
@@ -353,15 +341,14 @@ impl ConfigDraft {
         }
         let (address, place) = &self.http;
         if !is_open && !address.ip().is_loopback() && self.hosts.is_none() {
-            let what = "needs listen.hosts: the host names that clients use for this node";
+            let what = "needs listen.hosts: by which names clients call this node";
             mistakes.push(ConfigMistake::for_key(SettingKey::ListenHttp, place, what));
         }
     }
 
     fn build_auth(&self, mistakes: &mut Vec<ConfigMistake>) -> AuthConfig {
         let (mode, place) = &self.auth;
-        let mut needs =
-            |what: String| mistakes.push(ConfigMistake::for_key(SettingKey::AuthMode, place, what));
+        let mut needs = |what: String| mistakes.push(ConfigMistake::for_key(SettingKey::AuthMode, place, what));
         if mode.takes_keys() && self.pepper.is_none() {
             needs("needs auth.pepper: a file with a secret, such as `openssl rand -hex 32` makes".to_owned());
         }
@@ -389,9 +376,7 @@ impl ConfigDraft {
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let bad = "expected ADDRESS:PORT, such as 127.0.0.1:8080, [::1]:8080 or localhost:0";
     match text.strip_prefix("localhost:") {
-        Some(port) => {
-            port.parse().map(|port| (IpAddr::from(Ipv4Addr::LOCALHOST), port).into()).map_err(|_| bad.into())
-        }
+        Some(port) => port.parse().map(|port| (IpAddr::from(Ipv4Addr::LOCALHOST), port).into()).map_err(|_| bad.into()),
         None => text.parse().map_err(|_| bad.into()),
     }
 }
@@ -431,9 +416,7 @@ fn parse_retention(text: &str) -> Result<Option<u64>, String> {
     let bad = "expected keep (everything, for ever) or facts=N (at least the last N facts of each session)";
     match text.split_once('=') {
         None if text == "keep" => Ok(None),
-        Some(("facts", count)) => {
-            count.parse().ok().filter(|count| *count > 0).map(Some).ok_or(bad.to_owned())
-        }
+        Some(("facts", count)) => count.parse().ok().filter(|count| *count > 0).map(Some).ok_or(bad.to_owned()),
         Some(_) | None => Err(bad.to_owned()),
     }
 }

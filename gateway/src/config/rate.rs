@@ -39,11 +39,7 @@ impl RateSettings {
             AuthMode::None => Self::default(),
             AuthMode::Keys | AuthMode::Jwt | AuthMode::KeysAndJwt => {
                 let each_second = |count| Rate::new(count, Duration::from_secs(1));
-                Self {
-                    connection: each_second(CONNECTION_DEFAULT),
-                    key: each_second(KEY_DEFAULT),
-                    tenant: None,
-                }
+                Self { connection: each_second(CONNECTION_DEFAULT), key: each_second(KEY_DEFAULT), tenant: None }
             }
         }
     }
@@ -66,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Rate>, String> {
     if text == "off" {
         return Ok(None);
     }
-    let bad = "expected a number per second or per minute, such as 100/s or 600/m, or off";
+    let bad = "expected so many a second or a minute, such as 100/s or 600/m, or off";
     let (count, unit) = text.split_once('/').ok_or(bad)?;
     let period = match unit {
         "s" => Duration::from_secs(1),
@@ -88,9 +84,7 @@ mod tests {
         assert_eq!(parse("off"), Ok(None));
         assert_eq!(parse("100/s"), Ok(Rate::new(100, Duration::from_secs(1))));
         assert_eq!(parse("600/m"), Ok(Rate::new(600, Duration::from_secs(60))));
-        for bad in
-            ["", "100", "/s", "0/s", "-1/s", "+1/s", "1.5/s", "100/h", "100 /s", "99999999999/s", "none"]
-        {
+        for bad in ["", "100", "/s", "0/s", "-1/s", "+1/s", "1.5/s", "100/h", "100 /s", "99999999999/s", "none"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

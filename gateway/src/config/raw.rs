@@ -20,7 +20,6 @@ pub struct ConfigSources {
 /// The target of a command-line flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
-    /// A setting.
     Key(SettingKey),
     /// An additional agent.
     Agent,
@@ -61,11 +60,13 @@ const ENV_PREFIX: &str = "TURNWAY_";
 const AGENT_ENV_PREFIX: &str = "TURNWAY_AGENTS_";
 /// Variables with the prefix that are no settings of a node: the name of its file, address and credentials of
 /// the client commands, and parameters of the project's tests.
-const NON_SETTING_VARIABLES: [&str; 7] = [
+const NON_SETTING_VARIABLES: [&str; 9] = [
     "TURNWAY_CONFIG",
     "TURNWAY_URL",
     "TURNWAY_USER",
     "TURNWAY_API_KEY",
+    "TURNWAY_API_KEY_FILE",
+    "TURNWAY_RUNNER_ID",
     "TURNWAY_ADMIN",
     "TURNWAY_BIN",
     "TURNWAY_PYTHON",
@@ -117,7 +118,7 @@ impl RawConfig {
             let what = format!("unknown setting; did you mean \"{ENV_PREFIX}{known}\"?");
             self.mistakes.push(ConfigMistake::new(&place, what));
         } else {
-            self.warnings.push(ConfigMistake::new(&place, "unknown setting, ignored"));
+            self.warnings.push(ConfigMistake::new(&place, "unknown setting, passed over"));
         }
     }
 
@@ -156,9 +157,9 @@ fn is_kubernetes_service_variable(rest: &str, value: &str) -> bool {
     let is_port = |text: &str| text.parse::<u16>().is_ok();
     let is_link = || {
         let kinds = ["tcp://", "udp://", "sctp://"];
-        kinds.iter().any(|kind| {
-            value.strip_prefix(kind).is_some_and(|at| at.parse::<SocketAddr>().is_ok() || is_host_port(at))
-        })
+        kinds
+            .iter()
+            .any(|kind| value.strip_prefix(kind).is_some_and(|at| at.parse::<SocketAddr>().is_ok() || is_host_port(at)))
     };
     // `…_PORT_9000_TCP`, alone or with `_PROTO`, `_PORT` or `_ADDR`.
     let of_port = rest.match_indices("_PORT_").any(|(at, part)| {
@@ -184,8 +185,7 @@ fn is_kubernetes_service_variable(rest: &str, value: &str) -> bool {
 /// Returns whether the text is an IP address or a DNS name. The address of a headless service is `None`.
 fn is_host(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
-        || (!text.is_empty()
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.'))
+        || (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.'))
 }
 
 fn is_host_port(text: &str) -> bool {
@@ -234,10 +234,10 @@ mod tests {
     fn other_unknown_variable_is_a_warning() {
         for name in ["TURNWAY_COLOUR", "TURNWAY_PORT", "TURNWAY_ENV_HOME", "TURNWAY_RELEASE"] {
             let raw = raw(name, "8080");
-            let said = format!("environment {name}: unknown setting, ignored");
+            let said = format!("environment {name}: unknown setting, passed over");
             assert_eq!((shown(&raw.warnings), shown(&raw.mistakes)), (vec![said], Vec::new()));
         }
-        for name in ["TURNWAY_URL", "TURNWAYX", "HOME", "TURNWAY_LOG"] {
+        for name in ["TURNWAY_URL", "TURNWAY_API_KEY_FILE", "TURNWAY_RUNNER_ID", "TURNWAYX", "HOME", "TURNWAY_LOG"] {
             let raw = raw(name, "x");
             assert_eq!((raw.warnings, raw.mistakes), (Vec::new(), Vec::new()), "{name}");
         }
@@ -246,17 +246,9 @@ mod tests {
     /// Variables of services whose names begin with `turnway`, as Kubernetes 1.30 and Docker links write them.
     #[test]
     fn service_link_variables_are_ignored() {
-        for service in [
-            "",
-            "_AGENTS",
-            "_AGENTS_EU_1",
-            "_ADMIN",
-            "_LISTEN",
-            "_STORE",
-            "_LOG",
-            "_REDIS_MASTER",
-            "_NODE_NAME",
-        ] {
+        for service in
+            ["", "_AGENTS", "_AGENTS_EU_1", "_ADMIN", "_LISTEN", "_STORE", "_LOG", "_REDIS_MASTER", "_NODE_NAME"]
+        {
             for (name, value) in [
                 ("SERVICE_HOST", "10.0.0.1"),
                 ("SERVICE_HOST", "fd00::12"),
@@ -297,8 +289,7 @@ mod tests {
     #[test]
     fn repeated_flag_is_rejected() {
         let flag = |value: &str| (Flag::Key(SettingKey::Log), value.to_owned());
-        let raw =
-            gather(&ConfigSources { flags: vec![flag("json"), flag("pretty")], ..ConfigSources::default() });
+        let raw = gather(&ConfigSources { flags: vec![flag("json"), flag("pretty")], ..ConfigSources::default() });
         let said: Vec<String> = raw.mistakes.iter().map(ToString::to_string).collect();
         assert_eq!(said, ["flag --log: log: given twice"]);
     }

@@ -102,14 +102,10 @@ impl RedisUrl {
         let mut asked = RedisUrlQuery::parse(query)?;
         let place = if sentinel {
             if path.is_empty() || path.contains('/') {
-                return Err(
-                    "expected the primary's name after the Sentinels: redis+sentinel://HOST:PORT/NAME".into(),
-                );
+                return Err("expected the primary's name after the Sentinels: redis+sentinel://HOST:PORT/NAME".into());
             }
-            let sentinels = hosts
-                .split(',')
-                .map(|text| parse_host(text, SENTINEL_PORT))
-                .collect::<Result<Vec<_>, _>>()?;
+            let sentinels =
+                hosts.split(',').map(|text| parse_host(text, SENTINEL_PORT)).collect::<Result<Vec<_>, _>>()?;
             if sentinels.len() > SENTINELS_MAX {
                 return Err(format!("at most {SENTINELS_MAX} Sentinels"));
             }
@@ -171,9 +167,7 @@ impl RedisUrlQuery {
             match pair.split_once('=').unwrap_or((pair, "")) {
                 ("db", value) => asked.db = parse_database(value)?,
                 ("sentinel_user", value) => asked.sentinel.user = Some(percent_decode(value)?),
-                ("sentinel_password", value) => {
-                    asked.sentinel.password = Some(Private(percent_decode(value)?))
-                }
+                ("sentinel_password", value) => asked.sentinel.password = Some(Private(percent_decode(value)?)),
                 _ => return Err("expected ?db=N, sentinel_user=… or sentinel_password=…".into()),
             }
         }
@@ -202,7 +196,7 @@ fn parse_host(text: &str, port: u16) -> Result<RedisHost, String> {
 
 /// Decodes percent-encoding (RFC 3986 §2.1).
 fn percent_decode(text: &str) -> Result<String, String> {
-    let bad = || "expected percent-encoded UTF-8: two hexadecimal digits after each %".to_owned();
+    let bad = || "what follows a % must be two hexadecimal digits, together UTF-8".to_owned();
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -250,8 +244,7 @@ mod tests {
         let url = good("redis://a%3Ab:p%40%2Fw@h");
         assert_eq!(url.login.user.as_deref(), Some("a:b"));
         assert_eq!(url.login.password.as_ref().map(Private::reveal), Some("p@/w"));
-        let RedisEndpoint::Sentinel { login, .. } = good("redis+sentinel://u@a/m?sentinel_user=s").place
-        else {
+        let RedisEndpoint::Sentinel { login, .. } = good("redis+sentinel://u@a/m?sentinel_user=s").place else {
             panic!()
         };
         assert_eq!((login.user.as_deref(), login.password), (Some("s"), None));

@@ -16,7 +16,7 @@ pub struct ServedBy(Vec<(TenantId, UserId)>);
 impl ServedBy {
     /// The expected syntax, for messages about mistakes.
     pub const EXPECTED: &str = "USER or TENANT/USER, several with | between them or as a list; `operators` is no longer \
-                            accepted: name a user, or create a key with `turnway key new --serves`";
+                            more: name a user, or make a key with `turnway key new --serves`";
 
     /// Parses `USER` or `TENANT/USER`, several with `|` between them, or `nobody`. The word `operators`, which
     /// older releases accepted, is refused: it named every credential with the scope `operator` of any tenant.
@@ -66,9 +66,7 @@ mod tests {
         assert!(!two.admits(&who("acme", "bot", true)) && !two.admits(&who(default.as_str(), "ann", true)));
         let nobody = ServedBy::parse("nobody").expect("a word");
         assert!(!nobody.is_named() && !nobody.admits(&who(default.as_str(), "ann", true)));
-        for wrong in
-            ["", "a||b", "/bot", "no tenant!/bot", "acme/", "operators", "bot|operators", "nobody|bot"]
-        {
+        for wrong in ["", "a||b", "/bot", "no tenant!/bot", "acme/", "operators", "bot|operators", "nobody|bot"] {
             assert_eq!(ServedBy::parse(wrong), None, "{wrong}");
         }
     }

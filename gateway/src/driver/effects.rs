@@ -30,7 +30,7 @@ pub struct Effects {
     pub metrics: Arc<Metrics>,
     /// Operations that the store has not answered yet, for metrics.
     pub unanswered: PendingOps,
-    /// Takes the reason if the store is unavailable.
+    /// Takes the reason if the store does not answer.
     pub life: Lifecycle,
     /// When an operation last had no answer; `None` if the store answers.
     pub store_missed: Option<Mono>,
@@ -79,14 +79,12 @@ impl Effects {
         match input {
             Input::Stored { op, result } => {
                 if let (Op::DeleteIdle { key, .. }, Ok(Reply::Done)) = (op, result) {
-                    tracing::info!(session = %key, "session deleted: it was inactive for longer than store.max_age");
+                    tracing::info!(session = %key, "deleted: nothing was said for longer than store.max_age");
                 }
                 self.report_store_health(result.is_ok(), now);
                 self.metrics.store.record_reply(&mut self.unanswered, op, result, now);
             }
-            Input::Agent { events, .. } => {
-                events.iter().for_each(|event| self.metrics.agents.record_event(event))
-            }
+            Input::Agent { events, .. } => events.iter().for_each(|event| self.metrics.agents.record_event(event)),
             Input::Connect { .. }
             | Input::Tool { .. }
             | Input::Disconnect { .. }
@@ -106,9 +104,7 @@ impl Effects {
         if !answered {
             self.store_missed = Some(now);
             self.life.report_store_away();
-        } else if self.store_missed.is_some_and(|at| at + STORE_AWAY <= now)
-            && !planted(Planted::StoreStaysAway)
-        {
+        } else if self.store_missed.is_some_and(|at| at + STORE_AWAY <= now) && !planted(Planted::StoreStaysAway) {
             self.store_missed = None;
             self.life.report(UnreadyReason::StoreAway, false);
         }

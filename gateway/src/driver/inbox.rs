@@ -84,17 +84,7 @@ impl DriverInbox {
         let agent_reports = Vec::new();
         let own_inputs = Vec::new();
         let bus_inputs = VecDeque::new();
-        Self {
-            commands,
-            reports,
-            tools,
-            answers,
-            bus_events,
-            bus_inputs,
-            link_inputs,
-            agent_reports,
-            own_inputs,
-        }
+        Self { commands, reports, tools, answers, bus_events, bus_inputs, link_inputs, agent_reports, own_inputs }
     }
 
     /// Waits until there is an input. Cancel-safe: no input is lost.
@@ -154,11 +144,7 @@ impl DriverInbox {
 
     /// Returns how many inputs wait; of the bus, only those whose frames were decoded.
     pub fn waiting(&self) -> usize {
-        self.commands.waiting()
-            + self.reports.len()
-            + self.tools.len()
-            + self.answers.waiting()
-            + self.bus_inputs.len()
+        self.commands.waiting() + self.reports.len() + self.tools.len() + self.answers.waiting() + self.bus_inputs.len()
     }
 }
 
@@ -225,10 +211,7 @@ mod tests {
             inbox.take(&mut batch, &metrics.driver);
             assert!(!batch.is_empty() && batch.len() <= limits::DRIVER_BATCH_MAX);
             let of_links = batch.iter().filter(|input| matches!(input, Input::Disconnect { .. })).count();
-            assert!(
-                of_links == QUOTA || links == limits::DRIVER_BATCH_MAX,
-                "each batch has its part of them"
-            );
+            assert!(of_links == QUOTA || links == limits::DRIVER_BATCH_MAX, "each batch has its part of them");
             (batches, links, others) = (batches + 1, links + of_links, others + batch.len() - of_links);
         }
         assert!(batches >= 4 && inbox.waiting() == 0);

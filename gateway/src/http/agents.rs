@@ -25,15 +25,15 @@ struct AgentView {
     agent_id: AgentId,
     /// `http`, `builtin` or `dial_in`.
     kind: &'static str,
-    /// True for the agent that answers if none is named.
+    /// Answers where nobody is addressed.
     default: bool,
-    /// True if the agent could be reached at the last try.
+    /// Could be reached when it was last tried.
     healthy: bool,
     capabilities: AgentCapabilitiesView,
-    /// Nodes that an agent which dials in is connected to, as far as this node knows. Only for this machine's operator (`auth.mode = "none"`, no user named).
+    /// For this machine's operator only (`auth.mode = "none"`, no user named), of one that dials in: the nodes that it is connected to, as far as this one knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<AgentNodeView>>,
-    /// Address of the agent. Only for this machine's operator, because it may reveal an internal network.
+    /// For this machine's operator only: it may tell of an inner network.
     #[serde(skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
 }
@@ -56,13 +56,13 @@ struct AgentCapabilitiesView {
     resume: bool,
 }
 
-/// List the agents of this node
+/// The agents of this node
 #[utoipa::path(
     get,
     operation_id = "list_agents",
     path = "/v1/agents",
-    params(("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
-    responses((status = 200, description = "All agents", body = AgentListView), CommonRefusals),
+    params(("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann")),
+    responses((status = 200, description = "All of them", body = AgentListView), CommonRefusals),
 )]
 pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMap) -> HttpResult {
     let AuthenticatedClient { principal, service, .. } = desk.authenticate(&headers).await?;
@@ -73,11 +73,7 @@ pub(super) async fn list(State(desk): State<Arc<HttpContext>>, headers: HeaderMa
         kind: profile.kind,
         default: desk.agents.default_agent() == Some(&profile.id),
         healthy: desk.agents.is_healthy(&profile.id, &principal.tenant),
-        capabilities: AgentCapabilitiesView {
-            cancel: profile.cancel,
-            steer: profile.steer,
-            resume: profile.resume,
-        },
+        capabilities: AgentCapabilitiesView { cancel: profile.cancel, steer: profile.steer, resume: profile.resume },
         nodes: desk.agents.nodes(&profile.id).filter(|_| is_operator).map(connected),
         endpoint: profile.url.clone().filter(|_| is_operator),
     };

@@ -51,8 +51,7 @@ async fn show(
 ) -> OpenAiResult {
     desk.authenticate(&headers).await?;
     let agent = path.ok().and_then(|Path(name)| model::parse_model_name(&name));
-    let known = agent
-        .filter(|agent| desk.directory.agents.contains_key(agent))
-        .ok_or_else(ChatError::model_not_found)?;
+    let known =
+        agent.filter(|agent| desk.directory.agents.contains_key(agent)).ok_or_else(ChatError::model_not_found)?;
     Ok(response::json(StatusCode::OK, &OpenAiModel::new(&known, desk.started_at)))
 }

@@ -67,8 +67,7 @@ struct BearerSecurity;
 impl Modify for BearerSecurity {
     fn modify(&self, document: &mut openapi::OpenApi) {
         const NAME: &str = "credential";
-        let shown =
-            "An API key (`twk_…`) or a token of the identity provider, where `auth.mode` is not `none`.";
+        let shown = "An API key (`twk_…`) or a token of the identity provider, where `auth.mode` is not `none`.";
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(shown)).build();
         let components = document.components.get_or_insert_default();
         components.security_schemes.insert(NAME.to_owned(), RefOr::T(SecurityScheme::Http(scheme)));
@@ -77,7 +76,7 @@ impl Modify for BearerSecurity {
     }
 }
 
-/// Show this OpenAPI document
+/// The OpenAPI document
 #[utoipa::path(
     get,
     operation_id = "show_document",

@@ -37,9 +37,7 @@ pub fn status_of(code: Code) -> StatusCode {
             StatusCode::TOO_MANY_REQUESTS
         }
         Code::InternalError | Code::PoisonTurn | Code::StoreDamaged => StatusCode::INTERNAL_SERVER_ERROR,
-        Code::AddAgentFailed | Code::RemoveAgentFailed | Code::SessionCloseFailed => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
+        Code::AddAgentFailed | Code::RemoveAgentFailed | Code::SessionCloseFailed => StatusCode::INTERNAL_SERVER_ERROR,
         Code::AgentError | Code::LlmError => StatusCode::BAD_GATEWAY,
         Code::StoreUnavailable
         | Code::Draining
@@ -47,11 +45,9 @@ pub fn status_of(code: Code) -> StatusCode {
         | Code::ClientOffline
         | Code::OwnerLost
         | Code::SessionOpenFailed => StatusCode::SERVICE_UNAVAILABLE,
-        Code::AgentTimeout
-        | Code::RouteTimeout
-        | Code::CancelTimeout
-        | Code::ToolTimeout
-        | Code::ApprovalTimeout => StatusCode::GATEWAY_TIMEOUT,
+        Code::AgentTimeout | Code::RouteTimeout | Code::CancelTimeout | Code::ToolTimeout | Code::ApprovalTimeout => {
+            StatusCode::GATEWAY_TIMEOUT
+        }
     }
 }
 
@@ -81,7 +77,7 @@ impl HttpProblem {
 
     /// Creates a problem for a known path with an unsupported method.
     pub fn method_not_allowed() -> Self {
-        Self::invalid("method not allowed").with_status(StatusCode::METHOD_NOT_ALLOWED)
+        Self::invalid("not this way").with_status(StatusCode::METHOD_NOT_ALLOWED)
     }
 
     /// Creates a problem for an unsupported method, with an `Allow` header for routes where the router cannot set it.
@@ -91,14 +87,12 @@ impl HttpProblem {
 
     /// Creates a problem for a bug of ours.
     pub fn internal() -> Self {
-        Self::new(Code::InternalError, "internal error: the answer could not be built")
+        Self::new(Code::InternalError, "an answer could not be made")
     }
 
     /// Creates a problem for a node that accepts no more work.
     pub fn draining() -> Self {
-        Refusal::new(Code::Draining, "this node is draining; retry on another node")
-            .retry_after(limits::STORE_RETRY_AFTER)
-            .into()
+        Refusal::new(Code::Draining, "this node leaves").retry_after(limits::STORE_RETRY_AFTER).into()
     }
 
     /// Returns the code with its explanation.
@@ -127,18 +121,14 @@ impl From<AuthError> for HttpProblem {
     fn from(denied: AuthError) -> Self {
         let is_guess = denied.is_guess();
         let problem = match denied {
-            AuthError::Role => Self::new(Code::Forbidden, "this role is not supported"),
-            AuthError::UserId => {
-                Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text")
-            }
-            AuthError::NoCredential => {
-                Self::unauthorized("expected `Authorization: Bearer` with an API key or a token")
-            }
+            AuthError::Role => Self::new(Code::Forbidden, "only users and agents are served here"),
+            AuthError::UserId => Self::invalid("x-user-id: expected one name of up to 256 bytes of printable text"),
+            AuthError::NoCredential => Self::unauthorized("expected Authorization: Bearer, and a key or a token"),
             AuthError::UnknownCredential
             | AuthError::ExpiredCredential
             | AuthError::MalformedCredential
-            | AuthError::Token(_) => Self::unauthorized("the credential is not valid"),
-            AuthError::OtherUser => Self::unauthorized("the credential may not act as this user"),
+            | AuthError::Token(_) => Self::unauthorized("the credential is not good"),
+            AuthError::OtherUser => Self::unauthorized("the credential is not that user's"),
         };
         Self { is_guess, ..problem }
     }
@@ -146,8 +136,7 @@ impl From<AuthError> for HttpProblem {
 
 impl From<Malformed> for HttpProblem {
     fn from(malformed: Malformed) -> Self {
-        let code =
-            if malformed.reason == MalformedReason::TooLong { Code::TooLarge } else { Code::InvalidMessage };
+        let code = if malformed.reason == MalformedReason::TooLong { Code::TooLarge } else { Code::InvalidMessage };
         Self::new(code, malformed.to_string())
     }
 }
@@ -155,8 +144,8 @@ impl From<Malformed> for HttpProblem {
 impl From<LinkClosed> for HttpProblem {
     fn from(parted: LinkClosed) -> Self {
         match parted {
-            LinkClosed::Slow => Self::new(Code::RateLimited, "the client read too slowly"),
-            LinkClosed::Revoked => Self::unauthorized("the credential is no longer valid"),
+            LinkClosed::Slow => Self::new(Code::RateLimited, "more was to be shown than was read"),
+            LinkClosed::Revoked => Self::unauthorized("the credential is not good any more"),
             LinkClosed::Draining => Self::draining(),
             LinkClosed::OverLimit(refusal) => refusal.into(),
         }
@@ -169,7 +158,7 @@ impl From<RequestFailure> for HttpProblem {
             RequestFailure::Refused(refusal) => refusal.into(),
             RequestFailure::LinkClosed(parted) => parted.into(),
             RequestFailure::TimedOut => {
-                let why = "no answer in time; the request may have been performed: repeat it unchanged";
+                let why = "no answer in time: it may have been done; ask again the same way";
                 let refusal = Refusal::new(Code::StoreUnavailable, why);
                 let problem = Self::from(refusal.retry_after(limits::STORE_RETRY_AFTER));
                 problem.with_status(StatusCode::GATEWAY_TIMEOUT)

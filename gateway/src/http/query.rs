@@ -22,16 +22,11 @@ pub struct HttpQuery(BTreeMap<String, String>);
 impl HttpQuery {
     /// Parses the query of a URI. Fails if a parameter is repeated.
     pub fn parse(uri: &Uri) -> Result<Self, HttpProblem> {
-        let bad = |_| HttpProblem::invalid("malformed query string: expected name=value&…");
-        let extract::Query(pairs) =
-            extract::Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
+        let bad = |_| HttpProblem::invalid("the query is not name=value&…");
+        let extract::Query(pairs) = extract::Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(bad)?;
         let count = pairs.len();
         let query: BTreeMap<String, String> = pairs.into_iter().collect();
-        if query.len() == count {
-            Ok(Self(query))
-        } else {
-            Err(HttpProblem::invalid("a query parameter is repeated"))
-        }
+        if query.len() == count { Ok(Self(query)) } else { Err(HttpProblem::invalid("a parameter is there twice")) }
     }
 
     /// Returns a parameter's text, if present.
@@ -61,11 +56,7 @@ impl HttpQuery {
         parts.into_iter().map(parse).collect()
     }
 
-    fn number_within(
-        &self,
-        name: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, HttpProblem> {
+    fn number_within(&self, name: &'static str, range: RangeInclusive<u64>) -> Result<Option<u64>, HttpProblem> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
         let number = text.parse().ok().filter(|number| plain && range.contains(number));

@@ -207,10 +207,7 @@ impl RequestLink {
 
     /// Waits up to [`ANSWER_WAIT`] for the first note that `fits`, or for a refusal of the command. Other notes are
     /// skipped.
-    pub async fn wait_for<T>(
-        &mut self,
-        mut fits: impl FnMut(Notification) -> Option<T>,
-    ) -> Result<T, RequestFailure> {
+    pub async fn wait_for<T>(&mut self, mut fits: impl FnMut(Notification) -> Option<T>) -> Result<T, RequestFailure> {
         let answered = async {
             loop {
                 match self.next_note().await? {
@@ -243,10 +240,7 @@ impl RequestLink {
     /// directly before its first fact, and everything else that happens in the session.
     pub async fn invoke(&mut self, invoke: InvokeCommand) -> Result<AcceptedTurn, RequestFailure> {
         self.send(LinkCommand::Invoke(Box::new(invoke))).await?;
-        self.wait_for(
-            |note| if let Notification::TurnAccepted(accepted) = note { Some(*accepted) } else { None },
-        )
-        .await
+        self.wait_for(|note| if let Notification::TurnAccepted(accepted) = note { Some(*accepted) } else { None }).await
     }
 }
 

@@ -20,11 +20,7 @@ struct RequestMetrics {
     clock: Clock,
 }
 
-async fn record_request(
-    State(counter): State<RequestMetrics>,
-    request: Request,
-    next: Next,
-) -> Response<Body> {
+async fn record_request(State(counter): State<RequestMetrics>, request: Request, next: Next) -> Response<Body> {
     let began = counter.clock.mono();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let method = match *request.method() {

@@ -24,11 +24,7 @@ pub async fn read_json(headers: &HeaderMap, body: Body) -> Result<String, HttpPr
 }
 
 /// Reads a JSON body of at most `bytes_max` bytes as text.
-pub async fn read_json_within(
-    headers: &HeaderMap,
-    body: Body,
-    bytes_max: usize,
-) -> Result<String, HttpProblem> {
+pub async fn read_json_within(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<String, HttpProblem> {
     if !is_json(headers) {
         let problem = HttpProblem::invalid("content-type: expected application/json");
         return Err(problem.with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
@@ -36,15 +32,14 @@ pub async fn read_json_within(
     let bytes_max = if planted(Planted::HttpBodyDoubled) { bytes_max * 2 } else { bytes_max };
     let collected = Limited::new(body, bytes_max).collect();
     match tokio::time::timeout(BODY_TIMEOUT, collected).await {
-        Ok(Ok(collected)) => String::from_utf8(collected.to_bytes().into())
-            .map_err(|_| HttpProblem::invalid("the body is not UTF-8")),
+        Ok(Ok(collected)) => {
+            String::from_utf8(collected.to_bytes().into()).map_err(|_| HttpProblem::invalid("the body is not UTF-8"))
+        }
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
             Err(HttpProblem::new(Code::TooLarge, MalformedReason::TooLong.to_string()))
         }
         Ok(Err(_)) => Err(HttpProblem::invalid("the body ended early")),
-        Err(_) => {
-            Err(HttpProblem::invalid("the body took too long").with_status(StatusCode::REQUEST_TIMEOUT))
-        }
+        Err(_) => Err(HttpProblem::invalid("the body took too long").with_status(StatusCode::REQUEST_TIMEOUT)),
     }
 }
 
@@ -62,10 +57,7 @@ pub fn path_parameter(path: Result<Path<String>, PathRejection>) -> Result<Strin
 }
 
 /// Parses a part of the path as a name; text that is no valid name cannot name anything that exists.
-pub fn parse_name<T, E: std::fmt::Display>(
-    text: &str,
-    parse: fn(&str) -> Result<T, E>,
-) -> Result<T, HttpProblem> {
+pub fn parse_name<T, E: std::fmt::Display>(text: &str, parse: fn(&str) -> Result<T, E>) -> Result<T, HttpProblem> {
     parse(text).map_err(|why| HttpProblem::invalid(why.to_string()))
 }
 

@@ -80,8 +80,7 @@ impl SessionFactReader {
         let request_id = None;
         let session = self.session.clone();
         self.link.send(LinkCommand::GetSnapshot { request_id, session }).await?;
-        let opened =
-            |note| if let Notification::Opened { snapshot, .. } = note { Some(snapshot) } else { None };
+        let opened = |note| if let Notification::Opened { snapshot, .. } = note { Some(snapshot) } else { None };
         self.link.wait_for(opened).await
     }
 
@@ -89,11 +88,7 @@ impl SessionFactReader {
     pub async fn find_run(&mut self, run_id: &RunId) -> Result<(Cursor, Option<Seq>), RequestFailure> {
         self.link.send(LinkCommand::FindRun { run_id: run_id.clone() }).await?;
         let found = |note| {
-            if let Notification::RunLocation { after, ended, .. } = note {
-                Some((after, ended))
-            } else {
-                None
-            }
+            if let Notification::RunLocation { after, ended, .. } = note { Some((after, ended)) } else { None }
         };
         self.link.wait_for(found).await
     }
@@ -156,6 +151,6 @@ impl SessionFactReader {
 
 /// Returns the error for a history that was trimmed or lost during the read.
 fn history_changed() -> RequestFailure {
-    let why = "the session's history changed while it was read; retry";
+    let why = "the session's history changed while it was read; ask again";
     RequestFailure::Refused(Refusal::new(Code::StoreUnavailable, why))
 }

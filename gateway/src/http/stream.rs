@@ -119,12 +119,7 @@ impl DisconnectProbe {
 }
 
 /// Renders a note and those behind it that have already arrived.
-fn render_ready(
-    guest: &mut RequestLink,
-    story: &mut impl NoteRenderer,
-    note: Notification,
-    chunk: &mut String,
-) {
+fn render_ready(guest: &mut RequestLink, story: &mut impl NoteRenderer, note: Notification, chunk: &mut String) {
     let ts = guest.context().clock.now().store;
     story.show(ts, &note, chunk);
     while chunk.len() < CHUNK_BYTES && !story.is_over() {

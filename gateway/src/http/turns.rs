@@ -24,16 +24,16 @@ use turnway_core::planted::{Planted, planted};
 /// Header with a message id, for requests that may be repeated.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// Send one input and stream the answer
+/// Say one thing, and hear the answer as it comes
 #[utoipa::path(
     post,
     operation_id = "create_turn",
     path = "/v1/sessions/{session_id}/turns",
     params(
-        ("session_id" = String, Path, description = "Session id", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
-        ("x-user-id" = Option<String>, Header, description = "User id of the caller; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
-        ("idempotency-key" = Option<String>, Header, description = "The message id: a repeated id returns the same turn", pattern = "^[!-~]([ -~]{0,254}[!-~])?$"),
-        ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "`id` of the last received event: events up to it are left out; an id of another stream is ignored"),
+        ("session_id" = String, Path, description = "Which session", pattern = "^[A-Za-z0-9_-]{1,64}$", example = "s1"),
+        ("x-user-id" = Option<String>, Header, description = "Who asks; without it, the operator", pattern = "^[!-~]([ -~]{0,254}[!-~])?$", example = "ann"),
+        ("idempotency-key" = Option<String>, Header, description = "The message's id: the same again is the same turn", pattern = "^[!-~]([ -~]{0,254}[!-~])?$"),
+        ("last-event-id" = Option<String>, Header, example = "0-0-0-0-aaaaaaaa", description = "The `id` of the last event that came: what came before is left out; the id of another stream's event counts as none"),
     ),
     request_body = shape::TurnSchema,
     responses(
@@ -51,8 +51,8 @@ pub(super) async fn create(
     let session = request_parts::parse_name(&request_parts::path_parameter(path)?, SessionId::parse)?;
     // An empty id or the id of another stream's event is ignored (HTML, "Server-sent events": an EventSource sends the
     // last id it has seen).
-    let resume = request_parts::header(&headers, request_parts::LAST_EVENT_ID)?
-        .and_then(|text| TurnCursor::parse(text).ok());
+    let resume =
+        request_parts::header(&headers, request_parts::LAST_EVENT_ID)?.and_then(|text| TurnCursor::parse(text).ok());
     // The body of an unauthenticated client is not read.
     let admitted = desk.authenticate(&headers).await?;
     let text = request_parts::read_json(&headers, body).await?;
@@ -65,8 +65,7 @@ pub(super) async fn create(
     let accepted = guest.invoke(invoke).await?;
     let resume = match resume {
         Some(cursor) if cursor.belongs_to(&accepted.run_id) => {
-            let reader =
-                SessionFactReader::new(RequestLink::open(Arc::clone(&desk), admitted).await?, session);
+            let reader = SessionFactReader::new(RequestLink::open(Arc::clone(&desk), admitted).await?, session);
             Some(with_deadline(runs::valid_cursor(reader, &accepted.run_id, cursor)).await?)
         }
         Some(_) | None => None,
@@ -79,8 +78,7 @@ pub(super) async fn create(
 /// Sets the message id from the header. Fails if the body has a different one.
 fn apply_idempotency_key(invoke: InvokeCommand, headers: &HeaderMap) -> Result<InvokeCommand, HttpProblem> {
     let Some(key) = request_parts::header(headers, IDEMPOTENCY_KEY)? else { return Ok(invoke) };
-    let key =
-        MessageId::parse(key).map_err(|why| HttpProblem::invalid(format!("{IDEMPOTENCY_KEY}: {why}")))?;
+    let key = MessageId::parse(key).map_err(|why| HttpProblem::invalid(format!("{IDEMPOTENCY_KEY}: {why}")))?;
     match &invoke.message_id {
         Some(named) if *named != key => {
             Err(HttpProblem::invalid(format!("{IDEMPOTENCY_KEY} and message.message_id do not agree")))

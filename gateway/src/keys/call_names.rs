@@ -34,13 +34,13 @@ pub struct CallKey(Arc<hmac::Key>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallKeyError {
     /// The store did not answer.
-    #[error("the store is unavailable")]
+    #[error("the store does not answer")]
     Store(StoreError),
-    /// The system gave the system provides no randomness.
-    #[error("the system provides no randomness")]
+    /// The system gave no randomness.
+    #[error("no randomness")]
     Randomness,
     /// The stored value has another length.
-    #[error("the secret in the store cannot be read: it was written by a newer release")]
+    #[error("the secret in the store is of a newer release")]
     Unreadable,
 }
 
@@ -68,8 +68,7 @@ impl CallNames {
             let put = self.0.registers.put(REGISTER, value.version, secret.to_vec());
             value = put.await.map_err(CallKeyError::Store)?;
         }
-        let secret =
-            value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(CallKeyError::Unreadable)?;
+        let secret = value.bytes.filter(|bytes| bytes.len() == SECRET_BYTES).ok_or(CallKeyError::Unreadable)?;
         Ok(CallKey(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret))))
     }
 }
@@ -133,16 +132,11 @@ mod tests {
     async fn idempotent_call_session_is_stable_within_one_store_only() {
         let call = MessageId::parse("k1").expect("a name");
         let ann = principal("acme", "ann");
-        let name =
-            async |names: CallNames, of: &Principal| names.key().await.expect("a key").session_of(of, &call);
+        let name = async |names: CallNames, of: &Principal| names.key().await.expect("a key").session_of(of, &call);
         let store = registers();
         let first = name(CallNames::new(None, store.clone()), &ann).await;
         assert_eq!(first, name(CallNames::new(None, store.clone()), &ann).await);
-        assert_ne!(
-            first,
-            name(CallNames::new(None, registers()), &ann).await,
-            "the secret is the store's own"
-        );
+        assert_ne!(first, name(CallNames::new(None, registers()), &ann).await, "the secret is the store's own");
         for other in [principal("evil", "ann"), principal("acme", "eve"), principal("acm", "eann")] {
             assert_ne!(first, name(CallNames::new(None, store.clone()), &other).await);
         }

@@ -23,16 +23,16 @@ pub struct KeyStore(Registers);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyStoreError {
     /// The store did not answer.
-    #[error("the store is unavailable")]
+    #[error("the store does not answer")]
     Store(StoreError),
     /// Other nodes changed the same page in every try.
-    #[error("other nodes are changing keys at the same time; try again")]
+    #[error("others are changing keys; try again")]
     Busy,
     /// The page is full.
-    #[error("there are too many keys; revoked and expired keys are deleted after 30 days")]
+    #[error("there are too many keys; those that open nothing are forgotten after 30 days")]
     Full,
     /// The stored value cannot be parsed.
-    #[error("the stored keys cannot be read: they were written by a newer release")]
+    #[error("the stored keys cannot be read: they are of a newer release")]
     Unreadable,
 }
 
@@ -66,10 +66,7 @@ impl KeyStore {
             let page = KeyPage::read(value)?;
             if !page.unreadable.is_empty() {
                 let others = page.unreadable.len();
-                tracing::warn!(
-                    keys = others,
-                    "stored keys cannot be read: they were written by a newer release and are not valid here"
-                );
+                tracing::warn!(keys = others, "cannot be read: they are of a newer release, and open nothing here");
             }
             keys.extend(page.records.into_iter().map(|record| (record.id.clone(), record)));
         }
@@ -128,8 +125,7 @@ impl KeyStore {
             let Some(done) = edit(&mut records)? else { return Ok(None) };
             if records != before {
                 let values = records.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>();
-                let values: Vec<_> =
-                    values.map_err(|_| KeyStoreError::Unreadable)?.into_iter().chain(others).collect();
+                let values: Vec<_> = values.map_err(|_| KeyStoreError::Unreadable)?.into_iter().chain(others).collect();
                 let bytes = serde_json::to_vec(&values).map_err(|_| KeyStoreError::Unreadable)?;
                 let stored = self.0.put(&name, version, bytes.clone()).await?;
                 if stored.bytes != Some(bytes) {

@@ -65,7 +65,7 @@ enum FetchError {
     Unreachable(#[from] legacy::Error),
     #[error("answered {status}; redirects are not followed")]
     Status { status: StatusCode, retry_after: Option<Duration> },
-    #[error("the response was cut off, or is larger than {} bytes", jwks::BYTES_MAX)]
+    #[error("the answer broke off, or has more than {} bytes", jwks::BYTES_MAX)]
     Body,
     #[error("cannot be read: {0}")]
     File(#[from] std::io::Error),
@@ -93,8 +93,7 @@ impl ProviderKeysFetcher {
     pub async fn run(self, mut reload: ReloadSignal) {
         let mut fetched: Option<Mono> = None;
         loop {
-            let got =
-                tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await.unwrap_or(Err(FetchError::Timeout));
+            let got = tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await.unwrap_or(Err(FetchError::Timeout));
             let now = self.clock.mono();
             let wait = match got {
                 Ok(keys) => {

@@ -66,8 +66,7 @@ impl AddressLimiter {
         };
         let mut inside = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let most = if planted(Planted::AddressBoundDoubled) { most * 2 } else { most };
-        let is_full =
-            |(home, times)| inside.get(&home).is_some_and(|count| *count >= most.saturating_mul(times));
+        let is_full = |(home, times)| inside.get(&home).is_some_and(|count| *count >= most.saturating_mul(times));
         if AddressPrefix::containing(from).any(is_full) {
             return None;
         }
@@ -98,11 +97,10 @@ impl AddressPermit {
 
     /// Records a bad credential.
     pub fn record_failure(&self, is_page: bool) {
-        let over =
-            self.lockout(is_page).and_then(|lockout| lockout.record_failure(self.address, Instant::now()));
+        let over = self.lockout(is_page).and_then(|lockout| lockout.record_failure(self.address, Instant::now()));
         if let Some(address) = over {
             let minutes = limits::AUTH_LOCK.as_secs() / 60;
-            tracing::warn!(%address, minutes, "too many bad credentials from this address: it is locked out");
+            tracing::warn!(%address, minutes, "too many bad credentials came from an address: it is not heard");
         }
     }
 
@@ -175,8 +173,7 @@ mod tests {
     fn larger_ipv6_prefixes_have_sublinear_limits() {
         let crowd = AddressLimiter::new(Some(2), false, LockoutPolicy::Off);
         let at = |site: u32, n: u32| ip(&format!("2001:db8:{site:x}:{n:x}::1"));
-        let fill =
-            |all: &mut dyn Iterator<Item = IpAddr>| all.filter_map(|from| crowd.try_acquire(from)).collect();
+        let fill = |all: &mut dyn Iterator<Item = IpAddr>| all.filter_map(|from| crowd.try_acquire(from)).collect();
         // From 256 networks within one /56, then from 65,536 within one /48.
         let one: Vec<_> = fill(&mut (0..256).map(|n| at(1, n)));
         assert_eq!(one.len(), 8);
@@ -194,8 +191,7 @@ mod tests {
     fn loopback_addresses_are_counted_only_if_configured() {
         let spares = AddressLimiter::new(Some(1), false, LockoutPolicy::Off);
         let counts = AddressLimiter::new(Some(1), true, LockoutPolicy::Off);
-        let _inside =
-            ["127.0.0.1", "127.0.0.1", "::1", "::1"].map(|own| spares.try_acquire(ip(own)).expect("room"));
+        let _inside = ["127.0.0.1", "127.0.0.1", "::1", "::1"].map(|own| spares.try_acquire(ip(own)).expect("room"));
         let _one = counts.try_acquire(ip("127.0.0.1")).expect("room");
         assert!(counts.try_acquire(ip("127.0.0.1")).is_none());
         assert!(AddressLimiter::new(None, true, LockoutPolicy::Off).try_acquire(ip("192.0.2.7")).is_some());

@@ -79,11 +79,7 @@ enum ConnectionEvent {
 
 /// Serves one client until either side closes. State that is needed only during an event lives on the heap meanwhile:
 /// the size of this future is the cost of an idle link.
-pub(super) async fn serve<W: LinkTransport>(
-    mut wire: Box<W>,
-    reception: &LinkContext,
-    arrival: IncomingRequest,
-) {
+pub(super) async fn serve<W: LinkTransport>(mut wire: Box<W>, reception: &LinkContext, arrival: IncomingRequest) {
     reception.metrics.links.record_opened(W::TRANSPORT);
     let mut visit = ConnectionTask::new(&mut *wire, reception, &arrival);
     let id = visit.mailbox.id();
@@ -172,16 +168,14 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     async fn handle_event(&mut self, event: ConnectionEvent) -> Result<(), LinkCloseReason> {
         self.now = self.context.clock.now();
         let is_idle = matches!(event, ConnectionEvent::Timer);
-        let is_said = matches!(
-            event,
-            ConnectionEvent::Inbound(Ok(TransportEvent::Text(_) | TransportEvent::SignOfLife(_)))
-        );
+        let is_said =
+            matches!(event, ConnectionEvent::Inbound(Ok(TransportEvent::Text(_) | TransportEvent::SignOfLife(_))));
         self.made_request = false;
         self.dispatch(event).await?;
         self.drain_and_flush().await?;
         // Answering with a refusal would add to the messages that are already too many.
         if is_said && !self.made_request && !self.pass.may_send_control(self.now.mono) {
-            return Err(LinkCloseReason::ByServer(4429, "too many messages without a request".into()));
+            return Err(LinkCloseReason::ByServer(4429, "too many messages that ask for nothing".into()));
         }
         if let Some(news) = self.wire.next_hold_change() {
             Box::pin(self.forward_holds(news)).await?;
@@ -269,9 +263,7 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
                     self.context.metrics.links.record_message(Direction::Out, aside.text.len());
                     self.wire.write_side_stream(*aside)?;
                 }
-                Output::EndSideStreams { session, run_id } => {
-                    self.wire.end_side_streams(&session, run_id.as_ref())
-                }
+                Output::EndSideStreams { session, run_id } => self.wire.end_side_streams(&session, run_id.as_ref()),
                 Output::Ping => self.send_heartbeat().await?,
                 Output::Hello(hello) => {
                     self.made_request = true;
@@ -286,9 +278,7 @@ impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
                     None => self.context.commands.reserve().await?.send_command(self.mailbox.id(), command),
                 },
                 Output::CommandDeferred => self.made_request = true,
-                Output::Written(weight) => {
-                    self.context.commands.reserve().await?.written(self.mailbox.id(), weight)
-                }
+                Output::Written(weight) => self.context.commands.reserve().await?.written(self.mailbox.id(), weight),
                 Output::Close { code, reason } => return Err(LinkCloseReason::ByServer(code, reason)),
             }
         }

@@ -52,10 +52,10 @@ pub enum FrameViolation {
     #[error("too many fragments")]
     TooManyFragments,
     /// A frame header that no client may send (RFC 6455 §5).
-    #[error("invalid WebSocket frame (RFC 6455)")]
+    #[error("not RFC 6455")]
     InvalidHeader,
     /// The first message is longer than [`limits::HELLO_BYTES_MAX`].
-    #[error("the first message is the first message is too long for a hello")]
+    #[error("too long for a hello")]
     HelloTooLong,
 }
 
@@ -100,11 +100,7 @@ impl FrameGuard {
 }
 
 impl AsyncRead for FrameGuard {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(breach) = self.violation {
             return Poll::Ready(Err(io::Error::other(breach)));
         }
@@ -183,8 +179,7 @@ impl FrameTracker {
         if self.header_len < need {
             return Ok(());
         }
-        let length =
-            self.header[2..usize::from(need)].iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+        let length = self.header[2..usize::from(need)].iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
         // The shortest encoding of the length is required, and the most significant bit must be 0 (§5.2).
         let length = match need {
             2 => u64::from(second & 0x7f),

@@ -57,14 +57,8 @@ fn failure_limit(times: usize) -> u32 {
 }
 
 /// Records one failure of a network; returns true if it locks the network out.
-fn count_failure(
-    all: &mut BTreeMap<AddressPrefix, Failures>,
-    home: AddressPrefix,
-    most: u32,
-    now: Instant,
-) -> bool {
-    let is_full =
-        all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX && !planted(Planted::LockoutTableUnbounded);
+fn count_failure(all: &mut BTreeMap<AddressPrefix, Failures>, home: AddressPrefix, most: u32, now: Instant) -> bool {
+    let is_full = all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX && !planted(Planted::LockoutTableUnbounded);
     if !all.contains_key(&home) && is_full {
         all.retain(|_, failures| failures.until > now);
         if all.len() >= limits::AUTH_FAILURES_ADDRESSES_MAX {

@@ -16,27 +16,22 @@ const V2_BYTES_MAX: u16 = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
     /// The connection ended or failed.
-    #[error("the connection ended before the PROXY header: {0}")]
+    #[error("it ended: {0}")]
     Io(#[from] io::Error),
     /// The header is missing or malformed.
-    #[error("missing or malformed PROXY header")]
+    #[error("no PROXY header")]
     Malformed,
 }
 
 /// Reads exactly the header from a connection. Returns `None` if the proxy speaks for itself, as in a health check.
-pub async fn read_client_address<R: AsyncRead + Unpin>(
-    from: &mut R,
-) -> Result<Option<IpAddr>, ProxyHeaderError> {
+pub async fn read_client_address<R: AsyncRead + Unpin>(from: &mut R) -> Result<Option<IpAddr>, ProxyHeaderError> {
     let mut first = [0; SIGNATURE.len()];
     from.read_exact(&mut first).await?;
     if first == SIGNATURE { read_v2(from).await } else { read_v1(from, &first).await }
 }
 
 /// Reads the rest of a version 1 line such as `PROXY TCP4 192.0.2.7 192.0.2.1 50000 443`.
-async fn read_v1<R: AsyncRead + Unpin>(
-    from: &mut R,
-    first: &[u8],
-) -> Result<Option<IpAddr>, ProxyHeaderError> {
+async fn read_v1<R: AsyncRead + Unpin>(from: &mut R, first: &[u8]) -> Result<Option<IpAddr>, ProxyHeaderError> {
     if !first.starts_with(b"PROXY ") {
         return Err(ProxyHeaderError::Malformed);
     }

@@ -100,15 +100,14 @@ impl QuicListener {
         let config = connection_ids::endpoint_config(reception.node);
         let rooms = Arc::new(Semaphore::new(house.connections_max));
         loop {
-            let fenced =
-                IsolatedEndpoint::new(config.clone(), terms.endpoint_config(), self.socket.try_clone()?)?;
+            let fenced = IsolatedEndpoint::new(config.clone(), terms.endpoint_config(), self.socket.try_clone()?)?;
             let attend = async |fenced: &mut IsolatedEndpoint| {
                 house.accept_loop(fenced, &mut shown, &mut terms, &rooms).await;
             };
             match fenced.run(attend).await {
                 EndpointOutcome::Finished => return Ok(()),
                 EndpointOutcome::Broken => {
-                    tracing::error!("QUIC endpoint failed: its clients have to reconnect");
+                    tracing::error!("QUIC has broken: who was connected by it has to come again");
                     reception.metrics.links.count_quic_restart();
                     tokio::time::sleep(panic_isolation::RESTART_DELAY).await;
                 }
@@ -151,7 +150,7 @@ impl QuicListenerContext {
                         *terms = fresh.with_previous_secret(terms);
                         fenced.endpoint().set_server_config(Some(terms.endpoint_config()));
                     }
-                    Err(error) => tracing::error!(%error, "QUIC keeps the previous certificate: the new one cannot be used"),
+                    Err(error) => tracing::error!(%error, "QUIC goes on with the certificate from before"),
                 },
                 () = self.life.wait_for_phase(self.until) => break,
             }
@@ -195,11 +194,9 @@ impl QuicListenerContext {
         let half_open = pace.start_handshake();
         match fenced.accept(incoming, terms.connection_config()) {
             Ok((connection, greeted)) => {
-                _ = self
-                    .tasks
-                    .spawn(Arc::clone(self).serve_connection(connection, greeted, permit, half_open));
+                _ = self.tasks.spawn(Arc::clone(self).serve_connection(connection, greeted, permit, half_open));
             }
-            Err(error) => tracing::debug!(%error, "invalid first QUIC datagram"),
+            Err(error) => tracing::debug!(%error, "a first datagram is none"),
         }
     }
 
@@ -224,26 +221,19 @@ impl QuicListenerContext {
             return refuse(&connection, code, "too many connections from this address");
         };
         if is_h3 {
-            return Box::pin(self.serve_h3(connection, ConnectionPermitInner { _permit: permit, guest }))
-                .await;
+            return Box::pin(self.serve_h3(connection, ConnectionPermitInner { _permit: permit, guest })).await;
         }
         if guest.lockout_remaining(false).is_some() && !planted(Planted::QuicLockoutUnchecked) {
             self.link_context.metrics.auth.count_denied(DenialReason::Locked);
             return refuse(&connection, 4429, h3::LOCKED_REASON);
         }
-        let arrival = IncomingRequest {
-            permit: Arc::new(ConnectionPermitInner { _permit: permit, guest }),
-            is_page: false,
-        };
+        let arrival =
+            IncomingRequest { permit: Arc::new(ConnectionPermitInner { _permit: permit, guest }), is_page: false };
         // A new task, so that the memory of the handshake is released.
         let reception = Arc::clone(&self.link_context);
         self.tasks.spawn(async move {
-            connection_task::serve(
-                Box::new(QuicLinkTransport::new(NativeQuic::new(connection))),
-                &reception,
-                arrival,
-            )
-            .await;
+            connection_task::serve(Box::new(QuicLinkTransport::new(NativeQuic::new(connection))), &reception, arrival)
+                .await;
         });
     }
 
@@ -258,12 +248,7 @@ impl QuicListenerContext {
     }
 
     /// Waits for the end of the handshake; returns true if the connection is established.
-    async fn await_handshake(
-        &self,
-        connection: &Connection,
-        greeted: ZeroRttAccepted,
-        _half_open: HalfOpen,
-    ) -> bool {
+    async fn await_handshake(&self, connection: &Connection, greeted: ZeroRttAccepted, _half_open: HalfOpen) -> bool {
         let over = tokio::select! {
             over = timeout(HANDSHAKE_TIMEOUT, greeted) => over,
             () = self.life.wait_for_phase(self.until) => return false,

@@ -87,8 +87,7 @@ impl LinkContext {
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
         // Subprotocol names are case-sensitive, unlike HTTP tokens.
-        if list_tokens(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == PROTOCOL)
-        {
+        if list_tokens(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).any(|offered| offered == PROTOCOL) {
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(PROTOCOL));
         }
         let upgrade = hyper::upgrade::on(request);
@@ -108,7 +107,7 @@ impl LinkContext {
                 let tasks = self.tasks.clone();
                 tasks.spawn(async move { connection_task::serve(socket, &self, arrival).await });
             }
-            Err(_) => tracing::error!("upgraded connection has an unexpected type"),
+            Err(_) => tracing::error!("a connection is not what was accepted"),
         }
     }
 }
@@ -130,11 +129,7 @@ async fn open_websocket(stream: MaybeTlsStream, read: Vec<u8>) -> Box<WebSocket>
 
 /// Creates a codec over a stream whose old codec holds no bytes.
 pub(super) async fn new_codec(seam: FrameGuard, is_idle: bool) -> WebSocketCodec {
-    let config = if is_idle {
-        websocket_config().read_buffer_size(IDLE_READ_BUFFER_BYTES)
-    } else {
-        websocket_config()
-    };
+    let config = if is_idle { websocket_config().read_buffer_size(IDLE_READ_BUFFER_BYTES) } else { websocket_config() };
     WebSocketStream::from_raw_socket(seam, Role::Server, Some(config)).await
 }
 
@@ -162,9 +157,7 @@ pub enum WebSocketHandshakeError {
 }
 
 /// Checks a WebSocket handshake. Returns the value of `Sec-WebSocket-Accept`.
-pub fn check_handshake<B: hyper::body::Body>(
-    request: &Request<B>,
-) -> Result<HeaderValue, WebSocketHandshakeError> {
+pub fn check_handshake<B: hyper::body::Body>(request: &Request<B>) -> Result<HeaderValue, WebSocketHandshakeError> {
     let headers = request.headers();
     let wants = request.method() == Method::GET
         && request.version() >= Version::HTTP_11
@@ -183,8 +176,7 @@ pub fn check_handshake<B: hyper::body::Body>(
     let mut keys = headers.get_all(header::SEC_WEBSOCKET_KEY).iter();
     match (keys.next(), keys.next()) {
         (Some(key), None) if is_key(key.as_bytes()) => {
-            HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
-                .map_err(|_| WebSocketHandshakeError::Key)
+            HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(|_| WebSocketHandshakeError::Key)
         }
         (_, _) => Err(WebSocketHandshakeError::Key),
     }
@@ -274,8 +266,8 @@ mod tests {
             (handshake().header("sec-websocket-key", key).version(Version::HTTP_10), 426),
             (handshake().header("sec-websocket-key", key).header("sec-websocket-key", key), 400),
         ] {
-            let refused = check_handshake(&request.body(Empty::<Bytes>::new()).expect("a request"))
-                .expect_err("no handshake");
+            let refused =
+                check_handshake(&request.body(Empty::<Bytes>::new()).expect("a request")).expect_err("no handshake");
             assert_eq!(refused.answer().status(), status);
         }
     }

@@ -48,8 +48,7 @@ impl LinkTransport for WebSocket {
         let message = match self.codec.next().await {
             None => return Err(LinkCloseReason::Lost),
             Some(Err(error)) => {
-                return LinkCloseReason::from_websocket_error(&error)
-                    .map_or(Ok(TransportEvent::TooLarge), Err);
+                return LinkCloseReason::from_websocket_error(&error).map_or(Ok(TransportEvent::TooLarge), Err);
             }
             Some(Ok(message)) => message,
         };
@@ -60,9 +59,7 @@ impl LinkTransport for WebSocket {
             Message::Binary(bytes) => Ok(TransportEvent::Binary(bytes.len())),
             Message::Ping(bytes) | Message::Pong(bytes) => Ok(TransportEvent::SignOfLife(bytes.len())),
             Message::Frame(_) => Ok(TransportEvent::SignOfLife(0)),
-            Message::Close(frame) => {
-                Err(LinkCloseReason::ByClient(frame.map_or(1005, |frame| frame.code.into())))
-            }
+            Message::Close(frame) => Err(LinkCloseReason::ByClient(frame.map_or(1005, |frame| frame.code.into()))),
         }
     }
 

@@ -73,13 +73,13 @@ impl AgentMetrics {
         Ok(Self {
             orders: workshop.counters(
                 "turnway_agent_orders_total",
-                "Orders to agents.",
+                "What agents were told.",
                 "order",
                 &OrderKind::NAMES,
             )?,
             calls: workshop.counters(
                 "turnway_agent_calls_total",
-                "Calls of agents by outcome; dropped calls are counted as orders only.",
+                "How calls of agents ended; those that were dropped are orders only.",
                 "outcome",
                 &CallOutcome::NAMES,
             )?,

@@ -39,7 +39,6 @@ label_values! {
 label_values! {
     /// The reason why a client was denied.
     pub DenialReason {
-        /// No credential.
         Nothing = "nothing",
         /// An unknown or wrong credential.
         Credential = "credential",
@@ -83,7 +82,7 @@ impl AuthMetrics {
         Ok(Self {
             denied: workshop.counters(
                 "turnway_auth_denied_total",
-                "Connections and requests that were denied.",
+                "Connections and requests that were not let in.",
                 "reason",
                 &DenialReason::NAMES,
             )?,
@@ -95,18 +94,18 @@ impl AuthMetrics {
             )?,
             rate_exchanges: workshop.counters(
                 "turnway_rate_shared_total",
-                "Exchanges with other nodes about the use of shared rates.",
+                "How often other nodes were told what was taken of the rates they share, and this one of them.",
                 "outcome",
                 &RateExchange::NAMES,
             )?,
-            keys: workshop.gauge("turnway_auth_keys", "Valid API keys known to this node.")?,
+            keys: workshop.gauge("turnway_auth_keys", "API keys that open something, as this node knows them.")?,
             closed_links: workshop.counter(
                 "turnway_auth_cut_links_total",
-                "Connections that were closed because their credential was revoked or has expired.",
+                "Connections that were closed because their credential was taken back or is over.",
             )?,
             refreshed: workshop.counter(
                 "turnway_auth_refreshed_total",
-                "Tokens that replaced another one on an open connection.",
+                "Tokens that took the place of another on an open connection.",
             )?,
             fetches: workshop.counters(
                 "turnway_auth_jwks_fetches_total",
@@ -114,10 +113,8 @@ impl AuthMetrics {
                 "outcome",
                 &FetchOutcome::NAMES,
             )?,
-            provider_keys: workshop.gauge(
-                "turnway_auth_jwks_keys",
-                "Keys of the identity provider that tokens are verified with.",
-            )?,
+            provider_keys: workshop
+                .gauge("turnway_auth_jwks_keys", "Keys of the identity provider that tokens are held against.")?,
         })
     }
 

@@ -31,7 +31,6 @@ label_values! {
         NotMine = "not_mine",
         /// A node has begun to subscribe to a session.
         Hello = "hello",
-        /// Durable facts.
         Facts = "facts",
         /// A piece of an answer.
         Chunk = "chunk",
@@ -93,7 +92,7 @@ impl BusMetrics {
         Ok(Self {
             frames: workshop.counters(
                 "turnway_bus_frames_total",
-                "Frames from and to other nodes; each holds the messages of one moment.",
+                "Frames of and to other nodes; each has the words of one moment.",
                 "direction",
                 &Direction::NAMES,
             )?,
@@ -105,26 +104,25 @@ impl BusMetrics {
             )?,
             messages: workshop.counter_grid(
                 "turnway_bus_words_total",
-                "Messages between nodes, by kind; offers that Redis sends for a node are counted at the receiver.",
+                "What nodes said to each other, by what it was; bells that Redis rang for a node are counted where they are heard.",
                 &[("direction", &Direction::NAMES), ("kind", &PeerMessageKind::NAMES)],
             )?,
-            undelivered: workshop
-                .counter("turnway_bus_unheard_total", "Frames to a node that had no subscriber.")?,
+            undelivered: workshop.counter("turnway_bus_unheard_total", "Frames to a node that nobody listened to.")?,
             dropped: workshop.counters(
                 "turnway_bus_dropped_total",
-                "Messages lost at this node, by reason; for `version` and `unreadable` the unit is frames.",
+                "Lost here, by reason: words, but frames where they were heard and not read.",
                 "reason",
                 &LossReason::NAMES,
             )?,
             gaps: workshop.counters(
                 "turnway_bus_gaps_total",
-                "Times this node may have missed messages and therefore read all subscribed sessions again.",
+                "Times this node may have missed words, and read anew all that its links follow.",
                 "cause",
                 &GapCause::NAMES,
             )?,
             heartbeat: workshop.histogram(
                 "turnway_bus_heartbeat_seconds",
-                "Round-trip time of a message from this node to itself over the bus.",
+                "From this node to itself by way of the bus.",
                 &buckets::SHORT,
             )?,
         })

@@ -30,20 +30,17 @@ impl DriverMetrics {
         Ok(Self {
             inputs: workshop.counters(
                 "turnway_driver_inputs_total",
-                "Inputs of the switchboard, by source.",
+                "What the switchboard was told, by who told it.",
                 "source",
                 &InputSource::NAMES,
             )?,
             queue: workshop.gauge("turnway_driver_queue_inputs", "Inputs that wait for the switchboard.")?,
             rounds: workshop.histogram(
                 "turnway_driver_round_seconds",
-                "Duration of one round: a batch of inputs with all its effects.",
+                "One batch of inputs and all they cause.",
                 &buckets::SHORT,
             )?,
-            panics: workshop.counter(
-                "turnway_driver_panics_total",
-                "Invariant violations that the node survived; each one is a bug.",
-            )?,
+            panics: workshop.counter("turnway_driver_panics_total", "Broken invariants that were survived: bugs.")?,
         })
     }
 

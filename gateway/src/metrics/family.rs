@@ -3,8 +3,7 @@
 //! text. A label cannot have a value that is not documented.
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry,
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 use std::fmt;
 use std::sync::OnceLock;
@@ -15,7 +14,6 @@ pub type LabelSpec = (&'static str, &'static [&'static str]);
 /// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
     Counter,
     /// A current value.
     Gauge,
@@ -28,7 +26,6 @@ pub enum MetricKind {
 pub struct FamilySpec {
     /// `turnway_<area>_<what>_<unit|total>`.
     pub name: &'static str,
-    /// One sentence.
     pub help: &'static str,
     pub kind: MetricKind,
     pub labels: Vec<LabelSpec>,
@@ -63,11 +60,7 @@ impl<'r> FamilyBuilder<'r> {
         Self { registry, families: Vec::new() }
     }
 
-    pub(super) fn counter(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-    ) -> prometheus::Result<IntCounter> {
+    pub(super) fn counter(&mut self, name: &'static str, help: &'static str) -> prometheus::Result<IntCounter> {
         self.document(FamilySpec { name, help, kind: MetricKind::Counter, labels: Vec::new() });
         self.register(IntCounter::new(name, help)?)
     }
@@ -77,11 +70,7 @@ impl<'r> FamilyBuilder<'r> {
         self.register(IntGauge::new(name, help)?)
     }
 
-    pub(super) fn float_gauge(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-    ) -> prometheus::Result<Gauge> {
+    pub(super) fn float_gauge(&mut self, name: &'static str, help: &'static str) -> prometheus::Result<Gauge> {
         self.document(FamilySpec { name, help, kind: MetricKind::Gauge, labels: Vec::new() });
         self.register(Gauge::new(name, help)?)
     }
@@ -215,9 +204,7 @@ impl<M> LazyChildren<M> {
     /// Returns the child in this row and column.
     pub(super) fn child(&self, row: usize, column: usize) -> Option<&M> {
         let row = self.rows.get(row)?;
-        row.children
-            .get_or_init(|| row.label_values.iter().map(|values| (self.factory)(values)).collect())
-            .get(column)
+        row.children.get_or_init(|| row.label_values.iter().map(|values| (self.factory)(values)).collect()).get(column)
     }
 }
 

@@ -67,8 +67,7 @@ impl HttpMetrics {
         let other = ROUTES.len() - 1;
         let route = ROUTES.iter().position(|known| Some(*known) == route).unwrap_or(other);
         let status = usize::from(status / 100).saturating_sub(1);
-        if let Some(counter) = self.requests.child(route * HttpMethod::NAMES.len() + method as usize, status)
-        {
+        if let Some(counter) = self.requests.child(route * HttpMethod::NAMES.len() + method as usize, status) {
             counter.inc();
         }
         if let Some(seconds) = self.answer.child(route, 0) {
@@ -86,12 +85,7 @@ mod tests {
     fn requests_are_counted_by_route_method_and_status() {
         let registry = Registry::new();
         let metrics = HttpMetrics::register(&mut FamilyBuilder::new(&registry)).expect("each family once");
-        metrics.record_answer(
-            Some("/v1/sessions/{session_id}/turns"),
-            HttpMethod::Post,
-            200,
-            Duration::from_millis(2),
-        );
+        metrics.record_answer(Some("/v1/sessions/{session_id}/turns"), HttpMethod::Post, 200, Duration::from_millis(2));
         metrics.record_answer(Some("/not/known"), HttpMethod::Other, 404, Duration::ZERO);
         metrics.record_answer(None, HttpMethod::Get, 999, Duration::ZERO);
         let mut text = Vec::new();

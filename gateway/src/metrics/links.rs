@@ -59,9 +59,7 @@ label_values! {
 label_values! {
     /// The direction of a message, seen from the gateway.
     pub Direction {
-        /// From clients.
         In = "in",
-        /// To clients.
         Out = "out",
     }
 }
@@ -78,13 +76,12 @@ label_values! {
 
 /// Known close codes; any other code counts as the last entry.
 const CODES: [&str; 17] = [
-    "1000", "1001", "1002", "1003", "1005", "1006", "1007", "1011", "4400", "4401", "4403", "4408", "4413",
-    "4429", "4503", "4508", "other",
+    "1000", "1001", "1002", "1003", "1005", "1006", "1007", "1011", "4400", "4401", "4403", "4408", "4413", "4429",
+    "4503", "4508", "other",
 ];
 
 fn code_index(code: u16) -> usize {
-    let known =
-        [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1011, 4400, 4401, 4403, 4408, 4413, 4429, 4503, 4508];
+    let known = [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1011, 4400, 4401, 4403, 4408, 4413, 4429, 4503, 4508];
     known.iter().position(|known| *known == code).unwrap_or(known.len())
 }
 
@@ -94,7 +91,7 @@ impl LinkMetrics {
     pub(super) fn register(workshop: &mut FamilyBuilder<'_>) -> prometheus::Result<Self> {
         let closes = workshop.counter_grid(
             "turnway_link_closes_total",
-            "Closed connections by close code; 1006 if there was none.",
+            "How connections ended: the close code, 1006 for none at all.",
             &[("transport", &Transport::NAMES), ("code", &CODES)],
         )?;
         // Creates the row at 0: a rate over a series that was never seen at 0 misses its beginning.
@@ -111,7 +108,7 @@ impl LinkMetrics {
             )?,
             handshakes: workshop.counters(
                 "turnway_link_handshakes_total",
-                "Handshakes of connections by outcome.",
+                "How connections began.",
                 "outcome",
                 &HandshakeOutcome::NAMES,
             )?,
@@ -129,7 +126,7 @@ impl LinkMetrics {
             )?,
             quic_restarts: workshop.counter(
                 "turnway_quic_breaks_total",
-                "Restarts of the QUIC listener after a failure of its socket.",
+                "How often QUIC broke as a whole, by a failure of its socket, and was put up again.",
             )?,
             held: workshop.gauges(
                 "turnway_link_held",
@@ -139,13 +136,13 @@ impl LinkMetrics {
             )?,
             capacity: workshop.gauges(
                 "turnway_link_capacity",
-                "Maximum of each resource.",
+                "As many of them as there may be.",
                 "resource",
                 &LinkResource::NAMES,
             )?,
             over: workshop.counters(
                 "turnway_link_over_total",
-                "Links and reads that were refused because a limit or a share was reached.",
+                "Links and reads that were refused because a bound or a share was met.",
                 "resource",
                 &LinkResource::NAMES,
             )?,

@@ -33,9 +33,9 @@ pub struct PendingOps {
 }
 
 const OPS: [&str; 25] = [
-    "renew", "retire", "lease", "accept", "control", "claim", "append", "release", "transfer", "listen",
-    "unlisten", "open", "read", "inbox", "keep", "trim", "sweep", "get", "put", "expire", "find", "sessions",
-    "delete", "idle", "forget",
+    "renew", "retire", "lease", "accept", "control", "claim", "append", "release", "transfer", "listen", "unlisten",
+    "open", "read", "inbox", "keep", "trim", "sweep", "get", "put", "expire", "find", "sessions", "delete", "idle",
+    "forget",
 ];
 
 fn op_index(op: &Op) -> usize {
@@ -77,7 +77,6 @@ label_values! {
         Refused = "refused",
         /// May or may not have been performed.
         Unknown = "unknown",
-        /// Not performed.
         Unavailable = "unavailable",
     }
 }
@@ -126,16 +125,16 @@ impl StoreMetrics {
         Ok(Self {
             op_counts: workshop.counter_grid(
                 "turnway_store_ops_total",
-                "Operations of the store by outcome.",
+                "What the store made of what it was asked.",
                 &[("op", &OPS), ("outcome", &OpOutcome::NAMES)],
             )?,
             seconds: workshop.histogram_grid(
                 "turnway_store_op_seconds",
-                "Duration of an operation of the store.",
+                "From asking the store to its answer.",
                 &[("op", &OPS)],
                 &buckets::SHORT,
             )?,
-            waiting: workshop.gauge("turnway_store_waiting_ops", "Operations without an answer yet.")?,
+            waiting: workshop.gauge("turnway_store_waiting_ops", "Ops without an answer yet.")?,
             commits: workshop.counter("turnway_store_commits_total", "Commits of the embedded store.")?,
             commit_seconds: workshop.histogram(
                 "turnway_store_commit_seconds",
@@ -144,7 +143,7 @@ impl StoreMetrics {
             )?,
             batch_ops: workshop.histogram(
                 "turnway_store_batch_ops",
-                "Operations of the embedded store in one commit.",
+                "Ops of the embedded store that shared one commit.",
                 &buckets::BATCH,
             )?,
             bytes: workshop.gauge(
@@ -158,13 +157,13 @@ impl StoreMetrics {
             )?,
             quotas: workshop.gauges(
                 "turnway_store_quota_bytes",
-                "Bytes that one tenant and one user may store; 0 if unlimited.",
+                "Bytes that one tenant and one user may keep; 0 where nothing bounds them.",
                 "whose",
                 &QuotaScope::NAMES,
             )?,
             attested: workshop.gauge(
                 "turnway_store_attested",
-                "1 if the durability rests on `store.attest` because the store's settings cannot be read, else 0.",
+                "1 where only `store.attest` says what the store keeps, for its settings cannot be seen, else 0.",
             )?,
         })
     }
@@ -198,20 +197,12 @@ impl StoreMetrics {
     }
 
     /// Records the answer to an operation.
-    pub fn record_reply(
-        &self,
-        unanswered: &mut PendingOps,
-        op: &Op,
-        result: &Result<Reply, StoreError>,
-        now: Mono,
-    ) {
+    pub fn record_reply(&self, unanswered: &mut PendingOps, op: &Op, result: &Result<Reply, StoreError>, now: Mono) {
         let place = op_index(op);
         if let Some(counter) = self.op_counts.child(place, OpOutcome::of(result) as usize) {
             counter.inc();
         }
-        if let (Some(since), Some(seconds)) =
-            (unanswered.since[place].pop_front(), self.seconds.child(place, 0))
-        {
+        if let (Some(since), Some(seconds)) = (unanswered.since[place].pop_front(), self.seconds.child(place, 0)) {
             seconds.observe((now - since).as_secs_f64());
             if !planted(Planted::StoreWaitingKept) {
                 self.waiting.dec();
@@ -255,8 +246,7 @@ mod tests {
         metrics.record_reply(&mut unanswered, &ops[0], &Ok(Reply::LeaseLost), at(30));
         metrics.record_reply(&mut unanswered, &ops[0], &Err(StoreError::Unknown), at(30));
         let refused = metrics.op_counts.child(2, 1).map(IntCounter::get);
-        let seconds =
-            metrics.seconds.child(2, 0).map(|seconds| (seconds.get_sample_count(), seconds.get_sample_sum()));
+        let seconds = metrics.seconds.child(2, 0).map(|seconds| (seconds.get_sample_count(), seconds.get_sample_sum()));
         assert_eq!((refused, seconds, metrics.waiting.get()), (Some(1), Some((2, 0.05)), 0));
     }
 

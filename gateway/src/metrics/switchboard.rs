@@ -41,30 +41,22 @@ use StatSource::{Number, Seconds, Spreads, Tally};
 const GAUGES: [(&str, &str, StatSource); 10] = [
     (
         "turnway_share_waiting_turns",
-        "Turns that wait for an attempt permit of this node.",
+        "Turns that wait for a place among the attempts of this node.",
         Number(|s| s.permits_waiting),
     ),
     ("turnway_switchboard_links", "Admitted links.", Number(|s| s.links)),
-    ("turnway_switchboard_feeds", "Sessions that this node subscribes to.", Number(|s| s.feeds)),
+    ("turnway_switchboard_feeds", "Sessions this node listens to.", Number(|s| s.feeds)),
     ("turnway_switchboard_seats", "Sessions this node owns, or is about to.", Number(|s| s.owned_sessions)),
-    ("turnway_switchboard_asks", "Requests of links without an answer yet.", Number(|s| s.requests)),
+    ("turnway_switchboard_asks", "Requests of links on their way.", Number(|s| s.requests)),
     ("turnway_switchboard_timers", "Timers set.", Number(|s| s.timers)),
     ("turnway_turn_open", "Turns of owned sessions that have not ended.", Number(|s| s.open_turns)),
     (
         "turnway_turn_oldest_open_seconds",
-        "Age of the oldest open turn at this owner; 0 without any.",
+        "Since when the oldest of them has been with this owner; 0 without any.",
         Seconds(|s| s.oldest_turn.as_secs_f64()),
     ),
-    (
-        "turnway_inbox_waiting_turns",
-        "Turns of owned sessions that have not begun.",
-        Number(|s| s.waiting_turns),
-    ),
-    (
-        "turnway_inbox_deepest_turns",
-        "The most such turns that one session has.",
-        Number(|s| s.waiting_turns_max),
-    ),
+    ("turnway_inbox_waiting_turns", "Turns of owned sessions that have not begun.", Number(|s| s.waiting_turns)),
+    ("turnway_inbox_deepest_turns", "The most such turns that one session has.", Number(|s| s.waiting_turns_max)),
 ];
 
 const COUNTERS: [(&str, &str, StatSource); 22] = [
@@ -73,7 +65,7 @@ const COUNTERS: [(&str, &str, StatSource); 22] = [
     ("turnway_turn_restarts_total", "Attempts after the first.", Number(|s| s.restarts)),
     (
         "turnway_turn_resumptions_total",
-        "Attempts that were resumed here after their owner was lost or had left.",
+        "Attempts that went on here after their owner was lost or had left.",
         Number(|s| s.resumed),
     ),
     (
@@ -84,7 +76,7 @@ const COUNTERS: [(&str, &str, StatSource); 22] = [
     ("turnway_log_facts_total", "Facts written to logs.", Number(|s| s.facts)),
     (
         "turnway_log_snapshots_unreadable_total",
-        "Snapshots that could not be read; the state was rebuilt from the log.",
+        "Kept states that nobody could read: rebuilt from the log.",
         Number(|s| s.snapshots_unreadable),
     ),
     ("turnway_ownership_claims_total", "Claims that won.", Number(|s| s.claims)),
@@ -93,32 +85,28 @@ const COUNTERS: [(&str, &str, StatSource); 22] = [
     ("turnway_ownership_fenced_total", "Writes the fence refused.", Number(|s| s.fenced)),
     (
         "turnway_ownership_abandoned_total",
-        "Owned sessions given up because store and memory disagreed.",
+        "Seats given up because store and memory disagreed.",
         Number(|s| s.abandoned),
     ),
-    ("turnway_ownership_released_total", "Owned sessions released.", Number(|s| s.released)),
+    ("turnway_ownership_released_total", "Seats released.", Number(|s| s.released)),
     (
         "turnway_ownership_transferred_total",
-        "Owned sessions handed to a successor by a leaving node.",
+        "Seats handed to a chosen node by one that leaves.",
         Number(|s| s.transferred),
     ),
     ("turnway_ownership_leases_lost_total", "Leases lost.", Number(|s| s.leases_lost)),
     (
         "turnway_session_expired_total",
-        "Sessions that this node deleted because they had no fact for `store.max_age`.",
+        "Sessions that this node deleted because nothing was said in them for `store.max_age`.",
         Number(|s| s.expired),
     ),
-    (
-        "turnway_store_retries_total",
-        "Operations of the store that were retried.",
-        Number(|s| s.store_retries),
-    ),
+    ("turnway_store_retries_total", "Ops asked again.", Number(|s| s.store_retries)),
     ("turnway_delivery_facts_total", "Facts shown to links.", Number(|s| s.facts_shown)),
     ("turnway_delivery_deltas_total", "Pieces of text shown to links.", Number(|s| s.deltas_shown)),
     ("turnway_delivery_gaps_total", "Times this node noticed that it lacked facts.", Number(|s| s.gaps)),
     (
         "turnway_delivery_resyncs_total",
-        "Times a log differed from what this node had delivered, and was read again.",
+        "Times it noticed that a log was not what it had shown, and looked at it again.",
         Number(|s| s.resyncs),
     ),
     (
@@ -158,7 +146,7 @@ const USAGE_GAUGES: [(&str, &str, &[LabelSpec], StatSource); 2] = [
         &[RESOURCE],
         Tally(|s| &s.held.0),
     ),
-    ("turnway_share_capacity", "Maximum of each resource.", &[RESOURCE], Tally(|s| &s.held_max.0)),
+    ("turnway_share_capacity", "As much of each as may be held.", &[RESOURCE], Tally(|s| &s.held_max.0)),
 ];
 
 const LABELLED_COUNTERS: [(&str, &str, &[LabelSpec], StatSource); 5] = [
@@ -241,12 +229,7 @@ impl SwitchboardMetrics {
             let names = family.label_names().into_iter().map(str::to_owned).collect();
             let desc = Desc::new(family.name.to_owned(), family.help.to_owned(), names, HashMap::new())?;
             workshop.document(family.clone());
-            shown.push(ExportedFamily {
-                desc,
-                label_combinations: family.label_combinations(),
-                family,
-                read,
-            });
+            shown.push(ExportedFamily { desc, label_combinations: family.label_combinations(), family, read });
         }
         workshop.register(Self { stats: Arc::default(), families: Arc::new(shown) })
     }
@@ -285,12 +268,7 @@ impl ExportedFamily {
         };
         let labelled = self.label_combinations.iter().zip(children).map(|(values, mut child)| {
             child.set_label(
-                self.family
-                    .labels
-                    .iter()
-                    .zip(values)
-                    .map(|((name, _), value)| label_pair(name, value))
-                    .collect(),
+                self.family.labels.iter().zip(values).map(|((name, _), value)| label_pair(name, value)).collect(),
             );
             child
         });
@@ -358,8 +336,7 @@ mod tests {
         let numbers: usize = COUNTERS.len() + GAUGES.len() - 1
             + LABELLED_COUNTERS.iter().chain(&USAGE_GAUGES).map(|row| places(row.2)).sum::<usize>();
         let spreads: usize = HISTOGRAMS.iter().map(|row| places(row.2)).sum();
-        let whole =
-            numbers * size_of::<u64>() + spreads * size_of::<DurationHistogram>() + size_of::<Duration>();
+        let whole = numbers * size_of::<u64>() + spreads * size_of::<DurationHistogram>() + size_of::<Duration>();
         assert_eq!(whole, size_of::<SwitchboardStats>());
     }
 
@@ -370,13 +347,9 @@ mod tests {
     #[test]
     fn switchboard_statistics_appear_in_the_scrape() {
         let registry = Registry::new();
-        let metrics =
-            SwitchboardMetrics::register(&mut FamilyBuilder::new(&registry)).expect("each family once");
-        let mut stats = SwitchboardStats {
-            links: 2,
-            oldest_turn: Duration::from_millis(1500),
-            ..SwitchboardStats::default()
-        };
+        let metrics = SwitchboardMetrics::register(&mut FamilyBuilder::new(&registry)).expect("each family once");
+        let mut stats =
+            SwitchboardStats { links: 2, oldest_turn: Duration::from_millis(1500), ..SwitchboardStats::default() };
         stats.ended.0[Strategy::ALL.len() + 2] = 7;
         stats.turn_durations[2].buckets = [1; DurationHistogram::BOUNDS.len() + 1];
         stats.turn_durations[2].sum = Duration::from_secs(3);

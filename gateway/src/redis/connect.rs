@@ -40,7 +40,7 @@ pub enum ConnectError {
         error: std::io::Error,
     },
     /// No Sentinel knows the address of the primary.
-    #[error("no Sentinel knows the primary `{master}`; the last answer: {last}")]
+    #[error("no Sentinel knows the primary `{master}`; the last said: {last}")]
     Sentinels {
         /// The name of the primary at the Sentinels.
         master: String,
@@ -88,10 +88,7 @@ impl ConnectError {
 }
 
 /// Opens a connection to the primary, over RESP3.
-pub async fn connect(
-    url: &RedisUrl,
-    config: AsyncConnectionConfig,
-) -> Result<MultiplexedConnection, ConnectError> {
+pub async fn connect(url: &RedisUrl, config: AsyncConnectionConfig) -> Result<MultiplexedConnection, ConnectError> {
     connect_within(url, config, CONNECT_TIMEOUT).await
 }
 
@@ -120,10 +117,7 @@ pub async fn connect_within(
 }
 
 /// Logs in on an open connection, with the password as its file has it now.
-pub async fn authenticate(
-    login: &RedisLogin,
-    connection: &mut MultiplexedConnection,
-) -> Result<(), ConnectError> {
+pub async fn authenticate(login: &RedisLogin, connection: &mut MultiplexedConnection) -> Result<(), ConnectError> {
     let RedisLogin { user, password: Some(Private(password)), .. } = load_password(login)? else {
         return Ok(());
     };
@@ -194,8 +188,7 @@ async fn ask_sentinel(
     master: &str,
     within: Duration,
 ) -> Result<Option<(String, u16)>, RedisError> {
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(Some(within)).set_response_timeout(Some(within));
+    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(within)).set_response_timeout(Some(within));
     let mut connection = open(sentinel, tls, login, 0, &config).await?;
     cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).query_async(&mut connection).await
 }
@@ -215,12 +208,7 @@ async fn open(
     client.get_multiplexed_async_connection_with_config(config).await
 }
 
-fn connection_info(
-    host: &RedisHost,
-    tls: bool,
-    login: &RedisLogin,
-    db: u32,
-) -> Result<ConnectionInfo, RedisError> {
+fn connection_info(host: &RedisHost, tls: bool, login: &RedisLogin, db: u32) -> Result<ConnectionInfo, RedisError> {
     let name = host.name.clone();
     let port = host.port;
     let address = if tls {
@@ -229,8 +217,7 @@ fn connection_info(
         ConnectionAddr::Tcp(name, port)
     };
     // CLIENT SETINFO does not exist in Redis 7.0, and would need one more right.
-    let mut settings =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     settings = settings.set_db(i64::from(db));
     if let Some(user) = &login.user {
         settings = settings.set_username(user);

@@ -4,9 +4,7 @@ use crate::redis::connect::{self, ConnectError, ConnectTimeout};
 use crate::signal::ReloadSignal;
 use crate::supervise;
 use ::redis::aio::MultiplexedConnection;
-use ::redis::{
-    AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value, cmd,
-};
+use ::redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value, cmd};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,10 +163,7 @@ impl RedisConnection {
 
 impl OpenConnection {
     /// Reconnects after `READONLY`: the server was demoted to a replica, so there must be another primary.
-    fn reconnect_if_demoted(
-        &self,
-        result: Result<Value, RedisCommandError>,
-    ) -> Result<Value, RedisCommandError> {
+    fn reconnect_if_demoted(&self, result: Result<Value, RedisCommandError>) -> Result<Value, RedisCommandError> {
         if let Err(RedisCommandError::Refused { code, .. }) = &result
             && code == "READONLY"
         {
@@ -226,15 +221,12 @@ async fn run(
                 (turn, wait, told) = (turn + 1, Duration::ZERO, false);
                 patience = ConnectTimeout::default();
                 tracing::info!(line = settings.name, turn, "connected to Redis");
-                let open = OpenConnection {
-                    connection: connection.clone(),
-                    reconnect: Arc::clone(&lost),
-                    generation: turn,
-                };
+                let open =
+                    OpenConnection { connection: connection.clone(), reconnect: Arc::clone(&lost), generation: turn };
                 let _ = shown.send(Some(open));
                 tokio::select! {
-                    () = lost.notified() => tracing::warn!(line = settings.name, "lost the connection to Redis"),
-                    () = wait_unhealthy(connection.clone()) => tracing::warn!(line = settings.name, "Redis does not answer; reconnecting"),
+                    () = lost.notified() => tracing::warn!(line = settings.name, "the connection to Redis is lost"),
+                    () = wait_unhealthy(connection.clone()) => tracing::warn!(line = settings.name, "Redis is silent; connecting again"),
                     () = reauthenticate(&url, &settings, connection, reload.as_mut()) => {}
                 }
                 let _ = shown.send(None);
@@ -242,7 +234,7 @@ async fn run(
             // Logged once for each outage, which may be long.
             Err(error) if !told => {
                 told = true;
-                tracing::warn!(line = settings.name, %error, "cannot connect to Redis; retrying");
+                tracing::warn!(line = settings.name, %error, "cannot connect to Redis; trying on");
             }
             Err(error) => tracing::debug!(line = settings.name, %error, "cannot connect to Redis"),
         }
@@ -298,11 +290,11 @@ async fn reauthenticate(
         let line = settings.name;
         match connect::authenticate(&url.login, &mut connection).await {
             Ok(()) => {
-                tracing::info!(line, "logged in to Redis again with the new content of store.password_file")
+                tracing::info!(line, "logged in to Redis again, with store.password_file as it is now")
             }
             Err(error) => {
-                let advice = "the open connection stays logged in, but the next one would be refused";
-                tracing::error!(line, %error, "Redis refuses the new content of store.password_file: {advice}");
+                let advice = "the connection stays as it was; the next one would not be let in";
+                tracing::error!(line, %error, "store.password_file as it is now is of no use: {advice}");
             }
         }
     }

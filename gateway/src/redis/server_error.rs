@@ -24,9 +24,7 @@ pub fn classify(code: &str, detail: &str) -> Option<ServerCondition> {
             Some(ServerCondition::Forbidden)
         }
         // A command called within a function puts its own error first.
-        "ERR" if detail.contains("NOPERM") || detail.contains("has no permissions") => {
-            Some(ServerCondition::Forbidden)
-        }
+        "ERR" if detail.contains("NOPERM") || detail.contains("has no permissions") => Some(ServerCondition::Forbidden),
         // The wording of Redis 7.0 for a command or a key within a function.
         "ERR" if detail.contains("user executing the script can't") => Some(ServerCondition::Forbidden),
         "ERR" if detail.contains("invalid username-password") => Some(ServerCondition::Forbidden),
@@ -38,11 +36,11 @@ pub fn classify(code: &str, detail: &str) -> Option<ServerCondition> {
 pub fn advice(code: &str) -> &'static str {
     match code {
         "OOM" => "raise `maxmemory` of Redis, or free memory there",
-        "MISCONF" => "Redis cannot write its own files: check its disk and its log",
-        "READONLY" => "this Redis is a replica: set store.url to the primary, or to the Sentinels",
+        "MISCONF" => "Redis cannot write its own files: look at its disk and its log",
+        "READONLY" => "this Redis is a replica: name the primary in store.url, or the Sentinels",
         "NOREPLICAS" => "too few replicas are connected: see `min-replicas-to-write`",
         "LOADING" => "Redis is still loading its data: wait until it is done",
-        "MASTERDOWN" => "this Redis is a replica without its primary: check the primary",
+        "MASTERDOWN" => "this Redis is a replica without its primary: look at the primary",
         "WRONGPASS" | "NOAUTH" => "check user and password of store.url, and store.password_file",
         "NOPERM" => "give the user of store.url the rights of deploy/redis-users.acl",
         _ => {
@@ -60,25 +58,13 @@ mod tests {
         let said = [
             ("OOM", "command not allowed when used memory > 'maxmemory'.", Some(ServerCondition::Full)),
             ("READONLY", "You can't write against a read only replica.", Some(ServerCondition::ReadOnly)),
-            (
-                "MISCONF",
-                "Errors writing to the AOF file: No space left on device",
-                Some(ServerCondition::ReadOnly),
-            ),
+            ("MISCONF", "Errors writing to the AOF file: No space left on device", Some(ServerCondition::ReadOnly)),
             ("NOREPLICAS", "Not enough good replicas to write.", Some(ServerCondition::ReadOnly)),
             ("LOADING", "Redis is loading the dataset in memory", Some(ServerCondition::ReadOnly)),
             ("MASTERDOWN", "Link with MASTER is down", Some(ServerCondition::ReadOnly)),
-            (
-                "NOPERM",
-                "User app has no permissions to run the 'fcall' command",
-                Some(ServerCondition::Forbidden),
-            ),
+            ("NOPERM", "User app has no permissions to run the 'fcall' command", Some(ServerCondition::Forbidden)),
             ("NOAUTH", "Authentication required.", Some(ServerCondition::Forbidden)),
-            (
-                "WRONGPASS",
-                "invalid username-password pair or user is disabled.",
-                Some(ServerCondition::Forbidden),
-            ),
+            ("WRONGPASS", "invalid username-password pair or user is disabled.", Some(ServerCondition::Forbidden)),
             ("ERR", "unknown command 'FCALL', with args beginning with: ", Some(ServerCondition::Forbidden)),
             (
                 "ERR",

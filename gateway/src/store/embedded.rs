@@ -135,11 +135,7 @@ pub struct EmbeddedStore {
 
 impl EmbeddedStore {
     /// Opens the store in a directory and creates both if missing. Only one process may have the directory open.
-    pub fn open(
-        dir: &Path,
-        options: EmbeddedOptions,
-        answers: AnswerSink,
-    ) -> Result<Self, EmbeddedOpenError> {
+    pub fn open(dir: &Path, options: EmbeddedOptions, answers: AnswerSink) -> Result<Self, EmbeddedOpenError> {
         let directory = DataDirectory::open_or_create(dir)?;
         Self::start(Engine::open(directory, &options)?, options, answers)
     }
@@ -153,11 +149,7 @@ impl EmbeddedStore {
         Self::start(Engine::with_backend(backend, &options)?, options, answers)
     }
 
-    fn start(
-        engine: Engine,
-        options: EmbeddedOptions,
-        answers: AnswerSink,
-    ) -> Result<Self, EmbeddedOpenError> {
+    fn start(engine: Engine, options: EmbeddedOptions, answers: AnswerSink) -> Result<Self, EmbeddedOpenError> {
         let queue = Arc::new(OpQueue::new(limits::STORE_QUEUE_MAX));
         let leases = engine.leases();
         let wall = engine.clock();
@@ -179,7 +171,7 @@ impl EmbeddedStore {
         if let Some(writer) = writer
             && writer.join().is_err()
         {
-            tracing::error!("the store's writer thread panicked");
+            tracing::error!("the store's writer panicked");
         }
     }
 

@@ -113,18 +113,16 @@ pub enum RedisOpenError {
     )]
     Rights(MissingRights),
     /// The server has no functions.
-    #[error("Redis {version} has no functions; use version 7.0 or later")]
+    #[error("Redis {version} has no functions; 7.0 is the first that has")]
     TooOld {
         /// Version of the server.
         version: String,
     },
     /// The server is set to evict keys when memory runs out.
-    #[error("Redis would evict sessions when memory runs out: set `maxmemory-policy noeviction`")]
+    #[error("Redis would forget sessions where memory runs out: set `maxmemory-policy noeviction`")]
     EvictionEnabled,
     /// The server guarantees less than is required.
-    #[error(
-        "with its current settings Redis gives durability {gives}, not {wanted}: {missing}; or set `store.durability` to {gives}"
-    )]
+    #[error("as it is set, Redis gives not {wanted} but {gives}: {missing}; or ask for `store.durability` {gives}")]
     Level {
         /// Durability that is required.
         wanted: &'static str,
@@ -137,13 +135,13 @@ pub enum RedisOpenError {
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// The server does not answer `TIME`, and the nodes of a fleet have no other common clock.
-    #[error("Redis does not answer TIME: {error}")]
+    #[error("Redis does not tell the time (TIME): {error}")]
     Time {
         /// Error of the command.
         error: String,
     },
     /// The system provides no random numbers.
-    #[error("the system provides no random numbers: {0}")]
+    #[error("no randomness: {0}")]
     Randomness(getrandom::Error),
 }
 
@@ -166,9 +164,7 @@ impl RedisOpenError {
             None => error.is_io_error(),
         };
         match self {
-            Self::Unreached(unreached) | Self::Library(LibraryError::Unreached(unreached)) => {
-                unreached.is_transient()
-            }
+            Self::Unreached(unreached) | Self::Library(LibraryError::Unreached(unreached)) => unreached.is_transient(),
             Self::Command { error } | Self::Library(LibraryError::Failed(error)) => later(error),
             Self::Library(LibraryError::Busy) => true,
             Self::Library(LibraryError::Forbidden(_))
@@ -187,9 +183,7 @@ impl RedisOpenError {
             Self::Unreached(unreached) | Self::Library(LibraryError::Unreached(unreached)) => {
                 unreached.server_error().map(|(code, _)| code)
             }
-            Self::Command { error } | Self::Library(LibraryError::Failed(error)) => {
-                error.code().map(str::to_owned)
-            }
+            Self::Command { error } | Self::Library(LibraryError::Failed(error)) => error.code().map(str::to_owned),
             Self::Library(LibraryError::Busy | LibraryError::Forbidden(_))
             | Self::Rights(_)
             | Self::TooOld { .. }
@@ -198,7 +192,7 @@ impl RedisOpenError {
             | Self::Time { .. }
             | Self::Randomness(_) => None,
         };
-        code.map_or("check that Redis runs and that this node can reach it", |code| advice(&code))
+        code.map_or("check that Redis runs, and that this node reaches it", |code| advice(&code))
     }
 }
 
@@ -206,11 +200,7 @@ impl RedisOpenError {
 
 impl RedisStore {
     /// Checks a server, loads the functions if needed, and opens the store's connections.
-    pub async fn open(
-        url: RedisUrl,
-        options: RedisStoreOptions,
-        answers: AnswerSink,
-    ) -> Result<Self, RedisOpenError> {
+    pub async fn open(url: RedisUrl, options: RedisStoreOptions, answers: AnswerSink) -> Result<Self, RedisOpenError> {
         let deployer = match &options.deployer {
             Some(login) => RedisUrl { login: login.clone(), ..url.clone() },
             None => url.clone(),

@@ -55,19 +55,19 @@ pub enum CertificatePairError {
         expected: &'static str,
     },
     /// The certificate cannot be used.
-    #[error("{path}: not usable as a server certificate: {error}", path = path.display())]
+    #[error("{path}: not a certificate a server can show: {error}", path = path.display())]
     Certificate { path: PathBuf, error: Error },
     /// A certificate of the chain has expired.
     #[error("{path}: a certificate in it has expired", path = path.display())]
     Expired { path: PathBuf },
     /// The key cannot be used.
-    #[error("{path}: not usable as a server's private key", path = path.display())]
+    #[error("{path}: not a key a server can sign with", path = path.display())]
     Key {
         /// File of the key. The error is not included, because the content is secret.
         path: PathBuf,
     },
     /// Both are valid, but the key is not that of the certificate.
-    #[error("{path}: the key does not belong to the certificate", path = path.display())]
+    #[error("{path}: not the key of the certificate", path = path.display())]
     KeyMismatch {
         /// File of the key.
         path: PathBuf,
@@ -167,15 +167,12 @@ fn certificates(path: &Path, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>
     let chain: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(bytes).collect();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
-        Ok(_) | Err(_) => {
-            Err(CertificatePairError::NotPem { path: path.to_owned(), expected: "a certificate" })
-        }
+        Ok(_) | Err(_) => Err(CertificatePairError::NotPem { path: path.to_owned(), expected: "a certificate" }),
     }
 }
 
 fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, CertificatePairError> {
-    let no_pem =
-        |_| CertificatePairError::NotPem { path: path.to_owned(), expected: "a private key, not encrypted," };
+    let no_pem = |_| CertificatePairError::NotPem { path: path.to_owned(), expected: "a private key, not encrypted," };
     PrivateKeyDer::from_pem_slice(bytes).map_err(no_pem)
 }
 
@@ -187,11 +184,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CertificatePairError> {
         }
         let mut bytes = Vec::new();
         let read = std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-        if read as u64 == FILE_BYTES_MAX {
-            Err(io::Error::other("the file is larger than 256 KiB"))
-        } else {
-            Ok(bytes)
-        }
+        if read as u64 == FILE_BYTES_MAX { Err(io::Error::other("far too large")) } else { Ok(bytes) }
     };
     read().map_err(|error| CertificatePairError::Unreadable { path: path.to_owned(), error })
 }
@@ -219,10 +212,7 @@ mod tests {
     use std::time::Duration;
 
     fn files(cert: &Path, key: &Path) -> TlsFiles {
-        TlsFiles {
-            cert: (cert.to_owned(), SettingLocation::Default),
-            key: (key.to_owned(), SettingLocation::Default),
-        }
+        TlsFiles { cert: (cert.to_owned(), SettingLocation::Default), key: (key.to_owned(), SettingLocation::Default) }
     }
 
     #[test]
@@ -243,8 +233,7 @@ mod tests {
             })
         };
         let junk = dir.join("junk");
-        std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-            .expect("a file");
+        std::fs::write(&junk, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").expect("a file");
         let large = dir.join("large");
         std::fs::write(&large, vec![b'\n'; 300 * 1024]).expect("a file");
         for (cert, key, now, of_key, said) in [
@@ -252,7 +241,7 @@ mod tests {
             (&one.cert, &one.cert, now, false, "expected a private key, not encrypted, in PEM"),
             (&one.key, &one.key, now, false, "expected a certificate in PEM"),
             (&junk, &one.key, now, false, "BadEncoding"),
-            (&large, &one.key, now, false, "the file is larger than 256 KiB"),
+            (&large, &one.key, now, false, "far too large"),
             (&dir, &one.key, now, false, "not a file"),
             (&one.cert, &one.key, pair.expires(), false, "a certificate in it has expired"),
         ] {

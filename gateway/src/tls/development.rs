@@ -4,9 +4,7 @@ use crate::config::{SettingLocation, TlsFiles};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{
-    CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyPair, PKCS_ECDSA_P256_SHA256,
-};
+use rcgen::{CertificateParams, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, KeyPair, PKCS_ECDSA_P256_SHA256};
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -43,7 +41,7 @@ pub enum DevCertError {
     #[error("{path}: {error}", path = path.display())]
     Write { path: PathBuf, error: io::Error },
     /// The certificate cannot be generated: a bug.
-    #[error("cannot generate a certificate: {0}")]
+    #[error("no pair can be made: {0}")]
     Generate(#[from] rcgen::Error),
     /// The existing files are not a valid pair.
     #[error(transparent)]
@@ -86,10 +84,8 @@ pub fn ephemeral(now: Millis) -> Result<CertificatePair, DevCertError> {
 pub fn load_or_generate(dir: &Path, now: Millis) -> Result<CertificatePair, DevCertError> {
     let (cert, key) = file_paths(dir);
     let read = || {
-        let files = TlsFiles {
-            cert: (cert.clone(), SettingLocation::Default),
-            key: (key.clone(), SettingLocation::Default),
-        };
+        let files =
+            TlsFiles { cert: (cert.clone(), SettingLocation::Default), key: (key.clone(), SettingLocation::Default) };
         CertificatePair::read(&files, now)
     };
     match read() {

@@ -113,7 +113,7 @@ impl CertificateReloader {
                 Err(error) => match error.try_into_panic() {
                     // Passes the panic on to the supervisor of this task.
                     Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(error) => return tracing::error!(%error, "certificate reload has stopped"),
+                    Err(error) => return tracing::error!(%error, "certificates are not read any more"),
                 },
             }
         }
@@ -144,7 +144,7 @@ impl CertificateReloader {
             }
             Err(error) => {
                 self.metrics.tls.count_reload_failure();
-                tracing::error!(%error, "new certificate rejected; the previous one stays in use");
+                tracing::error!(%error, "a certificate is not taken; the one from before stays in use");
             }
         }
     }
@@ -222,10 +222,8 @@ mod tests {
     fn changed_certificate_is_reloaded_once_after_it_settles() {
         let dir = std::env::temp_dir().join(format!("turnway-keeper-{}", std::process::id()));
         let clock = Clock::start();
-        let one =
-            development::write(&dir.join("one"), clock.now().store, development::VALID_DAYS).expect("a pair");
-        let two =
-            development::write(&dir.join("two"), clock.now().store, development::VALID_DAYS).expect("a pair");
+        let one = development::write(&dir.join("one"), clock.now().store, development::VALID_DAYS).expect("a pair");
+        let two = development::write(&dir.join("two"), clock.now().store, development::VALID_DAYS).expect("a pair");
         let at = |path: &Path| (path.to_owned(), SettingLocation::Default);
         let files = TlsFiles { cert: at(&one.cert), key: at(&one.key) };
         let metrics = Arc::new(Metrics::register(&Registry::new()).expect("each family once"));

@@ -55,7 +55,7 @@ fn file_name(session_id: &str) -> std::io::Result<PathBuf> {
         }
     }
     if name.len() > limits::TAPE_NAME_BYTES_MAX {
-        return Err(std::io::Error::other("the session id is too long for a file name"));
+        return Err(std::io::Error::other("the session's name is too long for a file"));
     }
     Ok(Path::new(&name).with_extension("jsonl"))
 }

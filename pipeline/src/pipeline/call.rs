@@ -24,9 +24,7 @@ pub(super) async fn await_hook<T>(
     asked: HookFuture<'_, T>,
 ) -> Result<T, TurnFailure> {
     let answer = AssertUnwindSafe(asked).catch_unwind().await;
-    answer
-        .unwrap_or_else(|panic| Err(panic_error(&*panic)))
-        .map_err(|trouble| hook_failure(stage, whose, trouble))
+    answer.unwrap_or_else(|panic| Err(panic_error(&*panic))).map_err(|trouble| hook_failure(stage, whose, trouble))
 }
 
 fn hook_failure(stage: PipelineStage, plugin: &str, trouble: HookError) -> TurnFailure {
@@ -35,7 +33,7 @@ fn hook_failure(stage: PipelineStage, plugin: &str, trouble: HookError) -> TurnF
 
 fn panic_error(panic: &(dyn Any + Send)) -> HookError {
     let said = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-    HookError::new("internal_error", format!("panicked: {}", said.unwrap_or("no message")))
+    HookError::new("internal_error", format!("panicked: {}", said.unwrap_or("without a word")))
 }
 
 /// Returns the failure for a panic outside of a hook.

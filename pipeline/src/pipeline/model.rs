@@ -14,8 +14,7 @@ impl PipelineInner {
     pub(super) async fn run_model(&self, turn: &mut Turn, prompt: &Prompt) -> Result<(), TurnFailure> {
         let router = self.router.as_ref().filter(|router| router.wants_stream(&turn.inbound.envelope));
         let Some(mut pieces) = self.request_answer(turn, prompt, router.is_some()).await? else {
-            self.report_failure(PipelineStage::RunModel, &TurnFailure::NoOutput, &turn.inbound.envelope)
-                .await;
+            self.report_failure(PipelineStage::RunModel, &TurnFailure::NoOutput, &turn.inbound.envelope).await;
             if self.no_output == NoOutputPolicy::Echo {
                 turn.output = match prompt {
                     Prompt::Text(text) => text.clone(),
@@ -26,8 +25,7 @@ impl PipelineInner {
         };
         for plugin in self.plugins.iter().rev() {
             let adapted = std::panic::catch_unwind(AssertUnwindSafe(|| plugin.adapt_stream(turn, pieces)));
-            pieces = adapted
-                .map_err(|panic| call::panic_failure(PipelineStage::RunModel, plugin.name(), &*panic))?;
+            pieces = adapted.map_err(|panic| call::panic_failure(PipelineStage::RunModel, plugin.name(), &*panic))?;
         }
         if let Some(router) = router {
             pieces = router.wrap_stream(turn, pieces);
@@ -48,13 +46,9 @@ impl PipelineInner {
         for plugin in &self.plugins {
             for is_stream in [streams, !streams] {
                 let pieces = if is_stream {
-                    call::call_hook(PipelineStage::RunModel, &**plugin, |it| {
-                        it.run_model_stream(turn, prompt)
-                    })
-                    .await?
+                    call::call_hook(PipelineStage::RunModel, &**plugin, |it| it.run_model_stream(turn, prompt)).await?
                 } else {
-                    let hook =
-                        call::call_hook(PipelineStage::RunModel, &**plugin, |it| it.run_model(turn, prompt));
+                    let hook = call::call_hook(PipelineStage::RunModel, &**plugin, |it| it.run_model(turn, prompt));
                     hook.await?.map(stream::single_piece)
                 };
                 if pieces.is_some() {
@@ -78,7 +72,7 @@ impl PipelineInner {
             last = None;
             match piece {
                 AnswerPiece::Text(text) if turn.output.len() + text.len() > limits::OUTPUT_BYTES_MAX => {
-                    return Err(TurnFailure::TooLarge("the output of one turn"));
+                    return Err(TurnFailure::TooLarge("an output"));
                 }
                 AnswerPiece::Text(text) => turn.output.push_str(&text),
                 AnswerPiece::Error(trouble) => {

@@ -23,12 +23,10 @@ async fn failed_stage_is_reported_and_state_saved_once() {
     for (name, stage, change, saves) in stages {
         for (act, code) in [(Behavior::Fail, "broken"), (Behavior::Panic, "internal_error")] {
             let book = CallLog::default();
-            let mut actor =
-                ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("actor", &book) };
+            let mut actor = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("actor", &book) };
             change(&mut actor, act);
             let router = RecordingRouter { book: book.clone(), streams: false };
-            let message =
-                Inbound { lifespan: Some(Arc::new(RecordingLifespan(book.clone()))), ..inbound("hi") };
+            let message = Inbound { lifespan: Some(Arc::new(RecordingLifespan(book.clone()))), ..inbound("hi") };
             let failure = plain().with(actor).with_router(router).process(message).await.expect_err(name);
             let TurnFailure::Hook { stage: at, plugin, .. } = &failure else { panic!("{name}: {failure}") };
             assert_eq!((*at, plugin.as_str(), failure.code()), (stage, "actor", code), "{name}");
@@ -43,10 +41,7 @@ async fn failed_stage_is_reported_and_state_saved_once() {
     let book = CallLog::default();
     let actor = ScriptedPlugin { admit: Behavior::Say("not today"), ..ScriptedPlugin::new("actor", &book) };
     let failure = plain().with(actor).process(inbound("hi")).await.expect_err("it is refused");
-    assert_eq!(
-        (failure.code(), book.of("saved")),
-        ("blocked", vec!["saved \"\" Some(\"blocked\")".to_owned()])
-    );
+    assert_eq!((failure.code(), book.of("saved")), ("blocked", vec!["saved \"\" Some(\"blocked\")".to_owned()]));
 }
 
 /// Covers: TP-E5, LN-TP13.

@@ -16,13 +16,10 @@ fn trouble() -> AnswerPiece {
 #[tokio::test]
 async fn whole_and_streamed_answers_are_interchangeable() {
     for streams in [false, true] {
-        for pieces in
-            [None, Some(vec![text("fi"), AnswerPiece::Other("usage".to_owned(), json!(1)), text("ne")])]
-        {
+        for pieces in [None, Some(vec![text("fi"), AnswerPiece::Other("usage".to_owned(), json!(1)), text("ne")])] {
             let book = CallLog::default();
             let model = if pieces.is_some() { Behavior::Pass } else { Behavior::Say("fine") };
-            let model =
-                ScriptedPlugin { model, pieces: pieces.clone(), ..ScriptedPlugin::new("model", &book) };
+            let model = ScriptedPlugin { model, pieces: pieces.clone(), ..ScriptedPlugin::new("model", &book) };
             // This plugin answers in neither form, so the one registered before is called (TP-M6).
             let none = ScriptedPlugin::new("none", &book);
             let router = RecordingRouter { book: book.clone(), streams };
@@ -95,8 +92,7 @@ async fn stream_errors_are_reported_and_the_last_piece_decides() {
 /// Covers: TP-O1, RX-14, LN-TP33.
 #[tokio::test]
 async fn streamed_text_is_not_sent_again() {
-    for (rendered, delivered) in [("fine", "delivered Message \"\""), ("more", "delivered Message \"more\"")]
-    {
+    for (rendered, delivered) in [("fine", "delivered Message \"\""), ("more", "delivered Message \"more\"")] {
         let book = CallLog::default();
         let model = ScriptedPlugin {
             model: Behavior::Say("fine"),

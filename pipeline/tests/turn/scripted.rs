@@ -4,8 +4,8 @@ use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex, PoisonError};
 use turnway_pipeline::{
-    AnswerPiece, AnswerStream, Dispatcher, HookError, HookFuture, Inbound, Lifespan, MessageEnvelope,
-    PipelineStage, Plugin, Prompt, Router, Turn, TurnFailure,
+    AnswerPiece, AnswerStream, Dispatcher, HookError, HookFuture, Inbound, Lifespan, MessageEnvelope, PipelineStage,
+    Plugin, Prompt, Router, Turn, TurnFailure,
 };
 
 /// Calls of all plugins, in order.

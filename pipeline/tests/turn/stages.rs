@@ -57,9 +57,8 @@ async fn session_is_resolved_or_built_from_channel_and_chat() {
     // No plugin answers, and the built-in one is missing too.
     let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &book) };
     let bare = Pipeline::new("/").with(model);
-    let of = async |envelope: MessageEnvelope| {
-        bare.process(envelope.into()).await.expect("it is answered").turn.session_id
-    };
+    let of =
+        async |envelope: MessageEnvelope| bare.process(envelope.into()).await.expect("it is answered").turn.session_id;
     assert_eq!(of(inbound("hi").envelope).await, "cli:7");
     assert_eq!(of(MessageEnvelope::from_text("hi")).await, "default:default");
     let two_accounts = MessageEnvelope { account: Some("office".to_owned()), ..inbound("hi").envelope };
@@ -126,10 +125,8 @@ async fn rendered_messages_are_collected_or_default_to_output() {
     assert_eq!(book.of("sent"), ["sent two", "sent two", "sent one", "sent one"]);
     // With and without the built-in plugin.
     for pipeline in [plain(), Pipeline::new("/")] {
-        let model = ScriptedPlugin {
-            model: Behavior::Say("fine"),
-            ..ScriptedPlugin::new("model", &CallLog::default())
-        };
+        let model =
+            ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &CallLog::default()) };
         let outcome = pipeline.with(model).process(inbound("hi")).await.expect("it is answered");
         let [message] = &outcome.outbound[..] else { panic!("{outcome:?}") };
         assert_eq!((message.content.as_str(), message.channel.as_deref()), ("fine", Some("cli")));
@@ -183,8 +180,7 @@ async fn builtin_plugin_fills_every_stage() {
 async fn long_workspace_file_is_cut_between_characters() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("AGENTS.md"), "世".repeat(30_000)).expect("it is written");
-    let model =
-        ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &CallLog::default()) };
+    let model = ScriptedPlugin { model: Behavior::Say("fine"), ..ScriptedPlugin::new("model", &CallLog::default()) };
     let pipeline = Pipeline::new("/").with(BuiltinPlugin::new().with_workspace(dir.path())).with(model);
     let turn = pipeline.process(inbound("hi")).await.expect("it is answered").turn;
     let told = turn.system_prompt.expect("a system prompt");
@@ -203,9 +199,8 @@ async fn turn_is_recorded_on_the_sessions_tape() {
     pipeline.process(inbound("hi")).await.expect("it is answered");
     pipeline.clone().with(rude).process(inbound("ho")).await.expect_err("it is refused");
     // A session id that would lead out of the folder, and one that is too long for a file name.
-    let named = |id: String| {
-        Inbound::from(MessageEnvelope { session_id: Some(id), ..MessageEnvelope::from_text("hi") })
-    };
+    let named =
+        |id: String| Inbound::from(MessageEnvelope { session_id: Some(id), ..MessageEnvelope::from_text("hi") });
     pipeline.process(named("../x".to_owned())).await.expect("it is answered");
     let failure = pipeline.process(named("x".repeat(241))).await.expect_err("it cannot be kept");
     assert_eq!((failure.code(), failure.location().as_str()), ("tape", "save_state: builtin"));
@@ -216,8 +211,7 @@ async fn turn_is_recorded_on_the_sessions_tape() {
     names.sort();
     assert_eq!(names, ["%2e%2e%2fx.jsonl", "cli%3a7.jsonl"]);
     let tape = std::fs::read_to_string(tapes.join("cli%3a7.jsonl")).expect("a tape");
-    let lines: Vec<serde_json::Value> =
-        tape.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let lines: Vec<serde_json::Value> = tape.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!((lines.len(), &lines[0]["message"]["content"]), (4, &json!("hi")));
     assert_eq!(lines[1], json!({"entry": "output", "text": "fine", "failure": null}));
     assert_eq!(lines[3], json!({"entry": "output", "text": "", "failure": "blocked"}));

@@ -9,7 +9,6 @@ use std::time::Duration;
 pub struct Backoff {
     /// Delay before the first reconnect.
     pub base: Duration,
-    /// Maximum delay.
     pub max: Duration,
 }
 

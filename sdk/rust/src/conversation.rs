@@ -171,9 +171,7 @@ impl SessionTracker {
     pub(crate) fn handle_lost(&mut self) {
         let known = self.cursor.is_some() || self.start.is_some();
         self.subscription = match self.subscription {
-            SubscriptionState::SubscribeByInput if !self.inputs.is_empty() => {
-                SubscriptionState::SubscribeByInput
-            }
+            SubscriptionState::SubscribeByInput if !self.inputs.is_empty() => SubscriptionState::SubscribeByInput,
             SubscriptionState::Unsubscribed if !known => SubscriptionState::Unsubscribed,
             SubscriptionState::Subscribed if !known => SubscriptionState::Unsubscribed,
             SubscriptionState::Unsubscribed
@@ -206,8 +204,7 @@ impl SessionTracker {
 
     /// Returns the body of a `subscribe` message.
     pub(crate) fn subscribe_body(&self, request_id: &str) -> Value {
-        let mut body =
-            json!({ "type": "subscribe", "ts": 0, "request_id": request_id, "session_id": self.id });
+        let mut body = json!({ "type": "subscribe", "ts": 0, "request_id": request_id, "session_id": self.id });
         match (self.cursor, self.start) {
             (Some(cursor), _) => {
                 body["after_seq"] = cursor.seq.into();
@@ -219,9 +216,8 @@ impl SessionTracker {
             (None, Some(Start::Now | Start::After(_)) | None) => {}
         }
         let texts = self.runs.iter().filter(|(_, run)| run.attempt > 0).take(limits::RUNS_MAX);
-        let runs: Map<String, Value> = texts
-            .map(|(id, run)| (id.clone(), json!({ "attempt": run.attempt, "offset": run.text.len() })))
-            .collect();
+        let runs: Map<String, Value> =
+            texts.map(|(id, run)| (id.clone(), json!({ "attempt": run.attempt, "offset": run.text.len() }))).collect();
         if !runs.is_empty() {
             body["runs"] = runs.into();
         }
@@ -246,9 +242,7 @@ impl SessionTracker {
         }
         let attached = matches!(
             self.subscription,
-            SubscriptionState::Subscribed
-                | SubscriptionState::Unsubscribed
-                | SubscriptionState::SubscribeByInput
+            SubscriptionState::Subscribed | SubscriptionState::Unsubscribed | SubscriptionState::SubscribeByInput
         );
         if attached && !self.is_opening() {
             self.send_due_inputs(fx);
@@ -292,18 +286,13 @@ impl SessionTracker {
         };
         let attached = matches!(
             self.subscription,
-            SubscriptionState::Subscribed
-                | SubscriptionState::Unsubscribed
-                | SubscriptionState::SubscribeByInput
+            SubscriptionState::Subscribed | SubscriptionState::Unsubscribed | SubscriptionState::SubscribeByInput
         );
         // Only the first unaccepted input can be sent next.
         let input = self.inputs.iter().find(|input| !input.sent || input.run.is_none());
         let input = input.filter(|input| !input.sent && attached && !self.is_opening());
         let all_said = self.inputs.iter().all(|input| input.sent);
-        let asks = self
-            .requests
-            .iter()
-            .filter(|ask| !ask.sent && (all_said || ask.kind != SessionRequestKind::Close));
+        let asks = self.requests.iter().filter(|ask| !ask.sent && (all_said || ask.kind != SessionRequestKind::Close));
         asks.map(|ask| ask.retry.due).chain(input.map(|input| input.retry.due)).chain(due).min()
     }
 
@@ -314,8 +303,7 @@ impl SessionTracker {
 
 /// Returns whether the text is a session id, `[A-Za-z0-9_-]{1,64}`. An invalid id would invalidate a whole `hello`.
 pub(crate) fn is_session_id(text: &str) -> bool {
-    (1..=64).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 /// Returns whether the text is a message id: 1 to 256 bytes of printable text.

@@ -20,9 +20,7 @@ impl SessionTracker {
             SubscriptionState::Requested(asked) => request_id.is_none_or(|id| id == asked),
             // A log can lose facts under an active subscription.
             SubscriptionState::Subscribed => reset && request_id.is_none(),
-            SubscriptionState::Unsubscribed
-            | SubscriptionState::SubscribeByInput
-            | SubscriptionState::Due(_) => false,
+            SubscriptionState::Unsubscribed | SubscriptionState::SubscribeByInput | SubscriptionState::Due(_) => false,
         };
         if !expected {
             return;
@@ -55,8 +53,7 @@ impl SessionTracker {
         self.start = None;
         self.catch_up_to = None;
         self.repairs = 0;
-        self.cursor =
-            snapshot.as_ref().map(|snapshot| LogCursor { seq: snapshot.seq, epoch: snapshot.epoch });
+        self.cursor = snapshot.as_ref().map(|snapshot| LogCursor { seq: snapshot.seq, epoch: snapshot.epoch });
         for input in &mut self.inputs {
             input.sent = false;
         }

@@ -180,8 +180,7 @@ impl ClientDriver {
                 Output::Event(event) => self.emit(event),
                 Output::Hangup => self.hang_up().await,
                 Output::DialSpare(hello) => {
-                    self.sparing =
-                        Some(Box::pin(ClientTransport::dial_and_greet(self.gateway.clone(), hello)));
+                    self.sparing = Some(Box::pin(ClientTransport::dial_and_greet(self.gateway.clone(), hello)));
                 }
                 Output::DropSpare => self.sparing = None,
                 Output::Send(text) => self.send(text).await,
@@ -220,7 +219,7 @@ impl ClientDriver {
             Ok(Err(error)) => tracing::debug!(%error, "a write failed"),
             Err(_) => {
                 self.drop_transport();
-                let reason = "the gateway does not accept data".to_owned();
+                let reason = "the gateway takes nothing".to_owned();
                 self.state.handle_lost(self.now(), Lost { code: None, reason, refused: false });
             }
         }
@@ -243,8 +242,7 @@ impl ClientDriver {
     fn handle_time(&mut self) {
         // While a run's end waits for its text no control message is read, but acknowledgements still show that the
         // gateway lives.
-        if self.early_end.is_some() && self.transport.as_mut().is_some_and(ClientTransport::has_new_activity)
-        {
+        if self.early_end.is_some() && self.transport.as_mut().is_some_and(ClientTransport::has_new_activity) {
             self.state.handle_bytes(self.now());
         }
         self.state.handle_timeout(self.now());
@@ -268,9 +266,7 @@ impl ClientDriver {
         let now = self.now();
         match heard {
             Received::Text(text) => {
-                if self.transport.as_ref().is_some_and(ClientTransport::has_streams)
-                    && self.state.lacks_text(&text)
-                {
+                if self.transport.as_ref().is_some_and(ClientTransport::has_streams) && self.state.lacks_text(&text) {
                     self.early_end = Some((text, Instant::now() + limits::TEXT_TIMEOUT));
                     return self.state.handle_bytes(now);
                 }
@@ -303,7 +299,7 @@ impl ClientDriver {
     fn handle_command(&mut self, command: DriverCommand) {
         let DriverCommand { session, action: what, answer } = command;
         if self.pending_events.len() >= limits::EVENTS_MAX {
-            let full = ClientError::TooMany { what: "undelivered events", max: limits::EVENTS_MAX };
+            let full = ClientError::TooMany { what: "events not taken", max: limits::EVENTS_MAX };
             let _: Result<(), Result<(), ClientError>> = answer.send(Err(full));
             return;
         }

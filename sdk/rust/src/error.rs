@@ -7,7 +7,6 @@ pub enum ClientError {
     /// The client cannot use the address.
     #[error("{url}: {why}")]
     BadUrl {
-        /// The address.
         url: String,
         /// Problem of the address.
         why: &'static str,
@@ -25,7 +24,7 @@ pub enum ClientError {
         what: &'static str,
     },
     /// The message exceeds the gateway's size limit; nothing was sent.
-    #[error("the message has {bytes} bytes; the gateway accepts at most {max}")]
+    #[error("the message has {bytes} bytes, the gateway takes {max}")]
     TooLarge {
         /// Size of the encoded message in bytes.
         bytes: usize,
@@ -37,7 +36,6 @@ pub enum ClientError {
     TooMany {
         /// Kind of the limited items.
         what: &'static str,
-        /// Maximum number.
         max: usize,
     },
     /// The client has ended: it was closed, or the gateway refused it permanently.

@@ -152,7 +152,6 @@ pub enum Event {
         session: String,
         /// Position of the fact.
         place: Place,
-        /// The message.
         body: Map<String, Value>,
     },
 }
@@ -216,7 +215,6 @@ pub struct Note {
     pub name: String,
     /// Id of the run, if the event is about one.
     pub run: Option<String>,
-    /// The message.
     pub body: Map<String, Value>,
 }
 

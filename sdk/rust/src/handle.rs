@@ -25,8 +25,7 @@ impl SessionTracker {
     }
 
     fn handle_accepted(&mut self, frame: &IncomingMessage, fx: &mut Outbound) {
-        let (Some(run), Some(id)) =
-            (frame.string("run_id"), frame.text("message_id").or(frame.text("request_id")))
+        let (Some(run), Some(id)) = (frame.string("run_id"), frame.text("message_id").or(frame.text("request_id")))
         else {
             return;
         };
@@ -312,8 +311,7 @@ impl SessionTracker {
         self.requests.retain(|ask| !answers(ask));
         let answered = self.requests.len() < before;
         // The answer holds a snapshot and its position; only the fact moves the cursor.
-        let place =
-            frame.place().filter(|place| frame.get("snapshot").is_none() && self.is_new(Some(*place)));
+        let place = frame.place().filter(|place| frame.get("snapshot").is_none() && self.is_new(Some(*place)));
         // The requesting client may receive both the answer and the fact.
         let known = frame.text("request_id").is_some_and(|id| fx.is_mine(id)) && !answered;
         if (answered || place.is_some()) && !known {
@@ -334,9 +332,8 @@ impl SessionTracker {
     fn handle_closed(&mut self, frame: &IncomingMessage, fx: &mut Outbound) {
         let before = self.requests.len();
         let mine = frame.text("request_id");
-        self.requests.retain(|ask| {
-            ask.kind != SessionRequestKind::Close || mine.is_some_and(|id| id != ask.request_id)
-        });
+        self.requests
+            .retain(|ask| ask.kind != SessionRequestKind::Close || mine.is_some_and(|id| id != ask.request_id));
         let answered = self.requests.len() < before;
         let place = frame.place().filter(|_| self.is_new(frame.place()));
         let known = mine.is_some_and(|id| fx.is_mine(id)) && !answered;

@@ -48,15 +48,7 @@ pub struct UserInput {
 impl UserInput {
     fn new(content: Value) -> Self {
         let message_id = fresh_id().to_string();
-        Self {
-            message_id,
-            content,
-            agent_id: None,
-            strategy: None,
-            replaces: None,
-            metadata: None,
-            traceparent: None,
-        }
+        Self { message_id, content, agent_id: None, strategy: None, replaces: None, metadata: None, traceparent: None }
     }
     /// Creates an input from a text, with a fresh message id.
     pub fn text(text: impl Into<String>) -> Self {

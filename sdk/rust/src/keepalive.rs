@@ -45,13 +45,7 @@ enum KeepaliveStage {
 
 impl Keepalive {
     pub(crate) fn new(is_quic: bool) -> Self {
-        Self {
-            is_quic,
-            since: Duration::ZERO,
-            stage: KeepaliveStage::Quiet,
-            pongs: 0,
-            round_trip: Duration::ZERO,
-        }
+        Self { is_quic, since: Duration::ZERO, stage: KeepaliveStage::Quiet, pongs: 0, round_trip: Duration::ZERO }
     }
 
     /// Records received data. Returns whether a second connection is being tried, which is then no longer needed.
@@ -123,16 +117,11 @@ impl Keepalive {
 
     /// Returns the delay from the ping to the second connection.
     fn spare_after(&self, waits: bool) -> Option<Duration> {
-        (self.is_quic && waits)
-            .then(|| limits::QUIC_SPARE_AFTER.max(self.round_trip * 2).min(end_after(waits) / 2))
+        (self.is_quic && waits).then(|| limits::QUIC_SPARE_AFTER.max(self.round_trip * 2).min(end_after(waits) / 2))
     }
 }
 
 /// Returns the delay from the ping to giving the connection up.
 fn end_after(waits: bool) -> Duration {
-    if waits {
-        limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER
-    } else {
-        limits::IDLE_TIMEOUT - limits::PING_AFTER
-    }
+    if waits { limits::WAITING_TIMEOUT - limits::WAITING_PING_AFTER } else { limits::IDLE_TIMEOUT - limits::PING_AFTER }
 }

@@ -3,12 +3,12 @@
 //! task drives it.
 //!
 //! ```no_run
-//! use turnway_client::{Client, ClientError, Event, Invoke, Options};
+//! use turnway_client::{Client, ClientError, Event, Options, UserInput};
 //!
 //! # async fn run() -> Result<(), ClientError> {
 //! let mut client = Client::connect(Options::new("ws://127.0.0.1:8080").user("ann")).await?;
 //! let session = client.new_session();
-//! let question = session.invoke(Invoke::text("hello")).await?;
+//! let question = session.invoke(UserInput::text("hello")).await?;
 //! while let Some(event) = client.next_event().await {
 //!     match event {
 //!         Event::Text { text, .. } => eprint!("{text}"),
@@ -50,8 +50,8 @@ pub use backoff::Backoff;
 pub use client::{Client, Session};
 pub use error::ClientError;
 pub use event::{
-    Bookmark, ClientSnapshot, Done, Event, Failure, InputAccepted, LogCursor, Members, Note, OpenRun, Place,
-    RunMark, Status, StoredMessage,
+    Bookmark, ClientSnapshot, Done, Event, Failure, InputAccepted, LogCursor, Members, Note, OpenRun, Place, RunMark,
+    Status, StoredMessage,
 };
 pub use invoke::{InputStrategy, Open, Start, Subscribe, UserInput};
 pub use members::MemberChange;

@@ -86,12 +86,7 @@ impl SessionTracker {
 
     /// Handles an `error` that is a fact. The failure of this client's own request is reported as an error, that of
     /// another client as a note.
-    pub(crate) fn handle_failed_change(
-        &mut self,
-        place: Option<Place>,
-        frame: &IncomingMessage,
-        fx: &mut Outbound,
-    ) {
+    pub(crate) fn handle_failed_change(&mut self, place: Option<Place>, frame: &IncomingMessage, fx: &mut Outbound) {
         let Some(name) = self.answer_change(frame) else { return self.handle_note(place, frame, fx) };
         let mut failure = failure_of(frame);
         failure.session = Some(self.id.clone());

@@ -100,7 +100,7 @@ impl QuicConnection {
         let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
         let name = host.trim_start_matches('[').trim_end_matches(']');
         let config = config(trust)?;
-        let mut failed = lost("the host has no address");
+        let mut failed = lost("there is no such host");
         for address in tokio::net::lookup_host(to).await.map_err(lost)? {
             match Self::connect(address, name, &config).await {
                 Ok(quic) => return Ok(quic),
@@ -143,9 +143,7 @@ impl QuicConnection {
     fn poll(&mut self, waits: bool, cx: &mut Context<'_>) -> Poll<Received> {
         while let Poll::Ready(accepted) = self.accepting.as_mut().poll(cx) {
             match accepted {
-                Ok(from) => self
-                    .text_streams
-                    .push(AttemptTextStream { reader: MessageReader::new(from), after: None }),
+                Ok(from) => self.text_streams.push(AttemptTextStream { reader: MessageReader::new(from), after: None }),
                 // Data received before the end is still to be read.
                 Err(_) => self.accepting = Box::pin(std::future::pending()),
             }
@@ -177,7 +175,7 @@ impl QuicConnection {
                 Received::Text(text)
             }
             Err(StreamReadEnd::Lost(error)) => Received::Lost(lost_of(&error)),
-            Err(StreamReadEnd::Broken) => Received::Lost(lost("the gateway sent an invalid message")),
+            Err(StreamReadEnd::Broken) => Received::Lost(lost("what the gateway says is no message")),
             // The close reason has arrived or will arrive; it wakes the task that waits for a stream.
             Err(StreamReadEnd::End) => match self.connection.close_reason() {
                 Some(error) => Received::Lost(lost_of(&error)),
@@ -225,8 +223,7 @@ fn lost_of(error: &ConnectionError) -> Lost {
     match error {
         ConnectionError::ApplicationClosed(close) => {
             let reason = String::from_utf8_lossy(&close.reason).into_owned();
-            let reason =
-                if reason.is_empty() { "the gateway closed the connection".to_owned() } else { reason };
+            let reason = if reason.is_empty() { "the gateway closed the connection".to_owned() } else { reason };
             Lost { code: u16::try_from(close.error_code.into_inner()).ok(), reason, refused: false }
         }
         ConnectionError::VersionMismatch

@@ -109,8 +109,7 @@ impl SessionRequest {
     }
 
     pub(crate) fn to_wire(&self, session: &str) -> String {
-        let mut body =
-            json!({ "type": self.name(), "ts": 0, "request_id": self.request_id, "session_id": session });
+        let mut body = json!({ "type": self.name(), "ts": 0, "request_id": self.request_id, "session_id": session });
         match &self.kind {
             SessionRequestKind::Open(open) => {
                 if !open.agents.is_empty() {

@@ -141,8 +141,7 @@ impl ClientState {
     pub fn handle_lost(&mut self, now: Duration, lost: Lost) {
         self.set_now(now);
         let never = self.fail_fast && !matches!(self.phase, ConnectionPhase::Ready { .. });
-        let is_final =
-            lost.code.is_some_and(|code| (4400..4500).contains(&code) && code != 4408 && code != 4429);
+        let is_final = lost.code.is_some_and(|code| (4400..4500).contains(&code) && code != 4408 && code != 4429);
         self.end_connection();
         let retry_in = if is_final || lost.refused || never {
             self.phase = ConnectionPhase::Over;
@@ -169,9 +168,7 @@ impl ClientState {
                 self.phase = ConnectionPhase::Dialing;
                 self.out.dial();
             }
-            ConnectionPhase::Greeting { until } if until <= now => {
-                self.hang_up("the gateway sent no welcome in time")
-            }
+            ConnectionPhase::Greeting { until } if until <= now => self.hang_up("the gateway says no welcome"),
             ConnectionPhase::Ready { leave: Some(leave), .. } if leave <= now => self.reconnect_now(),
             ConnectionPhase::Ready { .. } => self.handle_silence(),
             ConnectionPhase::Waiting { .. }
@@ -217,39 +214,26 @@ impl ClientState {
 
     /// Cancels a run, or without a run id whatever is in progress.
     pub fn cancel(&mut self, now: Duration, session: &str, run: Option<String>) -> Result<(), ClientError> {
-        self.with_session(now, session, |conversation, fx| {
-            conversation.request(SessionRequestKind::Cancel { run }, fx)
-        })
+        self.with_session(now, session, |conversation, fx| conversation.request(SessionRequestKind::Cancel { run }, fx))
     }
 
     /// Creates or reopens a session.
     pub fn open(&mut self, now: Duration, session: &str, open: Open) -> Result<(), ClientError> {
-        self.with_session(now, session, |conversation, fx| {
-            conversation.request(SessionRequestKind::Open(open), fx)
-        })
+        self.with_session(now, session, |conversation, fx| conversation.request(SessionRequestKind::Open(open), fx))
     }
 
     /// Closes a session.
     pub fn close(&mut self, now: Duration, session: &str) -> Result<(), ClientError> {
-        self.with_session(now, session, |conversation, fx| {
-            conversation.request(SessionRequestKind::Close, fx)
-        })
+        self.with_session(now, session, |conversation, fx| conversation.request(SessionRequestKind::Close, fx))
     }
 
     /// Confirms or rejects a handover.
     pub fn decide(&mut self, now: Duration, session: &str, what: Decision) -> Result<(), ClientError> {
-        self.with_session(now, session, |conversation, fx| {
-            conversation.request(SessionRequestKind::Decide(what), fx)
-        })
+        self.with_session(now, session, |conversation, fx| conversation.request(SessionRequestKind::Decide(what), fx))
     }
 
     /// Changes the members of a session or the active one.
-    pub fn change_members(
-        &mut self,
-        now: Duration,
-        session: &str,
-        change: MemberChange,
-    ) -> Result<(), ClientError> {
+    pub fn change_members(&mut self, now: Duration, session: &str, change: MemberChange) -> Result<(), ClientError> {
         self.with_session(now, session, |conversation, fx| {
             conversation.request(SessionRequestKind::Members(change), fx)
         })
@@ -316,8 +300,7 @@ impl ClientState {
     /// Returns `hello` with as many sessions to resume as fit; the others subscribe after `welcome`.
     fn hello_with_resume(&mut self) -> String {
         let mut hello = self.hello.message();
-        let mut room =
-            limits::HELLO_BYTES_MAX.saturating_sub(hello.to_string().len() + ",\"resume\":[]".len());
+        let mut room = limits::HELLO_BYTES_MAX.saturating_sub(hello.to_string().len() + ",\"resume\":[]".len());
         let mut resume = Vec::new();
         for conversation in self.sessions.values_mut().filter(|session| session.wants_resume()) {
             let request_id = self.out.request_id();
@@ -359,8 +342,7 @@ impl ClientState {
     fn handle_go_away(&mut self, frame: &IncomingMessage) {
         let span = |key| Duration::from_millis(frame.number(key).unwrap_or(0));
         let spread = span("jitter_ms").min(span("reconnect_within_ms"));
-        let wait =
-            if planted(Planted::SdkLeavesAtOnce) { Duration::ZERO } else { self.rng.duration_below(spread) };
+        let wait = if planted(Planted::SdkLeavesAtOnce) { Duration::ZERO } else { self.rng.duration_below(spread) };
         if let ConnectionPhase::Ready { leave, .. } = &mut self.phase
             && leave.is_none()
         {
@@ -372,7 +354,7 @@ impl ClientState {
         self.out.hang_up();
         self.end_connection();
         self.phase = ConnectionPhase::Dialing;
-        let reason = "the node is draining".to_owned();
+        let reason = "the node goes away".to_owned();
         self.out.emit(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
         self.out.dial();
     }
@@ -409,9 +391,8 @@ impl ClientState {
     fn route_error(&mut self, frame: &IncomingMessage) {
         let asked = frame.text("request_id");
         let session = frame.text("session_id").or_else(|| frame.text("run_id")?.split('.').next());
-        let asker = asked.and_then(|id| {
-            self.sessions.iter().find(|(_, it)| it.has_request(id)).map(|(session, _)| session.clone())
-        });
+        let asker = asked
+            .and_then(|id| self.sessions.iter().find(|(_, it)| it.has_request(id)).map(|(session, _)| session.clone()));
         let session = asker.or_else(|| session.map(str::to_owned)).unwrap_or_default();
         match self.sessions.get_mut(&session) {
             Some(conversation) => conversation.handle(frame, &mut self.out),

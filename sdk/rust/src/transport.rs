@@ -99,9 +99,7 @@ impl ClientTransport {
     /// Queues a message for writing.
     pub(crate) async fn feed(&mut self, text: String) -> Result<(), String> {
         match self {
-            Self::WebSocket(socket) => {
-                socket.feed(Message::text(text)).await.map_err(|error| error.to_string())
-            }
+            Self::WebSocket(socket) => socket.feed(Message::text(text)).await.map_err(|error| error.to_string()),
             Self::Quic(quic) => quic.send(&text).await,
         }
     }
@@ -176,7 +174,6 @@ async fn dial(endpoint: &str, trust: &TrustedRoots) -> Result<WebSocketConnectio
 fn plain_text_error(answer: &Response<Option<Vec<u8>>>) -> Option<String> {
     let kind = answer.headers().get(CONTENT_TYPE)?.to_str().ok()?;
     let text = str::from_utf8(answer.body().as_deref()?).ok()?;
-    let line: String =
-        text.lines().next()?.chars().filter(|c| !c.is_control()).take(PLAIN_TEXT_MAX).collect();
+    let line: String = text.lines().next()?.chars().filter(|c| !c.is_control()).take(PLAIN_TEXT_MAX).collect();
     (kind.starts_with("text/plain") && !line.is_empty()).then_some(line)
 }

@@ -21,8 +21,7 @@ fn main() -> ExitCode {
 }
 
 fn verdict(mut args: impl Iterator<Item = String>) -> Result<Verdict, String> {
-    let text =
-        |path: &PathBuf| std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()));
+    let text = |path: &PathBuf| std::fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()));
     let mut files = Vec::new();
     let mut run = Run::default();
     while let Some(arg) = args.next() {

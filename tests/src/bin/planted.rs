@@ -45,9 +45,8 @@ fn chosen(args: &[String]) -> Result<Vec<Row>, String> {
         [..] => None,
     };
     let Some(count) = count else {
-        let find = |name: &String| {
-            all.iter().find(|row| row.bug == name).copied().ok_or(format!("{name}: no such bug"))
-        };
+        let find =
+            |name: &String| all.iter().find(|row| row.bug == name).copied().ok_or(format!("{name}: no such bug"));
         return args.iter().map(find).collect();
     };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -93,7 +92,8 @@ fn try_all<'r>(
     suites: &BTreeMap<String, PathBuf>,
     node: &Path,
 ) -> Result<Vec<(&'r Row, &'static str)>, String> {
-    let is_alone = |row: &Row| matches!(row.watch, Watch::Node(name, _) | Watch::Process(name, _) if ALONE.contains(&name));
+    let is_alone =
+        |row: &Row| matches!(row.watch, Watch::Node(name, _) | Watch::Process(name, _) if ALONE.contains(&name));
     let (alone, beside): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| is_alone(row));
     let green = Mutex::default();
     let mut found = try_with(WORKERS, &beside, suites, node, &green)?;
@@ -128,9 +128,8 @@ fn try_with<'r>(
     };
     let parts: Result<Vec<_>, String> = thread::scope(|scope| {
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let join = |worker: thread::ScopedJoinHandle<'_, _>| {
-            worker.join().map_err(|_| "a worker panicked".to_owned())?
-        };
+        let join =
+            |worker: thread::ScopedJoinHandle<'_, _>| worker.join().map_err(|_| "a worker panicked".to_owned())?;
         workers.into_iter().map(join).collect()
     });
     Ok(parts?.into_iter().flatten().collect())
@@ -187,8 +186,7 @@ fn suites(rows: &[Row]) -> Result<BTreeMap<String, PathBuf>, String> {
 
 fn tests(wanted: &BTreeSet<&str>, features: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     // Unit tests are named after their crate.
-    let (beside, files): (Vec<&str>, Vec<&str>) =
-        wanted.iter().copied().partition(|name| name.starts_with("turnway"));
+    let (beside, files): (Vec<&str>, Vec<&str>) = wanted.iter().copied().partition(|name| name.starts_with("turnway"));
     let mut args = vec!["test", "--no-run"];
     files.iter().for_each(|file| args.extend(["--test", *file]));
     if !beside.is_empty() {
@@ -228,8 +226,7 @@ fn cargo(args: &[&str], features: &[&str]) -> Result<Vec<(String, PathBuf)>, Str
 
 /// Checks that the table names exactly the existing bugs.
 fn agree(node: &Path) -> Result<(), String> {
-    let told =
-        Command::new(node).env(VARIABLE, "?").output().map_err(|why| format!("{}: {why}", node.display()))?;
+    let told = Command::new(node).env(VARIABLE, "?").output().map_err(|why| format!("{}: {why}", node.display()))?;
     let told = String::from_utf8_lossy(&told.stderr).into_owned();
     let there: BTreeSet<&str> = told.rsplit(": ").next().unwrap_or_default().split_whitespace().collect();
     let all = rows();

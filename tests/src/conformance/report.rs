@@ -74,9 +74,7 @@ pub fn read(junit: &str) -> Result<Vec<Ran>, String> {
 pub fn left_out(list: &str) -> Result<Vec<Ran>, String> {
     let pair = |line: &str| match line.split_once(' ') {
         Some((binary, name)) if !line.contains(char::is_control) => Ok(Ran::named(binary, name)),
-        _ => {
-            Err(format!("{line:?} names no test: expected a binary's id and a test's name, without colours"))
-        }
+        _ => Err(format!("{line:?} names no test: expected a binary's id and a test's name, without colours")),
     };
     list.lines().filter(|line| !line.is_empty()).map(pair).collect()
 }
@@ -115,10 +113,7 @@ mod tests {
         let ran = read(JUNIT).expect("a report");
         assert_eq!(ran.iter().map(|ran| ran.has_passed).collect::<Vec<_>>(), [true, false]);
         let found = |name: &str| ran.iter().filter(|ran| ran.is(name)).count();
-        assert_eq!(
-            (found("text::a"), found("tests::a"), found("session::b"), found("session")),
-            (1, 1, 1, 2)
-        );
+        assert_eq!((found("text::a"), found("tests::a"), found("session::b"), found("session")), (1, 1, 1, 2));
         assert_eq!((found("other::a"), found("text::b"), found("session::c"), found("tex")), (0, 0, 0, 0));
     }
 

@@ -51,17 +51,13 @@ impl Verdict {
             for name in &row.proof.tests {
                 verdict.test(run, &row, name, named.insert(name.clone()));
             }
-            if let Some(step) =
-                row.proof.step.as_ref().filter(|step| !run.is_partial && !run.steps.contains(step))
-            {
+            if let Some(step) = row.proof.step.as_ref().filter(|step| !run.is_partial && !run.steps.contains(step)) {
                 verdict.wrong.push(format!("{}: there was no step `{step}`", row.id));
             }
             for scope in &row.proof.later {
                 used.insert(scope.clone());
                 if !scopes.contains(scope) {
-                    verdict
-                        .wrong
-                        .push(format!("{} waits for `{scope}`, which nothing waits for any more", row.id));
+                    verdict.wrong.push(format!("{} waits for `{scope}`, which nothing waits for any more", row.id));
                 }
             }
         }

@@ -26,11 +26,8 @@ impl Fleet {
         }
         let by = Holder { node: n, life };
         // A node that was fenced claims its own ownership again, and learns the present owner from the answer.
-        let (expect, wants) = if self.wants_claim(rules, n) {
-            (self.store.seen(), true)
-        } else {
-            ((Some(by), 0), node.named_owner)
-        };
+        let (expect, wants) =
+            if self.wants_claim(rules, n) { (self.store.seen(), true) } else { ((Some(by), 0), node.named_owner) };
         if wants && !node.registered && early {
             return Some(Call::Register { life });
         }

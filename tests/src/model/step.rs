@@ -253,8 +253,7 @@ impl Fleet {
         let tail = u8::try_from(log.len()).unwrap_or(u8::MAX);
         let named = self.store.holder;
         let node = self.node_mut(n);
-        node.named_owner =
-            !won && rules.takes_on && named.is_none_or(|holder| Some(holder.life) == node.life);
+        node.named_owner = !won && rules.takes_on && named.is_none_or(|holder| Some(holder.life) == node.life);
         if !won {
             // The named holder gets an offer, and takes over a session that is unknown to the holder.
             if let Some(holder) = named.filter(|_| rules.takes_on) {

@@ -303,12 +303,7 @@ impl History {
             let nonce = Nonce(u128::MAX);
             ops.push(Op::ReadView { key: key.clone() });
             ops.push(Op::Read { key: key.clone(), after: Seq(0), limit: u32::MAX });
-            ops.push(Op::Inbox {
-                key: key.clone(),
-                token,
-                after: InboxPosition(0),
-                control_after: InboxPosition(0),
-            });
+            ops.push(Op::Inbox { key: key.clone(), token, after: InboxPosition(0), control_after: InboxPosition(0) });
             // The token must match exactly; then the subscriber nodes are compared.
             ops.push(Op::Release { key: key.clone(), token, tail: Seq(u64::MAX), drain: true });
             ops.push(Op::Claim { key, holder: Holder::default(), nonce, expect, floor: Epoch(0) });

@@ -208,10 +208,7 @@ impl Agents {
     ) -> Self {
         Self::start_with(script, Memory { news: Some(news), ..Memory::default() }).await
     }
-    async fn start_with(
-        script: impl Fn(Invocation) -> Reply + Send + Sync + 'static,
-        memory: Memory,
-    ) -> Self {
+    async fn start_with(script: impl Fn(Invocation) -> Reply + Send + Sync + 'static, memory: Memory) -> Self {
         let listener = listen().expect("a free port");
         let addr = listener.local_addr().expect("bound");
         let memory = Arc::new(memory);
@@ -254,9 +251,7 @@ async fn serve(listener: TcpListener, script: Script, memory: Arc<Memory>) {
         let memory = Arc::clone(&memory);
         let service = service_fn(move |request| answer(request, Arc::clone(&script), Arc::clone(&memory)));
         // A gateway that closes the connection in the middle of an answer is no error here.
-        tokio::spawn(async move {
-            drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await)
-        });
+        tokio::spawn(async move { drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await) });
     }
 }
 
@@ -289,11 +284,7 @@ fn header(request: &Request<Incoming>, name: &str) -> String {
     value.unwrap_or_default().to_owned()
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    script: Script,
-    memory: Arc<Memory>,
-) -> Result<Response<Body>, Infallible> {
+async fn answer(request: Request<Incoming>, script: Script, memory: Arc<Memory>) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
     let attempt = header(&request, "x-run-attempt");
     let epoch = header(&request, "x-owner-epoch");
@@ -302,13 +293,7 @@ async fn answer(
         let known = header(&request, "last-event-id").parse().unwrap_or(0);
         let attempt = attempt.parse().expect("x-run-attempt");
         let epoch = epoch.parse().expect("x-owner-epoch");
-        return Ok(memory.rest(ResumeRequest {
-            run_id: run_id.to_owned(),
-            attempt,
-            epoch,
-            known,
-            status: 200,
-        }));
+        return Ok(memory.rest(ResumeRequest { run_id: run_id.to_owned(), attempt, epoch, known, status: 200 }));
     }
     let key = header(&request, KEY);
     let Ok(body) = request.into_body().collect().await else { return Ok(status(400)) };
@@ -316,9 +301,9 @@ async fn answer(
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match *path {
         [_, "steer"] => match memory.steers.take(&body) {
-            Some(outcome) => Ok(Response::new(
-                http_body_util::Full::from(json!({ "outcome": outcome }).to_string()).boxed_unsync(),
-            )),
+            Some(outcome) => {
+                Ok(Response::new(http_body_util::Full::from(json!({ "outcome": outcome }).to_string()).boxed_unsync()))
+            }
             None => std::future::pending().await,
         },
         [agent, "invoke"] => {

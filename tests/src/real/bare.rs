@@ -32,8 +32,7 @@ impl RedisBaseline {
         let client = redis::Client::open(format!("{}/?protocol=resp3", redis.url())).expect("a URL");
         let (tells, mut heard) = unbounded_channel();
         // The receiver may be gone at the end.
-        let config =
-            AsyncConnectionConfig::new().set_push_sender(move |push: redis::PushInfo| tells.send(push.kind));
+        let config = AsyncConnectionConfig::new().set_push_sender(move |push: redis::PushInfo| tells.send(push.kind));
         let own = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut own = own.expect("it answers");
         let channel = "bare";

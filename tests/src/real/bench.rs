@@ -42,7 +42,8 @@ fn command(dir: &Path, args: &[&str]) -> Command {
 impl Bench {
     /// Creates a load generator that writes its files into this directory.
     pub fn new(dir: &Path, server: SocketAddr) -> Self {
-        let (dir, url) = (dir.to_owned(), format!("ws://{server}"));
+        let dir = dir.to_owned();
+        let url = format!("ws://{server}");
         Self { dir, url, trust: None, pid: None, patience: PATIENCE }
     }
 

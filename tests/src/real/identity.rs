@@ -37,7 +37,8 @@ impl Key {
         let dir = std::env::temp_dir();
         let made = run(&dir, &[&["key", "new", "--json", "--admin", &admin], args].concat(), &[]).await;
         assert_eq!(made.code, Some(0), "{made:?}");
-        let (made, text) = (made.json(), |made: &Value, name: &str| made[name].as_str().map(str::to_owned));
+        let text = |made: &Value, name: &str| made[name].as_str().map(str::to_owned);
+        let made = made.json();
         let key = text(&made, "key");
         let id = text(&made, "key_id");
         Self { text: key.expect("the key"), id: id.expect("its name") }

@@ -202,9 +202,7 @@ impl Node {
         // character.
         let (_, behind) = stat.rsplit_once(')').expect("a name");
         let ticks = behind.split_whitespace().skip(11).take(2);
-        ticks
-            .map(|ticks| std::time::Duration::from_millis(10 * ticks.parse::<u64>().expect("a number")))
-            .sum()
+        ticks.map(|ticks| std::time::Duration::from_millis(10 * ticks.parse::<u64>().expect("a number"))).sum()
     }
 
     /// Returns everything that the node has logged.

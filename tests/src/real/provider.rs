@@ -176,9 +176,8 @@ impl Provider {
     /// Sets the raw answer: a status, further headers, a body.
     pub fn show_text(&self, status: &str, headers: &str, body: &str) {
         let length = body.len();
-        let answer = format!(
-            "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
-        );
+        let answer =
+            format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}");
         *self.page.answer.lock().unwrap_or_else(PoisonError::into_inner) = answer.into_bytes();
     }
 
@@ -206,8 +205,7 @@ impl Drop for Provider {
 
 /// Returns the flags of a node that accepts tokens with keys from this URL.
 pub fn flags(mode: &str, jwks: &str) -> Vec<String> {
-    let pairs =
-        [("--auth", mode), ("--auth-jwks", jwks), ("--auth-issuer", ISSUER), ("--auth-audience", AUDIENCE)];
+    let pairs = [("--auth", mode), ("--auth-jwks", jwks), ("--auth-issuer", ISSUER), ("--auth-audience", AUDIENCE)];
     pairs.iter().flat_map(|(flag, value)| [(*flag).to_owned(), (*value).to_owned()]).collect()
 }
 

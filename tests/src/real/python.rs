@@ -33,8 +33,7 @@ pub async fn run(name: &str, args: &[&str]) -> String {
 
 /// The same with these environment variables.
 pub async fn run_with(name: &str, args: &[&str], env: &[(&str, &str)]) -> String {
-    let child =
-        script(name, args).envs(env.iter().copied()).stderr(Stdio::piped()).spawn().expect("Python starts");
+    let child = script(name, args).envs(env.iter().copied()).stderr(Stdio::piped()).spawn().expect("Python starts");
     let output = tokio::time::timeout(4 * PATIENCE, child.wait_with_output()).await;
     let output = output.expect("it ends in time").expect("its output");
     let out = String::from_utf8_lossy(&output.stdout);
@@ -74,7 +73,7 @@ impl Running {
     pub async fn line(&mut self) -> String {
         let mut line = String::new();
         let read = tokio::time::timeout(PATIENCE, self.stdout.read_line(&mut line)).await;
-        assert!(read.expect("it speaks in time").expect("readable") > 0, "it has ended no message");
+        assert!(read.expect("it speaks in time").expect("readable") > 0, "it has ended without a word");
         line.trim_end_matches('\n').to_owned()
     }
 

@@ -4,8 +4,7 @@ use super::tls::Trust;
 use super::wire::{ConnectionEnd, invoke};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{
-    ClientConfig, Connection, ConnectionError, Endpoint, ReadExactError, RecvStream, SendStream,
-    TransportConfig,
+    ClientConfig, Connection, ConnectionError, Endpoint, ReadExactError, RecvStream, SendStream, TransportConfig,
 };
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -57,20 +56,12 @@ impl QuicConnection {
     }
 
     /// The same, with these transport limits.
-    pub async fn open_as(
-        to: SocketAddr,
-        trust: &Trust,
-        transport: TransportConfig,
-    ) -> Result<Self, ConnectionEnd> {
+    pub async fn open_as(to: SocketAddr, trust: &Trust, transport: TransportConfig) -> Result<Self, ConnectionEnd> {
         Self::open_from(&endpoint(), to, config(trust, b"turnway/1", transport)).await
     }
 
     /// The same, from an endpoint that may have other connections.
-    pub async fn open_from(
-        from: &Endpoint,
-        to: SocketAddr,
-        config: ClientConfig,
-    ) -> Result<Self, ConnectionEnd> {
+    pub async fn open_from(from: &Endpoint, to: SocketAddr, config: ClientConfig) -> Result<Self, ConnectionEnd> {
         let connecting = from.connect_with(config, to, "localhost").expect("a good address");
         let connection = timeout(PATIENCE, connecting).await.expect("it answers").map_err(gone)?;
         let (to, stream) = connection.open_bi().await.map_err(gone)?;
@@ -78,12 +69,7 @@ impl QuicConnection {
     }
 
     /// Connects, sends `hello` as this user with these `subscribe` bodies to resume, and reads `welcome`.
-    pub async fn hello(
-        to: SocketAddr,
-        trust: &Trust,
-        user: &str,
-        resume: Vec<Value>,
-    ) -> Result<Self, ConnectionEnd> {
+    pub async fn hello(to: SocketAddr, trust: &Trust, user: &str, resume: Vec<Value>) -> Result<Self, ConnectionEnd> {
         let hello = json!({"type": "hello", "user_id": user, "resume": resume});
         Self::open(to, trust).await?.greet_with(hello).await
     }
@@ -127,7 +113,7 @@ impl QuicConnection {
         }
     }
 
-    /// Waits until the connection was closed; returns the reason.
+    /// Waits until the connection has ended; returns the reason.
     pub async fn gone(&self) -> ConnectionEnd {
         let ended = timeout(PATIENCE, self.connection.closed()).await;
         gone(ended.expect("the node closes in time"))
@@ -198,10 +184,7 @@ impl TextStream {
         let message = read(&mut self.from).await?;
         if let Some(message) = &message {
             assert_eq!(message["type"], "delta", "{message}");
-            assert_eq!(
-                (&message["run_id"], &message["attempt"]),
-                (&self.head["run_id"], &self.head["attempt"])
-            );
+            assert_eq!((&message["run_id"], &message["attempt"]), (&self.head["run_id"], &self.head["attempt"]));
         }
         Ok(message)
     }

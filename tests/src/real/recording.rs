@@ -41,9 +41,8 @@ impl Recording {
 
     /// Marks the end of the run.
     pub(super) fn end(&self) {
-        self.heard.send_modify(|heard| {
-            heard.1 = if heard.1 == RecordingState::On { RecordingState::Over } else { heard.1 }
-        });
+        self.heard
+            .send_modify(|heard| heard.1 = if heard.1 == RecordingState::On { RecordingState::Over } else { heard.1 });
     }
 
     /// Marks the run as cancelled.
@@ -61,8 +60,7 @@ impl Recording {
     pub(super) fn after(self: std::sync::Arc<Self>, known: usize) -> impl Stream<Item = Bytes> {
         let heard = self.heard.subscribe();
         futures_util::stream::unfold((self, heard, known), |(tape, mut heard, known)| async move {
-            let (many, _) =
-                *heard.wait_for(|heard| heard.0 > known || heard.1 != RecordingState::On).await.ok()?;
+            let (many, _) = *heard.wait_for(|heard| heard.0 > known || heard.1 != RecordingState::On).await.ok()?;
             let event = (many > known).then(|| {
                 let events = tape.events.lock().unwrap_or_else(PoisonError::into_inner);
                 events.get(known).cloned()

@@ -58,8 +58,7 @@ impl Redis {
 
     /// Sends a signal, by the name that `kill` uses.
     pub fn signal(&self, name: &str) {
-        let sent =
-            Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill runs");
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill runs");
         assert!(sent.success(), "it was running");
     }
 
@@ -103,8 +102,7 @@ impl Sentinel {
         std::fs::write(&file, watched).expect("a file");
         let args = [file.display().to_string(), "--sentinel".to_owned()];
         let child = launch(dir, Command::new("redis-check-rdb").args(&args), port, "Sentinel ID is");
-        let sentinel =
-            Redis { child: child.expect("a Sentinel"), args: Vec::new(), dir: dir.to_owned(), port };
+        let sentinel = Redis { child: child.expect("a Sentinel"), args: Vec::new(), dir: dir.to_owned(), port };
         while sentinel.command::<Vec<redis::Value>>(&["SENTINEL", "REPLICAS", name]).is_empty() {}
         Self(sentinel)
     }

@@ -52,8 +52,7 @@ impl ScriptedGateway {
 
     /// Accepts the next connection and reads its `hello`, without an answer.
     pub async fn accept_silently(&self) -> RunnerSession {
-        let (stream, _) =
-            timeout(PATIENCE, self.0.accept()).await.expect("it comes in time").expect("a connection");
+        let (stream, _) = timeout(PATIENCE, self.0.accept()).await.expect("it comes in time").expect("a connection");
         let socket = accept_hdr_async(stream, agree).await.expect("a WebSocket");
         let mut serving = RunnerSession { socket, hello: Value::Null, answers: true };
         serving.hello = serving.next().await.expect("hello");
@@ -91,11 +90,9 @@ impl RunnerSession {
 
     /// Requests an action.
     pub async fn execute(&mut self, id: &str, session: &str, tool: &str, args: Value, wait_ms: u64) {
-        self.say(
-            json!({"type": "execute", "action_id": id, "run_id": "s1.r", "session_id": session, "tool": tool,
-            "args": args, "deadline_ts": now() + wait_ms}),
-        )
-        .await;
+        self.say(json!({"type": "execute", "action_id": id, "run_id": "s1.r", "session_id": session, "tool": tool,
+            "args": args, "deadline_ts": now() + wait_ms}))
+            .await;
     }
 
     /// Returns the next message that is no ping, or `None` once the connection is closed. Pings are answered.
@@ -156,14 +153,7 @@ impl Runner {
     }
 
     /// The same, with the words of `by` before the binary.
-    pub fn launch_by(
-        by: &[&str],
-        dir: &Path,
-        to: SocketAddr,
-        list: &str,
-        args: &[&str],
-        env: &[(&str, &str)],
-    ) -> Self {
+    pub fn launch_by(by: &[&str], dir: &Path, to: SocketAddr, list: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let allow = dir.join("allow.toml");
         std::fs::write(&allow, list).expect("a list");
         let log = std::fs::File::options().create(true).append(true).open(dir.join("runner.log"));

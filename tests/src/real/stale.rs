@@ -46,11 +46,7 @@ mod tests {
         std::fs::write(&new, "").expect("a file");
         let at = |path: &Path, seconds: u64| {
             let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-            std::fs::File::options()
-                .write(true)
-                .open(path)
-                .and_then(|file| file.set_modified(time))
-                .expect("set");
+            std::fs::File::options().write(true).open(path).and_then(|file| file.set_modified(time)).expect("set");
             time
         };
         at(&old, 100);

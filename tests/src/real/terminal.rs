@@ -159,8 +159,7 @@ impl Screen {
     }
 
     fn shown(&self) -> Vec<String> {
-        let text =
-            |row: &Vec<char>| row.iter().filter(|c| **c != '\0').collect::<String>().trim_end().to_owned();
+        let text = |row: &Vec<char>| row.iter().filter(|c| **c != '\0').collect::<String>().trim_end().to_owned();
         let mut rows: Vec<String> = self.rows.iter().map(text).collect();
         while rows.last().is_some_and(String::is_empty) {
             rows.pop();

@@ -100,11 +100,7 @@ impl Web {
     pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
         let mut stream = self.open(method, path, headers, body).await;
         while stream.more().await {}
-        Reply {
-            status: stream.status,
-            headers: stream.headers.clone(),
-            text: std::mem::take(&mut stream.read),
-        }
+        Reply { status: stream.status, headers: stream.headers.clone(), text: std::mem::take(&mut stream.read) }
     }
 
     /// Sends a `GET` and reads the whole response.
@@ -120,14 +116,7 @@ impl Web {
     }
 
     /// Sends `POST …/turns` with this idempotency key, and resumes after an event if one is named.
-    pub async fn turn(
-        &self,
-        session: &str,
-        agent: &str,
-        key: &str,
-        text: &str,
-        last: Option<&str>,
-    ) -> Stream {
+    pub async fn turn(&self, session: &str, agent: &str, key: &str, text: &str, last: Option<&str>) -> Stream {
         let body = json!({"agent_id": agent, "message": {"content": text}}).to_string();
         let mut headers = vec![("content-type", "application/json"), ("idempotency-key", key)];
         headers.extend(last.map(|last| ("last-event-id", last)));

@@ -59,8 +59,7 @@ fn busy_for(n: u64) -> Option<u64> {
 
 /// Returns the behaviour in an attempt: some busy agents accept the next attempt.
 fn manner_of(manner: AgentBehaviour, n: u64, attempt: u32) -> AgentBehaviour {
-    let has_time =
-        manner == AgentBehaviour::Away && busy_for(n).is_some() && attempt > 1 && n.is_multiple_of(2);
+    let has_time = manner == AgentBehaviour::Away && busy_for(n).is_some() && attempt > 1 && n.is_multiple_of(2);
     if has_time { AgentBehaviour::Plain } else { manner }
 }
 
@@ -71,13 +70,7 @@ fn away(n: u64) -> AgentFailure {
     let is_away = true;
     let is_busy = true;
     let body = None;
-    AgentFailure::Answered(Box::new(ErrorResponse {
-        why,
-        is_away,
-        is_busy,
-        retry_after_ms: Some(wait),
-        body,
-    }))
+    AgentFailure::Answered(Box::new(ErrorResponse { why, is_away, is_busy, retry_after_ms: Some(wait), body }))
 }
 
 /// Every open stream.
@@ -151,10 +144,8 @@ fn all_events(n: u64, attempt: u32, manner: AgentBehaviour) -> Vec<AgentEvent> {
             says.push(done(StopReason::Refusal));
         }
         AgentBehaviour::Thinker => {
-            let state =
-                |at: usize| AgentEvent::State { state: STATES[at].to_owned(), detail: None, id: None };
-            let think =
-                AgentEvent::Delta { kind: TextKind::Reasoning, text: Private("hm, ".to_owned()), id: None };
+            let state = |at: usize| AgentEvent::State { state: STATES[at].to_owned(), detail: None, id: None };
+            let think = AgentEvent::Delta { kind: TextKind::Reasoning, text: Private("hm, ".to_owned()), id: None };
             says.insert(0, AgentEvent::Acked);
             says.insert(1, state(0));
             says.insert(2, think.clone());
@@ -228,14 +219,12 @@ impl World {
         let limit = saved + limits::UNSAVED_TEXT_BYTES_MAX as u64;
         self.ledger.answer(n, attempt, manner);
         // An agent that does not know the run ends its answer with this.
-        let manner =
-            if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { AgentBehaviour::Plain } else { manner };
+        let manner = if says == [AgentEvent::Failed(AgentFailure::NotKnown)] { AgentBehaviour::Plain } else { manner };
         let rest = says.into_iter().rev().collect();
         let blocked = false;
         let cancelled = false;
         let over = false;
-        let open =
-            Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled, over };
+        let open = Stream { node, key, run_id, attempt, epoch, manner, rest, said, limit, blocked, cancelled, over };
         self.streams.open.insert(stream, open);
         self.later(5, 200, ScheduledEvent::Agent { stream });
     }
@@ -286,10 +275,7 @@ impl World {
         let late = self.rng.chance(30);
         match self.streams.open.get_mut(&id) {
             Some(stream)
-                if late
-                    && !stream.rest.is_empty()
-                    && !stream.blocked
-                    && stream.manner != AgentBehaviour::TooMuch =>
+                if late && !stream.rest.is_empty() && !stream.blocked && stream.manner != AgentBehaviour::TooMuch =>
             {
                 stream.rest.drain(..stream.rest.len() - 1);
                 stream.manner = AgentBehaviour::Plain;
@@ -344,9 +330,9 @@ impl World {
         if events.is_empty() {
             return;
         }
-        stream.over |= events.iter().any(|event| {
-            matches!(event, AgentEvent::Done { .. } | AgentEvent::Failed(_) | AgentEvent::CancelAcked)
-        });
+        stream.over |= events
+            .iter()
+            .any(|event| matches!(event, AgentEvent::Done { .. } | AgentEvent::Failed(_) | AgentEvent::CancelAcked));
         let node = stream.node;
         let key = stream.key.clone();
         let run_id = stream.run_id.clone();
@@ -374,8 +360,8 @@ impl World {
             let until = mono + Duration::from_millis(wait);
             self.streams.busy.insert(asked, until);
         }
-        let stays = stream.manner == AgentBehaviour::Mute
-            || (stream.manner == AgentBehaviour::Stubborn && stream.cancelled);
+        let stays =
+            stream.manner == AgentBehaviour::Mute || (stream.manner == AgentBehaviour::Stubborn && stream.cancelled);
         if stream.rest.is_empty() && !stays {
             self.streams.open.remove(&id);
         } else if !stream.blocked {

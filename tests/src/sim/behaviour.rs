@@ -89,11 +89,7 @@ pub(crate) fn pieces(n: u64, attempt: u32, manner: AgentBehaviour) -> Vec<String
         // Writing to a string does not fail.
         let _ = write!(text, "<{n}.{attempt}.{at}ß");
         while text.len() < filling {
-            text.push_str(if at.is_multiple_of(3) {
-                "語 und mehr davon, "
-            } else {
-                "so much to say here, "
-            });
+            text.push_str(if at.is_multiple_of(3) { "語 und mehr davon, " } else { "so much to say here, " });
         }
         text.push('>');
         text

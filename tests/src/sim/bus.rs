@@ -80,8 +80,7 @@ impl World {
             // The store's clock jumps ahead by seconds, or back to the true time; never together with a loss of
             // writes, because epochs could then repeat (ownership, I2).
             let before = self.ahead_ms;
-            self.ahead_ms =
-                if self.rewinds || self.rng.chance(50) { self.ahead_ms + self.rng.below(5000) } else { 0 };
+            self.ahead_ms = if self.rewinds || self.rng.chance(50) { self.ahead_ms + self.rng.below(5000) } else { 0 };
             // An entry that was old for a moment may have been removed while an operation still relies on it.
             self.index.doubtful |= self.ahead_ms < before;
         } else if self.hit(faults.rewind) {

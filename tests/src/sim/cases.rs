@@ -19,13 +19,7 @@ pub fn idle_minute(sessions: u64) -> (u64, u64) {
         let client = world.client(Kind::Talker, &key, fixtures::user("ann", "default", false));
         let at = world.rng.below(begin_ms);
         world.later(at, at, ScheduledEvent::Client { client, act: Act::Connect });
-        world.schedule_message(
-            client,
-            n + 1,
-            AgentBehaviour::Plain,
-            Strategy::Enqueue,
-            (at + 3000, at + 6000),
-        );
+        world.schedule_message(client, n + 1, AgentBehaviour::Plain, Strategy::Enqueue, (at + 3000, at + 6000));
     }
     world.pass(60 + begin_ms / 1000);
     let unrest = world.unsettled_reason();
@@ -141,10 +135,7 @@ pub fn far_store(seed: u64) {
     world.pass(30);
     let run_id = world.sayings[&1].run_id.clone();
     let story = world.ledger.chronicles.get(&key).and_then(|chronicle| chronicle.stories.get(&run_id));
-    assert!(
-        story.is_some_and(|story| story.ended.is_some()),
-        "G9: no turn ends at a far store (seed {seed})"
-    );
+    assert!(story.is_some_and(|story| story.ended.is_some()), "G9: no turn ends at a far store (seed {seed})");
     world.far_ms = 0;
     world.heal();
     world.come_to_rest(super::scenario::REST_S);

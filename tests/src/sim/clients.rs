@@ -117,11 +117,8 @@ impl Client {
         for ((run_id, attempt), text) in self.texts.iter().filter(|((run, _), _)| !self.ended.contains(run)) {
             latest.insert(run_id, (*attempt, text.len() as u64));
         }
-        let cursor = |(run_id, (attempt, offset)): (&RunId, (u32, u64))| TextCursor {
-            run_id: run_id.clone(),
-            attempt,
-            offset,
-        };
+        let cursor =
+            |(run_id, (attempt, offset)): (&RunId, (u32, u64))| TextCursor { run_id: run_id.clone(), attempt, offset };
         latest.into_iter().map(cursor).collect()
     }
 }
@@ -295,9 +292,7 @@ impl World {
 
     fn read_on(&mut self, id: usize, line: LineId, note: &Notification) {
         match note {
-            Notification::Fact { session, seq, epoch, entry, .. }
-                if *session == self.clients[id].key.session =>
-            {
+            Notification::Fact { session, seq, epoch, entry, .. } if *session == self.clients[id].key.session => {
                 let client = &mut self.clients[id];
                 client.facts.insert(*seq, (*epoch, Arc::clone(entry)));
                 if client.synced {
@@ -348,11 +343,7 @@ impl World {
                 self.was_refused(id, request_id, refusal.code)
             }
             Notification::GoAway { .. } => {
-                self.later(
-                    100,
-                    6000,
-                    ScheduledEvent::Client { client: id, act: Act::Move { from: Some(line) } },
-                );
+                self.later(100, 6000, ScheduledEvent::Client { client: id, act: Act::Move { from: Some(line) } });
             }
             Notification::Fact { .. }
             | Notification::Delta { .. }
@@ -389,8 +380,7 @@ impl World {
 
     fn was_refused(&mut self, id: usize, request_id: &RequestId, code: Code) {
         let Some(act) = self.clients[id].sent.remove(request_id) else { return };
-        let passing =
-            matches!(code, Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::NotFound);
+        let passing = matches!(code, Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::NotFound);
         match act {
             Act::Connect if passing => {
                 self.later(500, 2000, ScheduledEvent::Client { client: id, act: Act::Connect });
@@ -406,8 +396,7 @@ impl World {
                 }
             }
             Act::Speak(n) => {
-                let fine =
-                    code == Code::TooManyPending || (passing && code != Code::NotFound) || self.rewinds;
+                let fine = code == Code::TooManyPending || (passing && code != Code::NotFound) || self.rewinds;
                 assert!(fine, "G9: what may be said is not refused: m{n} {code:?}");
             }
             Act::Twist(n) => {

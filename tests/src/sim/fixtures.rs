@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use turnway_bindings::channel::command::InvokeCommand;
-use turnway_core::id::{
-    AgentId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId,
-};
+use turnway_core::id::{AgentId, MessageId, Principal, RequestId, RunId, SessionId, SessionKey, TenantId, UserId};
 use turnway_core::protocol::agent::{AgentDirectory, AgentPolicy, OnOwnerLoss};
 use turnway_core::protocol::history::History;
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
@@ -97,13 +95,7 @@ pub(crate) fn message_id(n: u64) -> MessageId {
 
 impl PlannedMessage {
     /// Builds the request; `twisted` gives it another body under the same name.
-    pub(crate) fn invoke(
-        &self,
-        n: u64,
-        request_id: RequestId,
-        session: &SessionId,
-        twisted: bool,
-    ) -> InvokeCommand {
+    pub(crate) fn invoke(&self, n: u64, request_id: RequestId, session: &SessionId, twisted: bool) -> InvokeCommand {
         InvokeCommand {
             request_id: Some(request_id),
             session: Some(session.clone()),

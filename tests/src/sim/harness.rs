@@ -97,11 +97,7 @@ impl SwitchboardHarness {
                 Output::Order(Order::Invoke(invoke)) => {
                     self.ordered = Some((invoke.key, invoke.run_id, invoke.attempt, invoke.epoch));
                 }
-                Output::Order(_)
-                | Output::Tool(_)
-                | Output::Publish { .. }
-                | Output::Notify { .. }
-                | Output::Exit => {}
+                Output::Order(_) | Output::Tool(_) | Output::Publish { .. } | Output::Notify { .. } | Output::Exit => {}
             }
         }
     }
@@ -114,44 +110,23 @@ impl SwitchboardHarness {
         let n = 1 + pick % 5;
         let run_id = RunId::derive(&key, &user.user, &fixtures::message_id(n));
         match pick % 10 {
-            9 => LinkCommand::ChangeMembers {
-                request_id,
-                session,
-                request: super::odd_requests::wish(pick / 10),
-            },
+            9 => LinkCommand::ChangeMembers { request_id, session, request: super::odd_requests::wish(pick / 10) },
             0 => LinkCommand::Open { request_id, session: Some(session), agents: Vec::new(), active: None },
             1 => LinkCommand::Close { request_id, session },
             2 => LinkCommand::Cancel { request_id, target: CancelTarget::Run(run_id), wants_receipt: false },
-            3 => LinkCommand::Cancel {
-                request_id,
-                target: CancelTarget::Session(session),
-                wants_receipt: false,
-            },
+            3 => LinkCommand::Cancel { request_id, target: CancelTarget::Session(session), wants_receipt: false },
             4 | 5 => {
                 let after_seq = Some(Seq(pick % 7));
                 let after_epoch = Some(Epoch(pick % 3));
                 let runs = Vec::new();
                 let types = Vec::new();
-                LinkCommand::Subscribe(SubscribeCommand {
-                    request_id,
-                    session,
-                    after_seq,
-                    after_epoch,
-                    runs,
-                    types,
-                })
+                LinkCommand::Subscribe(SubscribeCommand { request_id, session, after_seq, after_epoch, runs, types })
             }
             _ => {
                 let strategy = if pick.is_multiple_of(2) { Strategy::Interrupt } else { Strategy::Enqueue };
                 let manner = super::behaviour::AgentBehaviour::Plain;
-                let saying = fixtures::PlannedMessage {
-                    client: 0,
-                    run_id,
-                    manner,
-                    strategy,
-                    replaces: None,
-                    agent_id: None,
-                };
+                let saying =
+                    fixtures::PlannedMessage { client: 0, run_id, manner, strategy, replaces: None, agent_id: None };
                 LinkCommand::Invoke(Box::new(saying.invoke(
                     n,
                     fixtures::request(pick % 1000),
@@ -170,11 +145,7 @@ fn event(pick: u64) -> AgentEvent {
         1 => AgentEvent::Done { stop: StopReason::EndTurn, usage: None },
         2 => AgentEvent::State { state: "busy".to_owned(), detail: None, id },
         3 => AgentEvent::CancelAcked,
-        _ => AgentEvent::Delta {
-            kind: TextKind::Text,
-            text: Private("word ".repeat((pick % 3000) as usize)),
-            id,
-        },
+        _ => AgentEvent::Delta { kind: TextKind::Text, text: Private("word ".repeat((pick % 3000) as usize)), id },
     }
 }
 
@@ -266,10 +237,7 @@ impl SessionHarness {
         let user = fixtures::user("ann", "default", false).user;
         let control = |n: u64, what| {
             let id = turnway_core::id::ControlId::parse(&format!("c{n}")).expect("a control's name");
-            Told::Control {
-                place,
-                control: Arc::new(ControlEntry { id, user: user.clone(), request_id: None, what }),
-            }
+            Told::Control { place, control: Arc::new(ControlEntry { id, user: user.clone(), request_id: None, what }) }
         };
         Some(match input {
             Move::Say(_, pick) => {
@@ -307,9 +275,7 @@ impl SessionHarness {
                 control(self.place, ControlRequest::Open { agents, active: None })
             }
             Move::Disconnect(_) => control(self.place, ControlRequest::Close),
-            Move::Written(pick) if pick % 3 == 0 => {
-                control(self.place, ControlRequest::Cancel { run_id: None })
-            }
+            Move::Written(pick) if pick % 3 == 0 => control(self.place, ControlRequest::Cancel { run_id: None }),
             Move::Written(pick) => control(self.place, super::odd_requests::wish(self.place + pick).into()),
             Move::Trouble(pick) if pick % 3 == 0 => {
                 let (_, change) = self.runtime.state().changes.iter().next()?;

@@ -326,8 +326,7 @@ impl World {
             let holder = slot.and_then(|slot| slot.holder);
             let open = slot.is_some_and(is_open);
             let is_due = holder.map_or(open, |holder| !self.shelf.is_leased(now, holder));
-            let is_old =
-                stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);
+            let is_old = stamp.0 < u64::MAX && stamp.after(FRESH) < clock || planted(Mutant::IndexClearsYoung);
             if is_due {
                 // A claim checks the session again.
                 if in_passing {

@@ -52,9 +52,7 @@ pub(crate) fn told_of(note: &Notification) -> Option<&SessionId> {
         Notification::TurnAccepted(accepted) => Some(&accepted.session),
         Notification::MembersReply(members) => Some(&members.session),
         Notification::HandoverReply(decided) => Some(&decided.session),
-        Notification::Subscribed { snapshot, .. } | Notification::Opened { snapshot, .. } => {
-            Some(&snapshot.session)
-        }
+        Notification::Subscribed { snapshot, .. } | Notification::Opened { snapshot, .. } => Some(&snapshot.session),
         Notification::Refused { .. }
         | Notification::GoAway { .. }
         | Notification::SessionList { .. }
@@ -129,10 +127,7 @@ impl World {
             let rewinds = self.rewinds;
             let asks = &open.asks;
             let noticed = &open.noticed;
-            follow.shown(
-                &note,
-                &View { line, key: &key, asks, noticed, ledger, shelf: &self.shelf, sayings, rewinds },
-            );
+            follow.shown(&note, &View { line, key: &key, asks, noticed, ledger, shelf: &self.shelf, sayings, rewinds });
         }
         if let Notification::Refused { request_id, .. } = &note {
             let ask = request_id.as_ref().and_then(|id| open.asks.get(id));

@@ -24,10 +24,7 @@ fn idle(_: u64) {
 
 fn young_fleet(seed: u64) {
     let wait = cases::resume_ms(seed, OwnerExit::Crash, 0);
-    assert!(
-        wait.is_none_or(|wait| wait <= 1200),
-        "G9: a death in a young fleet is believed late: {wait:?} ms"
-    );
+    assert!(wait.is_none_or(|wait| wait <= 1200), "G9: a death in a young fleet is believed late: {wait:?} ms");
 }
 
 fn scenario(seed: u64, faults: Faults) {
@@ -36,12 +33,7 @@ fn scenario(seed: u64, faults: Faults) {
 
 const TRAPS: &[Situation] = &[
     Situation { name: "idle", for_bugs: &[Mutant::IdleKept], often: 1, run: idle },
-    Situation {
-        name: "long session",
-        for_bugs: &[Mutant::SnapshotForgetsQueue],
-        often: 1,
-        run: cases::long_session,
-    },
+    Situation { name: "long session", for_bugs: &[Mutant::SnapshotForgetsQueue], often: 1, run: cases::long_session },
     Situation {
         name: "cancel while waiting",
         for_bugs: &[Mutant::CancelSkipsQueued],
@@ -70,12 +62,7 @@ const TRAPS: &[Situation] = &[
     },
     Situation {
         name: "lasting",
-        for_bugs: &[
-            Mutant::ResumeRepeats,
-            Mutant::StateUnmarked,
-            Mutant::ResumeUncounted,
-            Mutant::ResumeRestarts,
-        ],
+        for_bugs: &[Mutant::ResumeRepeats, Mutant::StateUnmarked, Mutant::ResumeUncounted, Mutant::ResumeRestarts],
         often: 1,
         run: |seed| scenario(seed, Faults { crash: 40, drain: 20, ..Faults::HIGH }.with_resumable_agent()),
     },
@@ -126,12 +113,7 @@ const TRAPS: &[Situation] = &[
     },
     Situation {
         name: "indexes",
-        for_bugs: &[
-            Mutant::ClaimUnlisted,
-            Mutant::IndexClearsYoung,
-            Mutant::IndexStale,
-            Mutant::ReleaseClearsYoung,
-        ],
+        for_bugs: &[Mutant::ClaimUnlisted, Mutant::IndexClearsYoung, Mutant::IndexStale, Mutant::ReleaseClearsYoung],
         often: 1,
         run: |seed| scenario(seed, Faults { clock: 0, slow: 40, ..Faults::HIGH }.indexed()),
     },
@@ -157,9 +139,8 @@ pub fn detect(mutant: Mutant, time: Duration) -> Option<String> {
     let start = Instant::now();
     let traps: Vec<&Situation> = TRAPS.iter().filter(|trap| trap.for_bugs.contains(&mutant)).collect();
     for round in 0.. {
-        for (trap, seed) in traps
-            .iter()
-            .flat_map(|trap| (round * trap.often..(round + 1) * trap.often).map(move |seed| (trap, seed)))
+        for (trap, seed) in
+            traps.iter().flat_map(|trap| (round * trap.often..(round + 1) * trap.often).map(move |seed| (trap, seed)))
         {
             if let Err(why) = judge(mutant, || (trap.run)(seed))
                 && judge(Mutant::None, || (trap.run)(seed)).is_ok()

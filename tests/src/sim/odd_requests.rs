@@ -49,8 +49,7 @@ impl World {
         let request_id = self.request(id, Act::Probe(way));
         let key = self.clients[id].key.clone();
         let taken = !self.rewinds && self.shelf.session(&key).is_some_and(|slot| slot.user.is_some());
-        let session =
-            if way % 16 < 8 { key.session.clone() } else { fixtures::key("default", "nobody").session };
+        let session = if way % 16 < 8 { key.session.clone() } else { fixtures::key("default", "nobody").session };
         let theirs = self.sayings.values().find(|saying| self.clients[saying.client].key == key);
         let run_id = theirs.map(|saying| saying.run_id.clone());
         let command = match (way % 8, run_id) {
@@ -62,11 +61,7 @@ impl World {
                 runs: Vec::new(),
                 types: Vec::new(),
             }),
-            (2, _) => LinkCommand::Cancel {
-                request_id,
-                target: CancelTarget::Session(session),
-                wants_receipt: false,
-            },
+            (2, _) => LinkCommand::Cancel { request_id, target: CancelTarget::Session(session), wants_receipt: false },
             (3, Some(run_id)) => {
                 LinkCommand::Cancel { request_id, target: CancelTarget::Run(run_id), wants_receipt: false }
             }
@@ -75,20 +70,14 @@ impl World {
             }
             (4, _) if way % 3 == 1 => {
                 let handover_id = EventId::new(Millis(way % 97), u128::from(way));
-                LinkCommand::DecideHandover {
-                    request_id,
-                    session,
-                    handover_id,
-                    confirm: way.is_multiple_of(2),
-                }
+                LinkCommand::DecideHandover { request_id, session, handover_id, confirm: way.is_multiple_of(2) }
             }
             (4, _) => LinkCommand::Close { request_id, session },
             (5, _) if taken => {
                 LinkCommand::Open { request_id, session: Some(key.session), agents: Vec::new(), active: None }
             }
             (6 | 7, Some(_)) if taken => {
-                let Some((n, theirs)) = self.sayings.iter().find(|(_, s)| self.clients[s.client].key == key)
-                else {
+                let Some((n, theirs)) = self.sayings.iter().find(|(_, s)| self.clients[s.client].key == key) else {
                     return;
                 };
                 let Some(request_id) = request_id else { return };

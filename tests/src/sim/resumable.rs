@@ -19,9 +19,7 @@ pub(crate) fn named(says: Vec<AgentEvent>) -> Vec<AgentEvent> {
                 named.push(AgentEvent::Delta { kind, text: Private(text), id });
             }
             AgentEvent::State { state, detail, .. } => named.push(AgentEvent::State { state, detail, id }),
-            AgentEvent::Handover { request: wish, .. } => {
-                named.push(AgentEvent::Handover { request: wish, id })
-            }
+            AgentEvent::Handover { request: wish, .. } => named.push(AgentEvent::Handover { request: wish, id }),
             AgentEvent::Action { request: wish, .. } => named.push(AgentEvent::Action { request: wish, id }),
             AgentEvent::Acked
             | AgentEvent::Done { .. }
@@ -57,8 +55,7 @@ fn name(event: &AgentEvent) -> Option<&AgentEventId> {
 pub(crate) fn rest(mut says: Vec<AgentEvent>, after: Option<&AgentEventId>) -> Vec<AgentEvent> {
     if let Some(after) = after {
         let known = says.iter().position(|event| name(event) == Some(after));
-        let known =
-            known.unwrap_or_else(|| panic!("G6: an agent is asked for what follows one of its events"));
+        let known = known.unwrap_or_else(|| panic!("G6: an agent is asked for what follows one of its events"));
         let acked = says.contains(&AgentEvent::Acked);
         says.drain(..=known);
         if acked {

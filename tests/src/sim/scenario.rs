@@ -8,14 +8,8 @@ use turnway_core::id::{RunId, SessionKey};
 use turnway_core::protocol::input::Strategy;
 
 /// Sessions of a scenario. Two tenants have a session of the same name.
-const SESSIONS: [(&str, &str); 6] = [
-    ("default", "s0"),
-    ("default", "s1"),
-    ("default", "s2"),
-    ("default", "s3"),
-    ("default", "s4"),
-    ("other", "s0"),
-];
+const SESSIONS: [(&str, &str); 6] =
+    [("default", "s0"), ("default", "s1"), ("default", "s2"), ("default", "s3"), ("default", "s4"), ("other", "s0")];
 /// Seconds with faults.
 const TROUBLE_S: u64 = 60;
 /// Seconds within which a world without faults must settle: a full inbox of the slowest agents.

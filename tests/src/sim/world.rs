@@ -250,8 +250,7 @@ impl World {
         let never = Mono::default();
         let reading = |time| ClockReading { time, after: never, before: never };
         // The system's clock is wrong by hours, and the store reports its time before anything else happens.
-        let mut wall =
-            WallClock::provisional(reading(Millis(self.store_clock().0 + 10_000_000 - wrong_by * 5000)));
+        let mut wall = WallClock::provisional(reading(Millis(self.store_clock().0 + 10_000_000 - wrong_by * 5000)));
         wall.observe(reading(Millis(self.store_clock().0 + 2000 - wrong_by)));
         Node {
             boot,
@@ -325,8 +324,7 @@ impl World {
     fn take(&mut self, at: usize, input: Input) {
         let node = &mut self.nodes[at];
         let mono = node.mono(self.now);
-        if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } = &input
-        {
+        if let Input::Stored { op: Op::Renew { sent, .. }, result: Ok(Reply::Renewed { clock, .. }) } = &input {
             node.wall.observe(ClockReading { time: *clock, after: *sent, before: mono });
         }
         if let Input::Command { link, command } = &input
@@ -336,8 +334,7 @@ impl World {
             if let LinkCommand::Unsubscribe { session, .. } = command {
                 line.follows.remove(session);
                 // A client that unsubscribes before its subscribe was answered waits for no answer.
-                let joins =
-                    |ask: &LinkCommand| matches!(ask, LinkCommand::Subscribe(ask) if ask.session == *session);
+                let joins = |ask: &LinkCommand| matches!(ask, LinkCommand::Subscribe(ask) if ask.session == *session);
                 let noticed = &line.noticed;
                 line.asks.retain(|id, ask| !(joins(ask) && noticed.contains(id)));
             }
@@ -379,9 +376,7 @@ impl World {
                 }
                 self.give_to(boot, Input::Stored { op, result });
             }
-            ScheduledEvent::Mail { to, from, words } => {
-                self.give_to(to, Input::Peer { from, message: words })
-            }
+            ScheduledEvent::Mail { to, from, words } => self.give_to(to, Input::Peer { from, message: words }),
             ScheduledEvent::Unheard { boot, node } => self.give_to(boot, Input::PublishFailed { to: node }),
             ScheduledEvent::Gap { boot } => self.give_to(boot, Input::MessagesMissed),
             ScheduledEvent::Tool(step) => self.step(*step),
@@ -449,10 +444,7 @@ impl World {
                 self.drain(at);
                 self.wake_tools(at);
                 let next = self.nodes[at].board.poll_timeout();
-                assert!(
-                    next.is_none_or(|due| due.at > now.mono),
-                    "progress: a deadline moves on: {next:?} at {now:?}"
-                );
+                assert!(next.is_none_or(|due| due.at > now.mono), "progress: a deadline moves on: {next:?} at {now:?}");
             }
         }
     }

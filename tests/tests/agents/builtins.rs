@@ -112,7 +112,7 @@ async fn unconfigured_agent_is_unavailable() {
     let mut world = world();
     let ask = order("nobody", "m1", "hi");
     world.invoke(ask.clone());
-    let failure = AgentFailure::Unavailable("the agent is not configured".to_owned());
+    let failure = AgentFailure::Unavailable("not configured".to_owned());
     world.expect(&ask, AgentEvent::Failed(failure)).await;
     assert!(
         !world.agents.is_healthy(&ask.agent_id, &ask.key.tenant)
@@ -124,8 +124,7 @@ async fn unconfigured_agent_is_unavailable() {
 async fn directory_lists_configured_agents_and_default() {
     let name = |text: &str| AgentId::parse(text).expect("a name");
     let (sender, _reports) = mpsc::channel(1);
-    let build =
-        |specs: Vec<AgentSpec>, default: Option<&str>| agents(specs, default.map(name), sender.clone());
+    let build = |specs: Vec<AgentSpec>, default: Option<&str>| agents(specs, default.map(name), sender.clone());
     let demo = || AgentSpec::demo().expect("good agents");
     let directory = build(demo(), None).expect("agents").directory();
     assert_eq!(directory.default, Some(name("echo")));

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use turnway_core::limits::{
-    AGENT_BODY_BYTES_MAX, AGENT_ERROR_BYTES_MAX, AGENT_EVENT_BYTES_MAX, AGENT_HEADERS_MAX,
-    UNSAVED_TEXT_BYTES_MAX,
+    AGENT_BODY_BYTES_MAX, AGENT_ERROR_BYTES_MAX, AGENT_EVENT_BYTES_MAX, AGENT_HEADERS_MAX, UNSAVED_TEXT_BYTES_MAX,
 };
 use turnway_core::protocol::agent::{AgentEvent, AgentFailure, TextKind};
 
@@ -46,13 +45,10 @@ async fn endless_event_fails_as_too_large() {
 #[tokio::test]
 async fn endless_body_fails_as_too_large() {
     let mut world = World::new("").await;
-    let reasoning =
-        format!("event: delta\ndata: {{\"kind\":\"reasoning\",\"text\":\"{}\"}}\n\n", "x".repeat(16_000));
-    for (name, piece) in [
-        ("pings", ": ping\n\n".repeat(2048)),
-        ("events", "event: x\n\n".repeat(2048)),
-        ("thinking", reasoning),
-    ] {
+    let reasoning = format!("event: delta\ndata: {{\"kind\":\"reasoning\",\"text\":\"{}\"}}\n\n", "x".repeat(16_000));
+    for (name, piece) in
+        [("pings", ": ping\n\n".repeat(2048)), ("events", "event: x\n\n".repeat(2048)), ("thinking", reasoning)]
+    {
         let ask = order("a", name, "hi");
         let (stream, _) = world.begin(&ask).await;
         let poured = tokio::spawn(async move { send_until_blocked(&stream, Bytes::from(piece)).await });
@@ -93,11 +89,7 @@ async fn oversized_length_or_head_fails_at_once() {
         ("length", format!("{head}content-length: 1099511627776\r\n\r\n"), AgentFailure::TooLarge),
         ("one header", format!("{head}x: {}", "x".repeat(MIB)), AgentFailure::HeadTooLarge),
         ("many headers", format!("{head}{}", "x: y\r\n".repeat(1000)), AgentFailure::HeadTooLarge),
-        (
-            "one too many",
-            format!("{head}{}\r\n", "x: y\r\n".repeat(AGENT_HEADERS_MAX)),
-            AgentFailure::HeadTooLarge,
-        ),
+        ("one too many", format!("{head}{}\r\n", "x: y\r\n".repeat(AGENT_HEADERS_MAX)), AgentFailure::HeadTooLarge),
     ] {
         let ask = order("a", message, "hi");
         world.invoke(ask.clone());

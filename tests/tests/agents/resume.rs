@@ -53,9 +53,7 @@ async fn event_id_is_reported_with_the_last_piece_of_its_text() {
 
 #[tokio::test]
 async fn event_without_valid_id_fails_a_resumable_run() {
-    for (n, id) in
-        ["", "id: \n", "id: a b\n", "id: ß\n", &format!("id: {}\n", "x".repeat(129))].iter().enumerate()
-    {
+    for (n, id) in ["", "id: \n", "id: a b\n", "id: ß\n", &format!("id: {}\n", "x".repeat(129))].iter().enumerate() {
         let mut world = resumable_world().await;
         let ask = order("a", &format!("m{n}"), "hi");
         let (stream, _) = world.begin(&ask).await;

@@ -188,10 +188,7 @@ async fn turn_answered_by_a_plugin_skips_the_agent() {
         let (said, end) = world.text(&ask).await;
         assert!(said.starts_with(starts) && end == done(), "{said}");
     }
-    assert_eq!(
-        world.calls.try_recv().map(|call| call.head.uri).ok().filter(|uri| uri.path() != "/base/cancel"),
-        None
-    );
+    assert_eq!(world.calls.try_recv().map(|call| call.head.uri).ok().filter(|uri| uri.path() != "/base/cancel"), None);
     // Text that only resembles a command goes to the agent.
     let ask = order("a", "m4", ", and so on");
     world.invoke(ask.clone());
@@ -214,10 +211,7 @@ async fn unchanged_input_is_forwarded_with_the_workspace_prompt() {
         let call = world.call().await;
         let body: serde_json::Value = serde_json::from_slice(&call.body).expect("JSON");
         assert_eq!(body["input_message"]["content"], content);
-        assert_eq!(
-            body["context"],
-            json!({"tenant": "default", "user_id": "ann", "system_prompt": "Be kind."})
-        );
+        assert_eq!(body["context"], json!({"tenant": "default", "user_id": "ann", "system_prompt": "Be kind."}));
         call.stream().done().await;
         world.expect(&ask, AgentEvent::Acked).await;
         world.expect(&ask, done()).await;

@@ -111,8 +111,7 @@ async fn request(socket: &mut TcpStream, whole: bool) -> Option<String> {
         }
         if let (usize::MAX, Some(end)) = (length, read.windows(4).position(|end| end == b"\r\n\r\n")) {
             let head = String::from_utf8_lossy(&read[..end]).to_lowercase();
-            let body =
-                head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            let body = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
             length = end + 4 + body.unwrap_or(0usize);
         }
     }
@@ -170,8 +169,7 @@ async fn invoke_on_a_closed_kept_connection_is_sent_again() {
         let text = if close == CloseMode::Early { "x".repeat(8 * 1024 * 1024) } else { "hi".to_owned() };
         let (ask, end) = invoke_until_stale(&server, &mut world, &text).await;
         assert_eq!(end, done(), "{close:?}");
-        let asked: Vec<_> =
-            server.seen().into_iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).collect();
+        let asked: Vec<_> = server.seen().into_iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).collect();
         assert_eq!(world.agents.metrics().resends(), 1, "{close:?}");
         let [first, again] = &asked[..] else { panic!("{close:?}: asked {} times", asked.len()) };
         assert!(first.connection < again.connection && again.is_answered, "{close:?}");
@@ -188,7 +186,7 @@ async fn request_after_a_partial_answer_or_by_config_is_not_resent() {
         let server = Server::start(close).await;
         let mut world = server.world(keys);
         let (ask, end) = invoke_until_stale(&server, &mut world, "hi").await;
-        let lost = AgentFailure::Unavailable("the connection to the agent was lost".to_owned());
+        let lost = AgentFailure::Unavailable("the connection was lost".to_owned());
         assert_eq!(end, AgentEvent::Failed(lost), "{close:?}");
         let asked = server.seen().iter().filter(|seen| seen.text.contains(ask.run_id.as_str())).count();
         assert_eq!((asked, world.agents.metrics().resends()), (1, 0), "{close:?}");
@@ -203,7 +201,7 @@ async fn first_request_of_a_connection_is_sent_once() {
     let ask = order("a", "m1", "hi");
     world.invoke(ask.clone());
     drop(crate::world::accept(&listener).await);
-    let lost = AgentFailure::Unavailable("the connection to the agent was lost".to_owned());
+    let lost = AgentFailure::Unavailable("the connection was lost".to_owned());
     world.expect(&ask, AgentEvent::Failed(lost)).await;
     world.until_idle().await;
     let more = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;

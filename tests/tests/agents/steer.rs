@@ -114,8 +114,7 @@ async fn retry_after_of_a_steer_is_honoured() {
     let mut world = World::new(",steer=true").await;
     let ask = order("a", "m1", "hi");
     let (stream, _) = world.begin(&ask).await;
-    let later =
-        |status: u16, wait: &str| hyper::Response::builder().status(status).header("retry-after", wait);
+    let later = |status: u16, wait: &str| hyper::Response::builder().status(status).header("retry-after", wait);
     steer(&world, &ask, "m2");
     drop(world.call().await.stream_with(later(429, "1")));
     let since = tokio::time::Instant::now();

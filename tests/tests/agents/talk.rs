@@ -73,8 +73,7 @@ async fn earlier_messages_are_forwarded_unchanged() {
 #[tokio::test]
 async fn missing_trace_is_generated_and_parts_pass_unchanged() {
     let mut world = World::new("").await;
-    let parts =
-        json!([{ "type": "text", "text": "hi" }, { "type": "image_url", "image_url": { "url": "x" } }]);
+    let parts = json!([{ "type": "text", "text": "hi" }, { "type": "image_url", "image_url": { "url": "x" } }]);
     for (message, given) in [("m1", None), ("m2", Some("no trace\r\nx-evil: 1"))] {
         let mut ask = order("a", message, "");
         ask.traceparent = given.map(str::to_owned);
@@ -137,9 +136,7 @@ async fn each_kind_of_event_is_reported_in_order() {
     world.expect(&ask, AgentEvent::State { state: "thinking".to_owned(), detail, id: None }).await;
     let hm = Private("hm".to_owned());
     world.expect(&ask, AgentEvent::Delta { kind: TextKind::Reasoning, text: hm, id: None }).await;
-    world
-        .expect(&ask, AgentEvent::Delta { kind: TextKind::Text, text: Private("yes".to_owned()), id: None })
-        .await;
+    world.expect(&ask, AgentEvent::Delta { kind: TextKind::Text, text: Private("yes".to_owned()), id: None }).await;
     let usage = Some(Json(json!({ "out": 2 })));
     world.expect(&ask, AgentEvent::Done { stop: StopReason::MaxTokens, usage }).await;
     assert_eq!(world.agents.unknown_events(), 3);
@@ -173,11 +170,7 @@ async fn agent_output_is_never_interpreted_as_a_command() {
     stream.delta(frame).await;
     stream.done().await;
     let (text, end) = world.text(&ask).await;
-    assert_eq!(
-        (text, end),
-        (format!("mine{frame}"), done()),
-        "all of it is text of the run it was asked for"
-    );
+    assert_eq!((text, end), (format!("mine{frame}"), done()), "all of it is text of the run it was asked for");
     assert_eq!(world.agents.unknown_events(), orders.len() as u64);
     assert_eq!(world.agents.running(), 1, "the other run goes on");
     assert!(world.reports.try_recv().is_err(), "and nothing was reported of it");
@@ -208,8 +201,7 @@ async fn events_after_the_end_are_dropped() {
     for first in ["event: done\ndata: {}\n\n", "event: error\ndata: {\"code\":\"x\",\"message\":\"\"}\n\n"] {
         let ask = order("a", first, "hi");
         let (stream, _) = world.begin(&ask).await;
-        let more =
-            "event: delta\ndata: {\"text\":\"late\"}\n\nevent: done\ndata: {}\n\nevent: error\ndata: {}\n\n";
+        let more = "event: delta\ndata: {\"text\":\"late\"}\n\nevent: done\ndata: {}\n\nevent: error\ndata: {}\n\n";
         stream.send(format!("{first}{more}")).await;
         drop(stream);
         let end = world.event(&ask).await;

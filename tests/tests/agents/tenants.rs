@@ -52,10 +52,7 @@ async fn requests_qualify_sessions_and_runs_by_tenant() {
         assert_eq!(call.header("idempotency-key"), action);
         let event = &body["event"];
         assert_eq!((&event["id"], &event["session_id"]), (&json!(action), &json!(format!("{prefix}s1"))));
-        assert_eq!(
-            (&event["data"]["action_id"], &event["data"]["process_id"]),
-            (&json!(action), &json!(action))
-        );
+        assert_eq!((&event["data"]["action_id"], &event["data"]["process_id"]), (&json!(action), &json!(action)));
         call.reply(200, "text/plain", "");
 
         let steer = steer(&ask);
@@ -134,8 +131,7 @@ async fn plain_and_qualified_names_in_answers_are_checked() {
 
 fn news(of: &Invoke) -> FactDelivery {
     let action_id = EventId::parse(ID).expect("an id");
-    let told =
-        ProcessReported { action_id, process_id: action_id, pid: None, abnormal_exit: false, data: None };
+    let told = ProcessReported { action_id, process_id: action_id, pid: None, abnormal_exit: false, data: None };
     let entry = Entry {
         id: action_id,
         time: Millis(5),

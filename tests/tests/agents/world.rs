@@ -125,8 +125,7 @@ pub(crate) fn serve(listener: TcpListener) -> mpsc::UnboundedReceiver<Call> {
         while let Ok((socket, peer)) = listener.accept().await {
             let calls = calls.clone();
             let service = service_fn(move |request| answer(request, peer, calls.clone()));
-            let connection =
-                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
+            let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service);
             tokio::spawn(connection);
         }
     });
@@ -313,8 +312,7 @@ impl World {
 /// Returns an order to answer `text`. Any string is accepted as `message`, so that test tables can name their
 /// cases.
 pub(crate) fn order(agent: &str, message: &str, text: &str) -> Invoke {
-    let key =
-        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
     let user = UserId::parse("ann").expect("a name");
     Invoke {
         run_id: RunId::derive(

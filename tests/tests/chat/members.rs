@@ -29,10 +29,7 @@ async fn new_demo_session_has_both_agents() {
     assert_eq!(said, "hello");
     let open = json!({"type": "session_open", "session_id": "s3", "active_agent": "counter"});
     let opened = wire.ask("o3", open).await.expect("opened");
-    assert_eq!(
-        (&opened["agents"], &opened["active_agent"]),
-        (&json!(["counter", "echo"]), &json!("counter"))
-    );
+    assert_eq!((&opened["agents"], &opened["active_agent"]), (&json!(["counter", "echo"]), &json!("counter")));
     let open = json!({"type": "session_open", "session_id": "s4", "agents": ["echo"]});
     let opened = wire.ask("o4", open).await.expect("opened");
     assert_eq!(opened["agents"], json!(["echo"]), "{opened}");
@@ -44,8 +41,7 @@ async fn agents_command_lists_members_and_health() {
     let node = node(dir.path()).await;
     let ended = chat(&node, &[], "/agents\n/switch counter\n/agents\n").await;
     assert_eq!((ended.code, ended.err.as_str()), (Some(0), "[counter answers from now on]\n"));
-    let rows: Vec<Vec<&str>> =
-        printed_lines(&ended).iter().map(|row| row.split_whitespace().collect()).collect();
+    let rows: Vec<Vec<&str>> = printed_lines(&ended).iter().map(|row| row.split_whitespace().collect()).collect();
     let header = vec!["AGENT", "MEMBER", "HEALTH"];
     let ada = vec!["ada", "healthy"];
     let echo = "echo";
@@ -92,21 +88,12 @@ async fn switch_to_a_non_member_offers_an_invitation() {
 async fn at_prefix_addresses_an_agent_for_one_turn() {
     let dir = dir();
     let node = node(dir.path()).await;
-    let lines =
-        "@counter count to 2\nhello\n@counter count to 1\n@counter count to 1\nagain\n@ada hi\ny\nlast\n";
+    let lines = "@counter count to 2\nhello\n@counter count to 1\n@counter count to 1\nagain\n@ada hi\ny\nlast\n";
     let ended = chat(&node, &["--user", "ann"], lines).await;
     assert_eq!((ended.code, ended.err), (Some(0), format!("{QUESTION}\n")));
     let answers: Vec<&str> = ended.out.lines().skip(2).filter(|line| !line.starts_with("ann: ")).collect();
-    let expected = [
-        "counter: 1",
-        "2",
-        "echo: hello",
-        "counter: 1",
-        "counter: 1",
-        "echo: again",
-        "ada: hi",
-        "echo: last",
-    ];
+    let expected =
+        ["counter: 1", "2", "echo: hello", "counter: 1", "counter: 1", "echo: again", "ada: hi", "echo: last"];
     assert_eq!(answers, expected);
     assert!(ended.out.contains("\nann: count to 2\n"), "the agent is told the text alone: {}", ended.out);
     let nobody = chat(&node, &[], "@nobody hello\n").await;
@@ -143,8 +130,7 @@ async fn agent_option_sets_the_agent_of_a_new_session() {
     let dir = dir();
     let node = node(dir.path()).await;
     for args in [&["--user", "ann"][..], &["--user", "ann", "--session", "fresh"]] {
-        let ended =
-            chat(&node, &[args, &["--agent", "ada"]].concat(), "hi\n/switch counter\ncount to 1\n").await;
+        let ended = chat(&node, &[args, &["--agent", "ada"]].concat(), "hi\n/switch counter\ncount to 1\n").await;
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!ended.err.contains("(y/n)"), "nobody is to be invited: {ended:?}");
         assert_eq!(printed_lines(&ended), ["ann: hi", "ada: hi", "ann: count to 1", "counter: 1"]);

@@ -92,11 +92,9 @@ async fn answer_appears_above_the_line_being_typed() {
     ann.press("but wai");
     ann.edits("but wai").await;
     // Each piece continues where the last one ended, and the line being typed stays below.
-    for piece in [
-        " with a long story that does not",
-        " fit into one row of this terminal, 日本",
-        "語 neither\nand ends.",
-    ] {
+    for piece in
+        [" with a long story that does not", " fit into one row of this terminal, 日本", "語 neither\nand ends."]
+    {
         pieces.send(piece).await.expect("it listens");
     }
     ann.sees("and ends.").await;
@@ -182,8 +180,7 @@ async fn ctrl_c_cancels_an_answer_clears_a_line_or_exits() {
     ann.press(CTRL_C);
     ann.edits("").await;
     ann.press("count to 3\r");
-    let counted =
-        |rows: &[String]| rows.windows(4).any(|rows| rows == ["> count to 3", "counter: 1", "2", "3"]);
+    let counted = |rows: &[String]| rows.windows(4).any(|rows| rows == ["> count to 3", "counter: 1", "2", "3"]);
     ann.until("the count", counted).await;
     let rows = ann.edits("").await;
     assert!(!rows.iter().any(|row| row.contains("not this")), "{rows:?}");

@@ -28,10 +28,8 @@ fn mistakes(of: &Value) -> Vec<(String, Value)> {
 async fn mistakes_of_all_sources_are_reported_with_places() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("turnway.toml"), FILE).expect("a file");
-    let env =
-        [("TURNWAY_LISTEN_ADMN", "x"), ("TURNWAY_LOG", "loud"), ("TURNWAY_PORT", "tcp://10.0.0.1:8080")];
-    let args =
-        ["--durability", "forever", "--log", "json", "--log", "pretty", "--agent", "a=http://u:canary@h,x=1"];
+    let env = [("TURNWAY_LISTEN_ADMN", "x"), ("TURNWAY_LOG", "loud"), ("TURNWAY_PORT", "tcp://10.0.0.1:8080")];
+    let args = ["--durability", "forever", "--log", "json", "--log", "pretty", "--agent", "a=http://u:canary@h,x=1"];
     let expected = [
         ("turnway.toml:1:1", json!("lgo")),
         ("turnway.toml:2:17", json!("default_agent")),
@@ -64,8 +62,7 @@ async fn mistakes_of_all_sources_are_reported_with_places() {
         for (line, (place, _)) in told.err.lines().zip(&expected) {
             assert!(line.starts_with(&format!("turnway: {place}: ")), "{line}");
         }
-        for meant in ["did you mean \"log\"?", "\"listen.http\"?", "\"store\"?", "\"TURNWAY_LISTEN_ADMIN\"?"]
-        {
+        for meant in ["did you mean \"log\"?", "\"listen.http\"?", "\"store\"?", "\"TURNWAY_LISTEN_ADMIN\"?"] {
             assert!(told.err.contains(meant), "{meant} is not in {}", told.err);
         }
         assert!(!told.err.contains("canary"), "{}", told.err);
@@ -84,8 +81,7 @@ async fn unreadable_file_does_not_hide_other_mistakes() {
 #[tokio::test]
 async fn flag_overrides_the_configuration_file() {
     let dir = tempfile::tempdir().expect("a directory");
-    std::fs::write(dir.path().join("turnway.toml"), "demo = true\n[node]\nname = \"file\"\n")
-        .expect("a file");
+    std::fs::write(dir.path().join("turnway.toml"), "demo = true\n[node]\nname = \"file\"\n").expect("a file");
     // The harness passes flags for listeners and store; all other settings come from the file.
     let mut node = Node::start(dir.path(), &["--node-name", "flag"]).await;
     while !node.line().await.expect("a line to try").contains("turnway chat") {}
@@ -117,8 +113,5 @@ async fn configuration_page_matches_the_binary() {
         std::fs::write(&path, &page.out).expect("the page can be written");
     }
     let written = std::fs::read_to_string(&path).expect("docs/configuration.md");
-    assert!(
-        written == page.out,
-        "docs/configuration.md is not what `turnway config-doc` prints; BLESS=1 writes it"
-    );
+    assert!(written == page.out, "docs/configuration.md is not what `turnway config-doc` prints; BLESS=1 writes it");
 }

@@ -11,9 +11,7 @@ async fn help_lists_commands_and_typos_get_suggestions() {
     let dir = tempfile::tempdir().expect("a directory");
     let help = run(dir.path(), &["help"], &[]).await;
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for command in
-        ["serve", "chat", "replay", "nodes", "check-config", "default-config", "config-doc", "version"]
-    {
+    for command in ["serve", "chat", "replay", "nodes", "check-config", "default-config", "config-doc", "version"] {
         assert!(help.out.contains(&format!("\n  {command}")), "{}", help.out);
         let of = run(dir.path(), &["help", command], &[]).await;
         assert!(of.code == Some(0) && of.out.contains(&format!("Usage: turnway {command}")), "{of:?}");
@@ -40,21 +38,13 @@ async fn errors_are_one_json_object_with_json_flag() {
         (["replay", "s", "--url", "gopher://127.0.0.1:1"], "usage", 64),
         (["chat", "--json", "--url", "ws://127.0.0.1:1"], "unavailable", 69),
     ] {
-        let ended = run(
-            dir.path(),
-            &[&args[..], &["--json"][..usize::from(!args.contains(&"--json"))]].concat(),
-            &[],
-        )
-        .await;
+        let ended =
+            run(dir.path(), &[&args[..], &["--json"][..usize::from(!args.contains(&"--json"))]].concat(), &[]).await;
         assert_eq!((ended.code, ended.out.as_str()), (Some(exit), ""), "{args:?} {ended:?}");
         assert_eq!(ended.error()["code"], code, "{ended:?}");
         assert!(ended.error()["message"].is_string());
-        let plain = run(
-            dir.path(),
-            &args[..].iter().copied().filter(|arg| *arg != "--json").collect::<Vec<_>>(),
-            &[],
-        )
-        .await;
+        let plain =
+            run(dir.path(), &args[..].iter().copied().filter(|arg| *arg != "--json").collect::<Vec<_>>(), &[]).await;
         assert!(plain.code == Some(exit) && plain.err.starts_with("turnway: "), "{plain:?}");
     }
 }
@@ -65,10 +55,7 @@ async fn version_prints_name_version_and_protocol() {
     let plain = run(dir.path(), &["version"], &[]).await;
     assert_eq!(plain.out, format!("turnway {}\n", env!("CARGO_PKG_VERSION")));
     let told = run(dir.path(), &["--json", "version"], &[]).await.json();
-    assert_eq!(
-        told,
-        json!({"name": "turnway", "version": env!("CARGO_PKG_VERSION"), "protocol": "turnway.v1"})
-    );
+    assert_eq!(told, json!({"name": "turnway", "version": env!("CARGO_PKG_VERSION"), "protocol": "turnway.v1"}));
 }
 
 /// Checks that the released binary contains none of the test bugs and ignores the variable that enables them:

@@ -41,11 +41,7 @@ async fn sessions_are_listed_newest_first() {
         (lines[2][..3].to_vec(), lines[2][4..].to_vec()),
         (vec!["a-longer-name", "bob", "open"], vec!["8", "0"])
     );
-    assert!(
-        lines[1][3].starts_with("20") && lines[1][3].ends_with('Z'),
-        "a date where nobody looks: {}",
-        told.out
-    );
+    assert!(lines[1][3].starts_with("20") && lines[1][3].ends_with('Z'), "a date where nobody looks: {}", told.out);
     let columns = |line: &str| line.find("open").or(line.find("STATE"));
     let stands: Vec<_> = told.out.lines().map(columns).collect();
     assert!(stands.windows(2).all(|pair| pair[0] == pair[1]), "{}", told.out);
@@ -77,15 +73,13 @@ async fn agents_are_listed_with_their_capabilities() {
     let listed = ask(&node, &["agents", "--json"]).await;
     assert_eq!((listed.code, listed.err.as_str()), (Some(0), ""));
     let told = listed.json();
-    let helper =
-        told["agents"].as_array().expect("a list").iter().find(|agent| agent["agent_id"] == "helper");
+    let helper = told["agents"].as_array().expect("a list").iter().find(|agent| agent["agent_id"] == "helper");
     let helper = helper.expect("it is configured");
     assert_eq!((&helper["kind"], &helper["default"]), (&json!("http"), &json!(true)), "{helper}");
 
     let told = ask(&node, &["agents"]).await;
     let line = |name: &str| {
-        let line =
-            told.out.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{}", told.out));
+        let line = told.out.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{}", told.out));
         line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(line("AGENT"), ["AGENT", "KIND", "DEFAULT", "HEALTH", "CAN", "ENDPOINT"]);

@@ -91,8 +91,7 @@ async fn log_is_printed_as_text_and_json() {
     let places: Vec<_> = facts.iter().map(|fact| fact["seq"].as_u64()).collect();
     assert_eq!(places, (1..=8).map(Some).collect::<Vec<_>>());
     assert_eq!(facts[7]["text"], "good morning");
-    let part =
-        replay(&node, &["s1", "--json", "--after", "4", "--types", "user.message,run.*"]).await.lines();
+    let part = replay(&node, &["s1", "--json", "--after", "4", "--types", "user.message,run.*"]).await.lines();
     assert_eq!(part, [facts[7].clone()]);
     let part = replay(&node, &["s1", "--json", "--types", "user.message", "--types", "run.started"]).await;
     assert_eq!(part.lines(), [facts[1].clone(), facts[3].clone()]);
@@ -189,12 +188,7 @@ async fn trimmed_log_is_printed_from_its_first_fact() {
     let told = replay(&node, &["s1", "--json"]).await;
     assert_eq!(told.code, Some(0), "{}", told.err);
     let lines = told.lines();
-    assert_eq!(
-        (&lines[0]["type"], &lines[0]["reason"]),
-        (&json!("reset"), &json!("trimmed")),
-        "{}",
-        lines[0]
-    );
+    assert_eq!((&lines[0]["type"], &lines[0]["reason"]), (&json!("reset"), &json!("trimmed")), "{}", lines[0]);
     let places: Vec<u64> = lines[1..].iter().map(|line| line["seq"].as_u64().expect("a place")).collect();
     let floor = lines[0]["seq"].as_u64().expect("a place");
     assert!(floor > 0 && places.len() >= 10, "{places:?}");

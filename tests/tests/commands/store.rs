@@ -90,14 +90,9 @@ async fn store_commands_refuse_existing_targets_and_open_stores() {
         assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""), "{args:?}");
         assert!(refused.err.contains("not empty"), "{}", refused.err);
     }
-    for args in [&["check", "nowhere"][..], &["backup", "nowhere", "there"], &["restore", "nowhere", "there"]]
-    {
+    for args in [&["check", "nowhere"][..], &["backup", "nowhere", "there"], &["restore", "nowhere", "there"]] {
         let missing = store(&[args, &["--json"]].concat()).await;
-        assert_eq!(
-            (missing.code, missing.error()["code"].as_str()),
-            (Some(69), Some("unavailable")),
-            "{args:?}"
-        );
+        assert_eq!((missing.code, missing.error()["code"].as_str()), (Some(69), Some("unavailable")), "{args:?}");
     }
     let node = Node::start(dir.path(), &["--demo"]).await;
     let there = safe.path().join("there");
@@ -119,8 +114,7 @@ async fn check_does_not_write_the_store() {
     assert_eq!((check.code, check.err.as_str()), (Some(0), ""));
     let lines: Vec<&str> = check.out.lines().collect();
     assert_eq!(lines[0], format!("{}: whole", data.display()));
-    let counts: Vec<Vec<&str>> =
-        lines[1..].iter().map(|line| line.split_whitespace().take(2).collect()).collect();
+    let counts: Vec<Vec<&str>> = lines[1..].iter().map(|line| line.split_whitespace().take(2).collect()).collect();
     assert_eq!(counts[..3], [["sessions", "1"], ["facts", "15"], ["waiting", "0"]], "{}", check.out);
     assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", check.out);
 
@@ -132,11 +126,7 @@ async fn check_does_not_write_the_store() {
     let before = bytes(&data);
     let check = store(&["check", name(&data), "--json"]).await;
     let found = check.json();
-    assert_eq!(
-        (check.code, &found["ok"], &found["unclosed"]),
-        (Some(0), &json!(true), &json!(true)),
-        "{found}"
-    );
+    assert_eq!((check.code, &found["ok"], &found["unclosed"]), (Some(0), &json!(true), &json!(true)), "{found}");
     assert!(bytes(&data) == before, "the file was written");
 }
 
@@ -176,7 +166,8 @@ async fn running_node_is_backed_up() {
     let mut wire = WebSocketClient::hello(node.http, "ann", vec![]).await.expect("welcome");
     wire.turn("s1", "echo", "1", "before").await.expect("a turn");
     let before = log(&node).await;
-    let (admin, backup) = (format!("http://{}", node.admin), safe.path().join("monday"));
+    let admin = format!("http://{}", node.admin);
+    let backup = safe.path().join("monday");
     let made = store(&["backup", "--admin", &admin, name(&backup)]).await;
     assert_eq!((made.code, made.err.as_str()), (Some(0), ""));
     assert!(made.out.starts_with(&format!("{}: backed up", backup.display())), "{}", made.out);

@@ -22,15 +22,9 @@ async fn agent_is_served_by_named_users_and_its_own_keys() {
     let other = Key::make(&node, &["--user", "bot", "--tenant", "other"]).await;
     let operator = Key::make(&node, &["--user", "root", "--scopes", "read,write,operator"]).await;
     let open = || async { WebSocketClient::open(node.http).await.expect("it connects") };
-    for (key, agent) in [
-        (&ann, "a"),
-        (&reader, "a"),
-        (&other, "a"),
-        (&operator, "a"),
-        (&operator, "b"),
-        (&bot, "b"),
-        (&bot, "echo"),
-    ] {
+    for (key, agent) in
+        [(&ann, "a"), (&reader, "a"), (&other, "a"), (&operator, "a"), (&operator, "b"), (&bot, "b"), (&bot, "echo")]
+    {
         let said = json!({"api_key": key.text, "agent_id": agent});
         assert_eq!(forbidden(open().await, said).await, ConnectionEnd::Closed(4403), "{agent}");
     }
@@ -152,8 +146,7 @@ async fn tenant_operator_sees_no_endpoints_or_nodes() {
     let node = guarded(&dir, &["--agent", "a=dial-in:", "--agent", "h=http://127.0.0.1:9"]).await;
     let _serving = connect_agent_of(&node, "acme").await;
     for tenant in ["default", "acme"] {
-        let operator =
-            Key::make(&node, &["--tenant", tenant, "--user", "root", "--scopes", "write,operator"]).await;
+        let operator = Key::make(&node, &["--tenant", tenant, "--user", "root", "--scopes", "write,operator"]).await;
         let agents = Web::new(node.http, None).key(&operator).json("/v1/agents").await;
         let agents = agents["agents"].as_array().expect("a list").clone();
         assert!(

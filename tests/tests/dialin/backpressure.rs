@@ -1,7 +1,6 @@
 //! Backpressure: agents that send more than is read, and agents that read less than is sent.
 use crate::{
-    connect_agent, connect_user, hello, next_order, node, run_end, send, start_turn, until_connections,
-    until_message,
+    connect_agent, connect_user, hello, next_order, node, run_end, send, start_turn, until_connections, until_message,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -37,8 +36,7 @@ async fn large_answer_does_not_block_others_on_its_connection() {
         }
         send(&mut agent, &orders[0], "done", json!({})).await;
     };
-    let (_, (text, done), (other, _)) =
-        tokio::join!(speak, run_end(&mut ann, &flood), run_end(&mut bob, &small));
+    let (_, (text, done), (other, _)) = tokio::join!(speak, run_end(&mut ann, &flood), run_end(&mut bob, &small));
     assert_eq!((text.len(), &done["status"]), (127 * 32 * 1024, &json!("completed")));
     assert_eq!(other, "small");
 }

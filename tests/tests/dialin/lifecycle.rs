@@ -1,7 +1,6 @@
 //! Orders and events of dial-in agents, and turns whose connection ends.
 use crate::{
-    connect_agent, connect_user, next_order, node, run_end, send, start_turn, until_connections,
-    until_message,
+    connect_agent, connect_user, next_order, node, run_end, send, start_turn, until_connections, until_message,
 };
 use serde_json::{Value, json};
 use turnway_core::limits;
@@ -28,8 +27,7 @@ async fn turn_is_sent_to_the_agent_and_its_answer_to_the_user() {
     until_message(&mut ann, &run, |message| message["name"] == "AGENT_STARTED").await;
     send(&mut agent, &invoke, "state", json!({"state": "thinking", "detail": {"n": 1}})).await;
     let state =
-        until_message(&mut ann, &run, |message| message["type"] == "state" && message["scope"] == "agent")
-            .await;
+        until_message(&mut ann, &run, |message| message["type"] == "state" && message["scope"] == "agent").await;
     assert_eq!((&state["state"], &state["detail"]), (&json!("thinking"), &json!({"n": 1})));
     for text in ["wörld", " 語"] {
         send(&mut agent, &invoke, "delta", json!({"text": text, "attempt": 1})).await;
@@ -49,10 +47,7 @@ async fn turn_is_sent_to_the_agent_and_its_answer_to_the_user() {
     assert_eq!(next_order(&mut agent, "pong").await["request_id"], "p");
     let (_, page) = http::get(node.http, "/v1/agents").await.expect("it answers");
     let page: Value = serde_json::from_str(&page).expect("JSON");
-    assert_eq!(
-        (&page["agents"][0]["kind"], &page["agents"][0]["healthy"]),
-        (&json!("dial_in"), &json!(true))
-    );
+    assert_eq!((&page["agents"][0]["kind"], &page["agents"][0]["healthy"]), (&json!("dial_in"), &json!(true)));
     drop(agent);
     until_connections(&node, 0).await;
 }
@@ -131,8 +126,7 @@ async fn input_during_a_run_is_steered_to_the_agent() {
     agent.say(ack).await.expect("said");
     let left = start_turn(&mut ann, "s1", "other").await;
     let steer = next_order(&mut agent, "steer").await;
-    send(&mut agent, &steer, "steer_ack", json!({"message_id": steer["message_id"], "outcome": "refused"}))
-        .await;
+    send(&mut agent, &steer, "steer_ack", json!({"message_id": steer["message_id"], "outcome": "refused"})).await;
     send(&mut agent, &invoke, "done", json!({})).await;
     let first = until_message(&mut ann, &taken, |message| message["type"] == "done").await;
     assert_eq!((&first["stop_reason"], &first["host_run_id"]), (&json!("steered"), &json!(host)));
@@ -199,10 +193,7 @@ async fn run_that_must_not_be_retried_fails_with_its_connection() {
     let invoke = next_order(&mut two, "invoke").await;
     assert_eq!((&invoke["run_id"], &invoke["attempt"]), (&json!(silent), &json!(2)));
     send(&mut two, &invoke, "done", json!({})).await;
-    assert_eq!(
-        until_message(&mut ann, &silent, |message| message["type"] == "done").await["status"],
-        "completed"
-    );
+    assert_eq!(until_message(&mut ann, &silent, |message| message["type"] == "done").await["status"], "completed");
 }
 
 /// Covers: G3: three connections that were lost over a turn are enough.
@@ -256,10 +247,7 @@ async fn answer_resumes_at_the_byte_on_another_connection() {
     until_message(&mut ann, &run, |message| message["name"] == "RUN_RESUMED").await;
     send(&mut two, &invoke, "delta", json!({"text": "three", "id": "e3"})).await;
     let delta = until_message(&mut ann, &run, |message| message["type"] == "delta").await;
-    assert_eq!(
-        (&delta["offset"], &delta["text"], &delta["attempt"]),
-        (&json!(8), &json!("three"), &json!(1))
-    );
+    assert_eq!((&delta["offset"], &delta["text"], &delta["attempt"]), (&json!(8), &json!("three"), &json!(1)));
     drop(two);
     // The agent's next process does not know the run, so text that was delivered cannot be continued.
     let mut three = connect_agent(&node, json!({"resume": true})).await;

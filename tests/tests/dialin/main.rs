@@ -61,8 +61,7 @@ pub(crate) async fn connect_user(node: &Node) -> WebSocketClient {
 
 /// Sends an input to agent `a` in this session and returns the run.
 pub(crate) async fn start_turn(person: &mut WebSocketClient, session: &str, text: &str) -> String {
-    let accepted =
-        person.ask(&format!("r {session} {text}"), invoke(session, "a", text)).await.expect("taken");
+    let accepted = person.ask(&format!("r {session} {text}"), invoke(session, "a", text)).await.expect("taken");
     assert_eq!(accepted["type"], "turn_accepted", "{accepted}");
     accepted["run_id"].as_str().expect("its run").to_owned()
 }
@@ -91,11 +90,7 @@ pub(crate) async fn run_end(person: &mut WebSocketClient, run: &str) -> (String,
 }
 
 /// Returns the first message about a run that satisfies `fits`.
-pub(crate) async fn until_message(
-    person: &mut WebSocketClient,
-    run: &str,
-    fits: impl Fn(&Value) -> bool,
-) -> Value {
+pub(crate) async fn until_message(person: &mut WebSocketClient, run: &str, fits: impl Fn(&Value) -> bool) -> Value {
     person.until(|message| message["run_id"] == run && fits(message)).await.expect("it comes")
 }
 

@@ -17,8 +17,7 @@ async fn agent_dials_in_over_quic() {
     let quic = node.quic.expect("it speaks QUIC");
     let trust = Trust::of([&pair]);
     let agent = QuicConnection::open(quic, &trust).await.expect("it connects");
-    let mut agent =
-        agent.greet_with(hello(&json!({"capabilities": {"steer": true}}))).await.expect("welcome");
+    let mut agent = agent.greet_with(hello(&json!({"capabilities": {"steer": true}}))).await.expect("welcome");
     let mut ann = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     // The input is larger than a client's frame may be; the agent must accept frames of this size.
     let input = "語".repeat(15_000);

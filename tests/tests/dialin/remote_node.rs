@@ -67,17 +67,14 @@ impl Fleet {
 
     /// Waits until a node reports that its store is unavailable.
     async fn until_unready(&self, node: usize) {
-        let seen = async {
-            while http::get(self.nodes[node].admin, "/readyz").await.expect("it answers").0 == 200 {}
-        };
+        let seen = async { while http::get(self.nodes[node].admin, "/readyz").await.expect("it answers").0 == 200 {} };
         tokio::time::timeout(PATIENCE, seen).await.expect("it finds out");
     }
 
     /// Waits until a node counts these numbers of remote attempts in each direction.
     pub(crate) async fn until_remote_attempts(&self, node: usize, begun: usize, taken_on: usize) {
         self.until_metric(node, &format!("turnway_agent_remote_attempts{{direction=\"out\"}} {begun}")).await;
-        self.until_metric(node, &format!("turnway_agent_remote_attempts{{direction=\"in\"}} {taken_on}"))
-            .await;
+        self.until_metric(node, &format!("turnway_agent_remote_attempts{{direction=\"in\"}} {taken_on}")).await;
     }
 }
 
@@ -152,8 +149,7 @@ async fn agent_serves_a_run_of_another_node() {
 #[tokio::test]
 async fn agents_endpoint_lists_the_nodes_of_an_agent() {
     let fleet = Fleet::start(2, "").await;
-    let _agents =
-        [connect_agent(&fleet.nodes[1], json!({})).await, connect_agent(&fleet.nodes[1], json!({})).await];
+    let _agents = [connect_agent(&fleet.nodes[1], json!({})).await, connect_agent(&fleet.nodes[1], json!({})).await];
     let wanted = json!([{"node_id": fleet.nodes[1].id, "connections": 2}]);
     let seen = async {
         loop {
@@ -217,8 +213,7 @@ async fn answer_resumes_after_the_agents_node_is_killed() {
     let mut rest = String::new();
     let done = loop {
         let message =
-            until_message(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done")
-                .await;
+            until_message(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
         if message["type"] == "done" {
             break message;
         }
@@ -238,10 +233,8 @@ async fn answer_resumes_after_its_owner_is_killed() {
     let mut asker = connect_user(&fleet.nodes[0]).await;
     let mut ann = connect_user(&fleet.nodes[2]).await;
     let run = start_turn(&mut asker, "s1", "hello").await;
-    let opened = ann
-        .ask("o", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0}))
-        .await
-        .expect("answered");
+    let opened =
+        ann.ask("o", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("answered");
     assert_eq!(opened["type"], "subscribed", "{opened}");
     let invoke = invoked(&mut agent).await;
     piece(&mut agent, &invoke, "one ", "e1").await;
@@ -257,10 +250,7 @@ async fn answer_resumes_after_its_owner_is_killed() {
     piece(&mut agent, &again, "two", "e2").await;
     send(&mut agent, &again, "done", json!({"id": "e3"})).await;
     let done = until_message(&mut ann, &run, |message| message["type"] == "done").await;
-    assert_eq!(
-        (&done["status"], &done["attempt"], &done["text_bytes"]),
-        (&json!("completed"), &json!(1), &json!(7))
-    );
+    assert_eq!((&done["status"], &done["attempt"], &done["text_bytes"]), (&json!("completed"), &json!(1), &json!(7)));
     // The agent got no cancel: its next order is the invoke of the next turn.
     let next = start_turn(&mut ann, "s2", "next").await;
     assert_eq!(invoked(&mut agent).await["run_id"], json!(next));
@@ -290,8 +280,7 @@ async fn answer_is_complete_after_a_redis_restart() {
     let mut text = "before ".to_owned();
     let done = loop {
         let message =
-            until_message(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done")
-                .await;
+            until_message(&mut ann, &run, |message| message["type"] == "delta" || message["type"] == "done").await;
         if message["type"] == "done" {
             break message;
         }
@@ -306,8 +295,7 @@ async fn answer_is_complete_after_a_redis_restart() {
 #[tokio::test]
 async fn attempts_are_balanced_over_nodes() {
     let fleet = Fleet::start(3, "").await;
-    let mut agents =
-        [connect_agent(&fleet.nodes[1], json!({})).await, connect_agent(&fleet.nodes[2], json!({})).await];
+    let mut agents = [connect_agent(&fleet.nodes[1], json!({})).await, connect_agent(&fleet.nodes[2], json!({})).await];
     let mut ann = connect_user(&fleet.nodes[0]).await;
     // Both connections are known before the first attempt chooses one.
     let known = async {

@@ -49,8 +49,7 @@ async fn configured_subscription_delivers_facts_to_the_agent() {
     let mut ann = connect_user(&node).await;
     for told in facts_of_a_turn(&mut agent, &mut ann).await {
         // Each fact equals the one in the log.
-        let path =
-            format!("/v1/sessions/s1/events?types={}&limit=100", told["type"].as_str().expect("a type"));
+        let path = format!("/v1/sessions/s1/events?types={}&limit=100", told["type"].as_str().expect("a type"));
         let (status, page) = http::get(node.http, &path).await.expect("it answers");
         let page: Value = serde_json::from_str(&page).expect("JSON");
         assert_eq!(status, 200, "{page}");
@@ -77,10 +76,7 @@ async fn agent_subscribes_and_unsubscribes_by_message() {
     let (node, _dir) = node("").await;
     let mut agent = connect_agent(&node, json!({"subscribe": true})).await;
     let mut ann = connect_user(&node).await;
-    agent
-        .say(json!({"type": "subscribe", "request_id": "q", "types": ["user.*", "run.>"]}))
-        .await
-        .expect("said");
+    agent.say(json!({"type": "subscribe", "request_id": "q", "types": ["user.*", "run.>"]})).await.expect("said");
     let told = next_order(&mut agent, "subscribed").await;
     assert_eq!((&told["request_id"], &told["types"]), (&json!("q"), &json!(["user.*", "run.>"])), "{told}");
     facts_of_a_turn(&mut agent, &mut ann).await;

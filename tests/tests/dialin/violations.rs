@@ -1,8 +1,7 @@
 //! Dial-in connections that violate the protocol: their messages about foreign runs are ignored, and only
 //! their own runs end.
 use crate::{
-    connect_agent, connect_user, next_order, node, run_end, send, start_turn, until_connections,
-    until_message,
+    connect_agent, connect_user, next_order, node, run_end, send, start_turn, until_connections, until_message,
 };
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
@@ -50,10 +49,7 @@ async fn repeated_done_is_ignored_and_ten_close_4400() {
         send(&mut agent, &invoked, "done", json!({})).await;
     }
     let (text, done) = run_end(&mut ann, &run).await;
-    assert_eq!(
-        (text.as_str(), &done["status"], &done["text_bytes"]),
-        ("all", &json!("completed"), &json!(3))
-    );
+    assert_eq!((text.as_str(), &done["status"], &done["text_bytes"]), ("all", &json!("completed"), &json!(3)));
     let gone = agent.until(|_| false).await.expect_err("it is closed");
     assert_eq!(gone, ConnectionEnd::Closed(4400));
     // The session continues at the next connection.
@@ -77,10 +73,7 @@ async fn oversized_message_closes_and_keeps_earlier_text() {
     let gone = agent.until(|_| false).await.expect_err("it is closed");
     assert_eq!(gone, ConnectionEnd::Closed(4413));
     let (text, done) = run_end(&mut ann, &run).await;
-    assert_eq!(
-        (text.as_str(), &done["status"], &done["text_bytes"]),
-        ("before", &json!("failed"), &json!(6))
-    );
+    assert_eq!((text.as_str(), &done["status"], &done["text_bytes"]), ("before", &json!("failed"), &json!(6)));
 }
 
 /// Covers: S-13, S-48: of one run, and only of that.
@@ -115,9 +108,7 @@ async fn malformed_event_fails_only_its_run() {
 async fn malformed_messages_get_errors_and_the_tenth_closes() {
     let (node, _dir) = node("").await;
     let mut agent = connect_agent(&node, json!({})).await;
-    for wrong in
-        ["x", "[]", "{}", r#"["delta"]"#, r#"{"type":7}"#, r#"{"type":"delta"}"#, r#"{"type":"refresh"}"#]
-    {
+    for wrong in ["x", "[]", "{}", r#"["delta"]"#, r#"{"type":7}"#, r#"{"type":"delta"}"#, r#"{"type":"refresh"}"#] {
         agent.frame(Message::text(wrong)).await.expect("sent");
         assert_eq!(next_order(&mut agent, "error").await["code"], "invalid_message", "{wrong}");
     }
@@ -145,10 +136,7 @@ async fn connections_over_the_agent_limit_are_refused() {
         all.push(connect_agent(&node, json!({})).await);
     }
     let one_more = WebSocketClient::open(node.http).await.expect("it connects");
-    assert_eq!(
-        crate::lifecycle::refused(one_more, json!({}), "rate_limited").await,
-        ConnectionEnd::Closed(4429)
-    );
+    assert_eq!(crate::lifecycle::refused(one_more, json!({}), "rate_limited").await, ConnectionEnd::Closed(4429));
     all.pop();
     until_connections(&node, turnway_core::limits::DIALIN_CONNECTIONS_MAX - 1).await;
     connect_agent(&node, json!({})).await;

@@ -55,9 +55,7 @@ impl FleetScript {
     }
 
     async fn until_said(&mut self, what: &str) {
-        let said = async {
-            while !self.stdout.next_line().await.expect("text").expect("it goes on").contains(what) {}
-        };
+        let said = async { while !self.stdout.next_line().await.expect("text").expect("it goes on").contains(what) {} };
         timeout(PATIENCE, said).await.unwrap_or_else(|_| panic!("it does not say {what}"));
     }
 
@@ -77,8 +75,7 @@ impl FleetScript {
         let serve = async {
             loop {
                 let told = http::get(self.at(11), "/v1/nodes").await;
-                let told: Value =
-                    told.and_then(|(_, text)| serde_json::from_str(&text).ok()).unwrap_or_default();
+                let told: Value = told.and_then(|(_, text)| serde_json::from_str(&text).ok()).unwrap_or_default();
                 let nodes = told["nodes"].as_array().cloned().unwrap_or_default();
                 let serving = nodes.iter().filter(|node| node["phase"] == "serving");
                 let mut names: Vec<String> = serving.map(|node| node["name"].to_string()).collect();

@@ -68,10 +68,7 @@ async fn all_told(mut tasks: JoinSet<(View, String, Outage)>) -> Outage {
         // A view fails on gaps or repeats of text or facts, and when a run ends twice.
         assert_eq!(view.end(&run).expect("it has ended")["status"], "completed");
         let said = view.answer(&run).to_owned();
-        assert!(
-            said.starts_with("paced ") && said == answer(said.split('·').next().unwrap_or_default()),
-            "{said}"
-        );
+        assert!(said.starts_with("paced ") && said == answer(said.split('·').next().unwrap_or_default()), "{said}");
         lost.reconnected.extend(of.reconnected);
         lost.next_event.extend(of.next_event);
     }
@@ -102,10 +99,7 @@ async fn killed_node_loses_no_text_for_clients_behind_haproxy() {
     let text = "paced by http";
     let mut stream = web.turn("http", "steady", "k1", text, None).await;
     let mut events = Vec::new();
-    while !events
-        .last()
-        .is_some_and(|event: &Event| event.data["type"] == "delta" && event.data["offset"] != 0)
-    {
+    while !events.last().is_some_and(|event: &Event| event.data["type"] == "delta" && event.data["offset"] != 0) {
         events.push(stream.next().await.expect("it goes on"));
     }
     for (asker, run, _) in &mut following {
@@ -142,9 +136,7 @@ async fn killed_node_loses_no_text_for_clients_behind_haproxy() {
         "a third of the clients was there: {}",
         lost.reconnected.len()
     );
-    for (what, times) in
-        [("welcome elsewhere", &mut lost.reconnected), ("more of its turn", &mut lost.next_event)]
-    {
+    for (what, times) in [("welcome elsewhere", &mut lost.reconnected), ("more of its turn", &mut lost.next_event)] {
         let half = quantile(times, 0.5);
         let most = quantile(times, 1.0);
         figure(&format!("through HAProxy, from the break to {what}, p50 / max of {}", times.len()), {

@@ -72,10 +72,7 @@ impl TurnView {
             _ => {}
         }
         if message.get("seq").is_some() {
-            assert!(
-                number("seq") > self.seq && number("epoch") >= self.epoch,
-                "a fact came again: {message}"
-            );
+            assert!(number("seq") > self.seq && number("epoch") >= self.epoch, "a fact came again: {message}");
             (self.seq, self.epoch) = (number("seq"), number("epoch"));
         }
     }

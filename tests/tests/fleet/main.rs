@@ -113,8 +113,7 @@ impl Fleet {
         let lasting = self.agents.flag(LASTING) + ",on_owner_loss=resume";
         let url = self.redis.url();
         let name = format!("n{place}");
-        let flags =
-            ["--demo", "--agent", &steady, "--agent", &once, "--agent", &lasting, "--node-name", &name];
+        let flags = ["--demo", "--agent", &steady, "--agent", &once, "--agent", &lasting, "--node-name", &name];
         let node = Node::start_on(&url, Path::new(&dir), &flags).await;
         self.nodes.push(node);
         place

@@ -53,9 +53,8 @@ async fn every_node_lists_all_nodes() {
 
     // A node reports its own load at once, and the others report it within seconds.
     for asked in [1, 0, 2] {
-        let told = fleet.until_listed(asked, |all| {
-            all[1]["load"]["sessions_owned"] == 1 && all[1]["load"]["open_turns"] == 1
-        });
+        let told =
+            fleet.until_listed(asked, |all| all[1]["load"]["sessions_owned"] == 1 && all[1]["load"]["open_turns"] == 1);
         let told = told.await;
         assert_eq!(phases(&told), ["serving"; 3]);
         for (place, (told, node)) in told.iter().zip(&fleet.nodes).enumerate() {

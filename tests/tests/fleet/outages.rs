@@ -64,12 +64,7 @@ impl Shared {
 
 /// Runs one client, which resends each input until it is accepted and follows the turn to its end. Returns
 /// the status of each run.
-async fn run_client(
-    at: SocketAddr,
-    user: String,
-    session: String,
-    stage: Arc<Shared>,
-) -> BTreeMap<String, String> {
+async fn run_client(at: SocketAddr, user: String, session: String, stage: Arc<Shared>) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     let mut patience = interval(Duration::from_millis(100));
     let mut wire = WebSocketClient::hello(at, &user, vec![]).await.expect("it connects");
@@ -101,8 +96,7 @@ async fn run_client(
                 assert!(in_doubt || ends.is_empty(), "{id}: refused, and done all the same");
             }
             if message["type"] == "done" {
-                let [run, status] =
-                    ["run_id", "status"].map(|name| message[name].as_str().expect("text").to_owned());
+                let [run, status] = ["run_id", "status"].map(|name| message[name].as_str().expect("text").to_owned());
                 let earlier = told.contains_key(&run) || ends.insert(run.clone(), status).is_some();
                 assert!(!earlier, "{id}: {run} ended twice");
             }

@@ -40,10 +40,7 @@ async fn owner_killed_soon_after_start_is_replaced_as_fast() {
         assert_eq!(watcher.until_done(&run).await["status"], "completed");
     }
     let half = quantile(&mut taken_over, 0.5);
-    figure(
-        "kill -9 of an owner in a fleet's first seconds: until it goes on elsewhere",
-        format!("{taken_over:?}"),
-    );
+    figure("kill -9 of an owner in a fleet's first seconds: until it goes on elsewhere", format!("{taken_over:?}"));
     assert!(half < Duration::from_secs(2), "{taken_over:?}");
 }
 
@@ -90,9 +87,7 @@ async fn killed_owner_is_replaced_quickly() {
     let half = quantile(&mut taken_over, 0.5);
     let most = quantile(&mut taken_over, 0.99);
     figure(
-        &format!(
-            "kill -9 of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"
-        ),
+        &format!("kill -9 of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"),
         format!("{half:?} / {most:?}"),
     );
     // Few trials do not allow a conclusion.
@@ -127,9 +122,7 @@ async fn suspended_owner_is_replaced_within_four_seconds() {
     let half = quantile(&mut taken_over, 0.5);
     let most = quantile(&mut taken_over, 0.99);
     figure(
-        &format!(
-            "SIGSTOP of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"
-        ),
+        &format!("SIGSTOP of an owner, until a client elsewhere sees its turn go on, {trials} trials, p50 / p99"),
         format!("{half:?} / {most:?}"),
     );
     assert!(most <= Duration::from_secs(4), "{half:?} at the median, {most:?} at most");
@@ -152,10 +145,7 @@ async fn owner_suspended_beyond_its_lease_ends_no_run() {
     // The rest of the answer goes to the suspended node too, which finds it when it wakes.
     fleet.pace.close();
     watcher.until(restarted).await;
-    figure(
-        "SIGSTOP of an owner, until a client elsewhere sees the run restarted",
-        format!("{:?}", asleep.elapsed()),
-    );
+    figure("SIGSTOP of an owner, until a client elsewhere sees the run restarted", format!("{:?}", asleep.elapsed()));
     assert_eq!(watcher.until_done(&run).await["status"], "completed");
     assert_eq!(watcher.answer(&run), answer("first"));
 
@@ -205,9 +195,7 @@ async fn unwatched_turn_is_taken_over_within_five_seconds() {
     let half = quantile(&mut taken_over, 0.5);
     let most = quantile(&mut taken_over, 1.0);
     figure(
-        &format!(
-            "kill -9 of an owner that nobody watches, until its agent is asked again, {trials} trials, p50 / max"
-        ),
+        &format!("kill -9 of an owner that nobody watches, until its agent is asked again, {trials} trials, p50 / max"),
         format!("{half:?} / {most:?}"),
     );
     assert!(most <= Duration::from_secs(5), "{half:?} at the median, {most:?} at most");
@@ -261,11 +249,7 @@ async fn accept_latency_is_unaffected_by_another_nodes_death() {
     let mut after = accept_latencies(at, "after".to_owned(), pace, Instant::now() + span).await;
     let [half, most] = [0.5, 0.99].map(|rank| (quantile(&mut before, rank), quantile(&mut after, rank)));
     figure(
-        &format!(
-            "accept, of {} before and {} after kill -9 of another node: p50, p99",
-            before.len(),
-            after.len()
-        ),
+        &format!("accept, of {} before and {} after kill -9 of another node: p50, p99", before.len(), after.len()),
         format!("{:?} -> {:?}, {:?} -> {:?}", half.0, half.1, most.0, most.1),
     );
     fleet.pace.close();

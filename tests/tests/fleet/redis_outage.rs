@@ -28,11 +28,7 @@ async fn caught(wire: &mut WebSocketClient, session: &str) -> Duration {
 async fn refused(wire: &mut WebSocketClient, session: &str, n: usize) -> Duration {
     let since = Instant::now();
     let answer = wire.ask(&format!("x{n}"), invoke(session, "echo", "hello")).await.expect("an answer");
-    assert_eq!(
-        (&answer["type"], &answer["code"]),
-        (&"error".into(), &"store_unavailable".into()),
-        "{answer}"
-    );
+    assert_eq!((&answer["type"], &answer["code"]), (&"error".into(), &"store_unavailable".into()), "{answer}");
     assert!(answer["retry_after_ms"].is_u64(), "{answer}");
     since.elapsed()
 }
@@ -143,8 +139,5 @@ async fn redis_outage_refuses_inputs_and_keeps_running_turns() {
     assert_eq!(taken_over, 0.0, "nobody was dead");
     figure("Redis dies / slowest answer to who asked in that moment", format!("{caught:?}"));
     figure("Redis away for / slowest refusal meanwhile", format!("{away:?} / {slowest:?}"));
-    figure(
-        "Redis back until every node serves / until the open turn has ended",
-        format!("{serves:?} / {ended:?}"),
-    );
+    figure("Redis back until every node serves / until the open turn has ended", format!("{serves:?} / {ended:?}"));
 }

@@ -14,11 +14,7 @@ fn assert_resumed(view: &View, run: &str, text: &str, times: usize) {
     let done = view.end(run).expect("it has ended");
     assert_eq!((&done["status"], &done["attempt"]), (&"completed".into(), &1.into()), "{done}");
     assert!(view.answer(run) == answer(text), "another text");
-    assert_eq!(
-        (view.events(BEGAN), view.events(WENT_ON)),
-        (0, times),
-        "it goes on, and does not begin again"
-    );
+    assert_eq!((view.events(BEGAN), view.events(WENT_ON)), (0, times), "it goes on, and does not begin again");
 }
 
 impl Fleet {
@@ -88,9 +84,7 @@ async fn answer_resumes_at_the_byte_after_its_owner_is_killed() {
     let half = quantile(&mut taken_over, 0.5);
     let most = quantile(&mut taken_over, 0.99);
     figure(
-        &format!(
-            "kill -9 of an owner, until a client elsewhere sees the next byte, {trials} trials, p50 / p99"
-        ),
+        &format!("kill -9 of an owner, until a client elsewhere sees the next byte, {trials} trials, p50 / p99"),
         format!("{half:?} / {most:?}"),
     );
 }

@@ -105,19 +105,11 @@ async fn many_open_turns_are_taken_over_after_an_owner_is_killed() {
         let now = fleet.counted(0, TAKEOVERS).await as usize;
         let survivors = fleet.owners(&sessions).iter().filter(|owner| **owner == fleet.nodes[0].id).count();
         let asked = [0, 1, 2, 3].map(|attempt| fleet.agents.invocations_of_attempt(attempt));
-        panic!(
-            "{before} takeovers before, {now} now; {survivors} are the survivor's; asked for by attempt: {asked:?}"
-        );
+        panic!("{before} takeovers before, {now} now; {survivors} are the survivor's; asked for by attempt: {asked:?}");
     };
     figure(
-        &format!(
-            "kill -9 of the owner of {count} open turns: first taken, all asked again, seen to be all taken"
-        ),
-        format!(
-            "{began:?}, {asked:?}, {taken:?}: {:?} and {:?} after the first",
-            asked - began,
-            taken - began
-        ),
+        &format!("kill -9 of the owner of {count} open turns: first taken, all asked again, seen to be all taken"),
+        format!("{began:?}, {asked:?}, {taken:?}: {:?} and {:?} after the first", asked - began, taken - began),
     );
     assert!(began < Duration::from_secs(9), "{began:?} until the death was believed");
     fleet.until_counted(0, TAKEOVERS, (before + count - 1) as f64).await;

@@ -98,9 +98,7 @@ impl Client {
             self.again.tick().await;
             let Some(at) = self.stage.any(&mut self.rng) else { continue };
             // A suspended node accepts connections too, so the welcome has a deadline.
-            if let Ok(Ok(wire)) =
-                timeout(SILENCE, WebSocketClient::hello(at, &self.user, self.cursor())).await
-            {
+            if let Ok(Ok(wire)) = timeout(SILENCE, WebSocketClient::hello(at, &self.user, self.cursor())).await {
                 return wire;
             }
         }
@@ -197,8 +195,7 @@ impl Client {
                 let status = &message["status"];
                 let attempt = &message["attempt"];
                 let code = self.failed.remove(run);
-                let ended =
-                    json!({"ended": run, "status": status, "attempt": attempt, "text": text, "code": code});
+                let ended = json!({"ended": run, "status": status, "attempt": attempt, "text": text, "code": code});
                 self.note(&ended);
             }
             Some("error") if message["terminal"] == true => {

@@ -90,8 +90,7 @@ async fn run_with_faults(functions: Option<&str>, blows: &Faults) -> ChaosResult
     let dir = tempfile::tempdir().expect("a directory");
     let journal = dir.path().join("agent.jsonl");
     let agents = agents(&journal).await;
-    let flags =
-        [agents.flag(STEADY) + ",on_owner_loss=retry", agents.flag(LASTING) + ",on_owner_loss=resume"];
+    let flags = [agents.flag(STEADY) + ",on_owner_loss=retry", agents.flag(LASTING) + ",on_owner_loss=resume"];
     let mut fleet = Fleet::start(dir.path(), &flags, functions).await;
     let stage = Arc::new(Shared::new(fleet.addresses(), blows.patience));
     let seed = blows.seed;

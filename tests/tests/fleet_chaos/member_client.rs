@@ -66,8 +66,7 @@ impl MemberClient {
             self.until_answered(&mut wire, wish, answer).await;
         }
         self.settle(&mut wire).await;
-        let last =
-            json!({"type": "agent_invoke", "strategy": "enqueue", "message": {"content": "say the last"}});
+        let last = json!({"type": "agent_invoke", "strategy": "enqueue", "message": {"content": "say the last"}});
         self.until_answered(&mut wire, last, "turn_accepted").await;
         self.settle(&mut wire).await;
         self
@@ -85,27 +84,20 @@ impl MemberClient {
                 };
                 let strategy = ["steer", "steer", "enqueue", "interrupt", "rollback"];
                 let at = usize::try_from(self.rng.below(strategy.len() as u64)).expect("small");
-                let mut say =
-                    json!({"type": "agent_invoke", "strategy": strategy[at], "message": {"content": text}});
+                let mut say = json!({"type": "agent_invoke", "strategy": strategy[at], "message": {"content": text}});
                 if self.rng.chance(30) {
-                    say["mentioned_agent_id"] =
-                        AGENTS[usize::try_from(self.rng.below(4)).expect("small")].into();
+                    say["mentioned_agent_id"] = AGENTS[usize::try_from(self.rng.below(4)).expect("small")].into();
                 }
                 (say, "turn_accepted")
             }
             9..=10 => (json!({"type": "cancel_run"}), ""),
-            11..=13 => {
-                (json!({"type": "invite_agent", "agent_id": agent, "active": self.rng.chance(30)}), "members")
-            }
+            11..=13 => (json!({"type": "invite_agent", "agent_id": agent, "active": self.rng.chance(30)}), "members"),
             14..=15 => (json!({"type": "remove_agent", "agent_id": agent, "reason": "chaos"}), "members"),
             16..=17 => (json!({"type": "switch_agent", "agent_id": agent}), "members"),
             _ => match self.prompts.pop() {
                 Some(id) => {
                     let decision = if self.rng.chance(60) { "confirm" } else { "reject" };
-                    (
-                        json!({"type": "handover_decision", "handover_id": id, "decision": decision}),
-                        "handover",
-                    )
+                    (json!({"type": "handover_decision", "handover_id": id, "decision": decision}), "handover")
                 }
                 None => (json!({"type": "cancel_run"}), ""),
             },
@@ -233,12 +225,7 @@ impl MemberClient {
         while !self.accepted.is_subset(&self.over) || !self.open.is_empty() {
             if self.next(wire).await.is_err() {
                 let open: Vec<_> = self.accepted.difference(&self.over).take(3).collect();
-                assert!(
-                    begun.elapsed() < self.stage.patience,
-                    "{}: no end of {open:?} {:?}",
-                    self.session,
-                    self.open
-                );
+                assert!(begun.elapsed() < self.stage.patience, "{}: no end of {open:?} {:?}", self.session, self.open);
                 *wire = self.connect().await;
             }
         }

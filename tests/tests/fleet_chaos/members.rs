@@ -20,9 +20,7 @@ async fn speak(voice: AgentStream, asked: Invocation) -> Result<(), HungUp> {
         voice.delta("word ").await?;
     }
     if let Some(to) = asked.text.strip_prefix("ask ") {
-        voice
-            .event("handover_request", &json!({"to": to, "reason": "chaos", "summary": "all of it"}))
-            .await?;
+        voice.event("handover_request", &json!({"to": to, "reason": "chaos", "summary": "all of it"})).await?;
     }
     voice.done().await
 }
@@ -150,8 +148,7 @@ async fn read(web: &Web, session: &str) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_nodes_leave_no_member_change_incomplete() {
     let dir = tempfile::tempdir().expect("a directory");
-    let agents =
-        Agents::start_steered(|asked| Reply::speak(|voice| speak(voice, asked)), Arc::default()).await;
+    let agents = Agents::start_steered(|asked| Reply::speak(|voice| speak(voice, asked)), Arc::default()).await;
     let flags = AGENTS.map(|agent| agents.flag(agent) + ",on_owner_loss=retry,steer=true,handover=2s");
     let mut fleet = Fleet::start(dir.path(), &flags, None).await;
     let blows = Faults {
@@ -197,8 +194,7 @@ async fn killed_nodes_leave_no_member_change_incomplete() {
     figure("facts", format!("{counts:?}"));
     let first: Vec<_> = wrong.iter().take(10).collect();
     assert!(wrong.is_empty(), "{} things are wrong: {first:#?}", wrong.len());
-    for kind in ["agent.added", "agent.removed", "agent.switched", "handover.confirmed", "handover.rejected"]
-    {
+    for kind in ["agent.added", "agent.removed", "agent.switched", "handover.confirmed", "handover.rejected"] {
         assert!(counts.get(kind).is_some_and(|count| *count > 10), "{kind}: {counts:?}");
     }
     fleet.leave().await;

@@ -98,8 +98,7 @@ impl Samples {
         tell("first text of the agent itself", &mut self.direct);
         tell("one hop from PUBLISH to SUBSCRIBE", &mut self.hop);
         tell("one call of a function", &mut self.call);
-        let name =
-            format!("mem, round {round}: added to the first text across nodes, µs (at the client's node)");
+        let name = format!("mem, round {round}: added to the first text across nodes, µs (at the client's node)");
         figure(&name, format!("{across:.0} ({at_home:.0})"));
         let ratio = across / bare;
         figure(&format!("mem, round {round}: the same in 3 hops and 2 calls"), format!("{ratio:.2}"));
@@ -133,16 +132,10 @@ async fn first_text_across_nodes_is_measured() {
             samples.call.push(bare.call().await);
             samples.at_home.push(first_text(&mut owner, &own, &format!("o{n}")).await);
         }
-        assert!(
-            pair.is_owned(&session),
-            "nobody pauses for the two seconds after which an owner gives it up"
-        );
+        assert!(pair.is_owned(&session), "nobody pauses for the two seconds after which an owner gives it up");
         ratios.push(samples.tell(round));
     }
     let ratio = median(ratios);
-    figure(
-        "mem: added to the first text across nodes, in 3 hops and 2 calls (goal: at most 1)",
-        format!("{ratio:.2}"),
-    );
+    figure("mem: added to the first text across nodes, in 3 hops and 2 calls (goal: at most 1)", format!("{ratio:.2}"));
     assert!(ratio < 25.0, "{ratio}: something waits that need not");
 }

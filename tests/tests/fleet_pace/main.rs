@@ -80,8 +80,7 @@ impl TwoNodes {
     /// Returns the owner's count of messages sent to the edge node.
     async fn counted_out(&self, metric: &str) -> f64 {
         let (_, text) = http::get(self.owner.admin, "/metrics").await.expect("its operator is served");
-        let lines =
-            text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix("{direction=\"out\""));
+        let lines = text.lines().filter_map(|line| line.strip_prefix(metric)?.strip_prefix("{direction=\"out\""));
         lines.map(|line| line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("a number")).sum()
     }
 }
@@ -97,9 +96,7 @@ impl Spent {
         let agent = of(self.agent, before.agent);
         let client = client_s * 1e6 / count;
         let all = edge + owner + redis + agent + client;
-        format!(
-            "{all:.1} (edge {edge:.1}, owner {owner:.1}, Redis {redis:.1}, agent {agent:.1}, clients {client:.1})"
-        )
+        format!("{all:.1} (edge {edge:.1}, owner {owner:.1}, Redis {redis:.1}, agent {agent:.1}, clients {client:.1})")
     }
 }
 

@@ -34,12 +34,8 @@ impl TwoNodes {
     /// the other.
     async fn stream(&self, connections: usize, tokens: usize, pace: Duration, rate: Option<&str>) -> Load {
         let seconds = size("FLEET_PACE_SECONDS", 1);
-        let [connections, tokens, pace, duration] = [
-            connections.to_string(),
-            tokens.to_string(),
-            format!("{}ms", pace.as_millis()),
-            format!("{seconds}s"),
-        ];
+        let [connections, tokens, pace, duration] =
+            [connections.to_string(), tokens.to_string(), format!("{}ms", pace.as_millis()), format!("{seconds}s")];
         let began = self.begin_at();
         let before = self.spent();
         let said = self.passed().await;
@@ -70,8 +66,7 @@ impl TwoNodes {
     }
 
     async fn passed(&self) -> [f64; 3] {
-        let (_, text) =
-            turnway_tests::real::http::get(self.owner.admin, "/metrics").await.expect("it answers");
+        let (_, text) = turnway_tests::real::http::get(self.owner.admin, "/metrics").await.expect("it answers");
         let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         [
             "turnway_bus_words_total{direction=\"out\",kind=\"chunk\"}",
@@ -107,8 +102,7 @@ async fn relay_latency_at_1000_deltas_per_second_is_measured() {
     for round in 1..=size("FLEET_PACE_ROUNDS", 1) {
         let load = pair.stream(ANSWERS, PIECES, PACE, Some(RATE)).await;
         let relay = &load.told["latency_us"]["relay"];
-        let name =
-            format!("round {round}: a piece from the agent to a client elsewhere, 1,000/s, p50 / p99 µs");
+        let name = format!("round {round}: a piece from the agent to a client elsewhere, 1,000/s, p50 / p99 µs");
         figure(&name, format!("{} / {}", relay["p50"], relay["p99"]));
         let mut bare = hops(&mut bare, seconds).await;
         figure(&format!("round {round}: bare hops, 1,000/s, p50 / p99 µs"), p50_p99(&mut bare));
@@ -131,8 +125,7 @@ async fn relay_throughput_of_single_deltas_is_measured() {
         let rate = load.told["throughput"]["per_second"].as_f64().expect("a rate");
         let each = load.bytes / load.pieces;
         let raw = bare.flood(&vec![b'x'; whole(each)], size("FLEET_PACE_FLOOD", 20_000)).await;
-        let tell =
-            |what: &str, value: String| figure(&format!("round {round}, {streams} answers: {what}"), value);
+        let tell = |what: &str, value: String| figure(&format!("round {round}, {streams} answers: {what}"), value);
         tell("pieces a second to clients elsewhere", format!("{rate:.0}"));
         tell("pieces in a frame; bytes of each", format!("{:.1}; {each:.0}", load.pieces / load.frames));
         tell("bare PUBLISHes of as many bytes a second, pipelined", format!("{raw:.0}"));

@@ -38,10 +38,7 @@ async fn turns(level: &str, settings: &[&str]) {
             format!("{} / {}", latency["p50"], latency["p99"]),
         );
         let client = told["generator"]["cpu_s"].as_f64().expect("seconds");
-        figure(
-            &format!("{level}, round {round}: processor time of a turn, µs"),
-            after.each(before, client, all),
-        );
+        figure(&format!("{level}, round {round}: processor time of a turn, µs"), after.each(before, client, all));
         let (calls, micros) = calls(&stats);
         let each = format!("{:.2} of {:.1} µs", calls / all, micros / calls);
         figure(&format!("{level}, round {round}: functions of a turn"), each);

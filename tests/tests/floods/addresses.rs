@@ -117,8 +117,7 @@ async fn proxy_headers_of_untrusted_peers_are_ignored() {
         let mut stream = call([127, 0, 0, 4], node.http, head.as_bytes()).await;
         inside.push((self::head(&mut stream).await, stream));
     }
-    let statuses: Vec<&str> =
-        inside.iter().map(|(head, _)| head.split(' ').nth(1).unwrap_or_default()).collect();
+    let statuses: Vec<&str> = inside.iter().map(|(head, _)| head.split(' ').nth(1).unwrap_or_default()).collect();
     assert_eq!(statuses, ["200", "200", "429"]);
 }
 
@@ -139,12 +138,7 @@ async fn haproxy_proxy_protocol_headers_are_accepted() {
         );
         std::fs::write(&config, text).expect("written");
         let mut command = Command::new(haproxy::binary());
-        command
-            .args(["-db", "-f"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.args(["-db", "-f"]).arg(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let _front = command.kill_on_drop(true).spawn().expect("it starts");
         let serves = async {
             while TcpStream::connect(at).await.is_err() {

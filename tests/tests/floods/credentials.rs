@@ -34,17 +34,13 @@ async fn repeated_invalid_keys_lock_the_address() {
     assert!(matches!(guess(node.http).await, Err(ConnectionEnd::Broken(_))), "it is not even opened");
     let reply = Web::new(node.http, None).key(&key).get("/v1/sessions").await;
     reply.must_be(429, "rate_limited");
-    let seconds: u64 =
-        reply.headers["retry-after"].to_str().ok().and_then(|text| text.parse().ok()).expect("a time");
+    let seconds: u64 = reply.headers["retry-after"].to_str().ok().and_then(|text| text.parse().ok()).expect("a time");
     assert!((200..=limits::AUTH_LOCK.as_secs()).contains(&seconds), "{seconds}");
     // Connections that were authenticated before stay open.
     inside.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     let (_, metrics) = get(node.admin, "/metrics").await.expect("metrics");
     let count = limits::AUTH_FAILURES_MAX;
-    assert!(
-        metrics.contains(&format!("turnway_auth_denied_total{{reason=\"credential\"}} {count}\n")),
-        "{metrics}"
-    );
+    assert!(metrics.contains(&format!("turnway_auth_denied_total{{reason=\"credential\"}} {count}\n")), "{metrics}");
     assert!(metrics.contains("turnway_auth_denied_total{reason=\"locked\"} 2\n"), "{metrics}");
 }
 

@@ -5,8 +5,7 @@ use tokio::io::AsyncWriteExt;
 use turnway_core::limits::HELLO_BYTES_MAX;
 use turnway_tests::real::node::Node;
 
-const SHAKE: &[u8] =
-    b"GET /v1/connect HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+const SHAKE: &[u8] = b"GET /v1/connect HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
     sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 /// Returns a frame header for this length, with a mask of zeros.

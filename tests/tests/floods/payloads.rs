@@ -12,8 +12,7 @@ use turnway_tests::real::wire::WebSocketClient;
 /// Growth allowed for work that a node does for the first time; the attacks would take 32 MiB and more.
 const GROWTH_KIB_MAX: u64 = 12 * 1024;
 
-const POST: &str =
-    "POST /v1/sessions/s1/turns HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+const POST: &str = "POST /v1/sessions/s1/turns HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 
 async fn served(node: &mut Node) {
     let mut wire = WebSocketClient::hello(node.http, "bystander", vec![]).await.expect("welcome");
@@ -71,10 +70,8 @@ async fn compressed_bodies_are_refused() {
     // A gzip header, and the byte pattern of a long run of one letter.
     let bomb = [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3][..], &vec![0xaa; 60_000]].concat();
     for coding in ["gzip", "deflate", "br", "zstd"] {
-        let head = format!(
-            "{POST}content-encoding: {coding}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-            bomb.len()
-        );
+        let head =
+            format!("{POST}content-encoding: {coding}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", bomb.len());
         let mut stream = call([127, 0, 0, 1], node.http, head.as_bytes()).await;
         stream.write_all(&bomb).await.expect("it is taken");
         let answer = rest(stream).await;

@@ -126,8 +126,7 @@ pub(crate) enum MirrorSpoken {
 /// Returns the copy of a message.
 pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
     let key = |key: &SessionKey| (key.tenant.as_str().to_owned(), key.session.as_str().to_owned());
-    let owner =
-        |seen: &OwnershipSnapshot| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
+    let owner = |seen: &OwnershipSnapshot| (seen.holder.map(|holder| (holder.node.0, holder.life.0)), seen.epoch.0);
     let json = |value: &dyn erased::Json| value.json();
     let at = |at: &Cursor| (at.seq.0, at.epoch.0);
     let logs = |logs: &[(SessionKey, Cursor)]| logs.iter().map(|(k, c)| (key(k), at(c))).collect::<Vec<_>>();
@@ -161,17 +160,12 @@ pub(crate) fn mirror(words: &PeerMessage) -> MirrorMessage {
             let chunk = (chunk.run_id.to_string(), chunk.attempt, chunk.offset, kind, text);
             MirrorMessage::Chunk { key: key(k), epoch: epoch.0, chunk }
         }
-        PeerMessage::FetchText { key: k, run_id, attempt, offset } => MirrorMessage::Want {
-            key: key(k),
-            run_id: run_id.to_string(),
-            attempt: *attempt,
-            offset: *offset,
-        },
+        PeerMessage::FetchText { key: k, run_id, attempt, offset } => {
+            MirrorMessage::Want { key: key(k), run_id: run_id.to_string(), attempt: *attempt, offset: *offset }
+        }
         PeerMessage::TailDigest { logs: l } => MirrorMessage::Beacon { logs: logs(l) },
         PeerMessage::Ack { logs: l } => MirrorMessage::Have { logs: logs(l) },
-        PeerMessage::HandOff { key: k, released: free } => {
-            MirrorMessage::Adopt { key: key(k), free: owner(free) }
-        }
+        PeerMessage::HandOff { key: k, released: free } => MirrorMessage::Adopt { key: key(k), free: owner(free) },
         PeerMessage::Probe => MirrorMessage::Knock,
         PeerMessage::ProcessOutput { key: k, epoch, run_id, printed } => {
             let ProcessOutput { action_id, stream, offset, data, encoding, truncated } = &**printed;
@@ -205,19 +199,15 @@ fn mirror_kind(kind: TextKind) -> MirrorKind {
 
 fn trunk(words: &RemoteMessage) -> MirrorTrunk {
     let json = |value: &dyn erased::Json| value.json();
-    let counts =
-        |counts: &[CallProgress]| counts.iter().map(|it| (it.call, it.received, it.delivered)).collect();
+    let counts = |counts: &[CallProgress]| counts.iter().map(|it| (it.call, it.received, it.delivered)).collect();
     match words {
         RemoteMessage::ListAgents => MirrorTrunk::Who,
         RemoteMessage::Serving { agents } => {
-            let agent = |(agent, it): &(AgentId, AgentCapacity)| {
-                (agent.to_string(), (it.connections, it.open, it.has_room))
-            };
+            let agent =
+                |(agent, it): &(AgentId, AgentCapacity)| (agent.to_string(), (it.connections, it.open, it.has_room));
             MirrorTrunk::Serving { agents: agents.iter().map(agent).collect() }
         }
-        RemoteMessage::Order { call, n, order } => {
-            MirrorTrunk::Order { call: *call, n: *n, order: json(&**order) }
-        }
+        RemoteMessage::Order { call, n, order } => MirrorTrunk::Order { call: *call, n: *n, order: json(&**order) },
         RemoteMessage::Event { call, n, event: spoken } => {
             let spoken = match spoken {
                 RemoteEvent::Assigned(can) => MirrorSpoken::Placed(can.steer, can.resume, can.cancel),

@@ -12,9 +12,8 @@ use turnway_core::protocol::agent::{Order, StopReason, TextKind};
 
 /// Returns one message of each kind about remote attempts.
 pub(crate) fn all() -> impl Iterator<Item = PeerMessage> {
-    let order = |run_id| {
-        Arc::new(Order::Cancel { tenant: TenantId::default_tenant(), run_id, attempt: 1, epoch: Epoch(7) })
-    };
+    let order =
+        |run_id| Arc::new(Order::Cancel { tenant: TenantId::default_tenant(), run_id, attempt: 1, epoch: Epoch(7) });
     let count = |call| CallProgress { call, received: 5, delivered: 4 };
     let id = AgentEventId::parse("e1").ok();
     let text = |kind, text: &str, id| RemoteEvent::Text { kind, text: Private(text.into()), id };
@@ -23,18 +22,13 @@ pub(crate) fn all() -> impl Iterator<Item = PeerMessage> {
         RemoteEvent::NoCapacity,
         text(TextKind::Text, "höh 語", id),
         text(TextKind::Reasoning, "", None),
-        RemoteEvent::Other(Arc::new(AttemptEvent::Said(AgentMessage::Done {
-            stop: StopReason::EndTurn,
-            usage: None,
-        }))),
+        RemoteEvent::Other(Arc::new(AttemptEvent::Said(AgentMessage::Done { stop: StopReason::EndTurn, usage: None }))),
         RemoteEvent::ConnectionLost,
     ];
     let agent = AgentId::parse("a").expect("a name");
     let some = [
         RemoteMessage::ListAgents,
-        RemoteMessage::Serving {
-            agents: vec![(agent, AgentCapacity { connections: 2, open: 3, has_room: true })],
-        },
+        RemoteMessage::Serving { agents: vec![(agent, AgentCapacity { connections: 2, open: 3, has_room: true })] },
         RemoteMessage::Order { call: 9, n: 1, order: order(run("s1")) },
         RemoteMessage::Progress { outgoing: vec![count(1), count(2)], incoming: vec![] },
         RemoteMessage::Abandoned { call: 9 },

@@ -32,12 +32,8 @@ fn bad_signatures(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
     let with_head = |head: Value| p256.with_head(&head, &good);
     let add = |name: &str, value: Value| with_head(with(p256.head(), name, value));
     // The RSA public key used as an HMAC secret: algorithm confusion.
-    let hmac = aws_lc_rs::hmac::Key::new(
-        aws_lc_rs::hmac::HMAC_SHA256,
-        rsa.jwk()["n"].as_str().expect("n").as_bytes(),
-    );
-    let confused =
-        format!("{}.{body}", base64(json!({"alg": "HS256", "kid": "r", "typ": "JWT"}).to_string()));
+    let hmac = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, rsa.jwk()["n"].as_str().expect("n").as_bytes());
+    let confused = format!("{}.{body}", base64(json!({"alg": "HS256", "kid": "r", "typ": "JWT"}).to_string()));
     let confused = format!("{confused}.{}", base64(aws_lc_rs::hmac::sign(&hmac, confused.as_bytes())));
     let none = |alg: &str| format!("{}.{body}.", base64(json!({"alg": alg, "kid": "e"}).to_string()));
     vec![
@@ -50,10 +46,7 @@ fn bad_signatures(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
         ("a signature of zeros", format!("{head}.{body}.{}", base64([0; 64]))),
         ("half a signature", format!("{head}.{body}.{}", &signature[..40])),
         ("a signature with padding", format!("{token}==")),
-        (
-            "the signature of something else",
-            format!("{head}.{}.{signature}", base64(claims("eve").to_string())),
-        ),
+        ("the signature of something else", format!("{head}.{}.{signature}", base64(claims("eve").to_string()))),
         ("signed with one key, named another", p256.with_head(&with(p256.head(), "kid", "o"), &good)),
         ("another algorithm than its key's", p256.with_head(&with(p256.head(), "alg", "RS256"), &good)),
         ("an algorithm that is not allowed", rsa.with_head(&with(rsa.head(), "alg", "RS512"), &good)),
@@ -66,10 +59,7 @@ fn bad_signatures(rsa: &Signer, p256: &Signer) -> Vec<Forgery> {
             "its own key along",
             mallory.with_head(&with(with(mallory.head(), "kid", "mine"), "jwk", mallory.jwk()), &good),
         ),
-        (
-            "its own keys' address along",
-            mallory.with_head(&with(mallory.head(), "jku", "http://127.0.0.1:1/"), &good),
-        ),
+        ("its own keys' address along", mallory.with_head(&with(mallory.head(), "jku", "http://127.0.0.1:1/"), &good)),
         ("something critical that nobody knows", add("crit", json!(["exp"]))),
         ("of another kind", add("typ", "JWE".into())),
         ("four parts", format!("{token}.{signature}")),
@@ -83,10 +73,8 @@ fn bad_claims(signer: &Signer) -> Vec<Forgery> {
     let good = claims("ann");
     let raw = |head: &str, body: &str| signer.sign(&format!("{}.{}", base64(head), base64(body)));
     let spelled = good.to_string();
-    let twice = format!(
-        "{},\"sub\":\"ann\"}}",
-        spelled.replace("\"sub\":\"ann\"", "\"sub\":\"eve\"").trim_end_matches('}')
-    );
+    let twice =
+        format!("{},\"sub\":\"ann\"}}", spelled.replace("\"sub\":\"ann\"", "\"sub\":\"eve\"").trim_end_matches('}'));
     vec![
         ("no JSON", raw(&signer.head().to_string(), "ann")),
         ("two subjects", raw(&signer.head().to_string(), &twice)),

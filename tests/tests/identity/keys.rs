@@ -31,10 +31,7 @@ async fn key_grants_access_only_to_its_own_user() {
     wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     // Over HTTP the same key is the same user.
     let seen = Web::new(node.http, None).key(&ann).json("/v1/sessions").await;
-    assert_eq!(
-        (&seen["sessions"][0]["session_id"], &seen["sessions"][0]["user_id"]),
-        (&json!("s1"), &json!("ann"))
-    );
+    assert_eq!((&seen["sessions"][0]["session_id"], &seen["sessions"][0]["user_id"]), (&json!("s1"), &json!("ann")));
     let reply = Web::new(node.http, Some("ann")).key(&ann).get("/v1/sessions/s1/messages").await;
     assert!(reply.status == 200 && reply.text.contains("hello"), "{}", reply.text);
     let seen = Web::new(node.http, None).key(&bob).json("/v1/sessions").await;
@@ -47,8 +44,7 @@ async fn key_grants_access_only_to_its_own_user() {
     // Claims of a client about itself are ignored.
     let hello = json!({"type": "hello", "api_key": bob.text, "tenant": "default", "scopes": ["operator"],
         "operator": true, "principal": {"user": "ann", "operator": true}, "client_meta": {"user_id": "ann"}});
-    let mut wire =
-        WebSocketClient::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
+    let mut wire = WebSocketClient::open(node.http).await.expect("open").greet_with(hello).await.expect("let in");
     let claims = json!({"type": "subscribe", "session_id": "s1", "user_id": "ann", "scopes": ["operator"]});
     let told = wire.ask("q", claims).await.expect("an answer");
     assert_eq!(told["code"], "not_found", "{told}");
@@ -95,12 +91,10 @@ async fn requests_without_a_valid_key_are_unauthorized() {
         let document = Web::new(node.http, None).json("/openapi.json").await;
         for (path, methods) in document["paths"].as_object().expect("paths") {
             for method in methods.as_object().expect("methods").keys().filter(|_| path != "/openapi.json") {
-                let path =
-                    path.replace("{session_id}", "s1").replace("{run_id}", &format!("s1.{}", "a".repeat(26)));
+                let path = path.replace("{session_id}", "s1").replace("{run_id}", &format!("s1.{}", "a".repeat(26)));
                 let headers = [headers, &[("content-type", "application/json")]].concat();
                 let body = r#"{"message": {"content": "x"}}"#;
-                let reply =
-                    Web::new(node.http, Some("ann")).ask(&method.to_uppercase(), &path, &headers, body).await;
+                let reply = Web::new(node.http, Some("ann")).ask(&method.to_uppercase(), &path, &headers, body).await;
                 assert_eq!(reply.status, 401, "{method} {path}: {}", reply.text);
                 assert_eq!(reply.headers["www-authenticate"], "Bearer");
                 assert_eq!(reply.json()["code"], "unauthorized", "{method} {path}");
@@ -168,13 +162,12 @@ fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
 /// Covers: S-01, S-08.
 #[tokio::test]
 async fn revoked_key_is_refused_on_all_nodes() {
-    let (dir, homes) =
-        (tempdir().expect("a directory"), [tempdir(), tempdir()].map(|dir| dir.expect("a directory")));
+    let homes = [tempdir(), tempdir()].map(|dir| dir.expect("a directory"));
+    let dir = tempdir().expect("a directory");
     // Redis's append-only file is text, so that it can be searched.
     let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes"]);
     let pepper = pepper(dir.path());
-    let flags =
-        ["--demo", "--durability", "mem", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
+    let flags = ["--demo", "--durability", "mem", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
     let start = async |home: &TempDir| Node::start_on(&redis.url(), home.path(), &flags).await;
     let one = start(&homes[0]).await;
     let two = start(&homes[1]).await;
@@ -188,19 +181,16 @@ async fn revoked_key_is_refused_on_all_nodes() {
 
     let mut idle = lost.hello(one.http, None).await.expect("let in");
     let mut busy = lost.hello(two.http, None).await.expect("let in");
-    let accepted =
-        busy.ask("r1", invoke("s1", "counter", "count to 200 every 50ms")).await.expect("accepted");
+    let accepted = busy.ask("r1", invoke("s1", "counter", "count to 200 every 50ms")).await.expect("accepted");
     busy.until(|message| message["type"] == "delta").await.expect("it counts");
     let events = [("accept", "text/event-stream")];
-    let mut stream =
-        Web::new(two.http, None).key(&lost).open("GET", "/v1/sessions/s1/events", &events, "").await;
+    let mut stream = Web::new(two.http, None).key(&lost).open("GET", "/v1/sessions/s1/events", &events, "").await;
     assert_eq!(stream.status, 200);
     let mut other = kept.hello(one.http, None).await.expect("let in");
 
     let revoked = Instant::now();
     lost.revoke(&one).await;
-    let (a, b, ()) =
-        tokio::join!(idle.until(|_| false), busy.until(|_| false), async { while stream.more().await {} });
+    let (a, b, ()) = tokio::join!(idle.until(|_| false), busy.until(|_| false), async { while stream.more().await {} });
     let took = revoked.elapsed();
     assert_eq!((a, b), (Err(ConnectionEnd::Closed(4401)), Err(ConnectionEnd::Closed(4401))));
     assert!(took < REVOKED_WITHIN, "{took:?}");
@@ -209,8 +199,7 @@ async fn revoked_key_is_refused_on_all_nodes() {
         assert_eq!(Web::new(node.http, None).key(&lost).get("/v1/sessions").await.status, 401);
     }
     // The turn's owner and its permitted readers have not changed.
-    let told =
-        other.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
+    let told = other.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
     assert_eq!(told["type"], "subscribed", "{told}");
     let run = other.ask("c", json!({"type": "cancel_run", "run_id": accepted["run_id"]})).await;
     drop(run);
@@ -238,10 +227,7 @@ async fn expired_key_closes_its_connections() {
     let mut wire = short.hello(node.http, None).await.expect("let in");
     assert_eq!(wire.until(|_| false).await, Err(ConnectionEnd::Closed(4401)));
     let lasted = made.elapsed();
-    assert!(
-        lasted >= Duration::from_secs(3) && lasted < Duration::from_secs(3) + REVOKED_WITHIN,
-        "{lasted:?}"
-    );
+    assert!(lasted >= Duration::from_secs(3) && lasted < Duration::from_secs(3) + REVOKED_WITHIN, "{lasted:?}");
     denied(short.hello(node.http, None).await).await;
 }
 
@@ -250,10 +236,8 @@ async fn expired_key_closes_its_connections() {
 async fn read_only_key_changes_nothing() {
     let dir = tempdir().expect("a directory");
     let node = guarded(&dir, &["--demo"]).await;
-    let (ann, reads) = (
-        Key::make(&node, &["--user", "ann"]).await,
-        Key::make(&node, &["--user", "ann", "--scopes", "read"]).await,
-    );
+    let (ann, reads) =
+        (Key::make(&node, &["--user", "ann"]).await, Key::make(&node, &["--user", "ann", "--scopes", "read"]).await);
     let mut wire = ann.hello(node.http, None).await.expect("let in");
     let (_, done) = wire.turn("s1", "echo", "m1", "hello").await.expect("a turn");
     let run = done["run_id"].as_str().expect("a run");
@@ -270,10 +254,7 @@ async fn read_only_key_changes_nothing() {
             assert_eq!(told["code"], "forbidden", "{request}: {told}");
         }
     }
-    let told = reader
-        .ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0}))
-        .await
-        .expect("told");
+    let told = reader.ask("q", json!({"type": "subscribe", "session_id": "s1", "after_seq": 0})).await.expect("told");
     assert_eq!(told["type"], "subscribed", "{told}");
     let web = Web::new(node.http, None).key(&reads);
     assert_eq!(web.get("/v1/sessions/s1/messages").await.status, 200);
@@ -291,18 +272,12 @@ async fn key_command_creates_lists_and_revokes_keys() {
     let env: Vec<(&str, &str)> = admin.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let key = async |args: &[&str]| run(dir.path(), &[&["key"], args].concat(), &env).await;
     let made = key(&["new", "--tenant", "acme", "--label", "the shop", "--lasts", "90d"]).await;
-    assert!(
-        made.code == Some(0) && made.out.starts_with("twk_") && made.out.lines().count() == 1,
-        "{made:?}"
-    );
+    assert!(made.code == Some(0) && made.out.starts_with("twk_") && made.out.lines().count() == 1, "{made:?}");
     let text = made.out.trim();
     let id = made.out.split('_').nth(1).expect("its name");
     let listed = key(&["list"]).await;
     let row = listed.out.lines().nth(1).expect("a row");
-    assert!(
-        row.starts_with(id) && row.contains("good") && row.contains("acme") && row.ends_with("the shop"),
-        "{row}"
-    );
+    assert!(row.starts_with(id) && row.contains("good") && row.contains("acme") && row.ends_with("the shop"), "{row}");
     assert!(!listed.out.contains(text.rsplit('_').next().expect("its secret")));
     for (args, code) in [
         (&["new", "--scopes", "root"][..], Some(1)),

@@ -30,32 +30,16 @@ async fn foreign_credentials(node: &Node) -> Vec<ForeignCredential> {
     let mallory = Key::make(node, &[&acme("--user")[..], &["mallory"]].concat()).await;
     let shop = Key::make(node, &[&acme("--scopes")[..], &["write,act_as"]].concat()).await;
     // Each has a tenant of its own, so that none finds a session that another created.
-    let evil =
-        async |tenant, rest: [&str; 2]| Key::make(node, &[&["--tenant", tenant][..], &rest].concat()).await;
+    let evil = async |tenant, rest: [&str; 2]| Key::make(node, &[&["--tenant", tenant][..], &rest].concat()).await;
     let namesake = evil("evil", ["--user", "ann"]).await;
     let operator = evil("worse", ["--scopes", "write,operator"]).await;
     let actor = evil("worst", ["--scopes", "write,act_as,operator"]).await;
     vec![
         ForeignCredential { what: "another user", key: mallory, user: None, other_tenant: false },
-        ForeignCredential {
-            what: "who acts as another user",
-            key: shop,
-            user: Some("mallory"),
-            other_tenant: false,
-        },
+        ForeignCredential { what: "who acts as another user", key: shop, user: Some("mallory"), other_tenant: false },
         ForeignCredential { what: "a user of the same name", key: namesake, user: None, other_tenant: true },
-        ForeignCredential {
-            what: "another tenant's operator",
-            key: operator,
-            user: None,
-            other_tenant: true,
-        },
-        ForeignCredential {
-            what: "who acts as one of that name",
-            key: actor,
-            user: Some("ann"),
-            other_tenant: true,
-        },
+        ForeignCredential { what: "another tenant's operator", key: operator, user: None, other_tenant: true },
+        ForeignCredential { what: "who acts as one of that name", key: actor, user: Some("ann"), other_tenant: true },
     ]
 }
 

@@ -30,10 +30,7 @@ async fn public_listener_requires_authentication_and_host_names() {
         (any.to_vec(), "listen.http: 0.0.0.0:0 is not a loopback address, and without authentication"),
         ([&any[..], &["--hosts", "gw.example.com"]].concat(), "is not a loopback address"),
         ([&any[..], &keys].concat(), "listen.http: needs listen.hosts"),
-        (
-            [&keys[..], &["--admin", "0.0.0.0:0"]].concat(),
-            "listen.admin: 0.0.0.0:0 is not a loopback address",
-        ),
+        ([&keys[..], &["--admin", "0.0.0.0:0"]].concat(), "listen.admin: 0.0.0.0:0 is not a loopback address"),
         (["--auth", "keys"].to_vec(), "auth.mode: needs auth.pepper"),
         (["--auth", "keys", "--auth-pepper", "nobody"].to_vec(), "auth.pepper: nobody: No such file"),
         (["--auth", "oauth"].to_vec(), "auth.mode: expected none, keys, jwt or keys+jwt"),
@@ -137,15 +134,7 @@ async fn public_tls_node_serves_clients_with_a_key() {
     let dir = tempdir().expect("a directory");
     let pepper = pepper(dir.path());
     let pair = Pair::make(dir.path(), "pair").await;
-    let flags = [
-        "--demo",
-        "--hosts",
-        "localhost",
-        "--auth",
-        "keys",
-        "--auth-pepper",
-        pepper.to_str().expect("UTF-8"),
-    ];
+    let flags = ["--demo", "--hosts", "localhost", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
     let node = Node::start_public(dir.path(), &[&flags[..], &pair.flags()].concat()).await;
     let key = Key::make(&node, &["--user", "ann"]).await;
     let trust = Trust::of([&pair]);

@@ -89,11 +89,7 @@ async fn keys_of_one_tenant_share_its_rate() {
     let (first, _) = flood(&mut one, 40).await;
     let (second, _) = flood(&mut two, 40).await;
     let meanwhile = begun.elapsed().as_millis() as usize / 100 + 1;
-    assert!(
-        (20..=20 + meanwhile).contains(&(first + second)),
-        "{first} and {second} in {:?}",
-        begun.elapsed()
-    );
+    assert!((20..=20 + meanwhile).contains(&(first + second)), "{first} and {second} in {:?}", begun.elapsed());
 }
 
 /// Answers pings of both kinds and unknown messages within the rate, without using the rate of other
@@ -188,15 +184,11 @@ async fn flood_of_inputs_does_not_delay_cancel_or_resume() {
             ask["request_id"] = format!("flood-{n}").into();
             wire.say(ask).await.expect("it is said");
         }
-        let mut other = key
-            .resume(node.http, None, vec![json!({"session_id": session, "after_seq": 0})])
-            .await
-            .expect("let in");
+        let mut other =
+            key.resume(node.http, None, vec![json!({"session_id": session, "after_seq": 0})]).await.expect("let in");
         other.until(|m| m["type"] == "subscribed").await.expect("it goes on");
         let asked = Instant::now();
-        wire.say(json!({"type": "cancel_run", "run_id": run, "request_id": "stop"}))
-            .await
-            .expect("it is said");
+        wire.say(json!({"type": "cancel_run", "run_id": run, "request_id": "stop"})).await.expect("it is said");
         let ends = other.until(|m| m["type"] == "done" && m["run_id"] == *run);
         let Ok(done) = timeout(PATIENCE, ends).await else {
             // The answer to the cancel is among the answers to the flood.

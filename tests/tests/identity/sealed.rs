@@ -22,8 +22,7 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let dir = tempdir().expect("a directory");
-        let redis =
-            Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
+        let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
         let pepper = pepper(dir.path());
         let flags = ["--demo", "--auth", "keys", "--auth-pepper", pepper.to_str().expect("UTF-8")];
         let node = Node::start_on(&redis.url(), dir.path(), &flags).await;
@@ -37,8 +36,7 @@ impl Fixture {
         let page = register(&format!("keys/{}", &key.id[..1]));
         let text: String = self.redis.command(&["HGET", &page, "d"]);
         let mut records: Vec<Value> = serde_json::from_str(&text).expect("a page of keys");
-        let record =
-            records.iter_mut().find(|record| record["id"] == key.id.as_str()).expect("the key's record");
+        let record = records.iter_mut().find(|record| record["id"] == key.id.as_str()).expect("the key's record");
         change(record);
         let text = serde_json::to_string(&records).expect("JSON");
         let _: i64 = self.redis.command(&["HSET", &page, "d", &text]);
@@ -129,10 +127,7 @@ async fn unsealed_keys_are_accepted_after_migration() {
     // The first call lists the keys and their grants, the second one seals them.
     let asked = world.key(&["migrate"]).await;
     assert_eq!(asked.code, Some(1));
-    assert!(
-        asked.out.contains(&old.id) && !asked.out.contains(&new.id) && asked.out.contains("--yes"),
-        "{asked:?}"
-    );
+    assert!(asked.out.contains(&old.id) && !asked.out.contains(&new.id) && asked.out.contains("--yes"), "{asked:?}");
     world.until_accepted(&old, false).await;
     let done = world.key(&["migrate", "--yes"]).await;
     assert!(done.code == Some(0) && done.out.contains(&old.id), "{done:?}");

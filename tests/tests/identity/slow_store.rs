@@ -44,8 +44,7 @@ async fn revocation_is_enforced_with_a_slow_store() {
         times.push(revoked.elapsed());
     }
     let slowest = times.iter().max().expect("three");
-    let name =
-        "a key taken back, until what it opened is closed elsewhere, answers of the store taking 1.8 s";
+    let name = "a key taken back, until what it opened is closed elsewhere, answers of the store taking 1.8 s";
     figure(name, format!("{times:?}"));
     assert!(*slowest < REVOKED_WITHIN, "{slowest:?}");
 }

@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use turnway_bindings::channel::command::LinkCommand;
-use turnway_bindings::channel::notification::{
-    AcceptedTurn, MembersReply, Notification, SessionStateSnapshot,
-};
+use turnway_bindings::channel::notification::{AcceptedTurn, MembersReply, Notification, SessionStateSnapshot};
 use turnway_bindings::link::{Input, Output};
 use turnway_core::id::{Epoch, MessageId, RequestId, RunId, Seq, SessionId};
 use turnway_core::limits::{ANSWER_ORDER_TIMEOUT, LINK_REQUESTS_MAX};
@@ -142,8 +140,7 @@ impl PipelineFixture {
         std::mem::take(&mut self.written).into_iter().map(brief).collect()
     }
     fn answer(&mut self, id: &str) {
-        let named =
-            |command: &LinkCommand| command.request_id().is_some_and(|request| request.as_str() == id);
+        let named = |command: &LinkCommand| command.request_id().is_some_and(|request| request.as_str() == id);
         let at = self.pending.iter().position(named).unwrap_or_else(|| panic!("{id} is not begun"));
         let note = answer(&self.pending.remove(at)).expect("it is answered");
         self.take(Input::Note(note));
@@ -258,15 +255,8 @@ fn pending_requests_are_bounded() {
 /// Covers: RX-3.
 #[test]
 fn random_pipelined_requests_are_answered_in_order() {
-    const KINDS: [&str; 7] = [
-        "session_open",
-        "subscribe",
-        "agent_invoke",
-        "agent_invoke",
-        "agent_invoke",
-        "session_close",
-        "switch_agent",
-    ];
+    const KINDS: [&str; 7] =
+        ["session_open", "subscribe", "agent_invoke", "agent_invoke", "agent_invoke", "session_close", "switch_agent"];
     for seed in 0..300 {
         let mut rng = Rng::from_number(seed);
         let mut board = PipelineFixture::new();

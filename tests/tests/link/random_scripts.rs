@@ -117,10 +117,7 @@ fn written_bytes_are_reported_exactly_once() {
         stage.play("flush");
         let weight = |told: &String| told.strip_prefix("written ").and_then(|n| n.parse::<usize>().ok());
         let reported: usize = stage.outputs.iter().filter_map(weight).sum();
-        assert!(
-            reported <= shown && shown - reported < LINK_REPORT_BYTES,
-            "seed {seed}: {reported} of {shown}"
-        );
+        assert!(reported <= shown && shown - reported < LINK_REPORT_BYTES, "seed {seed}: {reported} of {shown}");
         // With much text waiting in streams, all bytes are reported at once.
         stage.play("fills 10; text 100; flush");
         let reported: usize = stage.outputs.iter().filter_map(weight).sum();

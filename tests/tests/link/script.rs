@@ -6,9 +6,7 @@ use turnway_bindings::channel::notification::Notification;
 use turnway_bindings::link::{
     Input, Link, LinkConfig, Output, RefreshOutcome, ServiceRefusal, SideStreamPace, SideStreamProgress,
 };
-use turnway_core::id::{
-    Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq, SessionId, TenantId, UserId,
-};
+use turnway_core::id::{Epoch, EventId, NodeId, Principal, RequestId, RunId, Seq, SessionId, TenantId, UserId};
 use turnway_core::machine::Machine;
 use turnway_core::private::Private;
 use turnway_core::protocol::agent::TextKind;
@@ -84,12 +82,7 @@ pub(crate) fn silent_note(bytes: usize) -> Input {
 
 pub(crate) fn refused_note() -> Input {
     let request_id = RequestId::parse("r1").ok();
-    Input::Note(Notification::Refused {
-        request_id,
-        session: None,
-        run_id: None,
-        refusal: Refusal::not_found(),
-    })
+    Input::Note(Notification::Refused { request_id, session: None, run_id: None, refusal: Refusal::not_found() })
 }
 
 pub(crate) fn go_away() -> Input {
@@ -112,12 +105,8 @@ pub(crate) fn input(word: &str) -> Input {
         "admit" => admitted(None),
         // The fixture's store clock starts at 1,000 ms.
         "admit-for" => admitted(Some(Millis(1_000 + rest.parse::<u64>().expect("milliseconds")))),
-        "refresh" => {
-            Input::Text(json!({"type": "refresh", "token": "canary-token", "request_id": "r1"}).to_string())
-        }
-        "refreshed-for" => {
-            refreshed(RefreshOutcome::Until(Millis(1_000 + rest.parse::<u64>().expect("milliseconds"))))
-        }
+        "refresh" => Input::Text(json!({"type": "refresh", "token": "canary-token", "request_id": "r1"}).to_string()),
+        "refreshed-for" => refreshed(RefreshOutcome::Until(Millis(1_000 + rest.parse::<u64>().expect("milliseconds")))),
         "nothing-to-refresh" => refreshed(RefreshOutcome::NotRequired),
         "not-refreshed" => refreshed(RefreshOutcome::Denied),
         "deny" => Input::Denied,
@@ -132,9 +121,7 @@ pub(crate) fn input(word: &str) -> Input {
             let padding = "x".repeat(rest.parse().expect("a number"));
             Input::Text(json!({"type": "ping", "x": padding}).to_string())
         }
-        "type-open" => {
-            Input::Text(json!({"type": "session_open", "session_id": rest, "request_id": "r1"}).to_string())
-        }
+        "type-open" => Input::Text(json!({"type": "session_open", "session_id": rest, "request_id": "r1"}).to_string()),
         "type" => Input::Text(json!({"type": rest, "request_id": "r1"}).to_string()),
         "say" => Input::Text(rest.to_owned()),
         "text" => text_note(rest.parse().expect("a number")),
@@ -223,9 +210,8 @@ impl Fixture {
     }
     pub(crate) fn play(&mut self, script: &str) {
         for word in script.split("; ") {
-            let (word, times) = word
-                .split_once(" *")
-                .map_or((word, 1), |(word, times)| (word, times.parse().expect("how many times")));
+            let (word, times) =
+                word.split_once(" *").map_or((word, 1), |(word, times)| (word, times.parse().expect("how many times")));
             for _ in 0..times {
                 if let Some(ms) = word.strip_prefix('+') {
                     self.pass(Duration::from_millis(ms.parse().expect("milliseconds")));

@@ -41,8 +41,7 @@ pub(crate) struct Network {
 fn must(program: &str, args: &[&str], input: &str) -> String {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let needs =
-        "this test makes network namespaces: it needs root, iproute2 and nftables (`./test` installs them)";
+    let needs = "this test makes network namespaces: it needs root, iproute2 and nftables (`./test` installs them)";
     let mut child = command.spawn().unwrap_or_else(|why| panic!("{program}: {why}; {needs}"));
     let written = child.stdin.take().expect("piped").write_all(input.as_bytes());
     let done = child.wait_with_output().expect("it ends");
@@ -71,9 +70,8 @@ impl Network {
                  link set {router_end} gso_max_segs 1 up\n"
             );
             must("ip", &["-n", &router, "-batch", "-"], &lines);
-            let lines = format!(
-                "addr add {at}/24 dev eth\nlink set eth gso_max_segs 1 up\nroute add default via {other}\n"
-            );
+            let lines =
+                format!("addr add {at}/24 dev eth\nlink set eth gso_max_segs 1 up\nroute add default via {other}\n");
             must("ip", &["-n", end, "-batch", "-"], &lines);
         };
         link("toc", &clients, "10.77.1.2", "10.77.1.1", "10.77.1.1");
@@ -136,11 +134,8 @@ impl Network {
     /// Returns a packet counter since the last rules: `lost`, `passed`, or `from_quic` (packets from the node
     /// that gets QUIC).
     pub(crate) fn packets(&self, counter: &str) -> u64 {
-        let told = must(
-            "ip",
-            &["netns", "exec", &self.side("router"), "nft", "list", "counter", "ip", "way", counter],
-            "",
-        );
+        let told =
+            must("ip", &["netns", "exec", &self.side("router"), "nft", "list", "counter", "ip", "way", counter], "");
         let words: Vec<&str> = told.split_whitespace().collect();
         let at = words.iter().position(|word| *word == "packets").expect("nft tells packets");
         words[at + 1].parse().expect("a number")

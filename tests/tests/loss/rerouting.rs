@@ -94,8 +94,7 @@ impl Fixture {
         let admin = self.fleet.nodes[node].admin;
         let text = self.nodes.spawn(async move { http::get(admin, "/metrics").await.expect("it answers").1 });
         let text = self.nodes.block_on(text).expect("asked");
-        let line =
-            text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
         line.trim().parse().expect("a number")
     }
 
@@ -107,8 +106,7 @@ impl Fixture {
             let mut client = Client::connect(options).await.expect("it connects");
             client.session(session).invoke(UserInput::text("go")).await.expect("said");
             loop {
-                let event =
-                    timeout(PATIENCE, client.next_event()).await.expect("in time").expect("it goes on");
+                let event = timeout(PATIENCE, client.next_event()).await.expect("in time").expect("it goes on");
                 let is_last = matches!(event, Event::Done(_));
                 if tell.send((Instant::now(), event)).is_err() || is_last {
                     return client.close().await;
@@ -191,10 +189,7 @@ fn answer_continues_after_a_nat_rebinding() {
         listener.read(listener.text.len() + 20 * PIECE_BYTES);
     }
     listener.finish();
-    figure(
-        "another port in mid-answer: more of it after at most",
-        format!("{} ms, of {MOVES}", slowest.as_millis()),
-    );
+    figure("another port in mid-answer: more of it after at most", format!("{} ms, of {MOVES}", slowest.as_millis()));
     figure("another port in mid-answer: connections it took", listener.nodes.len());
     assert!(slowest < WITHIN, "{slowest:?}");
 }
@@ -207,12 +202,9 @@ fn packets_routed_to_another_node_get_no_answer() {
     let key = scene.fleet.key.clone();
     let opened = scene.clients.spawn(async move {
         let end = Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a port");
-        let line = QuicConnection::open_from(
-            &end,
-            Network::quic(),
-            config(&trust, b"turnway/1", TransportConfig::default()),
-        )
-        .await;
+        let line =
+            QuicConnection::open_from(&end, Network::quic(), config(&trust, b"turnway/1", TransportConfig::default()))
+                .await;
         let hello = json!({"type": "hello", "api_key": key});
         let mut line = line.expect("it connects").greet_with(hello).await.expect("welcome");
         line.ask("m1", invoke("s1", "a", "go")).await.expect("accepted");
@@ -247,11 +239,7 @@ fn client_routed_to_another_node_resumes_there() {
     listener.read(20 * PIECE_BYTES);
     let mut slowest = Duration::ZERO;
     for n in 0..MOVES {
-        scene.way.rule(timed_agents::rules_for(
-            &scene.fleet.nodes[(n + 1) % 2],
-            2 + u16::try_from(n).expect("few"),
-            0,
-        ));
+        scene.way.rule(timed_agents::rules_for(&scene.fleet.nodes[(n + 1) % 2], 2 + u16::try_from(n).expect("few"), 0));
         slowest = slowest.max(listener.goes_on(&scene.fleet.journal, Instant::now()));
         listener.read(listener.text.len() + 20 * PIECE_BYTES);
     }
@@ -259,9 +247,6 @@ fn client_routed_to_another_node_resumes_there() {
     let [first, second] = [&scene.fleet.nodes[0].id, &scene.fleet.nodes[1].id];
     listener.nodes.dedup();
     assert_eq!(listener.nodes, [first, second, first, second].map(Clone::clone));
-    figure(
-        "another node in mid-answer: more of it after at most",
-        format!("{} ms, of {MOVES}", slowest.as_millis()),
-    );
+    figure("another node in mid-answer: more of it after at most", format!("{} ms, of {MOVES}", slowest.as_millis()));
     assert!(slowest < WITHIN, "{slowest:?}");
 }

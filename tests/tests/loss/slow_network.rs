@@ -52,13 +52,7 @@ struct OneWay {
 }
 
 impl OneWay {
-    fn to(
-        out: Arc<UdpSocket>,
-        to: SocketAddr,
-        seed: u64,
-        lost: &Arc<AtomicU64>,
-        tasks: &mut JoinSet<()>,
-    ) -> Self {
+    fn to(out: Arc<UdpSocket>, to: SocketAddr, seed: u64, lost: &Arc<AtomicU64>, tasks: &mut JoinSet<()>) -> Self {
         let (packets, mut due) = mpsc::channel::<(Instant, Vec<u8>)>(PACKETS_MAX);
         tasks.spawn(async move {
             while let Some((at, bytes)) = due.recv().await {
@@ -145,8 +139,7 @@ async fn slow_lossy_network_completes_on_few_connections() {
     let network = Network::before(node.quic.expect("it speaks QUIC")).await;
     let ca = std::fs::read(&pair.cert).expect("a certificate");
     let options = Options::new(format!("quic://{}", network.at)).user("ann").ca(ca);
-    let mut client =
-        timeout(PATIENCE, Client::connect(options)).await.expect("in time").expect("it connects");
+    let mut client = timeout(PATIENCE, Client::connect(options)).await.expect("in time").expect("it connects");
     client.session("s1").invoke(UserInput::text("go")).await.expect("said");
     let mut said = String::new();
     let mut connections = 0;
@@ -163,10 +156,7 @@ async fn slow_lossy_network_completes_on_few_connections() {
     let whole = whole("s1", PIECES);
     assert!(done.complete && done.text == whole && said == whole, "{} of {} bytes", said.len(), whole.len());
     let lost = network.lost.load(Ordering::Relaxed);
-    figure(
-        "600 ms and 5 % lost each way: connections one answer took, packets lost",
-        format!("{connections}, {lost}"),
-    );
+    figure("600 ms and 5 % lost each way: connections one answer took, packets lost", format!("{connections}, {lost}"));
     assert!(lost > 0, "nothing was lost");
     assert!(connections <= CONNECTIONS_MAX, "{connections}");
     client.close().await;

@@ -75,8 +75,7 @@ async fn read(mut lane: TextStream, door: ClientConfig, session: String) -> Vec<
 /// ages of the other nine answers' deltas.
 async fn by_quic(door: ClientConfig, round: String, stalls: bool) -> Vec<Duration> {
     let end = Endpoint::client((Ipv4Addr::UNSPECIFIED, 0).into()).expect("a port");
-    let line =
-        QuicConnection::open_from(&end, Network::quic(), config(&door.trust, b"turnway/1", usual())).await;
+    let line = QuicConnection::open_from(&end, Network::quic(), config(&door.trust, b"turnway/1", usual())).await;
     let mut line = line.expect("it connects").greet_with(hello(&door)).await.expect("welcome");
     let session = |n: usize| format!("{round}-{n}");
     for n in 0..RUNS {
@@ -132,8 +131,7 @@ async fn by_websocket(door: ClientConfig, round: String, stalls: bool) -> Vec<Du
         let message = wire.next().await.expect("it stays");
         match message["type"].as_str() {
             Some("delta") => {
-                let session =
-                    message["run_id"].as_str().expect("a run").split('.').next().expect("a session");
+                let session = message["run_id"].as_str().expect("a run").split('.').next().expect("a session");
                 let said = said.entry(session.into()).or_default();
                 let seen = seen.entry(session.into()).or_default();
                 take(said, &message);
@@ -163,16 +161,10 @@ struct Quantiles {
 
 /// Reports the quantiles of ages.
 fn told(what: &str, mut ages: Vec<Duration>) -> Quantiles {
-    let told = Quantiles {
-        p50: quantile(&mut ages, 0.5),
-        p99: quantile(&mut ages, 0.99),
-        most: quantile(&mut ages, 1.0),
-    };
+    let told =
+        Quantiles { p50: quantile(&mut ages, 0.5), p99: quantile(&mut ages, 0.99), most: quantile(&mut ages, 1.0) };
     let count = ages.len();
-    figure(
-        what,
-        format!("p50 {:.1?}, p99 {:.1?}, last {:.1?} of {count} deltas", told.p50, told.p99, told.most),
-    );
+    figure(what, format!("p50 {:.1?}, p99 {:.1?}, last {:.1?} of {count} deltas", told.p50, told.p99, told.most));
     told
 }
 
@@ -201,18 +193,9 @@ fn unread_quic_answer_does_not_delay_others_under_loss() {
     way.rule(timed_agents::rules_for(&node, 1, LOST));
     let door = ClientConfig { trust: Trust::of([&pair]), key, journal, deltas };
     let share = f64::from(LOST) / 10.0;
-    figure(
-        "network",
-        format!("{share} % of packets lost each way by nftables, no delay but the machine's own"),
-    );
-    figure(
-        "ten answers at a time, each",
-        format!("{deltas} deltas of {PIECE_BYTES} bytes, one each {PACE:?}"),
-    );
-    figure(
-        "counted",
-        "deltas as the agent gave them; the node gathers for up to 20 ms what goes in one message",
-    );
+    figure("network", format!("{share} % of packets lost each way by nftables, no delay but the machine's own"));
+    figure("ten answers at a time, each", format!("{deltas} deltas of {PIECE_BYTES} bytes, one each {PACE:?}"));
+    figure("counted", "deltas as the agent gave them; the node gathers for up to 20 ms what goes in one message");
     figure("their age", "from when the agent wrote one to when the client had read its last byte");
     let run = |work: Reading| clients.block_on(clients.spawn(work)).expect("it is done");
     let mut ratios = Vec::new();
@@ -226,16 +209,12 @@ fn unread_quic_answer_does_not_delay_others_under_loss() {
             slowest = slowest.max(if stalls { p99 } else { Duration::ZERO });
             (stalls, p99)
         });
-        let of =
-            |which: bool| both.iter().find(|(stalls, _)| *stalls == which).expect("both").1.as_secs_f64();
+        let of = |which: bool| both.iter().find(|(stalls, _)| *stalls == which).expect("both").1.as_secs_f64();
         ratios.push(of(true) / of(false));
     }
     ratios.sort_by(f64::total_cmp);
     let middle = ratios[ratios.len() / 2];
-    figure(
-        "QUIC: p99 of the others, one not read / all read, by pairs",
-        format!("{ratios:.2?}, median {middle:.2}"),
-    );
+    figure("QUIC: p99 of the others, one not read / all read, by pairs", format!("{ratios:.2?}, median {middle:.2}"));
     told("WebSocket: all ten, all read", run(Box::pin(by_websocket(door.clone(), "w0".to_owned(), false))));
     let stopped = run(Box::pin(by_websocket(door.clone(), "w1".to_owned(), true)));
     let stopped = told(&format!("WebSocket: all ten, not read for {NOT_READ:?}"), stopped);

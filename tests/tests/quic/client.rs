@@ -73,8 +73,7 @@ async fn answer_resumes_on_another_transport() {
     let dir = tempdir().expect("a directory");
     let (agents, gate) = gated().await;
     let (node, quic, _) = node(&dir, &["--agent", &agents.flag("a")]).await;
-    let roads =
-        [format!("quic://localhost:{}", quic.port()), format!("wss://localhost:{}", node.http.port())];
+    let roads = [format!("quic://localhost:{}", quic.port()), format!("wss://localhost:{}", node.http.port())];
     for first in 0..2 {
         let session = format!("s{first}");
         let mut said = String::new();
@@ -153,7 +152,8 @@ async fn client_reconnects_after_a_node_restart() {
 async fn chat_command_works_over_quic() {
     let dir = tempdir().expect("a directory");
     let (_node, quic, _) = node(&dir, &["--demo"]).await;
-    let (url, ca) = (format!("quic://{quic}"), dir.path().join("pair/cert.pem"));
+    let url = format!("quic://{quic}");
+    let ca = dir.path().join("pair/cert.pem");
     let args = ["chat", "--json", "--url", &url];
     let trusting = [("SSL_CERT_FILE", ca.to_str().expect("UTF-8"))];
     let told = run(dir.path(), &args, &trusting).await;

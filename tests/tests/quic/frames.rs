@@ -95,10 +95,7 @@ async fn other_protocols_and_streams_are_refused() {
     let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
     let other = config(&trust, b"h2", TransportConfig::default());
     let refused = QuicConnection::open_from(&endpoint(), quic, other).await;
-    assert!(
-        matches!(&refused, Err(ConnectionEnd::Broken(why)) if why.contains("known protocol")),
-        "{refused:?}"
-    );
+    assert!(matches!(&refused, Err(ConnectionEnd::Broken(why)) if why.contains("known protocol")), "{refused:?}");
     // Early data needs a session ticket, and the node gives none.
     let from = endpoint();
     for _ in 0..2 {
@@ -123,12 +120,8 @@ async fn other_protocols_and_streams_are_refused() {
     let (_alone, quic, trust) = super::node(&alone, &["--demo", "--config", "turnway.toml"]).await;
     for alpn in [&b"h3"[..], b"h2"] {
         let refused =
-            QuicConnection::open_from(&endpoint(), quic, config(&trust, alpn, TransportConfig::default()))
-                .await;
-        assert!(
-            matches!(&refused, Err(ConnectionEnd::Broken(why)) if why.contains("known protocol")),
-            "{refused:?}"
-        );
+            QuicConnection::open_from(&endpoint(), quic, config(&trust, alpn, TransportConfig::default())).await;
+        assert!(matches!(&refused, Err(ConnectionEnd::Broken(why)) if why.contains("known protocol")), "{refused:?}");
     }
     let line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     let aside = tokio::time::timeout(std::time::Duration::from_millis(300), line.connection.open_uni()).await;

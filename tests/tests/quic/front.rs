@@ -145,8 +145,7 @@ async fn nginx_client_of_a_dead_node_resumes_on_the_other_node() {
     let resume = vec![json!({"session_id": "s1", "after_seq": 0})];
     let back = async {
         loop {
-            if let Ok(back) = QuicConnection::hello(front.nginx.at, &front.trust, "ann", resume.clone()).await
-            {
+            if let Ok(back) = QuicConnection::hello(front.nginx.at, &front.trust, "ann", resume.clone()).await {
                 return back;
             }
         }

@@ -25,10 +25,7 @@ async fn aioquic_webtransport_works_and_bad_requests_are_refused() {
         assert_eq!(sample(&node, &name).await, count, "{outcome}");
     }
     // The session without a hello is closed with 4401; no session stays open.
-    assert_eq!(
-        sample(&node, "turnway_link_closes_total{code=\"4401\",transport=\"webtransport\"} ").await,
-        1.0
-    );
+    assert_eq!(sample(&node, "turnway_link_closes_total{code=\"4401\",transport=\"webtransport\"} ").await, 1.0);
     assert_eq!(sample(&node, "turnway_link_connections{transport=\"webtransport\"} ").await, 0.0);
 }
 

@@ -38,9 +38,7 @@ async fn talkers() -> Agents {
 /// Returns a transport configuration with small stream windows, for a client that may leave a stream unread.
 pub(crate) fn narrow(streams: u32) -> TransportConfig {
     let mut transport = TransportConfig::default();
-    transport
-        .stream_receive_window(VarInt::from_u32(32 * 1024))
-        .max_concurrent_uni_streams(VarInt::from_u32(streams));
+    transport.stream_receive_window(VarInt::from_u32(32 * 1024)).max_concurrent_uni_streams(VarInt::from_u32(streams));
     transport
 }
 

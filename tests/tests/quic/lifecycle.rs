@@ -27,8 +27,7 @@ async fn revoked_key_closes_its_connection() {
     let line = QuicConnection::open(quic, &trust).await.expect("it connects");
     let mut line = line.greet_with(hello(&key.text)).await.expect("welcome");
     line.turn("s1", "echo", "m1", "hello").await.expect("a turn");
-    let stranger =
-        QuicConnection::open(quic, &trust).await.expect("it connects").greet_with(hello("tw_no")).await;
+    let stranger = QuicConnection::open(quic, &trust).await.expect("it connects").greet_with(hello("tw_no")).await;
     assert_eq!(stranger.err(), Some(ConnectionEnd::Closed(4401)));
     key.revoke(&node).await;
     assert_eq!(line.gone().await, ConnectionEnd::Closed(4401));
@@ -95,10 +94,7 @@ async fn certificate_reload_keeps_open_connections() {
         pace.tick().await;
     };
     newcomer.turn("new", "echo", "m", "new").await.expect("a turn");
-    assert!(
-        QuicConnection::hello(quic, &old, "old", vec![]).await.is_err(),
-        "the old one is not shown any more"
-    );
+    assert!(QuicConnection::hello(quic, &old, "old", vec![]).await.is_err(), "the old one is not shown any more");
     for (n, line) in lines.iter_mut().enumerate() {
         line.turn(&format!("s{n}"), "echo", "m", "still here").await.expect("a turn");
     }
@@ -144,8 +140,7 @@ async fn draining_node_sends_go_away_and_finishes_turns() {
 async fn connection_burst_requires_address_validation() {
     let dir = tempdir().expect("a directory");
     let (mut node, quic, trust) = node(&dir, &["--demo"]).await;
-    let lines =
-        (0..120).map(|n| QuicConnection::hello(quic, &trust, if n % 2 == 0 { "ann" } else { "bob" }, vec![]));
+    let lines = (0..120).map(|n| QuicConnection::hello(quic, &trust, if n % 2 == 0 { "ann" } else { "bob" }, vec![]));
     let lines = futures_util::future::join_all(lines).await;
     assert!(lines.iter().all(Result::is_ok), "everybody gets in");
     let doubted = sample(&node, "turnway_link_handshakes_total{outcome=\"doubted\"} ").await;
@@ -163,9 +158,8 @@ async fn silent_connection_is_kept_alive() {
     let mut transport = TransportConfig::default();
     transport.max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(28_500))));
     let end = endpoint();
-    let line = QuicConnection::open_from(&end, quic, config(&trust, b"turnway/1", transport))
-        .await
-        .expect("it connects");
+    let line =
+        QuicConnection::open_from(&end, quic, config(&trust, b"turnway/1", transport)).await.expect("it connects");
     let mut line = line.greet_with(json!({"type": "hello", "user_id": "ann"})).await.expect("welcome");
     let ended = tokio::time::timeout(Duration::from_secs(40), line.connection.closed()).await;
     assert!(ended.is_err(), "{ended:?}");
@@ -188,8 +182,7 @@ async fn node_without_a_certificate_creates_and_keeps_one() {
     node.kill_and_restart().await;
     assert_eq!((node.quic, pair.shown()), (Some(quic), shown), "the same as before");
     QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
-    let second =
-        ["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic"];
+    let second = ["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic"];
     let taken = run(dir.path(), &[&second[..], &[&quic.to_string()]].concat(), &[]).await;
     assert_eq!(taken.code, Some(69), "{taken:?}");
     let said = format!("cannot listen on {quic} (QUIC)");

@@ -94,8 +94,7 @@ async fn slow_reader_of_many_sessions_gets_all_text() {
     let pace = Arc::new(Semaphore::new(0));
     let mut readers = JoinSet::new();
     let mut rounds = 0;
-    while over.available_permits() < SESSIONS as usize || readers.len() < SESSIONS as usize || rounds < ROUNDS
-    {
+    while over.available_permits() < SESSIONS as usize || readers.len() < SESSIONS as usize || rounds < ROUNDS {
         while let Some(accepted) = line.accept_text_stream().now_or_never() {
             readers.spawn(read(accepted.expect("it stays"), Arc::clone(&pace)));
         }
@@ -130,10 +129,9 @@ async fn client_that_reads_no_streams_is_disconnected() {
     assert_eq!(close.error_code.into_inner(), 4508, "{close}");
     assert!(begun.elapsed() > limits::STALL_TIMEOUT - Duration::from_secs(1), "{:?}", begun.elapsed());
     // The client reconnects and reads.
-    let mut again =
-        QuicConnection::hello(quic, &trust, "ann", vec![json!({"session_id": "s0", "after_seq": 0})])
-            .await
-            .expect("welcome");
+    let mut again = QuicConnection::hello(quic, &trust, "ann", vec![json!({"session_id": "s0", "after_seq": 0})])
+        .await
+        .expect("welcome");
     let mut lane = again.accept_text_stream().await.expect("a stream");
     let mut said = String::new();
     lane.rest(&mut said).await.expect("all of it");

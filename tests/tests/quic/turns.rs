@@ -72,8 +72,7 @@ async fn session_is_shared_by_quic_and_websocket() {
     let mut line = QuicConnection::hello(quic, &trust, "ann", vec![]).await.expect("welcome");
     line.turn("s1", "echo", "m1", "by QUIC").await.expect("a turn");
     let resume = vec![json!({"session_id": "s1", "after_seq": 0})];
-    let mut wire =
-        trust.open(node.http).await.expect("it connects").greet("ann", resume).await.expect("welcome");
+    let mut wire = trust.open(node.http).await.expect("it connects").greet("ann", resume).await.expect("welcome");
     let seen = async |wire: &mut WebSocketClient, text: &str| {
         wire.until(|message| message["type"] == "message" && message["message"]["content"] == text).await
     };

@@ -39,8 +39,7 @@ async fn frame_floods_do_not_delay_other_clients() {
     let (mut node, quic, trust, pair) = node(&dir, &["--demo"]).await;
     let bystander = Bystander::start(node.http, quic, &trust).await;
     let seconds = Duration::from_millis(millis as u64).as_secs_f64().to_string();
-    let mut attack =
-        Running::start(script("quic_floods.py", &[&quic.port().to_string(), pair.ca(), &seconds]));
+    let mut attack = Running::start(script("quic_floods.py", &[&quic.port().to_string(), pair.ca(), &seconds]));
     let before = node.resident_kib();
     let mut slowest = Duration::ZERO;
     for (name, codes) in ENDS {
@@ -51,9 +50,7 @@ async fn frame_floods_do_not_delay_other_clients() {
         let packets = line["packets"].as_u64().expect("a number");
         figure(
             &format!("QUIC: a flood of {name}"),
-            format!(
-                "{packets} packets, {spent:?} of the node's time, 99 of 100 of {turns} turns within {within:?}"
-            ),
+            format!("{packets} packets, {spent:?} of the node's time, 99 of 100 of {turns} turns within {within:?}"),
         );
         assert_eq!(line["attack"], name);
         let right = match (codes, line["code"].as_u64()) {

@@ -30,8 +30,7 @@ async fn unvalidated_address_gets_at_most_three_times_its_bytes() {
         let args = [&["--demo", "--quic", "127.0.0.1:0"][..], &chain.flags()].concat();
         nodes.push(Node::start(&own, &args).await);
     }
-    let ports: Vec<String> =
-        nodes.iter().map(|node| node.quic.expect("it speaks QUIC").port().to_string()).collect();
+    let ports: Vec<String> = nodes.iter().map(|node| node.quic.expect("it speaks QUIC").port().to_string()).collect();
     let key = pair.key.to_str().expect("UTF-8");
     // Most nodes have a single certificate; datagrams then have any size.
     let short = dir.path().join("short");

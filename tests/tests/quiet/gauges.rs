@@ -26,10 +26,7 @@ const LAWS: &[(&str, IdleRule)] = &[
     ("process_open_fds", Same),
     ("process_resident_memory_bytes", Exempt("the allocator keeps pages; other tests bound memory")),
     ("process_start_time_seconds", Same),
-    (
-        "process_threads",
-        Exempt("threads of blocking calls stay for some seconds, and their number is bounded"),
-    ),
+    ("process_threads", Exempt("threads of blocking calls stay for some seconds, and their number is bounded")),
     ("process_virtual_memory_bytes", Exempt("address space is reserved and costs nothing")),
     ("turnway_agent_connections", Zero),
     ("turnway_agent_remote_attempts", Zero),
@@ -90,11 +87,7 @@ impl Held {
                     if broken.is_empty() {
                         return held;
                     }
-                    assert!(
-                        Instant::now() < deadline,
-                        "not quiet after {PATIENCE:?}:\n  {}",
-                        broken.join("\n  ")
-                    );
+                    assert!(Instant::now() < deadline, "not quiet after {PATIENCE:?}:\n  {}", broken.join("\n  "));
                 }
             }
         }
@@ -112,9 +105,7 @@ impl Held {
         for (series, now) in &self.gauges {
             let family = series.split('{').next().unwrap_or_default();
             let law = LAWS.iter().find(|(name, _)| *name == family).map(|(_, law)| law);
-            match law.unwrap_or_else(|| {
-                panic!("{family} is a new gauge: say in LAWS what it is when all is quiet")
-            }) {
+            match law.unwrap_or_else(|| panic!("{family} is a new gauge: say in LAWS what it is when all is quiet")) {
                 Zero if *now != 0.0 => broken.push(format!("{series} is {now}, not 0")),
                 Same => {
                     let was = before.and_then(|before| before.gauges.get(series));
@@ -154,8 +145,7 @@ fn files(pid: u32) -> BTreeMap<String, usize> {
         // A file that was closed since the listing is skipped.
         let Ok(target) = std::fs::read_link(entry.path()) else { continue };
         let target = target.to_string_lossy();
-        let kind =
-            if target.starts_with('/') { &*target } else { target.split(':').next().unwrap_or_default() };
+        let kind = if target.starts_with('/') { &*target } else { target.split(':').next().unwrap_or_default() };
         *files.entry(kind.to_owned()).or_default() += 1;
     }
     files

@@ -42,8 +42,7 @@ impl Scene {
     pub(crate) async fn start(store: &str, dir: &Path) -> Self {
         let agents = Agents::start(script).await;
         let names = ["answers", "refuses", "breaks", "errs", "holds"].map(|name| agents.flag(name));
-        let mut flags =
-            vec!["--demo", "--agent", "dials=dial-in:", "--agent", "gone=http://127.0.0.1:9/gone"];
+        let mut flags = vec!["--demo", "--agent", "dials=dial-in:", "--agent", "gone=http://127.0.0.1:9/gone"];
         flags.extend(names.iter().flat_map(|name| ["--agent", name]));
         let node = Node::start_on(store, dir, &flags).await;
         Self { node, _agents: agents }
@@ -53,8 +52,7 @@ impl Scene {
     pub(crate) async fn play(&self, round: usize) {
         let name = |what: &str| format!("{what}-{round}");
         let [turns, failures, cancels, hang_ups] = ["turns", "failures", "cancels", "hangups"].map(name);
-        let [refusals, subscriptions, dial_in, beyond] =
-            ["refusals", "subscriptions", "dialin", "beyond"].map(name);
+        let [refusals, subscriptions, dial_in, beyond] = ["refusals", "subscriptions", "dialin", "beyond"].map(name);
         tokio::join!(
             self.turns(&turns),
             self.failures(&failures),
@@ -81,18 +79,13 @@ impl Scene {
         let web = Web::new(self.node.http, Some("ann"));
         for n in 0..3 {
             let mut turn = web.turn(session, "answers", &format!("w{n}"), "hello", None).await;
-            assert_eq!(
-                turn.rest().await.last().map(|event| event.data["status"].clone()),
-                Some(json!("completed"))
-            );
+            assert_eq!(turn.rest().await.last().map(|event| event.data["status"].clone()), Some(json!("completed")));
         }
         // More bytes than one inbox may hold at a time.
         let large = "x".repeat(40_000);
         for n in 0..30 {
-            let (_, done) = ann
-                .turn(&format!("{session}-large"), "answers", &format!("l{n}"), &large)
-                .await
-                .expect("a turn");
+            let (_, done) =
+                ann.turn(&format!("{session}-large"), "answers", &format!("l{n}"), &large).await.expect("a turn");
             assert_eq!(done["status"], "completed");
         }
     }
@@ -167,7 +160,8 @@ impl Scene {
 
     /// Subscriptions that end by `unsubscribe` and with their connection.
     async fn subscriptions(&self, session: &str) {
-        let (mut ann, mut other) = (self.person("ann").await, self.person("ann").await);
+        let mut other = self.person("ann").await;
+        let mut ann = self.person("ann").await;
         for n in 0..10 {
             let session = format!("{session}-{n}");
             ann.turn(&session, "echo", &format!("m{n}"), "hi").await.expect("a turn");
@@ -184,12 +178,7 @@ impl Scene {
     /// A dial-in agent that answers, calls a tool, and disconnects in the middle of a turn; and the tool's runner.
     async fn dial_in(&self, session: &str) {
         let greet = async |hello: Value| {
-            WebSocketClient::open(self.node.http)
-                .await
-                .expect("it connects")
-                .greet_with(hello)
-                .await
-                .expect("welcome")
+            WebSocketClient::open(self.node.http).await.expect("it connects").greet_with(hello).await.expect("welcome")
         };
         let mut runner =
             greet(json!({"type": "hello", "role": "tool_runner", "runner_id": "r1", "tools": ["t"]})).await;

@@ -173,9 +173,8 @@ async fn renewed_registration_survives_an_old_unregister() {
     let dir = tempdir().expect("a directory");
     let server = Redis::start(dir.path(), &[]);
     let _functions = StoreClient::open(&server.url(), Durability::Mem).await;
-    let register = || -> Vec<String> {
-        server.command(&["FCALL", "turnway1_register", "1", "nidx:{n}:l", "1000000", "t/s"])
-    };
+    let register =
+        || -> Vec<String> { server.command(&["FCALL", "turnway1_register", "1", "nidx:{n}:l", "1000000", "t/s"]) };
     let unregister = |stamp: &str| {
         let _: Value = server.command(&["FCALL", "turnway1_unregister", "1", "nidx:{n}:l", "t/s", stamp]);
         server.command::<u64>(&["ZCARD", "nidx:{n}:l"])

@@ -31,8 +31,7 @@ impl DelayProxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
-                let ((from_client, to_client), (from_server, to_server)) =
-                    (client.into_split(), server.into_split());
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
                 carry(from_client, to_server, Arc::clone(&way));
                 carry(from_server, to_client, Arc::clone(&way));
             }

@@ -86,8 +86,7 @@ async fn another_major_version_coexists() {
     desk.accept("s", "m1").await.expect("accepted");
     // The other major version reads the same data through its own functions.
     let look = ["own", "in", "ctl"].map(|name| format!("{name}:{{default/s}}"));
-    let seen: Vec<String> =
-        server.command(&["FCALL_RO", "turnway2_look", "3", &look[0], &look[1], &look[2], "0"]);
+    let seen: Vec<String> = server.command(&["FCALL_RO", "turnway2_look", "3", &look[0], &look[1], &look[2], "0"]);
     assert_eq!(seen[3], "1", "{seen:?}");
     let _: Value = server.command(&["FUNCTION", "DELETE", "turnway2"]);
     desk.accept("s", "m2").await.expect("accepted");

@@ -86,8 +86,7 @@ async fn client_certificate_is_sent_if_the_server_requires_one() {
         std::fs::write(dir.path().join("turnway.toml"), text).expect("a file");
     };
     config("");
-    let args =
-        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
+    let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
     let stranger = run(dir.path(), &args, &[]).await;
     assert_eq!(stranger.code, Some(69), "{stranger:?}");
     config(&format!("client_cert = {cert:?}\nclient_key = {key:?}\n"));

@@ -17,8 +17,7 @@ struct Inbox<'a>(redis::PubSub<'a>);
 impl Inbox<'_> {
     fn words(&mut self) -> PeerMessage {
         let message = self.0.get_message().expect("a message");
-        let PeerFrame { from, messages: mut words } =
-            PeerFrame::decode(message.get_payload_bytes()).expect("a frame");
+        let PeerFrame { from, messages: mut words } = PeerFrame::decode(message.get_payload_bytes()).expect("a frame");
         assert_eq!((from, words.len()), (NodeId(1), 1));
         words.remove(0)
     }
@@ -44,11 +43,7 @@ async fn stored_input_is_published_to_the_owner_node() {
     let me = holder(1, 1);
     let other = holder(0xfe, u128::MAX / 3);
     desk.era(me, true).await;
-    assert_eq!(
-        desk.accept("s", "m1").await.expect("accepted").offer_receivers,
-        None,
-        "there is nobody to ring"
-    );
+    assert_eq!(desk.accept("s", "m1").await.expect("accepted").offer_receivers, None, "there is nobody to ring");
     let token = desk.claim("s", other, OwnershipSnapshot::default()).await.token;
     let owner = OwnershipSnapshot { holder: Some(other), epoch: token.epoch };
     let unheard = desk.accept("s", "m2").await.expect("accepted");
@@ -73,10 +68,7 @@ async fn stored_input_is_published_to_the_owner_node() {
     let (op, closed) = control(&mut desk, "c1").await;
     let Op::Control { control: said, .. } = op else { unreachable!("a control entry") };
     let item = OfferedEntry::Control { place: closed.place, prev: InboxPosition(0), control: said };
-    assert_eq!(
-        (closed.offer_receivers, inbox.words()),
-        (Some(1), PeerMessage::Offer { key: key("s"), owner, item })
-    );
+    assert_eq!((closed.offer_receivers, inbox.words()), (Some(1), PeerMessage::Offer { key: key("s"), owner, item }));
     assert_eq!(control(&mut desk, "c1").await.1.offer_receivers, None);
 
     // The owner's own inputs are not published, nor are those of a node without a lease, which has no registered

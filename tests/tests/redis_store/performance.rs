@@ -179,8 +179,7 @@ async fn store_latency_and_throughput_are_measured() {
     ] {
         let dir = tempdir().expect("a directory");
         let server = Redis::start(&dir.path().join("a"), args);
-        let replica =
-            (durability == Durability::FsyncReplica).then(|| replica_of(&server, &dir.path().join("b")));
+        let replica = (durability == Durability::FsyncReplica).then(|| replica_of(&server, &dir.path().join("b")));
         let mut desk = StoreClient::open(&server.url(), durability).await;
         one_by_one(&mut desk, &server.url(), level, few).await;
         abreast(&mut desk, &server, level, many).await;

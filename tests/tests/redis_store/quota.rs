@@ -69,13 +69,7 @@ async fn keep(desk: &mut StoreClient, token: FenceToken, seq: u64, state: Vec<u8
 }
 
 /// Builds an append of one fact that ends an input.
-fn end(
-    session: &str,
-    token: FenceToken,
-    after: Seq,
-    accepted: turnway_core::id::InboxPosition,
-    run: RunId,
-) -> Op {
+fn end(session: &str, token: FenceToken, after: Seq, accepted: turnway_core::id::InboxPosition, run: RunId) -> Op {
     let Op::Append(mut append) = append(session, token, after, after.0) else { unreachable!("an append") };
     append.ends = vec![(accepted, run)];
     append.closed = Some(true);
@@ -101,8 +95,7 @@ async fn stored_bytes_are_counted_until_the_record_is_deleted() {
         }
     }
     let full = stored(&server);
-    let log: Vec<(String, BTreeMap<String, String>)> =
-        server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
+    let log: Vec<(String, BTreeMap<String, String>)> = server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
     let facts: Vec<u64> = log.iter().map(|(_, fields)| fields["j"].len() as u64 + 20).collect();
     assert_eq!(full, waits + facts.iter().sum::<u64>());
     keep(&mut desk, token, 8, vec![7; 100]).await;
@@ -167,9 +160,7 @@ async fn full_quota_refuses_new_inputs_only() {
         assert_eq!(refused, Ok(Reply::Refused(StoreRefusal::Quota)), "{session}");
     }
     assert!(desk.accept("s", "m1").await.expect("accepted").duplicate, "what is there already is found");
-    let Op::Accept { key, mut principal, input, hash } = accept("bobs", "m1") else {
-        unreachable!("an accept")
-    };
+    let Op::Accept { key, mut principal, input, hash } = accept("bobs", "m1") else { unreachable!("an accept") };
     principal.user = turnway_core::id::UserId::parse("bob").expect("a name");
     let bob = desk.ask(Op::Accept { key, principal, input, hash }).await;
     assert!(matches!(bob, Ok(Reply::Accepted(_))), "another user has its own: {bob:?}");
@@ -216,8 +207,7 @@ async fn estimated_bytes_of_trimmed_facts_are_corrected_later() {
     let _: i64 = server.command(&["HSET", "own:{default/s}", "lb", "100000000"]);
     let before = stored(&server);
     assert_eq!(desk.ask(trim(9_500)).await, Ok(Reply::Done));
-    let log: Vec<(String, BTreeMap<String, String>)> =
-        server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
+    let log: Vec<(String, BTreeMap<String, String>)> = server.command(&["XRANGE", "log:{default/s}", "-", "+"]);
     let left: u64 = log.iter().map(|(_, fields)| fields["j"].len() as u64 + 20).sum();
     let held: u64 = server.command(&["HGET", "own:{default/s}", "lb"]);
     assert_eq!((log.len(), held), (500, left));
@@ -237,8 +227,7 @@ async fn facts_of_an_older_release_are_estimated_and_freed() {
             server.command(&["XRANGE", "log:{default/s}", &place, &place]);
         let fields = &lies[0].1;
         // Rebuild the stream as that release wrote it.
-        let words =
-            ["XADD", "old:{default/s}", &place, "e", &fields["e"], "w", &fields["w"], "j", &fields["j"]];
+        let words = ["XADD", "old:{default/s}", &place, "e", &fields["e"], "w", &fields["w"], "j", &fields["j"]];
         let _: Value = server.command(&words);
     }
     let exact = stored(&server);

@@ -12,8 +12,7 @@ use turnway::store::Store;
 use turnway::store::embedded::ClockFn;
 use turnway::store::redis::{RedisStore, RedisStoreOptions};
 use turnway_core::id::{
-    Epoch, FenceToken, Holder, InboxPosition, ListenersVersion, Nonce, OwnershipSnapshot, RunId, Seq,
-    SessionKey,
+    Epoch, FenceToken, Holder, InboxPosition, ListenersVersion, Nonce, OwnershipSnapshot, RunId, Seq, SessionKey,
 };
 use turnway_core::rng::Rng;
 use turnway_core::store::{Append, Op, Reply, StoreError};
@@ -61,11 +60,8 @@ impl World {
     async fn node(&mut self, n: usize) -> Node {
         let (now, (sender, answers)) = (Arc::clone(&self.now), channel());
         let clock: ClockFn = Arc::new(move || *now.lock().expect("a clock"));
-        let options = RedisStoreOptions {
-            durability: Durability::Mem,
-            clock: Some(clock),
-            ..RedisStoreOptions::default()
-        };
+        let options =
+            RedisStoreOptions { durability: Durability::Mem, clock: Some(clock), ..RedisStoreOptions::default() };
         // The last answers may come after the end.
         let sink = Arc::new(move |op, result| drop(sender.send((op, result))));
         let store = RedisStore::open(self.url.clone(), options, sink).await.expect("a store");
@@ -215,9 +211,7 @@ async fn sweep_finds_all_sessions_left_by_concurrent_requests() {
         let _: u64 = server.command(&["DEL", "tenants"]);
         let left = left(&server);
         let survivor = world.node(NODES).await;
-        let Ok(Reply::Unowned { sessions }) = survivor.ask(Op::Sweep { limit: 100 }) else {
-            panic!("{seed}")
-        };
+        let Ok(Reply::Unowned { sessions }) = survivor.ask(Op::Sweep { limit: 100 }) else { panic!("{seed}") };
         let swept: BTreeSet<String> = sessions.iter().map(|(key, _)| key.session.to_string()).collect();
         assert_eq!(swept, left, "seed {seed}");
         found += swept.len();

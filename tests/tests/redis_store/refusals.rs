@@ -70,8 +70,7 @@ async fn missing_right_is_named_at_startup() {
     ] {
         grant_all(&server);
         user(&server, taken);
-        let args =
-            ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
+        let args = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
         let ended = run(dir.path(), &args, &[]).await;
         assert_eq!(ended.code, Some(69), "{ended:?}");
         assert!(ended.err.contains(named) && ended.err.contains("NOPERM"), "{named}: {}", ended.err);
@@ -97,10 +96,8 @@ async fn revoked_right_is_reported_until_it_is_granted_again() {
         assert!(said.contains("refuses"), "{said}");
         grant_all(&server);
         until_ready(node.admin, 200, "true").await;
-        let answer = wire
-            .ask(&format!("back-{n}"), invoke(&format!("again-{n}"), "echo", "x"))
-            .await
-            .expect("an answer");
+        let answer =
+            wire.ask(&format!("back-{n}"), invoke(&format!("again-{n}"), "echo", "x")).await.expect("an answer");
         assert_eq!(answer["type"], "turn_accepted", "{answer}");
     }
 }
@@ -196,7 +193,7 @@ async fn sighup_reloads_the_redis_password() {
     node.signal("-HUP").await;
     until_logged(&node, "logged in to Redis again", lines).await;
     assert_eq!(ann.turn("s1", "echo", "m2", "and here").await.expect("a turn").0, "and here");
-    assert!(!node.log().contains("there is nothing to reload"));
+    assert!(!node.log().contains("there is nothing to read again"));
     node.must_run();
 }
 

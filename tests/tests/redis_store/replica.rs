@@ -73,12 +73,8 @@ async fn sentinel_failover_loses_no_answered_request() {
     let Reply::View(view) = reply else { panic!("{reply:?}") };
     figure("a fail-over, by a Sentinel that waits 500 ms, ms", began.elapsed().as_millis());
     assert_eq!(view.owner.epoch, claimed.token.epoch);
-    let inbox = Op::Inbox {
-        key: key("s"),
-        token: claimed.token,
-        after: Default::default(),
-        control_after: Default::default(),
-    };
+    let inbox =
+        Op::Inbox { key: key("s"), token: claimed.token, after: Default::default(), control_after: Default::default() };
     let (reply, _) = desk.ask_until(&inbox).await;
     let Reply::Inbox(inputs) = reply else { panic!("{reply:?}") };
     let places: Vec<_> = inputs.inputs.iter().map(|(place, _)| *place).collect();

@@ -56,8 +56,7 @@ async fn overtaken(functions: &str) -> Answered {
     let key = key("s");
     let holder = holder(2, 2);
     let nonce = Nonce(9);
-    let claim =
-        Op::Claim { key: key.clone(), holder, nonce, expect: OwnershipSnapshot::default(), floor: Epoch(0) };
+    let claim = Op::Claim { key: key.clone(), holder, nonce, expect: OwnershipSnapshot::default(), floor: Epoch(0) };
     let (Reply::Claimed(claimed), _) = second.ask_until(&claim).await else { panic!("it is free again") };
     assert_eq!(claimed.token.epoch, forgotten.token.epoch);
 

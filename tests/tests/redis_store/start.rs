@@ -25,17 +25,8 @@ async fn missing_durability_is_refused_at_startup() {
     let serve = |level: &'static str, url: String| {
         let dir = dir.path().to_owned();
         async move {
-            let args = [
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin",
-                "127.0.0.1:0",
-                "--quic",
-                "off",
-                "--durability",
-                level,
-            ];
+            let args =
+                ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--durability", level];
             // Do not wait for a server that is down.
             let env = [("TURNWAY_STORE_WAIT", "0s")];
             run(&dir, &[&args[..], &["--store", &url]].concat(), &env).await

@@ -8,8 +8,8 @@ use turnway::config::redis::RedisUrl;
 use turnway::store::Store;
 use turnway::store::redis::{RedisOpenError, RedisStore, RedisStoreOptions};
 use turnway_core::id::{
-    Epoch, Holder, LeaseId, MessageId, NodeId, Nonce, OwnershipSnapshot, Principal, RunId, SessionId,
-    SessionKey, TenantId, UserId,
+    Epoch, Holder, LeaseId, MessageId, NodeId, Nonce, OwnershipSnapshot, Principal, RunId, SessionId, SessionKey,
+    TenantId, UserId,
 };
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
 use turnway_core::store::{Acceptance, Claimed, Op, Reply, StoreError};
@@ -71,12 +71,7 @@ impl StoreClient {
         }
     }
 
-    pub(crate) async fn claim(
-        &mut self,
-        session: &str,
-        holder: Holder,
-        expect: OwnershipSnapshot,
-    ) -> Claimed {
+    pub(crate) async fn claim(&mut self, session: &str, holder: Holder, expect: OwnershipSnapshot) -> Claimed {
         let key = key(session);
         let nonce = Nonce(u128::from(expect.epoch.0) + 7);
         let floor = Epoch(0);

@@ -41,11 +41,8 @@ impl Scene {
     async fn node(&self, n: u128) -> StoreClient {
         let now = Arc::clone(&self.now);
         let clock: ClockFn = Arc::new(move || *now.lock().expect("a clock"));
-        let options = RedisStoreOptions {
-            durability: Durability::Mem,
-            clock: Some(clock),
-            ..RedisStoreOptions::default()
-        };
+        let options =
+            RedisStoreOptions { durability: Durability::Mem, clock: Some(clock), ..RedisStoreOptions::default() };
         let mut desk = StoreClient::try_open(&self.server.url(), options).await.expect("a store");
         desk.era(holder(n, n), true).await;
         desk
@@ -218,8 +215,7 @@ async fn late_accepted_input_is_found_until_claimed() {
     for _ in 0..3 {
         assert_eq!(names(&found(&mut desk).await), ["s"]);
     }
-    let again =
-        desk.claim("s", holder(1, 2), OwnershipSnapshot { holder: None, epoch: claimed.token.epoch }).await;
+    let again = desk.claim("s", holder(1, 2), OwnershipSnapshot { holder: None, epoch: claimed.token.epoch }).await;
     assert_eq!(again.inbox.inputs.len(), 1);
     assert_eq!(found(&mut desk).await, []);
 }
@@ -249,8 +245,7 @@ async fn sweep_indexes_are_emptied() {
         assert!(matches!(first.ask(Op::Append(Box::new(append))).await, Ok(Reply::Appended { .. })));
         // Half of the sessions are released; the owner of the others dies.
         if n % 2 == 0 {
-            let release =
-                Op::Release { key: key(&name), token: claimed.token, tail: Seq(0), drain: n % 4 == 0 };
+            let release = Op::Release { key: key(&name), token: claimed.token, tail: Seq(0), drain: n % 4 == 0 };
             assert_eq!(first.ask(release).await, Ok(Reply::Released));
         }
     }
@@ -289,15 +284,8 @@ async fn index_line_without_a_session_is_not_listed() {
     desk.accept("s", "m").await.expect("accepted");
     let now = START_TIME.store.0.to_string();
     for name in ["ghost", "s2"] {
-        let _: Value = scene.server.command(&[
-            "FCALL",
-            "turnway1_enter",
-            "2",
-            "ix:{default}",
-            "ix:{default}:YW5u",
-            &now,
-            name,
-        ]);
+        let _: Value =
+            scene.server.command(&["FCALL", "turnway1_enter", "2", "ix:{default}", "ix:{default}:YW5u", &now, name]);
     }
     // Announced twice at different times, created once.
     scene.pass(1);
@@ -314,9 +302,7 @@ async fn index_line_without_a_session_is_not_listed() {
     for (wait, lines) in [(0, 3), (121, 2)] {
         scene.pass(wait);
         for list in &lists {
-            let Ok(Reply::Sessions { sessions, more: false }) = desk.ask(list.clone()).await else {
-                panic!()
-            };
+            let Ok(Reply::Sessions { sessions, more: false }) = desk.ask(list.clone()).await else { panic!() };
             let names: Vec<_> = sessions.iter().map(|one| one.birth.session.as_str()).collect();
             assert_eq!(names, ["s2", "s"]);
             desk.ask(list.clone()).await.expect("again");

@@ -93,11 +93,7 @@ async fn take_all(desk: &mut StoreClient, alive: Holder, count: usize) -> usize 
             for (key, seen) in sessions {
                 desk.store.submit(claim(key.session.as_str(), alive, *seen));
             }
-            assert!(
-                missing > 0 || taken.len() == count,
-                "{} of {count} taken, and no more found",
-                taken.len()
-            );
+            assert!(missing > 0 || taken.len() == count, "{} of {count} taken, and no more found", taken.len());
             continue;
         }
         let Reply::Claimed(claimed) = reply else { panic!("{reply:?}") };

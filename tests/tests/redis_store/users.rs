@@ -60,22 +60,15 @@ fn deployer() -> RedisLogin {
 async fn node_user_may_run_every_store_operation() {
     let (_dir, server) = start();
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
-    let options = RedisStoreOptions {
-        durability: Durability::Mem,
-        deployer: Some(deployer()),
-        ..RedisStoreOptions::default()
-    };
+    let options =
+        RedisStoreOptions { durability: Durability::Mem, deployer: Some(deployer()), ..RedisStoreOptions::default() };
     let mut desk = StoreClient::try_open(&url, options).await.expect("a store");
     let me = holder(1, 1);
     desk.era(me, true).await;
     let taken = desk.accept("s", "m1").await.expect("accepted");
     let claimed = desk.claim("s", me, taken.owner).await;
     desk.claim("t", holder(2, 2), OwnershipSnapshot::default()).await;
-    assert_eq!(
-        desk.accept("t", "m1").await.expect("accepted").offer_receivers,
-        Some(0),
-        "it may ring others"
-    );
+    assert_eq!(desk.accept("t", "m1").await.expect("accepted").offer_receivers, Some(0), "it may ring others");
     let session = key("s");
     let token = claimed.token;
     let tail = Seq(0);
@@ -126,7 +119,12 @@ async fn node_user_may_run_every_store_operation() {
     }
     let owner = OwnershipSnapshot { holder: Some(holder(1, 2)), ..OwnershipSnapshot::default() };
     assert!(matches!(desk.renew(holder(1, 2), false).await, Ok(Reply::LeaseLost)), "{owner:?}");
-    let mut node = login(&server, "turnway", NODE);
+    check_plain_commands(&server);
+}
+
+/// Checks the commands that a node sends outside of functions.
+fn check_plain_commands(server: &Redis) {
+    let mut node = login(server, "turnway", NODE);
     for words in [
         "WAIT 0 1",
         "PUBLISH inbox:a x",
@@ -205,18 +203,10 @@ fn users_have_no_unneeded_rights() {
     let (_dir, server) = start();
     let anonymous = redis::Client::open(server.url()).expect("a URL").get_connection();
     assert!(anonymous.and_then(|mut it| redis::cmd("PING").query::<Value>(&mut it)).is_err());
-    let node =
-        ["CONFIG GET requirepass", "FUNCTION LOAD x", "FUNCTION LIST", "GET library:turnway1", "WATCH own:a"];
-    let deployer = [
-        "FCALL turnway1_accept 0",
-        "GET own:a",
-        "SET own:a x",
-        "PUBLISH inbox:a x",
-        "INCR own:a",
-        "HGET own:a b",
-    ];
-    for (user, password, own) in [("turnway", NODE, &node[..]), ("turnway-deployer", DEPLOYER, &deployer[..])]
-    {
+    let node = ["CONFIG GET requirepass", "FUNCTION LOAD x", "FUNCTION LIST", "GET library:turnway1", "WATCH own:a"];
+    let deployer =
+        ["FCALL turnway1_accept 0", "GET own:a", "SET own:a x", "PUBLISH inbox:a x", "INCR own:a", "HGET own:a b"];
+    for (user, password, own) in [("turnway", NODE, &node[..]), ("turnway-deployer", DEPLOYER, &deployer[..])] {
         for words in NOBODY.iter().chain(own) {
             // A new connection for each command, because some of them change the connection.
             let refused = allowed(&mut login(&server, user, password), words);
@@ -230,8 +220,7 @@ fn users_have_no_unneeded_rights() {
 async fn node_without_rights_to_inspect_names_the_deployer_setting() {
     let (dir, server) = start();
     let url = format!("redis://turnway:{NODE}@127.0.0.1:{}", server.port);
-    let serve =
-        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--quic", "off", "--store", &url];
     let ended = run(dir.path(), &[&serve[..], &["--durability", "mem"]].concat(), &[]).await;
     assert_eq!(ended.code, Some(69), "{ended:?}");
     assert!(ended.err.contains("store.deployer") && !ended.err.contains(NODE), "{}", ended.err);

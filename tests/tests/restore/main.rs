@@ -164,9 +164,8 @@ impl Story {
     async fn until_held(&mut self, attempt: u64) {
         let Some((run, pieces)) = &self.held else { return };
         let text = said(*pieces);
-        let fits = |view: &View| {
-            view.attempt(run) >= attempt && view.status(run) == "running" && view.text(run) == text
-        };
+        let fits =
+            |view: &View| view.attempt(run) >= attempt && view.status(run) == "running" && view.text(run) == text;
         self.client.until("what it says before it holds its tongue", fits).await;
     }
 

@@ -109,10 +109,7 @@ impl Screen {
             assert!(self.turns.insert(run.to_owned(), turn).is_none(), "said twice: {data}");
             return;
         }
-        let turn = self
-            .turns
-            .get_mut(run)
-            .unwrap_or_else(|| panic!("no handover is waiting for a decision: {fact} {data}"));
+        let turn = self.turns.get_mut(run).unwrap_or_else(|| panic!("nobody has asked: {fact} {data}"));
         match fact {
             "turn.admitted" => {
                 turn.agent = text(data, "agent_id");

@@ -48,8 +48,7 @@ async fn bystanders(
                     since = due.tick() => since.into_std(),
                     _ = until.wait_for(|over| *over) => break,
                 };
-                let (said, done) =
-                    wire.turn(&user, "echo", &format!("m{turn}"), "a word").await.expect("no error");
+                let (said, done) = wire.turn(&user, "echo", &format!("m{turn}"), "a word").await.expect("no error");
                 assert_eq!((said.as_str(), &done["status"]), ("a word", &"completed".into()), "{done}");
                 took.push((since, since.elapsed()));
             }

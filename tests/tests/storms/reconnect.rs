@@ -30,8 +30,7 @@ async fn mass_reconnect_does_not_delay_other_clients() {
     let connections = count.to_string();
     let since = Instant::now();
     // A tenth of the clients is in the middle of an answer, which is slow enough to last through the whole test.
-    let args =
-        ["reconnect", "--connections", &connections, "--sources", "4", "--rounds", "2", "--open", "10"];
+    let args = ["reconnect", "--connections", &connections, "--sources", "4", "--rounds", "2", "--open", "10"];
     let told = bench.figures(&[&args[..], &["--tokens", "60", "--pace", "250ms"]].concat()).await;
     calm.send_replace(true);
     let took = others.await.expect("they are done");
@@ -51,10 +50,7 @@ async fn mass_reconnect_does_not_delay_other_clients() {
         })
         .max()
         .expect("some seconds");
-    figure(
-        &format!("{count} clients dropped at once, until the last has resumed, ms"),
-        format!("{resumed:.0?}"),
-    );
+    figure(&format!("{count} clients dropped at once, until the last has resumed, ms"), format!("{resumed:.0?}"));
     figure("gaps; sessions read again and the same", {
         format!("{}; {}", told["reconnect"]["gaps"], told["reconnect"]["verified"])
     });
@@ -62,11 +58,7 @@ async fn mass_reconnect_does_not_delay_other_clients() {
     figure("their p50 and p99, and p99 of the worst 3 s", {
         format!("{:?} {:?} {worst:?}", quantile(&mut times(&took), 0.5), quantile(&mut times(&took), 0.99))
     });
-    assert_eq!(
-        (&told["reconnect"]["gaps"], &told["reconnect"]["verified"]),
-        (&0.into(), &count.into()),
-        "{told}"
-    );
+    assert_eq!((&told["reconnect"]["gaps"], &told["reconnect"]["verified"]), (&0.into(), &count.into()), "{told}");
     let most = resumed.iter().copied().fold(0.0, f64::max);
     assert!(Duration::from_secs_f64(most / 1e3) <= RESUMED_WITHIN, "{resumed:?}");
     assert!(worst <= BYSTANDERS_WITHIN, "{worst:?}");

@@ -54,10 +54,7 @@ impl Listener {
             .greet("ann", vec![])
             .await
             .expect("welcome");
-        let told = wire
-            .ask("open", json!({"type": "session_open", "session_id": session}))
-            .await
-            .expect("an answer");
+        let told = wire.ask("open", json!({"type": "session_open", "session_id": session})).await.expect("an answer");
         assert_eq!(told["type"], "session_opened", "{told}");
         let mut listener = Self {
             wire,
@@ -167,8 +164,7 @@ async fn run(habit: Habit) -> Came {
     })
     .await;
     let dir = tempfile::tempdir().expect("a directory");
-    let node =
-        Node::start(dir.path(), &["--demo", "--durability", "mem", "--agent", &agents.flag("flood")]).await;
+    let node = Node::start(dir.path(), &["--demo", "--durability", "mem", "--agent", &agents.flag("flood")]).await;
     pin(node.pid(), 0).await;
     pin(std::process::id(), 1).await;
     let count = if habit == Habit::Absent { 0 } else { size("STALL_LINKS", 200) };
@@ -244,19 +240,11 @@ async fn stalled_readers_cost_little_memory_and_lose_nothing() {
     ratios.sort_unstable_by(f64::total_cmp);
     let ratio = ratios[ratios.len() / 2];
     figure("listeners that stalled, in sessions of 64 KiB a second", {
-        format!(
-            "{} in {}, for {} s",
-            size("STALL_LINKS", 200),
-            size("STALL_SESSIONS", 4),
-            size("STALL_SECONDS", 6)
-        )
+        format!("{} in {}, for {} s", size("STALL_LINKS", 200), size("STALL_SESSIONS", 4), size("STALL_SECONDS", 6))
     });
     figure("what the node grew by, KiB", most);
     figure("times one was cut off (4508) and came back", reconnects);
-    figure(
-        "the others' p99, in that of the same without a stall, median of the pairs",
-        format!("{ratio:.2}"),
-    );
+    figure("the others' p99, in that of the same without a stall, median of the pairs", format!("{ratio:.2}"));
     assert!(most <= GROWN_KIB, "{most} KiB");
     // One pair of runs says little on a machine with other load, so the ratio is checked only from three pairs on.
     assert!(ratios.len() < 3 || ratio <= SLOWER, "{ratio:.2}");

@@ -17,8 +17,7 @@ pub(crate) fn coverage(tree: &Tree) -> Coverage {
             let comment = lines[n..].iter().take_while(|line| line.trim_start().starts_with("//"));
             let ids: Vec<String> = comment.flat_map(|line| ids(line)).collect();
             let whole = lines[n].trim_start().starts_with("//!");
-            let next =
-                lines[n..].iter().find(|line| starts_function(line)).and_then(|line| function_name(line));
+            let next = lines[n..].iter().find(|line| starts_function(line)).and_then(|line| function_name(line));
             let test = match next {
                 Some(name) if !whole => format!("{stem}::{name}"),
                 Some(_) | None => stem.to_owned(),
@@ -44,8 +43,7 @@ pub(crate) fn table(document: &str, covered: &Coverage) -> String {
         row.proof.tests = covered.get(&row.id).into_iter().flatten().cloned().collect();
         Some(row.line())
     };
-    let lines: Vec<String> =
-        document.lines().map(|line| renewed(line).unwrap_or_else(|| line.to_owned())).collect();
+    let lines: Vec<String> = document.lines().map(|line| renewed(line).unwrap_or_else(|| line.to_owned())).collect();
     lines.join("\n") + "\n"
 }
 

@@ -36,8 +36,7 @@ pub(crate) fn violations(tree: &Tree, table: &Table, krate: &str) -> Vec<String>
     let levels = table.0.get(krate);
     let levels = levels.unwrap_or_else(|| panic!("ARCHITECTURE.md, Layers: a line for the crate `{krate}`"));
     let inside = format!("{krate}/src/");
-    let modules: BTreeSet<String> =
-        tree.paths().filter_map(|path| top_module(path.strip_prefix(&inside)?)).collect();
+    let modules: BTreeSet<String> = tree.paths().filter_map(|path| top_module(path.strip_prefix(&inside)?)).collect();
     let mut found = Vec::new();
     for name in modules.iter().filter(|name| !levels.contains_key(*name)) {
         found.push(format!("{krate}: `{name}` is not in the layers table: add it at its level"));

@@ -3,19 +3,19 @@ use crate::tree::{Source, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A doc comment that opens with one of these leaves its subject to be guessed.
-const OPENERS: [&str; 10] =
-    ["What", "Who", "Whoever", "Whose", "Whom", "Which", "That", "Where", "How", "Whether"];
+const OPENERS: [&str; 9] = ["What", "Who", "Whoever", "Whose", "Whom", "Which", "That", "Where", "How"];
 /// Names that more than one module may have: each machine has its own.
-const SHARED_NAMES: [&str; 4] = ["Config", "Error", "Input", "Output"];
+/// and each crate with planted bugs its own list of them.
+const SHARED_NAMES: [&str; 5] = ["Config", "Error", "Input", "Output", "Planted"];
 const TEST_NAME_MAX: usize = 70;
 
 /// Doc comments that open with a word that needs a sentence before it.
 pub(crate) fn odd_openers(source: &Source) -> Vec<String> {
     let opens = |(n, text): (usize, &str)| {
         let first = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        OPENERS.contains(&first).then(|| {
-            source.at(n, &format!("opens with `{first}`: name the subject first (CONTRIBUTING.md, Style)"))
-        })
+        OPENERS
+            .contains(&first)
+            .then(|| source.at(n, &format!("opens with `{first}`: name the subject first (CONTRIBUTING.md, Style)")))
     };
     openings(source).into_iter().filter_map(opens).collect()
 }
@@ -27,9 +27,10 @@ pub(crate) fn empty_docs(source: &Source) -> Vec<String> {
     let alone = |n: usize| (n == 0 || !is_doc(n - 1)) && !is_doc(n + 1);
     let is_empty = |(n, text): (usize, &str)| {
         let plain = !text.starts_with(['`', '|', '#']) && !text.starts_with("Covers");
-        (alone(n - 1) && plain && text.split_whitespace().count() <= 2).then(|| {
-            source.at(n, "a comment of one or two words: say the unit, range or reason, or delete it")
-        })
+        // The summary of a route in the OpenAPI document.
+        let is_summary = lines.get(n).is_some_and(|line| line.starts_with("#[utoipa"));
+        (alone(n - 1) && plain && !is_summary && text.split_whitespace().count() <= 2)
+            .then(|| source.at(n, "a comment of one or two words: say the unit, range or reason, or delete it"))
     };
     openings(source).into_iter().filter_map(is_empty).collect()
 }
@@ -39,9 +40,7 @@ fn openings(source: &Source) -> Vec<(usize, &str)> {
     let lines: Vec<(usize, &str)> = source.lines().collect();
     let starts = |at: usize| at == 0 || doc_text(lines[at - 1].1).is_none_or(str::is_empty);
     let found = lines.iter().enumerate().filter(|(at, _)| starts(*at));
-    found
-        .filter_map(|(_, (n, line))| doc_text(line).filter(|text| !text.is_empty()).map(|text| (*n, text)))
-        .collect()
+    found.filter_map(|(_, (n, line))| doc_text(line).filter(|text| !text.is_empty()).map(|text| (*n, text))).collect()
 }
 
 /// Returns the text of a line of a doc comment.
@@ -56,21 +55,15 @@ pub(crate) fn undocumented(source: &Source) -> Vec<String> {
     let mut found = Vec::new();
     for (at, (n, line)) in lines.iter().enumerate() {
         let Some(item) = line.trim_start().strip_prefix("pub ") else { continue };
-        let kind =
-            item.split_whitespace().find(|word| !matches!(*word, "async" | "unsafe")).unwrap_or_default();
+        let kind = item.split_whitespace().find(|word| !matches!(*word, "async" | "unsafe")).unwrap_or_default();
         let at_top = !line.starts_with(' ');
-        let wants = matches!(kind, "struct" | "enum" | "trait" | "type")
-            || (at_top && matches!(kind, "fn" | "const"));
+        let wants = matches!(kind, "struct" | "enum" | "trait" | "type") || (at_top && matches!(kind, "fn" | "const"));
         let above = lines[..at].iter().rev().map(|(_, line)| line.trim());
-        let documented = above
-            .take_while(|line| {
-                line.starts_with("#[")
-                    || line.starts_with("//")
-                    || line.ends_with(")]")
-                    || line.ends_with(',')
-            })
-            .any(|line| line.starts_with("///"));
-        if wants && !documented {
+        let above: Vec<&str> = above.take_while(|line| !line.is_empty() && !line.ends_with(['{', '}', ';'])).collect();
+        let documented = above.iter().any(|line| line.starts_with("///"));
+        // Names that a macro makes are documented where it is used; docs of a command's arguments would be its help.
+        let exempt = item.contains('$') || above.iter().any(|line| line.contains("Args"));
+        if wants && !documented && !exempt {
             found.push(source.at(*n, &format!("no doc comment: {}", item.trim_end_matches('{').trim())));
         }
     }
@@ -85,8 +78,7 @@ pub(crate) fn shared_type_names(tree: &Tree) -> Vec<String> {
             homes.entry(name).or_default().insert(source.path.clone());
         }
     }
-    let shared =
-        homes.into_iter().filter(|(name, files)| files.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
+    let shared = homes.into_iter().filter(|(name, files)| files.len() > 1 && !SHARED_NAMES.contains(&name.as_str()));
     shared
         .map(|(name, files)| {
             let files: Vec<String> = files.into_iter().collect();
@@ -101,11 +93,7 @@ pub(crate) fn type_names(text: &str) -> Vec<String> {
         let indented = line.starts_with(' ');
         let line = line.trim_start();
         let item = line.strip_prefix("pub").map_or(line, |rest| {
-            let rest = if rest.starts_with('(') {
-                rest.split_once(')').map_or(rest, |(_, rest)| rest)
-            } else {
-                rest
-            };
+            let rest = if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest };
             rest.trim_start()
         });
         let (kind, rest) = item.split_once(' ')?;
@@ -186,11 +174,7 @@ pub(crate) fn long_test_names(source: &Source) -> Vec<String> {
     let lines: Vec<(usize, &str)> = source.lines().collect();
     let tests = lines.iter().enumerate().filter(|(at, (_, line))| {
         crate::rules::starts_function(line)
-            && lines[..*at]
-                .iter()
-                .rev()
-                .take(4)
-                .any(|(_, line)| line.contains("test]") || line.contains("test("))
+            && lines[..*at].iter().rev().take(4).any(|(_, line)| line.contains("test]") || line.contains("test("))
     });
     tests
         .filter_map(|(_, (n, line))| {
@@ -198,10 +182,7 @@ pub(crate) fn long_test_names(source: &Source) -> Vec<String> {
             (name.len() > TEST_NAME_MAX).then(|| {
                 source.at(
                     *n,
-                    &format!(
-                        "{name} has {} characters, at most {TEST_NAME_MAX}: subject_condition_result",
-                        name.len()
-                    ),
+                    &format!("{name} has {} characters, at most {TEST_NAME_MAX}: subject_condition_result", name.len()),
                 )
             })
         })
@@ -216,7 +197,7 @@ pub(crate) fn packed_lets(source: &Source) -> Vec<String> {
         let simple = names
             .split(", ")
             .all(|name| name.trim_start_matches("mut ").chars().all(|c| c.is_alphanumeric() || c == '_'));
-        (simple && value.ends_with(");"))
+        (simple && value.ends_with(");") && value.contains(", "))
             .then(|| source.at(n, "bindings packed into a tuple: one `let` each"))
     };
     source.lines().filter_map(packed).collect()
@@ -231,17 +212,12 @@ fn type_names_are_found_whatever_their_visibility() {
 #[test]
 fn openers_and_empty_docs_are_found() {
     let source = |text: &str| Source { path: "a.rs".to_owned(), text: text.to_owned() };
-    let odd = source(
-        "//! What it is.\n\n/// Who asked.\n/// Which is fine here.\nstruct A;\n/// Returns that.\nfn b() {}",
-    );
+    let odd =
+        source("//! What it is.\n\n/// Who asked.\n/// Which is fine here.\nstruct A;\n/// Returns that.\nfn b() {}");
     assert_eq!(odd_openers(&odd).len(), 2);
-    let empty =
-        source("/// Its name.\nname: u8,\n/// `default`\nb: u8,\n/// A long line\n/// that ends.\nc: u8,");
+    let empty = source("/// Its name.\nname: u8,\n/// `default`\nb: u8,\n/// A long line\n/// that ends.\nc: u8,");
     assert_eq!(empty_docs(&empty).len(), 1);
-    assert_eq!(
-        undocumented(&source("/// A.\n#[derive(Debug)]\npub struct A;\npub struct B;\npub fn c() {}")).len(),
-        2
-    );
+    assert_eq!(undocumented(&source("/// A.\n#[derive(Debug)]\npub struct A;\npub struct B;\npub fn c() {}")).len(), 2);
     assert_eq!(packed_lets(&source("let (a, mut b) = (1, 2);\nlet (a, b) = f();")).len(), 1);
 }
 

@@ -33,8 +33,7 @@ pub(crate) fn long_functions(source: &Source) -> Vec<String> {
 /// Returns whether a function begins on this line.
 pub(crate) fn starts_function(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "fn").collect();
-    let qualifiers =
-        |word: &&str| word.starts_with("pub") || matches!(*word, "const" | "async" | "unsafe" | "extern");
+    let qualifiers = |word: &&str| word.starts_with("pub") || matches!(*word, "const" | "async" | "unsafe" | "extern");
     words.len() < line.split_whitespace().count() && words.iter().all(qualifiers)
 }
 
@@ -84,8 +83,7 @@ pub(crate) fn foreign_words(path: &str, text: &str) -> Vec<String> {
     for (n, line) in text.lines().enumerate() {
         let lower = line.to_lowercase();
         let mut words = lower.split(|c: char| !c.is_alphanumeric() && c != '_');
-        let named =
-            words.any(|word| whole.contains(&word)) || anywhere.iter().any(|part| line.contains(part));
+        let named = words.any(|word| whole.contains(&word)) || anywhere.iter().any(|part| line.contains(part));
         // A number with leading zeros is the number of a document, not that of a random generator.
         let paper = lower.match_indices("seed 00").next().is_some();
         if named || paper {

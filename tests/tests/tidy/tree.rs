@@ -18,8 +18,7 @@ pub(crate) struct Source {
 
 impl Tree {
     pub(crate) fn read() -> Self {
-        let root =
-            Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the root").to_owned();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the root").to_owned();
         let listed = Command::new("git")
             .args(["ls-files", "--cached", "--others", "--exclude-standard"])
             .current_dir(&root)
@@ -83,12 +82,9 @@ impl Source {
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(n, line)| (n + 1, line))
     }
-    /// Where it says a word.
+    /// Returns a violation for each line that contains a word.
     pub(crate) fn mentions(&self, word: &str) -> Vec<String> {
-        self.lines()
-            .filter(|(_, line)| line.contains(word))
-            .map(|(n, line)| self.at(n, line.trim()))
-            .collect()
+        self.lines().filter(|(_, line)| line.contains(word)).map(|(n, line)| self.at(n, line.trim())).collect()
     }
     /// A breach on one of its lines.
     pub(crate) fn at(&self, line: usize, what: &str) -> String {

@@ -37,8 +37,7 @@ impl World {
     }
 
     async fn act(&mut self, run: &Value, name: &str, tool: &str, args: Value) -> Value {
-        let action =
-            json!({"type": "action", "run_id": run["run_id"], "action_id": name, "tool": tool, "args": args});
+        let action = json!({"type": "action", "run_id": run["run_id"], "action_id": name, "tool": tool, "args": args});
         self.agent.say(action).await.expect("it is taken");
         self.event("agent.action", &Value::Null).await["id"].clone()
     }
@@ -61,8 +60,7 @@ impl World {
 async fn agent_starts_inspects_and_stops_processes() {
     let mut world = world().await;
     let run = world.asked("go").await;
-    let echo =
-        world.act(&run, "a1", "process.spawn", json!({"program": "echo", "args": {"text": "hi"}})).await;
+    let echo = world.act(&run, "a1", "process.spawn", json!({"program": "echo", "args": {"text": "hi"}})).await;
     let spawned = world.event("process.spawned", &echo).await;
     assert!(spawned["data"]["pid"].as_u64().is_some_and(|pid| pid > 1), "{spawned}");
     world.event("process.exited", &echo).await;
@@ -90,13 +88,11 @@ async fn process_output_is_sent_to_its_subscribers() {
     let run = world.asked("go").await;
     let mut bob = WebSocketClient::hello(world.node.http, "ann", vec![]).await.expect("it connects");
     let subscribe = |types: Value| json!({"type": "subscribe", "session_id": "s1", "types": types});
-    for (wire, types) in [(&mut world.ann, json!(["process.output"])), (&mut bob, json!(["process.exited"]))]
-    {
+    for (wire, types) in [(&mut world.ann, json!(["process.output"])), (&mut bob, json!(["process.exited"]))] {
         wire.say(subscribe(types)).await.expect("said");
         wire.until(|message| message["type"] == "subscribed").await.expect("it follows");
     }
-    let echo =
-        world.act(&run, "a1", "process.spawn", json!({"program": "echo", "args": {"text": "hi"}})).await;
+    let echo = world.act(&run, "a1", "process.spawn", json!({"program": "echo", "args": {"text": "hi"}})).await;
     let is_over = |message: &Value| message["name"] == "process.exited" || message["name"] == "tool.result";
     let printed = world.ann.until(|message| message["name"] == "process.output" || is_over(message)).await;
     let printed = printed.expect("an event");
@@ -115,10 +111,8 @@ async fn process_survives_its_node_but_not_its_runner() {
     let sleep = world.act(&run, "a1", "process.spawn", json!({"program": "sleep"})).await;
     world.event("process.spawned", &sleep).await;
     world.node.kill_and_restart().await;
-    (world.agent, world.ann) = (
-        agent(&world.node).await,
-        WebSocketClient::hello(world.node.http, "ann", vec![]).await.expect("it connects"),
-    );
+    (world.agent, world.ann) =
+        (agent(&world.node).await, WebSocketClient::hello(world.node.http, "ann", vec![]).await.expect("it connects"));
     let run = world.agent.until(|message| message["type"] == "invoke").await.expect("an invoke");
     assert_eq!(run["context"]["open_actions"][0]["action_id"], sleep);
     let status = world.act(&run, "a2", "process.status", json!({"process_id": sleep})).await;

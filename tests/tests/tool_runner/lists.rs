@@ -24,7 +24,7 @@ async fn allow_list_is_checked_at_startup() {
         "turnway: a.toml:3:1: programs.ls.time: unknown key",
     ];
     check(bad, 64, &lines).await;
-    check("", 64, &["the list has no [programs.NAME]"]).await;
+    check("", 64, &["there is no [programs.NAME] in it"]).await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("a.toml");
     std::fs::write(&path, "[programs.ls]\nrun = [\"/bin/ls\"]\n").expect("a list");

@@ -109,8 +109,7 @@ impl Turn<'_> {
     async fn act(&mut self, tool: &str, args: Value) -> Result<Value, ConnectionEnd> {
         self.asked += 1;
         let name = format!("a{}", self.asked);
-        let action =
-            json!({"type": "action", "run_id": self.run, "action_id": name, "tool": tool, "args": args});
+        let action = json!({"type": "action", "run_id": self.run, "action_id": name, "tool": tool, "args": args});
         self.wire.say(action).await?;
         let asked = self.wire.until(|message| message["event"]["data"]["name"] == name).await?;
         Ok(asked["event"]["data"]["action_id"].clone())
@@ -148,8 +147,7 @@ async fn ann(node: &Node) -> WebSocketClient {
 }
 
 const SPAWNED: [&str; 3] = ["agent.action", "tool.invoke", "process.spawned"];
-const CANCELED: [&str; 5] =
-    ["agent.action", "tool.invoke", "process.spawned", "process.canceled", "tool.result"];
+const CANCELED: [&str; 5] = ["agent.action", "tool.invoke", "process.spawned", "process.canceled", "tool.result"];
 
 /// Three messages while the process runs, and each answer agrees with the log. Then the node is killed, and later
 /// the runner: finished, running and interrupted processes are distinguished.
@@ -168,10 +166,7 @@ async fn long_process_is_inspected_changed_and_stopped() {
     assert_eq!(ask(&mut person, "2", "how far?").await, format!("running \"{first}\""));
     assert_eq!(facts(&node, &first).await, SPAWNED);
     let second = named(&ask(&mut person, "3", "change it!").await);
-    assert_eq!(
-        (facts(&node, &first).await, facts(&node, &second).await),
-        (words(&CANCELED), words(&SPAWNED))
-    );
+    assert_eq!((facts(&node, &first).await, facts(&node, &second).await), (words(&CANCELED), words(&SPAWNED)));
     assert_eq!((processes_of(&first), processes_of(&second)), (0, 1));
     assert_eq!(ask(&mut person, "4", "stop!").await, format!("stopped \"{second}\""));
     assert_eq!((facts(&node, &second).await, processes_of(&second)), (words(&CANCELED), 0));
@@ -208,8 +203,7 @@ struct Fleet {
 impl Fleet {
     async fn start() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let redis =
-            Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
+        let redis = Redis::start(&dir.path().join("redis"), &["--appendonly", "yes", "--appendfsync", "always"]);
         let mut nodes = Vec::new();
         for name in ["n0", "n1"] {
             let own = dir.path().join(name);

@@ -85,10 +85,7 @@ async fn program_runs_and_its_output_and_result_are_reported() {
     let id = gateway.spawn("fail", json!({})).await;
     let result = gateway.result(&id).await;
     assert_eq!((&result["ok"], &result["error"]["code"]), (&json!(false), &json!("exit_code")));
-    assert_eq!(
-        (&result["result"]["exit_code"], &result["result"]["stderr"]),
-        (&json!(3), &json!("it broke\n"))
-    );
+    assert_eq!((&result["result"]["exit_code"], &result["result"]["stderr"]), (&json!(3), &json!("it broke\n")));
     let id = gateway.spawn("bytes", json!({})).await;
     let chunk = gateway.until("chunk", &id).await;
     assert_eq!((&chunk["encoding"], &chunk["data"]), (&json!("base64"), &json!("/wBh")));
@@ -126,17 +123,13 @@ async fn program_outside_the_allow_list_is_refused() {
         let id = gateway.ask(tool, args.clone()).await;
         let result = gateway.result(&id).await;
         assert_eq!(result["error"]["code"], code, "{args}: {result}");
-        assert!(
-            result["error"]["message"].as_str().is_some_and(|text| text.contains(why)),
-            "{args}: {result}"
-        );
+        assert!(result["error"]["message"].as_str().is_some_and(|text| text.contains(why)), "{args}: {result}");
     };
     let spawn = "process.spawn";
     check(spawn, json!({"program": "/bin/rm"}), "forbidden", "there are: bytes, echo").await;
     check(spawn, json!({"program": "sleep", "args": {"seconds": "1d"}}), "forbidden", "seconds").await;
     check(spawn, json!({"program": "sleep", "args": {"seconds": "-1"}}), "forbidden", "seconds").await;
-    check(spawn, json!({"program": "sleep", "args": {"signal": "9"}}), "forbidden", "none of its arguments")
-        .await;
+    check(spawn, json!({"program": "sleep", "args": {"signal": "9"}}), "forbidden", "none of its arguments").await;
     check(spawn, json!({"program": "echo"}), "bad_args", "\"text\" is missing").await;
     check(spawn, json!({"argv": ["ls"]}), "bad_args", "argv").await;
     check(spawn, json!("ls"), "bad_args", "an object").await;

@@ -138,9 +138,7 @@ async fn programs_of_a_root_runner_with_a_key_run_as_nobody() {
     assert!(log.contains("run as nobody"), "{log}");
     runner.kill().await;
     // By number or by name, without supplementary groups; as root if the list says so.
-    for (run_as, expected) in
-        [("4000:4001", "4000\n4001\n4001\n".to_owned()), ("root", format!("0\n{gid}\n0\n"))]
-    {
+    for (run_as, expected) in [("4000:4001", "4000\n4001\n4001\n".to_owned()), ("root", format!("0\n{gid}\n0\n"))] {
         let list = list(&format!("run_as = \"{run_as}\""));
         let mut runner = Runner::launch_by(&[], dir.path(), asking.address(), &list, &[], &env);
         let mut gateway = asking.accept().await;

@@ -57,7 +57,8 @@ async fn event(agent: &mut WebSocketClient, name: &str) -> Value {
 }
 
 async fn act(agent: &mut WebSocketClient, invoke: &Value, name: &str, tool: &str) {
-    let action = json!({"type": "action", "run_id": invoke["run_id"], "action_id": name, "tool": tool, "args": {"x": 1}});
+    let action =
+        json!({"type": "action", "run_id": invoke["run_id"], "action_id": name, "tool": tool, "args": {"x": 1}});
     agent.say(action).await.expect("it is taken");
 }
 
@@ -98,22 +99,15 @@ async fn action_runs_once_and_its_result_reaches_all_subscribers() {
     tells(&mut runner, &execute, "result", json!({"ok": true, "result": {"n": 3}})).await;
     let result = event(&mut agent, "tool.result").await;
     assert_eq!((&result["data"]["ok"], &result["data"]["result"]), (&json!(true), &json!({"n": 3})));
-    let shown =
-        ann.until(|message| message["type"] == "tool_event" && message["name"] == "tool.result").await;
+    let shown = ann.until(|message| message["type"] == "tool_event" && message["name"] == "tool.result").await;
     assert_eq!(shown.expect("she is told")["data"]["name"], "a1");
-    tells(&mut runner, &other, "result", json!({"ok": false, "error": {"code": "boom", "message": "m"}}))
-        .await;
+    tells(&mut runner, &other, "result", json!({"ok": false, "error": {"code": "boom", "message": "m"}})).await;
     event(&mut agent, "tool.invoke").await;
     assert_eq!(event(&mut agent, "tool.result").await["data"]["error"]["code"], "boom");
     // A repeated result counts once, and a result of an unknown action is ignored.
     tells(&mut runner, &execute, "result", json!({"ok": false})).await;
-    tells(
-        &mut runner,
-        &json!({"action_id": "0190f4a0-0000-7000-8000-000000000001"}),
-        "result",
-        json!({"ok": true}),
-    )
-    .await;
+    tells(&mut runner, &json!({"action_id": "0190f4a0-0000-7000-8000-000000000001"}), "result", json!({"ok": true}))
+        .await;
     runner.say(json!({"type": "ping"})).await.expect("said");
     next(&mut runner, "pong").await;
     done(&mut ann, &mut agent, &invoke).await;
@@ -255,10 +249,7 @@ async fn action_unknown_to_its_runner_is_not_repeated() {
     let mut runner_b = runner(&node).await;
     let mut agent_b = agent(&node).await;
     let invoke = next(&mut agent_b, "invoke").await;
-    assert_eq!(
-        (&invoke["attempt"], &invoke["context"]["open_actions"][0]["state"]),
-        (&json!(2), &json!("requested"))
-    );
+    assert_eq!((&invoke["attempt"], &invoke["context"]["open_actions"][0]["state"]), (&json!(2), &json!("requested")));
     // The second attempt requests the same action, which is still open.
     act(&mut agent_b, &invoke, "a1", "t").await;
     let query = next(&mut runner_b, "query").await;
@@ -266,10 +257,7 @@ async fn action_unknown_to_its_runner_is_not_repeated() {
     let error = json!({"code": "unknown_action", "message": ""});
     tells(&mut runner_b, &query, "result", json!({"ok": false, "error": error})).await;
     let result = event(&mut agent_b, "tool.result").await;
-    assert_eq!(
-        (&result["data"]["error"]["code"], &result["data"]["name"]),
-        (&json!("UNKNOWN"), &json!("a1"))
-    );
+    assert_eq!((&result["data"]["error"]["code"], &result["data"]["name"]), (&json!("UNKNOWN"), &json!("a1")));
     runner_b.say(json!({"type": "ping"})).await.expect("said");
     next(&mut runner_b, "pong").await;
 }

@@ -28,8 +28,7 @@ async fn refused(node: &Node, hello: Value) -> (Value, ConnectionEnd) {
 /// Starts a node with key authentication and the dial-in agent `a`.
 async fn keyed(args: &[&str]) -> (Node, TempDir) {
     let dir = tempdir().expect("a directory");
-    let node =
-        guarded(&dir, &[&["--demo", "--agent", "a=dial-in:,on_owner_loss=retry"][..], args].concat()).await;
+    let node = guarded(&dir, &[&["--demo", "--agent", "a=dial-in:,on_owner_loss=retry"][..], args].concat()).await;
     (node, dir)
 }
 
@@ -42,12 +41,7 @@ async fn serving(node: &Node, tenant: &str, serves: &str) -> Key {
 async fn agent_and_person(node: &Node, tenant: &str) -> (WebSocketClient, WebSocketClient) {
     let key = serving(node, tenant, "agent:a").await;
     let hello = json!({"type": "hello", "role": "agent", "agent_id": "a", "api_key": key.text});
-    let agent = WebSocketClient::open(node.http)
-        .await
-        .expect("it connects")
-        .greet_with(hello)
-        .await
-        .expect("welcome");
+    let agent = WebSocketClient::open(node.http).await.expect("it connects").greet_with(hello).await.expect("welcome");
     let person = Key::make(node, &["--tenant", tenant, "--user", "ann"]).await;
     (agent, person.hello(node.http, None).await.expect("let in"))
 }
@@ -82,21 +76,14 @@ async fn tool_runner_needs_a_serving_credential() {
         &["--serves", "agent:r1,adapter:r1/t"],
     ] {
         let (error, gone) = refused(&node, hello(&Key::make(&node, args).await, "r1")).await;
-        assert_eq!(
-            (&error["type"], &error["code"]),
-            (&json!("error"), &json!("forbidden")),
-            "{args:?}: {error}"
-        );
+        assert_eq!((&error["type"], &error["code"]), (&json!("error"), &json!("forbidden")), "{args:?}: {error}");
         assert_eq!(gone, ConnectionEnd::Closed(4403), "{args:?}");
     }
     let nobody = json!({"type": "hello", "role": "tool_runner", "runner_id": "r1", "tools": ["t"]});
     assert_eq!(refused(&node, nobody).await.1, ConnectionEnd::Closed(4401));
     // By the runner's id or by each of its tools; no scope is needed in addition.
-    for args in [
-        &["--serves", "tools:r1"][..],
-        &["--serves", "tools:t"],
-        &["--serves", "tools:r1", "--scopes", "read"],
-    ] {
+    for args in [&["--serves", "tools:r1"][..], &["--serves", "tools:t"], &["--serves", "tools:r1", "--scopes", "read"]]
+    {
         let key = Key::make(&node, args).await;
         let mut runner = connect(&node, &key, "r1").await.expect("welcome");
         // Revoking the key closes the connection.
@@ -115,11 +102,7 @@ async fn delegated_user_cannot_serve_tools() {
         let mut hello = hello(&shop, "r1");
         hello["user_id"] = user.into();
         let (error, gone) = refused(&node, hello).await;
-        assert_eq!(
-            (&error["code"], gone),
-            (&json!("forbidden"), ConnectionEnd::Closed(4403)),
-            "{user}: {error}"
-        );
+        assert_eq!((&error["code"], gone), (&json!("forbidden"), ConnectionEnd::Closed(4403)), "{user}: {error}");
     }
     connect(&node, &shop, "r1").await.expect("as itself it may");
 }
@@ -142,11 +125,7 @@ async fn runner_gets_no_actions_of_another_tenant() {
     is_told_nothing(&mut evil).await;
     drop(own);
     let again = serving(&node, "evil", "tools:r1").await;
-    assert_eq!(
-        refused(&node, hello(&again, "r1")).await.1,
-        ConnectionEnd::Closed(4409),
-        "the id is the first one's"
-    );
+    assert_eq!(refused(&node, hello(&again, "r1")).await.1, ConnectionEnd::Closed(4409), "the id is the first one's");
     is_told_nothing(&mut evil).await;
     let lost = ann.until(|message| message["type"] == "tool_event" && message["name"] == "tool.result").await;
     let lost = lost.expect("it ends");
@@ -169,11 +148,7 @@ async fn configured_user_serves_tools_for_every_tenant() {
     }
     for (tenant, user) in [("evil", "runner"), ("default", "ann")] {
         let other = Key::make(&node, &["--tenant", tenant, "--user", user]).await;
-        assert_eq!(
-            refused(&node, hello(&other, "r2")).await.1,
-            ConnectionEnd::Closed(4403),
-            "{tenant}/{user}"
-        );
+        assert_eq!(refused(&node, hello(&other, "r2")).await.1, ConnectionEnd::Closed(4403), "{tenant}/{user}");
     }
 }
 

@@ -43,8 +43,7 @@ async fn http_agent_gets_subscribed_facts_of_other_agents() {
     ann.ask("1", invoke("s1", "asks", "go")).await.expect("taken");
     let execute = next(&mut runner, "execute").await;
     ann.until(|message| message["type"] == "done").await.expect("its end");
-    let run =
-        ann.ask("2", invoke("s1", "looks-on", "what is there?")).await.expect("taken")["run_id"].clone();
+    let run = ann.ask("2", invoke("s1", "looks-on", "what is there?")).await.expect("taken")["run_id"].clone();
     ann.until(|message| message["type"] == "delta" && message["run_id"] == run).await.expect("it answers");
     tells(&mut runner, &execute, "invoked", json!({})).await;
     tells(&mut runner, &execute, "result", json!({"ok": true, "result": 7})).await;

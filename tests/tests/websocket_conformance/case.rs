@@ -119,11 +119,7 @@ impl Case {
             End::Open => self.is_open(&mut raw).await,
             End::Closed(code) => {
                 let got = self.next(&mut raw).await;
-                assert!(
-                    matches!(&got, Received::Close(Some(with), _) if with == code),
-                    "{}: {got:?}",
-                    self.name
-                );
+                assert!(matches!(&got, Received::Close(Some(with), _) if with == code), "{}: {got:?}", self.name);
             }
             End::ClosedSaying(code, reason) => {
                 let expected = Received::Close(Some(*code), reason.clone());
@@ -168,12 +164,7 @@ impl Case {
     async fn is_open(&self, raw: &mut Raw) {
         raw.write(&frame(PING, STILL_THERE)).await;
         raw.write(&frame(TEXT, ask("still-there"))).await;
-        assert_eq!(
-            self.next(raw).await,
-            Received::Pong(STILL_THERE.to_vec()),
-            "{}: not open any more",
-            self.name
-        );
+        assert_eq!(self.next(raw).await, Received::Pong(STILL_THERE.to_vec()), "{}: not open any more", self.name);
         if self.greeted {
             self.hear(raw, &answer("still-there")).await;
         } else {

@@ -5,13 +5,13 @@ use crate::raw::{CLOSE, GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, close, fra
 /// Codes that an endpoint may send: those of RFC 6455, those registered since, and the ranges of libraries and
 /// applications (§7.4).
 const RIGHT: [u16; 21] = [
-    1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 3000, 3001, 3500, 3999, 4000, 4001,
-    4400, 4503, 4998, 4999,
+    1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 3000, 3001, 3500, 3999, 4000, 4001, 4400, 4503,
+    4998, 4999,
 ];
 /// Codes that no endpoint may send: too small, reserved, undefined, or too large.
 const WRONG: [u16; 25] = [
-    0, 1, 2, 126, 500, 998, 999, 1004, 1005, 1006, 1015, 1016, 1017, 1099, 1100, 1999, 2000, 2500, 2998,
-    2999, 5000, 5001, 9999, 32_768, 65_535,
+    0, 1, 2, 126, 500, 998, 999, 1004, 1005, 1006, 1015, 1016, 1017, 1099, 1100, 1999, 2000, 2500, 2998, 2999, 5000,
+    5001, 9999, 32_768, 65_535,
 ];
 /// Longest reason: a control frame has at most 125 bytes, two of them for the code.
 const REASON_MOST: usize = 123;
@@ -33,16 +33,12 @@ pub(crate) fn cases() -> Vec<Case> {
 fn plain(cases: &mut Vec<Case>) {
     let bare = || frame(CLOSE, "");
     for (what, sent) in [("whole", vec![bare()]), ("byte by byte", chopped(&bare(), 1))] {
-        cases.push(
-            Case::new(format!("7.3 a close without a code, {what}"), sent.clone()).ends(End::ClosedBare),
-        );
+        cases.push(Case::new(format!("7.3 a close without a code, {what}"), sent.clone()).ends(End::ClosedBare));
         let case = Case::new(format!("7.3 a close without a code before hello, {what}"), sent);
         cases.push(case.before_hello().ends(End::ClosedBare));
     }
     let sent = vec![frame(TEXT, ask("r")), close(1000, "bye")];
-    cases.push(
-        Case::new("7.1 a text and a close", sent.clone()).expects([answer("r")]).ends(says(1000, "bye")),
-    );
+    cases.push(Case::new("7.1 a text and a close", sent.clone()).expects([answer("r")]).ends(says(1000, "bye")));
     let case = Case::new("7.1 a text and a close, all at once", vec![sent.concat()]);
     cases.push(case.expects([answer("r")]).ends(says(1000, "bye")));
     let sent = vec![frame(PING, "x"), close(1000, "")];
@@ -97,18 +93,14 @@ fn codes(cases: &mut Vec<Case>) {
     }
     for code in WRONG {
         cases.push(Case::new(format!("7.9 code {code}"), vec![close(code, "")]).closed_with(1002));
-        cases.push(
-            Case::new(format!("7.9 code {code} with a reason"), vec![close(code, "because")])
-                .closed_with(1002),
-        );
+        cases.push(Case::new(format!("7.9 code {code} with a reason"), vec![close(code, "because")]).closed_with(1002));
     }
     let case = Case::new("7.9 code 1005 before hello", vec![close(1005, "")]);
     cases.push(case.before_hello().closed_with(1002));
 }
 
 fn reasons(cases: &mut Vec<Case>) {
-    for reason in
-        ["x".to_owned(), "Hello World!".into(), "x".repeat(REASON_MOST), "κόσμε".into(), "𝄞".repeat(30)]
+    for reason in ["x".to_owned(), "Hello World!".into(), "x".repeat(REASON_MOST), "κόσμε".into(), "𝄞".repeat(30)]
     {
         let name = format!("7.5 a reason of {} bytes", reason.len());
         cases.push(Case::new(name, vec![close(1000, &reason)]).ends(says(1000, reason)));

@@ -22,17 +22,14 @@ fn pieces(cases: &mut Vec<Case>) {
     }
     for step in [1, 2, 5, 13] {
         let sent = chopped(&cut(text.as_bytes(), 9).concat(), step);
-        cases
-            .push(Case::new(format!("5.5 nine pieces, {step} bytes at a time"), sent).expects([answer("r")]));
+        cases.push(Case::new(format!("5.5 nine pieces, {step} bytes at a time"), sent).expects([answer("r")]));
     }
     for count in [33, 34, 64, 150] {
         let name = format!("5.3 a text in {count} pieces");
         let sent = cut(text.as_bytes(), count);
         cases.push(Case::new(name.clone(), sent.clone()).closed_with(4400));
-        let case = Case::new(
-            name + ", behind another message",
-            vec![[frame(TEXT, ask("first")), sent.concat()].concat()],
-        );
+        let case =
+            Case::new(name + ", behind another message", vec![[frame(TEXT, ask("first")), sent.concat()].concat()]);
         cases.push(case.expects([answer("first")]).closed_with(4400));
     }
     for count in [2, 3, 32] {
@@ -88,9 +85,7 @@ fn out_of_order(cases: &mut Vec<Case>) {
             let case = Case::new(name.clone() + ", before hello", vec![frame(first, payload)]);
             cases.push(case.before_hello().closed_with(1002));
             let sent = vec![frame(TEXT, ask("r")), frame(first, payload)];
-            cases.push(
-                Case::new(name.clone() + ", after a text", sent).expects([answer("r")]).closed_with(1002),
-            );
+            cases.push(Case::new(name.clone() + ", after a text", sent).expects([answer("r")]).closed_with(1002));
             let mut sent = cut(ask("r").as_bytes(), 3);
             sent.push(frame(first, payload));
             let case = Case::new(name.clone() + ", after a text in pieces", sent.clone());
@@ -110,8 +105,7 @@ fn out_of_order(cases: &mut Vec<Case>) {
                 let sent = vec![frame(begins, "{"), frame(first, payload)];
                 let name = format!("5.18 {other} of {} bytes within {what}", payload.len());
                 cases.push(Case::new(name.clone(), sent.clone()).closed_with(1002));
-                let case =
-                    Case::new(name + ", all at once", vec![[sent.concat(), frame(LAST, "}")].concat()]);
+                let case = Case::new(name + ", all at once", vec![[sent.concat(), frame(LAST, "}")].concat()]);
                 cases.push(case.closed_with(1002));
             }
         }

@@ -2,16 +2,16 @@
 //! up to 64 KiB and of writes of any size, as in its category 9.
 use crate::case::{Case, Expected, answer, ask, ask_of, chopped};
 use crate::raw::{
-    BINARY, BINARY_BEGINS, CLOSE, GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, claiming, frame, masked,
-    unmasked, widened,
+    BINARY, BINARY_BEGINS, CLOSE, GOES_ON, LAST, PING, PONG, TEXT, TEXT_BEGINS, claiming, frame, masked, unmasked,
+    widened,
 };
 
 /// Largest message in bytes.
 const MOST: usize = 64 * 1024;
 /// Lengths around every boundary of the length encoding, of a power of two, and of the node's buffers.
 const LENGTHS: [usize; 22] = [
-    40, 64, 65, 124, 125, 126, 127, 128, 129, 255, 256, 257, 1000, 1023, 1024, 1025, 8191, 8192, 16_384,
-    65_534, 65_535, MOST,
+    40, 64, 65, 124, 125, 126, 127, 128, 129, 255, 256, 257, 1000, 1023, 1024, 1025, 8191, 8192, 16_384, 65_534,
+    65_535, MOST,
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -31,9 +31,7 @@ fn lengths(cases: &mut Vec<Case>) {
     for length in (1..=100).step_by(3).chain([255, 256]) {
         let id = "i".repeat(length);
         let sent = vec![frame(TEXT, ask(&id))];
-        cases.push(
-            Case::new(format!("1.1 an answer with an id of {length} bytes"), sent).expects([answer(&id)]),
-        );
+        cases.push(Case::new(format!("1.1 an answer with an id of {length} bytes"), sent).expects([answer(&id)]));
     }
     for (what, text) in [("nothing", ""), ("one byte", "1"), ("white space", "   ")] {
         let case = Case::new(format!("1.1 text of {what}"), vec![frame(TEXT, text)]);
@@ -46,9 +44,7 @@ fn lengths(cases: &mut Vec<Case>) {
 }
 
 fn masks(cases: &mut Vec<Case>) {
-    for mask in
-        [[0; 4], [255; 4], [1, 0, 0, 0], [0, 0, 0, 1], [b'{', b'"', b't', b'y'], [0x81, 0xfe, 0x88, 0x80]]
-    {
+    for mask in [[0; 4], [255; 4], [1, 0, 0, 0], [0, 0, 0, 1], [b'{', b'"', b't', b'y'], [0x81, 0xfe, 0x88, 0x80]] {
         for length in [40, 125, 126, 1001] {
             let sent = vec![masked(TEXT, ask_of("r", length), mask)];
             let name = format!("1.3 §5.3 {length} bytes behind the mask {mask:02x?}");
@@ -73,11 +69,7 @@ fn masks(cases: &mut Vec<Case>) {
     let sent = vec![frame(TEXT_BEGINS, "{"), unmasked(LAST, "}")];
     cases.push(Case::new("1.3 §5.1 the second piece without a mask", sent).closed_with(1002));
     let sent = vec![[frame(TEXT, ask("r")), unmasked(TEXT, ask("s"))].concat()];
-    cases.push(
-        Case::new("1.3 §5.1 the second message without a mask", sent)
-            .expects([answer("r")])
-            .closed_with(1002),
-    );
+    cases.push(Case::new("1.3 §5.1 the second message without a mask", sent).expects([answer("r")]).closed_with(1002));
 }
 
 /// §5.2: a length uses the fewest bytes, and is never negative.
@@ -132,10 +124,7 @@ pub(crate) fn limits() -> Vec<Case> {
         cases.push(too_large(name, cut(text.as_bytes(), pieces)));
     }
     let first = frame(BINARY_BEGINS, vec![0; MOST]);
-    cases.push(too_large(
-        "9.4 binary, too large in its second piece".into(),
-        vec![first, frame(GOES_ON, "x")],
-    ));
+    cases.push(too_large("9.4 binary, too large in its second piece".into(), vec![first, frame(GOES_ON, "x")]));
     for step in [1, 2, 3, 7, 64, 1000, 1024, 1460, 65_536] {
         let length = if step < 64 { 2_000 } else { MOST };
         let sent = chopped(&frame(TEXT, ask_of("r", length)), step);

@@ -62,10 +62,8 @@ impl Handshake {
 }
 
 pub(crate) fn all() -> Vec<Handshake> {
-    let mut all = vec![
-        Handshake::right("right"),
-        Handshake::right("with a query").line("GET /v1/connect?a=b HTTP/1.1"),
-    ];
+    let mut all =
+        vec![Handshake::right("right"), Handshake::right("with a query").line("GET /v1/connect?a=b HTTP/1.1")];
     line(&mut all);
     upgrade(&mut all);
     version(&mut all);
@@ -81,8 +79,7 @@ fn line(all: &mut Vec<Handshake>) {
         all.push(one.is(&[405, 426]));
     }
     for version in ["HTTP/1.0", "HTTP/0.9", "HTTP/9.9", "http/1.1", "HTTP/1.1x", ""] {
-        let one =
-            Handshake::right(format!("HTTP version {version}")).line(format!("GET /v1/connect {version}"));
+        let one = Handshake::right(format!("HTTP version {version}")).line(format!("GET /v1/connect {version}"));
         all.push(one.is(&[400, 426, 505, 0]));
     }
     all.push(Handshake::right("elsewhere").line("GET /v1/connect/x HTTP/1.1").is(&[404]));
@@ -97,9 +94,7 @@ fn upgrade(all: &mut Vec<Handshake>) {
         let one = Handshake::right(format!("upgrade: {value}")).instead("upgrade", value);
         all.push(one.is(&[400, 426]));
     }
-    for value in
-        ["Upgrade", "upgrade", "UPGRADE", "keep-alive, Upgrade", "Upgrade,keep-alive", "a ,\tUpgrade"]
-    {
+    for value in ["Upgrade", "upgrade", "UPGRADE", "keep-alive, Upgrade", "Upgrade,keep-alive", "a ,\tUpgrade"] {
         all.push(Handshake::right(format!("connection: {value}")).instead("connection", value));
     }
     for value in ["", "keep-alive", "close", "upgraded", "Up grade"] {
@@ -116,9 +111,7 @@ fn upgrade(all: &mut Vec<Handshake>) {
 
 /// §4.2.1 6, §4.4: version 13; another version is answered with the supported one.
 fn version(all: &mut Vec<Handshake>) {
-    for value in
-        ["0", "7", "8", "12", "14", "25", "255", "256", "013", "13, 8", "8, 13", "+13", "13.0", "", "x"]
-    {
+    for value in ["0", "7", "8", "12", "14", "25", "255", "256", "013", "13, 8", "8, 13", "+13", "13.0", "", "x"] {
         let one = Handshake::right(format!("version {value}")).instead("sec-websocket-version", value);
         all.push(one.is(&[426]).with("sec-websocket-version: 13"));
     }
@@ -170,8 +163,7 @@ fn extras(all: &mut Vec<Handshake>) {
     let one = Handshake::right("two lines of protocols").also(protocol, "chat").also(protocol, "turnway.v1");
     all.push(one.with("sec-websocket-protocol: turnway.v1"));
     all.push(Handshake::right("a protocol of others").also(protocol, "chat, superchat"));
-    for value in ["permessage-deflate", "permessage-deflate; client_max_window_bits, x-webkit-deflate-frame"]
-    {
+    for value in ["permessage-deflate", "permessage-deflate; client_max_window_bits, x-webkit-deflate-frame"] {
         all.push(Handshake::right(format!("extensions {value}")).also("sec-websocket-extensions", value));
     }
     for (name, value) in [("content-length", "5"), ("transfer-encoding", "chunked")] {

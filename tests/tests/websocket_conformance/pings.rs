@@ -81,14 +81,10 @@ fn too_long(cases: &mut Vec<Case>) {
         for payload in ["", "x"] {
             let length = payload.len();
             let sent = vec![frame(begins, payload)];
-            cases.push(
-                Case::new(format!("2.5 a {what} of {length} bytes, not the last piece"), sent)
-                    .closed_with(1002),
-            );
+            cases
+                .push(Case::new(format!("2.5 a {what} of {length} bytes, not the last piece"), sent).closed_with(1002));
             let sent = vec![frame(begins, payload), frame(LAST, payload)];
-            cases.push(
-                Case::new(format!("2.5 a {what} of {length} bytes in two pieces"), sent).closed_with(1002),
-            );
+            cases.push(Case::new(format!("2.5 a {what} of {length} bytes in two pieces"), sent).closed_with(1002));
             let sent = vec![frame(TEXT_BEGINS, "{"), frame(begins, payload), frame(LAST, "}")];
             let name = format!("2.5 a {what} of {length} bytes in two pieces, within a text");
             cases.push(Case::new(name, sent).closed_with(1002));
@@ -109,10 +105,9 @@ fn between(cases: &mut Vec<Case>) {
             chopped(&sent.concat(), 1)
         });
         cases.push(case.expects([pong(payload), answer("r")]));
-        let case =
-            Case::new(format!("2.12 a ping of {length} bytes, and the rest of the text is not there"), {
-                vec![frame(TEXT_BEGINS, left), frame(PING, payload)]
-            });
+        let case = Case::new(format!("2.12 a ping of {length} bytes, and the rest of the text is not there"), {
+            vec![frame(TEXT_BEGINS, left), frame(PING, payload)]
+        });
         cases.push(case.expects([pong(payload)]).then_sends(frame(LAST, right)).expects([answer("r")]));
         let sent = vec![frame(TEXT_BEGINS, left), frame(PONG, payload), frame(LAST, right)];
         let case = Case::new(format!("2.12 a pong of {length} bytes between two pieces"), sent);

@@ -25,9 +25,7 @@ fn bits(cases: &mut Vec<Case>) {
             ("an empty close", CLOSE, String::new()),
         ] {
             let sent = vec![odd(first, &payload)];
-            cases.push(
-                Case::new(format!("3.{bits} {what} with reserved bits {bits:03b}"), sent).closed_with(1002),
-            );
+            cases.push(Case::new(format!("3.{bits} {what} with reserved bits {bits:03b}"), sent).closed_with(1002));
         }
         let sent = vec![frame(TEXT, ask("r")), odd(TEXT, &ask("s")), frame(PING, "x")];
         let name = format!("3.{bits} a text, one with reserved bits {bits:03b}, a ping");
@@ -36,9 +34,7 @@ fn bits(cases: &mut Vec<Case>) {
         cases.push(case.expects([answer("r")]).closed_with(1002));
         for (what, first) in [("last", LAST), ("middle", GOES_ON)] {
             let sent = vec![frame(TEXT_BEGINS, "{"), odd(first, "}")];
-            cases.push(
-                Case::new(format!("3.{bits} the {what} piece with bits {bits:03b}"), sent).closed_with(1002),
-            );
+            cases.push(Case::new(format!("3.{bits} the {what} piece with bits {bits:03b}"), sent).closed_with(1002));
         }
         let case = Case::new(format!("3.{bits} bits {bits:03b} before hello"), vec![odd(TEXT, "{}")]);
         cases.push(case.before_hello().closed_with(1002));

@@ -47,8 +47,7 @@ fn right(cases: &mut Vec<Case>) {
     }
     // Valid text that is no valid message.
     for text in ["\0", "\u{7f}", "\u{1}\u{1f}", "\u{feff}{}", "κόσμε"] {
-        let case =
-            Case::new(format!("6.5 a text of {} alone", text.escape_unicode()), vec![frame(TEXT, text)]);
+        let case = Case::new(format!("6.5 a text of {} alone", text.escape_unicode()), vec![frame(TEXT, text)]);
         cases.push(case.expects([Expected::Error("invalid_message")]));
     }
 }

@@ -17,10 +17,8 @@ const COLOURS: [&str; 2] = ["#d55e00", "#0072b2"];
 /// Renders the n-th row. If a row has several figures, the first one has bars.
 pub fn render(row: Row, n: usize, columns: &[NamedColumn]) -> String {
     let spread = |cell: &Cell| cell.spread(0);
-    let bars: Vec<_> = columns
-        .iter()
-        .filter_map(|named| Some((named, named.column.cells.get(n).and_then(spread)?)))
-        .collect();
+    let bars: Vec<_> =
+        columns.iter().filter_map(|named| Some((named, named.column.cells.get(n).and_then(spread)?))).collect();
     let most = bars.iter().map(|(_, (_, _, most))| *most).fold(1e-9, f64::max);
     let scale = (WIDTH - LEFT - RIGHT) / most;
     let height = TOP + STEP * f64::from(u32::try_from(bars.len()).unwrap_or(0)) + 12.0;

@@ -79,8 +79,7 @@ impl Http2Publisher {
         let unreachable = |error: std::io::Error| ConnectionFailure::Unreachable(format!("{at}: {error}"));
         let stream = TcpStream::connect(at).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        let (to, connection) =
-            http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(broken)?;
+        let (to, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(broken)?;
         // The requests report how the connection ended.
         let connection = tokio::spawn(async move { drop(connection.await) });
         let abreast = Arc::new(Semaphore::new(CONCURRENT_REQUESTS_MAX));

@@ -63,26 +63,20 @@ impl ReceivedMessages {
 
 /// Measures the row `drop`: the connection breaks, and after a while the subscriber reconnects to the same
 /// node.
-pub async fn measure_drop(
-    peer: &dyn ComparedSystem,
-    fleet: &Fleet,
-    sizes: &Sizes,
-) -> Result<Vec<f64>, BenchError> {
+pub async fn measure_drop(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, BenchError> {
     let channels = channels(1);
     let heard = ReceivedMessages::default();
     let at = fleet.nodes[0].address;
     let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
     let listening = async {
-        let mut listener =
-            Listener::open(at, peer.subscriber(&channels[0]), ConnectOptions::default(), &mut |mark| {
-                heard.record(mark)
-            })
-            .await?;
+        let mut listener = Listener::open(at, peer.subscriber(&channels[0]), ConnectOptions::default(), &mut |mark| {
+            heard.record(mark)
+        })
+        .await?;
         heard.receive_until(&mut listener, sizes.stream as usize / 4).await?;
         let ear = listener.disconnect();
         pause(sizes.gone).await;
-        let mut listener =
-            Listener::open(at, ear, ConnectOptions::default(), &mut |mark| heard.record(mark)).await?;
+        let mut listener = Listener::open(at, ear, ConnectOptions::default(), &mut |mark| heard.record(mark)).await?;
         heard.receive_until(&mut listener, sizes.stream as usize).await
     };
     run_concurrently(&mut *mouth, sizes, listening).await?;
@@ -91,11 +85,7 @@ pub async fn measure_drop(
 
 /// Measures the row `kill`: the subscriber's node dies, and the subscriber connects to the other node, which is
 /// the one that is published to.
-pub async fn measure_kill(
-    peer: &dyn ComparedSystem,
-    mut fleet: Fleet,
-    sizes: &Sizes,
-) -> Result<Vec<f64>, BenchError> {
+pub async fn measure_kill(peer: &dyn ComparedSystem, mut fleet: Fleet, sizes: &Sizes) -> Result<Vec<f64>, BenchError> {
     let channels = channels(1);
     let heard = ReceivedMessages::default();
     let Some(mut dying) = fleet.nodes.pop().filter(|_| !fleet.nodes.is_empty()) else {
@@ -105,11 +95,10 @@ pub async fn measure_kill(
     let other: SocketAddr = fleet.nodes[0].address;
     let listening = async {
         let at = dying.address;
-        let mut listener =
-            Listener::open(at, peer.subscriber(&channels[0]), ConnectOptions::default(), &mut |mark| {
-                heard.record(mark)
-            })
-            .await?;
+        let mut listener = Listener::open(at, peer.subscriber(&channels[0]), ConnectOptions::default(), &mut |mark| {
+            heard.record(mark)
+        })
+        .await?;
         heard.receive_until(&mut listener, sizes.stream as usize / 4).await?;
         dying.kill();
         let died = Instant::now();

@@ -53,15 +53,10 @@ impl ComparedSystem for Nats {
         version_of(Command::new(program(ground)).arg("--version"))
     }
 
-    fn start<'a>(
-        &'a self,
-        ground: &'a Workspace,
-        plan: FleetSetup,
-    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
+    fn start<'a>(&'a self, ground: &'a Workspace, plan: FleetSetup) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let mut nodes = Vec::new();
-            let routes: Vec<u16> =
-                (0..1 + u8::from(plan.is_pair)).map(|_| free_port()).collect::<Result<_, _>>()?;
+            let routes: Vec<u16> = (0..1 + u8::from(plan.is_pair)).map(|_| free_port()).collect::<Result<_, _>>()?;
             for route in &routes {
                 let client = free_port()?;
                 let web = free_port()?;
@@ -103,8 +98,7 @@ impl ComparedSystem for Nats {
             sink.send(Message::binary(HELLO.as_bytes().to_vec())).await.map_err(ConnectionFailure::from)?;
             // A load ends before the server sends its first ping.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mouth =
-                NatsPublisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
+            let mouth = NatsPublisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
             Ok(Box::new(mouth) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
@@ -139,10 +133,7 @@ impl SubscriberProtocol for NatsSubscriber {
 // === impl Publisher ===
 
 impl ChannelPublisher for NatsPublisher {
-    fn publish<'a>(
-        &'a mut self,
-        lines: &'a [OutgoingMessage],
-    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
+    fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             let mut text = String::new();
             for line in lines {
@@ -167,10 +158,7 @@ mod tests {
         let mut heard = Vec::new();
         let opening = ear.first_message().map(|message| message.into_data());
         assert!(opening.is_some_and(|data| data.ends_with(b"SUB c 1\r\nPING\r\n")));
-        assert!(matches!(
-            ear.handle_frame(b"INFO {}\r\n", &mut |mark| heard.push(mark.n)),
-            FrameEffect::Nothing
-        ));
+        assert!(matches!(ear.handle_frame(b"INFO {}\r\n", &mut |mark| heard.push(mark.n)), FrameEffect::Nothing));
         assert!(matches!(ear.handle_frame(PONG, &mut |mark| heard.push(mark.n)), FrameEffect::Ready));
         assert!(matches!(ear.handle_frame(PING, &mut |mark| heard.push(mark.n)), FrameEffect::Send(_)));
         let frame = format!("MSG c 1 128\r\n{}\r\n", test_message_text(5));

@@ -44,9 +44,8 @@ fn program(ground: &Workspace) -> PathBuf {
 
 fn settings(ground: &Workspace, home: &str, port: u16, redis: Option<u16>) -> String {
     let module = ground.installed.join("nginx/usr/lib/nginx/modules/ngx_nchan_module.so");
-    let upstream = redis.map_or(String::new(), |redis| {
-        format!("upstream store {{ nchan_redis_server redis://127.0.0.1:{redis}; }}")
-    });
+    let upstream = redis
+        .map_or(String::new(), |redis| format!("upstream store {{ nchan_redis_server redis://127.0.0.1:{redis}; }}"));
     let pass = if redis.is_some() { "nchan_redis_pass store;" } else { "" };
     let kept = format!("nchan_message_buffer_length {KEPT}; nchan_message_timeout 2m;");
     format!(
@@ -81,11 +80,7 @@ impl ComparedSystem for Nchan {
         Ok(format!("{nginx}, nchan {}", version.as_deref().unwrap_or("of an unknown version").trim()))
     }
 
-    fn start<'a>(
-        &'a self,
-        ground: &'a Workspace,
-        plan: FleetSetup,
-    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
+    fn start<'a>(&'a self, ground: &'a Workspace, plan: FleetSetup) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
             let mut nodes = Vec::new();
@@ -120,8 +115,7 @@ impl ComparedSystem for Nchan {
     ) -> LocalBoxFuture<'a, Result<Box<dyn ChannelPublisher>, BenchError>> {
         async move {
             let pipeline = PipelinedPublisher::open(node.address).await?;
-            Ok(Box::new(NchanPublisher { pipeline, channels: channels.to_vec() })
-                as Box<dyn ChannelPublisher>)
+            Ok(Box::new(NchanPublisher { pipeline, channels: channels.to_vec() }) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
     }
@@ -154,10 +148,7 @@ impl SubscriberProtocol for NchanSubscriber {
 // === impl Publisher ===
 
 impl ChannelPublisher for NchanPublisher {
-    fn publish<'a>(
-        &'a mut self,
-        lines: &'a [OutgoingMessage],
-    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
+    fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for run in lines.chunk_by(|one, next| one.channel == next.channel) {
                 let Some(channel) = run.first().map(|line| line.channel) else { continue };

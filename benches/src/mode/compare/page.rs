@@ -57,9 +57,7 @@ impl Cell {
     /// Formats medians and ranges, and the last error if any.
     fn text(&self, row: Row) -> String {
         let spreads: Vec<_> = (0..units(row).len()).filter_map(|n| self.spread(n)).collect();
-        let join = |pick: &dyn Fn(&(f64, f64, f64)) -> String| {
-            spreads.iter().map(pick).collect::<Vec<_>>().join(" / ")
-        };
+        let join = |pick: &dyn Fn(&(f64, f64, f64)) -> String| spreads.iter().map(pick).collect::<Vec<_>>().join(" / ");
         let mut text = String::new();
         if !spreads.is_empty() {
             text = format!("**{}**", join(&|(median, _, _)| format_number(*median)));
@@ -110,9 +108,7 @@ pub fn render(rows: &[Row], columns: &[NamedColumn], runs: u8, is_quick: bool) -
     let measured: Vec<&NamedColumn> = columns.iter().filter(|named| named.column.version.is_ok()).collect();
     // Writing to a string cannot fail.
     if is_quick {
-        text.push_str(
-            "Made with `--quick`, which only checks that everything works; the figures are meaningless.\n\n",
-        );
+        text.push_str("Made with `--quick`: this shows that everything works, and the figures say nothing.\n\n");
     }
     let heads: Vec<&str> = measured.iter().map(|named| named.name).collect();
     let _ = writeln!(text, "| | {} |\n|---|{}", heads.join(" | "), "---|".repeat(heads.len()));
@@ -121,8 +117,7 @@ pub fn render(rows: &[Row], columns: &[NamedColumn], runs: u8, is_quick: bool) -
         let units = units(*row).join(" / ");
         let _ = writeln!(text, "| {} ({units}) | {} |", row_title(*row), cells.join(" | "));
     }
-    let times =
-        if runs == 1 { "one run".to_owned() } else { format!("medians of {runs} runs (least–most)") };
+    let times = if runs == 1 { "one run".to_owned() } else { format!("medians of {runs} runs (least–most)") };
     let machine = Machine::read();
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     let memory = machine.memory_bytes as f64 / f64::from(1 << 30);

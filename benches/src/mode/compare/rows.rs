@@ -128,11 +128,7 @@ pub async fn listeners(
     Ok(stream::iter(0..count).map(open).buffered(CONCURRENT_OPENS_MAX).try_collect().await?)
 }
 
-async fn measure_idle(
-    peer: &dyn ComparedSystem,
-    fleet: &Fleet,
-    sizes: &Sizes,
-) -> Result<Vec<f64>, BenchError> {
+async fn measure_idle(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, BenchError> {
     let node = &fleet.nodes[0];
     let open = |n: usize| async move {
         let way = ConnectOptions { n, read_bytes: SMALL_READ_BYTES, ..ConnectOptions::default() };
@@ -150,11 +146,7 @@ async fn measure_idle(
     Ok(vec![each])
 }
 
-async fn measure_latency(
-    peer: &dyn ComparedSystem,
-    fleet: &Fleet,
-    sizes: &Sizes,
-) -> Result<Vec<f64>, BenchError> {
+async fn measure_latency(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, BenchError> {
     let channels = channels(CHANNELS);
     let mut mouth = peer.publisher(&fleet.nodes[0], &channels).await?;
     let listeners = listeners(peer, fleet, &channels, CHANNELS, ConnectOptions::default()).await?;

@@ -62,11 +62,7 @@ impl ComparedSystem for SocketIo {
         Ok(format!("Socket.IO {} on Node {node}", package["version"].as_str().unwrap_or("unknown")))
     }
 
-    fn start<'a>(
-        &'a self,
-        ground: &'a Workspace,
-        plan: FleetSetup,
-    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
+    fn start<'a>(&'a self, ground: &'a Workspace, plan: FleetSetup) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
             let script = ground.new_file("socketio.cjs", SERVER)?;
@@ -116,11 +112,8 @@ impl ComparedSystem for SocketIo {
             timeout(ANSWER_TIMEOUT, connected).await.map_err(|_| ConnectionFailure::TimedOut)??;
             // A ping is due every 25 s and may be answered 20 s late, which no load of one publisher reaches.
             let reader = tokio::task::spawn_local(async move { while stream.next().await.is_some() {} });
-            let mouth = SocketIoPublisher {
-                sink,
-                channels: channels.to_vec(),
-                _reader: AbortOnDropHandle::new(reader),
-            };
+            let mouth =
+                SocketIoPublisher { sink, channels: channels.to_vec(), _reader: AbortOnDropHandle::new(reader) };
             Ok(Box::new(mouth) as Box<dyn ChannelPublisher>)
         }
         .boxed_local()
@@ -185,10 +178,7 @@ impl SubscriberProtocol for SocketIoSubscriber {
 // === impl Publisher ===
 
 impl ChannelPublisher for SocketIoPublisher {
-    fn publish<'a>(
-        &'a mut self,
-        lines: &'a [OutgoingMessage],
-    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
+    fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for line in lines {
                 let text = format!("42[\"say\",\"{}\",\"{}\"]", self.channels[line.channel], line.text);

@@ -73,11 +73,7 @@ impl ComparedSystem for Sockudo {
         version_of(Command::new(program(ground)).arg("--version"))
     }
 
-    fn start<'a>(
-        &'a self,
-        ground: &'a Workspace,
-        plan: FleetSetup,
-    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
+    fn start<'a>(&'a self, ground: &'a Workspace, plan: FleetSetup) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let redis = if plan.is_pair { Some(ground.redis(&[]).await?) } else { None };
             let mut nodes = Vec::new();
@@ -135,9 +131,7 @@ impl ComparedSystem for Sockudo {
 
 impl SockudoSubscriber {
     fn say(event: &str, data: &serde_json::Value) -> FrameEffect {
-        FrameEffect::Send(Message::text(
-            json!({ "event": format!("sockudo:{event}"), "data": data }).to_string(),
-        ))
+        FrameEffect::Send(Message::text(json!({ "event": format!("sockudo:{event}"), "data": data }).to_string()))
     }
 
     fn resume(&self, position: &Position) -> FrameEffect {
@@ -213,10 +207,7 @@ impl SockudoPublisher {
 }
 
 impl ChannelPublisher for SockudoPublisher {
-    fn publish<'a>(
-        &'a mut self,
-        lines: &'a [OutgoingMessage],
-    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
+    fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for run in lines.chunk_by(|one, next| one.channel == next.channel) {
                 for batch in run.chunks(BATCH) {
@@ -264,8 +255,7 @@ mod tests {
         assert!(matches!(hear(r#"{"event":"sockudo:connection_established"}"#), FrameEffect::Send(_)));
         let subscribed = r#"{"event":"sockudo_internal:subscription_succeeded","channel":"c"}"#;
         assert!(matches!(hear(subscribed), FrameEffect::Ready));
-        let frame =
-            format!(r#"{{"event":"m","data":"{}","serial":9,"stream_id":"s"}}"#, test_message_text(3));
+        let frame = format!(r#"{{"event":"m","data":"{}","serial":9,"stream_id":"s"}}"#, test_message_text(3));
         hear(&frame);
         hear(&frame);
         let FrameEffect::Send(resume) = hear(subscribed) else { panic!("it takes up where it was") };

@@ -26,11 +26,7 @@ const BACKLOG_TIMEOUT: Duration = Duration::from_secs(4 * 60);
 
 /// Measures the row: the node's growth while subscribers stall, subscribers that were closed, and messages they
 /// lack.
-pub async fn stalled(
-    peer: &dyn ComparedSystem,
-    fleet: &Fleet,
-    sizes: &Sizes,
-) -> Result<Vec<f64>, BenchError> {
+pub async fn stalled(peer: &dyn ComparedSystem, fleet: &Fleet, sizes: &Sizes) -> Result<Vec<f64>, BenchError> {
     let channels = channels(1);
     let node = &fleet.nodes[0];
     let mut mouth = peer.publisher(node, &channels).await?;
@@ -55,9 +51,7 @@ pub async fn stalled(
         Ok(said) => said?,
         Err(_) => {
             let grown = most.get() / 1024.0;
-            return Err(BenchError::Failed(format!(
-                "stalled subscribers block the publisher; memory grew by {grown:.0} MB"
-            )));
+            return Err(BenchError::Failed(format!("the stalled hold up who speaks; grown by {grown:.0} MB")));
         }
     }
     let (closed, missed) = read_backlog(crowd, node.address, all).await?;
@@ -96,9 +90,7 @@ async fn read_backlog_of_one(
         if since.elapsed() > BACKLOG_TIMEOUT {
             let heard = tally.received_count();
             let seconds = BACKLOG_TIMEOUT.as_secs();
-            return Err(BenchError::Failed(format!(
-                "the backlog is not finished after {seconds} s and {heard} messages"
-            )));
+            return Err(BenchError::Failed(format!("after {seconds} s and {heard} messages more still come")));
         }
         let mut hear = |mark: TestMessage| {
             heard.insert(mark.n);

@@ -16,11 +16,7 @@ pub trait ComparedSystem {
     fn version(&self, ground: &Workspace) -> Result<String, String>;
 
     /// Starts the nodes of a fleet, and returns when they serve.
-    fn start<'a>(
-        &'a self,
-        ground: &'a Workspace,
-        plan: FleetSetup,
-    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>>;
+    fn start<'a>(&'a self, ground: &'a Workspace, plan: FleetSetup) -> LocalBoxFuture<'a, Result<Fleet, BenchError>>;
 
     /// Returns the subscriber side of the protocol for one channel.
     fn subscriber(&self, channel: &str) -> Box<dyn SubscriberProtocol>;
@@ -100,10 +96,7 @@ pub struct OutgoingMessage {
 /// A publishing connection.
 pub trait ChannelPublisher {
     /// Publishes all messages in order.
-    fn publish<'a>(
-        &'a mut self,
-        lines: &'a [OutgoingMessage],
-    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>>;
+    fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>>;
 }
 
 /// Returns the driver of a system.

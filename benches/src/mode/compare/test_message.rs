@@ -85,12 +85,8 @@ mod tests {
 
     #[test]
     fn messages_are_found_wherever_they_are_cut() {
-        let text = format!(
-            "[\"{}\"] and {}{}.",
-            test_message_text(7),
-            test_message_text(8),
-            test_message_text(u32::MAX)
-        );
+        let text =
+            format!("[\"{}\"] and {}{}.", test_message_text(7), test_message_text(8), test_message_text(u32::MAX));
         assert_eq!(test_message_text(7).len(), BYTES);
         for cut in 0..text.len() {
             let mut scanner = TestMessageScanner::default();

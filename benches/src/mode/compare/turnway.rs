@@ -71,11 +71,7 @@ impl ComparedSystem for Turnway {
         version_of(Command::new(&ground.turnway).arg("version"))
     }
 
-    fn start<'a>(
-        &'a self,
-        ground: &'a Workspace,
-        plan: FleetSetup,
-    ) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
+    fn start<'a>(&'a self, ground: &'a Workspace, plan: FleetSetup) -> LocalBoxFuture<'a, Result<Fleet, BenchError>> {
         async move {
             let agent = format!("lean=http://{},on_owner_loss=retry", self.agent.address_or_start().await?);
             let settings = ["--appendonly", "yes", "--appendfsync", "everysec"];
@@ -209,9 +205,9 @@ impl SubscriberProtocol for IdleConnection {
     fn handle_frame(&mut self, frame: &[u8], _into: &mut dyn FnMut(TestMessage)) -> FrameEffect {
         let text = std::str::from_utf8(frame).unwrap_or_default();
         match wire::message_type(text) {
-            "welcome" => FrameEffect::Send(Message::text(
-                wire::Invoke::new("idle", &self.session, "echo", "hello").render(0),
-            )),
+            "welcome" => {
+                FrameEffect::Send(Message::text(wire::Invoke::new("idle", &self.session, "echo", "hello").render(0)))
+            }
             "done" => FrameEffect::Ready,
             _ => FrameEffect::Nothing,
         }
@@ -235,10 +231,7 @@ impl TurnwayPublisher {
 }
 
 impl ChannelPublisher for TurnwayPublisher {
-    fn publish<'a>(
-        &'a mut self,
-        lines: &'a [OutgoingMessage],
-    ) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
+    fn publish<'a>(&'a mut self, lines: &'a [OutgoingMessage]) -> LocalBoxFuture<'a, Result<(), ConnectionFailure>> {
         async move {
             for run in lines.chunk_by(|one, next| one.channel == next.channel) {
                 let Some(n) = run.first().map(|line| line.channel) else { continue };

@@ -99,9 +99,7 @@ pub async fn pause(time: Duration) {
 /// Returns a port that was free a moment ago.
 pub fn free_port() -> Result<u16, BenchError> {
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    address
-        .map(|address| address.port())
-        .map_err(|error| BenchError::Unavailable(format!("no port: {error}")))
+    address.map(|address| address.port()).map_err(|error| BenchError::Unavailable(format!("no port: {error}")))
 }
 
 /// Returns a program's version as one line, or what is missing.
@@ -121,8 +119,7 @@ impl Server {
     pub fn rss_kb(&self) -> f64 {
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let bytes: u64 =
-            pids.filter(|pid| self.owns_process(*pid)).filter_map(|pid| Process::find(pid)?.rss()).sum();
+        let bytes: u64 = pids.filter(|pid| self.owns_process(*pid)).filter_map(|pid| Process::find(pid)?.rss()).sum();
         #[expect(clippy::cast_precision_loss, reason = "memory has fewer than 2^53 bytes")]
         let bytes = bytes as f64;
         bytes / 1024.0

@@ -4,9 +4,7 @@ use crate::error::BenchError;
 use crate::mode::print_ready;
 use crate::quic_endpoints::RECEIVE_BUFFER_BYTES;
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{
-    Connecting, Endpoint, EndpointConfig, IdleTimeout, ReadError, ServerConfig, TransportConfig, VarInt,
-};
+use quinn::{Connecting, Endpoint, EndpointConfig, IdleTimeout, ReadError, ServerConfig, TransportConfig, VarInt};
 use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;

@@ -84,8 +84,8 @@ impl FanoutTracker {
         heard: &ServerMessage<'_>,
     ) -> bool {
         seat.turn_to(key);
-        let is_whole = heard.status.as_deref() != Some("completed")
-            || heard.text_bytes.unwrap_or(0) == seat.answer.bytes;
+        let is_whole =
+            heard.status.as_deref() != Some("completed") || heard.text_bytes.unwrap_or(0) == seat.answer.bytes;
         run.count(Count::Gaps, u64::from(!is_whole));
         *seat = ListenerProgress::default();
         let turn = self.turns.entry(key).or_default();

@@ -50,13 +50,7 @@ impl IdlePlan {
         let job = |bytes| {
             let text = wire::filler_text(bytes);
             let answer = (args.agent == "echo").then(|| text.clone());
-            Rc::new(Workload {
-                agent: args.agent.clone(),
-                text,
-                answer,
-                is_stamped: false,
-                is_closed_loop: false,
-            })
+            Rc::new(Workload { agent: args.agent.clone(), text, answer, is_stamped: false, is_closed_loop: false })
         };
         Rc::new(Self {
             run: Rc::clone(run),
@@ -96,11 +90,7 @@ impl IdlePlan {
     }
 
     /// Answers pings until the idle time is over, then checks that the connection works.
-    pub(super) async fn stay_idle(
-        self: Rc<Self>,
-        mut line: ServerConnection,
-        mut over: watch::Receiver<bool>,
-    ) {
+    pub(super) async fn stay_idle(self: Rc<Self>, mut line: ServerConnection, mut over: watch::Receiver<bool>) {
         let left = loop {
             tokio::select! {
                 heard = line.next() => if let Err(lost) = heard {

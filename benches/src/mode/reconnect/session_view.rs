@@ -50,8 +50,8 @@ impl SessionView {
         if heard.kind == "done" {
             let text = self.open.remove(&run).unwrap_or_default();
             self.ended.insert(run, text);
-            let is_whole = heard.status.as_deref() != Some("completed")
-                || heard.text_bytes.unwrap_or(0) == text.answer.bytes;
+            let is_whole =
+                heard.status.as_deref() != Some("completed") || heard.text_bytes.unwrap_or(0) == text.answer.bytes;
             return if is_whole { Ok(()) } else { Err(Gap) };
         }
         Ok(())

@@ -103,9 +103,7 @@ impl Subscriber {
             match ServerConnection::connect_as(&self.run, self.n, &user(self.n), &cursor).await {
                 Ok((line, _)) => break line,
                 Err(
-                    ConnectionFailure::Unreachable(_)
-                    | ConnectionFailure::Broken(_)
-                    | ConnectionFailure::Closed(_),
+                    ConnectionFailure::Unreachable(_) | ConnectionFailure::Broken(_) | ConnectionFailure::Closed(_),
                 ) => {
                     sleep_until((Instant::now() + RETRY_PAUSE).into()).await;
                 }
@@ -163,8 +161,8 @@ impl Subscriber {
         let mut is_begun = false;
         while !is_begun || whole.last_seq() < self.view.last_seq() {
             let text = line.next().await?;
-            let heard = ServerMessage::parse(&text)
-                .ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
+            let heard =
+                ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
             is_begun |= heard.kind == "subscribed";
             if is_begun && whole.apply(&heard).is_err() {
                 return Err(ConnectionFailure::Broken("the log itself has a gap".to_owned()));
@@ -186,8 +184,8 @@ impl Subscriber {
     async fn until(&mut self, is_so: impl Fn(&Self) -> bool) -> Result<(), ConnectionFailure> {
         while !is_so(self) {
             let text = self.line.as_mut().ok_or(ConnectionFailure::TimedOut)?.next().await?;
-            let heard = ServerMessage::parse(&text)
-                .ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
+            let heard =
+                ServerMessage::parse(&text).ok_or_else(|| ConnectionFailure::Broken("not a message".to_owned()))?;
             if self.view.apply(&heard).is_err() {
                 self.run.count(Count::Gaps, 1);
             }

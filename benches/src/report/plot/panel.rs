@@ -47,8 +47,7 @@ impl Axis {
     pub(super) fn linear(title: &'static str, to: f64, name: impl Fn(f64) -> String) -> Self {
         let step = round_step(to / TICKS);
         let to = (to / step).ceil().max(1.0) * step;
-        let ticks =
-            std::iter::successors(Some(0.0), |at| (at + step <= to + step / 2.0).then_some(at + step));
+        let ticks = std::iter::successors(Some(0.0), |at| (at + step <= to + step / 2.0).then_some(at + step));
         let ticks = ticks.map(|at| (at, name((at * 1e6).round() / 1e6))).collect();
         Self { title, from: 0.0, to, ticks }
     }
@@ -87,8 +86,7 @@ impl Panel {
         let low = top + HEIGHT - SPACE_BELOW;
         let high = top + SPACE_ABOVE;
         // Writing to a string cannot fail.
-        let _ =
-            writeln!(text, "<text x=\"{LEFT}\" y=\"{}\" font-size=\"15\">{}</text>", top + 18.0, self.title);
+        let _ = writeln!(text, "<text x=\"{LEFT}\" y=\"{}\" font-size=\"15\">{}</text>", top + 18.0, self.title);
         self.draw_x(&mut text, low, high);
         self.draw_y(&mut text, low, high);
         let mut beside = LEFT;
@@ -105,8 +103,7 @@ impl Panel {
                 y = high - 14.0,
             );
             beside += width;
-            let points: Vec<String> =
-                curve.points.iter().map(|point| self.place(*point, low, high)).collect();
+            let points: Vec<String> = curve.points.iter().map(|point| self.place(*point, low, high)).collect();
             let _ = writeln!(
                 text,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" \
@@ -162,11 +159,7 @@ impl Panel {
              transform=\"rotate(-90 22 {middle})\">{}</text>",
             self.y.title
         );
-        let _ = writeln!(
-            text,
-            "<path d=\"M{LEFT} {high}V{low}H{}\" fill=\"none\" stroke=\"#888\"/>",
-            WIDTH - RIGHT
-        );
+        let _ = writeln!(text, "<path d=\"M{LEFT} {high}V{low}H{}\" fill=\"none\" stroke=\"#888\"/>", WIDTH - RIGHT);
     }
 }
 

@@ -61,11 +61,7 @@ pub(crate) fn object(fields: &mut Fields, label: &'static str) -> Result<Option<
 }
 
 /// Takes a list of at most `max` items; an absent list is empty.
-pub(crate) fn list(
-    fields: &mut Fields,
-    label: &'static str,
-    max: usize,
-) -> Result<Vec<Value>, MalformedReason> {
+pub(crate) fn list(fields: &mut Fields, label: &'static str, max: usize) -> Result<Vec<Value>, MalformedReason> {
     match take(fields, label) {
         None => Ok(Vec::new()),
         Some(Value::Array(items)) if items.len() > max => Err(MalformedReason::TooManyItems(label)),

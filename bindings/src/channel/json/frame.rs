@@ -317,8 +317,7 @@ impl<'a> PendingHandoverPayload<'a> {
         let Handover { id, run_id, from, to, reason, summary, deadline, joining: _, said: _ } = open;
         let reason = reason.reveal();
         let summary = summary.reveal();
-        let prompt =
-            HandoverPromptPayload { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };
+        let prompt = HandoverPromptPayload { handover_id: *id, from, to, reason, summary, deadline_ts: *deadline };
         Self { run_id, prompt }
     }
 }

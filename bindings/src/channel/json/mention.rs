@@ -65,9 +65,7 @@ pub(in crate::channel) fn parse_content(value: Value) -> Result<Content, Malform
             }
             if said { Ok(Content::Parts(parts)) } else { Err(MalformedReason::EmptyContent) }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-            Err(MalformedReason::InvalidField(LABEL))
-        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(MalformedReason::InvalidField(LABEL)),
     }
 }
 
@@ -144,20 +142,9 @@ mod tests {
         for value in empty {
             assert_eq!(parse_content(value.clone()), Err(MalformedReason::EmptyContent), "{value}");
         }
-        let bad = [
-            json!(5),
-            json!({}),
-            json!(["hi"]),
-            json!([{}]),
-            json!([{"type": "text"}]),
-            json!([{"type": 1}]),
-        ];
+        let bad = [json!(5), json!({}), json!(["hi"]), json!([{}]), json!([{"type": "text"}]), json!([{"type": 1}])];
         for value in bad {
-            assert_eq!(
-                parse_content(value.clone()),
-                Err(MalformedReason::InvalidField("message.content")),
-                "{value}"
-            );
+            assert_eq!(parse_content(value.clone()), Err(MalformedReason::InvalidField("message.content")), "{value}");
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Parses one JSON object from a client into one [`ClientMessage`], and validates every id.
 //! Clients of the protocol's first form work unchanged: unknown fields are ignored, and `null` counts as absent.
 use crate::channel::command::{
-    CancelTarget, InvokeCommand, LinkCommand, MemberChangeKind, MemberChangeRequest, SubscribeCommand,
-    TextCursor,
+    CancelTarget, InvokeCommand, LinkCommand, MemberChangeKind, MemberChangeRequest, SubscribeCommand, TextCursor,
 };
 use crate::channel::hello::{ConnectionRole, Credential, DialInCapabilities, HelloRequest, RunnerHello};
 use crate::channel::json::fields::{self, Fields, required};
@@ -75,8 +74,7 @@ pub enum ClientMessage {
 pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
     let malformed = |request_id, flaw| Malformed { request_id, reason: flaw };
     let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
-    let request_id =
-        fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
+    let request_id = fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
     message(request_id.clone(), &mut fields).map_err(|flaw| malformed(request_id, flaw))
 }
 
@@ -85,8 +83,7 @@ pub fn parse(text: &str) -> Result<ClientMessage, Malformed> {
 pub fn parse_turn(text: &str, session: &SessionId) -> Result<InvokeCommand, Malformed> {
     let malformed = |request_id, flaw| Malformed { request_id, reason: flaw };
     let mut fields = strict::object(text).map_err(|flaw| malformed(None, flaw))?;
-    let request_id =
-        fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
+    let request_id = fields::name(&mut fields, "request_id", RequestId::parse).map_err(|flaw| malformed(None, flaw))?;
     turn(request_id.clone(), &mut fields, session).map_err(|flaw| malformed(request_id, flaw))
 }
 
@@ -119,9 +116,7 @@ fn message(request_id: Option<RequestId>, fields: &mut Fields) -> Result<ClientM
         "subscribe" => LinkCommand::Subscribe(subscribe(request_id, fields)?),
         "unsubscribe" => LinkCommand::Unsubscribe { request_id, session: session(fields)? },
         "agent_invoke" => LinkCommand::Invoke(Box::new(invoke(request_id, fields)?)),
-        "cancel_run" | "INTERRUPT" => {
-            LinkCommand::Cancel { request_id, target: target(fields)?, wants_receipt: false }
-        }
+        "cancel_run" | "INTERRUPT" => LinkCommand::Cancel { request_id, target: target(fields)?, wants_receipt: false },
         "switch_agent" | "invite_agent" | "remove_agent" => members(kind.as_str(), request_id, fields)?,
         "handover_decision" => decision(request_id, fields)?,
         other => {
@@ -193,24 +188,17 @@ fn open(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkComman
     let active = fields::name(fields, "active_agent", AgentId::parse)?;
     let agents = fields::list(fields, "agents", SESSION_AGENTS_MAX)?;
     let parse = |agent: &Value| agent.as_str().and_then(|id| AgentId::parse(id).ok());
-    let agents =
-        agents.iter().map(parse).collect::<Option<_>>().ok_or(MalformedReason::InvalidField("agents"))?;
+    let agents = agents.iter().map(parse).collect::<Option<_>>().ok_or(MalformedReason::InvalidField("agents"))?;
     Ok(LinkCommand::Open { request_id, session, agents, active })
 }
 
 /// Parses a member request. The agent is named by `agent_id` or, for an invitation, by `agent_spec`: an id, or an
 /// object with an id.
-fn members(
-    kind: &str,
-    request_id: Option<RequestId>,
-    fields: &mut Fields,
-) -> Result<LinkCommand, MalformedReason> {
+fn members(kind: &str, request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCommand, MalformedReason> {
     let session = session(fields)?;
     let named = fields::name(fields, "agent_id", AgentId::parse)?;
     let specified = match fields::any(fields, "agent_spec").filter(|_| kind == "invite_agent") {
-        Some(Value::String(id)) => {
-            Some(AgentId::parse(&id).map_err(|_| MalformedReason::InvalidField("agent_spec"))?)
-        }
+        Some(Value::String(id)) => Some(AgentId::parse(&id).map_err(|_| MalformedReason::InvalidField("agent_spec"))?),
         Some(Value::Object(mut spec)) => fields::name(&mut spec, "agent_id", AgentId::parse)?,
         Some(_) => return Err(MalformedReason::InvalidField("agent_spec")),
         None => None,
@@ -244,10 +232,7 @@ fn decision(request_id: Option<RequestId>, fields: &mut Fields) -> Result<LinkCo
     Ok(LinkCommand::DecideHandover { request_id, session, handover_id, confirm })
 }
 
-fn subscribe(
-    request_id: Option<RequestId>,
-    fields: &mut Fields,
-) -> Result<SubscribeCommand, MalformedReason> {
+fn subscribe(request_id: Option<RequestId>, fields: &mut Fields) -> Result<SubscribeCommand, MalformedReason> {
     let session = session(fields)?;
     let after_seq = fields::integer(fields, "after_seq")?.map(Seq);
     let after_epoch = fields::integer(fields, "after_epoch")?.map(Epoch);
@@ -258,8 +243,7 @@ fn subscribe(
     let runs = cursors.into_iter().map(text_cursor).collect::<Result<_, _>>()?;
     let types = fields::list(fields, "types", SUBSCRIBE_TYPES_MAX)?;
     let parse = |pattern: &Value| pattern.as_str().and_then(|text| Pattern::parse(text).ok());
-    let types =
-        types.iter().map(parse).collect::<Option<_>>().ok_or(MalformedReason::InvalidField("types"))?;
+    let types = types.iter().map(parse).collect::<Option<_>>().ok_or(MalformedReason::InvalidField("types"))?;
     Ok(SubscribeCommand { request_id, session, after_seq, after_epoch, runs, types })
 }
 
@@ -322,9 +306,7 @@ fn strategy(name: &str) -> Result<Strategy, MalformedReason> {
 fn target(fields: &mut Fields) -> Result<CancelTarget, MalformedReason> {
     let run = fields::name(fields, "run_id", RunId::parse)?;
     let session = fields::name(fields, "session_id", SessionId::parse)?;
-    run.map(CancelTarget::Run)
-        .or(session.map(CancelTarget::Session))
-        .ok_or(MalformedReason::MissingField("run_id"))
+    run.map(CancelTarget::Run).or(session.map(CancelTarget::Session)).ok_or(MalformedReason::MissingField("run_id"))
 }
 
 #[cfg(test)]

@@ -6,10 +6,9 @@ mod members;
 mod process_output;
 
 use crate::channel::json::frame::{
-    self, AttemptPayload, DeltaPayload, DonePayload, EmptyPayload, ErrorDetailPayload, ErrorPayload,
-    EventPayload, GoAwayPayload, MessageFrame, RawFactPayload, RefreshedPayload, SessionOpenedPayload,
-    SnapshotPayload, StatePayload, StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload,
-    UserMessagePayload, WelcomeLimits, WelcomePayload,
+    self, AttemptPayload, DeltaPayload, DonePayload, EmptyPayload, ErrorDetailPayload, ErrorPayload, EventPayload,
+    GoAwayPayload, MessageFrame, RawFactPayload, RefreshedPayload, SessionOpenedPayload, SnapshotPayload, StatePayload,
+    StreamDeltaPayload, SubscribedPayload, TurnAcceptedPayload, UserMessagePayload, WelcomeLimits, WelcomePayload,
 };
 use crate::channel::notification::{AcceptedTurn, Notification, SessionStateSnapshot};
 use serde::Serialize;
@@ -71,10 +70,9 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
     match note {
         Notification::Fact { session, seq, epoch, entry, requested: asked } => {
             // History keeps its times: a fact's `ts` is the time of the decision, not of the delivery.
-            let ts = entry.time;
             let run_id = entry.run_id.as_ref();
-            let place = (*seq, *epoch);
-            write_fact(&mut FactWriter { ts, session, run_id, position: place, sink: to }, entry, *asked);
+            let position = (*seq, *epoch);
+            write_fact(&mut FactWriter { ts: entry.time, session, run_id, position, sink: to }, entry, *asked);
         }
         Notification::Delta { session, run_id, attempt, offset, kind, text } => {
             let text_kind = match kind {
@@ -85,8 +83,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let offset = *offset;
             let text = text.reveal();
             let session_id = session;
-            to(DeltaPayload { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }
-                .text());
+            to(DeltaPayload { kind: "delta", ts, session_id, run_id, attempt, offset, text, text_kind }.text());
         }
         Notification::ProcessOutput { session, run_id, output: printed } => {
             to(process_output::render_process_output(ts, session, run_id, printed))
@@ -97,8 +94,7 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
             let session_id = Some(&snapshot.session);
             let seq = Some(snapshot.seq);
             let epoch = Some(snapshot.epoch);
-            let frame =
-                MessageFrame { session_id, seq, epoch, ..reply_frame(ts, "subscribed", request_id, body) };
+            let frame = MessageFrame { session_id, seq, epoch, ..reply_frame(ts, "subscribed", request_id, body) };
             to(frame.text(snapshot.weight()));
         }
         Notification::Opened { request_id, snapshot } => {
@@ -125,24 +121,18 @@ pub fn render(ts: Millis, durability: &str, note: &Notification, to: &mut dyn Fn
         // Facts already report the cancellation.
         Notification::CancelAccepted { .. } => {}
         // Only HTTP requests can ask for these.
-        Notification::SessionList { .. }
-        | Notification::RunLocation { .. }
-        | Notification::Deleted { .. } => {}
+        Notification::SessionList { .. } | Notification::RunLocation { .. } | Notification::Deleted { .. } => {}
         Notification::Refused { request_id, session, run_id, refusal } => {
             let session_id = session.as_ref();
             let run_id = run_id.as_ref();
-            let frame = MessageFrame {
-                session_id,
-                run_id,
-                ..reply_frame(ts, "error", request_id, error_payload(refusal))
-            };
+            let frame =
+                MessageFrame { session_id, run_id, ..reply_frame(ts, "error", request_id, error_payload(refusal)) };
             to(frame.text(256));
         }
         Notification::GoAway { reason, within, jitter } => {
             let reconnect_within_ms = millis(*within);
             let jitter_ms = millis(*jitter);
-            to(reply_frame(ts, "go_away", &None, GoAwayPayload { reason, reconnect_within_ms, jitter_ms })
-                .text(128));
+            to(reply_frame(ts, "go_away", &None, GoAwayPayload { reason, reconnect_within_ms, jitter_ms }).text(128));
         }
     }
 }
@@ -157,7 +147,7 @@ pub fn snapshot(snapshot: &SessionStateSnapshot) -> String {
     frame::to_json(&SnapshotPayload::new(snapshot), snapshot.weight())
 }
 
-/// Renders `pong`.
+/// Renders a `pong` message.
 pub fn pong(ts: Millis, request_id: &Option<RequestId>) -> String {
     reply_frame(ts, "pong", request_id, EmptyPayload {}).text(64)
 }
@@ -188,15 +178,7 @@ pub fn welcome(
     let heartbeat_ms = millis(heartbeat);
     let protocol = "turnway.v1";
     let expires_ts = expires.map(|at| at.0);
-    let body = WelcomePayload {
-        connection_id,
-        node_id,
-        protocol,
-        heartbeat_ms,
-        limits,
-        resume_window_ms,
-        expires_ts,
-    };
+    let body = WelcomePayload { connection_id, node_id, protocol, heartbeat_ms, limits, resume_window_ms, expires_ts };
     reply_frame(ts, "welcome", &None, body).text(512)
 }
 
@@ -272,13 +254,7 @@ impl<'a> FactWriter<'a, '_> {
     fn write_event(&mut self, event: EventPayload<'a>) {
         self.write_final_message("event", &None, 320, event);
     }
-    fn write_error(
-        &mut self,
-        code: Code,
-        message: &str,
-        terminal: bool,
-        told: (Option<u64>, ErrorDetailPayload<'_>),
-    ) {
+    fn write_error(&mut self, code: Code, message: &str, terminal: bool, told: (Option<u64>, ErrorDetailPayload<'_>)) {
         let (retryable, terminal, (retry_after_ms, detail)) = (code.retryable(), Some(terminal), told);
         let detail = (detail.agent_code.is_some() || detail.agent_body.is_some()).then_some(detail);
         self.write_leading_message(
@@ -299,12 +275,8 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
             tell.write_final_message("session_opened", request_id, 320, body);
         }
         Fact::SessionClosing { request_id } => {
-            tell.write_final_message(
-                "event",
-                request_id,
-                256,
-                EventPayload { name: "SESSION_CLOSING", ..EventPayload::default() },
-            );
+            let body = EventPayload { name: "SESSION_CLOSING", ..EventPayload::default() };
+            tell.write_final_message("event", request_id, 256, body);
         }
         Fact::SessionClosed { request_id } => {
             tell.write_final_message("session_closed", request_id, 256, EmptyPayload {})
@@ -331,12 +303,7 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
         Fact::UserMessage { .. } => write_user_message(tell, entry),
         Fact::TurnAdmitted { .. } | Fact::AgentSteerAcked { .. } => write_admission(tell, &entry.fact),
         Fact::RunStarted { agent_id, attempt, request_id, deadline_ms: _, resumable: _ } => {
-            tell.write_final_message(
-                "run_started",
-                request_id,
-                320,
-                AttemptPayload { agent_id, attempt: *attempt },
-            );
+            tell.write_final_message("run_started", request_id, 320, AttemptPayload { agent_id, attempt: *attempt });
         }
         Fact::RunRestarted { agent_id, attempt, reason, resumable: _ } => {
             write_attempt_event(tell, "RUN_RESTARTED", Some(agent_id), *attempt, reason);
@@ -345,14 +312,7 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
             write_attempt_event(tell, "RUN_RESUMED", Some(agent_id), *attempt, reason);
         }
         Fact::AgentInvokeStarted { agent_id, attempt } => {
-            let agent_id = Some(agent_id);
-            let attempt = Some(*attempt);
-            tell.write_event(EventPayload {
-                name: "AGENT_STARTED",
-                agent_id,
-                attempt,
-                ..EventPayload::default()
-            });
+            write_agent_started(tell, agent_id, *attempt);
         }
         Fact::AgentStreamDelta { attempt, offset, text, mark: _ } => {
             let data = StreamDeltaPayload { attempt: *attempt, offset: *offset, text: text.reveal() };
@@ -362,26 +322,24 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
             write_raw_fact(tell, entry, asked, AttemptPayload { agent_id, attempt: *attempt });
         }
         Fact::RunState { scope, state, detail, mark: _ } => {
-            tell.write_final_message(
-                "state",
-                &None,
-                320,
-                StatePayload { scope: *scope, state, detail: detail.as_ref() },
-            );
+            let body = StatePayload { scope: *scope, state, detail: detail.as_ref() };
+            tell.write_final_message("state", &None, 320, body);
         }
-        Fact::RunSuspended { attempt, reason } => {
-            write_attempt_event(tell, "RUN_SUSPENDED", None, *attempt, reason)
-        }
+        Fact::RunSuspended { attempt, reason } => write_attempt_event(tell, "RUN_SUSPENDED", None, *attempt, reason),
         Fact::RunCancelling { reason, deadline_ms, request_id } => {
             let reason = Some(&**reason);
             let deadline_ts = Some(*deadline_ms);
             let body = EventPayload { name: "CANCEL_SENT", reason, deadline_ts, ..EventPayload::default() };
             tell.write_final_message("event", request_id, 320, body);
         }
-        Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => {
-            write_run_end(tell, &entry.fact)
-        }
+        Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => write_run_end(tell, &entry.fact),
     }
+}
+
+fn write_agent_started<'a>(tell: &mut FactWriter<'a, '_>, agent_id: &'a AgentId, attempt: u32) {
+    let agent_id = Some(agent_id);
+    let attempt = Some(attempt);
+    tell.write_event(EventPayload { name: "AGENT_STARTED", agent_id, attempt, ..EventPayload::default() });
 }
 
 fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
@@ -418,14 +376,7 @@ fn write_admission<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
         let name = "STEER_ACK";
         let attempt = Some(*attempt);
         let outcome = Some(*outcome);
-        tell.write_event(EventPayload {
-            name,
-            agent_id,
-            host_run_id,
-            attempt,
-            outcome,
-            ..EventPayload::default()
-        });
+        tell.write_event(EventPayload { name, agent_id, host_run_id, attempt, outcome, ..EventPayload::default() });
     }
 }
 
@@ -455,15 +406,9 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
     if let Fact::RunDone { attempt, stop_reason, text_bytes, usage, host_run_id, text_sha256: _ } = fact {
         let usage = usage.as_ref();
         let host_run_id = host_run_id.as_ref();
-        tell.write_done(DonePayload {
-            usage,
-            host_run_id,
-            ..done("completed", *stop_reason, text_bytes, attempt)
-        });
+        tell.write_done(DonePayload { usage, host_run_id, ..done("completed", *stop_reason, text_bytes, attempt) });
     }
-    if let Fact::RunFailed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes } =
-        fact
-    {
+    if let Fact::RunFailed { attempt, code, message, agent_code, retry_after_ms, agent_body, text_bytes } = fact {
         let late = matches!(code, Code::RouteTimeout | Code::AgentTimeout);
         let stop = if late { StopReason::Timeout } else { StopReason::Error };
         let agent_code = agent_code.as_deref();
@@ -487,23 +432,13 @@ fn write_run_end<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) {
 
 /// Writes a tool call or its result as stored in the fact.
 fn write_tool_event<'a, D: Serialize>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, data: D) {
-    tell.write_final_message(
-        "tool_event",
-        &None,
-        entry.weight(),
-        RawFactPayload { name: entry.fact.name(), data },
-    );
+    tell.write_final_message("tool_event", &None, entry.weight(), RawFactPayload { name: entry.fact.name(), data });
 }
 
 /// Writes a fact that is shown only on request.
 fn write_raw_fact<'a, D: Serialize>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool, data: D) {
     if asked {
-        tell.write_final_message(
-            "event",
-            &None,
-            entry.weight(),
-            RawFactPayload { name: entry.fact.name(), data },
-        );
+        tell.write_final_message("event", &None, entry.weight(), RawFactPayload { name: entry.fact.name(), data });
     }
 }
 

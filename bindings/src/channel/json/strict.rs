@@ -17,18 +17,12 @@ pub(crate) fn object(text: &str) -> Result<Map<String, Value>, MalformedReason> 
 }
 
 /// Parses a text like [`object`], with its own size limit.
-pub(in crate::channel) fn object_within(
-    text: &str,
-    bytes_max: usize,
-) -> Result<Map<String, Value>, MalformedReason> {
+pub(in crate::channel) fn object_within(text: &str, bytes_max: usize) -> Result<Map<String, Value>, MalformedReason> {
     into_object(json::read(check_length(text, bytes_max)?)?)
 }
 
 /// Parses a text like [`object`], and returns the unpaired surrogates at both ends of the field `key`.
-pub(crate) fn object_halves(
-    text: &str,
-    key: &str,
-) -> Result<(Map<String, Value>, SurrogateHalves), MalformedReason> {
+pub(crate) fn object_halves(text: &str, key: &str) -> Result<(Map<String, Value>, SurrogateHalves), MalformedReason> {
     let (value, halves) = json::read_with_halves(check_length(text, MESSAGE_BYTES_MAX)?, key)?;
     Ok((into_object(value)?, halves))
 }

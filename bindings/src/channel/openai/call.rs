@@ -54,16 +54,12 @@ impl ChatCall {
 
     /// Returns the error for a body of more than [`CHAT_CALL_BYTES_MAX`].
     pub fn too_long() -> ChatError {
-        ChatError::context_too_long(format!("request body exceeds the limit of {CHAT_CALL_BYTES_MAX} bytes"))
+        ChatError::context_too_long(format!("a request may have {CHAT_CALL_BYTES_MAX} bytes here"))
     }
 
     /// Converts the call into a command. If the gateway keeps the conversation, earlier messages are ignored; if
     /// the client keeps it, they become the history. A trace context that cannot be parsed starts a new trace.
-    pub fn into_command(
-        self,
-        name: &ChatCallIds,
-        traceparent: Option<String>,
-    ) -> Result<InvokeCommand, ChatError> {
+    pub fn into_command(self, name: &ChatCallIds, traceparent: Option<String>) -> Result<InvokeCommand, ChatError> {
         let tells = !name.in_session && !self.earlier.is_empty();
         let history = tells.then(|| History::from_messages(&self.earlier)).transpose()?;
         Ok(InvokeCommand {

@@ -16,12 +16,7 @@ pub struct ChatCallIds {
 
 impl ChatCallIds {
     /// Derives the ids of a call within an existing session. `fresh` replaces the call's idempotency key if absent.
-    pub fn in_session(
-        principal: &Principal,
-        session: SessionId,
-        call: Option<MessageId>,
-        fresh: EventId,
-    ) -> Self {
+    pub fn in_session(principal: &Principal, session: SessionId, call: Option<MessageId>, fresh: EventId) -> Self {
         let message_id = call.unwrap_or_else(|| message_id(fresh));
         let run_id = derive_run_id(principal, &session, &message_id);
         Self { session, message_id, run_id, in_session: true, unrepeatable: false }

@@ -68,12 +68,8 @@ impl ChatCollector {
         Some(match self.end.as_ref()? {
             Ok(CollectedEnd { stop, usage }) => {
                 let reasoning_content = Some(&*self.reasoning).filter(|text| !text.is_empty());
-                let message = ChatAnswerMessage {
-                    role: "assistant",
-                    content: &self.text,
-                    refusal: (),
-                    reasoning_content,
-                };
+                let message =
+                    ChatAnswerMessage { role: "assistant", content: &self.text, refusal: (), reasoning_content };
                 let completion = Completion::new(&self.head, message, finish_reason(*stop), usage.as_ref());
                 // Responses have string keys and finite numbers only, so they always serialise.
                 Ok(serde_json::to_string(&completion).unwrap_or_default())

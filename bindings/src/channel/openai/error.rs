@@ -69,11 +69,9 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
         | Code::ClientOffline
         | Code::OwnerLost
         | Code::SessionOpenFailed => (503, SERVER),
-        Code::AgentTimeout
-        | Code::RouteTimeout
-        | Code::CancelTimeout
-        | Code::ToolTimeout
-        | Code::ApprovalTimeout => (504, SERVER),
+        Code::AgentTimeout | Code::RouteTimeout | Code::CancelTimeout | Code::ToolTimeout | Code::ApprovalTimeout => {
+            (504, SERVER)
+        }
     }
 }
 
@@ -96,13 +94,13 @@ impl ChatError {
 
     /// Creates the error for a field that asks for an unsupported kind of answer.
     pub(super) fn unsupported(param: &'static str) -> Self {
-        let trouble = Self::invalid_field(param, format!("{param}: not supported by this gateway"));
+        let trouble = Self::invalid_field(param, format!("{param}: agents do not answer that way"));
         Self { code: "unsupported_parameter", ..trouble }
     }
 
     /// Creates the error for an unknown model name.
     pub fn model_not_found() -> Self {
-        let why = "model not found: use agent/<agent_id>; GET /v1/models lists the available models";
+        let why = "there is no such model: models are called agent/<agent_id>, and GET /v1/models lists them";
         Self { code: "model_not_found", param: Some("model".into()), ..Self::new(Code::NotFound, why) }
     }
 
@@ -138,8 +136,7 @@ impl ChatError {
 
     /// Creates the error for a restart after text was sent, because sent text cannot be retracted.
     pub(super) fn turn_restarted() -> Self {
-        Self::new(Code::OwnerLost, "the node that ran this turn was lost and the answer was restarted; repeat the request to get the new answer")
-            .not_retryable()
+        Self::new(Code::OwnerLost, "the node that ran this turn was lost, and the answer begins again").not_retryable()
     }
 
     /// Marks the error as not retryable automatically, because the request had an effect.
@@ -158,13 +155,8 @@ impl ChatError {
     pub fn to_json(&self) -> String {
         let message = &*self.message;
         let param = self.param.as_deref();
-        let error = ErrorObject {
-            message,
-            kind: self.kind,
-            param,
-            code: self.code,
-            agent_code: self.agent_code.as_deref(),
-        };
+        let error =
+            ErrorObject { message, kind: self.kind, param, code: self.code, agent_code: self.agent_code.as_deref() };
         serde_json::to_string(&ErrorBody { error }).unwrap_or_default()
     }
 }
@@ -255,10 +247,7 @@ mod tests {
         let agents_own = ChatError::turn_failed(Code::AgentError, "x", Some("quota"), Some(7_000));
         assert_eq!(agents_own.retry_after, Some(Duration::from_secs(7)));
         let agents_own = object(&agents_own);
-        assert_eq!(
-            (&agents_own["code"], &agents_own["agent_code"]),
-            (&json!("agent_error"), &json!("quota"))
-        );
+        assert_eq!((&agents_own["code"], &agents_own["agent_code"]), (&json!("agent_error"), &json!("quota")));
         let long = ChatError::from(&Refusal::new(Code::TooLarge, "x"));
         assert_eq!(long, ChatError::context_too_long("x"));
         let later = Refusal::new(Code::Busy, "x").retry_after(Duration::from_secs(2));

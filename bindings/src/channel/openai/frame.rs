@@ -22,7 +22,7 @@ impl ChatResponseHead {
     }
 }
 
-/// One `chat.completion.chunk`.
+/// A `chat.completion.chunk` object of a stream.
 #[derive(Serialize)]
 pub(super) struct ChatChunk<'a> {
     id: &'a str,
@@ -65,7 +65,7 @@ impl<'a> ChatChunk<'a> {
     }
 }
 
-/// One `chat.completion`.
+/// A `chat.completion` object: a whole answer.
 #[derive(Serialize)]
 pub(super) struct Completion<'a> {
     id: &'a str,
@@ -114,10 +114,8 @@ pub(super) fn finish_reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::MaxTokens => "length",
         StopReason::Refusal => "content_filter",
-        StopReason::EndTurn
-        | StopReason::Cancelled
-        | StopReason::Error
-        | StopReason::Timeout
-        | StopReason::Steered => "stop",
+        StopReason::EndTurn | StopReason::Cancelled | StopReason::Error | StopReason::Timeout | StopReason::Steered => {
+            "stop"
+        }
     }
 }

@@ -54,11 +54,7 @@ impl Progress {
     }
 
     /// Processes a notification; `to` receives the resulting steps in order.
-    pub(super) fn handle_notification<'n>(
-        &mut self,
-        note: &'n Notification,
-        to: &mut dyn FnMut(ChatEvent<'n>),
-    ) {
+    pub(super) fn handle_notification<'n>(&mut self, note: &'n Notification, to: &mut dyn FnMut(ChatEvent<'n>)) {
         if self.ended {
             return;
         }
@@ -81,7 +77,7 @@ impl Progress {
                 match snapshot.runs.iter().find(|run| run.run_id == self.run_id) {
                     Some(run) => self.begin_attempt(run.attempt.max(self.attempt), to),
                     None => {
-                        let why = "the answer to this call is no longer stored";
+                        let why = "the answer to this call is not kept any more";
                         self.fail(ChatError::new(Code::NotFound, why), to);
                     }
                 }
@@ -162,4 +158,4 @@ impl Progress {
 
 /// Error for a gap in the text. Delivery should never leave a gap; if it does, the answer must not count as
 /// complete.
-const TEXT_GAP_MESSAGE: &str = "part of the answer is missing; repeat the request";
+const TEXT_GAP_MESSAGE: &str = "a piece of the answer is missing";

@@ -39,8 +39,7 @@ struct ChunkWriter {
 impl ChatStream {
     /// Creates the answer to a turn, starting at `attempt`. `include_usage` adds a usage chunk at the end.
     pub fn new(head: ChatResponseHead, run_id: RunId, attempt: u32, include_usage: bool) -> Self {
-        let writer =
-            ChunkWriter { include_usage, first_chunk_sent: false, text_sent: false, early_error: None };
+        let writer = ChunkWriter { include_usage, first_chunk_sent: false, text_sent: false, early_error: None };
         Self { head, progress: Progress::new(run_id, attempt), writer, withheld: None }
     }
 
@@ -152,13 +151,7 @@ impl ChunkWriter {
         self.write(head, delta, finish_reason, to);
     }
 
-    fn write_end(
-        &mut self,
-        head: &ChatResponseHead,
-        stop: StopReason,
-        counted: Option<&Json>,
-        to: &mut String,
-    ) {
+    fn write_end(&mut self, head: &ChatResponseHead, stop: StopReason, counted: Option<&Json>, to: &mut String) {
         self.write_after_first(head, ChatDelta::default(), Some(finish_reason(stop)), to);
         if let Some(usage) = usage::openai_usage(counted).filter(|_| self.include_usage) {
             event(&ChatChunk::new(head, &[], Some(Some(&usage))), to);

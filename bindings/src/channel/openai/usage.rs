@@ -41,9 +41,7 @@ mod tests {
         assert_eq!(told(full.clone()), Some(full));
         let sum = json!({ "prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7 });
         assert_eq!(told(json!({ "input_tokens": 3, "output_tokens": 4, "cost": 1.5 })), Some(sum));
-        for unknown in
-            [json!({ "tokens": 7 }), json!({ "prompt_tokens": 3 }), json!(7), json!({}), json!(null)]
-        {
+        for unknown in [json!({ "tokens": 7 }), json!({ "prompt_tokens": 3 }), json!(7), json!({}), json!(null)] {
             assert_eq!(told(unknown), None);
         }
         assert_eq!(told(json!({ "prompt_tokens": -3, "completion_tokens": 1.5 })), None);

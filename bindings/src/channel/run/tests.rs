@@ -53,7 +53,8 @@ fn after(facts: Vec<Fact>) -> Value {
 /// Covers: MP-D13.
 #[test]
 fn run_view_is_derived_from_its_facts() {
-    let queued = json!({"run_id": RUN, "session_id": "s1", "status": "QUEUED", "attempt": 0, "text_bytes": 0, "seq": 0});
+    let queued =
+        json!({"run_id": RUN, "session_id": "s1", "status": "QUEUED", "attempt": 0, "text_bytes": 0, "seq": 0});
     assert_eq!(after(Vec::new()), queued);
     let reason = || "why".to_owned();
     let begun = || {
@@ -85,16 +86,14 @@ fn run_view_is_derived_from_its_facts() {
         "agent_id": "a", "attempt": 1, "text_bytes": 3, "created_ts": 10, "started_ts": 30, "seq": 5});
     assert_eq!(running, expected);
     let with = |fact: Fact| after([begun(), vec![fact]].concat());
-    let restarted =
-        with(Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: reason(), resumable: false });
+    let restarted = with(Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: reason(), resumable: false });
     assert_eq!((&restarted["status"], &restarted["text_bytes"]), (&"ROUTING".into(), &0.into()));
     let cancelling = Fact::RunCancelling { reason: reason(), deadline_ms: Millis(9), request_id: None };
     assert_eq!(with(cancelling)["status"], "CANCELLING");
     let usage = Some(Json(json!({"tokens": 1})));
     let stop_reason = StopReason::EndTurn;
     let text_sha256 = String::new();
-    let done =
-        with(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 3, text_sha256, usage, host_run_id: None });
+    let done = with(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 3, text_sha256, usage, host_run_id: None });
     assert_eq!(
         (&done["status"], &done["usage"]["tokens"], &done["ended_ts"]),
         (&"completed".into(), &1.into(), &60.into())
@@ -132,14 +131,7 @@ fn steered_input_names_its_host_run() {
     assert_eq!(after(back).get("host_run_id"), None);
     let stop_reason = StopReason::Steered;
     let text_sha256 = String::new();
-    let end = Fact::RunDone {
-        attempt: 0,
-        stop_reason,
-        text_bytes: 0,
-        text_sha256,
-        usage: None,
-        host_run_id: host(),
-    };
+    let end = Fact::RunDone { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id: host() };
     let ended = after([handed(), vec![end]].concat());
     assert_eq!((&ended["status"], &ended["host_run_id"]), (&json!("completed"), &json!(host())));
 }

@@ -12,7 +12,7 @@ const CURSOR_BYTES_MAX: usize = 96;
 /// A position in one turn: the last fact and the last byte of text that a reader has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TurnCursor {
-    /// `seq` of the last fact that the reader has; 0: none.
+    /// The last fact that the reader has; 0: none.
     pub seq: Seq,
     /// The epoch of that fact.
     pub epoch: Epoch,
@@ -30,7 +30,7 @@ pub struct InvalidTurnCursor;
 
 impl fmt::Display for InvalidTurnCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a valid event id of this server")
+        f.write_str("not the id of an event of this server")
     }
 }
 
@@ -102,13 +102,8 @@ mod tests {
     #[test]
     fn cursor_round_trips_and_other_text_is_rejected() {
         let run_id = RunId::parse(&format!("s1.{}", "a2".repeat(13))).expect("a run");
-        let cursor = TurnCursor {
-            seq: Seq(7),
-            epoch: Epoch(1 << 52),
-            attempt: 2,
-            offset: 99,
-            ..TurnCursor::start(&run_id)
-        };
+        let cursor =
+            TurnCursor { seq: Seq(7), epoch: Epoch(1 << 52), attempt: 2, offset: 99, ..TurnCursor::start(&run_id) };
         let text = cursor.to_string();
         assert_eq!(text, "7-4503599627370496-2-99-a2a2a2a2");
         assert_eq!(TurnCursor::parse(&text), Ok(cursor.clone()));

@@ -48,11 +48,7 @@ impl LogStream {
                 self.is_over |= self.run_id.is_some() && entry.fact.is_terminal();
                 if self.types.iter().any(|pattern| pattern.matches(entry.fact.name())) {
                     let at = Cursor { seq: *seq, epoch: *epoch };
-                    super::push_event(
-                        to,
-                        Some(&format!("{}-{}", seq.0, epoch.0)),
-                        &envelope(session, at, entry),
-                    );
+                    super::push_event(to, Some(&format!("{}-{}", seq.0, epoch.0)), &envelope(session, at, entry));
                 }
             }
             Notification::Subscribed { snapshot, reset: Some(_), .. } => {
@@ -160,16 +156,8 @@ mod tests {
         let session = session();
         let seq = Seq(9);
         let epoch = Epoch(4);
-        let snapshot = Box::new(SessionStateSnapshot {
-            session,
-            state,
-            active_agent,
-            agents,
-            runs,
-            handover: None,
-            seq,
-            epoch,
-        });
+        let snapshot =
+            Box::new(SessionStateSnapshot { session, state, active_agent, agents, runs, handover: None, seq, epoch });
         let reset = Some(ResetReason::Trimmed { floor: Seq(8) });
         let note = Notification::Subscribed { request_id: None, snapshot, reset };
         for (run_id, is_over) in [(None, false), (Some(run("a")), true)] {

@@ -32,8 +32,7 @@ impl TurnStream {
         to: &mut String,
     ) -> Self {
         let run_id = accepted.run_id.clone();
-        let had =
-            resume.filter(|cursor| cursor.belongs_to(&run_id)).unwrap_or_else(|| TurnCursor::start(&run_id));
+        let had = resume.filter(|cursor| cursor.belongs_to(&run_id)).unwrap_or_else(|| TurnCursor::start(&run_id));
         let at = had.clone();
         let is_over = false;
         let turn = Self { run_id, durability, resumed_at: had, position: at, is_over };
@@ -99,9 +98,7 @@ impl TurnStream {
     fn push_text(&mut self, ts: Millis, note: &Notification, to: &mut String) {
         let Notification::Delta { session, run_id, attempt, offset, kind, text } = note else { return };
         let end = offset + text.reveal().len() as u64;
-        if *attempt < self.position.attempt
-            || (*attempt == self.position.attempt && end <= self.position.offset)
-        {
+        if *attempt < self.position.attempt || (*attempt == self.position.attempt && end <= self.position.offset) {
             return;
         }
         let had = if *attempt == self.position.attempt { self.position.offset } else { 0 };
@@ -117,12 +114,7 @@ impl TurnStream {
         let attempt = *attempt;
         let offset = offset + skip as u64;
         let kind = *kind;
-        self.push_rendered(
-            ts,
-            &Notification::Delta { session, run_id, attempt, offset, kind, text: rest },
-            true,
-            to,
-        );
+        self.push_rendered(ts, &Notification::Delta { session, run_id, attempt, offset, kind, text: rest }, true, to);
     }
 
     /// Appends a notification. Only the last message of a notification carries the new position.

@@ -61,9 +61,7 @@ fn started(letter: &str, attempt: u32) -> Arc<Entry> {
     let agent_id = agent("a");
     let reason = String::new();
     let fact = match attempt {
-        1 => {
-            Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
-        }
+        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false },
         _ => Fact::RunRestarted { agent_id, attempt, reason, resumable: false },
     };
     entry(letter, fact)
@@ -76,10 +74,7 @@ fn text(letter: &str, attempt: u32, offset: u64, text: &str) -> Arc<Entry> {
 fn done(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
     let stop_reason = StopReason::EndTurn;
     let text_sha256 = String::new();
-    entry(
-        letter,
-        Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None },
-    )
+    entry(letter, Fact::RunDone { attempt, stop_reason, text_bytes, text_sha256, usage: None, host_run_id: None })
 }
 
 fn cancelled(letter: &str, attempt: u32, text_bytes: u64) -> Arc<Entry> {
@@ -94,10 +89,7 @@ fn taken_in(letter: &str, host: &str) -> Arc<Entry> {
     let stop_reason = StopReason::Steered;
     let text_sha256 = String::new();
     let host_run_id = Some(run(host));
-    entry(
-        letter,
-        Fact::RunDone { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id },
-    )
+    entry(letter, Fact::RunDone { attempt: 0, stop_reason, text_bytes: 0, text_sha256, usage: None, host_run_id })
 }
 
 /// Returns three turns: one with a restart and more text than counts, one that waits and never starts, and one that
@@ -145,14 +137,8 @@ fn read(log: &[Arc<Entry>], before: usize, limit: usize, bytes_max: usize) -> (V
     (messages.iter().map(short).collect(), next.is_some())
 }
 
-const ALL: [&str; 6] = [
-    "1 user: a?",
-    "5 user: b?",
-    "10 cancelled: ",
-    "11 completed: grüß dich",
-    "12 user: c?",
-    "16 cancelled: a part",
-];
+const ALL: [&str; 6] =
+    ["1 user: a?", "5 user: b?", "10 cancelled: ", "11 completed: grüß dich", "12 user: c?", "16 cancelled: a part"];
 
 /// Covers: MP-H13, ST-17.
 #[test]

@@ -63,18 +63,14 @@ impl DialIn {
                     let token = Credential(token.into_owned());
                     self.outputs.push_back(Output::Refresh { request_id, token });
                 }
-                None => self.handle_malformed(
-                    now,
-                    &request_id,
-                    MalformedReason::MissingField("token").to_string(),
-                ),
+                None => self.handle_malformed(now, &request_id, MalformedReason::MissingField("token").to_string()),
             },
             "hello" => self.handle_malformed(now, &request_id, MalformedReason::RepeatedHello.to_string()),
             // A newer agent, or one that uses a client's message: not counted as malformed. The message proves that
             // the agent and the named run are alive.
             _ => {
                 self.report_alive(&head);
-                let why = "this message type is not supported from agents";
+                let why = "not a message that an agent may send to this release";
                 self.refuse(now, &request_id, Refusal::new(Code::InvalidMessage, why));
             }
         }
@@ -82,8 +78,7 @@ impl DialIn {
 
     /// Handles an event of a run, which must have been ordered here and not have ended.
     fn handle_event(&mut self, now: Now, head: &DialInRoutingFields<'_>, text: &str) {
-        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok())
-        else {
+        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok()) else {
             return self.handle_malformed(now, &None, MalformedReason::InvalidField("run_id").to_string());
         };
         let fits = |run: &&mut DialInAttempt| tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant);
@@ -91,7 +86,7 @@ impl DialIn {
             if self.recently_dropped.contains(&run_id) {
                 return;
             }
-            let why = "unknown run: it was never ordered on this connection, or has ended";
+            let why = "no run of this connection: it was never ordered here, or has ended";
             return self.handle_malformed(now, &None, why.to_owned());
         };
         // The event belongs to an earlier attempt that this one has replaced.
@@ -99,8 +94,7 @@ impl DialIn {
             return;
         }
         let attempt = run.attempt;
-        run.bytes =
-            if planted(Planted::DialinBodyUncounted) { 0 } else { run.bytes.saturating_add(text.len()) };
+        run.bytes = if planted(Planted::DialinBodyUncounted) { 0 } else { run.bytes.saturating_add(text.len()) };
         let mut rest = None;
         let word = if run.bytes > AGENT_BODY_BYTES_MAX {
             AttemptEvent::Said(agent_message::AgentMessage::Failed(AgentFailure::TooLarge))
@@ -143,9 +137,14 @@ impl DialIn {
 
     /// Reports activity of the run that a message names, if it is a run of this connection.
     fn report_alive(&mut self, head: &DialInRoutingFields<'_>) {
-        let Some(run_id) = head.run_id.as_deref().and_then(|id| RunId::parse(id).ok()) else { return };
+        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok()) else {
+            return;
+        };
         let fits = |run: &&DialInAttempt| {
-            run.acked && !run.cancelled && head.attempt.is_none_or(|attempt| attempt == run.attempt)
+            run.acked
+                && !run.cancelled
+                && tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
+                && head.attempt.is_none_or(|attempt| attempt == run.attempt)
         };
         if let Some(attempt) = self.runs.get(&run_id).filter(fits).map(|run| run.attempt) {
             self.push_event(&run_id, attempt, AttemptEvent::Said(agent_message::AgentMessage::Unknown));
@@ -156,7 +155,7 @@ impl DialIn {
     /// run's owner learns of the subscription after the run's first event, which is awaited.
     fn handle_subscribe(&mut self, now: Now, request_id: &Option<RequestId>, text: &str) {
         let Ok(types) = agent_message::parse_types(text) else {
-            let why = format!("types: expected at most {} valid type patterns", limits::SUBSCRIBE_TYPES_MAX);
+            let why = format!("types: at most {} patterns of names", limits::SUBSCRIBE_TYPES_MAX);
             return self.handle_malformed(now, request_id, why);
         };
         self.subscribed_types = types;
@@ -169,17 +168,12 @@ impl DialIn {
     /// Tells the run's owner about the subscription.
     fn report_subscription(&mut self, run_id: &RunId, attempt: u32) {
         let types = Arc::clone(&self.subscribed_types);
-        self.push_event(
-            run_id,
-            attempt,
-            AttemptEvent::Said(agent_message::AgentMessage::Subscribe { types }),
-        );
+        self.push_event(run_id, attempt, AttemptEvent::Said(agent_message::AgentMessage::Subscribe { types }));
     }
 
     /// Handles `cancel_ack`. An acknowledgement for a run that has just ended is ignored: the two crossed.
     fn handle_cancel_ack(&mut self, head: &DialInRoutingFields<'_>) {
-        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok())
-        else {
+        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok()) else {
             return;
         };
         let fits = |run: &&DialInAttempt| {
@@ -199,10 +193,8 @@ impl DialIn {
         let Some(message_id) = head.message_id.as_deref().and_then(|id| MessageId::parse(id).ok()) else {
             return;
         };
-        let of = |run_id: &RunId, run: &DialInAttempt| QualifiedRun {
-            tenant: run.tenant.clone(),
-            run_id: run_id.clone(),
-        };
+        let of =
+            |run_id: &RunId, run: &DialInAttempt| QualifiedRun { tenant: run.tenant.clone(), run_id: run_id.clone() };
         let fits = |(run_id, run): &(&RunId, &DialInAttempt)| {
             head.run_id.as_deref().is_none_or(|named| of(run_id, run).is_named(named))
                 && head.attempt.is_none_or(|attempt| attempt == run.attempt)
@@ -211,7 +203,7 @@ impl DialIn {
         let mut runs = self.runs.iter().filter(fits).map(|(run_id, run)| (of(run_id, run), run.attempt));
         let (Some((run, attempt)), others) = (runs.next(), runs.next()) else { return };
         if others.is_some() {
-            let why = "run_id is required: several runs received an input with this message_id";
+            let why = "run_id is missing: several runs were handed an input of this message_id";
             return self.handle_malformed(now, &None, why.to_owned());
         }
         // An unreadable answer counts as no answer.
@@ -230,7 +222,7 @@ impl DialIn {
         self.malformed_times.retain(|at| now.mono - *at < limits::BAD_MESSAGES_WINDOW);
         self.malformed_times.push(now.mono);
         if self.malformed_times.len() >= limits::BAD_MESSAGES_MAX && !planted(Planted::DialinBadForgiven) {
-            self.close(4400, "too many malformed messages");
+            self.close(4400, "too many bad messages");
         }
     }
 }

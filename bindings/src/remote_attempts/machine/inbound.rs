@@ -42,9 +42,7 @@ impl RemoteAttempts {
                     self.fail_call(call);
                 }
             }
-            RemoteMessage::Stop { order } => {
-                self.outputs.push_back(Output::Stop(Box::new(Order::clone(&order))))
-            }
+            RemoteMessage::Stop { order } => self.outputs.push_back(Output::Stop(Box::new(Order::clone(&order)))),
         }
     }
 

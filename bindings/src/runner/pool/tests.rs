@@ -6,11 +6,7 @@ use turnway_core::private::Private;
 use turnway_core::protocol::action::OutputEncoding;
 
 fn reach(tenant: &str) -> TenantScope {
-    if tenant == "*" {
-        TenantScope::AllTenants
-    } else {
-        TenantScope::Tenant(TenantId::parse(tenant).expect("a name"))
-    }
+    if tenant == "*" { TenantScope::AllTenants } else { TenantScope::Tenant(TenantId::parse(tenant).expect("a name")) }
 }
 
 fn identity(tenant: &str, credential: &str) -> ServerIdentity {
@@ -47,12 +43,7 @@ impl Scene {
         std::iter::from_fn(|| self.shop.poll_output()).collect()
     }
 
-    fn comes(
-        &mut self,
-        connection: RunnerConnectionId,
-        runner: &str,
-        identity: ServerIdentity,
-    ) -> Vec<Output> {
+    fn comes(&mut self, connection: RunnerConnectionId, runner: &str, identity: ServerIdentity) -> Vec<Output> {
         assert_eq!(self.shop.check_admission(&id(runner), &identity), Ok(()));
         self.tell(Input::RunnerConnected { connection, runner: id(runner), identity, tools: vec![tool()] })
     }
@@ -130,11 +121,7 @@ fn runner_id_is_reserved_while_results_are_pending() {
     scene.comes(1, "r", first.clone());
     assert_eq!(scene.shop.check_admission(&id("r"), &second), Err(RunnerRefusal::IdInUse));
     assert_eq!(scene.shop.check_admission(&id("other"), &second), Ok(()));
-    assert_eq!(
-        scene.shop.check_admission(&id("r"), &identity("evil", "k2")),
-        Ok(()),
-        "ids are of one tenant"
-    );
+    assert_eq!(scene.shop.check_admission(&id("r"), &identity("evil", "k2")), Ok(()), "ids are of one tenant");
     assert_eq!(scene.shop.check_admission(&id("r"), &identity("*", "k2")), Ok(()));
     assert_eq!(told(&scene.ordered(1, "acme")), [1]);
     scene.tell(Input::RunnerDisconnected { connection: 1 });
@@ -170,8 +157,7 @@ fn omitted_output_is_marked() {
             Output::Report { .. } | Output::Send { .. } => None,
         })
     };
-    let shown =
-        std::iter::from_fn(|| print(&mut scene)).take(1000).inspect(|cut| assert!(!cut)).count() as u64;
+    let shown = std::iter::from_fn(|| print(&mut scene)).take(1000).inspect(|cut| assert!(!cut)).count() as u64;
     assert_eq!(shown, limits::NODE_OUTPUT_BYTES_PER_SECOND / limits::OUTPUT_CHUNK_BYTES_MAX as u64);
     scene.now.mono = scene.now.mono + Duration::from_secs(2);
     assert_eq!((print(&mut scene), print(&mut scene)), (Some(true), Some(false)), "once");
@@ -184,15 +170,9 @@ fn runners_of_one_tenant_are_bounded() {
     for n in 0..most {
         scene.comes(n, &format!("r{n}"), identity("evil", "k"));
     }
-    assert_eq!(
-        scene.shop.check_admission(&id("more"), &identity("evil", "k")),
-        Err(RunnerRefusal::LimitReached)
-    );
+    assert_eq!(scene.shop.check_admission(&id("more"), &identity("evil", "k")), Err(RunnerRefusal::LimitReached));
     for n in most..limits::RUNNERS_MAX as u64 {
         scene.comes(n, &format!("r{n}"), identity("*", "k"));
     }
-    assert_eq!(
-        scene.shop.check_admission(&id("more"), &identity("acme", "k")),
-        Err(RunnerRefusal::LimitReached)
-    );
+    assert_eq!(scene.shop.check_admission(&id("more"), &identity("acme", "k")), Err(RunnerRefusal::LimitReached));
 }

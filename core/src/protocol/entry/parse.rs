@@ -62,7 +62,7 @@ impl<'a> MapAccess<'a> for FactParts<'a> {
                 self.data = None;
                 seed.deserialize(data)
             }
-            (None, None) => Err(serde::de::Error::custom("a value without a key")),
+            (None, None) => Err(serde::de::Error::custom("a value without a name")),
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn parse_envelope(json: &str) -> Result<Envelope<Entry>, Error> {
     let mut flat = parse_flat(json)?;
     let place = (flat.specversion.take(), flat.session_id.take(), flat.seq, flat.epoch);
     let (Some(specversion), Some(session_id), Some(seq), Some(epoch)) = place else {
-        return Err(serde::de::Error::custom("a fact without session, position or epoch"));
+        return Err(serde::de::Error::custom("a fact without its place"));
     };
     Ok(Envelope { specversion, session_id, seq, epoch, entry: into_entry(flat)? })
 }

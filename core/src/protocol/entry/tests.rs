@@ -5,8 +5,7 @@ use crate::id::{Epoch, EventId, Seq, SessionId, SessionKey, TenantId};
 /// Covers: ST-1, MP-E7, EV-C1, LN-EV1, MP-D14, LN-SR4, LN-TP20.
 #[test]
 fn fact_envelope_round_trips_through_json() {
-    let key =
-        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s1").expect("a name") };
     let entry = Entry {
         id: EventId::new(Millis(1_764_000_000_123), 7),
         time: Millis(1_764_000_000_123),
@@ -92,8 +91,7 @@ const RECORDED: &str = include_str!("recorded.jsonl");
 /// Covers: ST-1, issue 23 A4.
 #[test]
 fn recorded_log_round_trips_unchanged() {
-    let key =
-        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
     assert_eq!(RECORDED.lines().count(), 10);
     for line in RECORDED.lines() {
         let read = Entry::from_json(line).expect("an envelope");
@@ -107,8 +105,7 @@ fn recorded_log_round_trips_unchanged() {
 /// Covers: ST-1, issue 23 A4.
 #[test]
 fn numbers_of_any_size_round_trip_in_facts() {
-    let key =
-        SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
+    let key = SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
     let numbers = "[1e400,123456789012345678901234567890,1.50,-0]";
     for line in RECORDED.lines().filter(|line| line.contains("[7,-0.0,")) {
         let at = line.find("[7,-0.0,").expect("numbers");

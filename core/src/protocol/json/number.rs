@@ -11,9 +11,7 @@ const LITERAL: &str = "$serde_json::private::Literal";
 pub(super) fn exact_number(literal: &str) -> Value {
     match to_serde_number(literal) {
         Some(number) if prints_as(&number, literal) => Value::Number(number),
-        Some(_) | None => {
-            Value::Object(Map::from_iter([(LITERAL.to_owned(), Value::String(literal.to_owned()))]))
-        }
+        Some(_) | None => Value::Object(Map::from_iter([(LITERAL.to_owned(), Value::String(literal.to_owned()))])),
     }
 }
 
@@ -26,8 +24,7 @@ fn prints_as(number: &Number, literal: &str) -> bool {
 /// Returns the number that `serde_json` would parse, if any.
 fn to_serde_number(literal: &str) -> Option<Number> {
     if !literal.contains(['.', 'e', 'E']) && literal != "-0" {
-        let integer =
-            literal.parse::<u64>().map(Number::from).or_else(|_| literal.parse::<i64>().map(Number::from));
+        let integer = literal.parse::<u64>().map(Number::from).or_else(|_| literal.parse::<i64>().map(Number::from));
         if let Ok(integer) = integer {
             return Some(integer);
         }

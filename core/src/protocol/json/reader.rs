@@ -281,12 +281,7 @@ impl<'a> JsonReader<'a> {
         }
     }
 
-    fn escape(
-        &mut self,
-        text: &mut String,
-        halves: &mut SurrogateHalves,
-        is_first: bool,
-    ) -> Result<(), BadJson> {
+    fn escape(&mut self, text: &mut String, halves: &mut SurrogateHalves, is_first: bool) -> Result<(), BadJson> {
         let byte = self.peek().ok_or(BadJson::Syntax)?;
         self.position += 1;
         halves.last = None;

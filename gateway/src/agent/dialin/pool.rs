@@ -164,9 +164,7 @@ impl AgentConnectionPool {
         let mut lines = self.connections();
         let same = lines.iter().filter(|other| other.reach == line.reach).count();
         if lines.len() >= max
-            || line.reach != TenantScope::AllTenants
-                && same >= of_tenant_max
-                && !planted(Planted::DialinTenantTakesAll)
+            || line.reach != TenantScope::AllTenants && same >= of_tenant_max && !planted(Planted::DialinTenantTakesAll)
         {
             return false;
         }

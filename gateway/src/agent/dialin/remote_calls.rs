@@ -128,9 +128,7 @@ impl RemoteCalls {
     pub fn join(&self, bus: Arc<dyn Bus>) {
         if self.0.bus.set(bus).is_ok() {
             let this = self.clone();
-            self.0
-                .runtime
-                .spawn(supervise::run_restarting("agents of other nodes", move || this.clone().run_timer()));
+            self.0.runtime.spawn(supervise::run_restarting("agents of other nodes", move || this.clone().run_timer()));
         }
     }
 
@@ -195,9 +193,7 @@ impl RemoteCalls {
         let hold = HangUpGuard { lines: self.clone(), call };
         self.handle_input(Input::Begin { call, to, invoke: Box::new(invoke.clone()) });
         match answer.await {
-            Ok(Some(capabilities)) => {
-                DialOutcome::Placed(RemoteCall { capabilities, messages: words, guard: hold })
-            }
+            Ok(Some(capabilities)) => DialOutcome::Placed(RemoteCall { capabilities, messages: words, guard: hold }),
             Ok(None) => DialOutcome::Refused,
             Err(_) => DialOutcome::Lost,
         }
@@ -265,9 +261,7 @@ impl RemoteCalls {
                 }
                 // Dropping the sender tells the attempt.
                 Output::ConnectionLost(call) => _ = room.outgoing.remove(&call),
-                Output::FindConnection(call, invoke) => {
-                    answers.push_back(self.accept_call(room, call, &invoke))
-                }
+                Output::FindConnection(call, invoke) => answers.push_back(self.accept_call(room, call, &invoke)),
                 Output::Order(call, order) => {
                     if let Some(taken_on) = room.incoming.get(&call) {
                         taken_on.connection.push(AgentCommand::Order(order));
@@ -292,22 +286,14 @@ impl RemoteCalls {
     }
 
     /// Finds a connection of this node for an attempt of another node.
-    fn accept_call(
-        &self,
-        room: &mut RemoteCallsState,
-        call: remote_attempts::RemoteCallId,
-        invoke: &Invoke,
-    ) -> Input {
+    fn accept_call(&self, room: &mut RemoteCallsState, call: remote_attempts::RemoteCallId, invoke: &Invoke) -> Input {
         let desk = self.0.registry.get().and_then(|exchange| exchange.pool(&invoke.agent_id));
         let Some(placed) = desk.and_then(|desk| desk.place(invoke)) else { return Input::NoCapacity(call) };
         let line = Arc::clone(&placed.connection);
         let capabilities = line.capabilities;
         let words = Arc::new(Semaphore::new(limits::REMOTE_QUEUE_MAX));
-        let task = self
-            .0
-            .runtime
-            .spawn(forward_messages(self.clone(), call, placed, Arc::clone(&words)))
-            .abort_handle();
+        let task =
+            self.0.runtime.spawn(forward_messages(self.clone(), call, placed, Arc::clone(&words))).abort_handle();
         room.incoming.insert(call, IncomingRemoteCall { connection: line, credit: words, task });
         Input::Assigned(call, capabilities)
     }

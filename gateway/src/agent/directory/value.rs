@@ -43,8 +43,7 @@ pub(super) fn patterns(value: &str) -> Option<Arc<[Pattern]>> {
     if value == "none" {
         return Some(Arc::default());
     }
-    let patterns =
-        value.split('|').map(|part| Pattern::parse(part.trim()).ok()).collect::<Option<Arc<[_]>>>()?;
+    let patterns = value.split('|').map(|part| Pattern::parse(part.trim()).ok()).collect::<Option<Arc<[_]>>>()?;
     (patterns.len() <= limits::SUBSCRIBE_TYPES_MAX).then_some(patterns)
 }
 

@@ -55,9 +55,8 @@ impl AdminListener {
         let mut served = vec![(listener, operators)];
         // Any host name is allowed, but no web page's origin.
         let rules = HostPolicy { hosts: AllowedHosts::Any, ..HostPolicy::default() };
-        let lookers = listener_context(shared, rules, move |request| {
-            ready(looks.serve_health(&request, with_metrics)).boxed()
-        });
+        let lookers =
+            listener_context(shared, rules, move |request| ready(looks.serve_health(&request, with_metrics)).boxed());
         served.extend(looked_at.map(|listener| (listener, lookers)));
         serve(served, shared.life.clone()).map_err(BuildError::AdminThread)?;
         Ok(Self { address, pages })

@@ -55,12 +55,7 @@ pub(super) fn file_budget(attempts: u64, agents: usize) -> FileBudget {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let budget = divide_files(files, attempts, agents);
     let FileBudget { connections, attempts } = budget;
-    tracing::info!(
-        files,
-        connections,
-        attempts,
-        "dividing the open file limit between connections and attempts"
-    );
+    tracing::info!(files, connections, attempts, "open files are divided among connections and attempts");
     budget
 }
 
@@ -76,15 +71,11 @@ fn divide_files(files: u64, attempts: u64, agents: usize) -> FileBudget {
     let for_attempts = if left >= most + attempts {
         attempts
     } else {
-        u64::try_from(u128::from(left) * u128::from(attempts) / u128::from(most + attempts))
-            .unwrap_or(attempts)
+        u64::try_from(u128::from(left) * u128::from(attempts) / u128::from(most + attempts)).unwrap_or(attempts)
     };
     let for_attempts = for_attempts.max(1);
     let connections = left.saturating_sub(for_attempts).clamp(1, most);
-    FileBudget {
-        connections: usize::try_from(connections).unwrap_or(limits::CONNECTIONS_MAX),
-        attempts: for_attempts,
-    }
+    FileBudget { connections: usize::try_from(connections).unwrap_or(limits::CONNECTIONS_MAX), attempts: for_attempts }
 }
 
 #[cfg(test)]

@@ -60,15 +60,12 @@ impl NodeParts {
                 Authenticator::with_credentials(keys, tokens.clone(), rates, teller, metrics())
             }
         };
-        let provider = tokens
-            .map(|tokens| ProviderKeysFetcher::new(tokens, self.clock.clone(), metrics()))
-            .transpose()?;
+        let provider =
+            tokens.map(|tokens| ProviderKeysFetcher::new(tokens, self.clock.clone(), metrics())).transpose()?;
         let links = Arc::clone(&self.links);
         let clock = self.clock.clone();
-        let keys =
-            ring.map(|ring| Arc::new(ApiKeys::new(KeyStore::new(registers), ring, links, clock, metrics())));
-        let logs_in =
-            matches!(&plan.config.store, StoreConfig::Redis { url, .. } if url.login.password_file.is_some());
+        let keys = ring.map(|ring| Arc::new(ApiKeys::new(KeyStore::new(registers), ring, links, clock, metrics())));
+        let logs_in = matches!(&plan.config.store, StoreConfig::Redis { url, .. } if url.login.password_file.is_some());
         let upkeep = CredentialRefresh { keys: keys.clone(), provider, has_password_file: logs_in };
         Ok(Authentication { door, keys, call_names, upkeep })
     }
@@ -78,7 +75,6 @@ impl NodeParts {
         let rates = plan.config.rates;
         let StoreConfig::Redis { url, .. } = &plan.config.store else { return None };
         let is_shared = rates.key.is_some() || rates.tenant.is_some();
-        is_shared
-            .then(|| rate_reporter::open(url.clone(), self.clock.clone(), Arc::clone(&self.metrics), runtime))
+        is_shared.then(|| rate_reporter::open(url.clone(), self.clock.clone(), Arc::clone(&self.metrics), runtime))
     }
 }

@@ -51,13 +51,11 @@ impl NodeParts {
                 let dir = dir.join(DIR);
                 let pair = development::load_or_generate(&dir, now)?;
                 let cert = dir.join("cert.pem");
-                tracing::info!(cert = %cert.display(), "QUIC uses a self-signed certificate; set tls.cert to use another");
+                tracing::info!(cert = %cert.display(), "QUIC shows a certificate of its own; tls.cert names another");
                 pair
             }
             StoreConfig::Memory | StoreConfig::Redis { .. } => {
-                tracing::info!(
-                    "QUIC uses a self-signed certificate for this process only; set tls.cert to use another"
-                );
+                tracing::info!("QUIC shows a certificate that ends with the process; tls.cert names another");
                 development::ephemeral(now)?
             }
         };

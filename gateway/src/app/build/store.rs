@@ -65,9 +65,7 @@ impl NodeParts {
                     Durability::Mem => embedded::CommitDurability::Os,
                     // Data that is not synced may still be in the process and be lost with it: only a synced file keeps
                     // the promise of `os`.
-                    Durability::Os | Durability::Fsync | Durability::FsyncReplica => {
-                        embedded::CommitDurability::Fsync
-                    }
+                    Durability::Os | Durability::Fsync | Durability::FsyncReplica => embedded::CommitDurability::Fsync,
                 };
                 options.cache_bytes = usize::try_from(*cache_bytes).unwrap_or(usize::MAX);
                 options.reserve_bytes = *reserve_bytes;
@@ -92,8 +90,7 @@ impl NodeParts {
                 let store = store
                     .and_then(|store| runtime.block_on(self.first_time(&store)).map(|()| store))
                     .map_err(|error| BuildError::Redis { url: url.to_string(), error: Box::new(error) })?;
-                let promise =
-                    DurabilityPromise { level: store.level().as_str(), is_attested: store.is_attested() };
+                let promise = DurabilityPromise { level: store.level().as_str(), is_attested: store.is_attested() };
                 self.metrics.store.set_attested(promise.is_attested);
                 Ok(OpenedStore { promise, store: Arc::new(store), embedded: None })
             }
@@ -136,7 +133,7 @@ impl NodeParts {
                 }
                 Err(error) if self.clock.mono() >= until => return Err(error),
                 Err(error) => {
-                    tracing::debug!(%error, "the store has not given its time yet");
+                    tracing::debug!(%error, "the time is not known yet");
                     sleep(RETRY_PAUSE).await;
                 }
             }

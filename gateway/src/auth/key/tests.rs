@@ -119,14 +119,8 @@ fn seal_covers_every_field_of_a_record() {
         ("pepper", ApiKeyRecord { pepper: elsewhere.id().clone(), ..record.clone() }),
         ("tenant", ApiKeyRecord { tenant: TenantId::parse("evil").expect("a name"), ..record.clone() }),
         ("user", ApiKeyRecord { user: None, ..record.clone() }),
-        (
-            "scopes",
-            ApiKeyRecord { scopes: Scopes { operator: true, ..Scopes::defaults() }, ..record.clone() },
-        ),
-        (
-            "serves",
-            ApiKeyRecord { serves: ServiceGrants::parse(["agent:other"]).expect("words"), ..record.clone() },
-        ),
+        ("scopes", ApiKeyRecord { scopes: Scopes { operator: true, ..Scopes::defaults() }, ..record.clone() }),
+        ("serves", ApiKeyRecord { serves: ServiceGrants::parse(["agent:other"]).expect("words"), ..record.clone() }),
         ("label", ApiKeyRecord { label: None, ..record.clone() }),
         ("created", ApiKeyRecord { created: Millis(1001), ..record.clone() }),
         ("expires", ApiKeyRecord { expires: None, ..record.clone() }),

@@ -108,7 +108,7 @@ impl NodeListing {
                 // A full server must not keep the node from serving: other nodes can do without its record.
                 Err(error @ RedisCommandError::Refused { .. }) => {
                     if !std::mem::replace(&mut told, true) {
-                        tracing::warn!(%error, "Redis refuses this node's record; the node is missing from the list of nodes");
+                        tracing::warn!(%error, "Redis does not take this node's record; it is not in the list of nodes");
                     }
                     entered.send_replace(true);
                     sleep(REFUSED_RETRY_PAUSE).await;
@@ -134,7 +134,7 @@ impl NodeListing {
             };
             let written = if looks { self.sweep().await } else { self.write().await };
             if let Err(error @ RedisCommandError::Refused { .. }) = written {
-                tracing::warn!(%error, "Redis refuses this node's record");
+                tracing::warn!(%error, "Redis does not take this node's record");
             }
             if draining && !told {
                 // After the node's own record says that it drains, so that two draining nodes do not choose each other.
@@ -146,8 +146,7 @@ impl NodeListing {
 
     /// Tells the driver of this draining node which nodes can take over.
     async fn report_successors(&self) -> Result<(), RedisCommandError> {
-        let others =
-            read_statuses(&self.connection).await?.into_iter().filter(|(node, _)| *node != self.node);
+        let others = read_statuses(&self.connection).await?.into_iter().filter(|(node, _)| *node != self.node);
         let heirs = others.filter(|(_, seen)| {
             (seen.leased || planted(Planted::HeirsMayBeDead)) && seen.record.state == NodeState::Serving
         });
@@ -157,8 +156,8 @@ impl NodeListing {
 
     async fn sweep(&self) -> Result<(), RedisCommandError> {
         self.write().await?;
-        let old = store_time_ms(&self.clock)
-            .saturating_sub(u64::try_from(RECORD_MAX_AGE.as_millis()).unwrap_or(u64::MAX));
+        let old =
+            store_time_ms(&self.clock).saturating_sub(u64::try_from(RECORD_MAX_AGE.as_millis()).unwrap_or(u64::MAX));
         for (node, record) in read_records(&self.connection).await? {
             if record.seen_ms < old && !planted(Planted::RollKeepsTheGone) {
                 self.connection.execute(cmd("HDEL").arg(NODES_KEY).arg(node.to_string())).await?;
@@ -184,10 +183,7 @@ impl NodeListing {
         };
         // A struct of strings and numbers always serialises.
         let json = serde_json::to_string(&record).unwrap_or_default();
-        self.connection
-            .execute(cmd("HSET").arg(NODES_KEY).arg(self.node.to_string()).arg(json))
-            .await
-            .map(drop)
+        self.connection.execute(cmd("HSET").arg(NODES_KEY).arg(self.node.to_string()).arg(json)).await.map(drop)
     }
 }
 
@@ -197,9 +193,7 @@ pub(super) async fn remove_record(line: &RedisConnection, node: NodeId) -> Resul
 }
 
 /// Reads every record that this release can parse.
-pub(super) async fn read_records(
-    line: &RedisConnection,
-) -> Result<BTreeMap<NodeId, NodeRecord>, RedisCommandError> {
+pub(super) async fn read_records(line: &RedisConnection) -> Result<BTreeMap<NodeId, NodeRecord>, RedisCommandError> {
     let answer: Value = line.execute(cmd("HGETALL").arg(NODES_KEY)).await?;
     let texts: BTreeMap<String, String> = from_redis_value(answer).unwrap_or_default();
     let record = |(node, json): (String, String)| {
@@ -211,9 +205,7 @@ pub(super) async fn read_records(
 
 /// Reads every record, and whether its node holds a lease. The lease is the store's: the key `node:{N}` exists as long
 /// as the lease.
-pub(super) async fn read_statuses(
-    line: &RedisConnection,
-) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
+pub(super) async fn read_statuses(line: &RedisConnection) -> Result<BTreeMap<NodeId, NodeStatus>, RedisCommandError> {
     let mut asked = pipe();
     let records = read_records(line).await?;
     for node in records.keys() {

@@ -140,13 +140,10 @@ mod tests {
     fn taking_messages_frees_their_room() {
         let outbox = BusOutbox::default();
         let node = NodeId(1);
-        let session = SessionKey {
-            tenant: TenantId::default_tenant(),
-            session: SessionId::parse("s").expect("a name"),
-        };
+        let session =
+            SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
         let each = PeerMessage::Ack { logs: vec![(session.clone(), Cursor::default())] }.weight();
-        let large =
-            || PeerMessage::Ack { logs: vec![(session.clone(), Cursor::default()); BYTES_MAX / 4 / each] };
+        let large = || PeerMessage::Ack { logs: vec![(session.clone(), Cursor::default()); BYTES_MAX / 4 / each] };
         for n in 0..40 {
             let mut mail = vec![(node, large())];
             assert_eq!(outbox.push(&mut mail), 0, "{n}");

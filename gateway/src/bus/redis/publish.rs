@@ -93,11 +93,7 @@ impl BusPublisher {
         match answers {
             Ok(answers) => self.handle_answers(&parcel, &answers).await,
             // Sent or not: a node that waits for an answer asks again.
-            Err(
-                RedisCommandError::NotSent
-                | RedisCommandError::Unanswered
-                | RedisCommandError::Refused { .. },
-            ) => {
+            Err(RedisCommandError::NotSent | RedisCommandError::Unanswered | RedisCommandError::Refused { .. }) => {
                 self.metrics.bus.count_lost(LossReason::Unsent, parcel.messages);
             }
         }
@@ -115,7 +111,7 @@ impl BusPublisher {
                 Ok(_) => self.metrics.bus.record_frame(Direction::Out, *bytes),
                 Err(error) => {
                     self.metrics.bus.count_lost(LossReason::Unsent, 1);
-                    tracing::warn!(%error, "Redis refuses to publish this node's messages");
+                    tracing::warn!(%error, "Redis does not let this node speak to others");
                 }
             }
         }

@@ -19,12 +19,9 @@ pub(super) enum ChatStep {
     Change(MemberChange),
     /// Send a message to a member.
     Say {
-        /// Agent id.
         agent: String,
-        /// Message text.
         text: String,
     },
-    /// Print lines.
     Print(String),
     /// Print a remark.
     Remark(String),
@@ -171,7 +168,7 @@ impl AgentTasks {
     fn finish_switch(&mut self, agent: &str) {
         self.is_starting = false;
         self.members.set_active(agent);
-        self.push_remark(format!("{agent} is now the active agent"));
+        self.push_remark(format!("{agent} answers from now on"));
     }
 
     fn push_remark(&mut self, text: String) {
@@ -199,8 +196,7 @@ impl AgentTasks {
     pub(super) fn handle_snapshot(&mut self, snapshot: &ClientSnapshot) {
         self.members.apply_snapshot(snapshot);
         self.is_new = false;
-        if let Some(PendingTask::Opening(errand)) =
-            self.pending.take_if(|task| matches!(task, PendingTask::Opening(_)))
+        if let Some(PendingTask::Opening(errand)) = self.pending.take_if(|task| matches!(task, PendingTask::Opening(_)))
         {
             self.proceed(errand);
         }
@@ -224,10 +220,7 @@ impl AgentTasks {
                 }
                 self.report_unknown_agent(wish.agent(), nearest(wish.agent(), names()));
             }
-            Some(
-                PendingTask::Opening(_) | PendingTask::AwaitingConfirmation(_) | PendingTask::Changing(_),
-            )
-            | None => {}
+            Some(PendingTask::Opening(_) | PendingTask::AwaitingConfirmation(_) | PendingTask::Changing(_)) | None => {}
         }
     }
 
@@ -259,7 +252,7 @@ impl AgentTasks {
             (Some(true), AgentRequest::Say { .. }) => self.request_change(invite, wish),
             (Some(false), _) => self.report_not_invited(&wish),
             (None, _) => {
-                self.push_failure(format!("please answer y or n: invite {}?", wish.agent()));
+                self.push_failure(format!("y or n, please: is {} to be invited?", wish.agent()));
                 self.pending = Some(PendingTask::AwaitingConfirmation(wish));
             }
         }
@@ -275,7 +268,7 @@ impl AgentTasks {
 
     fn report_not_invited(&mut self, wish: &AgentRequest) {
         self.is_starting = false;
-        self.push_failure(format!("{} was not invited", wish.agent()));
+        self.push_failure(format!("{} is not invited", wish.agent()));
     }
 
     /// Handles the answer to this chat's change of members.
@@ -285,11 +278,9 @@ impl AgentTasks {
         let Some(PendingTask::Changing(wish)) = changing else { return };
         match wish {
             AgentRequest::Switch(agent) if self.members.is_active(&agent) => self.finish_switch(&agent),
-            wish @ AgentRequest::Say { .. } if self.members.contains(wish.agent()) => {
-                self.perform_with_member(wish)
-            }
+            wish @ AgentRequest::Say { .. } if self.members.contains(wish.agent()) => self.perform_with_member(wish),
             AgentRequest::Switch(agent) | AgentRequest::Say { agent, .. } => {
-                self.push_failure(format!("could not make {agent} the active agent"));
+                self.push_failure(format!("{agent} could not be made one that answers here"));
             }
         }
     }
@@ -297,8 +288,7 @@ impl AgentTasks {
     /// Handles a refusal; false if the refused request does not belong to a task.
     pub(super) fn handle_refusal(&mut self, failure: &Failure) -> bool {
         let own = ["session_open", "switch_agent", "invite_agent"].contains(&failure.asked.as_str());
-        let waits =
-            |task: &mut PendingTask| matches!(task, PendingTask::Opening(_) | PendingTask::Changing(_));
+        let waits = |task: &mut PendingTask| matches!(task, PendingTask::Opening(_) | PendingTask::Changing(_));
         let Some(task) = self.pending.take_if(|task| own && waits(task)) else { return false };
         match (task, failure.asked.as_str(), failure.code.as_str()) {
             (PendingTask::Opening(AgentTask::Request(wish)), "session_open", "not_found")
@@ -327,7 +317,7 @@ impl AgentTasks {
         // A handover is reported by the chat itself.
         let is_told = note.body.get("trigger").and_then(Value::as_str) == Some("handover");
         if let Some(agent) = chosen.filter(|_| !is_own && !is_told) {
-            self.push_remark(format!("{agent} is now the active agent"));
+            self.push_remark(format!("{agent} answers from now on"));
         }
     }
 }

@@ -3,12 +3,12 @@ use crate::config::nearest::nearest;
 
 /// Every command: its syntax and its description.
 const COMMANDS: [(&str, &str); 10] = [
-    ("/agents", "list the agents, and which of them are members of this session"),
-    ("/switch AGENT", "make AGENT the active agent"),
-    ("@AGENT TEXT", "send TEXT to AGENT, once"),
-    ("/steer TEXT", "send TEXT to the agent that is answering"),
+    ("/agents", "list the agents, and who of them is a member of this session"),
+    ("/switch AGENT", "let AGENT answer from now on"),
+    ("@AGENT TEXT", "say TEXT to AGENT, this once"),
+    ("/steer TEXT", "say TEXT to the agent that is answering"),
     ("/cancel", "stop the answer (or Ctrl-C)"),
-    ("/yes, /no", "confirm or reject the handover that an agent has requested"),
+    ("/yes, /no", "whether another agent may go on, as one has asked"),
     ("/close", "close the session and leave"),
     ("/quit", "leave; the session stays (or Ctrl-D)"),
     ("/help", "show this"),
@@ -30,9 +30,7 @@ pub(super) enum ChatCommand {
     Say(String),
     /// Send text to this agent, once.
     SayTo {
-        /// Agent id.
         agent: String,
-        /// Message text.
         text: String,
     },
     /// Send text to the agent whose run is open.
@@ -67,15 +65,13 @@ impl ChatCommand {
             ("/switch", agent) if is_agent_id(agent.trim_start_matches('@')) => {
                 Self::Switch(agent.trim_start_matches('@').to_owned())
             }
-            ("/switch", agent) => {
-                Self::Invalid(format!("{agent:?} is not a valid agent id; /agents lists them"))
-            }
+            ("/switch", agent) => Self::Invalid(format!("{agent:?} cannot be an agent; /agents lists them")),
             ("/steer", "") => Self::Invalid("with what? /steer TEXT".to_owned()),
             ("/steer", text) => Self::Steer(text.to_owned()),
             (name, rest) => match Self::parse_bare(name) {
                 None => Self::unknown(name),
                 Some(command) if rest.is_empty() => command,
-                Some(_) => Self::Invalid(format!("{name} takes no arguments; /help shows all commands")),
+                Some(_) => Self::Invalid(format!("{name} stands alone; /help shows all commands")),
             },
         }
     }
@@ -101,9 +97,7 @@ impl ChatCommand {
 
     fn from_mention(agent: &str, text: &str) -> Self {
         if text.is_empty() {
-            return Self::Invalid(format!(
-                "what? @{agent} TEXT says it to {agent} once; /switch {agent} for more"
-            ));
+            return Self::Invalid(format!("what? @{agent} TEXT says it to {agent} once; /switch {agent} for more"));
         }
         Self::SayTo { agent: agent.to_owned(), text: text.to_owned() }
     }
@@ -169,10 +163,7 @@ mod tests {
             ("/steer\tstop there", ChatCommand::Steer("stop there".to_owned())),
             ("/exit", ChatCommand::Quit),
             ("/no", ChatCommand::Decide(false)),
-            (
-                "@counter  count to 3",
-                ChatCommand::SayTo { agent: "counter".to_owned(), text: "count to 3".to_owned() },
-            ),
+            ("@counter  count to 3", ChatCommand::SayTo { agent: "counter".to_owned(), text: "count to 3".to_owned() }),
             ("@a.b hello", ChatCommand::Say("@a.b hello".to_owned())),
             ("@ hello", ChatCommand::Say("@ hello".to_owned())),
         ] {
@@ -201,8 +192,7 @@ mod tests {
         let help = help();
         for name in command_names() {
             assert!(help.contains(name), "{name}");
-            let line =
-                if matches!(name, "/switch" | "/steer") { format!("{name} a") } else { name.to_owned() };
+            let line = if matches!(name, "/switch" | "/steer") { format!("{name} a") } else { name.to_owned() };
             assert!(!matches!(ChatCommand::parse(&line), ChatCommand::Invalid(_)), "{name}");
             assert!(completions().iter().any(|word| word.trim_end() == name), "{name}");
         }

@@ -99,8 +99,7 @@ mod tests {
 
     #[test]
     fn row_count_matches_the_editor() {
-        for (line, rows) in [("> ", 0), ("> 12345", 0), ("> 123456", 1), ("> a\nb", 1), ("> 日日日日", 1)]
-        {
+        for (line, rows) in [("> ", 0), ("> 12345", 0), ("> 123456", 1), ("> a\nb", 1), ("> 日日日日", 1)] {
             assert_eq!(rows_below(line, 8), rows, "{line:?}");
         }
     }

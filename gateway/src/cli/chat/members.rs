@@ -10,12 +10,7 @@ pub(super) enum AgentRequest {
     /// Make the agent active.
     Switch(String),
     /// Send a message to the agent, once.
-    Say {
-        /// Agent id.
-        agent: String,
-        /// Message text.
-        text: String,
-    },
+    Say { agent: String, text: String },
 }
 
 /// The members of a session, as far as they are known.
@@ -94,9 +89,8 @@ impl SessionMembers {
 
     /// Applies a fact about members. Returns the new active agent, if somebody has chosen one.
     pub(super) fn apply_note(&mut self, note: &Note) -> Option<String> {
-        let word = |body: &serde_json::Map<String, Value>, key: &str| {
-            body.get(key).and_then(Value::as_str).map(str::to_owned)
-        };
+        let word =
+            |body: &serde_json::Map<String, Value>, key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
         let detail = || note.body.get("detail").and_then(Value::as_object);
         match note.name.as_str() {
             "AGENT_ADDED" => self.add(word(&note.body, "agent_id")?),
@@ -132,8 +126,7 @@ impl SessionMembers {
 
     /// Formats the agents with their membership; without a list, the members alone.
     pub(super) fn table(&self, listed: Option<&[AgentSummary]>) -> String {
-        let mut table =
-            Table::new(vec![Column::Left("AGENT"), Column::Left("MEMBER"), Column::Left("HEALTH")]);
+        let mut table = Table::new(vec![Column::Left("AGENT"), Column::Left("MEMBER"), Column::Left("HEALTH")]);
         let listed = listed.unwrap_or_default();
         let is_unlisted = |member: &&String| !listed.iter().any(|agent| agent.agent_id == **member);
         let rows = listed.iter().map(|agent| (agent.agent_id.as_str(), agent.health()));

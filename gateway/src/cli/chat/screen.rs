@@ -12,7 +12,6 @@ enum CursorState {
     Start,
     Prompt,
     Answer {
-        /// Run id.
         run: String,
         /// The text so far ends with a newline.
         is_fresh: bool,
@@ -47,7 +46,7 @@ impl Screen {
         }
         if let Some(Err(error)) = begun {
             self.editor = None;
-            self.print_remark(&format!("line editing is not available: {error}"));
+            self.print_remark(&format!("lines cannot be edited here: {error}"));
         }
         read_lines()
     }
@@ -138,7 +137,7 @@ impl Screen {
     /// Marks the answer's text so far as discarded.
     pub(super) fn discard_answer(&mut self, run: &str) {
         if self.is_answer(run) {
-            self.say(" [restarted]");
+            self.say(" [starts again]");
             self.start_line();
         }
     }

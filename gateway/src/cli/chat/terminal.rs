@@ -12,8 +12,8 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{
-    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event, EventContext,
-    EventHandler, ExternalPrinter, Helper, KeyCode, KeyEvent, Modifiers, Prompt, RepeatCount,
+    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context, Editor, Event, EventContext, EventHandler,
+    ExternalPrinter, Helper, KeyCode, KeyEvent, Modifiers, Prompt, RepeatCount,
 };
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -114,8 +114,7 @@ impl Terminal {
     /// Prints text above the edited line. Blocks while too much text has not been shown.
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
         let mut state = self.shared.lock();
-        let is_full =
-            |state: &EditorState| state.pending_output.len() > CHAT_PENDING_BYTES_MAX && !state.is_over;
+        let is_full = |state: &EditorState| state.pending_output.len() > CHAT_PENDING_BYTES_MAX && !state.is_over;
         while state.phase != EditorPhase::Inactive && is_full(&state) {
             state = self.shared.wait(state);
         }
@@ -137,8 +136,7 @@ impl Terminal {
         self.shared.changed.notify_all();
         let is_begun = state.phase != EditorPhase::Inactive;
         if is_begun {
-            let is_between =
-                |phase: EditorPhase| matches!(phase, EditorPhase::Starting | EditorPhase::Leaving);
+            let is_between = |phase: EditorPhase| matches!(phase, EditorPhase::Starting | EditorPhase::Leaving);
             let unsettled = |state: &mut EditorState| is_between(state.phase) || !state.is_drained;
             let waited = self.shared.changed.wait_timeout_while(state, CLOSE_TIMEOUT, unsettled);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -209,8 +207,7 @@ impl SharedEditor {
         line.clone_into(&mut state.left_line);
         // A print that waits for room in the editor's queue appears with the next line, so it must not be
         // waited for without a limit.
-        let waited =
-            self.changed.wait_timeout_while(state, PRINT_HANDOVER_TIMEOUT, |state| state.is_printing);
+        let waited = self.changed.wait_timeout_while(state, PRINT_HANDOVER_TIMEOUT, |state| state.is_printing);
         waited.unwrap_or_else(PoisonError::into_inner).0.phase = EditorPhase::Leaving;
     }
 }
@@ -261,10 +258,7 @@ fn erase_line(line: &str) {
     let _ = write_stdout(&format!("\x1b[{rows}A\r\x1b[J"));
 }
 
-fn editor(
-    shared: &Arc<SharedEditor>,
-    words: Vec<String>,
-) -> Result<Editor<WordCompleter, FileHistory>, ReadlineError> {
+fn editor(shared: &Arc<SharedEditor>, words: Vec<String>) -> Result<Editor<WordCompleter, FileHistory>, ReadlineError> {
     let config = Config::builder()
         .behavior(Behavior::Stdio)
         .completion_type(CompletionType::List)
@@ -314,7 +308,7 @@ fn remember(
 }
 
 fn history_remark(error: &ReadlineError) -> TerminalInput {
-    TerminalInput::Remark(format!("the history is not saved: {error}"))
+    TerminalInput::Remark(format!("lines are not kept for the next chat: {error}"))
 }
 
 // --- the printing thread ---

@@ -79,8 +79,7 @@ impl FactLine<'_> {
         if let Some(done) = self.done {
             body.insert("text".to_owned(), done.text.clone().into());
             if let Some(error) = &done.error {
-                let error =
-                    json!({"code": error.code, "message": error.message, "retryable": error.retryable});
+                let error = json!({"code": error.code, "message": error.message, "retryable": error.retryable});
                 body.insert("error".to_owned(), error);
             }
         }
@@ -161,27 +160,20 @@ mod tests {
         assert_eq!(data_text(&object(body), DATA_CHARS_MAX), "note=a b strategy=run");
         let long = json!({"x": "é".repeat(200)});
         assert_eq!(data_text(&object(long), DATA_CHARS_MAX).chars().count(), DATA_CHARS_MAX);
-        let told =
-            json!({"type": "event", "name": "agent.stream.delta", "data": {"offset": 3, "text": "hi"}});
+        let told = json!({"type": "event", "name": "agent.stream.delta", "data": {"offset": 3, "text": "hi"}});
         assert_eq!(data_text(&object(told), 12), "offset=3 te…");
     }
 
     #[test]
     fn lines_are_shortened_to_the_terminal_width() {
         let body = object(json!({"type": "event", "name": "RUN_RESTARTED", "reason": "x".repeat(100)}));
-        let line = FactLine {
-            place: Place { seq: 12, epoch: None, ts: Some(1_764_000_000_123) },
-            body: &body,
-            done: None,
-        };
+        let line =
+            FactLine { place: Place { seq: 12, epoch: None, ts: Some(1_764_000_000_123) }, body: &body, done: None };
         let narrow = line.text(Some(80));
         assert!(narrow.starts_with("16:00:00.123    12  RUN_RESTARTED       reason=xxx"), "{narrow}");
         assert!(narrow.ends_with('…') && narrow.chars().count() == 80, "{narrow}");
         let piped = line.text(None);
-        assert!(
-            piped.starts_with("2025-11-24T16:00:00.123Z      12  RUN_RESTARTED         reason=x"),
-            "{piped}"
-        );
+        assert!(piped.starts_with("2025-11-24T16:00:00.123Z      12  RUN_RESTARTED         reason=x"), "{piped}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path) -> Result<AllowList, Vec<ConfigMistake>> {
     let alone = |what: String| vec![ConfigMistake::new(&whole, what)];
     let text = std::fs::read_to_string(path).map_err(|error| alone(format!("cannot be read: {error}")))?;
     if std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 != 0) {
-        return Err(alone("writable by other users (chmod o-w)".to_owned()));
+        return Err(alone("everybody may write to it (chmod o-w)".to_owned()));
     }
     parse(path, &text)
 }
@@ -49,7 +49,7 @@ fn parse(path: &Path, text: &str) -> Result<AllowList, Vec<ConfigMistake>> {
     let mut list = AllowListParser { path, text, mistakes: Vec::new(), run_as: BTreeMap::new() };
     let allowed = list.parse_programs();
     if list.mistakes.is_empty() && allowed.is_empty() {
-        list.push_mistake(0..0, "", "the list has no [programs.NAME]");
+        list.push_mistake(0..0, "", "there is no [programs.NAME] in it");
     }
     list.mistakes.sort();
     let AllowListParser { mistakes, run_as, .. } = list;
@@ -82,9 +82,8 @@ impl AllowListParser<'_> {
                         let at = name.span();
                         let name = name.get_ref().to_string();
                         if ToolName::parse(&name).is_err() || allowed.len() >= PROGRAMS_MAX {
-                            let what = format!(
-                                "a name is [A-Za-z0-9_.-]{{1,64}}, and there are at most {PROGRAMS_MAX}"
-                            );
+                            let what =
+                                format!("a name is [A-Za-z0-9_.-]{{1,64}}, and there are at most {PROGRAMS_MAX}");
                             self.push_mistake(at.clone(), &name, &what);
                         }
                         if let Some(program) = self.parse_program(&name, at, value) {
@@ -95,9 +94,7 @@ impl AllowListParser<'_> {
                         }
                     }
                 }
-                ("programs", None) => {
-                    self.push_mistake(value.span(), "programs", "expected tables: [programs.NAME]")
-                }
+                ("programs", None) => self.push_mistake(value.span(), "programs", "expected tables: [programs.NAME]"),
                 ("run_as", _) => {}
                 (other, _) => {
                     let what = format!("unknown key{}", did_you_mean(other, ["programs", "run_as"]));
@@ -127,12 +124,7 @@ impl AllowListParser<'_> {
             }
         };
         let args = table.get("args").map(|args| self.parse_args(&key("args"), args)).unwrap_or_default();
-        self.check_placeholders(
-            &key("run"),
-            table.get("run").map(Spanned::span).unwrap_or_default(),
-            &words,
-            &args,
-        );
+        self.check_placeholders(&key("run"), table.get("run").map(Spanned::span).unwrap_or_default(), &words, &args);
         let cwd = match table.get("cwd") {
             Some(cwd) => self.parse_directory(&key("cwd"), cwd),
             None => "/".to_owned(),
@@ -160,9 +152,9 @@ impl AllowListParser<'_> {
             return None;
         };
         let what = match std::fs::metadata(path) {
-            _ if !path.starts_with('/') => Some("expected an absolute path of a program".to_owned()),
+            _ if !path.starts_with('/') => Some("a program is named by its whole path, from /".to_owned()),
             Err(error) => Some(format!("{path}: {error}")),
-            Ok(file) if !file.is_file() => Some(format!("{path} is not a file")),
+            Ok(file) if !file.is_file() => Some(format!("{path} is no file")),
             Ok(file) if file.permissions().mode() & 0o111 == 0 => Some(format!("{path} cannot be executed")),
             Ok(_) => None,
         };
@@ -226,11 +218,7 @@ impl AllowListParser<'_> {
         if let Some(default) = table.get("default") {
             let text = self.string(&format!("{key}.default"), default)?;
             if !arg.accepts(&text) {
-                self.push_mistake(
-                    default.span(),
-                    &format!("{key}.default"),
-                    "the default is not an allowed value of the argument",
-                );
+                self.push_mistake(default.span(), &format!("{key}.default"), "is not what the argument may be");
             }
             arg.default = Some(text);
         }
@@ -247,10 +235,10 @@ impl AllowListParser<'_> {
     ) {
         let places: BTreeSet<&str> = words.iter().flat_map(CommandWord::args).collect();
         for name in places.iter().filter(|name| !args.contains_key(**name)) {
-            self.push_mistake(at.clone(), key, &format!("{{{name}}} is not defined in args"));
+            self.push_mistake(at.clone(), key, &format!("{{{name}}} is none of its args"));
         }
         for name in args.keys().filter(|name| !places.contains(name.as_str())) {
-            self.push_mistake(at.clone(), key, &format!("has no placeholder {{{name}}} for this argument"));
+            self.push_mistake(at.clone(), key, &format!("has no {{{name}}}, which is one of its args"));
         }
     }
 
@@ -275,7 +263,7 @@ impl AllowListParser<'_> {
         for (name, value) in given_table {
             let key = format!("{key}.{}", name.get_ref());
             if name.get_ref().is_empty() || name.get_ref().contains(['=', '\0']) {
-                self.push_mistake(name.span(), &key, "not a valid name of a variable");
+                self.push_mistake(name.span(), &key, "is no name of a variable");
             } else if let Some(text) = self.string(&key, value) {
                 env.insert(name.get_ref().to_string(), text);
             }
@@ -291,7 +279,7 @@ impl AllowListParser<'_> {
     fn parse_directory(&mut self, key: &str, value: &Value<'_>) -> String {
         let path = self.string(key, value).unwrap_or_default();
         if !path.starts_with('/') || !Path::new(&path).is_dir() {
-            self.push_mistake(value.span(), key, "expected an absolute path of an existing directory");
+            self.push_mistake(value.span(), key, "is no directory that is there, by its whole path");
         }
         path
     }
@@ -308,11 +296,7 @@ impl AllowListParser<'_> {
     fn parse_count(&mut self, key: &str, value: &Value<'_>) -> usize {
         let count = value.get_ref().as_integer().and_then(|count| count.as_str().parse::<usize>().ok());
         count.filter(|count| (1..=TOOL_EXECUTOR_PROCESSES_MAX).contains(count)).unwrap_or_else(|| {
-            self.push_mistake(
-                value.span(),
-                key,
-                &format!("expected a number from 1 to {TOOL_EXECUTOR_PROCESSES_MAX}"),
-            );
+            self.push_mistake(value.span(), key, &format!("expected a number from 1 to {TOOL_EXECUTOR_PROCESSES_MAX}"));
             DEFAULT_PARALLEL
         })
     }
@@ -386,20 +370,14 @@ mod tests {
         let AllowList { allowed, run_as } = parse(Path::new("a.toml"), text).expect("it is right");
         assert!(run_as.is_empty());
         let list = &allowed["list"];
-        assert_eq!(
-            (list.time_limit, list.max_parallel, list.cwd.as_str()),
-            (Duration::from_secs(90), 2, "/")
-        );
+        assert_eq!((list.time_limit, list.max_parallel, list.cwd.as_str()), (Duration::from_secs(90), 2, "/"));
         assert_eq!(list.env.keys().map(String::as_str).collect::<Vec<_>>(), ["LANG", "PATH"]);
-        assert_eq!(
-            (allowed["now"].time_limit, allowed["now"].max_parallel),
-            (PROCESS_TIMEOUT, DEFAULT_PARALLEL)
-        );
+        assert_eq!((allowed["now"].time_limit, allowed["now"].max_parallel), (PROCESS_TIMEOUT, DEFAULT_PARALLEL));
     }
 
     #[test]
     fn every_allow_list_error_has_a_position() {
-        check("", &["a.toml:1:1: the list has no [programs.NAME]"]);
+        check("", &["a.toml:1:1: there is no [programs.NAME] in it"]);
         check("[programs.x]\nrun = [\"/bin/ls\"]\n", &["fine"]);
         check(
             "x = 1\n[program.y]\n",
@@ -412,10 +390,7 @@ mod tests {
         check("[programs.x]\nrun = [\"/etc/passwd\"]", &["/etc/passwd cannot be executed"]);
         check("[programs.x]\nrun = [\"/bin\"]", &["/bin is no file"]);
         check("[programs.\"a b\"]\nrun = [\"/bin/ls\"]", &["a name is"]);
-        check(
-            "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.b = { one_of = [] }",
-            &["has no {b}", "{a} is none"],
-        );
+        check("[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.b = { one_of = [] }", &["has no {b}", "{a} is none"]);
         check(
             "[programs.x]\nrun = [\"/bin/ls\", \"{a}\"]\nargs.a = { pattern = \"[\" }\n",
             &["2:7: programs.x.run: {a} is none", "a.toml:3:22: programs.x.args.a.pattern: unclosed"],
@@ -451,8 +426,7 @@ mod tests {
     fn allow_list_writable_by_others_is_refused() {
         let path = std::env::temp_dir().join(format!("turnway-allow-{}.toml", std::process::id()));
         std::fs::write(&path, "[programs.x]\nrun = [\"/bin/ls\"]\n").expect("written");
-        let mode =
-            |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
+        let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
         mode(0o666);
         assert!(read(&path).is_err_and(|mistakes| mistakes[0].message.contains("everybody may write")));
         mode(0o644);

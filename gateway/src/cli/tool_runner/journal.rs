@@ -33,8 +33,7 @@ impl Journal {
         let no = |error: io::Error| CliError::Unavailable(format!("{}: {error}", dir.display()));
         // Programs that run as another user must not read the directory.
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(no)?;
-        let lock =
-            OpenOptions::new().create(true).truncate(false).write(true).open(dir.join("lock")).map_err(no)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(dir.join("lock")).map_err(no)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
                 CliError::Unavailable(format!("{}: another tool runner uses this directory", dir.display()))
@@ -97,11 +96,7 @@ fn parse_records(bytes: &[u8]) -> Vec<JournalRecord> {
         match serde_json::from_slice(line) {
             Ok(record) => records.push(record),
             Err(error) => {
-                tracing::warn!(
-                    bytes = line.len(),
-                    column = error.column(),
-                    "skipped an invalid line of the journal"
-                )
+                tracing::warn!(bytes = line.len(), column = error.column(), "a line of the journal is none")
             }
         }
     }

@@ -41,7 +41,6 @@ pub(super) enum ProcessEvent {
 /// A running process. The process is killed when this handle is dropped.
 pub(super) struct RunningProcess {
     signals: mpsc::Sender<Signal>,
-    /// Process id.
     pub(super) pid: Option<u64>,
 }
 
@@ -88,7 +87,7 @@ impl RunningProcess {
             .spawn()?;
         let pid = child.id();
         let raw = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        let group = raw.ok_or_else(|| io::Error::other("the process has no id"))?;
+        let group = raw.ok_or_else(|| io::Error::other("it has no number"))?;
         let (ended, (sender, signals)) = (watch_exit(group)?, mpsc::channel(SIGNAL_QUEUE_CAPACITY));
         let stdout = child.stdout.take();
         let stderr = child.stderr.take();

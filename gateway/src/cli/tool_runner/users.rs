@@ -44,8 +44,7 @@ pub(super) fn is_root() -> bool {
 
 fn resolve(text: &str, passwd: &str, group: &str) -> Result<RunAs, String> {
     let (user, of_group) = text.split_once(':').map_or((text, None), |(user, group)| (user, Some(group)));
-    let known =
-        passwd_row(passwd, user).and_then(|row| Some((row.get(2)?.parse().ok()?, row.get(3)?.parse().ok()?)));
+    let known = passwd_row(passwd, user).and_then(|row| Some((row.get(2)?.parse().ok()?, row.get(3)?.parse().ok()?)));
     let (uid, own_gid) = match (known, user.parse::<u32>().ok()) {
         (Some((uid, gid)), _) => (uid, Some(gid)),
         (None, Some(uid)) => (uid, gid_of_uid(passwd, uid)),
@@ -69,11 +68,7 @@ fn passwd_row<'a>(file: &'a str, name: &str) -> Option<Vec<&'a str>> {
 
 fn gid_of_uid(passwd: &str, uid: u32) -> Option<u32> {
     let rows = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    rows.into_iter()
-        .find(|row| row.get(2).is_some_and(|field| field.parse() == Ok(uid)))?
-        .get(3)?
-        .parse()
-        .ok()
+    rows.into_iter().find(|row| row.get(2).is_some_and(|field| field.parse() == Ok(uid)))?.get(3)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -130,19 +130,15 @@ async fn resolve_name(
         return Ok(ChatCallIds::in_session(principal, session, call, fresh));
     }
     let key = desk.call_names.key().await.map_err(|why| {
-        tracing::warn!(%why, "cannot derive the session of a call");
-        let refusal = Refusal::new(Code::StoreUnavailable, "the store is unavailable");
+        tracing::warn!(%why, "a call cannot be named");
+        let refusal = Refusal::new(Code::StoreUnavailable, "the store does not answer");
         OpenAiError::from(ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER)))
     })?;
     Ok(ChatCallIds::without_session(principal, call, fresh, |call| key.session_of(principal, call)))
 }
 
 /// Reads a call; one larger than a channel message only while a slot is free.
-async fn read_call(
-    long_calls: &LongRequestSlots,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<ChatCall, OpenAiError> {
+async fn read_call(long_calls: &LongRequestSlots, headers: &HeaderMap, body: Body) -> Result<ChatCall, OpenAiError> {
     let short = body.size_hint().upper().is_some_and(|bytes| bytes <= MESSAGE_BYTES_MAX as u64);
     let room = if short { None } else { Some(long_calls.try_acquire()) };
     if planted(Planted::LongCallPlaceLost)
@@ -151,9 +147,7 @@ async fn read_call(
         place.forget();
     } else if matches!(room, Some(Err(_))) {
         let refusal = Refusal::new(Code::RateLimited, "too many long requests are being read");
-        return Err(
-            OpenAiError::from(ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))).with_unread_body()
-        );
+        return Err(OpenAiError::from(ChatError::from(&refusal.retry_after(STORE_RETRY_AFTER))).with_unread_body());
     }
     let text = request_parts::read_json_within(headers, body, CHAT_CALL_BYTES_MAX).await;
     Ok(ChatCall::parse(&text.map_err(|problem| OpenAiError::from(problem).with_unread_body())?)?)
@@ -162,8 +156,7 @@ async fn read_call(
 /// Returns a new id, for a call that did not name itself.
 fn new_event_id(now: Millis) -> Result<EventId, OpenAiError> {
     let mut chance = [0; 16];
-    getrandom::fill(&mut chance)
-        .map_err(|_| ChatError::new(Code::InternalError, "no random bytes available"))?;
+    getrandom::fill(&mut chance).map_err(|_| ChatError::new(Code::InternalError, "no randomness"))?;
     Ok(EventId::new(now, u128::from_be_bytes(chance)))
 }
 
@@ -174,8 +167,7 @@ fn parse_header<T, E: std::fmt::Display>(
     parse: fn(&str) -> Result<T, E>,
 ) -> Result<Option<T>, OpenAiError> {
     let text = request_parts::header(headers, name)?;
-    let parsed =
-        text.map(|text| parse(text).map_err(|why| ChatError::invalid_field(name, format!("{name}: {why}"))));
+    let parsed = text.map(|text| parse(text).map_err(|why| ChatError::invalid_field(name, format!("{name}: {why}"))));
     Ok(parsed.transpose()?)
 }
 

@@ -36,8 +36,7 @@ impl OpenAiError {
         match unanswered {
             RequestFailure::Refused(refusal) => ChatError::from(&refusal).into(),
             unanswered @ (RequestFailure::LinkClosed(_) | RequestFailure::TimedOut) => {
-                let Self { trouble, closes_connection: closes, is_guess } =
-                    HttpProblem::from(unanswered).into();
+                let Self { trouble, closes_connection: closes, is_guess } = HttpProblem::from(unanswered).into();
                 Self {
                     trouble: if repeatable { trouble } else { trouble.not_retryable() },
                     closes_connection: closes,
@@ -131,9 +130,6 @@ mod tests {
             (&draining.headers()[RETRY_AFTER_MS], &draining.headers()["retry-after"]),
             (&"1000".parse().expect("a value"), &"1".parse().expect("a value"))
         );
-        assert_eq!(
-            OpenAiError::method_not_allowed().into_response().status(),
-            StatusCode::METHOD_NOT_ALLOWED
-        );
+        assert_eq!(OpenAiError::method_not_allowed().into_response().status(), StatusCode::METHOD_NOT_ALLOWED);
     }
 }

@@ -25,21 +25,19 @@ pub(in crate::http) struct TurnRefusals;
 pub(in crate::http) struct CodeSchema;
 
 const COMMON: [(u16, &str); 7] = [
-    (400, "The request is malformed: `invalid_message`."),
-    (401, "No credential, or an invalid one: `unauthorized`."),
+    (400, "The request is not right: `invalid_message`."),
+    (401, "No credential, or none that is good: `unauthorized`."),
     (
         403,
-        "The origin or host name is not allowed, or the credential does not permit the request: `forbidden`.",
+        "It comes from a page, or by a host name, that is not welcome, or the credential does not allow it: `forbidden`.",
     ),
-    (405, "The path does not support this method."),
-    (429, "A rate limit or quota is exceeded."),
-    (503, "The store is unavailable, or the node is draining: `store_unavailable`, `draining`."),
-    (504, "No answer in time: retry."),
+    (405, "The path is right and the method is not."),
+    (429, "Too much at a time."),
+    (503, "The store cannot be reached, or the node leaves: `store_unavailable`, `draining`."),
+    (504, "No answer in time: ask again."),
 ];
-const RESOURCE: [(u16, &str); 2] = [
-    (404, "The resource does not exist, or belongs to another user: `not_found`."),
-    (500, "The session's records are damaged: `store_damaged`."),
-];
+const RESOURCE: [(u16, &str); 2] =
+    [(404, "No such thing, or not yours: `not_found`."), (500, "The session's records are damaged: `store_damaged`.")];
 const TURN: [(u16, &str); 4] = [
     (408, "The body took too long."),
     (409, "`busy`, `idempotency_conflict` or `session_closed`."),
@@ -47,9 +45,7 @@ const TURN: [(u16, &str); 4] = [
     (415, "The body is not `application/json`."),
 ];
 
-fn responses_of<'a>(
-    statuses: impl IntoIterator<Item = &'a (u16, &'a str)>,
-) -> BTreeMap<String, RefOr<Response>> {
+fn responses_of<'a>(statuses: impl IntoIterator<Item = &'a (u16, &'a str)>) -> BTreeMap<String, RefOr<Response>> {
     let refused = |why: &str| {
         let schema = Ref::from_schema_name(shape::ProblemSchema::name());
         let content = ContentBuilder::new().schema(Some(schema)).build();

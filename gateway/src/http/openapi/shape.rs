@@ -18,12 +18,12 @@ pub(in crate::http) struct TurnSchema {
     #[schema(nullable, pattern = "^[A-Za-z0-9_-]{1,64}$", example = "echo")]
     agent_id: Option<String>,
     strategy: Option<StrategySchema>,
-    /// Run of the caller's own queued message that this message replaces
+    /// The run of an own message that waits, in whose place this one is put
     #[schema(nullable, pattern = r"^[A-Za-z0-9_-]{1,64}\.[a-z2-7]{26}$")]
     replaces: Option<String>,
-    /// Stored unchanged
+    /// Stored and delivered unchanged
     metadata: Option<Map<String, Value>>,
-    /// Echoed in answers; also the message id if none is given
+    /// Echoed; also the message's id, if it has no other
     #[schema(min_length = 1, max_length = 64, pattern = "^[ -~]+$")]
     request_id: Option<String>,
     /// W3C trace context
@@ -35,7 +35,7 @@ pub(in crate::http) struct TurnSchema {
 struct MessageSchema {
     role: Option<RoleSchema>,
     content: ContentSchema,
-    /// Message id; the same as the header `Idempotency-Key`
+    /// Has the meaning of `Idempotency-Key`
     #[schema(min_length = 1, max_length = 64, pattern = "^[ -~]+$")]
     message_id: Option<String>,
 }
@@ -66,7 +66,7 @@ impl ToSchema for ContentSchema {
     }
 }
 
-/// An OpenAI content part, passed on unchanged
+/// An OpenAI content part, passed on as it comes
 #[derive(Serialize, ToSchema)]
 #[schema(as = Part)]
 pub(in crate::http) struct PartSchema {
@@ -94,14 +94,14 @@ enum StrategySchema {
     Reject,
 }
 
-/// A refused request (RFC 9457)
+/// Why a request is refused (RFC 9457)
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(in crate::http) struct ProblemSchema {
     title: String,
     status: u16,
     code: CodeSchema,
-    /// Explanation for a person
+    /// For a person
     detail: String,
     /// The same request may succeed later
     retryable: bool,
@@ -140,10 +140,10 @@ pub(in crate::http) struct SnapshotSchema {
     #[schema(required)]
     active_agent: Option<String>,
     agents: Vec<String>,
-    /// Unfinished turns, the running one first
+    /// Turns that have not ended, the running one first
     runs: Vec<OpenRunSchema>,
     pending: PendingSchema,
-    /// `seq` of the last fact
+    /// The last fact
     seq: u64,
     epoch: u64,
 }
@@ -186,33 +186,33 @@ struct PendingSchema {
     handover: Option<HandoverSchema>,
 }
 
-/// A request of an agent to hand the conversation to another agent
+/// An agent asks that another one answer from now on
 #[derive(Serialize, ToSchema)]
 #[schema(as = Handover)]
 struct HandoverSchema {
     handover_id: String,
-    /// Run in which the handover was requested
+    /// In which it was asked for
     run_id: String,
     from: String,
     to: String,
     reason: String,
     /// Summary that the other agent would receive
     summary: String,
-    /// Time at which the handover is rejected without a decision, in milliseconds since 1970
+    /// When it is rejected if nobody decides
     deadline_ts: u64,
 }
 
-/// A fact with its position, in the form of a CloudEvents 1.0 event
+/// A fact in its place: a CloudEvents 1.0 shape
 #[derive(Serialize, ToSchema)]
 #[schema(as = Envelope)]
 pub(in crate::http) struct EnvelopeSchema {
     specversion: String,
-    /// Event id, a UUIDv7
+    /// Id of the fact, a UUIDv7
     id: String,
     #[schema(example = "user.message")]
     r#type: String,
     source: String,
-    /// Time of the fact (RFC 3339)
+    /// Time in the format of RFC 3339
     time: String,
     session_id: String,
     seq: u64,
@@ -247,7 +247,7 @@ pub(in crate::http) enum ConversationMessageSchema {
         status: TurnOutcomeSchema,
         code: Option<CodeSchema>,
         content: String,
-        /// The beginning of the text was trimmed
+        /// The beginning of the text is forgotten
         trimmed: Option<bool>,
         ts: u64,
     },
@@ -262,19 +262,19 @@ pub(in crate::http) enum TurnOutcomeSchema {
     Cancelled,
 }
 
-/// The state of a turn
+/// State of a turn
 #[derive(Serialize, ToSchema)]
 #[schema(as = Run)]
 pub(in crate::http) struct RunSchema {
     run_id: String,
     session_id: String,
     /// `QUEUED`, `ROUTING`, `RUNNING`, `CANCELLING`, `completed`, `failed`, `cancelled`, or `ended` where
-    /// the outcome was trimmed
+    /// how it did is forgotten
     status: String,
     user_id: Option<String>,
     message_id: Option<String>,
     agent_id: Option<String>,
-    /// Open run that took over this run's message
+    /// The run that its message was handed to while that was open
     host_run_id: Option<String>,
     attempt: u32,
     text_bytes: u64,
@@ -285,7 +285,7 @@ pub(in crate::http) struct RunSchema {
     started_ts: Option<u64>,
     ended_ts: Option<u64>,
     seq: u64,
-    /// Some facts of the turn were trimmed
+    /// Some of its facts are forgotten
     trimmed: Option<bool>,
 }
 
@@ -295,7 +295,7 @@ struct RunErrorSchema {
     code: CodeSchema,
     message: String,
     retryable: bool,
-    /// Delay before a retry, if the agent gave one
+    /// When to try again, where the agent said so
     retry_after_ms: Option<u64>,
     detail: Option<RunErrorDetailSchema>,
 }
@@ -304,8 +304,8 @@ struct RunErrorSchema {
 #[derive(Serialize, ToSchema)]
 #[schema(as = TroubleDetail)]
 struct RunErrorDetailSchema {
-    /// Error code of the agent, or of the plugin that refused the turn
+    /// Its own code, or that of the plugin that refused the turn
     agent_code: Option<String>,
-    /// Beginning of the agent's error body; for operators only
+    /// The beginning of its error's body: for operators only
     agent_body: Option<String>,
 }

@@ -75,14 +75,12 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
         let exchange = &self.context.agent_registry;
         let entered = hello.agent_id.as_ref().ok_or(ServiceRefusal::Forbidden).and_then(|agent| {
             let served_by = exchange.served_by(agent).ok_or(ServiceRefusal::Forbidden)?;
-            let identity = admitted
-                .service_identity(ServiceRole::Agent(agent), served_by)
-                .ok_or(ServiceRefusal::Forbidden)?;
-            let place =
-                exchange.register(agent, hello.capabilities, identity.tenants).map_err(|why| match why {
-                    DialInRefusal::Forbidden | DialInRefusal::ResumeRequired => ServiceRefusal::Forbidden,
-                    DialInRefusal::TooManyConnections => ServiceRefusal::LimitReached,
-                })?;
+            let identity =
+                admitted.service_identity(ServiceRole::Agent(agent), served_by).ok_or(ServiceRefusal::Forbidden)?;
+            let place = exchange.register(agent, hello.capabilities, identity.tenants).map_err(|why| match why {
+                DialInRefusal::Forbidden | DialInRefusal::ResumeRequired => ServiceRefusal::Forbidden,
+                DialInRefusal::TooManyConnections => ServiceRefusal::LimitReached,
+            })?;
             Ok((agent.clone(), place))
         });
         match entered {
@@ -104,7 +102,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
                     Some(Box::new(AdmittedService::Agent(AdmittedAgent { registration: place, config })));
             }
             Err(why) => {
-                tracing::debug!(link = self.mailbox.id().0, ?why, "agent connection refused");
+                tracing::debug!(link = self.mailbox.id().0, ?why, "an agent is not received");
                 self.context.metrics.auth.count_denied(DenialReason::Role);
                 self.stage = ConnectionStage::Denied;
                 self.handle_input(link::Input::NotServing(why));
@@ -241,9 +239,7 @@ impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
                 self.unflushed = true;
                 self.task.wire.write(text)?;
             }
-            Output::AttemptEvent { run_id, attempt, event: word } => {
-                self.forward_event(&run_id, attempt, word).await
-            }
+            Output::AttemptEvent { run_id, attempt, event: word } => self.forward_event(&run_id, attempt, word).await,
             Output::Ping => {
                 self.poll_transport(|wire, cx| wire.poll_ready(cx)).await?;
                 match self.task.wire.heartbeat()? {

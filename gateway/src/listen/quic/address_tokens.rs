@@ -57,12 +57,7 @@ impl UsedAddressTokens {
 }
 
 impl TokenLog for UsedAddressTokens {
-    fn check_and_insert(
-        &self,
-        nonce: u128,
-        issued: SystemTime,
-        lifetime: Duration,
-    ) -> Result<(), TokenReuseError> {
+    fn check_and_insert(&self, nonce: u128, issued: SystemTime, lifetime: Duration) -> Result<(), TokenReuseError> {
         let mut known = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let steps = self.clock.steps();
         if known.0 != steps {
@@ -91,8 +86,7 @@ impl AddressTokenKeys {
 
     fn keys_of_period(&self, period: u64, chance: &[u8]) -> AddressTokenAead {
         let periods = [period, period.saturating_sub(1)];
-        let keys =
-            self.secrets.iter().flat_map(|secret| periods.map(|period| derive_key(secret, period, chance)));
+        let keys = self.secrets.iter().flat_map(|secret| periods.map(|period| derive_key(secret, period, chance)));
         AddressTokenAead(keys.flatten().collect())
     }
 }

@@ -149,10 +149,8 @@ impl AmplificationLedger {
     /// Records that the client behind this original connection id proved its address in another way.
     pub(super) fn mark_validated(&self, address: SocketAddr, first: ConnectionId) {
         let mut accounts = self.accounts();
-        let found = accounts
-            .of_address(address)
-            .find(|(_, account)| account.original_id == first)
-            .map(|(whose, _)| *whose);
+        let found =
+            accounts.of_address(address).find(|(_, account)| account.original_id == first).map(|(whose, _)| *whose);
         if let Some(whose) = found {
             accounts.close(whose);
         }
@@ -191,10 +189,7 @@ impl HandshakeAccounts {
         } else if long.is_initial {
             self.make_room();
             self.order.push_back(whose);
-            self.open.insert(
-                whose,
-                HandshakeAccount { received: bytes, sent: 0, original_id: long.to, our_id: None },
-            );
+            self.open.insert(whose, HandshakeAccount { received: bytes, sent: 0, original_id: long.to, our_id: None });
         }
     }
 
@@ -213,11 +208,7 @@ impl HandshakeAccounts {
         };
         let whose = match &long {
             Some(long) => Some((to, long.to)),
-            None => self
-                .of_address(to)
-                .take(SCAN_MAX)
-                .map(|(whose, _)| *whose)
-                .find(|(_, theirs)| is_theirs(theirs)),
+            None => self.of_address(to).take(SCAN_MAX).map(|(whose, _)| *whose).find(|(_, theirs)| is_theirs(theirs)),
         };
         let Some(whose) = whose else { return true };
         let Some(account) = self.open.get_mut(&whose) else { return true };
@@ -296,9 +287,7 @@ mod tests {
         assert!(books.may_send(at(1), &short(b"other", 1200)), "another connection");
         // More bytes from the same address, which prove nothing.
         books.record_received(at(1), &long(0, b"anything", b"client", 100));
-        assert!(
-            books.may_send(at(1), &short(b"client", 300)) && !books.may_send(at(1), &short(b"client", 7))
-        );
+        assert!(books.may_send(at(1), &short(b"client", 300)) && !books.may_send(at(1), &short(b"client", 7)));
     }
 
     /// Covers: S-18.

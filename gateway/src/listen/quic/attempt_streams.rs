@@ -257,8 +257,7 @@ impl AttemptStreams {
     }
 
     fn write_off_held(&mut self) {
-        let forgiven: usize =
-            self.streams.iter().map(|lane| lane.queued.len().saturating_sub(lane.unwritten)).sum();
+        let forgiven: usize = self.streams.iter().map(|lane| lane.queued.len().saturating_sub(lane.unwritten)).sum();
         let mut room = limits::LANES_HELD_BYTES_MAX.saturating_sub(forgiven);
         let held = &self.held;
         for lane in &mut self.streams {
@@ -284,21 +283,11 @@ impl AttemptStreams {
 
 impl AttemptStream {
     fn new(session: SessionId, run_id: RunId, attempt: u32, (after, prelude): (u64, &[u8])) -> Self {
-        let head =
-            AttemptStreamHeader { kind: "stream", session_id: &session, run_id: &run_id, attempt, after };
+        let head = AttemptStreamHeader { kind: "stream", session_id: &session, run_id: &run_id, attempt, after };
         let mut queued = BytesMut::from(prelude);
         // Serialising strings and numbers cannot fail.
         frames::encode(&serde_json::to_string(&head).unwrap_or_default(), &mut queued);
-        Self {
-            session,
-            run_id,
-            attempt,
-            stream: None,
-            queued,
-            unwritten: 0,
-            is_ended: false,
-            is_stopped: false,
-        }
+        Self { session, run_id, attempt, stream: None, queued, unwritten: 0, is_ended: false, is_stopped: false }
     }
 
     /// Returns the weight of text that is no longer queued. What remains unwritten is never more than what is queued,
@@ -330,9 +319,7 @@ impl AttemptStream {
                     self.is_stopped = true;
                     self.queued.clear();
                 }
-                Err(
-                    WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected,
-                ) => {
+                Err(WriteError::ConnectionLost(_) | WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
                     self.queued.clear();
                 }
             }

@@ -29,7 +29,7 @@ pub(super) const ALPN: &[u8] = b"h3";
 /// `H3_EXCESSIVE_LOAD`: sent to a client above a limit.
 pub(super) const EXCESSIVE_LOAD: u32 = error::EXCESSIVE_LOAD;
 /// Close reason for an address that is locked out.
-pub(super) const LOCKED_REASON: &str = "too many invalid credentials from this address";
+pub(super) const LOCKED_REASON: &str = "too many credentials that are not good came from this address";
 
 /// Maximum WebTransport sessions of one connection.
 const SESSIONS_MAX: u32 = 1;
@@ -80,11 +80,7 @@ enum SessionRejection {
 
 impl QuicListenerContext {
     /// Serves a connection that negotiated HTTP/3, until its session begins or it is refused.
-    pub(super) async fn serve_h3(
-        self: Arc<Self>,
-        connection: ConnectionHandles,
-        place: ConnectionPermitInner,
-    ) {
+    pub(super) async fn serve_h3(self: Arc<Self>, connection: ConnectionHandles, place: ConnectionPermitInner) {
         let (mut http, settled) = H3Connection::start(connection);
         let mut is_page = false;
         let judge = |request: &ConnectRequest| {
@@ -110,7 +106,7 @@ impl QuicListenerContext {
                 }
                 // Waits until the client has the answer; its other bytes are not read.
                 let _ = timeout(CLOSE_TIMEOUT, send_final_response(status, to)).await;
-                http.close(error::NO_ERROR, "only WebTransport sessions are served here");
+                http.close(error::NO_ERROR, "nothing but sessions of WebTransport is served here");
             }
             Ok(Err(SessionRejection::Fault(fault))) => {
                 links.count_handshake(HandshakeOutcome::Malformed);
@@ -119,7 +115,7 @@ impl QuicListenerContext {
             Ok(Err(SessionRejection::Gone)) => links.count_handshake(HandshakeOutcome::Abandoned),
             Err(_) => {
                 links.count_handshake(HandshakeOutcome::Refused);
-                http.close(error::NO_ERROR, "no CONNECT request in time");
+                http.close(error::NO_ERROR, "no CONNECT in time");
             }
         }
     }
@@ -175,8 +171,7 @@ impl H3Connection {
         settled: oneshot::Receiver<()>,
         judge: impl FnOnce(&ConnectRequest) -> Result<(), StatusCode>,
     ) -> Result<ConnectStreams, SessionRejection> {
-        self.control_stream =
-            Some(send_settings(&self.connection).await.map_err(|_| SessionRejection::Gone)?);
+        self.control_stream = Some(send_settings(&self.connection).await.map_err(|_| SessionRejection::Gone)?);
         let asked = async {
             let asked = read_connect(&self.connection).await?;
             // The request may overtake the settings, which say what the client supports.

@@ -64,11 +64,8 @@ impl<R: QuicTransport> QuicLinkTransport<R> {
                 Err(error) => return Poll::Ready(Err(read_error_reason::<R>(error))),
             };
             if count == 0 {
-                let end = if self.reader.is_at_boundary() {
-                    LinkCloseReason::ByClient(1000)
-                } else {
-                    truncated_message()
-                };
+                let end =
+                    if self.reader.is_at_boundary() { LinkCloseReason::ByClient(1000) } else { truncated_message() };
                 return Poll::Ready(Err(end));
             }
             self.received += count as u64;
@@ -91,7 +88,7 @@ impl<R: QuicTransport> QuicLinkTransport<R> {
             match ready!(Pin::new(&mut **to).poll_write(cx, &self.write_buffer)) {
                 Ok(written) => self.write_buffer.advance(written),
                 Err(WriteError::Stopped(_)) => {
-                    let why = "the client stopped the control stream";
+                    let why = "the control stream is not read";
                     return Poll::Ready(Err(LinkCloseReason::ByServer(4400, why.into())));
                 }
                 Err(WriteError::ConnectionLost(error)) => {
@@ -136,11 +133,7 @@ impl<R: QuicTransport> LinkTransport for QuicLinkTransport<R> {
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LinkCloseReason>> {
-        if self.write_buffer.len() < WRITE_BUFFER_BYTES {
-            Poll::Ready(Ok(()))
-        } else {
-            self.poll_flush_control(cx)
-        }
+        if self.write_buffer.len() < WRITE_BUFFER_BYTES { Poll::Ready(Ok(())) } else { self.poll_flush_control(cx) }
     }
 
     fn write(&mut self, text: String) -> Result<(), LinkCloseReason> {
@@ -190,7 +183,7 @@ impl<R: QuicTransport> LinkTransport for QuicLinkTransport<R> {
 }
 
 fn truncated_message() -> LinkCloseReason {
-    LinkCloseReason::ByServer(4400, "the control stream was closed within a message".into())
+    LinkCloseReason::ByServer(4400, "the control stream ends within a message".into())
 }
 
 /// Returns the close reason that follows from a failed read of the control stream.
@@ -198,8 +191,6 @@ fn read_error_reason<R: QuicTransport>(error: ReadError) -> LinkCloseReason {
     match error {
         ReadError::ConnectionLost(error) => LinkCloseReason::from_quic_error(&error, R::code),
         ReadError::Reset(_) => truncated_message(),
-        ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected => {
-            LinkCloseReason::Lost
-        }
+        ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected => LinkCloseReason::Lost,
     }
 }

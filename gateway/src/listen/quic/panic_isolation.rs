@@ -4,8 +4,8 @@
 use super::anti_amplification::{AmplificationLedger, AntiAmplification};
 use futures_util::FutureExt;
 use quinn::{
-    AsyncTimer, AsyncUdpSocket, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, Runtime,
-    ServerConfig, TokioRuntime, VarInt, ZeroRttAccepted,
+    AsyncTimer, AsyncUdpSocket, Connection, ConnectionError, Endpoint, EndpointConfig, Incoming, Runtime, ServerConfig,
+    TokioRuntime, VarInt, ZeroRttAccepted,
 };
 use std::fmt;
 use std::future::Future;
@@ -178,11 +178,7 @@ impl<T> DerefMut for CatchDropPanic<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for CatchDropPanic<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut **self).poll_read(cx, into)
     }
 }
@@ -197,10 +193,7 @@ impl<T> Drop for CatchDropPanic<T> {
 
 impl ConnectionHandles {
     fn new(connection: Connection, parking: Arc<HandleParking>) -> Self {
-        Self {
-            held: Some([CatchDropPanic::new(connection.clone()), CatchDropPanic::new(connection)]),
-            parking,
-        }
+        Self { held: Some([CatchDropPanic::new(connection.clone()), CatchDropPanic::new(connection)]), parking }
     }
 }
 

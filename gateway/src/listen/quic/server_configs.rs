@@ -64,9 +64,7 @@ impl QuicServerConfigs {
                 .max_incoming(INCOMING_MAX)
                 .incoming_buffer_size(INCOMING_BYTES_MAX)
                 .incoming_buffer_size_total(INCOMING_BYTES_TOTAL);
-            config
-                .validation_token_config(proof.clone())
-                .time_source(Arc::new(NodeTimeSource(clock.clone())));
+            config.validation_token_config(proof.clone()).time_source(Arc::new(NodeTimeSource(clock.clone())));
             Arc::new(config)
         };
         let configs = (0..KEEP_ALIVE_VARIANTS).map(config).collect();

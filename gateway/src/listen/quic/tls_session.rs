@@ -110,19 +110,13 @@ impl Session for QuicTlsSession {
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
         let Some(tls) = &mut self.tls else {
-            return Err(transport_error(
-                TransportErrorCode::crypto(UNEXPECTED_MESSAGE),
-                "the handshake is over",
-            ));
+            return Err(transport_error(TransportErrorCode::crypto(UNEXPECTED_MESSAGE), "the handshake is over"));
         };
         match tls.read_hs(bytes) {
             Ok(()) => Ok(false),
             Err(error) => {
                 let alert = tls.alert().map(|alert| TransportErrorCode::crypto(alert.into()));
-                Err(transport_error(
-                    alert.unwrap_or(TransportErrorCode::PROTOCOL_VIOLATION),
-                    &error.to_string(),
-                ))
+                Err(transport_error(alert.unwrap_or(TransportErrorCode::PROTOCOL_VIOLATION), &error.to_string()))
             }
         }
     }
@@ -164,12 +158,7 @@ impl Session for QuicTlsSession {
     }
 
     /// Fails: nothing exports keying material, and its source was dropped.
-    fn export_keying_material(
-        &self,
-        _: &mut [u8],
-        _: &[u8],
-        _: &[u8],
-    ) -> Result<(), ExportKeyingMaterialError> {
+    fn export_keying_material(&self, _: &mut [u8], _: &[u8], _: &[u8]) -> Result<(), ExportKeyingMaterialError> {
         Err(ExportKeyingMaterialError)
     }
 }
@@ -233,8 +222,7 @@ mod tests {
     fn tls_state_after_the_handshake_is_reduced_to_key_secrets() {
         let dir = std::env::temp_dir().join(format!("turnway-greeting-{}", std::process::id()));
         let pair = development::load_or_generate(&dir, Clock::start().now().store).expect("a certificate");
-        let greeting =
-            QuicTlsConfig::new(TlsConfigWatch::fixed(&pair).expect("it can be shown").quic_config().0);
+        let greeting = QuicTlsConfig::new(TlsConfigWatch::fixed(&pair).expect("it can be shown").quic_config().0);
         let greeting = Arc::new(greeting.expect("TLS 1.3"));
         let mut server = QuicTlsSession::new(greeting, 1, &parameters());
         let mut client = client(&dir);

@@ -51,25 +51,11 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         tables: Tables<'txn>,
         meter: &'e mut UsageMeter,
     ) -> Self {
-        Self {
-            heads,
-            sweep_index,
-            leases,
-            quarantine,
-            tables,
-            meter,
-            changed_values: BTreeSet::new(),
-            dirty: false,
-        }
+        Self { heads, sweep_index, leases, quarantine, tables, meter, changed_values: BTreeSet::new(), dirty: false }
     }
 
     /// Performs one op.
-    pub(super) fn perform(
-        &mut self,
-        now: Now,
-        full: bool,
-        op: &Op,
-    ) -> Result<(Reply, ReplyTiming), StoreFault> {
+    pub(super) fn perform(&mut self, now: Now, full: bool, op: &Op) -> Result<(Reply, ReplyTiming), StoreFault> {
         if let Some(key) = op.key() {
             if self.quarantine.is_quarantined(key) {
                 return Ok((quarantine::quarantined_reply(op), ReplyTiming::Immediate));
@@ -79,9 +65,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
         }
         #[expect(clippy::wildcard_enum_match_arm, reason = "ops with a key are above, leases elsewhere")]
         match op {
-            Op::Get { name } => {
-                Ok((self.value_reply(name)?, self.timing(self.changed_values.contains(name))))
-            }
+            Op::Get { name } => Ok((self.value_reply(name)?, self.timing(self.changed_values.contains(name)))),
             Op::Put { name, expect, value } => {
                 let reply = self.put_value(name, *expect, value.as_deref())?;
                 Ok((reply, self.timing(self.changed_values.contains(name))))
@@ -107,13 +91,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
     }
 
     /// Performs an op on one session and keeps the index of sweepable sessions up to date.
-    fn perform_on_session(
-        &mut self,
-        now: Now,
-        full: bool,
-        key: &SessionKey,
-        op: &Op,
-    ) -> Result<Reply, StoreFault> {
+    fn perform_on_session(&mut self, now: Now, full: bool, key: &SessionKey, op: &Op) -> Result<Reply, StoreFault> {
         let prefix = tables::session_prefix(key);
         let head = self.heads.find(key, &self.tables)?;
         let was = head.sweep_state();
@@ -180,7 +158,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             let spot = RecordLocation { table: "sessions", key: key.value() };
             // The index is rebuilt when the store is repaired; a damaged entry must not end a user's page.
             let Some(line) = IndexKey::parse(spot.key) else {
-                tracing::error!(fault = %spot.damaged("invalid encoding"), "a damaged index entry was skipped");
+                tracing::error!(fault = %spot.damaged("form"), "a line of the index is passed over");
                 continue;
             };
             let key = line.session();
@@ -188,14 +166,12 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
                 continue;
             }
             let head = self.heads.find(&key, &self.tables);
-            let found = head.and_then(|head| {
-                head.summary(line.birth).ok_or_else(|| spot.damaged("the session has no user"))
-            });
+            let found = head.and_then(|head| head.summary(line.birth).ok_or_else(|| spot.damaged("nobody's")));
             match found {
                 Ok(summary) if user.is_none_or(|user| *user == summary.user) => sessions.push(summary),
                 Ok(_) => {
-                    let fault = spot.damaged("belongs to another user");
-                    tracing::error!(%fault, "a damaged index entry was skipped");
+                    let fault = spot.damaged("another user's");
+                    tracing::error!(%fault, "a line of the index is passed over");
                 }
                 Err(fault @ StoreFault::Damaged { .. }) => {
                     self.quarantine.quarantine(&key, &fault)?;
@@ -260,7 +236,7 @@ impl<'e, 'txn> BatchTransaction<'e, 'txn> {
             eye.u64().map(|version| (version, eye.0.to_vec()))
         };
         if read.is_none() {
-            tracing::error!(fault = %spot.damaged("checksum"), "a damaged value was removed");
+            tracing::error!(fault = %spot.damaged("checksum"), "a damaged value is forgotten");
             self.tables.values.remove(spot.key)?;
             self.dirty = true;
             self.changed_values.insert(name.to_owned());
@@ -308,9 +284,7 @@ fn dispatch(step: &mut SessionTransaction<'_, '_>, op: &Op) -> Result<Reply, Sto
         Op::Unlisten { node, stamp, .. } => step.unlisten(*node, *stamp),
         Op::ReadView { .. } => Reply::View(Box::new(step.reading().view()?)),
         Op::Read { after, limit, .. } => step.reading().read_log(*after, *limit)?,
-        Op::Inbox { after, control_after, .. } => {
-            Reply::Inbox(step.reading().pending_inputs(*after, *control_after)?)
-        }
+        Op::Inbox { after, control_after, .. } => Reply::Inbox(step.reading().pending_inputs(*after, *control_after)?),
         Op::WriteSnapshot(keep) => step.keep(keep)?,
         Op::Trim { token, upto, .. } => step.trim(*token, *upto)?,
         Op::Find { principal, run_id, .. } => step.find(principal, run_id)?,

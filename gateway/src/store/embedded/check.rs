@@ -7,13 +7,9 @@ use crate::store::embedded::meter;
 use crate::store::embedded::record::{InputRecord, RecordLocation, RecordReader};
 use crate::store::embedded::report::CheckReport;
 use crate::store::embedded::session_record_reader::LogRecord;
-use crate::store::embedded::tables::{
-    self, CLOSED, HEADS, IDS, InputLane, LANES, LOG, META, SESSIONS, TableDef,
-};
+use crate::store::embedded::tables::{self, CLOSED, HEADS, IDS, InputLane, LANES, LOG, META, SESSIONS, TableDef};
 use crate::store::embedded::tables::{SNAPSHOTS, VALUES, WORK};
-use redb::{
-    Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
-};
+use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use std::collections::BTreeMap;
 use turnway_core::id::Seq;
 
@@ -37,8 +33,8 @@ pub(super) fn damaged_sessions(txn: &ReadTransaction) -> Result<BTreeMap<Vec<u8>
     for item in examiner.heads.iter()? {
         let (key, value) = item?;
         let spot = RecordLocation { table: "heads", key: key.value() };
-        let verdict = SessionHead::unseal(spot, value.value())
-            .and_then(|head| examiner.check_contents(spot.key, &head));
+        let verdict =
+            SessionHead::unseal(spot, value.value()).and_then(|head| examiner.check_contents(spot.key, &head));
         if let Err(fault) = verdict {
             damaged.entry(spot.key.to_vec()).or_insert_with(|| fault.to_string());
         }
@@ -137,7 +133,7 @@ impl IntegrityChecker {
         let mut owned = 0;
         let closed = quarantined_sessions(txn)?;
         for (prefix, why) in &closed {
-            report.add_complaint(format!("session {} is quarantined: {why}", prefix.escape_ascii()));
+            report.add_complaint(format!("session {} is closed off: {why}", prefix.escape_ascii()));
         }
         for item in self.heads.iter()? {
             let (key, value) = item?;
@@ -161,12 +157,7 @@ impl IntegrityChecker {
         self.check_orphans(working, owned, report)
     }
 
-    fn check_session(
-        &self,
-        prefix: &[u8],
-        head: &SessionHead,
-        report: &mut CheckReport,
-    ) -> Result<(), StoreFault> {
+    fn check_session(&self, prefix: &[u8], head: &SessionHead, report: &mut CheckReport) -> Result<(), StoreFault> {
         let facts = self.check_facts(prefix, head);
         report.facts += report.count_or_complain(facts);
         let waiting = self.check_inputs(prefix, head);
@@ -177,7 +168,7 @@ impl IntegrityChecker {
         report.snapshots += report.count_or_complain(snapshot);
         let work = RecordLocation { table: "work", key: prefix };
         if self.work.get(prefix)?.is_some() != head.sweep_state().is_some() {
-            report.add_fault(&work.damaged("contradicts the session head"));
+            report.add_fault(&work.damaged("does not fit the head"));
         }
         Ok(())
     }
@@ -200,13 +191,13 @@ impl IntegrityChecker {
             let spot = RecordLocation { table: "log", key: key.value() };
             seq.0 += 1;
             if spot.key != tables::fact_key(prefix, seq) {
-                return Err(spot.damaged("a record before it is missing"));
+                return Err(spot.damaged("a gap before it"));
             }
             epoch = Some(LogRecord::unseal(spot, value.value())?.entry(spot, seq)?.0);
         }
         let end = RecordLocation { table: "log", key: &last };
         if seq != head.log_end.seq || epoch.is_some_and(|epoch| epoch != head.log_end.epoch) {
-            return Err(end.damaged("the log does not end at the position in the session head"));
+            return Err(end.damaged("does not end where the head says"));
         }
         Ok(seq.0 - head.trimmed_to.0)
     }
@@ -250,11 +241,7 @@ impl IntegrityChecker {
             None => None,
             Some(value) => RecordReader(spot.unseal(value.value())?).cursor(),
         };
-        if at == head.snapshot {
-            Ok(at.into_iter().count() as u64)
-        } else {
-            Err(spot.damaged("its position differs from the session head"))
-        }
+        if at == head.snapshot { Ok(at.into_iter().count() as u64) } else { Err(spot.damaged("another place")) }
     }
 
     /// Checks that every index entry belongs to a session, and that a user's entry has its tenant's counterpart.
@@ -276,7 +263,7 @@ impl IntegrityChecker {
             let beside = index::key(&line.tenant, other, &line.birth);
             let fits = user.is_some() && (line.user.is_none() || line.user == user);
             if !fits || self.sessions.get(&*beside)?.is_none() {
-                report.add_fault(&spot.damaged("contradicts the session head"));
+                report.add_fault(&spot.damaged("does not fit the head"));
             }
         }
         Ok(())
@@ -296,9 +283,7 @@ impl IntegrityChecker {
         if report.damages == 0 {
             for (table, there, known) in counts {
                 if there != known {
-                    report.add_fault(
-                        &RecordLocation { table, key: b"*" }.damaged("a record belongs to no session"),
-                    );
+                    report.add_fault(&RecordLocation { table, key: b"*" }.damaged("belongs to nothing"));
                 }
             }
         }

@@ -29,9 +29,8 @@ pub fn copy(dir: &Path, to: &Path, options: &EmbeddedOptions) -> Result<CheckRep
     if found.damages > 0 {
         return salvage_into(CopyTarget::open(to)?, &from, options);
     }
-    let database = builder(options)
-        .create_with_backend(open_overlay(&from.database_path())?)
-        .map_err(StoreFault::from)?;
+    let database =
+        builder(options).create_with_backend(open_overlay(&from.database_path())?).map_err(StoreFault::from)?;
     initialise(&database, 0, options.two_phase)?;
     let copied = CopyTarget::open(to)?.fill(&database, options, &AtomicBool::new(false))?;
     if copied.counts() != found.counts() {
@@ -224,12 +223,11 @@ fn copy_tables(
             }
             let (key, value) = item?;
             let is_left_out = match definition.name() {
-                "values" => {
-                    RecordLocation { table: "values", key: key.value() }.unseal(value.value()).is_err()
-                }
+                "values" => RecordLocation { table: "values", key: key.value() }.unseal(value.value()).is_err(),
                 "meta" => false,
-                "sessions" => IndexKey::parse(key.value())
-                    .is_none_or(|line| is_damaged(&tables::session_prefix(&line.session()))),
+                "sessions" => {
+                    IndexKey::parse(key.value()).is_none_or(|line| is_damaged(&tables::session_prefix(&line.session())))
+                }
                 _ => prefix_of(key.value()).is_none_or(is_damaged),
             };
             if !is_left_out {

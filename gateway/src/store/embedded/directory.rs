@@ -51,9 +51,7 @@ impl DataDirectory {
         }
         let lock = File::options().create(true).truncate(false).write(true).open(path.join(LOCK));
         let lock = match lock {
-            Err(error) if is_not_writable(&error) => {
-                File::open(path.join(LOCK)).or_else(|_| File::open(path))
-            }
+            Err(error) if is_not_writable(&error) => File::open(path.join(LOCK)).or_else(|_| File::open(path)),
             lock => lock,
         };
         Self::lock(path, lock.map_err(fail)?)
@@ -63,9 +61,7 @@ impl DataDirectory {
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(EmbeddedOpenError::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(error)) => {
-                Err(EmbeddedOpenError::Directory { path: path.to_owned(), error })
-            }
+            Err(TryLockError::Error(error)) => Err(EmbeddedOpenError::Directory { path: path.to_owned(), error }),
         }
     }
 
@@ -110,8 +106,8 @@ impl DataDirectory {
     /// any moment leaves either database under the database's name. Returns the other name.
     pub(super) fn replace(&self, fresh: &Path, at: u64) -> Result<PathBuf, EmbeddedOpenError> {
         let old = self.path.join(format!("{DAMAGED_PREFIX}{at}"));
-        let kept = fs::hard_link(self.database_path(), &old)
-            .or_else(|_| fs::copy(self.database_path(), &old).map(|_| ()));
+        let kept =
+            fs::hard_link(self.database_path(), &old).or_else(|_| fs::copy(self.database_path(), &old).map(|_| ()));
         kept.map_err(|error| EmbeddedOpenError::Directory { path: old.clone(), error })?;
         self.install(fresh)?;
         self.prune_damaged()?;
@@ -124,9 +120,7 @@ impl DataDirectory {
         let mut old = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(fail)? {
             let path = entry.map_err(fail)?.path();
-            let at = path
-                .file_name()
-                .and_then(|name| name.to_str()?.strip_prefix(DAMAGED_PREFIX)?.parse::<u64>().ok());
+            let at = path.file_name().and_then(|name| name.to_str()?.strip_prefix(DAMAGED_PREFIX)?.parse::<u64>().ok());
             old.extend(at.map(|at| (at, path)));
         }
         old.sort();

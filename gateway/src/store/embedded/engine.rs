@@ -81,10 +81,7 @@ type AnswerFn<'a> = &'a mut dyn FnMut(Op, Result<Reply, StoreError>);
 
 impl Engine {
     /// Opens the database of a directory and creates it if missing. Damaged sessions are quarantined first.
-    pub(super) fn open(
-        directory: DataDirectory,
-        options: &EmbeddedOptions,
-    ) -> Result<Self, EmbeddedOpenError> {
+    pub(super) fn open(directory: DataDirectory, options: &EmbeddedOptions) -> Result<Self, EmbeddedOpenError> {
         if !directory.has_database() {
             // The file is created under another name and then renamed, so that a crash leaves no half-written file.
             let fresh = directory.create_fresh_file()?;
@@ -97,10 +94,7 @@ impl Engine {
     }
 
     /// Opens the database on a storage backend that the caller provides.
-    pub fn with_backend(
-        backend: impl StorageBackend,
-        options: &EmbeddedOptions,
-    ) -> Result<Self, EmbeddedOpenError> {
+    pub fn with_backend(backend: impl StorageBackend, options: &EmbeddedOptions) -> Result<Self, EmbeddedOpenError> {
         let database = builder(options).create_with_backend(backend).map_err(StoreFault::from)?;
         Self::start(database, None, None, options)
     }
@@ -116,8 +110,7 @@ impl Engine {
         let mut fence = Quarantine::new(Arc::clone(&options.on_quarantine));
         fence.restore(&check::quarantined_sessions(&database.begin_read().map_err(StoreFault::from)?)?);
         let standing = load_sweep_index(&database, &mut fence)?;
-        let mut room =
-            DiskSpace::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.on_low_space));
+        let mut room = DiskSpace::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.on_low_space));
         let mut meter = UsageMeter::open(&database, options.quotas)?;
         room.is_low(wall.now().mono);
         meter.free = room.spare();
@@ -166,12 +159,8 @@ impl Engine {
             ops.into_iter().for_each(|op| answer(op, Err(StoreError::Unavailable)));
             return Err(StoreFault::AlreadyFailed);
         }
-        let mut work = PendingBatch {
-            count: ops.len(),
-            remaining: ops.into(),
-            after_commit: Vec::new(),
-            is_writing: false,
-        };
+        let mut work =
+            PendingBatch { count: ops.len(), remaining: ops.into(), after_commit: Vec::new(), is_writing: false };
         let done = self.run(&mut work, answer).map_err(|fault| self.with_file_loss(fault));
         self.has_failed = done.is_err();
         for (op, reply) in work.after_commit {
@@ -208,7 +197,7 @@ impl Engine {
                 work.remaining.push_front(op);
             }
             Some(_) | None => {
-                tracing::error!(op = op.name(), %fault, "the store cannot read the requested data");
+                tracing::error!(op = op.name(), %fault, "the store cannot read what is asked for");
                 answer(op, Err(StoreError::Unavailable));
             }
         }
@@ -297,11 +286,7 @@ impl Engine {
 
     /// Returns the time after which [`Self::flush`] or [`Self::check_file`] is due if no op arrives.
     pub(super) fn next_wakeup(&self) -> Option<Duration> {
-        if self.has_unflushed {
-            Some(FLUSH_INTERVAL)
-        } else {
-            self.monitor.as_ref().map(|_| FILE_CHECK_INTERVAL)
-        }
+        if self.has_unflushed { Some(FLUSH_INTERVAL) } else { self.monitor.as_ref().map(|_| FILE_CHECK_INTERVAL) }
     }
 
     /// Flushes to disk the commits that are only in memory.
@@ -332,9 +317,7 @@ impl Engine {
         match Arc::into_inner(self.database) {
             Some(database) => Ok(database.close()?),
             None => {
-                tracing::warn!(
-                    "a copy of the store did not stop in time; the next start reads the whole store file"
-                );
+                tracing::warn!("a copy of the store did not end; the next start looks at all of the store");
                 Ok(())
             }
         }
@@ -376,14 +359,14 @@ pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Resu
         return Err(EmbeddedOpenError::Format { found, known: FORMAT });
     }
     if read_meta(database, INDEXED)?.is_none() {
-        tracing::info!("building the index of sessions (once after the upgrade)");
+        tracing::info!("making the index of sessions, once");
         let txn = begin(database, two_phase, false)?;
         index::build(&txn)?;
         write_meta(&txn, INDEXED, 1)?;
         txn.commit().map_err(StoreFault::from)?;
     }
     if read_meta(database, METERED)?.is_none() {
-        tracing::info!("counting the stored bytes of users (once after the upgrade)");
+        tracing::info!("counting the stored bytes of users, once");
         let txn = begin(database, two_phase, false)?;
         meter::build(&txn)?;
         write_meta(&txn, METERED, 1)?;
@@ -402,7 +385,7 @@ fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<Sweep
         let (prefix, _) = item?;
         let spot = RecordLocation { table: "work", key: prefix.value() };
         let Some((key, _)) = tables::split_session_key(spot.key) else {
-            tracing::error!(fault = %spot.damaged("not a session key"), "a damaged index entry was skipped");
+            tracing::error!(fault = %spot.damaged("not a session"), "a line of the index is passed over");
             continue;
         };
         if fence.is_quarantined(&key) {
@@ -411,7 +394,7 @@ fn load_sweep_index(database: &Database, fence: &mut Quarantine) -> Result<Sweep
         let head = heads.get(spot.key)?;
         let head = match &head {
             Some(head) => SessionHead::unseal(RecordLocation { table: "heads", key: spot.key }, head.value()),
-            None => Err(spot.damaged("the session head is missing")),
+            None => Err(spot.damaged("no such session")),
         };
         match head {
             Ok(head) => standing.update(&key, None, head.sweep_state()),

@@ -21,11 +21,7 @@ pub(super) struct HeadCache {
 
 impl HeadCache {
     /// Returns the head of a session; an empty head for an unknown session.
-    pub(super) fn find(
-        &mut self,
-        key: &SessionKey,
-        tables: &Tables<'_>,
-    ) -> Result<&mut SessionHead, StoreFault> {
+    pub(super) fn find(&mut self, key: &SessionKey, tables: &Tables<'_>) -> Result<&mut SessionHead, StoreFault> {
         if !self.young.contains_key(key) {
             let head = match self.old.remove(key) {
                 Some(head) => head,

@@ -59,11 +59,7 @@ pub(super) fn key(tenant: &TenantId, user: Option<&UserId>, birth: &CreationKey)
 }
 
 /// Returns the range of the sessions created before a certain one, or of all sessions.
-pub(super) fn range(
-    tenant: &TenantId,
-    user: Option<&UserId>,
-    before: Option<&CreationKey>,
-) -> (Vec<u8>, Vec<u8>) {
+pub(super) fn range(tenant: &TenantId, user: Option<&UserId>, before: Option<&CreationKey>) -> (Vec<u8>, Vec<u8>) {
     let first = prefix(tenant, user);
     let end = before.map_or_else(|| [&*first, &RANGE_END].concat(), |birth| key(tenant, user, birth));
     (first, end)
@@ -99,11 +95,7 @@ pub(super) fn insert(
 }
 
 /// Removes a session. Only the index has the creation time, so the user's entries are searched for the session.
-pub(super) fn remove(
-    sessions: &mut SessionsTable<'_>,
-    of: &SessionKey,
-    user: &UserId,
-) -> Result<(), StoreFault> {
+pub(super) fn remove(sessions: &mut SessionsTable<'_>, of: &SessionKey, user: &UserId) -> Result<(), StoreFault> {
     let (first, end) = range(&of.tenant, Some(user), None);
     let mut found = None;
     for item in sessions.range(&*first..&*end)? {
@@ -158,12 +150,10 @@ mod tests {
     fn index_keys_sort_by_creation_within_tenant_and_user() {
         let tenant = |name| TenantId::parse(name).expect("a name");
         let user = |name| UserId::parse(name).expect("a name");
-        let birth =
-            |at, name| CreationKey { at: Millis(at), session: SessionId::parse(name).expect("a name") };
+        let birth = |at, name| CreationKey { at: Millis(at), session: SessionId::parse(name).expect("a name") };
         let ann = user("ann");
         let anna = user("anna");
-        let births =
-            [birth(0, "z"), birth(1, "a"), birth(1, "a-b"), birth(256, "S"), birth(u64::MAX >> 1, "_")];
+        let births = [birth(0, "z"), birth(1, "a"), birth(1, "a-b"), birth(256, "S"), birth(u64::MAX >> 1, "_")];
         let of = |tenant: &TenantId, user| births.each_ref().map(|birth| key(tenant, user, birth));
         for user in [None, Some(&ann)] {
             let keys = of(&tenant("t"), user);
@@ -176,14 +166,11 @@ mod tests {
             assert!(keys.iter().all(|key| *key >= first && *key < end));
             let (_, end) = range(&tenant("t"), user, Some(&births[2]));
             assert_eq!(keys.iter().filter(|key| **key < end).count(), 2);
-            let strangers =
-                [of(&tenant("t-1"), user), of(&tenant("t"), Some(&anna)), of(&tenant("t1"), None)];
+            let strangers = [of(&tenant("t-1"), user), of(&tenant("t"), Some(&anna)), of(&tenant("t1"), None)];
             let (first, end) = range(&tenant("t"), user, None);
             assert!(strangers.iter().flatten().all(|key| *key < first || *key >= end));
         }
-        for bad in
-            [&b""[..], b"t\0", b"t\0u\0", b"t\0u\x001234567", b"t\0u\x0012345678", b"t\0u\x0012345678 "]
-        {
+        for bad in [&b""[..], b"t\0", b"t\0u\0", b"t\0u\x001234567", b"t\0u\x0012345678", b"t\0u\x0012345678 "] {
             assert_eq!(IndexKey::parse(bad), None, "{bad:?}");
         }
     }

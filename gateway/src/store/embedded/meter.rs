@@ -40,7 +40,7 @@ impl UsageMeter {
             if planted(Planted::QuotaForgottenAtStart) {
                 continue;
             }
-            usage.restore(parse_account(spot.key).ok_or_else(|| spot.damaged("names no user"))?, bytes);
+            usage.restore(parse_account(spot.key).ok_or_else(|| spot.damaged("nobody's"))?, bytes);
         }
         Ok(Self { usage, quotas, free: None })
     }

@@ -91,8 +91,7 @@ impl FileHeader {
         let header_pages = field(16);
         let region_pages = field(20);
         let fits = (1..=REGION_PAGES).contains(&region_pages) && header_pages <= REGION_PAGES;
-        let (region_header_pages, region_pages) =
-            if fits { (header_pages, region_pages) } else { (0, REGION_PAGES) };
+        let (region_header_pages, region_pages) = if fits { (header_pages, region_pages) } else { (0, REGION_PAGES) };
         let read = SLOTS.map(|at| CommitSlot::read(&bytes[at..at + SLOT]));
         let primary = usize::from(bytes[GOD_BYTE] & 1);
         let is_behind = match (&read[primary], &read[1 - primary]) {
@@ -198,26 +197,12 @@ impl PageReader {
         }
         file.read_exact_at(&mut bytes, 0)?;
         let Some(header) = FileHeader::read(&bytes) else { return Ok(None) };
-        Ok(Some(Self {
-            file,
-            len,
-            header,
-            by_checksum: None,
-            repair_attempts: 0,
-            damaged: 0,
-            unrepaired: 0,
-            lost: 0,
-        }))
+        Ok(Some(Self { file, len, header, by_checksum: None, repair_attempts: 0, damaged: 0, unrepaired: 0, lost: 0 }))
     }
 
     /// Passes the records of a table as of a commit to `take`, in the tree's order. Returns false if there is no such
     /// table.
-    pub(super) fn visit_table(
-        &mut self,
-        slot: &CommitSlot,
-        name: &str,
-        take: RecordVisitor<'_>,
-    ) -> io::Result<bool> {
+    pub(super) fn visit_table(&mut self, slot: &CommitSlot, name: &str, take: RecordVisitor<'_>) -> io::Result<bool> {
         let Some(root) = slot.root else { return Ok(false) };
         let mut found = None;
         self.walk(root, true, &mut |key, value| {

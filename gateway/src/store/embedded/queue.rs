@@ -28,11 +28,7 @@ pub(super) enum TakeResult {
 
 impl OpQueue {
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            state: Mutex::new(OpQueueState { ops: VecDeque::new(), open: true }),
-            wakeup: Condvar::new(),
-            max,
-        }
+        Self { state: Mutex::new(OpQueueState { ops: VecDeque::new(), open: true }), wakeup: Condvar::new(), max }
     }
 
     fn lock(&self) -> MutexGuard<'_, OpQueueState> {

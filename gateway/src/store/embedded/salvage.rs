@@ -9,9 +9,7 @@ use crate::store::embedded::index::{self, IndexKey};
 use crate::store::embedded::pages::{CommitSlot, PageReader};
 use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter};
 use crate::store::embedded::report::CheckReport;
-use crate::store::embedded::tables::{
-    self, ALL, CLOSED, HEADS, IDS, LANES, LOG, META, SESSIONS, SNAPSHOTS, WORK,
-};
+use crate::store::embedded::tables::{self, ALL, CLOSED, HEADS, IDS, LANES, LOG, META, SESSIONS, SNAPSHOTS, WORK};
 use redb::{Database, ReadableDatabase, ReadableTable, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +35,7 @@ pub(super) fn salvage(
 ) -> Result<CheckReport, EmbeddedOpenError> {
     let unreadable = |error| EmbeddedOpenError::Directory { path: file.to_owned(), error };
     let Some(mut pages) = PageReader::open(file).map_err(unreadable)? else {
-        return Err(damaged_error(file, "its header cannot be read: no commit was found"));
+        return Err(damaged_error(file, "its header cannot be read: no commit is to be found"));
     };
     let Some(slot) = choose_commit(&mut pages).map_err(unreadable)? else {
         return Err(damaged_error(file, "the roots of its tables cannot be read"));
@@ -50,7 +48,7 @@ pub(super) fn salvage(
         SalvageError::Write(fault) => fault.into(),
     })?;
     if pages.lost > 0 {
-        report.add_complaint(format!("{} pages cannot be read; their contents are lost", pages.lost));
+        report.add_complaint(format!("{} pages cannot be read, and what was in them is lost", pages.lost));
     }
     write_meta_entries(&target, options)?;
     damaged.extend(check::damaged_sessions(&target.begin_read().map_err(StoreFault::from)?)?);
@@ -108,8 +106,7 @@ fn copy_intact(
             let walked = pages.visit_table(slot, &name, &mut |key, value| {
                 let spot = RecordLocation { table: static_name(&name), key };
                 let is_index = name == SESSIONS.name();
-                let whole =
-                    if is_index { IndexKey::parse(key).is_some() } else { spot.unseal(value).is_ok() };
+                let whole = if is_index { IndexKey::parse(key).is_some() } else { spot.unseal(value).is_ok() };
                 if name == WORK.name() {
                     // The table is rebuilt.
                 } else if whole {
@@ -148,11 +145,7 @@ fn write_meta_entries(target: &Database, options: &EmbeddedOptions) -> Result<()
 }
 
 /// Quarantines or drops the damaged sessions, and rebuilds the derived tables of the others.
-fn rebuild_derived(
-    target: &Database,
-    damaged: &DamagedSessions,
-    remains: DamagedPolicy,
-) -> Result<(), StoreFault> {
+fn rebuild_derived(target: &Database, damaged: &DamagedSessions, remains: DamagedPolicy) -> Result<(), StoreFault> {
     let txn = target.begin_write()?;
     apply_policy(&txn, damaged, remains)?;
     let whole = |key: &[u8]| prefix_of(key).is_some_and(|prefix| !damaged.contains_key(prefix));
@@ -166,8 +159,7 @@ fn rebuild_derived(
             if !whole(key.value()) {
                 continue;
             }
-            let head =
-                SessionHead::unseal(RecordLocation { table: "heads", key: key.value() }, value.value())?;
+            let head = SessionHead::unseal(RecordLocation { table: "heads", key: key.value() }, value.value())?;
             if head.sweep_state().is_some() {
                 work.insert(key.value(), &[][..])?;
             }
@@ -180,11 +172,7 @@ fn rebuild_derived(
     Ok(txn.commit()?)
 }
 
-fn apply_policy(
-    txn: &WriteTransaction,
-    damaged: &DamagedSessions,
-    remains: DamagedPolicy,
-) -> Result<(), StoreFault> {
+fn apply_policy(txn: &WriteTransaction, damaged: &DamagedSessions, remains: DamagedPolicy) -> Result<(), StoreFault> {
     let mut closed = txn.open_table(CLOSED)?;
     if remains == DamagedPolicy::Keep {
         for (prefix, why) in damaged {

@@ -11,8 +11,8 @@ use redb::ReadableTable;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use turnway_core::id::{
-    Epoch, FenceToken, Holder, InboxPosition, ListenStamp, NodeId, Nonce, OwnershipSnapshot, Principal,
-    RunId, Seq, SessionKey, UserId,
+    Epoch, FenceToken, Holder, InboxPosition, ListenStamp, NodeId, Nonce, OwnershipSnapshot, Principal, RunId, Seq,
+    SessionKey, UserId,
 };
 use turnway_core::limits;
 use turnway_core::planted::{Planted, planted};
@@ -82,12 +82,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
 
     // === the lanes ===
 
-    pub(super) fn accept(
-        &mut self,
-        principal: &Principal,
-        input: &Input,
-        hash: BodyHash,
-    ) -> Result<Reply, StoreFault> {
+    pub(super) fn accept(&mut self, principal: &Principal, input: &Input, hash: BodyHash) -> Result<Reply, StoreFault> {
         if self.head.deleted || self.head.is_foreign(principal) {
             return Ok(Reply::Refused(StoreRefusal::NotFound));
         }
@@ -121,8 +116,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let prev = self.head.tail;
         let tail = self.head.log_end;
         let place = InboxPosition(self.now.0.max(prev.0 + 1));
-        let taken =
-            InputRecord { place, prev_place: prev, hash, log_tail: tail, accepted: self.now, ended: None };
+        let taken = InputRecord { place, prev_place: prev, hash, log_tail: tail, accepted: self.now, ended: None };
         self.insert_pending(InputLane::Inbox, place, input)?;
         self.head.tail = place;
         self.head.user.get_or_insert_with(|| principal.user.clone());
@@ -296,12 +290,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
     }
 
     /// Returns whether the log already has exactly these facts. Facts after the log's end need no read.
-    fn is_already_appended(
-        &self,
-        after: Seq,
-        token: FenceToken,
-        lines: &[(Seq, String)],
-    ) -> Result<bool, StoreFault> {
+    fn is_already_appended(&self, after: Seq, token: FenceToken, lines: &[(Seq, String)]) -> Result<bool, StoreFault> {
         let past = lines.last().is_none_or(|(last, _)| *last > self.head.log_end.seq);
         if past || after < self.head.trimmed_to {
             return Ok(false);
@@ -370,10 +359,8 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         }
         let later = self.head.snapshot.is_none_or(|kept| kept.seq < keep.at.seq);
         if keep.at.seq <= self.head.log_end.seq && later {
-            let record =
-                RecordWriter::new(16 + keep.state.len()).cursor(keep.at).raw(&keep.state).seal(self.prefix);
-            let before =
-                self.tables.snapshots.insert(self.prefix, &*record)?.map_or(0, |old| old.value().len());
+            let record = RecordWriter::new(16 + keep.state.len()).cursor(keep.at).raw(&keep.state).seal(self.prefix);
+            let before = self.tables.snapshots.insert(self.prefix, &*record)?.map_or(0, |old| old.value().len());
             let before = if planted(Planted::QuotaOfEverySnapshot) { 0 } else { before };
             self.bytes_added += signed(record.len()) - signed(before);
             self.head.snapshot = Some(keep.at);
@@ -406,8 +393,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let first = tables::runs_start(self.prefix);
         let end = tables::runs_end(self.prefix);
         let floor = self.head.trimmed_to;
-        let expired =
-            |taken: &InputRecord| taken.accepted < before && taken.ended.is_some_and(|ended| ended <= floor);
+        let expired = |taken: &InputRecord| taken.accepted < before && taken.ended.is_some_and(|ended| ended <= floor);
         // An input whose end is recorded may still be in the inbox, if no append named its position.
         for waiting in self.head.inbox.values_mut() {
             self.changed |= waiting.record.take_if(|taken| expired(taken)).is_some();
@@ -415,8 +401,7 @@ impl<'txn> SessionTransaction<'_, 'txn> {
         let mut gone = Vec::new();
         for item in self.tables.ids.range(&*first..&*end)? {
             let (key, value) = item?;
-            let taken =
-                InputRecord::unseal(RecordLocation { table: "ids", key: key.value() }, value.value())?;
+            let taken = InputRecord::unseal(RecordLocation { table: "ids", key: key.value() }, value.value())?;
             if expired(&taken) {
                 gone.push(key.value().to_vec());
             }

@@ -14,12 +14,7 @@ pub(super) struct SweepIndex {
 
 impl SweepIndex {
     /// Records a change of a session's ownership.
-    pub(super) fn update(
-        &mut self,
-        key: &SessionKey,
-        was: Option<OwnershipSnapshot>,
-        is: Option<OwnershipSnapshot>,
-    ) {
+    pub(super) fn update(&mut self, key: &SessionKey, was: Option<OwnershipSnapshot>, is: Option<OwnershipSnapshot>) {
         if let Some(seen) = was
             && let Some(sessions) = self.by_holder.get_mut(&seen.holder)
         {
@@ -42,14 +37,8 @@ impl SweepIndex {
     }
 
     /// Returns the sessions without an owner and those whose holder has no lease, ordered by key.
-    pub(super) fn due(
-        &self,
-        leases: &Leases,
-        now: Mono,
-        limit: usize,
-    ) -> Vec<(SessionKey, OwnershipSnapshot)> {
-        let dead =
-            self.by_holder.iter().filter(|(holder, _)| holder.is_none_or(|h| !leases.is_leased(now, h)));
+    pub(super) fn due(&self, leases: &Leases, now: Mono, limit: usize) -> Vec<(SessionKey, OwnershipSnapshot)> {
+        let dead = self.by_holder.iter().filter(|(holder, _)| holder.is_none_or(|h| !leases.is_leased(now, h)));
         let mut due: Vec<_> = dead
             .flat_map(|(holder, sessions)| {
                 let seen = |epoch: &Epoch| OwnershipSnapshot { holder: *holder, epoch: *epoch };

@@ -16,7 +16,7 @@ pub(super) struct AnswerReader(std::vec::IntoIter<Value>);
 
 /// Logs an answer that no version of the functions gives and returns the error: the library or the data is not ours.
 fn malformed(what: &'static str) -> RedisCallError {
-    tracing::error!(what, "unexpected answer from Redis");
+    tracing::error!(what, "an answer of Redis is not understood");
     RedisCallError::Unknown
 }
 
@@ -82,7 +82,7 @@ impl AnswerReader {
         if text.is_empty() {
             return Ok(None);
         }
-        u128::from_str_radix(&text, 16).map(Some).map_err(|_| malformed("not a valid id"))
+        u128::from_str_radix(&text, 16).map(Some).map_err(|_| malformed("not a name"))
     }
 
     /// Reads node and incarnation; both are empty if there is no holder.
@@ -115,21 +115,18 @@ impl AnswerReader {
     pub(super) fn listeners(mut self) -> Result<BTreeMap<NodeId, ListenStamp>, RedisCallError> {
         let mut listeners = BTreeMap::new();
         while !self.is_at_end() {
-            let node = self.hex_id()?.ok_or_else(|| malformed("not a valid id"))?;
+            let node = self.hex_id()?.ok_or_else(|| malformed("not a name"))?;
             listeners.insert(NodeId(node), ListenStamp(self.number()?));
         }
         Ok(listeners)
     }
 
     /// Reads alternating positions and JSON bodies.
-    pub(super) fn inputs<T: DeserializeOwned>(
-        mut self,
-    ) -> Result<Vec<(InboxPosition, Arc<T>)>, RedisCallError> {
+    pub(super) fn inputs<T: DeserializeOwned>(mut self) -> Result<Vec<(InboxPosition, Arc<T>)>, RedisCallError> {
         let mut waiting = Vec::with_capacity(self.0.len() / 2);
         while !self.is_at_end() {
             let place = self.inbox_position()?;
-            let body = serde_json::from_slice(&self.bytes()?)
-                .map_err(|_| malformed("not a valid input or control entry"))?;
+            let body = serde_json::from_slice(&self.bytes()?).map_err(|_| malformed("not what was put there"))?;
             waiting.push((place, Arc::new(body)));
         }
         Ok(waiting)
@@ -139,17 +136,13 @@ impl AnswerReader {
     pub(super) fn view(mut self, owner: OwnershipSnapshot) -> Result<SessionView, RedisCallError> {
         let mut user = self.list()?;
         let user = if user.is_at_end() { None } else { Some(user.text()?) };
-        let user =
-            user.map(|user| UserId::parse(&user).map_err(|_| malformed("not a valid id"))).transpose()?;
+        let user = user.map(|user| UserId::parse(&user).map_err(|_| malformed("not a name"))).transpose()?;
         let closed = self.flag()?;
         let tail = self.cursor()?;
         let floor = Seq(self.number()?);
         let mut kept = self.list()?;
-        let snapshot = if kept.is_at_end() {
-            None
-        } else {
-            Some(Snapshot { at: kept.cursor()?, state: kept.bytes()?.into() })
-        };
+        let snapshot =
+            if kept.is_at_end() { None } else { Some(Snapshot { at: kept.cursor()?, state: kept.bytes()?.into() }) };
         let after = snapshot.as_ref().map_or(Seq(0), |kept| kept.at.seq).max(floor);
         let facts = self.list()?.facts(after)?;
         Ok(SessionView { owner, user, closed, snapshot, facts, tail, floor })
@@ -161,7 +154,7 @@ impl AnswerReader {
         while !self.is_at_end() {
             let envelope = Entry::from_json(&self.text()?).map_err(|_| malformed("not a fact"))?;
             if envelope.seq.0 != after.0 + facts.len() as u64 + 1 {
-                return Err(malformed("a fact at another position"));
+                return Err(malformed("a fact in another place"));
             }
             facts.push((envelope.epoch, Arc::new(envelope.entry)));
         }

@@ -44,7 +44,7 @@ impl RedisCall {
     }
 
     fn new<K: ToRedisArgs>(command: &str, function: &str, keys: &[K]) -> Self {
-        debug_assert!(in_one_slot(keys), "keys lie in several slots: {:?}", keys.to_redis_args());
+        debug_assert!(in_one_slot(keys), "one slot only: {:?}", keys.to_redis_args());
         let mut call = Cmd::with_capacity(ARGS, ARGS_BYTES);
         call.arg(command);
         call.write_arg_fmt(format_args!("turnway1_{function}"));
@@ -160,7 +160,8 @@ mod tests {
         assert_eq!(refused("ERR", "unknown command 'FCALL', with args"), RedisCallError::Forbidden);
         assert_eq!(refused("ERR", "Function not found"), RedisCallError::NotPerformed);
         assert_eq!(refused("OOM", "allow-oom flag is not set on the function"), RedisCallError::Full);
-        let inside = "User n has no permissions to run the 'hset' command script: turnway1_accept, on @user_function:9.";
+        let inside =
+            "User n has no permissions to run the 'hset' command script: turnway1_accept, on @user_function:9.";
         assert_eq!(refused("NOPERM", inside), RedisCallError::Unknown);
         assert_eq!(refused("NOPERM", &inside.replace("hset", "xadd")), RedisCallError::Forbidden);
         assert_eq!(

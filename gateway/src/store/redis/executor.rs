@@ -157,7 +157,7 @@ impl OpExecutor {
 
     fn record_error(&self, missed: &RedisCommandError) -> RedisCallError {
         if self.is_answering.swap(false, Ordering::Relaxed) {
-            tracing::warn!(%missed, "a command to Redis failed");
+            tracing::warn!(%missed, "Redis did not do as asked");
         }
         if let RedisCommandError::Refused { code, detail } = missed {
             self.health.record_refusal(code, detail);
@@ -180,14 +180,11 @@ impl OpExecutor {
     pub(super) async fn perform(&self, op: &Op) -> CallResult<Reply> {
         // A right that is known to be missing would fail the function midway with an unknown outcome, so the op is
         // refused early.
-        if matches!(op, Op::Accept { .. } | Op::Control { .. }) && self.health.has(ServerCondition::Forbidden)
-        {
+        if matches!(op, Op::Accept { .. } | Op::Control { .. }) && self.health.has(ServerCondition::Forbidden) {
             return Ok(Reply::Refused(StoreRefusal::Forbidden));
         }
         let reply = match op {
-            Op::Accept { key, principal, input, hash } => {
-                self.accept(key, principal, input, *hash).boxed().await
-            }
+            Op::Accept { key, principal, input, hash } => self.accept(key, principal, input, *hash).boxed().await,
             Op::Append(append) => self.append(append).boxed().await,
             Op::Renew { holder, ttl, fresh, .. } => self.renew(*holder, *ttl, *fresh).boxed().await,
             Op::Retire { holder } => self.retire(*holder).boxed().await,
@@ -206,9 +203,7 @@ impl OpExecutor {
             Op::Unlisten { key, node, stamp } => self.unlisten(key, *node, *stamp).boxed().await,
             Op::ReadView { key } => self.open(key).boxed().await,
             Op::Read { key, after, limit } => self.read(key, *after, *limit).boxed().await,
-            Op::Inbox { key, after, control_after, .. } => {
-                self.inbox(key, *after, *control_after).boxed().await
-            }
+            Op::Inbox { key, after, control_after, .. } => self.inbox(key, *after, *control_after).boxed().await,
             Op::WriteSnapshot(keep) => self.keep(keep).boxed().await,
             Op::Trim { key, token, upto } => self.trim(key, *token, *upto).boxed().await,
             Op::Find { key, principal, run_id, .. } => self.find(key, principal, run_id).boxed().await,

@@ -11,12 +11,7 @@ use turnway_core::time::Millis;
 impl OpExecutor {
     /// Checks the next sessions. Each tenant counts as one session, so that very many tenants are walked through in
     /// steps.
-    pub(super) async fn idle(
-        &self,
-        from: Option<&IdleCursor>,
-        before: Millis,
-        limit: u32,
-    ) -> CallResult<Reply> {
+    pub(super) async fn idle(&self, from: Option<&IdleCursor>, before: Millis, limit: u32) -> CallResult<Reply> {
         let mut sessions = Vec::new();
         let mut left = limit as usize;
         let mut place = from.cloned();
@@ -50,8 +45,7 @@ impl OpExecutor {
         after: Option<&CreationKey>,
         count: usize,
     ) -> CallResult<Vec<CreationKey>> {
-        let after =
-            after.map_or_else(|| "-".to_owned(), |birth| format!("({}", listing::format_entry(birth)));
+        let after = after.map_or_else(|| "-".to_owned(), |birth| format!("({}", listing::format_entry(birth)));
         let call = RedisCall::read_only("walk", [key::index(tenant, None)]).text(&after).number(count as u64);
         let mut answer = self.call(call).await?;
         let mut births = Vec::new();
@@ -68,8 +62,7 @@ impl OpExecutor {
         before: Millis,
         into: &mut Vec<SessionKey>,
     ) -> CallResult<()> {
-        let keys =
-            births.into_iter().map(|birth| SessionKey { tenant: tenant.clone(), session: birth.session });
+        let keys = births.into_iter().map(|birth| SessionKey { tenant: tenant.clone(), session: birth.session });
         let keys: Vec<SessionKey> = keys.collect();
         let call = |session: &SessionKey| {
             let keys = [key::head(session), key::inbox(session), key::control(session)];

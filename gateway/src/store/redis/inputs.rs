@@ -40,20 +40,17 @@ impl OpExecutor {
         // Inputs have string keys and finite numbers only, so serialisation cannot fail.
         let json = serde_json::to_vec(input).unwrap_or_default();
         let bell = self.offer_frame(session, json.len());
-        let call = RedisCall::write(
-            "accept",
-            [key::head(session), key::inbox(session), key::inputs_by_run(session)],
-        )
-        .number(self.now())
-        .text(principal.user.as_str())
-        .flag(principal.operator)
-        .text(input.run_id.as_str())
-        .text(&URL_SAFE_NO_PAD.encode(hash))
-        .number(input.weight() as u64)
-        .flag(input.strategy == Strategy::Reject)
-        .bytes(&json)
-        .number(limits::INBOX_INPUTS_MAX as u64)
-        .number(limits::INBOX_BYTES_MAX as u64);
+        let call = RedisCall::write("accept", [key::head(session), key::inbox(session), key::inputs_by_run(session)])
+            .number(self.now())
+            .text(principal.user.as_str())
+            .flag(principal.operator)
+            .text(input.run_id.as_str())
+            .text(&URL_SAFE_NO_PAD.encode(hash))
+            .number(input.weight() as u64)
+            .flag(input.strategy == Strategy::Reject)
+            .bytes(&json)
+            .number(limits::INBOX_INPUTS_MAX as u64)
+            .number(limits::INBOX_BYTES_MAX as u64);
         self.submit_input(session, &principal.user, call, bell).await
     }
 
@@ -76,12 +73,8 @@ impl OpExecutor {
         };
         let json = serde_json::to_vec(control).unwrap_or_default();
         let bell = self.offer_frame(session, json.len());
-        let keys = [
-            key::head(session),
-            key::control(session),
-            key::controls_by_id(session),
-            key::inputs_by_run(session),
-        ];
+        let keys =
+            [key::head(session), key::control(session), key::controls_by_id(session), key::inputs_by_run(session)];
         let call = RedisCall::write(if create { "create" } else { "control" }, keys)
             .number(self.now())
             .text(principal.user.as_str())
@@ -174,12 +167,7 @@ impl OpExecutor {
         Ok(Reply::Refused(refused))
     }
 
-    pub(super) async fn find(
-        &self,
-        session: &SessionKey,
-        principal: &Principal,
-        run: &RunId,
-    ) -> CallResult<Reply> {
+    pub(super) async fn find(&self, session: &SessionKey, principal: &Principal, run: &RunId) -> CallResult<Reply> {
         let call = RedisCall::read_only("find", [key::head(session), key::inputs_by_run(session)])
             .text(principal.user.as_str())
             .flag(principal.operator)

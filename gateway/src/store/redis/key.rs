@@ -128,9 +128,12 @@ pub(super) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     let crc = hashed.bytes().fold(0u16, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-        })
+        (0..8).fold(
+            crc ^ (u16::from(byte) << 8),
+            |crc, _| {
+                if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+            },
+        )
     });
     crc % 16384
 }
@@ -142,9 +145,7 @@ mod tests {
     #[test]
     fn cluster_slots_match_the_specification() {
         // `CLUSTER KEYSLOT` gives the same numbers.
-        for (key, expected) in
-            [("123456789", 12739), ("foo", 12182), ("{foo}bar", 12182), ("foo{}{bar}", 8363)]
-        {
+        for (key, expected) in [("123456789", 12739), ("foo", 12182), ("{foo}bar", 12182), ("foo{}{bar}", 8363)] {
             assert_eq!(slot(key), expected, "{key}");
         }
     }
@@ -163,16 +164,10 @@ mod tests {
             let user = UserId::parse(user).expect("a name");
             let name = index(&tenant, Some(&user));
             assert_eq!(slot(&name), slot(&index(&tenant, None)));
-            assert!(
-                name.bytes()
-                    .skip("ix:{default}:".len())
-                    .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-            );
+            assert!(name.bytes().skip("ix:{default}:".len()).all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
         }
         let rates = ["work", "reading"].map(|lane| slot(&rate("key a}{b", lane)));
         assert_eq!(rates[0], rates[1]);
-        assert!(
-            value("conv/{x}\n:").bytes().skip(4).all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-        );
+        assert!(value("conv/{x}\n:").bytes().skip(4).all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
     }
 }

@@ -46,11 +46,7 @@ impl OpExecutor {
 
     pub(super) async fn retire(&self, holder: Holder) -> CallResult<Reply> {
         self.registrations().clear_lease(holder);
-        self.call_on(
-            &self.leases,
-            RedisCall::write("retire", [key::node(holder.node)]).hex_id(holder.life.0),
-        )
-        .await?;
+        self.call_on(&self.leases, RedisCall::write("retire", [key::node(holder.node)]).hex_id(holder.life.0)).await?;
         Ok(Reply::Done)
     }
 

@@ -39,7 +39,7 @@ pub enum LibraryError {
     #[error("the functions of Turnway cannot be loaded: {0}")]
     Failed(#[from] RedisError),
     /// Other nodes keep loading the functions concurrently.
-    #[error("other nodes keep loading the functions of Turnway; try again")]
+    #[error("the functions of Turnway are being loaded by others, again and again")]
     Busy,
 }
 
@@ -62,15 +62,12 @@ impl LibraryLoader {
         match load_if_missing(&self.url, COMMAND_TIMEOUT).await {
             Ok(loaded) => {
                 if loaded {
-                    tracing::warn!(
-                        version = VERSION,
-                        "the functions were missing on the server and were loaded"
-                    );
+                    tracing::warn!(version = VERSION, "the server had no functions; loaded them");
                 }
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "the functions are missing on the server and could not be loaded");
+                tracing::error!(%error, "the server has no functions");
                 tokio::spawn(async move {
                     tokio::time::sleep(RETRY_INTERVAL).await;
                     drop(turn);
@@ -97,15 +94,11 @@ pub(super) async fn load_if_missing(url: &RedisUrl, within: Duration) -> Result<
 }
 
 /// Returns the version of the library on the server.
-pub(super) async fn loaded_version(
-    connection: &mut MultiplexedConnection,
-) -> Result<Option<u64>, RedisError> {
+pub(super) async fn loaded_version(connection: &mut MultiplexedConnection) -> Result<Option<u64>, RedisError> {
     let answer = cmd("FCALL_RO").arg("turnway1_version").arg(0).query_async::<Vec<u64>>(connection).await;
     match answer {
         Ok(version) => Ok(version.first().copied()),
-        Err(error)
-            if is_unknown_function(error.code().unwrap_or_default(), error.detail().unwrap_or_default()) =>
-        {
+        Err(error) if is_unknown_function(error.code().unwrap_or_default(), error.detail().unwrap_or_default()) => {
             Ok(None)
         }
         Err(error) => Err(error),
@@ -127,9 +120,7 @@ fn source() -> String {
 /// Loads the library unless another node loaded one since the check: an older release must not replace a newer one.
 async fn load(connection: &mut MultiplexedConnection) -> Result<bool, LibraryError> {
     let forbidden = |error: RedisError| match error.code() {
-        Some(code)
-            if classify(code, error.detail().unwrap_or_default()) == Some(ServerCondition::Forbidden) =>
-        {
+        Some(code) if classify(code, error.detail().unwrap_or_default()) == Some(ServerCondition::Forbidden) => {
             LibraryError::Forbidden(error)
         }
         _ => LibraryError::Failed(error),
@@ -165,8 +156,6 @@ mod tests {
     /// Covers: S-41.
     #[test]
     fn library_raises_no_errors_from_user_input() {
-        assert!(
-            !SOURCE.contains("error_reply") && !SOURCE.contains("error(") && !SOURCE.contains("loadstring")
-        );
+        assert!(!SOURCE.contains("error_reply") && !SOURCE.contains("error(") && !SOURCE.contains("loadstring"));
     }
 }

@@ -78,12 +78,7 @@ impl OpExecutor {
         Ok(Reply::Sessions { sessions, more })
     }
 
-    pub(super) async fn read_page(
-        &self,
-        index: &str,
-        before: Option<&str>,
-        count: usize,
-    ) -> CallResult<IndexPage> {
+    pub(super) async fn read_page(&self, index: &str, before: Option<&str>, count: usize) -> CallResult<IndexPage> {
         let before = before.map_or_else(|| "+".to_owned(), |line| format!("({line}"));
         let call = RedisCall::read_only("lines", [index]).number(self.now()).text(&before);
         let mut answer = self.call(call.number(count as u64)).await?;
@@ -103,11 +98,8 @@ impl OpExecutor {
         page: IndexPage,
         into: &mut Vec<SessionSummary>,
     ) -> CallResult<()> {
-        let births: Vec<(String, CreationKey)> = page
-            .entries
-            .into_iter()
-            .filter_map(|line| parse_entry(&line).map(|birth| (line, birth)))
-            .collect();
+        let births: Vec<(String, CreationKey)> =
+            page.entries.into_iter().filter_map(|line| parse_entry(&line).map(|birth| (line, birth))).collect();
         let mut stale = Vec::new();
         for ((line, birth), head) in births.iter().zip(self.read_listed(tenant, &births).await?) {
             match head {
@@ -171,8 +163,7 @@ mod tests {
 
     #[test]
     fn listing_lines_sort_by_creation() {
-        let birth =
-            |at, name| CreationKey { at: Millis(at), session: SessionId::parse(name).expect("a name") };
+        let birth = |at, name| CreationKey { at: Millis(at), session: SessionId::parse(name).expect("a name") };
         let mut births = [birth(1_764_000_000_000, "s-1"), birth(9, "z"), birth(9, "Z"), birth(10, "a")];
         births.sort();
         let lines: Vec<String> = births.iter().map(format_entry).collect();

@@ -77,11 +77,7 @@ impl DurabilityMonitor {
     /// Waits until the connected server keeps the required durability.
     pub(super) async fn ready(&self) {
         // The task lives as long as this handle.
-        let _ = self
-            .good_connection
-            .clone()
-            .wait_for(|good| good.is_some() && *good == self.line.generation())
-            .await;
+        let _ = self.good_connection.clone().wait_for(|good| good.is_some() && *good == self.line.generation()).await;
     }
 }
 
@@ -106,7 +102,7 @@ async fn run_monitor(mut line: RedisConnection, watched: MonitorContext, shown: 
                 let asked = !matches!(error, RedisOpenError::Unreached(_) | RedisOpenError::Command { .. });
                 if asked {
                     if *shown.borrow() == Some(turn) || shown.borrow().is_none() && again == RETRY_MIN {
-                        tracing::error!(redis = %watched.deployer, %error, "Redis no longer gives the promised durability");
+                        tracing::error!(redis = %watched.deployer, %error, "Redis does not keep what is promised");
                     }
                     watched.health.set_unfit(true);
                     let _ = shown.send(None);
@@ -158,9 +154,7 @@ impl MonitorContext {
         let with_wait = self.wanted == Durability::FsyncReplica;
         match rights::check(&self.url, with_wait, CONNECT_TIMEOUT).await {
             Ok(()) => self.health.resolve(ServerCondition::Forbidden),
-            Err(RedisOpenError::Rights(missing)) => {
-                self.health.record_refusal("NOPERM", &missing.to_string())
-            }
+            Err(RedisOpenError::Rights(missing)) => self.health.record_refusal("NOPERM", &missing.to_string()),
             // If the server could not be asked, its last result stays, unless it refused the login.
             Err(error) => {
                 if let RedisOpenError::Unreached(unreached) = error

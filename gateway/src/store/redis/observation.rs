@@ -18,10 +18,7 @@ pub(super) struct ObservedOwnership {
 impl OpExecutor {
     /// Reads the ownership of these sessions; `None` for a session whose data cannot be read, which is then skipped
     /// and must not block the others.
-    pub(super) async fn observe(
-        &self,
-        sessions: &[&SessionKey],
-    ) -> CallResult<Vec<Option<ObservedOwnership>>> {
+    pub(super) async fn observe(&self, sessions: &[&SessionKey]) -> CallResult<Vec<Option<ObservedOwnership>>> {
         if sessions.is_empty() {
             return Ok(Vec::new());
         }
@@ -43,20 +40,14 @@ impl OpExecutor {
         let mut seen: Vec<Option<ObservedOwnership>> = answers.map(|answer| answer.and_then(sight)).collect();
         self.observe_inputs(sessions, &mut seen).await?;
         for (session, _) in sessions.iter().zip(&seen).filter(|(_, seen)| seen.is_none()) {
-            tracing::warn!(%session, "the data of this session in Redis cannot be read; the session is skipped");
+            tracing::warn!(%session, "what Redis has of this session cannot be read; it is passed over");
         }
         Ok(seen)
     }
 
     /// Reads whether the sessions without an owner have waiting inputs.
-    async fn observe_inputs(
-        &self,
-        sessions: &[&SessionKey],
-        seen: &mut [Option<ObservedOwnership>],
-    ) -> CallResult<()> {
-        let free = |seen: &Option<ObservedOwnership>| {
-            seen.as_ref().is_some_and(|seen| seen.ownership.holder.is_none())
-        };
+    async fn observe_inputs(&self, sessions: &[&SessionKey], seen: &mut [Option<ObservedOwnership>]) -> CallResult<()> {
+        let free = |seen: &Option<ObservedOwnership>| seen.as_ref().is_some_and(|seen| seen.ownership.holder.is_none());
         let mut asked = Pipeline::new();
         for (session, _) in sessions.iter().zip(seen.iter()).filter(|(_, seen)| free(seen)) {
             asked.cmd("XLEN").arg(key::inbox(session)).cmd("XLEN").arg(key::control(session));

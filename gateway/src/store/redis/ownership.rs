@@ -3,9 +3,7 @@
 use crate::store::redis::call::{RedisCall, RedisCallError};
 use crate::store::redis::executor::{CallResult, OpExecutor, REGISTER_ATTEMPTS_MAX};
 use crate::store::redis::key::{self, NO_HOLDER};
-use turnway_core::id::{
-    Epoch, FenceToken, Holder, ListenersVersion, Nonce, OwnershipSnapshot, Seq, SessionKey,
-};
+use turnway_core::id::{Epoch, FenceToken, Holder, ListenersVersion, Nonce, OwnershipSnapshot, Seq, SessionKey};
 use turnway_core::store::{Claimed, InboxContents, Reply};
 
 /// A guard that marks a claim as in flight until it is dropped.
@@ -107,14 +105,13 @@ impl OpExecutor {
         };
         // From here on, an op of this node that needs the session has to register it anew.
         let lines = self.registrations().take_session(session);
-        let call =
-            RedisCall::write("release", [key::head(session), key::inbox(session), key::control(session)])
-                .number(token.epoch.0)
-                .hex_id(token.nonce.0)
-                .number(tail.0)
-                .flag(drain)
-                .number(self.now())
-                .number(stamp);
+        let call = RedisCall::write("release", [key::head(session), key::inbox(session), key::control(session)])
+            .number(token.epoch.0)
+            .hex_id(token.nonce.0)
+            .number(tail.0)
+            .flag(drain)
+            .number(self.now())
+            .number(stamp);
         let mut answer = match self.call(call).await {
             Ok(answer) => answer,
             Err(trouble) => {

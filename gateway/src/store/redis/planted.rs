@@ -36,11 +36,7 @@ const CHANGES: [(Planted, &str, &str); 20] = [
     (Planted::LuaReadsWithoutRoom, "full = full or (bytes > room and #facts > 0)", "full = full or false"),
     (Planted::LuaOweForgets, ", now) + num(args[1])", ", now)"),
     (Planted::LuaRateKeyKept, ", 'PX', str(math.ceil(ahead / 1000) + 1))", ")"),
-    (
-        Planted::LuaAcceptUnregistered,
-        "if (h.n == '' and not fresh(args[11], now)) or (not h.u",
-        "if (not h.u",
-    ),
+    (Planted::LuaAcceptUnregistered, "if (h.n == '' and not fresh(args[11], now)) or (not h.u", "if (not h.u"),
     (Planted::LuaReleaseUncounted, "  count(keys[1], h.u, num(h.ub))\n", ""),
     (Planted::LuaQuotaSeesSumsOnly, "num(h.ub) + weight, args[15]", "weight, args[15]"),
 ];

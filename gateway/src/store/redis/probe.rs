@@ -86,7 +86,7 @@ pub(super) async fn recheck(
     Err(RedisOpenError::Level {
         wanted: wanted.as_str(),
         gives: given.level.as_str(),
-        missing: "its settings are no longer visible".to_owned(),
+        missing: "its settings cannot be seen any more".to_owned(),
     })
 }
 
@@ -116,14 +116,11 @@ async fn query_if_visible<T: FromRedisValue>(
 async fn read_server_info(connection: &mut MultiplexedConnection) -> Result<ServerInfo, RedisError> {
     let mut texts = Vec::new();
     for section in ["server", "replication", "memory", "persistence"] {
-        texts.push(
-            query_if_visible::<String>(connection, cmd("INFO").arg(section)).await?.unwrap_or_default(),
-        );
+        texts.push(query_if_visible::<String>(connection, cmd("INFO").arg(section)).await?.unwrap_or_default());
     }
     let info = texts.join("\n");
     let settings =
-        query_if_visible::<BTreeMap<String, String>>(connection, cmd("CONFIG").arg("GET").arg(&SETTINGS))
-            .await?;
+        query_if_visible::<BTreeMap<String, String>>(connection, cmd("CONFIG").arg("GET").arg(&SETTINGS)).await?;
     Ok(ServerInfo::read(&info, settings))
 }
 
@@ -138,9 +135,7 @@ impl ServerInfo {
             Ok(settings) => (settings, None),
             Err(said) => (BTreeMap::new(), Some(said)),
         };
-        if hidden_reason.is_none()
-            && !(settings.contains_key("appendonly") && settings.contains_key("appendfsync"))
-        {
+        if hidden_reason.is_none() && !(settings.contains_key("appendonly") && settings.contains_key("appendfsync")) {
             hidden_reason = Some("it shows neither `appendonly` nor `appendfsync`".to_owned());
         }
         let aof = line("aof_enabled").map(|on| if on == "1" { "yes" } else { "no" }.to_owned());
@@ -191,13 +186,9 @@ impl ServerInfo {
         let Some(said) = &self.hidden_reason else {
             let mut warnings = self.check(wanted)?;
             if attest.is_some() {
-                warnings
-                    .push("store.attest is not needed: the settings of this Redis are visible".to_owned());
+                warnings.push("store.attest is not needed: the settings of this Redis can be seen".to_owned());
             }
-            return Ok((
-                ServerGuarantees { level: wanted, attested: false, memory: self.memory() },
-                warnings,
-            ));
+            return Ok((ServerGuarantees { level: wanted, attested: false, memory: self.memory() }, warnings));
         };
         let shown = self.visible_durability();
         let level = attest.unwrap_or(shown).max(shown).min(wanted);
@@ -218,7 +209,7 @@ impl ServerInfo {
         }
         if attested {
             let level = level.as_str();
-            warnings.push(format!("the durability {level} of this Redis is only attested (store.attest), because its settings are hidden: {said}"));
+            warnings.push(format!("that this Redis keeps {level} is only attested (store.attest): {said}"));
         }
         Ok((ServerGuarantees { level, attested, memory: self.memory() }, warnings))
     }
@@ -270,7 +261,7 @@ impl ServerInfo {
         if !self.valkey && VULNERABLE_VERSIONS.iter().any(|(from, to)| (*from..*to).contains(&version)) {
             let version = &self.version;
             warnings.push(format!(
-                "Redis {version} has known security holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
+                "Redis {version} has known holes; use 7.0.15 with Debian's patches, 7.4.3 or 8.6.3, or later"
             ));
         }
         if self.cluster {
@@ -278,7 +269,7 @@ impl ServerInfo {
             warnings.push(what.into());
         }
         if self.has_setting("protected-mode", "no") && self.anonymous {
-            warnings.push("anyone who can reach this Redis may do anything: set users or a password".into());
+            warnings.push("whoever reaches this Redis may do anything: set users, or a password".into());
         }
         if wanted == Durability::Os && self.has_setting("appendfsync", "everysec") {
             let what = "with `appendfsync everysec` the death of the Redis process may lose its last two seconds; \
@@ -286,9 +277,7 @@ impl ServerInfo {
             warnings.push(what.to_owned());
         }
         if wanted == Durability::FsyncReplica && self.has_setting("min-replicas-to-write", "0") {
-            warnings.push(
-                "set `min-replicas-to-write 1`, so that a disconnected primary stops accepting writes".into(),
-            );
+            warnings.push("set `min-replicas-to-write 1`, so that a primary that was cut off does not write on".into());
         }
         Ok(warnings)
     }
@@ -299,8 +288,7 @@ mod tests {
     use super::*;
 
     fn found(version: &str, settings: &[(&str, &str)], replicas: u32) -> ServerInfo {
-        let mut found =
-            ServerInfo { version: version.into(), replicas: Some(replicas), ..ServerInfo::default() };
+        let mut found = ServerInfo { version: version.into(), replicas: Some(replicas), ..ServerInfo::default() };
         let usual = [("maxmemory-policy", "noeviction"), ("appendonly", "yes"), ("appendfsync", "always")];
         for (name, value) in usual.iter().chain(settings) {
             found.settings.insert((*name).to_owned(), (*value).to_owned());
@@ -331,8 +319,7 @@ mod tests {
         assert_eq!(said(found("7.4.3", &[("min-replicas-to-write", "1")], 1), Durability::FsyncReplica), "");
         assert!(said(found("6.2.14", &[], 0), Durability::Mem).contains("6.2.14"));
         assert!(said(found("7.0.11", &[], 0), Durability::Fsync).contains("7.0.15"));
-        for (version, warned) in
-            [("7.2.4", true), ("7.4.2", true), ("7.4.3", false), ("8.0.0", true), ("8.6.3", false)]
+        for (version, warned) in [("7.2.4", true), ("7.4.2", true), ("7.4.3", false), ("8.0.0", true), ("8.6.3", false)]
         {
             let mut found = found(version, &[], 0);
             assert_eq!(said(found.clone(), Durability::Fsync).contains("holes"), warned, "{version}");
@@ -350,18 +337,13 @@ mod tests {
         assert!(said(evicts, Durability::Mem).contains("noeviction"));
     }
 
-    const INFO: &str =
-        "redis_version:7.0.15\r\nconnected_slaves:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
+    const INFO: &str = "redis_version:7.0.15\r\nconnected_slaves:0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
 
     fn hidden(info: &str) -> ServerInfo {
         ServerInfo::read(info, Err("ERR unknown command 'CONFIG'".to_owned()))
     }
 
-    fn given(
-        found: &ServerInfo,
-        wanted: Durability,
-        attest: Option<Durability>,
-    ) -> (Durability, bool, String) {
+    fn given(found: &ServerInfo, wanted: Durability, attest: Option<Durability>) -> (Durability, bool, String) {
         let (given, warnings) = found.guarantees(wanted, attest).expect("it can be used");
         (given.level, given.attested, warnings.join(";"))
     }
@@ -397,15 +379,13 @@ mod tests {
     fn server_without_info_is_used_at_level_mem_with_a_warning() {
         let (level, _, said) = given(&hidden(""), Durability::Mem, None);
         assert!(level == Durability::Mem && said.contains("noeviction"), "{said}");
-        let evicts =
-            hidden("maxmemory_policy:volatile-lru").guarantees(Durability::Mem, Some(Durability::Fsync));
+        let evicts = hidden("maxmemory_policy:volatile-lru").guarantees(Durability::Mem, Some(Durability::Fsync));
         assert!(matches!(evicts, Err(RedisOpenError::EvictionEnabled)), "nobody can attest that away");
     }
 
     #[test]
     fn memory_limit_is_known_if_set_and_visible() {
-        let memory =
-            |found: &ServerInfo| found.guarantees(Durability::Mem, None).expect("it can be used").0.memory;
+        let memory = |found: &ServerInfo| found.guarantees(Durability::Mem, None).expect("it can be used").0.memory;
         assert_eq!(memory(&found("7.0.15", &[("maxmemory", "1000")], 0)).max, Some(1000));
         assert_eq!(memory(&found("7.0.15", &[("maxmemory", "0")], 0)).max, None);
         let shown = memory(&hidden(&format!("{INFO}used_memory:3\r\nmaxmemory:5\r\n")));

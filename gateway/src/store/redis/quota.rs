@@ -29,7 +29,7 @@ impl QuotaBounds {
         let bounds = Self { quotas, memory: AtomicU64::default(), on_usage: filled };
         if quotas.has_parts() && memory.max.is_none() {
             tracing::warn!(
-                "this Redis has no visible `maxmemory`: fractions in quota.tenant and quota.user have no effect, only sizes"
+                "this Redis has no `maxmemory`, or it cannot be seen: of quota.tenant and quota.user only sizes hold"
             );
         }
         bounds.set_memory(memory);
@@ -78,10 +78,7 @@ mod tests {
         let memory = |most| ServerMemory { used: Some(70), max: most };
         let quotas = Quotas { tenant: part(500), user: part(250) };
         let bounds = QuotaBounds::new(quotas, Arc::clone(&filled), memory(Some(1000)));
-        assert_eq!(
-            (said(&bounds), told.load(Ordering::Relaxed)),
-            (vec!["250".to_owned(), "500".to_owned()], 70)
-        );
+        assert_eq!((said(&bounds), told.load(Ordering::Relaxed)), (vec!["250".to_owned(), "500".to_owned()], 70));
         bounds.set_memory(memory(None));
         assert_eq!(said(&bounds), ["", ""]);
         bounds.set_memory(memory(Some(4000)));

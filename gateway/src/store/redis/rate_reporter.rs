@@ -70,8 +70,7 @@ impl RateReporter {
         for due in &*dues {
             let (name, lane) = due.bucket();
             let (cost, most) = due.take_usage(now);
-            let call =
-                RedisCall::write("owe", [key::rate(name, lane)]).number(micros(cost)).number(micros(most));
+            let call = RedisCall::write("owe", [key::rate(name, lane)]).number(micros(cost)).number(micros(most));
             calls.add_command(call.into_command());
         }
         let answers = self.line.execute_all(&calls).await;
@@ -79,8 +78,7 @@ impl RateReporter {
         let mut answers = answers.as_ref().map(|answers| answers.iter()).unwrap_or_default();
         for due in dues.drain(..) {
             let answer = answers.next().and_then(|answer| answer.as_ref().ok().cloned());
-            let ahead =
-                answer.and_then(|value| AnswerReader::from_value(value).and_then(|mut it| it.number()).ok());
+            let ahead = answer.and_then(|value| AnswerReader::from_value(value).and_then(|mut it| it.number()).ok());
             self.was_answered = self.record_result(ahead.is_some());
             match ahead {
                 Some(ahead) => again.extend(due.handle_answer(Duration::from_micros(ahead), now)),
@@ -90,16 +88,10 @@ impl RateReporter {
     }
 
     fn record_result(&self, is_well: bool) -> bool {
-        self.metrics.auth.count_rate_exchange(if is_well {
-            RateExchange::Answered
-        } else {
-            RateExchange::Unanswered
-        });
+        self.metrics.auth.count_rate_exchange(if is_well { RateExchange::Answered } else { RateExchange::Unanswered });
         match (self.was_answered, is_well) {
             (true, false) => {
-                tracing::warn!(
-                    "Redis does not answer rate reports: this node applies its own rates alone (docs/operations.md)"
-                );
+                tracing::warn!("Redis does not answer about rates: this node goes by its own (docs/operations.md)");
             }
             (false, true) => tracing::info!("rates are shared with other nodes again"),
             (true, true) | (false, false) => {}

@@ -110,9 +110,7 @@ impl OpExecutor {
 
     /// Makes an incarnation known to sweeps.
     pub(super) async fn enroll(&self, line: &RedisConnection, holder: Holder) -> CallResult<u64> {
-        let call = RedisCall::write("enroll", [key::INCARNATIONS])
-            .number(self.now())
-            .text(&key::incarnation(holder));
+        let call = RedisCall::write("enroll", [key::INCARNATIONS]).number(self.now()).text(&key::incarnation(holder));
         let stamp = self.call_on(line, call).await?.number()?;
         self.registrations().enroll(holder);
         Ok(stamp)
@@ -126,10 +124,7 @@ mod tests {
 
     #[test]
     fn dropped_registration_turn_wakes_the_waiters() {
-        let key = || SessionKey {
-            tenant: TenantId::default_tenant(),
-            session: SessionId::parse("s").expect("a name"),
-        };
+        let key = || SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse("s").expect("a name") };
         let registrar = Registrar::default();
         let holder = Holder::default();
         let first = oneshot::channel();

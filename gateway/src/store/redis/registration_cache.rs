@@ -240,8 +240,7 @@ impl RegistrationCache {
     pub(super) fn take_session(&mut self, session: &SessionKey) -> Vec<(Holder, Registration)> {
         let first = (session.clone(), Holder::default());
         let of = |key: &(SessionKey, Holder)| key.0 == *session;
-        let keys: Vec<_> =
-            self.registrations.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
+        let keys: Vec<_> = self.registrations.range(first..).map(|(key, _)| key.clone()).take_while(of).collect();
         keys.into_iter().filter_map(|key| self.registrations.remove(&key).map(|line| (key.1, line))).collect()
     }
 

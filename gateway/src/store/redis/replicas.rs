@@ -59,9 +59,7 @@ async fn run(line: RedisConnection, mark: RedisCall, mut asked: mpsc::Receiver<R
         pipeline.add_command(wait);
         let answers = line.execute_all(&pipeline).await.unwrap_or_default();
         let enough = match answers.as_slice() {
-            [Ok(_), Ok(Value::Int(replicas))] => {
-                u64::try_from(*replicas).is_ok_and(|have| have >= REPLICAS_MIN)
-            }
+            [Ok(_), Ok(Value::Int(replicas))] => u64::try_from(*replicas).is_ok_and(|have| have >= REPLICAS_MIN),
             _ => false,
         };
         for waiter in waiters.drain(..) {

@@ -94,8 +94,7 @@ pub(super) async fn check(url: &RedisUrl, with_wait: bool, within: Duration) -> 
     let config = AsyncConnectionConfig::new().set_response_timeout(Some(COMMAND_TIMEOUT));
     let mut connection = connect::connect_within(url, config, within).await?;
     let commands = COMMANDS.iter().filter(|words| with_wait || !words.starts_with(WAIT));
-    let mut tries: Vec<(String, Cmd)> =
-        commands.map(|words| (acl_rule(words), parse_command(words))).collect();
+    let mut tries: Vec<(String, Cmd)> = commands.map(|words| (acl_rule(words), parse_command(words))).collect();
     for (pattern, key) in KEYS {
         for words in [format!("HGET {key} turnway-probe"), format!("HDEL {key} turnway-probe")] {
             tries.push((format!("~{pattern}"), parse_command(&words)));
@@ -146,8 +145,7 @@ impl MissingRight {
             return None;
         }
         // For an allowed command only its keys may be forbidden; keys are tried separately.
-        let is_about_keys =
-            error.code() == "NOPERM" && (detail.contains("key") || detail.contains("channel"));
+        let is_about_keys = error.code() == "NOPERM" && (detail.contains("key") || detail.contains("channel"));
         if is_about_keys && rule.starts_with('+') && rule != "+publish" {
             return None;
         }
@@ -203,8 +201,7 @@ mod tests {
     #[test]
     fn shipped_user_has_every_checked_right() {
         let shipped = include_str!("../../../../deploy/redis-users.acl");
-        let node =
-            shipped.lines().find(|line| line.starts_with("user turnway on")).expect("the user of nodes");
+        let node = shipped.lines().find(|line| line.starts_with("user turnway on")).expect("the user of nodes");
         let rules: BTreeSet<&str> = node.split(' ').collect();
         for rule in COMMANDS.iter().map(|words| acl_rule(words)) {
             assert!(rules.contains(rule.as_str()), "{rule}");

@@ -11,12 +11,7 @@ use turnway_core::store::{Reply, StoreRefusal};
 impl OpExecutor {
     /// Subscribes a node. Dead subscribers are searched for only when there is no room. Their leases lie in other
     /// slots, so each is removed only if it still has the stamp it was seen with.
-    pub(super) async fn listen(
-        &self,
-        session: &SessionKey,
-        node: NodeId,
-        stamp: ListenStamp,
-    ) -> CallResult<Reply> {
+    pub(super) async fn listen(&self, session: &SessionKey, node: NodeId, stamp: ListenStamp) -> CallResult<Reply> {
         let call = RedisCall::write("listen", [key::head(session), key::listeners(session)])
             .hex_id(node.0)
             .number(stamp.0)
@@ -39,12 +34,7 @@ impl OpExecutor {
         }
     }
 
-    pub(super) async fn unlisten(
-        &self,
-        session: &SessionKey,
-        node: NodeId,
-        stamp: ListenStamp,
-    ) -> CallResult<Reply> {
+    pub(super) async fn unlisten(&self, session: &SessionKey, node: NodeId, stamp: ListenStamp) -> CallResult<Reply> {
         let keys = [key::head(session), key::listeners(session)];
         self.call(RedisCall::write("unlisten", keys).hex_id(node.0).number(stamp.0)).await?;
         Ok(Reply::Done)

@@ -58,7 +58,6 @@ enum ScanMode {
     /// node has claimed or is claiming from the registering incarnation are skipped: they have an owner, or all
     /// registrations are checked again ([`Book::claimed`](crate::store::redis::registrations::Book::claimed)).
     Limited(usize),
-    /// Every registration.
     All,
 }
 
@@ -74,8 +73,7 @@ impl OpExecutor {
         let limit = limit as usize;
         // A few due sessions are sorted by name, so that all stores give the same answer.
         let most = limit.max(PAGE_MIN);
-        let mut round =
-            SweepRound { scan_generation: self.registrations().scan_generation(), ..SweepRound::default() };
+        let mut round = SweepRound { scan_generation: self.registrations().scan_generation(), ..SweepRound::default() };
         let mut lives = vec![(NO_HOLDER, u64::MAX)];
         let mut enrolled = self.call(RedisCall::read_only("enrolled", [key::INCARNATIONS])).await?;
         while !enrolled.is_at_end() {
@@ -86,13 +84,7 @@ impl OpExecutor {
         let page = |by: &Holder| {
             let settled = self.registrations().scan_start(*by);
             let count = limit.clamp(PAGE_MIN, PAGE_MAX);
-            RegistrationPage {
-                holder: *by,
-                from: settled.stamp,
-                offset: settled.count,
-                count,
-                settled: Some(settled),
-            }
+            RegistrationPage { holder: *by, from: settled.stamp, offset: settled.count, count, settled: Some(settled) }
         };
         let pages: Vec<RegistrationPage> = lives.iter().map(|(by, _)| page(by)).collect();
         let first = self.orphans(&pages, &mut round).await?;
@@ -130,11 +122,7 @@ impl OpExecutor {
 
     /// Checks sessions that the next sweep may not visit. Claiming needs two visits, so each due session is
     /// registered without a holder, where every sweep finds it.
-    async fn examine_and_register(
-        &self,
-        lines: Vec<IndexedRegistration>,
-        round: &mut SweepRound,
-    ) -> CallResult<()> {
+    async fn examine_and_register(&self, lines: Vec<IndexedRegistration>, round: &mut SweepRound) -> CallResult<()> {
         let due = self.examine(lines, ScanMode::All, round).await?.due;
         let registers = due.iter().map(|session| self.register(session, NO_HOLDER));
         futures_util::future::try_join_all(registers).await.map(drop)
@@ -214,15 +202,11 @@ impl OpExecutor {
     ) -> CallResult<PageResult> {
         let needed: Vec<bool> = {
             let book = self.registrations();
-            lines
-                .iter()
-                .map(|line| how == ScanMode::All || !book.is_claimed(&line.session, line.holder))
-                .collect()
+            lines.iter().map(|line| how == ScanMode::All || !book.is_claimed(&line.session, line.holder)).collect()
         };
         let needed_lines = lines.iter().zip(&needed).filter(|(_, needed)| **needed);
         let seen = self.observe(&needed_lines.map(|(line, _)| &line.session).collect::<Vec<_>>()).await?;
-        self.load_leases(seen.iter().flatten().filter_map(|seen| seen.ownership.holder).collect(), round)
-            .await?;
+        self.load_leases(seen.iter().flatten().filter_map(|seen| seen.ownership.holder).collect(), round).await?;
         let mut seen = seen.into_iter();
         let mut idle = Vec::new();
         let mut examined = PageResult { all_settled: true, ..PageResult::default() };
@@ -265,8 +249,7 @@ impl OpExecutor {
         let call = |holder: &Holder| {
             RedisCall::read_only("leased", [key::node(holder.node)]).number(self.now()).hex_id(holder.life.0)
         };
-        for (holder, mut answer) in unknown.iter().zip(self.calls(unknown.iter().map(call).collect()).await?)
-        {
+        for (holder, mut answer) in unknown.iter().zip(self.calls(unknown.iter().map(call).collect()).await?) {
             round.leased.insert(*holder, answer.flag()?);
         }
         Ok(())

@@ -13,13 +13,12 @@ impl ClientState {
     /// one; otherwise the second one is to be dropped.
     pub fn handle_spare(&mut self, now: Duration, text: &str) -> bool {
         let is_welcome = IncomingMessage::parse(text).is_some_and(|frame| frame.kind() == "welcome");
-        if !is_welcome || !self.keepalive.has_spare() || !matches!(self.phase, ConnectionPhase::Ready { .. })
-        {
+        if !is_welcome || !self.keepalive.has_spare() || !matches!(self.phase, ConnectionPhase::Ready { .. }) {
             return false;
         }
         self.set_now(now);
         self.end_connection();
-        let reason = "this connection is silent, and a second connection was accepted".to_owned();
+        let reason = "the gateway is silent here, and answers elsewhere".to_owned();
         self.out.emit(Event::Disconnected { reason, code: None, retry_in: Some(Duration::ZERO) });
         self.keepalive.begin(now);
         self.phase = ConnectionPhase::Greeting { until: now + limits::WELCOME_TIMEOUT };
@@ -32,7 +31,7 @@ impl ClientState {
             KeepaliveAction::Nothing => {}
             KeepaliveAction::Ping => self.out.send(json!({ "type": "ping", "ts": 0 }).to_string()),
             KeepaliveAction::DialSpare => self.out.dial_spare(self.hello.message().to_string()),
-            KeepaliveAction::GiveUp => return self.hang_up("the gateway does not answer pings"),
+            KeepaliveAction::GiveUp => return self.hang_up("the gateway does not say anything"),
         }
         self.send_due();
     }

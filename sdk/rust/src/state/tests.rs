@@ -143,9 +143,9 @@ fn wire(message: &Value) -> String {
     let word = |key: &str| message[key].as_str().unwrap_or("?").to_owned();
     match word("type").as_str() {
         "subscribe" => {
-            let runs = message["runs"].as_object().map(|runs| {
-                runs.iter().map(|(id, at)| format!(" {id}@{}+{}", at["attempt"], at["offset"])).collect()
-            });
+            let runs = message["runs"]
+                .as_object()
+                .map(|runs| runs.iter().map(|(id, at)| format!(" {id}@{}+{}", at["attempt"], at["offset"])).collect());
             let runs: String = runs.unwrap_or_default();
             format!("subscribe after {}.{}{runs}", message["after_seq"], message["after_epoch"])
         }
@@ -162,11 +162,7 @@ fn told(event: &Event) -> String {
     match event {
         Event::Connected { .. } => "connected".to_owned(),
         Event::Disconnected { code, retry_in, .. } => {
-            format!(
-                "disconnected {} {}",
-                code.unwrap_or(0),
-                if retry_in.is_some() { "retry" } else { "final" }
-            )
+            format!("disconnected {} {}", code.unwrap_or(0), if retry_in.is_some() { "retry" } else { "final" })
         }
         Event::Subscribed { .. } => "subscribed".to_owned(),
         Event::CaughtUp { seq, .. } => format!("caught up {seq}"),
@@ -188,11 +184,7 @@ fn told(event: &Event) -> String {
         Event::Opened { .. } => "opened".to_owned(),
         Event::Closed { .. } => "closed".to_owned(),
         Event::Members(members) => {
-            format!(
-                "members {} active {}",
-                members.agents.join(","),
-                members.active_agent.as_deref().unwrap_or("-")
-            )
+            format!("members {} active {}", members.agents.join(","), members.active_agent.as_deref().unwrap_or("-"))
         }
         Event::Bookmark(_) => "bookmark".to_owned(),
         Event::Fact { place, .. } => format!("fact {}", place.seq),

@@ -80,9 +80,9 @@ impl StoreRecord {
     /// Checks a tool call that leaves the session.
     pub(crate) fn wanted(&self, execute: &ToolExecution) {
         let log = self.chronicles.get(&execute.key).map_or(&[][..], |chronicle| &chronicle.log);
-        let asked = log.iter().any(|(_, entry)| {
-            matches!(&entry.fact, Fact::AgentAction(asked) if asked.action_id == execute.action_id)
-        });
+        let asked = log
+            .iter()
+            .any(|(_, entry)| matches!(&entry.fact, Fact::AgentAction(asked) if asked.action_id == execute.action_id));
         assert!(asked || self.rewinds, "G4: no runner hears of what is not durable: {}", execute.action_id);
     }
 

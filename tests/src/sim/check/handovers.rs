@@ -111,12 +111,7 @@ impl StoreRecord {
         let given = given.filter(|(_, _, told)| told.as_ref() == Some(&invoke.run_id)).map(|(id, ..)| *id);
         let told = invoke.handover.as_ref().map(|handover| handover.handover_id);
         // Another handover may have been confirmed while this turn began.
-        let newer =
-            chronicle.handed.given.as_ref().is_some_and(|(id, ..)| told.is_some_and(|told| told < *id));
-        assert!(
-            told == given || newer || !open,
-            "SR-F6: an agent is told of its handover: {} {told:?}",
-            invoke.run_id
-        );
+        let newer = chronicle.handed.given.as_ref().is_some_and(|(id, ..)| told.is_some_and(|told| told < *id));
+        assert!(told == given || newer || !open, "SR-F6: an agent is told of its handover: {} {told:?}", invoke.run_id);
     }
 }

@@ -7,9 +7,7 @@ use crate::sim::behaviour::pieces;
 use crate::sim::fixtures;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use turnway_core::id::{
-    Cursor, Epoch, EventId, FenceToken, InboxPosition, NodeId, Nonce, RunId, Seq, SessionKey,
-};
+use turnway_core::id::{Cursor, Epoch, EventId, FenceToken, InboxPosition, NodeId, Nonce, RunId, Seq, SessionKey};
 use turnway_core::limits;
 use turnway_core::protocol::agent::AgentDirectory;
 use turnway_core::protocol::entry::Entry;
@@ -112,12 +110,7 @@ impl StoreRecord {
     }
 
     /// Returns the text that an agent sends in one attempt at a message; creates it at first use.
-    pub(crate) fn answer(
-        &mut self,
-        n: u64,
-        attempt: u32,
-        manner: crate::sim::behaviour::AgentBehaviour,
-    ) -> Arc<str> {
+    pub(crate) fn answer(&mut self, n: u64, attempt: u32, manner: crate::sim::behaviour::AgentBehaviour) -> Arc<str> {
         let text = || pieces(n, attempt, manner).concat().into();
         Arc::clone(self.answers.entry((n, attempt)).or_insert_with(text))
     }
@@ -142,14 +135,7 @@ impl StoreRecord {
     }
 
     /// Checks an answer of the store.
-    pub(crate) fn check_reply(
-        &mut self,
-        boot: NodeId,
-        op: &Op,
-        reply: &Reply,
-        shelf: &ModelStore,
-        ghost: bool,
-    ) {
+    pub(crate) fn check_reply(&mut self, boot: NodeId, op: &Op, reply: &Reply, shelf: &ModelStore, ghost: bool) {
         let rewinds = self.rewinds;
         match (op, reply) {
             (Op::Append(append), reply) => {
@@ -212,13 +198,7 @@ impl StoreRecord {
     }
 
     /// Adds the next fact of a log.
-    fn learn(
-        &mut self,
-        key: &SessionKey,
-        token: FenceToken,
-        entry: Arc<Entry>,
-        slot: Option<&StoredSession>,
-    ) {
+    fn learn(&mut self, key: &SessionKey, token: FenceToken, entry: Arc<Entry>, slot: Option<&StoredSession>) {
         let answer = entry.run_id.as_ref().and_then(|_| self.text_of(key, &entry));
         let directory = Arc::clone(&self.directory);
         let chronicle = self.chronicles.entry(key.clone()).or_default();
@@ -252,26 +232,16 @@ impl StoreRecord {
     }
 
     /// Checks that answered control entries have had their effect. (ST-14)
-    fn answered(
-        &self,
-        append: &Append,
-        answers: &[InboxPosition],
-        slot: &StoredSession,
-        was_active: Option<&RunId>,
-    ) {
+    fn answered(&self, append: &Append, answers: &[InboxPosition], slot: &StoredSession, was_active: Option<&RunId>) {
         let Some(chronicle) = self.chronicles.get(&append.key) else { return };
-        let stopped = |run: &RunId| {
-            chronicle.stories.get(run).is_none_or(|story| story.ended.is_some() || story.cancelling)
-        };
+        let stopped =
+            |run: &RunId| chronicle.stories.get(run).is_none_or(|story| story.ended.is_some() || story.cancelling);
         let taken = answers.iter().filter_map(|at| self.controls.get(&(append.key.clone(), *at)));
         for control in taken {
             match &control.what {
                 ControlRequest::Cancel { run_id: Some(run) } => {
                     let open = slot.inbox.values().any(|input| input.run_id == *run);
-                    assert!(
-                        stopped(run) || !open,
-                        "G3: a cancel that was answered has stopped its turn: {run}"
-                    );
+                    assert!(stopped(run) || !open, "G3: a cancel that was answered has stopped its turn: {run}");
                 }
                 ControlRequest::Cancel { run_id: None } => {
                     assert!(was_active.is_none_or(stopped), "G3: a cancel of what speaks has stopped it");

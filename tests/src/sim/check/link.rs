@@ -129,9 +129,7 @@ impl LinkHistory {
             self.asked_all = ask.map_or(self.asked_all, |ask| !ask.types.is_empty());
             return self.joins_in(snapshot, snapshot.seq, view);
         }
-        let Some(ask) = ask else {
-            panic!("G5: an answer belongs to a request: {:?} {snapshot:?}", view.line)
-        };
+        let Some(ask) = ask else { panic!("G5: an answer belongs to a request: {:?} {snapshot:?}", view.line) };
         assert!(
             view.rewinds || !is_unknown_cursor(ask, view),
             "G5: a cursor that the log does not hold starts over: {ask:?}"
@@ -179,8 +177,7 @@ impl LinkHistory {
         self.next = Some(Seq(seq.0 + 1));
         if !view.rewinds {
             let there = view.chronicle().and_then(|chronicle| chronicle.fact(seq));
-            let same =
-                there.is_some_and(|(at, fact)| at == epoch && (Arc::ptr_eq(fact, entry) || fact == entry));
+            let same = there.is_some_and(|(at, fact)| at == epoch && (Arc::ptr_eq(fact, entry) || fact == entry));
             assert!(same, "G6: what a link is shown is in the log: {} {seq:?} on {:?}", view.key, view.line);
         }
         let Some(run_id) = &entry.run_id else { return };
@@ -195,28 +192,16 @@ impl LinkHistory {
         | Fact::RunFailed { attempt, text_bytes, .. }
         | Fact::RunCancelled { attempt, text_bytes, .. } = fact
         {
-            self.ends(
-                run_id,
-                *attempt,
-                *text_bytes,
-                matches!(fact, Fact::RunDone { host_run_id: None, .. }),
-                view,
-            );
+            self.ends(run_id, *attempt, *text_bytes, matches!(fact, Fact::RunDone { host_run_id: None, .. }), view);
         }
     }
 
     /// Checks that this is the next fact, or the next one that is sent at all.
     fn follows(&self, next: Seq, seq: Seq, view: &View<'_>) {
-        assert!(
-            seq >= next || view.rewinds,
-            "G5: no fact is shown twice: {} {seq:?} on {:?}",
-            view.key,
-            view.line
-        );
+        assert!(seq >= next || view.rewinds, "G5: no fact is shown twice: {} {seq:?} on {:?}", view.key, view.line);
         let log = view.chronicle().map_or(&[][..], |chronicle| &chronicle.log);
         let between = log.iter().take(seq.0 as usize - 1).skip(next.0 as usize - 1);
-        let silent =
-            |fact: &Fact| matches!(fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. });
+        let silent = |fact: &Fact| matches!(fact, Fact::AgentStreamDelta { .. } | Fact::AgentInvokeDone { .. });
         let passed = between.filter(|(_, entry)| self.asked_all || !silent(&entry.fact)).count();
         assert!(
             passed == 0 || view.rewinds,
@@ -277,8 +262,7 @@ impl LinkHistory {
         // A link whose cursor lies inside a code point gets the whole code point again.
         let answer = view.chronicle().and_then(|chronicle| chronicle.stories.get(run_id));
         let answer = answer.and_then(|story| view.ledger.known_answer(story.n, attempt));
-        let place =
-            answer.map_or(heard.upto, |answer| answer.floor_char_boundary(heard.upto as usize) as u64);
+        let place = answer.map_or(heard.upto, |answer| answer.floor_char_boundary(heard.upto as usize) as u64);
         assert!(
             place == offset || heard.upto == offset,
             "G5: text has no gap: {run_id}.{attempt} has {} and is shown {offset} on {:?}",
@@ -293,10 +277,7 @@ impl LinkHistory {
         };
         let answer = view.ledger.known_answer(story.n, attempt);
         let there = answer.and_then(|answer| answer.get(offset as usize..upto as usize));
-        assert!(
-            there == Some(text),
-            "G5: a delta is what the agent said there: {run_id}.{attempt} at {offset}"
-        );
+        assert!(there == Some(text), "G5: a delta is what the agent said there: {run_id}.{attempt} at {offset}");
         let shy = story.agent.as_ref().map(|agent| view.ledger.policy(agent).on_owner_loss);
         let saved = story.saved.get(&attempt).is_some_and(|bytes| *bytes > 0);
         let shy = matches!(shy, Some(OnOwnerLoss::RetryIfSilent | OnOwnerLoss::Resume));
@@ -327,9 +308,7 @@ fn is_trimmed(reset: ResetReason, ask: Option<&SubscribeCommand>, view: &View<'_
 
 /// Returns whether the link has sent a later subscribe, which replaces this one.
 fn superseded(ask: &SubscribeCommand, view: &View<'_>) -> bool {
-    let number = |id: &Option<RequestId>| {
-        id.as_ref().and_then(|id| id.as_str().strip_prefix('r')?.parse::<u64>().ok())
-    };
+    let number = |id: &Option<RequestId>| id.as_ref().and_then(|id| id.as_str().strip_prefix('r')?.parse::<u64>().ok());
     let mine = number(&ask.request_id);
     let noticed = view.asks.iter().filter(|(id, _)| view.noticed.contains(*id));
     noticed.map(|(_, other)| other).any(|other| {
@@ -362,13 +341,7 @@ fn check_snapshot(snapshot: &SessionStateSnapshot, view: &View<'_>) {
     }
     let Some(chronicle) = view.chronicle() else { panic!("G6: a snapshot is of a log: {}", view.key) };
     let there = chronicle.fact(snapshot.seq).map(|(epoch, _)| epoch);
-    assert_eq!(
-        there,
-        Some(snapshot.epoch),
-        "G6: a snapshot names a fact of the log: {} {:?}",
-        view.key,
-        snapshot.seq
-    );
+    assert_eq!(there, Some(snapshot.epoch), "G6: a snapshot names a fact of the log: {} {:?}", view.key, snapshot.seq);
     let state = chronicle.state(snapshot.seq);
     let mut shown: Vec<_> =
         snapshot.runs.iter().map(|run| (&run.run_id, run.attempt, run.state, run.text_bytes)).collect();

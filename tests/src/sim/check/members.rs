@@ -65,8 +65,7 @@ impl MemberHistory {
         self.last = entry.time;
         let chain = self.ended.iter().chain(self.open.keys());
         let named = chain.into_iter().any(|tx| *entry.correlation_id == *tx.to_string());
-        let of_members =
-            entry.fact.name().starts_with("agent.add") || entry.fact.name().starts_with("agent.rem");
+        let of_members = entry.fact.name().starts_with("agent.add") || entry.fact.name().starts_with("agent.rem");
         assert!(named || !of_members, "SR-T13: every fact of a change names it: {}", entry.fact.name());
     }
 

@@ -20,22 +20,13 @@ impl StoreRecord {
         let events = self.directory.policy(agent_id).events;
         let wants = |name: &str| events.iter().any(|pattern| pattern.matches(name));
         let own = OF_ACTIONS.iter().any(|of| name.starts_with(of));
-        let asked =
-            self.subscribed.contains(run_id) && (name.starts_with("user.") || name.starts_with("agent."));
-        assert!(
-            own || asked || wants(name),
-            "EV-G1: an agent is told of what it has subscribed to: {agent_id} {name}"
-        );
+        let asked = self.subscribed.contains(run_id) && (name.starts_with("user.") || name.starts_with("agent."));
+        assert!(own || asked || wants(name), "EV-G1: an agent is told of what it has subscribed to: {agent_id} {name}");
         let order = self.orders.get_mut(&(node, run_id.clone(), *attempt));
-        let order =
-            order.unwrap_or_else(|| panic!("G4: who is told of something was asked: {run_id}.{attempt}"));
+        let order = order.unwrap_or_else(|| panic!("G4: who is told of something was asked: {run_id}.{attempt}"));
         let told = std::mem::replace(&mut order.told, *seq);
-        assert!(
-            told < *seq,
-            "EV-G1: each fact is told once, in its place: {run_id} {seq:?}, told up to {told:?}"
-        );
-        let missed =
-            (told.0 + 1..seq.0).find(|seq| fact(*seq).is_some_and(|(_, entry)| wants(entry.fact.name())));
+        assert!(told < *seq, "EV-G1: each fact is told once, in its place: {run_id} {seq:?}, told up to {told:?}");
+        let missed = (told.0 + 1..seq.0).find(|seq| fact(*seq).is_some_and(|(_, entry)| wants(entry.fact.name())));
         assert_eq!(missed, None, "EV-G1: nothing it has subscribed to is left out: {run_id} {seq:?}");
     }
 }

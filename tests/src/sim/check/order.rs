@@ -73,9 +73,8 @@ impl StoreRecord {
         let log = self.chronicles.get(key).map_or(&[][..], |chronicle| &chronicle.log);
         // A node that was paused may order an attempt that another owner has resumed meanwhile; the agent knows
         // that owner's epoch.
-        let fact = log
-            .iter()
-            .rposition(|(token, entry)| token.epoch == *epoch && begun(&entry.fact, entry.run_id.as_ref()));
+        let fact =
+            log.iter().rposition(|(token, entry)| token.epoch == *epoch && begun(&entry.fact, entry.run_id.as_ref()));
         assert!(fact.is_some(), "G4: no order before its fact is durable: {run_id}.{attempt}");
         let seq = Seq(fact.map_or(0, |at| at as u64 + 1));
         // One owner may resume an attempt more than once, if the connection to its agent is lost.

@@ -39,14 +39,9 @@ pub(crate) fn refused(
 ) {
     let (Notification::Refused { refusal, session, .. }, Some(ask)) = (note, ask) else { return };
     let named = session_of(ask);
-    assert!(
-        session.is_none() || *session == named,
-        "G7: a refusal names what was asked for: {note:?} {ask:?}"
-    );
-    let passing = matches!(
-        refusal.code,
-        Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::TooManyPending
-    );
+    assert!(session.is_none() || *session == named, "G7: a refusal names what was asked for: {note:?} {ask:?}");
+    let passing =
+        matches!(refusal.code, Code::StoreUnavailable | Code::Draining | Code::RateLimited | Code::TooManyPending);
     let Some(named) = named else { return };
     let key = SessionKey { tenant: principal.tenant.clone(), session: named };
     let owner = shelf.session(&key).and_then(|slot| slot.user.as_ref());

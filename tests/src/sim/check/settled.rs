@@ -78,8 +78,7 @@ impl World {
             return Some(format!("G9: every request is answered: c{id} {ask:?}"));
         }
         let Some(upto) = line.follows.get(&client.key.session).and_then(|follow| follow.upto()) else {
-            let watcher =
-                client.watches() && self.shelf.session(&client.key).is_some_and(|s| s.user.is_some());
+            let watcher = client.watches() && self.shelf.session(&client.key).is_some_and(|s| s.user.is_some());
             return watcher.then(|| format!("G9: who subscribes is subscribed: c{id}"));
         };
         let log = self.ledger.chronicles.get(&client.key).map_or(&[][..], |chronicle| &chronicle.log);
@@ -88,8 +87,7 @@ impl World {
         };
         let end = log.iter().rposition(shown).map_or(0, |at| at as u64 + 1);
         let behind = upto.0 < end && !self.rewinds;
-        behind
-            .then(|| format!("G9: a link sees the whole log: c{id} saw {upto:?} of {end} of {}", client.key))
+        behind.then(|| format!("G9: a link sees the whole log: c{id} saw {upto:?} of {end} of {}", client.key))
     }
 
     /// Checks everything that must hold once the world has settled.
@@ -141,9 +139,9 @@ impl World {
             chronicle.stories.get(run_id)?.ended.as_ref().filter(|end| end.done).map(|end| (run_id, end))
         }) {
             let text = client.texts.get(&(run_id.clone(), end.attempt));
-            let Some(text) = text.filter(|_| {
-                client.watches() && client.ended.contains(run_id) && !client.torn.contains(run_id)
-            }) else {
+            let Some(text) =
+                text.filter(|_| client.watches() && client.ended.contains(run_id) && !client.torn.contains(run_id))
+            else {
                 continue;
             };
             let n = chronicle.stories[run_id].n;

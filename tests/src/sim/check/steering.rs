@@ -61,10 +61,7 @@ impl SessionRecord {
             Fact::TurnAdmitted { strategy: Admission::Steered, host_run_id, .. } => {
                 let host = host_run_id.as_ref();
                 assert!(host.is_some() && host == self.active.as_ref(), "ST-7: who takes it runs: {run_id}");
-                assert!(
-                    guest.host.is_none() && guest.returned.is_none(),
-                    "ST-9: it is handed over once: {run_id}"
-                );
+                assert!(guest.host.is_none() && guest.returned.is_none(), "ST-9: it is handed over once: {run_id}");
                 next.host = host.cloned();
             }
             Fact::TurnAdmitted { .. } => {
@@ -75,26 +72,15 @@ impl SessionRecord {
                 }
             }
             Fact::AgentSteerAcked { host_run_id, .. } => {
-                assert_eq!(
-                    guest.host.as_ref(),
-                    Some(host_run_id),
-                    "ST-8: a receipt of what is there: {run_id}"
-                );
+                assert_eq!(guest.host.as_ref(), Some(host_run_id), "ST-8: a receipt of what is there: {run_id}");
             }
             Fact::RunStarted { .. } => {
                 assert!(guest.host.is_none(), "ST-9: what a run holds is no turn of its own: {run_id}");
             }
             Fact::RunDone { host_run_id: Some(host), .. } => {
-                assert_eq!(
-                    guest.host.as_ref(),
-                    Some(host),
-                    "ST-9: it ends with the run that has it: {run_id}"
-                );
+                assert_eq!(guest.host.as_ref(), Some(host), "ST-9: it ends with the run that has it: {run_id}");
                 let taken = self.has_taken(host, run_id, false) || self.rewinds;
-                assert!(
-                    taken,
-                    "ST-9: what ends with a run was taken by its last attempt: {run_id} of {host}"
-                );
+                assert!(taken, "ST-9: what ends with a run was taken by its last attempt: {run_id} of {host}");
             }
             _ => {}
         }

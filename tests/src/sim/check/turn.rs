@@ -108,11 +108,7 @@ impl TurnRecord {
     /// Records that another owner resumes the open attempt.
     fn goes_on(&mut self, run_id: &RunId, attempt: u32, directory: &AgentDirectory) {
         assert_eq!(self.attempt, attempt, "G3: what goes on is the attempt under way: {run_id}");
-        assert_eq!(
-            self.policy(directory),
-            OnOwnerLoss::Resume,
-            "G3: only what outlives its owner goes on: {run_id}"
-        );
+        assert_eq!(self.policy(directory), OnOwnerLoss::Resume, "G3: only what outlives its owner goes on: {run_id}");
         self.resumed += 1;
         self.counts(run_id);
     }
@@ -129,10 +125,7 @@ impl TurnRecord {
         let saved = self.saved.entry(attempt).or_default();
         assert_eq!(*saved, offset, "G6: stretches of text join up: {run_id}");
         let there = answer.and_then(|answer| answer.get(offset as usize..offset as usize + text.len()));
-        assert!(
-            there == Some(text),
-            "G6: recorded text is what the agent said: {run_id}.{attempt} at {offset}"
-        );
+        assert!(there == Some(text), "G6: recorded text is what the agent said: {run_id}.{attempt} at {offset}");
         *saved += text.len() as u64;
     }
 

@@ -141,23 +141,18 @@ fn member_changes_are_parsed() {
 fn handover_decision_requires_its_id() {
     let id = "019a0000-0000-7000-8000-000000000001";
     for (word, agrees) in [("confirm", true), ("reject", false)] {
-        let text = format!(
-            r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"{word}"}}"#
-        );
-        let LinkCommand::DecideHandover { request_id: None, session, handover_id, confirm } = command(&text)
-        else {
+        let text =
+            format!(r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"{word}"}}"#);
+        let LinkCommand::DecideHandover { request_id: None, session, handover_id, confirm } = command(&text) else {
             panic!("{text}")
         };
         assert_eq!((session, handover_id.to_string(), confirm), (session_id(), id.to_owned(), agrees));
     }
     for wrong in [
-        r#"{"type":"handover_decision","session_id":"s1","handover_id":"h1","decision":"confirm"}"#
-            .to_owned(),
+        r#"{"type":"handover_decision","session_id":"s1","handover_id":"h1","decision":"confirm"}"#.to_owned(),
         r#"{"type":"handover_decision","session_id":"s1","decision":"confirm"}"#.to_owned(),
         format!(r#"{{"type":"handover_decision","handover_id":"{id}","decision":"confirm"}}"#),
-        format!(
-            r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"perhaps"}}"#
-        ),
+        format!(r#"{{"type":"handover_decision","session_id":"s1","handover_id":"{id}","decision":"perhaps"}}"#),
     ] {
         assert!(parse(&wrong).is_err(), "{wrong}");
     }
@@ -235,15 +230,9 @@ fn invalid_field_is_named_without_its_value() {
     let on = |rest: &str| format!(r#"{{"type":"subscribe","request_id":"r1","session_id":"s1",{rest}}}"#);
     let hi = |rest: &str| format!(r#"{{"type":"hello","request_id":"r1",{rest}}}"#);
     let cases = [
-        (
-            say(r#""session_id":"canary:x","message":{"content":"x"}"#),
-            MalformedReason::InvalidField("session_id"),
-        ),
+        (say(r#""session_id":"canary:x","message":{"content":"x"}"#), MalformedReason::InvalidField("session_id")),
         (say(r#""session_id":7,"message":{"content":"x"}"#), MalformedReason::InvalidField("session_id")),
-        (
-            say(r#""agent_id":"canary x","message":{"content":"x"}"#),
-            MalformedReason::InvalidField("agent_id"),
-        ),
+        (say(r#""agent_id":"canary x","message":{"content":"x"}"#), MalformedReason::InvalidField("agent_id")),
         (say(r#""message":"canary""#), MalformedReason::InvalidField("message")),
         (say(r#""message":null"#), MalformedReason::MissingField("message")),
         (say(r#""message":{"role":"user"}"#), MalformedReason::MissingField("message.content")),
@@ -280,10 +269,7 @@ fn invalid_field_is_named_without_its_value() {
         (r#"{"request_id":"r1","type":"canary"}"#.to_owned(), MalformedReason::UnknownType),
         (r#"{"request_id":"r1","type":5}"#.to_owned(), MalformedReason::InvalidField("type")),
         (r#"{"request_id":"r1"}"#.to_owned(), MalformedReason::MissingField("type")),
-        (
-            r#"{"request_id":"r1","type":"session_close"}"#.to_owned(),
-            MalformedReason::MissingField("session_id"),
-        ),
+        (r#"{"request_id":"r1","type":"session_close"}"#.to_owned(), MalformedReason::MissingField("session_id")),
         (
             r#"{"request_id":"r1","type":"session_open","agents":["a b"]}"#.to_owned(),
             MalformedReason::InvalidField("agents"),
@@ -311,12 +297,9 @@ fn invalid_field_is_named_without_its_value() {
 fn accepted_input_can_be_stored_and_read_back() {
     let deep = format!("{}1{}", "[".repeat(62), "]".repeat(62));
     let wide = format!("[{}0]", "0,".repeat(9_000));
-    for inner in
-        [deep, wide, r#""\u0000\ud83d\ude00""#.to_owned(), "[-0.5,1e308,18446744073709551615]".to_owned()]
-    {
-        let text = format!(
-            r#"{{"type":"agent_invoke","metadata":{{"m":{inner}}},"message":{{"content":[{{"type":"x"}}]}}}}"#
-        );
+    for inner in [deep, wide, r#""\u0000\ud83d\ude00""#.to_owned(), "[-0.5,1e308,18446744073709551615]".to_owned()] {
+        let text =
+            format!(r#"{{"type":"agent_invoke","metadata":{{"m":{inner}}},"message":{{"content":[{{"type":"x"}}]}}}}"#);
         let InvokeCommand { message, metadata, .. } = invoked(&text);
         let fact = Fact::UserMessage {
             message_id: MessageId::parse("m1").expect("a name"),
@@ -334,8 +317,7 @@ fn accepted_input_can_be_stored_and_read_back() {
         let causation_id = None;
         let traceparent = None;
         let run_id = None;
-        let entry =
-            Entry { id, time, source, correlation_id: "c".into(), causation_id, traceparent, run_id, fact };
+        let entry = Entry { id, time, source, correlation_id: "c".into(), causation_id, traceparent, run_id, fact };
         let key = SessionKey { tenant: TenantId::default_tenant(), session: session_id() };
         let json = entry.to_json(&key, Seq(1), Epoch(1));
         assert_eq!(Entry::from_json(&json).expect("read back").entry, entry, "{text:.90}");

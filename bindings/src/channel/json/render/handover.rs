@@ -35,8 +35,7 @@ pub(super) fn write_handover<'a>(tell: &mut FactWriter<'a, '_>, fact: &'a Fact) 
         let handover_id = Some(done.handover_id);
         let from = Some(&done.from);
         let to = Some(&done.to);
-        let body =
-            EventPayload { name: "HANDOVER_CONFIRMED", handover_id, from, to, ..EventPayload::default() };
+        let body = EventPayload { name: "HANDOVER_CONFIRMED", handover_id, from, to, ..EventPayload::default() };
         tell.write_final_message("event", &done.request_id, 320, body);
     }
     if let Fact::HandoverRejected(ended) = fact {

@@ -81,8 +81,7 @@ fn text_is_rendered_as_deltas() {
 fn snapshot(active: Option<AgentId>) -> Box<SessionStateSnapshot> {
     let state = "open";
     let agents = vec![agent("a")];
-    let one =
-        RunSnapshot { run_id: run(), agent_id: agent("a"), state: "RUNNING", attempt: 1, text_bytes: 3 };
+    let one = RunSnapshot { run_id: run(), agent_id: agent("a"), state: "RUNNING", attempt: 1, text_bytes: 3 };
     let seq = Seq(9);
     let epoch = Epoch(4);
     Box::new(SessionStateSnapshot {
@@ -113,18 +112,14 @@ fn pending_handover_is_in_the_snapshot() {
         said: AnswerTail::default(),
     };
     let there = SessionStateSnapshot { handover: Some(Box::new(handover)), ..*snapshot(None) };
-    let message =
-        only(&Notification::Subscribed { request_id: None, snapshot: Box::new(there), reset: None });
+    let message = only(&Notification::Subscribed { request_id: None, snapshot: Box::new(there), reset: None });
     let prompt = json!({"run_id": RUN, "handover_id": facts::TX, "from": "a", "to": "b", "reason": "sums",
         "summary": "2+2", "deadline_ts": 9});
     assert_eq!(message["snapshot"]["pending"]["handover"], prompt);
     for (standing, state) in [
         (HandoverStatus::Open, json!({"state": "pending"})),
         (HandoverStatus::Confirmed, json!({"state": "confirmed"})),
-        (
-            HandoverStatus::Rejected(HandoverRejection::Expired),
-            json!({"state": "rejected", "reason": "expired"}),
-        ),
+        (HandoverStatus::Rejected(HandoverRejection::Expired), json!({"state": "rejected", "reason": "expired"})),
     ] {
         let decided = HandoverReply { request_id: request(), session: session(), handover_id: id, standing };
         let mut body = state;
@@ -143,14 +138,11 @@ fn answers_echo_their_request_id() {
     let view = json!({"session_id": "s1", "state": "open", "active_agent": "a", "agents": ["a"],
         "runs": [{"run_id": RUN, "agent_id": "a", "state": "RUNNING", "attempt": 1, "text_bytes": 3}],
         "pending": {"approvals": [], "tool_requests": []}, "seq": 9, "epoch": 4});
-    let note =
-        Notification::Subscribed { request_id: request(), snapshot: snapshot(Some(agent("a"))), reset: None };
+    let note = Notification::Subscribed { request_id: request(), snapshot: snapshot(Some(agent("a"))), reset: None };
     assert_eq!(only(&note), of_session("subscribed", json!({"request_id": "r1", "snapshot": view})));
-    for (reset, reason) in
-        [(ResetReason::Trimmed { floor: Seq(4) }, "trimmed"), (ResetReason::Regressed, "regressed")]
+    for (reset, reason) in [(ResetReason::Trimmed { floor: Seq(4) }, "trimmed"), (ResetReason::Regressed, "regressed")]
     {
-        let note =
-            Notification::Subscribed { request_id: None, snapshot: snapshot(None), reset: Some(reset) };
+        let note = Notification::Subscribed { request_id: None, snapshot: snapshot(None), reset: Some(reset) };
         let message = only(&note);
         assert_eq!((&message["reset"], &message["reason"]), (&json!(true), &json!(reason)));
         assert_eq!(message["snapshot"]["active_agent"], Value::Null);
@@ -162,18 +154,10 @@ fn answers_echo_their_request_id() {
     opened.as_object_mut().expect("an object").retain(|key, _| key != "seq" && key != "epoch");
     assert_eq!(only(&note), opened);
     let note = Notification::Closed { request_id: request(), session: session() };
-    assert_eq!(
-        only(&note),
-        json!({"type": "session_closed", "ts": 5, "request_id": "r1", "session_id": "s1"})
-    );
+    assert_eq!(only(&note), json!({"type": "session_closed", "ts": 5, "request_id": "r1", "session_id": "s1"}));
     let message_id = MessageId::parse("m1").expect("a name");
-    let accepted = AcceptedTurn {
-        request_id: request(),
-        session: session(),
-        run_id: run(),
-        message_id,
-        duplicate: true,
-    };
+    let accepted =
+        AcceptedTurn { request_id: request(), session: session(), run_id: run(), message_id, duplicate: true };
     let body = json!({"request_id": "r1", "turn_id": RUN, "message_id": "m1", "duplicate": true,
         "durability": "fsync"});
     assert_eq!(only(&Notification::TurnAccepted(Box::new(accepted))), framed("turn_accepted", body));
@@ -192,19 +176,12 @@ fn refusals_and_link_messages_are_rendered() {
     let body = json!({"request_id": "r1", "code": "too_many_pending", "message": "wait", "retryable": true,
         "retry_after_ms": 2000});
     assert_eq!(only(&note), framed("error", body));
-    let bare = Notification::Refused {
-        request_id: None,
-        session: None,
-        run_id: None,
-        refusal: Refusal::not_found(),
-    };
+    let bare = Notification::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
     assert!(only(&bare).get("session_id").is_none() && only(&bare).get("retry_after_ms").is_none());
-    let away = Notification::GoAway {
-        reason: "drain",
-        within: Duration::from_secs(10),
-        jitter: Duration::from_secs(3),
-    };
-    let expected = json!({"type": "go_away", "ts": 5, "reason": "drain", "reconnect_within_ms": 10000, "jitter_ms": 3000});
+    let away =
+        Notification::GoAway { reason: "drain", within: Duration::from_secs(10), jitter: Duration::from_secs(3) };
+    let expected =
+        json!({"type": "go_away", "ts": 5, "reason": "drain", "reconnect_within_ms": 10000, "jitter_ms": 3000});
     assert_eq!(only(&away), expected);
     assert_eq!(pong(Millis(5), &request()), r#"{"type":"pong","ts":5,"request_id":"r1"}"#);
     let renewed = refreshed(Millis(5), &request(), Millis(9));

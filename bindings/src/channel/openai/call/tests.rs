@@ -18,7 +18,8 @@ fn name(session: Option<&str>) -> ChatCallIds {
 
 /// Returns the usual body with `fields` added or replaced.
 fn body(fields: Value) -> String {
-    let mut body = json!({ "model": "agent/echo", "messages": [{ "role": "user", "content": "hi" }], "temperature": 0.5 });
+    let mut body =
+        json!({ "model": "agent/echo", "messages": [{ "role": "user", "content": "hi" }], "temperature": 0.5 });
     let (Value::Object(all), Value::Object(fields)) = (&mut body, fields) else { panic!("objects") };
     all.extend(fields);
     body.to_string()
@@ -41,8 +42,7 @@ fn last_message_is_the_input_and_earlier_ones_history() {
         { "role": "assistant", "refusal": "no" },
     ]);
     let mut messages = earlier.as_array().expect("a list").clone();
-    messages
-        .push(json!({ "role": "user", "content": [{ "type": "text", "text": "@bob hi" }], "name": "ann" }));
+    messages.push(json!({ "role": "user", "content": [{ "type": "text", "text": "@bob hi" }], "name": "ann" }));
     let text = body(json!({ "messages": messages, "metadata": { "k": "v" }, "stream": true,
         "stream_options": { "include_usage": true, "include_obfuscation": false }, "user": "eve" }));
     let call = ChatCall::parse(&text).expect("a call");
@@ -54,10 +54,7 @@ fn last_message_is_the_input_and_earlier_ones_history() {
     assert_eq!(invoke.message.content, Content::Parts(vec![json!({ "type": "text", "text": "@bob hi" })]));
     // The model name decides the agent; a mention in the text has no effect.
     assert_eq!(invoke.agent_id.map(|agent| agent.to_string()), Some("echo".to_owned()));
-    assert_eq!(
-        (invoke.session, invoke.message_id),
-        (Some(kept.session.clone()), Some(kept.message_id.clone()))
-    );
+    assert_eq!((invoke.session, invoke.message_id), (Some(kept.session.clone()), Some(kept.message_id.clone())));
     assert_eq!(invoke.metadata, Some(Json(json!({ "k": "v" }))));
     let invoke = call.into_command(&within, None).expect("an input");
     assert_eq!((invoke.history, invoke.session), (None, SessionId::parse("s1").ok()));
@@ -92,10 +89,7 @@ fn unsupported_call_is_refused_with_its_field() {
     for (fields, param) in cases {
         let (status, error) = refused(fields);
         assert_eq!((status, &error["param"]), (400, &json!(param)));
-        assert_eq!(
-            (&error["type"], &error["code"]),
-            (&json!("invalid_request_error"), &json!("invalid_message"))
-        );
+        assert_eq!((&error["type"], &error["code"]), (&json!("invalid_request_error"), &json!("invalid_message")));
         assert!(!error["message"].as_str().expect("a text").contains("canary"), "{error}");
     }
     for bad in ["", "[]", "{", "{\"model\":\"agent/a\",\"model\":\"agent/a\"}", &"[".repeat(100)] {
@@ -130,10 +124,7 @@ fn unsupported_output_is_refused_and_tuning_ignored() {
 fn unknown_model_is_not_found() {
     for model in ["gpt-5", "echo", "agent/", "agent/a b", ""] {
         let (status, error) = refused(json!({ "model": model }));
-        assert_eq!(
-            (status, &error["code"], &error["param"]),
-            (404, &json!("model_not_found"), &json!("model"))
-        );
+        assert_eq!((status, &error["code"], &error["param"]), (404, &json!("model_not_found"), &json!("model")));
     }
 }
 
@@ -149,12 +140,9 @@ fn oversized_call_is_context_length_exceeded() {
         let error: Value = serde_json::from_str(&trouble.to_json()).expect("JSON");
         (trouble.status, error["error"]["code"].clone()) == (400, json!("context_length_exceeded"))
     };
-    assert!(too_long(
-        ChatCall::parse(&body(json!({ "x": long(CHAT_CALL_BYTES_MAX) }))).expect_err("too long")
-    ));
-    let told = |bytes: usize, session| {
-        ChatCall::parse(&earlier(bytes)).expect("a call").into_command(&name(session), None)
-    };
+    assert!(too_long(ChatCall::parse(&body(json!({ "x": long(CHAT_CALL_BYTES_MAX) }))).expect_err("too long")));
+    let told =
+        |bytes: usize, session| ChatCall::parse(&earlier(bytes)).expect("a call").into_command(&name(session), None);
     assert!(told(HISTORY_BYTES_MAX - 64, None).is_ok());
     assert!(too_long(told(HISTORY_BYTES_MAX, None).expect_err("too long")));
     // If the gateway keeps the conversation, ignored messages do not count towards the limit.

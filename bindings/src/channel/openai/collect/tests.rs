@@ -19,10 +19,8 @@ fn answer(notes: &[Notification]) -> Result<Value, ChatError> {
 #[test]
 fn answer_is_one_completion_object() {
     let usage = json!({ "prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3 });
-    let notes =
-        [started(1), thought("hm"), delta(1, 0, "he"), delta(1, 2, "llo"), done(1, 5, Some(usage.clone()))];
-    let message =
-        json!({ "role": "assistant", "content": "hello", "refusal": null, "reasoning_content": "hm" });
+    let notes = [started(1), thought("hm"), delta(1, 0, "he"), delta(1, 2, "llo"), done(1, 5, Some(usage.clone()))];
+    let message = json!({ "role": "assistant", "content": "hello", "refusal": null, "reasoning_content": "hm" });
     let expected = json!({
         "id": format!("chatcmpl-{}", run()),
         "object": "chat.completion",
@@ -33,18 +31,14 @@ fn answer_is_one_completion_object() {
     });
     assert_eq!(answer(&notes), Ok(expected));
     let plain = answer(&[started(1), done(1, 0, None)]).expect("an answer");
-    assert_eq!(
-        plain["choices"][0]["message"],
-        json!({ "role": "assistant", "content": "", "refusal": null })
-    );
+    assert_eq!(plain["choices"][0]["message"], json!({ "role": "assistant", "content": "", "refusal": null }));
     assert_eq!(plain.get("usage"), None, "what nobody counted is not told");
 }
 
 /// Covers: protocol.md §1 (the OpenAI-compatible front).
 #[test]
 fn restart_before_sending_discards_earlier_text() {
-    let notes =
-        [started(1), thought("hm"), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)];
+    let notes = [started(1), thought("hm"), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)];
     let answer = answer(&notes).expect("an answer");
     let message = json!({ "role": "assistant", "content": "hello", "refusal": null });
     assert_eq!(answer["choices"][0]["message"], message);
@@ -54,7 +48,7 @@ fn restart_before_sending_discards_earlier_text() {
 #[test]
 fn error_is_returned_and_reasoning_is_bounded() {
     let code = Code::AgentTimeout;
-    let message = "the agent timed out: no event within its silence limit".to_owned();
+    let message = "the agent fell silent".to_owned();
     let failed = fact(Fact::RunFailed {
         attempt: 1,
         code,

@@ -38,13 +38,7 @@ fn fact_of(run_id: RunId, fact: Fact) -> Notification {
         run_id: Some(run_id),
         fact,
     };
-    Notification::Fact {
-        session: session(),
-        seq: Seq(1),
-        epoch: Epoch(1),
-        entry: Arc::new(entry),
-        requested: false,
-    }
+    Notification::Fact { session: session(), seq: Seq(1), epoch: Epoch(1), entry: Arc::new(entry), requested: false }
 }
 
 pub(crate) fn fact(fact: Fact) -> Notification {
@@ -66,12 +60,8 @@ pub(crate) fn thought(text: &str) -> Notification {
 pub(crate) fn started(attempt: u32) -> Notification {
     let agent_id = AgentId::parse("echo").expect("a name");
     fact(match attempt {
-        1 => {
-            Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
-        }
-        attempt => {
-            Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned(), resumable: false }
-        }
+        1 => Fact::RunStarted { agent_id, attempt, request_id: None, deadline_ms: Millis(9), resumable: false },
+        attempt => Fact::RunRestarted { agent_id, attempt, reason: "owner_lost".to_owned(), resumable: false },
     })
 }
 
@@ -112,10 +102,7 @@ fn words(text: &str) -> Vec<String> {
                 return format!("error {}", error["code"].as_str().expect("a code"));
             }
             assert_eq!(chunk["id"], format!("chatcmpl-{}", run()));
-            assert_eq!(
-                (&chunk["object"], &chunk["created"]),
-                (&json!("chat.completion.chunk"), &json!(1_764_000_000))
-            );
+            assert_eq!((&chunk["object"], &chunk["created"]), (&json!("chat.completion.chunk"), &json!(1_764_000_000)));
             assert_eq!(chunk["model"], "agent/echo");
             let Some(choice) = chunk["choices"].get(0) else { return format!("usage {}", chunk["usage"]) };
             format!("{} {}", choice["delta"], choice["finish_reason"])
@@ -146,10 +133,7 @@ fn answer_is_streamed_as_chunks_and_done() {
             started(1),
             thought("hm"),
             delta(1, 0, "he"),
-            fact_of(
-                other(),
-                Fact::RunCancelled { attempt: 1, reason: "x".into(), forced: false, text_bytes: 0 },
-            ),
+            fact_of(other(), Fact::RunCancelled { attempt: 1, reason: "x".into(), forced: false, text_bytes: 0 }),
             // A repeated piece, and a piece that overlaps it.
             delta(1, 0, "he"),
             delta(1, 1, "ello"),
@@ -199,14 +183,7 @@ fn each_end_maps_to_a_finish_reason() {
     for (stop_reason, word) in all {
         let text_sha256 = String::new();
         let usage = None;
-        let end = fact(Fact::RunDone {
-            attempt: 1,
-            stop_reason,
-            text_bytes: 0,
-            text_sha256,
-            usage,
-            host_run_id: None,
-        });
+        let end = fact(Fact::RunDone { attempt: 1, stop_reason, text_bytes: 0, text_sha256, usage, host_run_id: None });
         let told = tell(&mut chunks(), &[started(1), end]);
         assert_eq!(told[1..], [format!("{{}} \"{word}\""), "[DONE]".to_owned()]);
     }
@@ -216,16 +193,12 @@ fn each_end_maps_to_a_finish_reason() {
 #[test]
 fn restarted_turn_ends_a_started_stream() {
     let mut begun = chunks();
-    let told = tell(
-        &mut begun,
-        &[started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)],
-    );
+    let told = tell(&mut begun, &[started(1), delta(1, 0, "he"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
     assert_eq!(told, [OPEN, r#"{"content":"he"} null"#, "error owner_lost"]);
     assert!(begun.is_finished());
     // No output was sent yet, so a restart needs no error.
     let mut silent = chunks();
-    let told =
-        tell(&mut silent, &[started(1), thought("hm"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
+    let told = tell(&mut silent, &[started(1), thought("hm"), started(2), delta(2, 0, "hello"), done(2, 5, None)]);
     assert_eq!(told[2..], [r#"{"content":"hello"} null"#, r#"{} "stop""#, "[DONE]"]);
     // A delta of the next attempt has the same effect as the fact that starts the attempt.
     let told = tell(&mut chunks(), &[started(1), delta(1, 0, "he"), delta(2, 0, "hello")]);
@@ -252,10 +225,7 @@ fn repeated_call_starts_with_the_current_attempt() {
     };
     let mut held = chunks().hold_until_end();
     assert!(tell(&mut held, &[started(1), delta(1, 0, "he"), failed(Code::OwnerLost)]).is_empty());
-    assert_eq!(
-        held.error_before_start().map(|trouble| (trouble.status, trouble.retryable)),
-        Some((503, false))
-    );
+    assert_eq!(held.error_before_start().map(|trouble| (trouble.status, trouble.retryable)), Some((503, false)));
 }
 
 /// Covers: ST-41.
@@ -274,14 +244,9 @@ fn error_has_a_status_before_text_and_is_streamed_after() {
             text_bytes: 0,
         })
     };
-    let cancelled =
-        || fact(Fact::RunCancelled { attempt: 1, reason: "user".into(), forced: false, text_bytes: 2 });
-    let refused = || Notification::Refused {
-        request_id: None,
-        session: None,
-        run_id: None,
-        refusal: Refusal::not_found(),
-    };
+    let cancelled = || fact(Fact::RunCancelled { attempt: 1, reason: "user".into(), forced: false, text_bytes: 2 });
+    let refused =
+        || Notification::Refused { request_id: None, session: None, run_id: None, refusal: Refusal::not_found() };
     for (note, status, code) in [
         (failed(), 503, "agent_unavailable"),
         (cancelled(), 409, "cancelled"),

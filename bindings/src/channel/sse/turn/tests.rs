@@ -40,13 +40,7 @@ fn fact(seq: u64, epoch: u64, run_id: &RunId, fact: Fact) -> Notification {
 }
 
 fn started(attempt: u32) -> Fact {
-    Fact::RunStarted {
-        agent_id: agent(),
-        attempt,
-        request_id: None,
-        deadline_ms: Millis(9),
-        resumable: false,
-    }
+    Fact::RunStarted { agent_id: agent(), attempt, request_id: None, deadline_ms: Millis(9), resumable: false }
 }
 
 fn done(attempt: u32, text_bytes: u64) -> Fact {
@@ -74,13 +68,8 @@ fn events(text: &str) -> Vec<(Option<String>, Value)> {
 
 fn begin(run_id: &RunId, resume: Option<&str>) -> (TurnStream, String) {
     let message_id = MessageId::parse("m1").expect("a name");
-    let accepted = AcceptedTurn {
-        request_id: None,
-        session: session(),
-        run_id: run_id.clone(),
-        message_id,
-        duplicate: false,
-    };
+    let accepted =
+        AcceptedTurn { request_id: None, session: session(), run_id: run_id.clone(), message_id, duplicate: false };
     let resume = resume.map(|text| TurnCursor::parse(text).expect("a cursor"));
     let mut text = String::new();
     (TurnStream::begin(Millis(5), "fsync", accepted, resume, &mut text), text)
@@ -90,8 +79,7 @@ fn begin(run_id: &RunId, resume: Option<&str>) -> (TurnStream, String) {
 fn story() -> Vec<Notification> {
     let mine = run("a");
     let other = run("b");
-    let restarted =
-        Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
+    let restarted = Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
     vec![
         fact(3, 1, &other, started(1)),
         delta(&other, 1, 0, "not mine"),
@@ -197,8 +185,7 @@ fn cursor_of_another_turn_is_ignored() {
 fn facts_of_a_later_epoch_are_sent_again() {
     let (mut turn, mut text) = begin(&run("a"), Some("6-2-2-5-aaaaaaaa"));
     turn.push(Millis(5), &fact(5, 1, &run("a"), started(1)), &mut text);
-    let restarted =
-        Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
+    let restarted = Fact::RunRestarted { agent_id: agent(), attempt: 2, reason: "lost".to_owned(), resumable: false };
     turn.push(Millis(5), &fact(6, 3, &run("a"), restarted), &mut text);
     turn.push(Millis(5), &delta(&run("a"), 2, 0, "anew"), &mut text);
     let events = events(&text);
@@ -229,8 +216,7 @@ fn trimmed_log_is_reported_and_ends_the_ended_turn() {
             reset: Some(ResetReason::Trimmed { floor: Seq(8) }),
         }
     };
-    let open =
-        RunSnapshot { run_id: run("a"), agent_id: agent(), state: "RUNNING", attempt: 1, text_bytes: 0 };
+    let open = RunSnapshot { run_id: run("a"), agent_id: agent(), state: "RUNNING", attempt: 1, text_bytes: 0 };
     for (runs, is_over) in [(vec![open], false), (Vec::new(), true)] {
         let (mut turn, mut text) = begin(&run("a"), None);
         turn.push(Millis(5), &snapshot(runs), &mut text);
@@ -240,10 +226,6 @@ fn trimmed_log_is_reported_and_ends_the_ended_turn() {
     let (mut turn, mut text) = begin(&run("a"), None);
     let session = Some(session());
     let refusal = Refusal::not_found();
-    turn.push(
-        Millis(5),
-        &Notification::Refused { request_id: None, session, run_id: None, refusal },
-        &mut text,
-    );
+    turn.push(Millis(5), &Notification::Refused { request_id: None, session, run_id: None, refusal }, &mut text);
     assert!(turn.is_finished() && events(&text)[1].1["code"] == "not_found");
 }

@@ -59,10 +59,7 @@ fn an_unusual_number_is_no_integer_and_no_object_of_a_peer() {
     assert_eq!(read(&format!("[[{forged}]]")), Err(BadJson::ReservedKey));
     assert_eq!(read(&"9".repeat(JSON_NUMBER_BYTES_MAX)).map(|_| ()), Ok(()));
     assert_eq!(read(&"9".repeat(JSON_NUMBER_BYTES_MAX + 1)), Err(BadJson::LongNumber));
-    assert!(
-        serde_json::from_str::<Json>(&"9".repeat(JSON_NUMBER_BYTES_MAX + 1)).is_ok(),
-        "what is stored is read"
-    );
+    assert!(serde_json::from_str::<Json>(&"9".repeat(JSON_NUMBER_BYTES_MAX + 1)).is_ok(), "what is stored is read");
 }
 
 /// Covers: S-13, issue 23 A4.
@@ -88,8 +85,7 @@ fn a_lone_surrogate_becomes_a_replacement_character() {
 /// Covers: issue 23 A4.
 #[test]
 fn surrogate_halves_at_field_ends_are_reported() {
-    let halves =
-        |text: &str| read_with_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
+    let halves = |text: &str| read_with_halves(&format!(r#"{{"x":"\ud83d","text":{text}}}"#), "text").expect("JSON").1;
     let high = Some(0xD83D);
     let low = Some(0xDE00);
     assert_eq!(halves(r#""\ud83d""#), SurrogateHalves { first: None, last: high });

@@ -166,10 +166,7 @@ fn agent_list_is_shown_with_members() {
     errands.handle_snapshot(&snapshot(&["echo"]));
     errands.handle_agent_list(list(&["echo"]));
     let table = "AGENT  MEMBER   HEALTH\necho   answers  healthy".to_owned();
-    assert_eq!(
-        steps(&mut errands),
-        [ChatStep::Open(Open::default()), ChatStep::List, ChatStep::Print(table)]
-    );
+    assert_eq!(steps(&mut errands), [ChatStep::Open(Open::default()), ChatStep::List, ChatStep::Print(table)]);
     errands.begin(AgentTask::Show);
     errands.handle_agent_list(Err("no answer".to_owned()));
     assert!(steps(&mut errands).contains(&remark("only members are shown: no answer")));

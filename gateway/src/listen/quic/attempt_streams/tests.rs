@@ -27,9 +27,7 @@ impl Stage {
             let weight = bytes + 256;
             self.unwritten += weight;
             self.is_full |= self.unwritten >= limits::LINK_UNWRITTEN_BYTES_MAX;
-            self.lanes
-                .write(SideStreamText { session, run_id, attempt: 1, text, weight }, 0, b"")
-                .expect("bounded");
+            self.lanes.write(SideStreamText { session, run_id, attempt: 1, text, weight }, 0, b"").expect("bounded");
             self.learn();
             shown += 1;
         }

@@ -51,8 +51,7 @@ impl WebTransportSession {
     async fn send_close(&mut self, code: u16, reason: &str) {
         let mut capsule = Vec::new();
         let mut text = Vec::new();
-        Capsule::CloseWebTransportSession { code: code.into(), reason: reason.to_owned() }
-            .encode(&mut capsule);
+        Capsule::CloseWebTransportSession { code: code.into(), reason: reason.to_owned() }.encode(&mut capsule);
         Frame::DATA.encode(&mut text);
         put_varint(capsule.len() as u64, &mut text);
         text.extend_from_slice(&capsule);
@@ -100,9 +99,7 @@ impl QuicTransport for WebTransportSession {
         self.client_close.poll_unpin(cx).map(|left| match left {
             // No code was given: a page that left regularly.
             Ok(SessionClose::Code(0)) => LinkCloseReason::ByClient(1000),
-            Ok(SessionClose::Code(code)) => {
-                LinkCloseReason::ByClient(u16::try_from(code).unwrap_or(u16::MAX))
-            }
+            Ok(SessionClose::Code(code)) => LinkCloseReason::ByClient(u16::try_from(code).unwrap_or(u16::MAX)),
             Ok(SessionClose::Lost) => LinkCloseReason::Lost,
             Err(fault) => close_with(&self.http.connection, fault),
         })
@@ -137,16 +134,11 @@ async fn accept_control(connection: Connection, session: u64) -> Result<ControlS
     let mut from = CatchDropPanic::new(from);
     let kind = frames::read_varint(&mut from).await.ok().flatten();
     if kind != Some(Frame::WEBTRANSPORT.0.into_inner()) {
-        return Err(close_with(
-            &connection,
-            H3Error { code: error::FRAME_UNEXPECTED, why: "only one request per connection is allowed" },
-        ));
+        return Err(close_with(&connection, H3Error { code: error::FRAME_UNEXPECTED, why: "one request is enough" }));
     }
     match frames::read_varint(&mut from).await {
         Ok(Some(of)) if of == session => Ok((to, from)),
-        Ok(_) | Err(_) => {
-            Err(close_with(&connection, H3Error { code: error::ID_ERROR, why: "no such session" }))
-        }
+        Ok(_) | Err(_) => Err(close_with(&connection, H3Error { code: error::ID_ERROR, why: "no such session" })),
     }
 }
 

@@ -106,12 +106,8 @@ impl World {
         let mut roots = RootCertStore::empty();
         roots.add(cert.der().clone()).expect("a certificate");
         let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-        let flaw = Flaw {
-            bug: Arc::new(Mutex::new(Bug::None)),
-            built: Arc::default(),
-            number: 0,
-            struck: Arc::default(),
-        };
+        let flaw =
+            Flaw { bug: Arc::new(Mutex::new(Bug::None)), built: Arc::default(), number: 0, struck: Arc::default() };
         let mut terms = ServerConfig::with_single_cert(vec![cert.der().clone()], key.into()).expect("terms");
         let mut transport = TransportConfig::default();
         transport.congestion_controller_factory(Arc::new(flaw.clone()));
@@ -211,9 +207,7 @@ async fn endpoint_end_is_reported() {
             assert!(how == Ending::Quiet, "a bug of quinn's");
         }));
         for of_a_connection in [Ending::Quiet, Ending::Panic] {
-            yard.spawn(Box::pin(
-                async move { assert!(of_a_connection == Ending::Quiet, "a bug of quinn's") },
-            ));
+            yard.spawn(Box::pin(async move { assert!(of_a_connection == Ending::Quiet, "a bug of quinn's") }));
             tokio::spawn(yard.next().take().expect("it is driven"));
         }
         for _ in 0..100 {

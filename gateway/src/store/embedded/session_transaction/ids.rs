@@ -9,11 +9,7 @@ use turnway_core::store::{Reply, RunLocation, StoreRefusal};
 
 impl SessionTransaction<'_, '_> {
     /// Returns the position of a run's facts to a principal who may see them.
-    pub(in super::super) fn find(
-        &mut self,
-        principal: &Principal,
-        run_id: &RunId,
-    ) -> Result<Reply, StoreFault> {
+    pub(in super::super) fn find(&mut self, principal: &Principal, run_id: &RunId) -> Result<Reply, StoreFault> {
         let taken = if self.head.is_foreign(principal) { None } else { self.input_record(run_id)? };
         Ok(match taken {
             Some(taken) => Reply::Found(RunLocation { after: taken.log_tail, ended: taken.ended }),
@@ -28,25 +24,16 @@ impl SessionTransaction<'_, '_> {
         }
         let key = tables::run_key(self.prefix, run_id);
         let value = self.tables.ids.get(&*key)?;
-        value
-            .map(|value| InputRecord::unseal(RecordLocation { table: "ids", key: &key }, value.value()))
-            .transpose()
+        value.map(|value| InputRecord::unseal(RecordLocation { table: "ids", key: &key }, value.value())).transpose()
     }
 
-    pub(super) fn store_input_record(
-        &mut self,
-        run_id: &RunId,
-        taken: &InputRecord,
-    ) -> Result<(), StoreFault> {
+    pub(super) fn store_input_record(&mut self, run_id: &RunId, taken: &InputRecord) -> Result<(), StoreFault> {
         let key = tables::run_key(self.prefix, run_id);
         self.tables.ids.insert(&*key, &*taken.seal(&key))?;
         Ok(())
     }
 
-    pub(super) fn control_record(
-        &self,
-        id: &ControlId,
-    ) -> Result<Option<(InboxPosition, InboxPosition)>, StoreFault> {
+    pub(super) fn control_record(&self, id: &ControlId) -> Result<Option<(InboxPosition, InboxPosition)>, StoreFault> {
         let key = tables::control_id_key(self.prefix, id);
         let Some(value) = self.tables.ids.get(&*key)? else { return Ok(None) };
         let spot = RecordLocation { table: "ids", key: &key };

@@ -38,11 +38,7 @@ fn registrations_are_not_trusted_after_a_new_era() {
     assert!(matches!(&taken[..], [(by, line)] if *by == me && line.stamp == 10), "{taken:?}");
     assert!(book.unowned(9).is_empty());
     book.restore_session(&session, taken);
-    assert_eq!(
-        book.unowned(9),
-        [(me, session.clone(), 10)],
-        "a release that did not happen loses no registration"
-    );
+    assert_eq!(book.unowned(9), [(me, session.clone(), 10)], "a release that did not happen loses no registration");
     assert_eq!(book.take_session(&session).len(), 1);
     for (stamp, change) in [(12, (Some(1), 8)), (13, (Some(2), 8))] {
         book.register(&session, me, stamp);

@@ -29,8 +29,7 @@ impl GatewayModel {
             let id = format!("s.{n}");
             let said = json!({"type": "message", "content": "q", "message_id": format!("m{n}"), "run_id": id,
                 "seq": first, "epoch": 1});
-            let begun =
-                json!({"type": "run_started", "run_id": id, "attempt": 1, "seq": first + 1, "epoch": 1});
+            let begun = json!({"type": "run_started", "run_id": id, "attempt": 1, "seq": first + 1, "epoch": 1});
             let end = json!({"type": "done", "run_id": id, "status": "completed", "attempt": 1,
                 "text_bytes": text.len(), "seq": first + 2, "epoch": 1});
             let facts = [said, begun, end];
@@ -81,8 +80,7 @@ fn events_are_complete_after_any_sequence_of_losses() {
             let wish = rig.last_subscribe();
             rig.subscribed(9, json!({}));
             let script = model.after(wish["after_seq"].as_u64().unwrap_or(0), &wish["runs"]);
-            let until =
-                if cuts == 20 { script.len() } else { pick(&mut model.chance, script.len() as u64 + 1) };
+            let until = if cuts == 20 { script.len() } else { pick(&mut model.chance, script.len() as u64 + 1) };
             for message in script.iter().take(until) {
                 rig.s(message.clone());
             }

@@ -142,10 +142,7 @@ fn refreshed_token_is_used_on_this_and_later_connections() {
         rig.state.refresh(rig.now, token.to_owned()).expect("taken");
         rig.drain()
     };
-    assert_eq!(
-        (refresh(&mut rig, "canary-2"), shown(&rig)),
-        (vec!["> refresh".to_owned()], json!("canary-2"))
-    );
+    assert_eq!((refresh(&mut rig, "canary-2"), shown(&rig)), (vec!["> refresh".to_owned()], json!("canary-2")));
     assert_eq!(rig.hear(json!({"type": "refreshed", "expires_ts": 9})), Vec::<String>::new());
     rig.lose();
     assert_eq!(refresh(&mut rig, "canary-3"), Vec::<String>::new(), "there is nobody to tell");
@@ -155,10 +152,7 @@ fn refreshed_token_is_used_on_this_and_later_connections() {
     // `hello` was sent with the previous token, and nothing may be sent before `welcome`.
     assert_eq!(refresh(&mut rig, "canary-4"), Vec::<String>::new());
     let lines = rig.hear(json!({"type": "welcome", "connection_id": "c", "node_id": "n"}));
-    assert_eq!(
-        (lines, shown(&rig)),
-        (vec!["connected".to_owned(), "> refresh".to_owned()], json!("canary-4"))
-    );
+    assert_eq!((lines, shown(&rig)), (vec!["connected".to_owned(), "> refresh".to_owned()], json!("canary-4")));
     assert!(!format!("{:?}", rig.state).contains("canary"), "a token is printed");
     rig.state.handle_lost(rig.now, Lost { code: Some(4401), ..Lost::default() });
     assert!(rig.state.refresh(rig.now, "late".to_owned()).is_err());
@@ -188,9 +182,7 @@ fn client_without_retry_fails_permanently() {
     let mut state = ClientState::new(&Options::new("ws://test"), 1, true);
     assert_eq!(state.poll_output(), Some(Output::Dial));
     state.handle_lost(Duration::ZERO, Lost { reason: "refused".to_owned(), ..Lost::default() });
-    assert!(
-        state.is_over() && matches!(state.poll_output(), Some(Output::Event(Event::Disconnected { .. })))
-    );
+    assert!(state.is_over() && matches!(state.poll_output(), Some(Output::Event(Event::Disconnected { .. }))));
 }
 
 #[test]
@@ -209,9 +201,7 @@ fn go_away_reconnects_within_its_deadline() {
 fn go_away_reconnects_are_spread_over_the_deadline() {
     let mut rig = Rig::new();
     let mut wait_once = || {
-        rig.hear(
-            json!({"type": "go_away", "reason": "drain", "reconnect_within_ms": 2000, "jitter_ms": 2000}),
-        );
+        rig.hear(json!({"type": "go_away", "reason": "drain", "reconnect_within_ms": 2000, "jitter_ms": 2000}));
         let wait = rig.state.poll_timeout().expect("it leaves") - rig.now;
         rig.wait(Duration::from_secs(2));
         rig.connect();

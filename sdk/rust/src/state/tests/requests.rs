@@ -92,7 +92,7 @@ fn refused_subscription_is_retried_or_reported() {
     assert_eq!(rig.wait(Duration::from_millis(700)), ["> subscribe after 0.null"]);
     let id = rig.last_subscribe()["request_id"].clone();
     assert_eq!(rig.hear(refused(&id, "not_found", json!({}))), ["error subscribe not_found"]);
-    // There is a stream of a session that does not exist yet; the first input creates it and subscribes.
+    // There is no session yet; the first input creates it and subscribes.
     assert_eq!(rig.invoke("a"), ["> invoke a"]);
     rig.s(json!({"type": "turn_accepted", "run_id": "s.r", "message_id": "a"}));
     assert_eq!(rig.s(started(3)), ["started s.r@1"]);
@@ -205,7 +205,7 @@ fn failed_request_of_another_client_is_a_notice() {
     rig.subscribe(Start::Beginning);
     rig.subscribed(2, json!({}));
     rig.s(started(1));
-    let error = json!({"type": "error", "code": "ADD_AGENT_FAILED", "message": "unknown agent",
+    let error = json!({"type": "error", "code": "ADD_AGENT_FAILED", "message": "there is no such agent",
         "request_id": "theirs", "seq": 2, "epoch": 1});
     assert_eq!(rig.s(error), ["note ADD_AGENT_FAILED", "caught up 2"]);
 }

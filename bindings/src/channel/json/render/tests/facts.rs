@@ -4,9 +4,7 @@ mod actions;
 use std::sync::Arc;
 use turnway_core::id::{Cursor, UserId};
 use turnway_core::protocol::entry::{Admission, Scope};
-use turnway_core::protocol::handover::{
-    HandoverConfirmed, HandoverRejected, HandoverRejection, HandoverRequested,
-};
+use turnway_core::protocol::handover::{HandoverConfirmed, HandoverRejected, HandoverRejection, HandoverRequested};
 use turnway_core::protocol::input::{Content, Message, Role, Strategy};
 use turnway_core::protocol::json::Json;
 use turnway_core::protocol::member::{Member, MemberChangeFailed, MemberChangeRequested, MemberChanged};
@@ -30,13 +28,7 @@ fn told(fact: Fact, asked: bool) -> Notification {
         run_id: of_a_run.then(run),
         fact,
     };
-    Notification::Fact {
-        session: session(),
-        seq: Seq(9),
-        epoch: Epoch(4),
-        entry: Arc::new(entry),
-        requested: asked,
-    }
+    Notification::Fact { session: session(), seq: Seq(9), epoch: Epoch(4), entry: Arc::new(entry), requested: asked }
 }
 
 fn said(content: Content) -> Fact {
@@ -55,15 +47,7 @@ fn said(content: Content) -> Fact {
 fn failed(code: Code, agent_code: Option<&str>) -> Fact {
     let message = "why".to_owned();
     let agent_code = agent_code.map(str::to_owned);
-    Fact::RunFailed {
-        attempt: 2,
-        code,
-        message,
-        agent_code,
-        retry_after_ms: None,
-        agent_body: None,
-        text_bytes: 3,
-    }
+    Fact::RunFailed { attempt: 2, code, message, agent_code, retry_after_ms: None, agent_body: None, text_bytes: 3 }
 }
 
 fn cancelled(forced: bool) -> Fact {
@@ -81,10 +65,7 @@ fn of_the_session() -> Vec<(Fact, Vec<Value>)> {
                 active_agent: agent("b"),
                 request_id: request(),
             },
-            vec![of_session(
-                "session_opened",
-                json!({"agents": ["a", "b"], "active_agent": "b", "request_id": "r1"}),
-            )],
+            vec![of_session("session_opened", json!({"agents": ["a", "b"], "active_agent": "b", "request_id": "r1"}))],
         ),
         (
             Fact::SessionClosing { request_id: request() },
@@ -151,7 +132,8 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
     let asks = |name| change(json!({"name": name, "reason": "why", "deadline_ts": 9}));
     let error = |code: &str, retryable: bool| {
         let detail = json!({"agent_id": "a", "tx_id": TX});
-        let body = json!({"code": code, "message": "why", "retryable": retryable, "detail": detail, "request_id": "r1"});
+        let body =
+            json!({"code": code, "message": "why", "retryable": retryable, "detail": detail, "request_id": "r1"});
         vec![of_session("error", body)]
     };
     vec![
@@ -162,10 +144,7 @@ fn of_members() -> Vec<(Fact, Vec<Value>)> {
             error("ADD_AGENT_FAILED", Code::AddAgentFailed.retryable()),
         ),
         (Fact::AgentRemoving(asked), asks("AGENT_REMOVING")),
-        (
-            Fact::AgentRemoved(MemberChanged { restored: false, ..done }),
-            change(json!({"name": "AGENT_REMOVED"})),
-        ),
+        (Fact::AgentRemoved(MemberChanged { restored: false, ..done }), change(json!({"name": "AGENT_REMOVED"}))),
         (
             Fact::AgentRemoveFailed(failed(Code::RemoveAgentFailed)),
             error("REMOVE_AGENT_FAILED", Code::RemoveAgentFailed.retryable()),
@@ -194,10 +173,8 @@ fn of_the_handover() -> Vec<(Fact, Vec<Value>)> {
         mark: None,
     };
     let prompt = told(json!({"reason": "sums", "summary": "2+2", "deadline_ts": 9}));
-    let confirmed =
-        HandoverConfirmed { handover_id, from: from.clone(), to: to.clone(), request_id: request() };
-    let rejected =
-        HandoverRejected { handover_id, from, to, why: HandoverRejection::Refused, request_id: request() };
+    let confirmed = HandoverConfirmed { handover_id, from: from.clone(), to: to.clone(), request_id: request() };
+    let rejected = HandoverRejected { handover_id, from, to, why: HandoverRejection::Refused, request_id: request() };
     let no = json!({"name": "HANDOVER_REJECTED", "reason": "refused", "request_id": "r1"});
     vec![
         (Fact::HandoverRequested(asked), vec![placed("handover_prompt", prompt)]),
@@ -256,10 +233,7 @@ fn of_the_turn() -> Vec<(Fact, Vec<Value>)> {
             Fact::AgentInvokeStarted { agent_id: agent("a"), attempt: 1 },
             vec![placed("event", json!({"name": "AGENT_STARTED", "agent_id": "a", "attempt": 1}))],
         ),
-        (
-            Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None },
-            vec![],
-        ),
+        (Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None }, vec![]),
         (Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 }, vec![]),
         (
             Fact::RunState {
@@ -285,8 +259,7 @@ fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
     let host = run();
     let agent_id = agent("a");
     let strategy = Admission::Steered;
-    let admitted =
-        json!({"name": "TURN_ADMITTED", "agent_id": "a", "strategy": "steered", "host_run_id": host});
+    let admitted = json!({"name": "TURN_ADMITTED", "agent_id": "a", "strategy": "steered", "host_run_id": host});
     let acked = json!({"name": "STEER_ACK", "agent_id": "a", "attempt": 2, "host_run_id": host,
         "outcome": "accepted"});
     let done = json!({"status": "completed", "stop_reason": "steered", "text_bytes": 0, "attempt": 0,
@@ -303,12 +276,7 @@ fn of_the_steered() -> Vec<(Fact, Vec<Value>)> {
             vec![placed("event", admitted)],
         ),
         (
-            Fact::AgentSteerAcked {
-                agent_id,
-                host_run_id: host.clone(),
-                attempt: 2,
-                outcome: SteerOutcome::Accepted,
-            },
+            Fact::AgentSteerAcked { agent_id, host_run_id: host.clone(), attempt: 2, outcome: SteerOutcome::Accepted },
             vec![placed("event", acked)],
         ),
         (
@@ -330,8 +298,7 @@ fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
     let why = || "why".to_owned();
     let restarted = "RUN_RESTARTED";
     let resumed = "RUN_RESUMED";
-    let again =
-        |name: &str| placed("event", json!({"name": name, "agent_id": "a", "attempt": 2, "reason": "why"}));
+    let again = |name: &str| placed("event", json!({"name": name, "agent_id": "a", "attempt": 2, "reason": "why"}));
     vec![
         (
             Fact::RunRestarted { agent_id: agent("a"), attempt: 2, reason: why(), resumable: false },
@@ -347,9 +314,8 @@ fn of_the_lost() -> Vec<(Fact, Vec<Value>)> {
 
 /// Returns facts that end a turn.
 fn of_the_end() -> Vec<(Fact, Vec<Value>)> {
-    let done = |status, stop| {
-        placed("done", json!({"status": status, "stop_reason": stop, "text_bytes": 3, "attempt": 2}))
-    };
+    let done =
+        |status, stop| placed("done", json!({"status": status, "stop_reason": stop, "text_bytes": 3, "attempt": 2}));
     vec![
         (
             Fact::RunDone {
@@ -433,8 +399,7 @@ fn the_table_names_every_fact_and_its_messages() {
             Some(name) => format!(" {name}"),
             None => String::new(),
         };
-        let kind =
-            |message: &Value| format!("{}{}", message["type"].as_str().expect("a type"), name(message));
+        let kind = |message: &Value| format!("{}{}", message["type"].as_str().expect("a type"), name(message));
         let told = messages.iter().map(kind).collect::<Vec<_>>().join(", ");
         assert_eq!(told, row.replace("(error,)", "error,"), "{}", fact.name());
     }
@@ -443,8 +408,7 @@ fn the_table_names_every_fact_and_its_messages() {
 /// Covers: ST-39, EV-R1, LN-EV3: a fact without messages is sent as an event to a link that requests its type.
 #[test]
 fn hidden_facts_are_rendered_on_request() {
-    let delta =
-        Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None };
+    let delta = Fact::AgentStreamDelta { attempt: 1, offset: 3, text: Private("höh".to_owned()), mark: None };
     let data = json!({"attempt": 1, "offset": 3, "text": "höh"});
     assert_eq!(shown(delta, true), [placed("event", json!({"name": "agent.stream.delta", "data": data}))]);
     let over = Fact::AgentInvokeDone { agent_id: agent("a"), attempt: 1 };
@@ -496,9 +460,7 @@ fn fact_is_rendered_with_its_own_time() {
 fn each_fact_round_trips_through_its_envelope() {
     let mut names: Vec<&str> = Vec::new();
     for (fact, _) in samples() {
-        let Notification::Fact { session, seq, epoch, entry, .. } = told(fact, true) else {
-            panic!("a fact")
-        };
+        let Notification::Fact { session, seq, epoch, entry, .. } = told(fact, true) else { panic!("a fact") };
         let text = crate::channel::json::envelope::envelope(&session, Cursor { seq, epoch }, &entry);
         let value: Value = serde_json::from_str(&text).expect("JSON");
         for (key, expected) in [

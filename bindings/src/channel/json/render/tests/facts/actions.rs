@@ -25,8 +25,7 @@ pub(super) fn samples() -> Vec<(Fact, Vec<Value>)> {
     let invoked = ToolInvoked { action_id, tool: tool.clone(), args, runner_id };
     let error = Some(ToolError::of("boom", "why"));
     let ended = ToolResult { action_id, name, tool, ok: false, result: None, error };
-    let told =
-        ProcessReported { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
+    let told = ProcessReported { action_id, process_id: action_id, pid: Some(7), abnormal_exit: false, data: None };
     let runner_id = RunnerId::parse("r1").expect("a name");
     let name = SystemName::parse("battery").expect("a name");
     let system = SystemReported { action_id, runner_id, name, data: None };
