@@ -20,7 +20,7 @@ use turnway_pipeline::Plugin;
 /// The builder of a node, and the entry point of every command of `turnway`.
 ///
 /// ```no_run
-/// # use turnway_pipeline::{Hook, Plugin, Prompt, Turn};
+/// # use turnway_pipeline::{Plugin, Prompt, Turn};
 /// # struct Mine;
 /// # impl Plugin for Mine { fn name(&self) -> &str { "mine" } }
 /// fn main() -> std::process::ExitCode {
