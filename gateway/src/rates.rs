@@ -80,7 +80,7 @@ impl RateLimits {
     }
 }
 
-// === impl Pass ===
+// === impl RateLimiter ===
 
 impl RateLimiter {
     /// Returns whether the next credential may be verified now: the check costs as much as a request, and is counted as
@@ -89,12 +89,15 @@ impl RateLimiter {
         if planted(Planted::RefreshUnlimited) {
             return true;
         }
-        let Some(held) = self.0.as_deref() else { return true };
-        let exceeded = held.meters.iter().find(|(_, meter)| meter.take(RateClass::Work, now).is_err());
-        if let Some((whose, _)) = exceeded {
-            held.metrics.auth.count_rate_limited(*whose);
-        }
-        exceeded.is_none()
+        self.take(RateClass::Work, now).is_none()
+    }
+
+    /// Takes one request from every bucket, up to the first that is empty: that one is counted as a refusal and
+    /// returned, with the time until it has space again.
+    fn take(&self, class: RateClass, now: Mono) -> Option<(RateScope, Duration)> {
+        let held = self.0.as_deref()?;
+        let late = held.meters.iter().find_map(|(whose, meter)| Some((*whose, meter.take(class, now).err()?)));
+        late.inspect(|(whose, _)| held.metrics.auth.count_rate_limited(*whose))
     }
 
     /// Returns whether one more message is allowed that the link answers by itself. Only the connection's own rate
@@ -115,11 +118,7 @@ impl RateLimiter {
     /// Returns the refusal of a request that comes too early; `None` if the request may proceed. A refused request has
     /// still been counted in every bucket that had space.
     pub fn check_command(&self, command: &LinkCommand, now: Mono) -> Option<Notification> {
-        let held = self.0.as_ref()?;
-        let lane = RateClass::of(command);
-        let late = held.meters.iter().find_map(|(whose, meter)| Some((*whose, meter.take(lane, now).err()?)));
-        let (whose, wait) = late?;
-        held.metrics.auth.count_rate_limited(whose);
+        let (whose, wait) = self.take(RateClass::of(command), now)?;
         let why = match whose {
             RateScope::Connection => "too many requests on this connection",
             RateScope::Key => "too many requests with this credential",

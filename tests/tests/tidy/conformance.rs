@@ -63,7 +63,7 @@ fn ids(text: &str) -> impl Iterator<Item = String> {
     words.filter(|word| is_id(word)).map(str::to_owned)
 }
 
-fn function_name(line: &str) -> Option<String> {
+pub(crate) fn function_name(line: &str) -> Option<String> {
     let rest = line.split("fn ").nth(1)?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
     Some(rest[..end].to_owned())

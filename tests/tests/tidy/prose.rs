@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A doc comment that opens with one of these leaves its subject to be guessed.
 const OPENERS: [&str; 9] = ["What", "Who", "Whoever", "Whose", "Whom", "Which", "That", "Where", "How"];
-/// Names that more than one module may have: each machine has its own.
-/// and each crate with planted bugs its own list of them.
+/// Names that more than one module may have: each machine has its own, and so has each crate with planted bugs.
 const SHARED_NAMES: [&str; 5] = ["Config", "Error", "Input", "Output", "Planted"];
 const TEST_NAME_MAX: usize = 70;
 
@@ -23,7 +22,7 @@ pub(crate) fn odd_openers(source: &Source) -> Vec<String> {
 /// Doc comments of one or two words: the name says as much, or a sentence is missing.
 pub(crate) fn empty_docs(source: &Source) -> Vec<String> {
     let lines: Vec<&str> = source.text.lines().collect();
-    let is_doc = |n: usize| lines.get(n).is_some_and(|line| line.trim_start().starts_with("///"));
+    let is_doc = |n: usize| lines.get(n).is_some_and(|line| doc_text(line).is_some());
     let alone = |n: usize| (n == 0 || !is_doc(n - 1)) && !is_doc(n + 1);
     let is_empty = |(n, text): (usize, &str)| {
         let plain = !text.starts_with(['`', '|', '#']) && !text.starts_with("Covers");
@@ -178,7 +177,7 @@ pub(crate) fn long_test_names(source: &Source) -> Vec<String> {
     });
     tests
         .filter_map(|(_, (n, line))| {
-            let name = line.split("fn ").nth(1)?.split('(').next()?;
+            let name = crate::conformance::function_name(line)?;
             (name.len() > TEST_NAME_MAX).then(|| {
                 source.at(
                     *n,

@@ -306,13 +306,13 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
             tell.write_final_message("run_started", request_id, 320, AttemptPayload { agent_id, attempt: *attempt });
         }
         Fact::RunRestarted { agent_id, attempt, reason, resumable: _ } => {
-            write_attempt_event(tell, "RUN_RESTARTED", Some(agent_id), *attempt, reason);
+            write_attempt_event(tell, "RUN_RESTARTED", Some(agent_id), *attempt, Some(reason));
         }
         Fact::RunResumed { agent_id, attempt, reason } => {
-            write_attempt_event(tell, "RUN_RESUMED", Some(agent_id), *attempt, reason);
+            write_attempt_event(tell, "RUN_RESUMED", Some(agent_id), *attempt, Some(reason));
         }
         Fact::AgentInvokeStarted { agent_id, attempt } => {
-            write_agent_started(tell, agent_id, *attempt);
+            write_attempt_event(tell, "AGENT_STARTED", Some(agent_id), *attempt, None);
         }
         Fact::AgentStreamDelta { attempt, offset, text, mark: _ } => {
             let data = StreamDeltaPayload { attempt: *attempt, offset: *offset, text: text.reveal() };
@@ -325,7 +325,9 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
             let body = StatePayload { scope: *scope, state, detail: detail.as_ref() };
             tell.write_final_message("state", &None, 320, body);
         }
-        Fact::RunSuspended { attempt, reason } => write_attempt_event(tell, "RUN_SUSPENDED", None, *attempt, reason),
+        Fact::RunSuspended { attempt, reason } => {
+            write_attempt_event(tell, "RUN_SUSPENDED", None, *attempt, Some(reason))
+        }
         Fact::RunCancelling { reason, deadline_ms, request_id } => {
             let reason = Some(&**reason);
             let deadline_ts = Some(*deadline_ms);
@@ -334,12 +336,6 @@ fn write_fact<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry, asked: bool) 
         }
         Fact::RunDone { .. } | Fact::RunFailed { .. } | Fact::RunCancelled { .. } => write_run_end(tell, &entry.fact),
     }
-}
-
-fn write_agent_started<'a>(tell: &mut FactWriter<'a, '_>, agent_id: &'a AgentId, attempt: u32) {
-    let agent_id = Some(agent_id);
-    let attempt = Some(attempt);
-    tell.write_event(EventPayload { name: "AGENT_STARTED", agent_id, attempt, ..EventPayload::default() });
 }
 
 fn write_user_message<'a>(tell: &mut FactWriter<'a, '_>, entry: &'a Entry) {
@@ -386,10 +382,9 @@ fn write_attempt_event<'a>(
     name: &'a str,
     agent_id: Option<&'a AgentId>,
     attempt: u32,
-    reason: &'a str,
+    reason: Option<&'a str>,
 ) {
     let attempt = Some(attempt);
-    let reason = Some(reason);
     tell.write_event(EventPayload { name, agent_id, attempt, reason, ..EventPayload::default() });
 }
 

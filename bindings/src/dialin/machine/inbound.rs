@@ -135,18 +135,23 @@ impl DialIn {
         }
     }
 
+    /// Returns the run that a message names, and its attempt, if it is a run of this connection in the expected state.
+    fn named_attempt(
+        &self,
+        head: &DialInRoutingFields<'_>,
+        is_expected: impl Fn(&DialInAttempt) -> bool,
+    ) -> Option<(RunId, u32)> {
+        let (tenant, run_id) = QualifiedRun::parse(head.run_id.as_deref()?).ok()?;
+        let run = self.runs.get(&run_id)?;
+        let fits = is_expected(run)
+            && tenant.is_none_or(|tenant| tenant == run.tenant)
+            && head.attempt.is_none_or(|attempt| attempt == run.attempt);
+        fits.then_some((run_id, run.attempt))
+    }
+
     /// Reports activity of the run that a message names, if it is a run of this connection.
     fn report_alive(&mut self, head: &DialInRoutingFields<'_>) {
-        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok()) else {
-            return;
-        };
-        let fits = |run: &&DialInAttempt| {
-            run.acked
-                && !run.cancelled
-                && tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
-                && head.attempt.is_none_or(|attempt| attempt == run.attempt)
-        };
-        if let Some(attempt) = self.runs.get(&run_id).filter(fits).map(|run| run.attempt) {
+        if let Some((run_id, attempt)) = self.named_attempt(head, |run| run.acked && !run.cancelled) {
             self.push_event(&run_id, attempt, AttemptEvent::Said(agent_message::AgentMessage::Unknown));
         }
     }
@@ -173,15 +178,7 @@ impl DialIn {
 
     /// Handles `cancel_ack`. An acknowledgement for a run that has just ended is ignored: the two crossed.
     fn handle_cancel_ack(&mut self, head: &DialInRoutingFields<'_>) {
-        let Some((tenant, run_id)) = head.run_id.as_deref().and_then(|id| QualifiedRun::parse(id).ok()) else {
-            return;
-        };
-        let fits = |run: &&DialInAttempt| {
-            run.cancelled
-                && tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
-                && head.attempt.is_none_or(|attempt| attempt == run.attempt)
-        };
-        if let Some(attempt) = self.runs.get(&run_id).filter(fits).map(|run| run.attempt) {
+        if let Some((run_id, attempt)) = self.named_attempt(head, |run| run.cancelled) {
             self.runs.remove(&run_id);
             self.push_event(&run_id, attempt, AttemptEvent::CancelAcked);
         }
