@@ -32,7 +32,7 @@ pub struct Cli {
     pub mode: Mode,
 }
 
-/// The modes.
+/// Modes of the load generator.
 #[derive(Debug, Subcommand)]
 pub enum Mode {
     /// Whole turns, a session for each connection: how long until accepted, first text, end.
@@ -125,13 +125,13 @@ pub struct Outputs {
 /// Arguments that every load has.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// Target.
+    /// Server under load.
     #[command(flatten)]
     pub aim: Aim,
     /// Amount and duration.
     #[command(flatten)]
     pub load: Load,
-    /// Outputs.
+    /// Files and formats of the results.
     #[command(flatten)]
     pub outputs: Outputs,
 }
@@ -297,7 +297,7 @@ pub struct Agent {
 /// Arguments of [`SubscriptionMode::Commit`].
 #[derive(Clone, Debug, Args)]
 pub struct Commit {
-    /// Outputs.
+    /// Files and formats of the results.
     #[command(flatten)]
     pub outputs: Outputs,
     /// Directory of the database, which is removed again

@@ -44,7 +44,7 @@ enum Transport {
     Quic(Box<Quic>),
 }
 
-// === impl Line ===
+// === impl ServerConnection ===
 
 impl ServerConnection {
     /// Opens the n-th connection to a bare server, ready for a message.

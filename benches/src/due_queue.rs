@@ -14,7 +14,7 @@ pub struct DueQueue {
     notify: Notify,
 }
 
-// === impl Bell ===
+// === impl DueQueue ===
 
 impl DueQueue {
     /// Adds a request that is due at `at`, and wakes the connection.

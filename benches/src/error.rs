@@ -26,7 +26,7 @@ pub enum ConnectionFailure {
 /// The reason why a load has no figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BenchError {
-    /// Wrong arguments.
+    /// The arguments of the command line are wrong.
     Usage(String),
     /// Something that the load needs is not available.
     Unavailable(String),
@@ -34,7 +34,7 @@ pub enum BenchError {
     Failed(String),
 }
 
-// === impl Lost ===
+// === impl ConnectionFailure ===
 
 impl ConnectionFailure {
     /// Returns the code under which the loss is counted among errors.
@@ -67,7 +67,7 @@ impl fmt::Display for ConnectionFailure {
     }
 }
 
-// === impl Trouble ===
+// === impl BenchError ===
 
 impl BenchError {
     /// Returns the exit code of the process.

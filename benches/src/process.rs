@@ -99,7 +99,7 @@ impl Cpu {
     }
 }
 
-// === impl Watch ===
+// === impl ProcessMonitor ===
 
 impl ProcessMonitor {
     /// Creates a watch and reads the process's memory.

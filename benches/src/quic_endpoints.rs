@@ -30,7 +30,7 @@ pub struct QuicEndpoints {
     config: OnceCell<ClientConfig>,
 }
 
-// === impl Udp ===
+// === impl QuicEndpoints ===
 
 impl QuicEndpoints {
     /// Starts a connection to `to` with this server name, from this address, or from any if `None`.

@@ -104,7 +104,7 @@ fn sibling_path(path: &Path, name: &str) -> PathBuf {
     path.with_file_name(format!("{stem}-{name}{end}"))
 }
 
-// === impl Sheet ===
+// === impl ReportData ===
 
 impl ReportData<'_> {
     /// Returns whether something was measured, nothing was lost or wrong, and everything was answered.

@@ -71,7 +71,7 @@ impl Schedule {
     }
 }
 
-// === impl Alarm ===
+// === impl PreciseTimer ===
 
 impl PreciseTimer {
     /// Creates a timer that is not set.

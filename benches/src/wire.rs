@@ -70,7 +70,7 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunKey([u8; 26]);
 
-// === impl Heard ===
+// === impl ServerMessage ===
 
 impl<'a> ServerMessage<'a> {
     /// Parses a whole message; `None` if it is not JSON or has no type.

@@ -94,7 +94,7 @@ pub enum AttemptEvent {
     Said(AgentMessage),
 }
 
-// === impl Word ===
+// === impl AttemptEvent ===
 
 impl AttemptEvent {
     /// Returns whether the event is the last one of its attempt.

@@ -186,6 +186,6 @@ pub struct LinkConfig {
     pub durability: &'static str,
     /// Heartbeat jitter in per mille of the period, drawn by the driver: 900 to 1100.
     pub heartbeat_permille: u32,
-    /// Whether text may use side streams, if the client accepts them (QUIC).
+    /// True if text may use side streams, if the client accepts them (QUIC).
     pub side_streams: bool,
 }

@@ -62,7 +62,7 @@ struct PendingStep {
     last_agreed: Mono,
 }
 
-// === impl Line ===
+// === impl TimeSegment ===
 
 impl TimeSegment {
     /// Returns the wall time at a monotonic time; never decreasing.

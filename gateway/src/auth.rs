@@ -98,7 +98,7 @@ struct IdentityClaim<'a> {
     credential: Option<&'a str>,
 }
 
-// === impl Denied ===
+// === impl AuthError ===
 
 impl AuthError {
     /// Returns whether the client showed a credential that was never issued: an unknown name, a wrong secret, a forged
@@ -135,7 +135,7 @@ impl AuthProof {
     }
 }
 
-// === impl Admitted ===
+// === impl AuthenticatedClient ===
 
 impl AuthenticatedClient {
     /// Returns the key that all connections with one credential share: the key's id, or the token's tenant and subject,
@@ -149,7 +149,7 @@ impl AuthenticatedClient {
     }
 }
 
-// === impl Door ===
+// === impl Authenticator ===
 
 impl Authenticator {
     /// Creates an authenticator that requires no credential.

@@ -68,7 +68,7 @@ pub fn event_channel() -> (BusEventSender, BusEventReceiver) {
     (BusEventSender { driver, remote_calls: None }, ear)
 }
 
-// === impl Mouth ===
+// === impl BusEventSender ===
 
 impl BusEventSender {
     /// Adds the receiver of messages about dial-in agents.

@@ -217,7 +217,7 @@ impl Driver {
     }
 }
 
-// === impl Panics ===
+// === impl PanicWindow ===
 
 impl PanicWindow {
     /// Records a panic; returns whether there were too many.

@@ -94,7 +94,7 @@ impl fmt::Debug for HttpContext {
     }
 }
 
-// === impl Desk ===
+// === impl HttpContext ===
 
 impl HttpContext {
     /// Authenticates a request, and opens a link for its principal.

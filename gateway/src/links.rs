@@ -95,7 +95,7 @@ struct MailboxContent {
     credential: Option<Arc<str>>,
 }
 
-// === impl Links ===
+// === impl LinkRegistry ===
 
 impl LinkRegistry {
     /// Creates the registry, for these numbers of connections over TCP and QUIC, which tenants and users share.
@@ -165,7 +165,7 @@ impl LinkRegistry {
     }
 }
 
-// === impl Seat ===
+// === impl MailboxHandle ===
 
 impl MailboxHandle {
     /// Returns the link's id.
@@ -220,7 +220,7 @@ impl Drop for MailboxHandle {
     }
 }
 
-// === impl Place ===
+// === impl PoolPermit ===
 
 impl Drop for PoolPermit {
     fn drop(&mut self) {
@@ -249,7 +249,7 @@ impl Pool {
     }
 }
 
-// === impl Fate ===
+// === impl CloseReason ===
 
 impl CloseReason {
     /// Returns whether the link closes without sending the notes in its mailbox.
@@ -346,7 +346,7 @@ pub fn command_channel() -> (CommandSender, CommandReceiver) {
     (board.clone(), CommandReceiver { inputs, _sender: board })
 }
 
-// === impl Board ===
+// === impl CommandSender ===
 
 impl CommandSender {
     /// Reports that a link was admitted. The caller must call [`CommandSender::handle_disconnect`] at the link's end.
@@ -398,7 +398,7 @@ impl CommandSender {
     }
 }
 
-// === impl Room ===
+// === impl CommandPermit ===
 
 impl CommandPermit<'_> {
     /// Sends a command of a link, as [`CommandSender::send_command`] does.
@@ -417,7 +417,7 @@ impl CommandPermit<'_> {
     }
 }
 
-// === impl Asked ===
+// === impl CommandReceiver ===
 
 impl CommandReceiver {
     /// Waits for up to `most` inputs. Cancel-safe.

@@ -119,7 +119,7 @@ struct ConnectionPermitInner {
     guest: AddressPermit,
 }
 
-// === impl Arrival ===
+// === impl IncomingRequest ===
 
 impl IncomingRequest {
     /// Records that the request showed a wrong credential.
@@ -215,7 +215,7 @@ async fn connection(mut stream: TcpStream, peer: IpAddr, house: Arc<ListenerCont
     }
 }
 
-// === impl House ===
+// === impl ListenerContext ===
 
 impl ListenerContext {
     /// Sends a refusal. A fresh socket has space for these few bytes; otherwise closing says enough. Over TLS nothing

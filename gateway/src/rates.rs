@@ -40,7 +40,7 @@ struct RateLimiterInner {
     metrics: Arc<Metrics>,
 }
 
-// === impl Meters ===
+// === impl RateLimits ===
 
 impl RateLimits {
     /// Creates the buckets for these rates, shared with other nodes if `teller` is set.

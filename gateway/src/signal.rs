@@ -13,7 +13,7 @@ pub struct ShutdownSignal {
 #[derive(Debug)]
 pub struct ReloadSignal(Signal);
 
-// === impl Leave ===
+// === impl ShutdownSignal ===
 
 impl ShutdownSignal {
     /// Listens from now on; must be called within the runtime.

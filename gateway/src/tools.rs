@@ -69,7 +69,7 @@ pub struct RunnerRegistration {
     queue: Arc<RunnerQueue>,
 }
 
-// === impl Tools ===
+// === impl ToolRunners ===
 
 impl ToolRunners {
     /// Creates the pool without runners. Reports go to `reports`; the timer task runs on `runtime`.
@@ -181,7 +181,7 @@ impl fmt::Debug for ToolRunners {
     }
 }
 
-// === impl Room ===
+// === impl ToolRunnersState ===
 
 impl ToolRunnersState {
     fn drain(&mut self) -> Vec<RunnerReport> {
@@ -198,7 +198,7 @@ impl ToolRunnersState {
     }
 }
 
-// === impl Post ===
+// === impl RunnerQueue ===
 
 impl RunnerQueue {
     fn push(&self, word: ToRunner) {
@@ -217,7 +217,7 @@ impl RunnerQueue {
     }
 }
 
-// === impl Place ===
+// === impl RunnerRegistration ===
 
 impl RunnerRegistration {
     /// Waits for the next message to the runner. Returns `None` if the queue has overflowed, and the connection must be

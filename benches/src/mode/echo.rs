@@ -65,7 +65,7 @@ pub async fn run(common: &Common, size: usize) -> Result<CliExit, BenchError> {
     )
 }
 
-// === impl Echoes ===
+// === impl EchoClient ===
 
 impl EchoClient {
     async fn run(mut self) {

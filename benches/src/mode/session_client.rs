@@ -72,7 +72,7 @@ pub struct AnswerProgress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap;
 
-// === impl Talk ===
+// === impl SessionClient ===
 
 impl SessionClient {
     /// Opens the n-th connection, and waits for `welcome`.

@@ -61,7 +61,7 @@ pub struct RunError {
     pub code: Code,
     /// Text for a person.
     pub message: String,
-    /// Whether the same input may succeed later.
+    /// True if the same input may succeed later.
     pub retryable: bool,
     /// Milliseconds to wait before a repetition, if the agent gave a time.
     #[serde(skip_serializing_if = "Option::is_none")]

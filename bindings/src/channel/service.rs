@@ -20,7 +20,7 @@ pub struct ServerIdentity {
     pub credential: Option<Arc<str>>,
 }
 
-// === impl Reach ===
+// === impl TenantScope ===
 
 impl TenantScope {
     /// Returns whether sessions of `tenant` may give work to the connection.

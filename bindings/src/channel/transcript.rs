@@ -268,7 +268,7 @@ impl Transcript {
 
 // === impl Ends ===
 
-/// Whether a turn that has ended belongs to the conversation.
+/// Place of an ended turn in the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TurnVisibility {
     Included,
@@ -303,7 +303,7 @@ fn remove_first<T>(from: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T
     from.iter().position(is_it).map(|at| from.swap_remove(at))
 }
 
-// === impl Finding ===
+// === impl PartialMessage ===
 
 impl PartialMessage {
     /// Joins the pieces, and cuts the text at the length that counts.

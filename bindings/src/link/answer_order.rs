@@ -260,7 +260,7 @@ impl SessionLane {
     }
 }
 
-// === impl Begun ===
+// === impl SentRequest ===
 
 impl SentRequest {
     fn is_answered_by(&self, note: &Notification) -> bool {

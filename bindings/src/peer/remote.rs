@@ -104,7 +104,7 @@ pub enum RemoteEvent {
     ConnectionLost,
 }
 
-// === impl TrunkWords ===
+// === impl RemoteMessage ===
 
 impl RemoteMessage {
     /// Returns an estimate of the message's size in a queue in bytes; the same on every node.

@@ -17,7 +17,7 @@ struct NodeAgents {
     calls_since: BTreeMap<AgentId, u32>,
 }
 
-// === impl Roll ===
+// === impl AgentLocations ===
 
 impl AgentLocations {
     /// Records an announcement; returns the agents with free capacity.

@@ -25,7 +25,7 @@ pub(super) struct CallReceiver {
     pub(super) reported: u64,
 }
 
-// === impl Outflow ===
+// === impl CallSender ===
 
 impl<T> Default for CallSender<T> {
     fn default() -> Self {
@@ -75,7 +75,7 @@ impl<T: Clone> CallSender<T> {
     }
 }
 
-// === impl Inflow ===
+// === impl CallReceiver ===
 
 impl CallReceiver {
     /// Returns whether the message with this number is the next one; counts the message if so.

@@ -85,7 +85,7 @@ struct PeerCalls {
     ended_below: u64,
 }
 
-// === impl Trunk ===
+// === impl RemoteAttempts ===
 
 impl RemoteAttempts {
     /// Creates the state of a node without calls.

@@ -99,7 +99,7 @@ struct RunnerRoutingFields<'a> {
     token: Option<Cow<'a, str>>,
 }
 
-// === impl Line ===
+// === impl RunnerConnection ===
 
 impl RunnerConnection {
     /// Creates the connection of a runner that was just authenticated, and sends `welcome`.

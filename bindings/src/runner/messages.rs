@@ -58,7 +58,7 @@ pub enum FromRunner {
     /// The action has ended.
     Result {
         action_id: QualifiedAction,
-        /// Whether the action succeeded.
+        /// True if the action succeeded.
         ok: bool,
         result: Option<Json>,
         /// The reason of a failure.

@@ -9,7 +9,7 @@ pub struct OutputRate {
     full_at: Mono,
 }
 
-// === impl Pace ===
+// === impl OutputRate ===
 
 impl OutputRate {
     /// Returns whether `bytes` more bytes may pass now at `per_second`; counts the bytes if so.

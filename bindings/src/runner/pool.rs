@@ -87,7 +87,7 @@ struct Job {
     abandoned_at: Mono,
     /// The rate limit of the action's output.
     output_rate: OutputRate,
-    /// Whether output was dropped from stdout, and from stderr.
+    /// True if output was dropped from stdout, and from stderr.
     dropped_output: (bool, bool),
 }
 
@@ -104,7 +104,7 @@ enum JobState {
     Queried(BTreeSet<RunnerConnectionId>, Mono),
 }
 
-// === impl Shop ===
+// === impl RunnerPool ===
 
 impl Machine for RunnerPool {
     type Input = Input;

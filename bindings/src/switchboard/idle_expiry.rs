@@ -15,7 +15,7 @@ pub(super) struct IdleWalk {
     place: Option<IdleCursor>,
 }
 
-// === impl Aging ===
+// === impl IdleWalk ===
 
 impl IdleWalk {
     pub(super) fn new(max_age: Option<Duration>) -> Self {

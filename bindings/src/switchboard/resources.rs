@@ -77,7 +77,7 @@ impl Default for Capacity {
     }
 }
 
-// === impl Held ===
+// === impl ResourceGauges ===
 
 impl ResourceGauges {
     /// Names of the resources, in the order in which they are reported.
@@ -90,7 +90,7 @@ impl From<&Ledger> for ResourceGauges {
     }
 }
 
-// === impl Holdings ===
+// === impl ResourceLedgers ===
 
 impl ResourceLedgers {
     /// Creates the ledgers of a node that holds nothing.

@@ -11,7 +11,7 @@ use turnway_core::id::{EventId, QualifiedAction, SessionKey};
 use turnway_core::limits;
 use turnway_core::time::Now;
 
-// === impl Toolbox ===
+// === impl ToolExecutor ===
 
 impl ToolExecutor {
     pub(super) fn handle_message(&mut self, now: Now, gate: GatewayIndex, told: GatewayMessage) {

@@ -43,7 +43,7 @@ struct JournalLine {
 /// The result of an action, repeated whenever a gateway asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolOutcome {
-    /// Whether the action succeeded.
+    /// True if the action succeeded.
     pub ok: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,

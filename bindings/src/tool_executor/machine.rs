@@ -70,7 +70,7 @@ pub struct ToolExecutor {
     pub(super) outputs: VecDeque<Output>,
 }
 
-// === impl Toolbox ===
+// === impl ToolExecutor ===
 
 impl ToolExecutor {
     /// Creates the executor from its journal. Actions without a recorded end were interrupted: their leftover

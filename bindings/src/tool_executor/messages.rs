@@ -66,7 +66,7 @@ struct ResultBody<'a> {
     error: Option<&'a ToolError>,
 }
 
-// === impl Told ===
+// === impl GatewayMessage ===
 
 impl GatewayMessage {
     /// Parses a message.

@@ -38,7 +38,7 @@ pub struct OutputBuffer {
     tail: VecDeque<u8>,
 }
 
-// === impl Spool ===
+// === impl OutputBuffer ===
 
 impl OutputBuffer {
     /// Adds output. Complete pieces are appended to `told`.

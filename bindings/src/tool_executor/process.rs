@@ -80,7 +80,7 @@ impl Signal {
     }
 }
 
-// === impl Why ===
+// === impl ProcessStopCause ===
 
 impl ProcessStopCause {
     fn error(self) -> ToolError {

@@ -50,7 +50,7 @@ pub struct ProgramArg {
     pub rule: ArgRule,
     /// The value if the agent gives none; `None`: the argument is required.
     pub default: Option<String>,
-    /// Whether the value may start with `-`, which a program would take for an option.
+    /// True if the value may start with `-`, which a program would take for an option.
     pub allow_dash: bool,
 }
 

@@ -18,7 +18,7 @@ const STATUS: &str = "process.status";
 /// The tools that the executor offers in its `hello`.
 pub const TOOLS: [&str; 4] = [SPAWN_TOOL, STATUS, "process.signal", "process.kill"];
 
-// === impl Toolbox ===
+// === impl ToolExecutor ===
 
 impl ToolExecutor {
     /// Performs an action that was not requested before.

@@ -278,7 +278,7 @@ pub struct FactDelivery {
     pub entry: Arc<Entry>,
 }
 
-// === impl Doing ===
+// === impl ActionSpec ===
 
 impl TryFrom<ActionSpecFields> for ActionSpec {
     type Error = &'static str;

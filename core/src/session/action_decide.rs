@@ -48,7 +48,7 @@ pub(super) struct ActionDeadlines {
     deadlines: BTreeMap<EventId, Mono>,
 }
 
-// === impl Acting ===
+// === impl ActionDeadlines ===
 
 impl ActionDeadlines {
     /// Returns the next deadline. An action that this owner has only read in the log is due at once.

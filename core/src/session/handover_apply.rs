@@ -172,7 +172,7 @@ impl Handovers {
     }
 }
 
-// === impl Said ===
+// === impl AnswerTail ===
 
 impl AnswerTail {
     fn push(&mut self, text: &str) {

@@ -29,7 +29,7 @@ pub(super) struct HandoverProgress {
     deadline: Option<(EventId, Mono)>,
 }
 
-// === impl Handing ===
+// === impl HandoverProgress ===
 
 impl HandoverProgress {
     /// Returns the deadline of the `open` handover. An owner that has only read the handover in the log checks its

@@ -30,7 +30,7 @@ pub(super) enum LossCause {
     Turn,
 }
 
-// === impl Lost ===
+// === impl LossCause ===
 
 impl LossCause {
     /// Returns the reason as recorded in facts.

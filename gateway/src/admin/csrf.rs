@@ -18,7 +18,7 @@ pub(super) enum CsrfRejection {
     ContentType,
 }
 
-// === impl Forged ===
+// === impl CsrfRejection ===
 
 impl CsrfRejection {
     /// Returns the refusal as a response.

@@ -95,7 +95,7 @@ struct KeyRefusal(StatusCode, Refusal);
 
 type KeyResult = Result<Response<Body>, KeyRefusal>;
 
-// === impl KeyDesk ===
+// === impl KeyAdmin ===
 
 impl KeyAdmin {
     /// Creates the handler; `None` on a node without a pepper.

@@ -63,7 +63,7 @@ struct NodeListItem {
     load: Option<NodeLoad>,
 }
 
-// === impl Roster ===
+// === impl NodesPage ===
 
 impl NodesPage {
     /// Answers with this node first, then the others by name.

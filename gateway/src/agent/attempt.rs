@@ -85,7 +85,7 @@ pub(super) struct AttemptTimer {
     alive_at: Mono,
 }
 
-// === impl Line ===
+// === impl AttemptControl ===
 
 impl AttemptControl {
     /// Creates the control of an attempt of whose text `recorded` bytes are checkpointed.
@@ -200,7 +200,7 @@ impl AttemptControl {
     }
 }
 
-// === impl Watch ===
+// === impl AttemptTimer ===
 
 impl AttemptTimer {
     /// Starts timing an attempt. A resumed attempt (`goes_on`) records no time to first text, because another owner
@@ -234,7 +234,7 @@ impl AttemptTimer {
     }
 }
 
-// === impl Voice ===
+// === impl AttemptReporter ===
 
 impl AttemptReporter {
     /// Creates the reporter of the attempt that this order starts.

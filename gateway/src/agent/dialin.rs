@@ -33,7 +33,7 @@ pub enum DialInRefusal {
     TooManyConnections,
 }
 
-// === impl Exchange ===
+// === impl AgentRegistry ===
 
 impl AgentRegistry {
     /// Creates the registry, and registers it to receive the orders that other nodes send.

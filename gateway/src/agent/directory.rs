@@ -262,7 +262,7 @@ impl Endpoint {
     }
 }
 
-// === impl Keeping ===
+// === impl KeepAliveOptions ===
 
 impl Default for KeepAliveOptions {
     fn default() -> Self {
@@ -270,7 +270,7 @@ impl Default for KeepAliveOptions {
     }
 }
 
-// === impl Conduct ===
+// === impl AgentOptions ===
 
 impl AgentOptions {
     /// Returns the defaults for an endpoint.

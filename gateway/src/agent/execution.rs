@@ -30,7 +30,7 @@ pub(super) enum AttemptAgent {
     DialIn(Arc<AgentConnectionPool>),
 }
 
-// === impl Work ===
+// === impl AttemptAgent ===
 
 impl AttemptAgent {
     /// Asks the agent, and reads its answer to the end.

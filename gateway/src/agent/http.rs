@@ -283,7 +283,7 @@ fn is_compressed(response: &Response<Incoming>) -> bool {
     encoding.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-// === impl Wrong ===
+// === impl ResponseError ===
 
 impl ResponseError {
     /// Returns the failure, with the error text of the response.

@@ -55,7 +55,7 @@ struct PipelineBridgeInner {
     agent: Mutex<Option<(oneshot::Sender<ModelRequest>, mpsc::Receiver<AnswerPiece>)>>,
 }
 
-// === impl Tap ===
+// === impl PieceSender ===
 
 impl PieceSender {
     /// Sends a piece of text.
@@ -90,7 +90,7 @@ impl PieceSender {
     }
 }
 
-// === impl Desk ===
+// === impl PipelineBridge ===
 
 impl PipelineBridge {
     /// Creates the bridge of an attempt, with the receiver of the request to its agent, and the sender of the agent's

@@ -88,7 +88,7 @@ struct HttpEventBody<'a> {
     event: EventEnvelope<'a>,
 }
 
-// === impl Names ===
+// === impl RequestIds ===
 
 impl RequestIds {
     /// Returns the ids of this attempt.

@@ -215,7 +215,7 @@ impl App {
     }
 }
 
-// === impl Shared ===
+// === impl NodeParts ===
 
 impl NodeParts {
     fn agents(

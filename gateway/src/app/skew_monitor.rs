@@ -28,7 +28,7 @@ enum SkewVerdict {
     TooFar,
 }
 
-// === impl Timekeeper ===
+// === impl SkewMonitor ===
 
 impl SkewMonitor {
     /// Checks the clock periodically. Never returns.

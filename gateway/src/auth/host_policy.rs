@@ -25,7 +25,7 @@ pub enum HostRejection {
     Origin,
 }
 
-// === impl Unwelcome ===
+// === impl HostRejection ===
 
 impl HostRejection {
     /// Returns an explanation for a person.
@@ -37,7 +37,7 @@ impl HostRejection {
     }
 }
 
-// === impl Rules ===
+// === impl HostPolicy ===
 
 impl HostPolicy {
     /// Accepts this machine only: for operators, and where clients need no credential.

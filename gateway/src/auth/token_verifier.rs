@@ -31,7 +31,7 @@ struct ProviderKeys {
     fetched_at: Option<Mono>,
 }
 
-// === impl Tokens ===
+// === impl TokenVerifier ===
 
 impl TokenVerifier {
     /// Creates a verifier without keys.
@@ -86,7 +86,7 @@ impl TokenVerifier {
     }
 }
 
-// === impl Known ===
+// === impl ProviderKeys ===
 
 impl ProviderKeys {
     fn may_fetch(&self, now: Mono) -> bool {

@@ -100,7 +100,7 @@ struct Chat {
     exit: CliExit,
 }
 
-/// Whether the chat continues.
+/// Decision of a handler: the chat continues or ends.
 #[derive(PartialEq, Eq)]
 enum ChatFlow {
     Continue,

@@ -71,7 +71,7 @@ impl From<CliExit> for ExitCode {
     }
 }
 
-// === impl Trouble ===
+// === impl CliError ===
 
 impl CliError {
     /// Returns the exit code that this error leads to.

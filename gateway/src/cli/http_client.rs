@@ -49,7 +49,7 @@ trait ByteStream: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> ByteStream for S {}
 
-// === impl Server ===
+// === impl ApiClient ===
 
 impl ApiClient {
     /// Parses `http://host:port`, or `https://host:port` for TLS. `ws://` and `wss://` are equivalent, and a

@@ -24,10 +24,10 @@ pub struct ProbeArgs {
     /// Another address that serves /livez and /readyz
     #[arg(long, value_name = "URL", conflicts_with = "admin")]
     pub url: Option<String>,
-    /// Whether new work may be sent to it [default]
+    /// Ask whether new work may be sent to it [default]
     #[arg(long, conflicts_with = "live")]
     pub ready: bool,
-    /// Whether its process answers
+    /// Ask whether its process answers
     #[arg(long)]
     pub live: bool,
 }

@@ -42,7 +42,7 @@ pub struct ReplayArgs {
     pub gateway: GatewayArgs,
 }
 
-/// Whether the log has been shown to its end.
+/// Progress of showing the log.
 #[derive(PartialEq, Eq)]
 enum ReplayProgress {
     Continue,

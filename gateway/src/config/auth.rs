@@ -11,7 +11,7 @@ pub struct AuthConfig {
     pub pepper: Option<(PathBuf, SettingLocation)>,
     /// Issuer of accepted tokens, if tokens are accepted.
     pub issuer: Option<IssuerConfig>,
-    /// Whether an address that sends bad credentials is locked out for a while.
+    /// True if an address that sends bad credentials is locked out for a while.
     pub lockout: bool,
 }
 

@@ -35,7 +35,7 @@ pub struct ConfigMistake {
     pub message: String,
 }
 
-// === impl Place ===
+// === impl SettingLocation ===
 
 impl fmt::Display for SettingLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

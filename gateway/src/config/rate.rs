@@ -29,7 +29,7 @@ const CONNECTION_DEFAULT: u32 = 100;
 /// is known to the operator, who sets the rate.
 const KEY_DEFAULT: u32 = 1000;
 
-// === impl Rates ===
+// === impl RateSettings ===
 
 impl RateSettings {
     /// Returns the defaults for a mode of authentication. A node without authentication serves this machine
@@ -45,7 +45,7 @@ impl RateSettings {
     }
 }
 
-// === impl Asked ===
+// === impl RateOverrides ===
 
 impl RateOverrides {
     pub(super) fn or_defaults(self, usual: RateSettings) -> RateSettings {

@@ -45,7 +45,7 @@ pub(super) enum EffectOutcome {
     Exit,
 }
 
-// === impl Hands ===
+// === impl Effects ===
 
 impl Effects {
     /// Carries out one output. Never blocks.

@@ -12,7 +12,7 @@ pub(super) struct DriverTimer {
     at: Option<Mono>,
 }
 
-// === impl Alarm ===
+// === impl DriverTimer ===
 
 impl DriverTimer {
     /// Sets the timer to fire at `latest` or earlier.

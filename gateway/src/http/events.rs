@@ -142,7 +142,7 @@ fn stream_events(reader: SessionFactReader, span: &ReadStart, wanted: EventsQuer
     stream::event_stream(guest, log, first)
 }
 
-// === impl Wanted ===
+// === impl EventsQuery ===
 
 impl EventsQuery {
     /// Reads query and headers. A reconnecting client names its position in `Last-Event-ID`.

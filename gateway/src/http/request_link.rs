@@ -68,7 +68,7 @@ pub enum RequestFailure {
     TimedOut,
 }
 
-// === impl Guest ===
+// === impl RequestLink ===
 
 impl RequestLink {
     /// Opens a link for an authenticated request.
@@ -251,7 +251,7 @@ impl Drop for RequestLink {
     }
 }
 
-// === impl Parted ===
+// === impl LinkClosed ===
 
 impl From<SwitchboardGone> for LinkClosed {
     fn from(SwitchboardGone: SwitchboardGone) -> Self {
@@ -269,7 +269,7 @@ impl From<CloseReason> for LinkClosed {
     }
 }
 
-// === impl Unanswered ===
+// === impl RequestFailure ===
 
 impl From<LinkClosed> for RequestFailure {
     fn from(parted: LinkClosed) -> Self {

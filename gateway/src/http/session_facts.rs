@@ -42,7 +42,7 @@ pub async fn with_deadline<T>(work: impl Future<Output = Result<T, HttpProblem>>
     tokio::time::timeout(ANSWER_WAIT, work).await.unwrap_or_else(|_| Err(RequestFailure::TimedOut.into()))
 }
 
-// === impl Span ===
+// === impl ReadStart ===
 
 impl ReadStart {
     /// Returns the note that a stream begins with if not all requested facts are available.

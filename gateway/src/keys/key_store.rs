@@ -44,7 +44,7 @@ struct KeyPage {
     unreadable: Vec<serde_json::Value>,
 }
 
-// === impl Shelf ===
+// === impl KeyStore ===
 
 impl KeyStore {
     /// Creates the key store in these registers.

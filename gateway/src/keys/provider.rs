@@ -136,7 +136,7 @@ impl ProviderKeysFetcher {
     }
 }
 
-// === impl Unfetched ===
+// === impl FetchError ===
 
 impl FetchError {
     /// Returns how long the provider asks to wait.

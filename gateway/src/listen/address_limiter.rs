@@ -49,7 +49,7 @@ pub struct AddressPermit {
     lockout: (LockoutPolicy, Arc<Lockout>),
 }
 
-// === impl Crowd ===
+// === impl AddressLimiter ===
 
 impl AddressLimiter {
     /// Creates a limiter without connections.
@@ -87,7 +87,7 @@ impl AddressLimiter {
     }
 }
 
-// === impl Guest ===
+// === impl AddressPermit ===
 
 impl AddressPermit {
     /// Returns how long credentials from this address are still refused, if they are.

@@ -18,7 +18,7 @@ pub(super) struct AddressPrefix {
     bits: u8,
 }
 
-// === impl Home ===
+// === impl AddressPrefix ===
 
 impl AddressPrefix {
     /// Returns each network in which an address is counted, the widest first, with its allowance as a multiple of the

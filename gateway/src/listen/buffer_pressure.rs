@@ -16,7 +16,7 @@ pub(super) struct BufferPressure {
     is_small: bool,
 }
 
-// === impl Wear ===
+// === impl BufferPressure ===
 
 impl BufferPressure {
     /// Creates the counter of a new codec, for an idle link or a busy one.

@@ -9,7 +9,7 @@ use turnway_core::limits;
 #[derive(Debug)]
 pub struct ChurnLimiter(Semaphore);
 
-// === impl Turnstile ===
+// === impl ChurnLimiter ===
 
 impl ChurnLimiter {
     /// Waits for a turn: at most [`limits::LINK_CHANGES_PER_ROUND_MAX`] callers pass in one round of the scheduler, first come first

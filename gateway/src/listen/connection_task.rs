@@ -117,7 +117,7 @@ async fn finish<W: LinkTransport>(
     wire.close(end).await;
 }
 
-// === impl Visit ===
+// === impl ConnectionTask ===
 
 impl<'a, W: LinkTransport> ConnectionTask<'a, W> {
     fn new(wire: &'a mut W, context: &'a LinkContext, arrival: &'a IncomingRequest) -> Self {

@@ -59,7 +59,7 @@ pub enum FrameViolation {
     HelloTooLong,
 }
 
-// === impl Seam ===
+// === impl FrameGuard ===
 
 impl FrameGuard {
     /// Wraps a socket after the upgrade; `read` is what the client has sent behind its request. Also returns the part
@@ -129,7 +129,7 @@ impl AsyncWrite for FrameGuard {
     }
 }
 
-// === impl Frames ===
+// === impl FrameTracker ===
 
 impl FrameTracker {
     /// Creates the tracker of a client that has not sent `hello`.

@@ -86,7 +86,7 @@ pub(super) enum HeartbeatOutcome {
     Alive,
 }
 
-// === impl Heard ===
+// === impl TransportEvent ===
 
 impl TransportEvent {
     /// Returns the size of a complete message or frame of the client.

@@ -14,7 +14,7 @@ pub enum MaybeTlsStream {
     Tls(Box<TlsStream<WatchedSocket>>),
 }
 
-// === impl Pipe ===
+// === impl MaybeTlsStream ===
 
 impl MaybeTlsStream {
     /// Returns a watch on the client, for the code that answers it.

@@ -116,7 +116,7 @@ impl QuicListener {
     }
 }
 
-// === impl QuicHouse ===
+// === impl QuicListenerContext ===
 
 impl QuicListenerContext {
     /// Returns the protocol offered beside our own, if any.

@@ -20,7 +20,7 @@ pub(super) struct StallGuard {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-// === impl Patience ===
+// === impl StallGuard ===
 
 impl StallGuard {
     pub(super) fn new(socket: MaybeTlsStream, limit: Duration) -> Self {

@@ -64,7 +64,7 @@ pub struct LinkContext {
     pub tasks: TaskTracker,
 }
 
-// === impl Reception ===
+// === impl LinkContext ===
 
 impl LinkContext {
     /// Answers an upgrade request, and starts the link.
@@ -188,7 +188,7 @@ fn is_key(text: &[u8]) -> bool {
     text.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(digit))
 }
 
-// === impl NoHandshake ===
+// === impl WebSocketHandshakeError ===
 
 impl WebSocketHandshakeError {
     fn answer(self) -> Response<Body> {

@@ -189,7 +189,7 @@ impl AgentMetrics {
     }
 }
 
-// === impl DialedIn ===
+// === impl ConnectionGauge ===
 
 impl ConnectionGauge {
     /// Counts an opened connection.

@@ -53,7 +53,7 @@ struct ChildRow<M> {
 /// A function that creates the child with these label values.
 type ChildFactory<M> = dyn Fn(&[&'static str]) -> M + Send + Sync;
 
-// === impl Workshop ===
+// === impl FamilyBuilder ===
 
 impl<'r> FamilyBuilder<'r> {
     pub(super) fn new(registry: &'r Registry) -> Self {
@@ -185,7 +185,7 @@ impl FamilySpec {
     }
 }
 
-// === impl Grid ===
+// === impl LazyChildren ===
 
 impl<M> LazyChildren<M> {
     fn new(family: &FamilySpec, make: impl Fn(&[&'static str]) -> M + Send + Sync + 'static) -> Self {

@@ -256,7 +256,7 @@ impl Collector for SwitchboardMetrics {
     }
 }
 
-// === impl Shown ===
+// === impl ExportedFamily ===
 
 impl ExportedFamily {
     fn collect(&self, told: &SwitchboardStats) -> MetricFamily {

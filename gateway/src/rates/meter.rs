@@ -118,7 +118,7 @@ fn locked(share: &Mutex<SharedRate>) -> MutexGuard<'_, SharedRate> {
     share.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// === impl Due ===
+// === impl UsageReport ===
 
 impl UsageReport {
     /// Returns the name of the bucket, the same on every node.
@@ -159,7 +159,7 @@ impl UsageReport {
     }
 }
 
-// === impl Lane ===
+// === impl RateClass ===
 
 impl RateClass {
     pub(super) fn of(command: &LinkCommand) -> Self {

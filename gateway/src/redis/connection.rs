@@ -87,7 +87,7 @@ impl Drop for RedisConnectionTask {
     }
 }
 
-// === impl Line ===
+// === impl RedisConnection ===
 
 impl RedisConnection {
     /// Starts connecting at once, and reconnects for ever.
@@ -173,7 +173,7 @@ impl OpenConnection {
     }
 }
 
-// === impl Missed ===
+// === impl RedisCommandError ===
 
 fn check_value(result: Result<Value, RedisError>) -> Result<Value, RedisCommandError> {
     match result {

@@ -44,7 +44,7 @@ pub struct RegisterValue {
     pub bytes: Option<Vec<u8>>,
 }
 
-// === impl Counter ===
+// === impl RegisterReplies ===
 
 impl RegisterReplies {
     /// Returns a reply handler that consumes the replies of registers and passes all others to `answers`.

@@ -189,7 +189,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CertificatePairError> {
     read().map_err(|error| CertificatePairError::Unreadable { path: path.to_owned(), error })
 }
 
-// === impl BadPair ===
+// === impl CertificatePairError ===
 
 impl CertificatePairError {
     /// Returns true if the error concerns the key and not the certificate.

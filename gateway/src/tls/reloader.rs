@@ -68,7 +68,7 @@ pub enum TlsSetupError {
     Greeting(#[from] rustls::Error),
 }
 
-// === impl Keeper ===
+// === impl CertificateReloader ===
 
 impl CertificateReloader {
     /// Reads the pair for the first time.
@@ -158,7 +158,7 @@ impl CertificateReloader {
     }
 }
 
-// === impl Shown ===
+// === impl TlsConfigWatch ===
 
 impl TlsConfigWatch {
     /// Creates a watch on one pair that never changes.
@@ -186,7 +186,7 @@ impl TlsConfigWatch {
     }
 }
 
-// === impl Greetings ===
+// === impl TlsConfigs ===
 
 impl TlsConfigs {
     fn of(pair: &CertificatePair) -> Result<Self, TlsSetupError> {

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 #[derive(Clone, Debug)]
 pub(super) struct FileTapeStore(PathBuf);
 
-// === impl Tapes ===
+// === impl FileTapeStore ===
 
 impl FileTapeStore {
     /// Creates a tape store in this folder, which is created on the first write.

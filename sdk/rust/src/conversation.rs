@@ -35,7 +35,7 @@ pub(crate) struct SessionTracker {
     /// Start position, while there is no cursor.
     pub(crate) start: Option<Start>,
     pub(crate) types: Vec<String>,
-    /// Whether facts are also delivered unparsed.
+    /// True if facts are also delivered unparsed.
     pub(crate) facts: bool,
     pub(crate) subscription: SubscriptionState,
     /// End of the log when the subscription was answered, until the cursor reaches it.

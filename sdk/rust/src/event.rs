@@ -176,7 +176,7 @@ pub struct InputAccepted {
     pub message_id: String,
     /// Run that answers the message.
     pub run: String,
-    /// Whether the gateway had accepted the message before.
+    /// True if the gateway had accepted the message before.
     pub duplicate: bool,
     /// Durability level of the input, if the gateway reports it.
     pub durability: Option<String>,
@@ -275,7 +275,7 @@ pub struct Done {
     pub text_bytes: u64,
     /// Final text of the answer: as assembled, cut at `text_bytes`.
     pub text: String,
-    /// Whether `text` has all of `text_bytes`; false only if the gateway could not deliver the rest.
+    /// True if `text` has all of `text_bytes`; false only if the gateway could not deliver the rest.
     pub complete: bool,
     /// Usage as counted by the agent.
     pub usage: Option<Value>,
@@ -300,7 +300,7 @@ pub struct Failure {
     pub code: String,
     /// Text for people.
     pub message: String,
-    /// Whether the same request may succeed later.
+    /// True if the same request may succeed later.
     pub retryable: bool,
     /// Delay before a retry in milliseconds, if the gateway or the agent named one.
     pub retry_after_ms: Option<u64>,

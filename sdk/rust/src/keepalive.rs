@@ -18,7 +18,7 @@ pub(crate) enum KeepaliveAction {
 /// The duration of the silence and the actions taken so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Keepalive {
-    /// Whether the connection uses QUIC, which does not notice a dead gateway or a changed path.
+    /// True if the connection uses QUIC, which does not notice a dead gateway or a changed path.
     is_quic: bool,
     since: Duration,
     stage: KeepaliveStage,
@@ -41,7 +41,7 @@ enum KeepaliveStage {
     },
 }
 
-// === impl Silence ===
+// === impl Keepalive ===
 
 impl Keepalive {
     pub(crate) fn new(is_quic: bool) -> Self {

@@ -74,7 +74,7 @@ impl Members {
     }
 }
 
-// === impl Conversation ===
+// === impl SessionTracker ===
 
 impl SessionTracker {
     /// Handles the answer to a change of members; ignores one that is not awaited.

@@ -29,7 +29,7 @@ pub struct Lost {
     pub code: Option<u16>,
     /// Text for people.
     pub reason: String,
-    /// Whether the gateway refuses this client permanently.
+    /// True if the gateway refuses this client permanently.
     pub refused: bool,
 }
 

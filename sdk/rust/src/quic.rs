@@ -236,7 +236,7 @@ fn lost_of(error: &ConnectionError) -> Lost {
     }
 }
 
-// === impl Lane ===
+// === impl AttemptTextStream ===
 
 impl AttemptTextStream {
     fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<Result<String, StreamReadEnd>> {

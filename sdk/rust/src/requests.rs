@@ -46,7 +46,7 @@ pub(crate) struct PendingInvoke {
     pub(crate) invoke: UserInput,
     /// The encoded message; every repeat sends the same bytes.
     pub(crate) wire: String,
-    /// Whether the message was sent on the current connection.
+    /// True if the message was sent on the current connection.
     pub(crate) sent: bool,
     /// The run that answers the input, once the input is accepted.
     pub(crate) run: Option<String>,
@@ -64,7 +64,7 @@ impl PendingInvoke {
 pub(crate) struct SessionRequest {
     pub(crate) kind: SessionRequestKind,
     pub(crate) request_id: String,
-    /// Whether the request was sent on the current connection.
+    /// True if the request was sent on the current connection.
     pub(crate) sent: bool,
     pub(crate) retry: RetrySchedule,
 }
@@ -89,7 +89,7 @@ pub(crate) enum SessionRequestKind {
 pub struct Decision {
     /// Id of the handover.
     pub handover: String,
-    /// Whether the user confirms the handover.
+    /// True if the user confirms the handover.
     pub confirm: bool,
 }
 

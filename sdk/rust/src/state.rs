@@ -33,11 +33,11 @@ enum ConnectionPhase {
 #[derive(Clone, Debug)]
 pub struct ClientState {
     hello: HelloTemplate,
-    /// Whether the token sent on this connection is not the latest.
+    /// True if the token sent on this connection is not the latest.
     is_stale: bool,
     backoff: Backoff,
     rng: SplitMix,
-    /// Whether a failure before the first `welcome` is final.
+    /// True if a failure before the first `welcome` is final.
     fail_fast: bool,
     phase: ConnectionPhase,
     failures: u32,

@@ -24,7 +24,7 @@ pub struct RedisBaseline {
     channel: &'static str,
 }
 
-// === impl Bare ===
+// === impl RedisBaseline ===
 
 impl RedisBaseline {
     /// Connects and subscribes.

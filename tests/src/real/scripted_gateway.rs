@@ -37,7 +37,7 @@ pub struct RunnerSession {
 #[derive(Debug)]
 pub struct Runner(Child);
 
-// === impl Asking ===
+// === impl ScriptedGateway ===
 
 impl ScriptedGateway {
     /// Listens on a free port.
@@ -67,7 +67,7 @@ impl ScriptedGateway {
     }
 }
 
-// === impl Serving ===
+// === impl RunnerSession ===
 
 impl RunnerSession {
     /// Sends a message.

@@ -109,7 +109,7 @@ impl Index {
     }
 }
 
-// === impl Book ===
+// === impl RegistrationCache ===
 
 impl RegistrationCache {
     fn me(&self) -> Holder {

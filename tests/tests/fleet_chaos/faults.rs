@@ -64,7 +64,7 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Node>,
 }
 
-// === impl Stage ===
+// === impl Shared ===
 
 impl Shared {
     pub(crate) fn new(up: Vec<SocketAddr>, patience: Duration) -> Self {

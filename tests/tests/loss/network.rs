@@ -50,7 +50,7 @@ fn must(program: &str, args: &[&str], input: &str) -> String {
     String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
-// === impl Way ===
+// === impl Network ===
 
 impl Network {
     pub(crate) fn make() -> Self {

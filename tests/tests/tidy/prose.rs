@@ -3,7 +3,7 @@ use crate::tree::{Source, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A doc comment that opens with one of these leaves its subject to be guessed.
-const OPENERS: [&str; 9] = ["What", "Who", "Whoever", "Whose", "Whom", "Which", "That", "Where", "How"];
+const OPENERS: [&str; 10] = ["What", "Who", "Whoever", "Whose", "Whom", "Which", "That", "Where", "How", "Whether"];
 /// Names that more than one module may have: each machine has its own, and so has each crate with planted bugs.
 const SHARED_NAMES: [&str; 5] = ["Config", "Error", "Input", "Output", "Planted"];
 const TEST_NAME_MAX: usize = 70;

@@ -65,16 +65,16 @@ fn walk(root: &Path, below: &str) -> Vec<String> {
 }
 
 impl Source {
-    /// Whether it is part of these rules, which must name what they forbid.
+    /// True if it is part of these rules, which must name what they forbid.
     pub(crate) fn is_tidy(&self) -> bool {
         self.path.starts_with("tests/tests/tidy")
     }
-    /// Whether it only exists for tests: code of the product may not lean on it.
+    /// True if it only exists for tests: code of the product may not lean on it.
     pub(crate) fn is_test(&self) -> bool {
         let apart = ["tests/", "benches/", "fuzz/"].iter().any(|top| self.path.starts_with(top));
         apart || self.path.contains("/tests/")
     }
-    /// Whether it is code of the product itself: no test, bench, fuzz target or example, and no unit test's own file.
+    /// True if it is code of the product itself: no test, bench, fuzz target or example, and no unit test's own file.
     pub(crate) fn is_product(&self) -> bool {
         !self.is_test() && !self.path.starts_with("examples/") && !self.path.ends_with("tests.rs")
     }

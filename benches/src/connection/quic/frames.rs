@@ -28,7 +28,7 @@ pub(super) enum ReadEnd {
     Lost,
 }
 
-// === impl Frames ===
+// === impl FrameReader ===
 
 impl FrameReader {
     pub(super) fn new(stream: RecvStream) -> Self {

@@ -67,7 +67,7 @@ struct HeldDone {
     until: Pin<Box<Sleep>>,
 }
 
-// === impl Order ===
+// === impl MessageSequencer ===
 
 impl MessageSequencer {
     pub(super) fn new(control: FrameReader) -> Self {
@@ -159,7 +159,7 @@ fn required_text(message: &str) -> Option<TextProgress> {
     heard.text_bytes.filter(|bytes| *bytes > 0).map(|bytes| TextProgress { run, attempt, bytes })
 }
 
-// === impl Lane ===
+// === impl TextStream ===
 
 impl TextStream {
     fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<Result<Utf8Bytes, ReadEnd>> {

@@ -71,7 +71,7 @@ pub struct Http2Publisher {
     under_way: JoinSet<Result<(), ConnectionFailure>>,
 }
 
-// === impl Streams ===
+// === impl Http2Publisher ===
 
 impl Http2Publisher {
     /// Connects.

@@ -40,7 +40,7 @@ pub struct Listener {
     protocol: Box<dyn SubscriberProtocol>,
 }
 
-// === impl Way ===
+// === impl ConnectOptions ===
 
 impl Default for ConnectOptions {
     fn default() -> Self {

@@ -23,7 +23,7 @@ const NANOS_MAX: u64 = 60_000_000_000;
 pub struct DeliveryCounter {
     received: Cell<u64>,
     latencies: RefCell<Histogram<u64>>,
-    /// Whether latencies are recorded.
+    /// True if latencies are recorded.
     is_timed: Cell<bool>,
     changed: Notify,
 }
@@ -31,11 +31,11 @@ pub struct DeliveryCounter {
 /// Listeners that receive in tasks of their own.
 pub struct ListenerTasks {
     tasks: JoinSet<Result<(), ConnectionFailure>>,
-    /// Received messages.
+    /// Messages received by all subscribers.
     pub tally: Rc<DeliveryCounter>,
 }
 
-// === impl Tally ===
+// === impl DeliveryCounter ===
 
 impl DeliveryCounter {
     /// Creates an empty counter.
@@ -76,7 +76,7 @@ impl DeliveryCounter {
     }
 }
 
-// === impl Crowd ===
+// === impl ListenerTasks ===
 
 impl ListenerTasks {
     /// Starts a task for each listener.

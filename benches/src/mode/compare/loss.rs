@@ -27,7 +27,7 @@ struct ReceivedMessages {
     duplicates: RefCell<u64>,
 }
 
-// === impl Heard ===
+// === impl ReceivedMessages ===
 
 impl ReceivedMessages {
     fn record(&self, mark: TestMessage) {

@@ -25,7 +25,7 @@ const SMALL_READ_BYTES: usize = 1024;
 /// The sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Idle connections.
+    /// Memory of idle connections.
     pub idle: usize,
     /// Idle time before memory is measured.
     pub idle_for: Duration,

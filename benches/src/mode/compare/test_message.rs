@@ -32,7 +32,7 @@ pub fn test_message_text(n: u32) -> String {
     text
 }
 
-// === impl Mark ===
+// === impl TestMessage ===
 
 impl TestMessage {
     /// Returns the time since the message was sent.

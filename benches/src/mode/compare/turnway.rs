@@ -191,7 +191,7 @@ impl SubscriberProtocol for Subscriber {
     }
 }
 
-// === impl Idler ===
+// === impl IdleConnection ===
 
 impl SubscriberProtocol for IdleConnection {
     fn endpoint(&self) -> SubscriberEndpoint {
@@ -214,7 +214,7 @@ impl SubscriberProtocol for IdleConnection {
     }
 }
 
-// === impl Speaker ===
+// === impl TurnwayPublisher ===
 
 impl TurnwayPublisher {
     /// Sends a turn in this session, and waits until the agent is called. This connection does not subscribe to

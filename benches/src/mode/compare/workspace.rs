@@ -33,7 +33,7 @@ pub struct Server {
     pub address: SocketAddr,
 }
 
-// === impl Ground ===
+// === impl Workspace ===
 
 impl Workspace {
     /// Uses the other systems in `installed`, and the node beside this binary or at `TURNWAY_BIN`.

@@ -47,7 +47,7 @@ struct Mark {
     reached: usize,
 }
 
-// === impl Hall ===
+// === impl FanoutTracker ===
 
 impl FanoutTracker {
     pub(super) fn new(listeners: usize) -> Self {
@@ -108,7 +108,7 @@ impl FanoutTracker {
     }
 }
 
-// === impl Seat ===
+// === impl ListenerProgress ===
 
 impl ListenerProgress {
     fn turn_to(&mut self, key: RunKey) {

@@ -137,7 +137,7 @@ impl IdlePlan {
     }
 }
 
-// === impl Guest ===
+// === impl IdleClient ===
 
 impl IdleClient {
     /// Runs a turn, or sends a bare message and reads it back.

@@ -22,9 +22,9 @@ pub const CHAT_CALL_BYTES_MAX: usize = HISTORY_BYTES_MAX + 2 * MESSAGE_BYTES_MAX
 pub struct ChatCall {
     /// The agent that the model name means; the agent may not exist.
     pub agent: AgentId,
-    /// Whether the answer is streamed.
+    /// True if the answer is streamed.
     pub stream: bool,
-    /// Whether a usage chunk ends the stream.
+    /// True if a usage chunk ends the stream.
     pub include_usage: bool,
     content: Content,
     earlier: Vec<Value>,

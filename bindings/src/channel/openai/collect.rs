@@ -28,7 +28,7 @@ struct CollectedEnd {
     usage: Option<Json>,
 }
 
-// === impl Whole ===
+// === impl ChatCollector ===
 
 impl ChatCollector {
     /// Creates the collector for a turn's answer.

@@ -11,7 +11,7 @@ use turnway_core::protocol::refusal::{Code, Refusal};
 pub struct ChatError {
     /// The HTTP status, used if the response has not started.
     pub status: u16,
-    /// Whether a client may repeat the same request automatically.
+    /// True if a client may repeat the same request automatically.
     pub retryable: bool,
     /// Time to wait before a repetition.
     pub retry_after: Option<Duration>,
@@ -75,7 +75,7 @@ pub(super) fn status_and_type(code: Code) -> (u16, &'static str) {
     }
 }
 
-// === impl Trouble ===
+// === impl ChatError ===
 
 impl ChatError {
     /// Creates the error of a request that had no effect.

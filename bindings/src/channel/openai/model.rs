@@ -41,7 +41,7 @@ impl OpenAiModel {
     }
 }
 
-// === impl Models ===
+// === impl OpenAiModelList ===
 
 impl OpenAiModelList {
     /// Creates the list, in the order of `agents`.

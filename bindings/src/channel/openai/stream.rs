@@ -34,7 +34,7 @@ struct ChunkWriter {
     early_error: Option<ChatError>,
 }
 
-// === impl Chunks ===
+// === impl ChatStream ===
 
 impl ChatStream {
     /// Creates the answer to a turn, starting at `attempt`. `include_usage` adds a usage chunk at the end.
@@ -121,7 +121,7 @@ impl ChatStream {
     }
 }
 
-// === impl Page ===
+// === impl ChunkWriter ===
 
 impl ChunkWriter {
     fn send_first_chunk(&mut self, head: &ChatResponseHead, to: &mut String) {

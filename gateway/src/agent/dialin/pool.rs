@@ -81,7 +81,7 @@ pub(super) struct LocalCall {
     number: u64,
 }
 
-// === impl Desk ===
+// === impl AgentConnectionPool ===
 
 impl AgentConnectionPool {
     /// Creates a pool without connections.
@@ -214,7 +214,7 @@ impl fmt::Debug for AgentConnectionPool {
     }
 }
 
-// === impl Extension ===
+// === impl AgentConnection ===
 
 impl AgentConnection {
     /// Creates a connection with these capabilities, for the tenants of `reach`.
@@ -252,7 +252,7 @@ impl fmt::Debug for AgentConnection {
     }
 }
 
-// === impl Place ===
+// === impl PoolRegistration ===
 
 impl PoolRegistration {
     pub(super) fn new(pool: Arc<AgentConnectionPool>, connection: Arc<AgentConnection>) -> Self {
@@ -296,7 +296,7 @@ impl Drop for PoolRegistration {
     }
 }
 
-// === impl Placed ===
+// === impl LocalCall ===
 
 impl Drop for LocalCall {
     fn drop(&mut self) {

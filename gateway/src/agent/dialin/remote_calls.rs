@@ -93,7 +93,7 @@ struct HangUpGuard {
     call: u64,
 }
 
-// === impl Lines ===
+// === impl RemoteCalls ===
 
 impl RemoteCalls {
     /// Creates the remote calls of this node. They reach no other node until [`Self::join`] is called.
@@ -364,7 +364,7 @@ async fn forward_messages(
     }
 }
 
-// === impl Room ===
+// === impl RemoteCallsState ===
 
 impl RemoteCallsState {
     fn resolve_placement(&mut self, call: u64, capabilities: Option<DialInCapabilities>) {
@@ -374,7 +374,7 @@ impl RemoteCallsState {
     }
 }
 
-// === impl Dialed ===
+// === impl RemoteCall ===
 
 impl RemoteCall {
     pub(super) fn order(&self, order: Order) {
@@ -389,7 +389,7 @@ impl RemoteCall {
     }
 }
 
-// === impl Hold ===
+// === impl HangUpGuard ===
 
 impl Drop for HangUpGuard {
     fn drop(&mut self) {

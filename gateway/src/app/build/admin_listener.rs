@@ -31,7 +31,7 @@ pub(super) struct AdminListener {
     pages: Arc<OnceLock<AdminPages>>,
 }
 
-// === impl Office ===
+// === impl AdminListener ===
 
 impl AdminListener {
     /// Starts serving the pages that work without a store, on the operators' listener and on the health listener.

@@ -34,7 +34,7 @@ pub(in crate::app) struct CredentialRefresh {
     pub(in crate::app) has_password_file: bool,
 }
 
-// === impl Shared ===
+// === impl NodeParts ===
 
 impl NodeParts {
     /// Builds the authentication. Keys can be created as soon as there is a pepper; they are required only if the plan

@@ -40,7 +40,7 @@ struct PendingHeartbeat {
     published_at: Option<Mono>,
 }
 
-// === impl Pulse ===
+// === impl Heartbeat ===
 
 impl Heartbeat {
     pub(super) fn new(clock: Clock) -> Self {

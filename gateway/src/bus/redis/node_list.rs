@@ -96,7 +96,7 @@ pub(super) struct NodeListing {
     pub(super) events: BusEventSender,
 }
 
-// === impl Roll ===
+// === impl NodeListing ===
 
 impl NodeListing {
     /// Keeps the record up to date; sets `entered` once it is written.

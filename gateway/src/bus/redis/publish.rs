@@ -44,7 +44,7 @@ struct PublishBatch {
     messages: u64,
 }
 
-// === impl Speaker ===
+// === impl BusPublisher ===
 
 impl BusPublisher {
     pub(super) async fn run(self) {

@@ -65,7 +65,7 @@ pub(super) struct AgentTasks {
     steps: VecDeque<ChatStep>,
 }
 
-// === impl Errands ===
+// === impl AgentTasks ===
 
 impl AgentTasks {
     pub(super) fn new(is_new: bool) -> Self {

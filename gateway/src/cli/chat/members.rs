@@ -25,7 +25,7 @@ pub(super) struct SessionMembers {
     explicit_agent: Option<String>,
 }
 
-// === impl Wish ===
+// === impl AgentRequest ===
 
 impl AgentRequest {
     /// Returns the agent that the request needs.
@@ -36,7 +36,7 @@ impl AgentRequest {
     }
 }
 
-// === impl Company ===
+// === impl SessionMembers ===
 
 impl SessionMembers {
     pub(super) fn is_known(&self) -> bool {

@@ -138,7 +138,7 @@ fn is_final(lost: &Lost) -> bool {
     lost.refused || lost.code.is_some_and(|code| (4400..4500).contains(&code) && ![4408, 4429].contains(&code))
 }
 
-// === impl Events ===
+// === impl GatewayEventSender ===
 
 impl GatewayEventSender {
     async fn send(&self, event: GatewayEvent) -> Result<(), ReceiverClosed> {

@@ -60,13 +60,13 @@ pub(super) struct ToolRunnerDriver {
     ready_printed: bool,
 }
 
-/// Whether the event loop continues.
+/// Decision of a handler: the event loop continues or ends.
 enum DriverFlow {
     Continue,
     End(Result<CliExit, CliError>),
 }
 
-// === impl Shell ===
+// === impl ToolRunnerDriver ===
 
 impl ToolRunnerDriver {
     /// Creates a runner and starts its connections.

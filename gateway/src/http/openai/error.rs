@@ -23,7 +23,7 @@ pub(super) struct OpenAiError {
     is_guess: bool,
 }
 
-// === impl Fault ===
+// === impl OpenAiError ===
 
 impl OpenAiError {
     /// Creates the error for a known path with an unsupported method.

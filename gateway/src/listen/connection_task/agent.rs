@@ -67,7 +67,7 @@ enum AgentConnectionEvent {
     Timer,
 }
 
-// === impl Visit ===
+// === impl ConnectionTask ===
 
 impl<W: LinkTransport> ConnectionTask<'_, W> {
     /// Registers the agent that the connection claims to be, if its credential may serve that agent.
@@ -138,7 +138,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
     }
 }
 
-// === impl Duty ===
+// === impl AgentConnectionTask ===
 
 impl<W: LinkTransport> AgentConnectionTask<'_, '_, W> {
     async fn next_event(&mut self) -> AgentConnectionEvent {

@@ -53,7 +53,7 @@ enum RunnerConnectionEvent {
     Timer,
 }
 
-// === impl Visit ===
+// === impl ConnectionTask ===
 
 impl<W: LinkTransport> ConnectionTask<'_, W> {
     /// Registers a tool runner, if its credential may serve as this runner.
@@ -119,7 +119,7 @@ impl<W: LinkTransport> ConnectionTask<'_, W> {
     }
 }
 
-// === impl Duty ===
+// === impl RunnerConnectionTask ===
 
 impl<W: LinkTransport> RunnerConnectionTask<'_, '_, W> {
     async fn next_event(&mut self) -> RunnerConnectionEvent {

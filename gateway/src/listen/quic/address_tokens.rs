@@ -47,7 +47,7 @@ impl TimeSource for NodeTimeSource {
     }
 }
 
-// === impl UsedTokens ===
+// === impl UsedAddressTokens ===
 
 impl UsedAddressTokens {
     pub(super) fn new(clock: Clock) -> Self {
@@ -106,7 +106,7 @@ impl HandshakeTokenKey for AddressTokenKeys {
     }
 }
 
-// === impl Good ===
+// === impl AddressTokenAead ===
 
 /// Returns a fixed nonce: each key seals one token, because it is derived from the token's own random bytes.
 fn nonce() -> Nonce {

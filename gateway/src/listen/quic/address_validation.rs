@@ -30,7 +30,7 @@ pub(super) struct AddressValidation {
 #[derive(Debug)]
 pub(super) struct HalfOpen(#[expect(dead_code, reason = "it is counted as long as it lives")] Arc<()>);
 
-// === impl Pace ===
+// === impl AddressValidation ===
 
 impl AddressValidation {
     /// Counts a connection from this address; returns true if the client must prove its address.

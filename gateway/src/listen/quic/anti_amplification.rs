@@ -67,7 +67,7 @@ struct LongHeader {
     from: ConnectionId,
 }
 
-// === impl Ration ===
+// === impl AntiAmplification ===
 
 impl AntiAmplification {
     pub(super) fn new(socket: Arc<dyn AsyncUdpSocket>) -> Self {
@@ -116,7 +116,7 @@ impl AsyncUdpSocket for AntiAmplification {
     }
 }
 
-// === impl Books ===
+// === impl AmplificationLedger ===
 
 impl AmplificationLedger {
     /// Counts a received datagram. A first packet opens an account; a packet to a connection id that we chose proves

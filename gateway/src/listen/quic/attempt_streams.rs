@@ -83,7 +83,7 @@ struct AttemptStreamHeader<'a> {
     after: u64,
 }
 
-// === impl Lanes ===
+// === impl AttemptStreams ===
 
 impl AttemptStreams {
     /// Queues a piece of text. `after` is the number of control-stream messages before it; `prelude` is what each new
@@ -279,7 +279,7 @@ impl AttemptStreams {
     }
 }
 
-// === impl Lane ===
+// === impl AttemptStream ===
 
 impl AttemptStream {
     fn new(session: SessionId, run_id: RunId, attempt: u32, (after, prelude): (u64, &[u8])) -> Self {

@@ -41,7 +41,7 @@ pub fn encode(text: &str, into: &mut bytes::BytesMut) {
     into.extend_from_slice(text.as_bytes());
 }
 
-// === impl Frames ===
+// === impl QuicFrameReader ===
 
 impl Default for QuicFrameReader {
     fn default() -> Self {

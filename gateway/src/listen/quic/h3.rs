@@ -76,7 +76,7 @@ enum SessionRejection {
     Gone,
 }
 
-// === impl QuicHouse ===
+// === impl QuicListenerContext ===
 
 impl QuicListenerContext {
     /// Serves a connection that negotiated HTTP/3, until its session begins or it is refused.
@@ -153,7 +153,7 @@ fn target_and_headers(request: &ConnectRequest) -> Option<(Uri, HeaderMap)> {
     Some((request.url.as_str().parse().ok()?, headers))
 }
 
-// === impl Http ===
+// === impl H3Connection ===
 
 impl H3Connection {
     /// Starts HTTP/3 on a connection. Also returns a receiver that completes when the client's settings have arrived.

@@ -98,7 +98,7 @@ pub(super) struct ConnectionHandles {
     parking: Arc<HandleParking>,
 }
 
-// === impl Fenced ===
+// === impl IsolatedEndpoint ===
 
 impl IsolatedEndpoint {
     /// Creates an endpoint on a socket.
@@ -150,7 +150,7 @@ impl IsolatedEndpoint {
     }
 }
 
-// === impl Kept ===
+// === impl CatchDropPanic ===
 
 impl<T> CatchDropPanic<T> {
     pub(super) fn new(what: T) -> Self {
@@ -220,7 +220,7 @@ impl Drop for ConnectionHandles {
     }
 }
 
-// === impl Rest ===
+// === impl HandleParking ===
 
 impl HandleParking {
     /// Keeps the handles until the connection's task has ended.
@@ -245,7 +245,7 @@ impl HandleParking {
     }
 }
 
-// === impl Yard ===
+// === impl IsolationRuntime ===
 
 impl IsolationRuntime {
     fn next(&self) -> MutexGuard<'_, Option<IsolatedTask>> {
@@ -273,7 +273,7 @@ impl Runtime for IsolationRuntime {
     }
 }
 
-// === impl Driver ===
+// === impl IsolatedTask ===
 
 impl IsolatedTask {
     fn parking(&self) -> Arc<HandleParking> {

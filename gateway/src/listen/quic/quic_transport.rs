@@ -43,7 +43,7 @@ pub(super) trait QuicTransport: Send + 'static {
 /// A native connection of our protocol.
 pub(super) struct NativeQuic(ConnectionHandles);
 
-// === impl Bare ===
+// === impl NativeQuic ===
 
 impl NativeQuic {
     pub(super) fn new(connection: ConnectionHandles) -> Self {

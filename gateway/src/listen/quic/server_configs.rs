@@ -40,7 +40,7 @@ pub(super) struct QuicServerConfigs {
     clock: Clock,
 }
 
-// === impl Terms ===
+// === impl QuicServerConfigs ===
 
 impl QuicServerConfigs {
     /// Creates the configurations for the certificate in use. `also` is a further ALPN name to offer.

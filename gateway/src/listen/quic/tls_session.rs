@@ -41,7 +41,7 @@ struct QuicTlsSession {
 /// The negotiated application protocol (ALPN, RFC 7301), as a connection's handshake data.
 pub(super) struct NegotiatedAlpn(pub(super) Vec<u8>);
 
-// === impl Greeting ===
+// === impl QuicTlsConfig ===
 
 impl QuicTlsConfig {
     pub(super) fn new(tls: Arc<ServerConfig>) -> Result<Self, NoInitialCipherSuite> {
@@ -64,7 +64,7 @@ impl crypto::ServerConfig for QuicTlsConfig {
     }
 }
 
-// === impl Greeted ===
+// === impl QuicTlsSession ===
 
 impl QuicTlsSession {
     fn new(config: Arc<QuicTlsConfig>, version: u32, ours: &TransportParameters) -> Self {

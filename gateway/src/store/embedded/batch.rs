@@ -38,7 +38,7 @@ pub(super) struct BatchTransaction<'e, 'txn> {
     pub(super) meter: &'e mut UsageMeter,
     /// Names of the values that this batch changed.
     changed_values: BTreeSet<String>,
-    /// Whether the batch changed anything.
+    /// True if the batch changed anything.
     pub(super) dirty: bool,
 }
 

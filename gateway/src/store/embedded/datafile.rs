@@ -107,7 +107,7 @@ impl StorageBackend for DataFile {
     }
 }
 
-// === impl Watched ===
+// === impl DataFileMonitor ===
 
 impl DataFileMonitor {
     fn head(&self) -> MutexGuard<'_, Vec<u8>> {

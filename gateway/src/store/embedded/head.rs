@@ -41,7 +41,7 @@ pub(super) struct SessionHead {
     pub(super) version: ListenersVersion,
     /// Position of the last fact in the stored snapshot, if one is stored.
     pub(super) snapshot: Option<Cursor>,
-    /// Whether the head changed since the last commit; not stored.
+    /// True if the head changed since the last commit; not stored.
     pub(super) dirty: bool,
 }
 

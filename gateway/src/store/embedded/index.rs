@@ -25,7 +25,7 @@ pub(super) struct IndexKey {
     pub(super) birth: CreationKey,
 }
 
-// === impl Line ===
+// === impl IndexKey ===
 
 impl IndexKey {
     pub(super) fn parse(key: &[u8]) -> Option<Self> {

@@ -25,7 +25,7 @@ struct OverlayState {
     blocks: BTreeMap<u64, Box<[u8]>>,
 }
 
-// === impl Shadow ===
+// === impl OverlayFile ===
 
 impl OverlayFile {
     pub(super) fn of(path: &Path) -> io::Result<Self> {

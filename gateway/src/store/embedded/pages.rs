@@ -48,11 +48,11 @@ pub(super) struct CommitSlot {
 /// The file header, which lists the commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FileHeader {
-    /// Whether the process that wrote the file closed it.
+    /// True if the process that wrote the file closed it.
     pub(super) is_closed: bool,
     /// Commits with a valid checksum, the newest first.
     pub(super) slots: Vec<CommitSlot>,
-    /// Whether the byte that selects the current commit names an older one.
+    /// True if the byte that selects the current commit names an older one.
     pub(super) selects_older_commit: bool,
     region_pages: u64,
     region_header_pages: u64,

@@ -15,7 +15,7 @@ pub(super) struct Quarantine {
     on_change: Arc<dyn Fn(usize) + Send + Sync>,
 }
 
-// === impl Fence ===
+// === impl Quarantine ===
 
 impl Quarantine {
     pub(super) fn new(on_change: Arc<dyn Fn(usize) + Send + Sync>) -> Self {

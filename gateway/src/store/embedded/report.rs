@@ -11,7 +11,7 @@ const COMPLAINTS_MAX: usize = 100;
 pub struct CheckReport {
     /// Size of the file in bytes.
     pub bytes: u64,
-    /// Whether the last process did not close the file: the check then reads the file as the next start would repair
+    /// True if the last process did not close the file: the check then reads the file as the next start would repair
     /// it.
     pub unclosed: bool,
     /// Number of sessions.

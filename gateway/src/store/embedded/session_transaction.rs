@@ -24,11 +24,11 @@ use turnway_core::time::Millis;
 /// One op on a session, with the state that it may change.
 pub(super) struct SessionTransaction<'a, 'txn> {
     pub(super) now: Millis,
-    /// Whether a node has a valid lease.
+    /// True if a node has a valid lease.
     pub(super) is_alive: &'a dyn Fn(NodeId) -> bool,
-    /// Whether the disk has no space for more inputs.
+    /// True if the disk has no space for more inputs.
     pub(super) is_low_on_space: bool,
-    /// Whether the user who pays for the session has used up a quota of stored bytes; called for new inputs only.
+    /// True if the user who pays for the session has used up a quota of stored bytes; called for new inputs only.
     pub(super) is_over_quota: &'a dyn Fn(&SessionHead, u64) -> bool,
     /// Bytes of added records minus those of removed ones.
     pub(super) bytes_added: i64,

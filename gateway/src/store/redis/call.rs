@@ -90,7 +90,7 @@ fn in_one_slot<K: ToRedisArgs>(keys: &[K]) -> bool {
     slots.all(|slot| Some(slot) == first)
 }
 
-// === impl Trouble ===
+// === impl RedisCallError ===
 
 impl From<&RedisCommandError> for RedisCallError {
     fn from(missed: &RedisCommandError) -> Self {

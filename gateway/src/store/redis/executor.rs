@@ -43,7 +43,7 @@ pub(super) struct OpExecutor {
     pub(super) registrations: Mutex<RegistrationCache>,
     /// Combines registrations that are made at the same time into one call.
     pub(super) registrar: Registrar,
-    /// Whether the last call was answered, so that only the first of consecutive failures is logged.
+    /// True if the last call was answered, so that only the first of consecutive failures is logged.
     pub(super) is_answering: AtomicBool,
     /// Problems that the server reported.
     pub(super) health: Arc<StoreHealth>,

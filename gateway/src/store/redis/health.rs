@@ -16,7 +16,7 @@ pub(super) struct StoreHealth {
     lifecycle: Lifecycle,
     /// Problems that were logged and are not resolved.
     active: Mutex<Vec<(ServerCondition, String)>>,
-    /// Whether the server was found to be slow to reach.
+    /// True if the server was found to be slow to reach.
     is_slow: AtomicBool,
 }
 

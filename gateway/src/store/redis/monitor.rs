@@ -114,7 +114,7 @@ async fn run_monitor(mut line: RedisConnection, watched: MonitorContext, shown: 
     }
 }
 
-// === impl Watched ===
+// === impl MonitorContext ===
 
 impl MonitorContext {
     /// Reports the error with which the server refused the connection.

@@ -10,7 +10,7 @@ use turnway_core::id::{OwnershipSnapshot, SessionKey};
 /// The ownership of a session, and the store's time at which it was read.
 pub(super) struct ObservedOwnership {
     pub(super) ownership: OwnershipSnapshot,
-    /// Whether the session has no owner but waiting inputs.
+    /// True if the session has no owner but waiting inputs.
     pub(super) has_unowned_input: bool,
     pub(super) read_at: u64,
 }

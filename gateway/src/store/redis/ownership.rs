@@ -11,11 +11,11 @@ struct ClaimGuard<'a> {
     desk: &'a OpExecutor,
     session: &'a SessionKey,
     from: Holder,
-    /// Whether the session is known to have another holder now.
+    /// True if the session is known to have another holder now.
     has_other_holder: bool,
 }
 
-// === impl Claiming ===
+// === impl ClaimGuard ===
 
 impl<'a> ClaimGuard<'a> {
     fn begin(desk: &'a OpExecutor, session: &'a SessionKey, expect: OwnershipSnapshot) -> Self {
@@ -31,7 +31,7 @@ impl Drop for ClaimGuard<'_> {
     }
 }
 
-// === impl Desk ===
+// === impl OpExecutor ===
 
 impl OpExecutor {
     pub(super) async fn claim(

@@ -37,7 +37,7 @@ struct ServerInfo {
     settings: BTreeMap<String, String>,
     /// None if hidden.
     replicas: Option<u32>,
-    /// Whether the connection needed no credentials.
+    /// True if the connection needed no credentials.
     anonymous: bool,
     cluster: bool,
     /// Memory in use, in bytes; none if hidden.
@@ -49,7 +49,7 @@ struct ServerInfo {
 pub(super) struct ServerGuarantees {
     /// Durability of a reply.
     pub(super) level: Durability,
-    /// Whether the durability is only attested by the operator.
+    /// True if the durability is only attested by the operator.
     pub(super) attested: bool,
     /// The server's memory usage and bound.
     pub(super) memory: ServerMemory,

@@ -25,7 +25,7 @@ struct RateReporter {
     line: RedisConnection,
     clock: Clock,
     metrics: Arc<Metrics>,
-    /// Whether the last report was answered, so that only the first of consecutive failures is logged.
+    /// True if the last report was answered, so that only the first of consecutive failures is logged.
     was_answered: bool,
 }
 
@@ -44,7 +44,7 @@ pub fn open(url: RedisUrl, clock: Clock, metrics: Arc<Metrics>, runtime: &Handle
     teller
 }
 
-// === impl Tally ===
+// === impl RateReporter ===
 
 impl RateReporter {
     async fn run(mut self, mut dues: mpsc::Receiver<UsageReport>) {

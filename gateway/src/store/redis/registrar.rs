@@ -45,7 +45,7 @@ impl Registrar {
     }
 }
 
-// === impl Turn ===
+// === impl BatchDuty ===
 
 impl BatchDuty<'_> {
     fn take(mut self) -> Vec<RegistrationRequest> {
@@ -62,7 +62,7 @@ impl Drop for BatchDuty<'_> {
     }
 }
 
-// === impl Desk ===
+// === impl OpExecutor ===
 
 impl OpExecutor {
     /// Registers a session under an incarnation and returns the registration's stamp. Nothing that a sweep has to

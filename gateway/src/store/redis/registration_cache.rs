@@ -35,7 +35,7 @@ pub(super) struct Registration {
     pub(super) stamp: u64,
     /// Number of the connection and era at the time of writing: a write before either changed may be lost.
     generation: u64,
-    /// Whether the session is known to be owned by that incarnation.
+    /// True if the session is known to be owned by that incarnation.
     is_owned: bool,
 }
 

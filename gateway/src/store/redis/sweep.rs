@@ -45,7 +45,7 @@ struct PageResult {
     cleared: usize,
     /// Stamps of the settled registrations before the first that is due.
     settled: Vec<u64>,
-    /// Whether no registration is due.
+    /// True if no registration is due.
     all_settled: bool,
     /// Due sessions that were kept and not found before.
     due: Vec<SessionKey>,

@@ -51,7 +51,7 @@ pub enum H3Refusal {
     Gone,
 }
 
-// === impl Fault ===
+// === impl H3Error ===
 
 impl H3Error {
     /// Closes the connection with this error.

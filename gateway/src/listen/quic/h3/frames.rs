@@ -53,7 +53,7 @@ pub enum SessionClose {
     Lost,
 }
 
-// === impl Cut ===
+// === impl H3ReadError ===
 
 impl From<io::Error> for H3ReadError {
     fn from(error: io::Error) -> Self {

@@ -42,7 +42,7 @@ enum H3StreamKind {
     Other,
 }
 
-// === impl Beside ===
+// === impl H3UniStreams ===
 
 impl H3UniStreams {
     /// Starts reading. Also returns a receiver that completes when the client's settings have arrived.
