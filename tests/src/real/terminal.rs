@@ -53,8 +53,16 @@ impl Terminal {
         let size = Winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&seat, size).expect("a size");
         let at_seat = || seat.try_clone().expect("a seat");
-        let mut command = Command::new(binary());
-        command.args(args).current_dir(dir).env("TERM", "xterm").env("HOME", dir).kill_on_drop(true);
+        // As a shell does it: the terminal controls the command, and sends it signals.
+        let mut command = Command::new("setsid");
+        command
+            .arg("--ctty")
+            .arg(binary())
+            .args(args)
+            .current_dir(dir)
+            .env("TERM", "xterm")
+            .env("HOME", dir)
+            .kill_on_drop(true);
         command.env_remove("XDG_STATE_HOME").envs(env.iter().copied().filter(|(_, value)| !value.is_empty()));
         for (name, _) in env.iter().filter(|(_, value)| value.is_empty()) {
             command.env_remove(name);
@@ -101,7 +109,7 @@ impl Terminal {
         self.until(&line, |rows| rows.last().is_some_and(|row| *row == line.trim_end())).await
     }
 
-    /// Presses a key repeatedly until the command ends, because keys between two lines may be lost. Returns the
+    /// Presses a key repeatedly until the command ends, for the first presses may cancel what is open. Returns the
     /// exit code and the final rows.
     pub async fn leaves(&mut self, key: &str) -> (Option<i32>, Vec<String>) {
         let begun = Instant::now();

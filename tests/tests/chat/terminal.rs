@@ -200,7 +200,8 @@ async fn history_file_is_private_and_recalled() {
         let rows = format!("echo: {}", line.trim());
         ann.sees(&rows).await;
     }
-    assert_eq!(ann.leaves(CTRL_D).await.0, Some(0));
+    ann.press(CTRL_D);
+    assert_eq!(ann.ended().await.0, Some(0));
     let file = dir.path().join(".local/state/turnway/chat_history");
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     assert_eq!((mode(&file), mode(file.parent().expect("a directory"))), (0o600, 0o700));
@@ -234,7 +235,8 @@ async fn history_is_in_xdg_state_home_and_bounded() {
     ann.edits("line 1499").await;
     ann.press(&format!("{CTRL_U}the last\r"));
     ann.sees("echo: the last").await;
-    assert_eq!(ann.leaves(CTRL_D).await.0, Some(0));
+    ann.press(CTRL_D);
+    assert_eq!(ann.ended().await.0, Some(0));
     let kept = std::fs::read_to_string(&file).expect("text");
     assert_eq!((kept.lines().count(), kept.lines().last()), (1001, Some("the last")));
     let mode = std::fs::metadata(&file).expect("it is there").permissions().mode();
@@ -286,7 +288,8 @@ async fn dumb_terminal_gets_plain_lines() {
     assert!(ann.is_as_before());
     ann.press("hello\n");
     ann.sees("echo: hello").await;
-    assert_eq!(ann.leaves(CTRL_D).await.0, Some(0));
+    ann.press(CTRL_D);
+    assert_eq!(ann.ended().await.0, Some(0));
     assert!(!dir.path().join(".local").exists());
 }
 
@@ -304,4 +307,46 @@ async fn terminal_is_restored_on_sigterm() {
     let (code, rows) = ann.ended().await;
     assert!(ann.is_as_before() && code == Some(0), "{code:?}");
     assert!(!rows.iter().any(|row| row.contains("half a li")), "{rows:?}");
+}
+
+/// Erases a line of several rows, and none of the rows above it, when the chat gets SIGTERM.
+#[tokio::test]
+async fn sigterm_erases_a_line_of_several_rows() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = start_chat(&node, dir.path(), &[]);
+    ann.edits("").await;
+    ann.press("hello\r");
+    ann.sees("echo: hello").await;
+    ann.edits("").await;
+    ann.press(&"half ".repeat(30));
+    // 60 columns: "> " and 150 characters take three rows.
+    ann.until("the line", |rows| rows.concat().matches("half").count() == 30).await;
+    ann.signal("-TERM").await;
+    let (code, rows) = ann.ended().await;
+    assert!(ann.is_as_before() && code == Some(0), "{code:?}");
+    assert_eq!(from_the_first_line(&rows), ["> hello", "echo: hello"]);
+}
+
+/// Keeps keys that arrive between two lines, when no line is being edited.
+#[tokio::test]
+async fn keys_typed_between_two_lines_are_kept() {
+    let dir = dir();
+    let node = node(dir.path()).await;
+    let mut ann = start_chat(&node, dir.path(), &[]);
+    ann.edits("").await;
+    for line in 0..40 {
+        // Key by key, so that some of them arrive while the editor is between two lines.
+        for key in format!("line {line}\r").chars() {
+            ann.press(&key.to_string());
+        }
+    }
+    ann.press(CTRL_D);
+    let (code, rows) = ann.ended().await;
+    assert_eq!(code, Some(0));
+    for line in 0..40 {
+        let entered = format!("> line {line}");
+        let answered = format!("echo: line {line}");
+        assert!(rows.contains(&entered) && rows.contains(&answered), "{line}: {rows:?}");
+    }
 }

@@ -4,7 +4,7 @@ use super::history;
 use super::input::TerminalInput;
 use super::layout::{DEFAULT_COLUMNS, OutputTail, rows_below};
 use crate::cli::table::terminal_width;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -29,6 +29,8 @@ pub(super) const PROMPT: &str = "> ";
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time that a pressed key waits for a print in progress to reach the editor's queue.
 const PRINT_HANDOVER_TIMEOUT: Duration = Duration::from_millis(20);
+/// Ends the update of the screen that the editor was stopped in, and turns off bracketed paste.
+const END_EDITING: &str = "\x1b[?2026l\x1b[?2004l";
 /// Moves the cursor up a row and down again: shows nothing, and the editor takes it only after earlier prints.
 const NO_OP_OUTPUT: &str = "\x1b[A\n";
 
@@ -43,18 +45,29 @@ enum EditorPhase {
     Editing,
     /// A line was left and is being erased.
     Leaving,
+    /// No further line is read: the editor is stopped at its next print, which erases the line.
+    Stopping,
+    /// The editor has been stopped with its line erased, and draws nothing more.
+    Stopped,
+}
+
+impl EditorPhase {
+    /// Returns whether the editor draws nothing, so that text is written directly.
+    fn is_idle(self) -> bool {
+        matches!(self, Self::Inactive | Self::Stopped)
+    }
 }
 
 /// State shared by the chat and the editor's two threads.
 #[derive(Debug)]
 struct EditorState {
     phase: EditorPhase,
-    /// The chat has ended; no further line is begun.
+    /// The user or the chat has ended the input: keys do nothing, and the editor is stopped once all text is shown.
+    is_input_over: bool,
+    /// The chat has ended.
     is_over: bool,
     /// A print is on its way to the editor.
     is_printing: bool,
-    /// The printing thread has ended, with everything before that shown.
-    is_drained: bool,
     /// Text that has not been shown yet.
     pending_output: String,
     tail: OutputTail,
@@ -92,10 +105,7 @@ impl Terminal {
             return None;
         }
         let before = tcgetattr(io::stdin()).ok()?;
-        let mut quiet = before.clone();
-        // Keys typed between two lines are kept without an echo, and shown when the next line begins.
-        quiet.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Now, &quiet).ok()?;
+        tcsetattr(io::stdin(), OptionalActions::Now, &mode_between_lines(before.clone())).ok()?;
         Some(Self { shared: Arc::new(SharedEditor::new()), original_mode: before, words })
     }
 
@@ -107,7 +117,7 @@ impl Terminal {
         let shared = Arc::clone(&self.shared);
         let printing = Arc::clone(&self.shared);
         std::thread::spawn(move || run_printer(&printing, printer));
-        std::thread::spawn(move || run_editor(&shared, editor, &sender));
+        std::thread::spawn(move || run_editor(&shared, editor, sender));
         Ok(typed)
     }
 
@@ -115,11 +125,11 @@ impl Terminal {
     pub(super) fn write(&self, text: &str) -> io::Result<()> {
         let mut state = self.shared.lock();
         let is_full = |state: &EditorState| state.pending_output.len() > CHAT_PENDING_BYTES_MAX && !state.is_over;
-        while state.phase != EditorPhase::Inactive && is_full(&state) {
+        while !state.phase.is_idle() && is_full(&state) {
             state = self.shared.wait(state);
         }
         state.pending_output.push_str(text);
-        if state.phase == EditorPhase::Inactive {
+        if state.phase.is_idle() {
             let unshown = std::mem::take(&mut state.pending_output);
             return write_stdout(&state.tail.render_append(&unshown, columns()));
         }
@@ -133,18 +143,18 @@ impl Terminal {
         if std::mem::replace(&mut state.is_over, true) {
             return;
         }
+        state.is_input_over = true;
         self.shared.changed.notify_all();
-        let is_begun = state.phase != EditorPhase::Inactive;
-        if is_begun {
-            let is_between = |phase: EditorPhase| matches!(phase, EditorPhase::Starting | EditorPhase::Leaving);
-            let unsettled = |state: &mut EditorState| is_between(state.phase) || !state.is_drained;
+        if state.phase != EditorPhase::Inactive {
+            let unsettled = |state: &mut EditorState| !state.phase.is_idle();
             let waited = self.shared.changed.wait_timeout_while(state, CLOSE_TIMEOUT, unsettled);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let mut out = String::new();
-        if state.phase == EditorPhase::Editing {
-            // Erases the line that is not going to be entered, and turns off bracketed paste.
-            out.push_str("\r\x1b[J\x1b[?2004l");
+        if !state.phase.is_idle() {
+            // A key holds the editor: erases the row of the line that is not going to be entered.
+            out.push_str("\r\x1b[J");
+            out.push_str(END_EDITING);
         }
         let rest = std::mem::take(&mut state.pending_output);
         if !rest.is_empty() {
@@ -168,15 +178,15 @@ impl std::fmt::Debug for Terminal {
     }
 }
 
-// === impl Shared ===
+// === impl SharedEditor ===
 
 impl SharedEditor {
     fn new() -> Self {
         let state = EditorState {
             phase: EditorPhase::Inactive,
+            is_input_over: false,
             is_over: false,
             is_printing: false,
-            is_drained: false,
             pending_output: String::new(),
             tail: OutputTail::default(),
             left_line: String::new(),
@@ -193,62 +203,103 @@ impl SharedEditor {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a phase; false if the chat has ended.
-    fn enter(&self, phase: EditorPhase) -> bool {
-        let mut state = self.lock();
-        state.phase = phase;
+    fn enter(&self, phase: EditorPhase) {
+        self.lock().phase = phase;
         self.changed.notify_all();
-        !state.is_over
     }
 
-    /// Marks the line as left: nothing is printed until it has been erased.
-    fn leave(&self, line: &str) {
-        let mut state = self.lock();
-        line.clone_into(&mut state.left_line);
+    /// Ends the input; returns whether it had ended before.
+    fn end_input(&self) -> bool {
+        let had_ended = std::mem::replace(&mut self.lock().is_input_over, true);
+        self.changed.notify_all();
+        had_ended
+    }
+
+    /// Marks the line as left: nothing is printed until it has been erased. Returns false once the input has
+    /// ended, when the line stays until the editor is stopped.
+    fn leave(&self, line: &str) -> bool {
+        let state = self.lock();
         // A print that waits for room in the editor's queue appears with the next line, so it must not be
         // waited for without a limit.
         let waited = self.changed.wait_timeout_while(state, PRINT_HANDOVER_TIMEOUT, |state| state.is_printing);
-        waited.unwrap_or_else(PoisonError::into_inner).0.phase = EditorPhase::Leaving;
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.is_input_over {
+            return false;
+        }
+        line.clone_into(&mut state.left_line);
+        state.phase = EditorPhase::Leaving;
+        true
+    }
+
+    /// Marks a line as begun, or stops the editor's thread for ever. Called by the editor before it draws its line.
+    fn before_drawing(&self) {
+        let mut state = self.lock();
+        if state.phase == EditorPhase::Starting {
+            state.phase = EditorPhase::Editing;
+            self.changed.notify_all();
+        } else if state.phase == EditorPhase::Stopping {
+            state.phase = EditorPhase::Stopped;
+            let unshown = std::mem::take(&mut state.pending_output);
+            let out = format!("{END_EDITING}{}", state.tail.render_append(&unshown, columns()));
+            // Writing fails if the user has closed the terminal, which is no error here.
+            let _ = write_stdout(&out);
+            set_mode_between_lines();
+            drop(state);
+            self.changed.notify_all();
+            loop {
+                std::thread::park();
+            }
+        }
     }
 }
 
 // --- the editor's thread ---
 
-/// Reads line after line, until the user leaves or the receiver is dropped.
+/// Reads line after line. Ends when the terminal is gone; else the printing thread stops this thread in a line,
+/// with all text shown.
 fn run_editor(
     shared: &Arc<SharedEditor>,
     mut editor: Editor<WordCompleter, FileHistory>,
-    typed: &mpsc::Sender<TerminalInput>,
+    typed: mpsc::Sender<TerminalInput>,
 ) {
-    let mut file = load_history(&mut editor, typed);
-    let begun = StartDetectingPrompt(Arc::clone(shared));
-    while shared.enter(EditorPhase::Starting) {
-        let read = editor.readline(&begun);
+    let mut typed = Some(typed);
+    let mut file = load_history(&mut editor, &mut typed);
+    let prompt = ObservingPrompt(Arc::clone(shared));
+    loop {
+        shared.enter(EditorPhase::Starting);
+        let read = editor.readline(&prompt);
         let left_at = std::mem::take(&mut shared.lock().left_line);
-        let event = match read {
+        match read {
             Ok(line) => {
                 erase_line(&line);
                 if let Err(error) = remember(&mut editor, &line, file.as_ref()) {
                     file = None;
-                    let _ = typed.blocking_send(history_remark(&error));
+                    send(&mut typed, history_remark(&error));
                 }
-                TerminalInput::Line(line)
+                send(&mut typed, TerminalInput::Line(line));
             }
             Err(ReadlineError::Interrupted) => {
                 erase_line(&left_at);
-                TerminalInput::Interrupt { had_text: !left_at.is_empty() }
+                send(&mut typed, TerminalInput::Interrupt { had_text: !left_at.is_empty() });
             }
-            // Ctrl-D, or the terminal is gone.
+            // Ctrl-D, or the terminal is gone: then the next line ends so too.
             Err(_) => {
                 erase_line("");
-                break;
+                typed = None;
+                if shared.end_input() {
+                    break;
+                }
             }
-        };
-        if typed.blocking_send(event).is_err() {
-            break;
         }
     }
     shared.enter(EditorPhase::Inactive);
+}
+
+/// Passes input to the chat, until the chat has ended.
+fn send(typed: &mut Option<mpsc::Sender<TerminalInput>>, event: TerminalInput) {
+    if typed.as_ref().is_some_and(|sender| sender.blocking_send(event).is_err()) {
+        *typed = None;
+    }
 }
 
 /// Erases the line that was just left; the chat prints its text like other text.
@@ -277,20 +328,22 @@ fn editor(shared: &Arc<SharedEditor>, words: Vec<String>) -> Result<Editor<WordC
         let left = Box::new(LeaveKeyHandler { shared: Arc::clone(shared), leaving });
         editor.bind_sequence(key, EventHandler::Conditional(left));
     }
+    let other = Box::new(OtherKeyHandler { shared: Arc::clone(shared) });
+    editor.bind_sequence(Event::Any, EventHandler::Conditional(other));
     Ok(editor)
 }
 
 /// Loads the history, and returns the file to append to, or `None` if lines cannot be kept.
 fn load_history(
     editor: &mut Editor<WordCompleter, FileHistory>,
-    typed: &mpsc::Sender<TerminalInput>,
+    typed: &mut Option<mpsc::Sender<TerminalInput>>,
 ) -> Option<PathBuf> {
     let path = history::path()?;
     let read = history::prepare(&path).map_err(ReadlineError::from);
     match read.and_then(|is_there| if is_there { editor.load_history(&path) } else { Ok(()) }) {
         Ok(()) => Some(path),
         Err(error) => {
-            let _ = typed.blocking_send(history_remark(&error));
+            send(typed, history_remark(&error));
             None
         }
     }
@@ -318,10 +371,13 @@ fn run_printer(shared: &SharedEditor, mut printer: impl ExternalPrinter) {
     let mut is_sound = true;
     while is_sound {
         let mut state = shared.lock();
-        while !state.is_over && (state.pending_output.is_empty() || state.phase != EditorPhase::Editing) {
+        while state.phase != EditorPhase::Editing || (state.pending_output.is_empty() && !state.is_input_over) {
+            if state.phase == EditorPhase::Inactive {
+                return;
+            }
             state = shared.wait(state);
         }
-        if state.phase != EditorPhase::Editing || state.pending_output.is_empty() {
+        if state.pending_output.is_empty() {
             break;
         }
         let text = std::mem::take(&mut state.pending_output);
@@ -333,27 +389,39 @@ fn run_printer(shared: &SharedEditor, mut printer: impl ExternalPrinter) {
         shared.lock().is_printing = false;
         shared.changed.notify_all();
     }
-    if shared.lock().phase == EditorPhase::Editing {
-        // The editor's queue has room for one print: once it has taken two more, the last text has been shown.
-        let _ = printer.print(NO_OP_OUTPUT.to_owned()).and_then(|()| printer.print(NO_OP_OUTPUT.to_owned()));
+    stop_editor(shared, &mut printer);
+}
+
+/// Stops the editor in the middle of its line, with all text shown and the line erased.
+///
+/// The editor takes one print at a time, erases its line, shows the text, and asks for the prompt to draw the
+/// line again; it is stopped there. A key asks for the prompt before it erases, so the editor must not be stopped
+/// by one: keys do nothing once the input has ended, and an earlier key has been handled when the editor takes the
+/// first print of these.
+fn stop_editor(shared: &SharedEditor, printer: &mut impl ExternalPrinter) {
+    // The queue has room for one print: once it has room for the second, the editor has taken the first.
+    if printer.print(NO_OP_OUTPUT.to_owned()).and_then(|()| printer.print(NO_OP_OUTPUT.to_owned())).is_err() {
+        return;
     }
-    shared.lock().is_drained = true;
-    shared.changed.notify_all();
+    let mut state = shared.lock();
+    if state.phase != EditorPhase::Editing {
+        return;
+    }
+    state.phase = EditorPhase::Stopping;
+    drop(state);
+    // The two prints may have been shown already. Fails or waits for ever if the editor has been stopped at one.
+    let _ = printer.print(NO_OP_OUTPUT.to_owned());
 }
 
 // --- callbacks of the editor ---
 
-/// The prompt. The editor reads it once it handles keys and accepts prints, so that read marks the begin of
-/// editing.
-struct StartDetectingPrompt(Arc<SharedEditor>);
+/// The prompt. The editor reads it first when it handles keys and accepts prints, so that read marks the begin of
+/// editing, and again before each drawing of the line.
+struct ObservingPrompt(Arc<SharedEditor>);
 
-impl Prompt for StartDetectingPrompt {
+impl Prompt for ObservingPrompt {
     fn raw(&self) -> &str {
-        let mut state = self.0.lock();
-        if state.phase == EditorPhase::Starting {
-            state.phase = EditorPhase::Editing;
-            self.0.changed.notify_all();
-        }
+        self.0.before_drawing();
         PROMPT
     }
 }
@@ -374,22 +442,25 @@ struct LeaveKeyHandler {
 
 impl ConditionalEventHandler for LeaveKeyHandler {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, at: &EventContext<'_>) -> Option<Cmd> {
+        let leave = |command| Some(if self.shared.leave(at.line()) { command } else { Cmd::Noop });
         match self.leaving {
-            LeaveReason::Entered => {
-                self.shared.leave(at.line());
-                Some(Cmd::AcceptLine)
-            }
-            LeaveReason::Interrupted => {
-                self.shared.leave(at.line());
-                Some(Cmd::Interrupt)
-            }
-            LeaveReason::Ended if at.line().is_empty() => {
-                self.shared.leave("");
-                Some(Cmd::EndOfFile)
-            }
+            LeaveReason::Entered => leave(Cmd::AcceptLine),
+            LeaveReason::Interrupted => leave(Cmd::Interrupt),
+            LeaveReason::Ended if at.line().is_empty() => leave(Cmd::EndOfFile),
             // In a line that has text, Ctrl-D deletes a character.
-            LeaveReason::Ended => None,
+            LeaveReason::Ended => self.shared.lock().is_input_over.then_some(Cmd::Noop),
         }
+    }
+}
+
+/// A handler of all other keys, which do nothing once the input has ended.
+struct OtherKeyHandler {
+    shared: Arc<SharedEditor>,
+}
+
+impl ConditionalEventHandler for OtherKeyHandler {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, _: &EventContext<'_>) -> Option<Cmd> {
+        self.shared.lock().is_input_over.then_some(Cmd::Noop)
     }
 }
 
@@ -415,6 +486,28 @@ impl Completer for WordCompleter {
 }
 
 // --- the terminal itself ---
+
+/// Returns the mode of the terminal between two lines: keys are kept as they are typed, without an echo, for the
+/// next line. The editor's own mode differs in signals alone, because a change of line buffering would lose keys
+/// (Linux drops an end of file, and a line being erased takes the keys before it along). Ctrl-C is a signal, for
+/// the chat may be so far behind that no next line begins.
+fn mode_between_lines(mut mode: Termios) -> Termios {
+    mode.input_modes.remove(InputModes::BRKINT | InputModes::ICRNL | InputModes::ISTRIP | InputModes::IXON);
+    mode.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::IEXTEN);
+    // A signal does not discard the keys before it.
+    mode.local_modes.insert(LocalModes::ISIG | LocalModes::NOFLSH);
+    mode.special_codes[SpecialCodeIndex::VMIN] = 1;
+    mode.special_codes[SpecialCodeIndex::VTIME] = 0;
+    mode
+}
+
+/// Leaves the editor's mode, which passes Ctrl-C on as a key.
+fn set_mode_between_lines() {
+    if let Ok(mode) = tcgetattr(io::stdin()) {
+        // Setting fails if the user has closed the terminal, which is no error here.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &mode_between_lines(mode));
+    }
+}
 
 fn columns() -> usize {
     terminal_width().unwrap_or(DEFAULT_COLUMNS)
