@@ -449,3 +449,6 @@ impl StoredSession {
             .retain(|_, taken| !(taken.accepted_at < before && taken.ended.is_some_and(|ended| ended <= floor)));
     }
 }
+
+#[cfg(test)]
+mod tests;
