@@ -2,13 +2,16 @@
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use turnway::store::Store;
-use turnway::store::embedded::{EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, StoreFault, check, copy};
+use turnway::store::embedded::{
+    EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, Engine, StoreFault, check, copy, rescue,
+};
+use turnway::store::{Store, UsageCallback};
 use turnway_core::id::{
-    Cursor, Epoch, EventId, Holder, ListenersVersion, MessageId, Nonce, OwnershipSnapshot, Principal, RunId, Seq,
-    SessionId, SessionKey, TenantId, UserId,
+    Cursor, Epoch, EventId, Holder, LinkId, ListenersVersion, MessageId, Nonce, OwnershipSnapshot, Principal, RunId,
+    Seq, SessionId, SessionKey, TenantId, UserId,
 };
 use turnway_core::protocol::entry::{Entry, Fact};
 use turnway_core::protocol::input::{Content, Input, Message, Role, Strategy};
@@ -54,14 +57,21 @@ fn options() -> EmbeddedOptions {
 }
 
 fn key() -> SessionKey {
-    let session = SessionId::parse("s").expect("a name");
-    SessionKey { tenant: TenantId::default_tenant(), session }
+    session("s")
+}
+
+fn session(name: &str) -> SessionKey {
+    SessionKey { tenant: TenantId::default_tenant(), session: SessionId::parse(name).expect("a name") }
 }
 
 fn claim() -> Op {
+    claim_of(key())
+}
+
+fn claim_of(key: SessionKey) -> Op {
     let holder = Holder::default();
     let expect = OwnershipSnapshot::default();
-    Op::Claim { key: key(), holder, nonce: Nonce(1), expect, floor: Epoch(0) }
+    Op::Claim { key, holder, nonce: Nonce(1), expect, floor: Epoch(0) }
 }
 
 fn read() -> Op {
@@ -326,13 +336,155 @@ fn older_store_gets_its_session_index_on_open() {
     assert_eq!(report.damages, 2, "{report:#?}");
 }
 
+/// Makes a store look like one of a release that had no index of sessions and no byte counts of users, and damages the
+/// head of a session.
+fn make_older(dir: &Path, damaged: Option<&SessionKey>) {
+    let table = |name| TableDefinition::<'_, &[u8], &[u8]>::new(name);
+    let database = Database::open(dir.join("turnway.redb")).expect("a database");
+    let txn = database.begin_write().expect("a transaction");
+    assert!(txn.delete_table(table("sessions")).expect("deleted"));
+    assert!(txn.delete_table(table("values")).expect("deleted"));
+    for mark in ["indexed", "metered"] {
+        let mut meta = txn.open_table(table("meta")).expect("a table");
+        assert!(meta.remove(mark.as_bytes()).expect("removed").is_some());
+    }
+    if let Some(key) = damaged {
+        let prefix = [key.tenant.as_str(), "\0", key.session.as_str(), "\0"].concat();
+        let mut heads = txn.open_table(table("heads")).expect("a table");
+        let mut head = heads.get(prefix.as_bytes()).expect("read").expect("a head").value().to_vec();
+        head[9] ^= 1;
+        heads.insert(prefix.as_bytes(), &*head).expect("written");
+    }
+    txn.commit().expect("committed");
+}
+
+/// Returns options of a store that reports the bytes of its users, and the last report.
+fn options_with_usage() -> (EmbeddedOptions, Arc<AtomicU64>) {
+    let counted = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&counted);
+    let on_usage: UsageCallback = Arc::new(move |bytes, _| seen.store(bytes, Ordering::SeqCst));
+    (EmbeddedOptions { on_usage, ..options() }, counted)
+}
+
+/// Opens a store and returns the bytes that the store counts for all users.
+fn stored_bytes(dir: &Path) -> u64 {
+    let (options, counted) = options_with_usage();
+    drop(EmbeddedStore::open(dir, options, Arc::new(|_, _| {})).expect("a store"));
+    counted.load(Ordering::SeqCst)
+}
+
+/// Opens a store without index and byte counts in which one session is damaged: both are made of the intact session.
+#[test]
+fn older_store_with_a_damaged_session_opens_without_it() {
+    let small = tempfile::tempdir().expect("a directory");
+    assert!(matches!(StoreFixture::at(small.path()).ask(said("m1")), Ok(Reply::Accepted(_))));
+    let dir = tempfile::tempdir().expect("a directory");
+    let other = session("other");
+    {
+        let rig = StoreFixture::at(dir.path());
+        for op in [said("m1"), said_in(&other, "m1")] {
+            assert!(matches!(rig.ask(op), Ok(Reply::Accepted(_))));
+        }
+    }
+    make_older(dir.path(), Some(&other));
+    assert!(check(dir.path(), &options()).expect("checked").damages > 0);
+    let rig = StoreFixture::at(dir.path());
+    let tenant = key().tenant;
+    let list = Op::ListSessions { tenant, user: None, before: None, limit: 9, link: LinkId::default() };
+    let Ok(Reply::Sessions { sessions, more: false }) = rig.ask(list) else { panic!("no list") };
+    assert_eq!(sessions.into_iter().map(|found| found.birth.session).collect::<Vec<_>>(), [key().session]);
+    assert_eq!(rig.ask(Op::ReadView { key: other }), Ok(Reply::Refused(StoreRefusal::Damaged)));
+    assert!(matches!(rig.ask(Op::ReadView { key: key() }), Ok(Reply::View(_))));
+    drop(rig);
+    assert_eq!(stored_bytes(dir.path()), stored_bytes(small.path()));
+}
+
+/// A deleted session keeps its head and is in no index, also where the index is built again.
+#[test]
+fn rebuilt_index_leaves_out_deleted_sessions() {
+    let dir = tempfile::tempdir().expect("a directory");
+    {
+        let rig = StoreFixture::at(dir.path());
+        let Ok(Reply::Accepted(taken)) = rig.ask(said("m1")) else { panic!("not accepted") };
+        let Ok(Reply::Claimed(claimed)) = rig.ask(claim()) else { panic!("not claimed") };
+        let Op::Accept { principal, input, .. } = said("m1") else { panic!("not an accept") };
+        let end = Append {
+            key: key(),
+            token: claimed.token,
+            after: Seq(0),
+            facts: Vec::new(),
+            ends: vec![(taken.place, input.run_id.clone())],
+            answers: Vec::new(),
+            closed: Some(true),
+            known_listeners: ListenersVersion(0),
+        };
+        assert!(matches!(rig.ask(Op::Append(Box::new(end))), Ok(Reply::Appended { .. })));
+        let delete = Op::Delete { key: key(), principal, link: LinkId::default() };
+        assert_eq!(rig.ask(delete), Ok(Reply::Done));
+    }
+    let to = tempfile::tempdir().expect("a directory");
+    let rescued = rescue(dir.path(), to.path(), &options()).expect("saved");
+    assert_eq!((rescued.damages, rescued.left_out, rescued.sessions), (0, 0, 1), "{rescued:?}");
+    make_older(to.path(), None);
+    let report = check(to.path(), &options()).expect("checked");
+    assert_eq!((report.damages, report.sessions), (0, 1), "{report:?}");
+}
+
+/// Performs an accept in one batch with an op on a damaged session: the store discards the first attempt and repeats
+/// the accept.
+#[test]
+fn bytes_of_a_repeated_batch_count_once() {
+    let disk = Disk::new(0);
+    let damaged = session("damaged");
+    {
+        let rig = StoreFixture::on(&disk);
+        for op in [said("m1"), said_in(&damaged, "m1")] {
+            assert!(matches!(rig.ask(op), Ok(Reply::Accepted(_))));
+        }
+    }
+    let lanes: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("lanes");
+    let database = Database::builder().create_with_backend(disk.clone()).expect("a database");
+    let txn = database.begin_write().expect("a transaction");
+    {
+        let mut table = txn.open_table(lanes).expect("a table");
+        // The damaged session is the first by name.
+        let (place, mut input) = {
+            let (place, input) = table.first().expect("read").expect("an input");
+            (place.value().to_vec(), input.value().to_vec())
+        };
+        input[9] ^= 1;
+        table.insert(&*place, &*input).expect("written");
+    }
+    txn.commit().expect("committed");
+    drop(database);
+    let perform = |ops: Vec<Op>| {
+        let (options, counted) = options_with_usage();
+        let mut engine = Engine::with_backend(disk.copy(), &options).expect("a store");
+        let mut replies = Vec::new();
+        engine.perform(ops, &mut |_, reply| replies.push(reply)).expect("performed");
+        engine.close().expect("closed");
+        (counted.load(Ordering::SeqCst), replies)
+    };
+    let (before, _) = perform(Vec::new());
+    let (alone, _) = perform(vec![said("m2")]);
+    let (repeated, replies) = perform(vec![said("m2"), claim_of(damaged)]);
+    assert!(replies.contains(&Ok(Reply::Refused(StoreRefusal::Damaged))), "{replies:?}");
+    assert!(replies.iter().any(|reply| matches!(reply, Ok(Reply::Accepted(_)))), "{replies:?}");
+    assert!(before < alone, "{before} {alone}");
+    assert_eq!(repeated, alone);
+}
+
 /// Returns the accept of a short input of one user.
 fn said(message: &str) -> Op {
-    let principal = Principal { tenant: key().tenant, user: UserId::local(), operator: false, writes: true };
+    said_in(&key(), message)
+}
+
+fn said_in(key: &SessionKey, message: &str) -> Op {
+    let principal = Principal { tenant: key.tenant.clone(), user: UserId::local(), operator: false, writes: true };
     let user = principal.user.clone();
     let message_id = MessageId::parse(message).expect("a name");
     let input = Input {
-        run_id: RunId::derive(&key(), &user, &message_id),
+        run_id: RunId::derive(key, &user, &message_id),
         message_id,
         request_id: None,
         user,
@@ -344,7 +496,7 @@ fn said(message: &str) -> Op {
         metadata: None,
         traceparent: None,
     };
-    Op::Accept { key: key(), principal, hash: input.body_hash(), input: Arc::new(input) }
+    Op::Accept { key: key.clone(), principal, hash: input.body_hash(), input: Arc::new(input) }
 }
 
 /// Counts each new snapshot in place of the one before, in the quota as in the file.

@@ -1,15 +1,18 @@
 //! Tests a damaged or missing data file of the embedded store: which sessions are blocked, and that all others
 //! work. `DAMAGE_PLACES` sets the number of damaged places, `DAMAGE_NUMBER` the seed.
+use redb::{Database, ReadableTable, TableDefinition};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use turnway::store::Store;
 use turnway::store::embedded::{
     EmbeddedOpenError, EmbeddedOptions, EmbeddedStore, StoreFault, check, copy, repair, rescue,
 };
+use turnway::store::{Store, UsageCallback};
 use turnway_core::id::{Principal, Seq, SessionId, SessionKey, TenantId, UserId};
+use turnway_core::protocol::input::{BodyHash, Input};
 use turnway_core::rng::Rng;
 use turnway_core::store::{Op, Reply, StoreError, StoreRefusal};
 use turnway_tests::real::size;
@@ -74,19 +77,28 @@ fn principal() -> Principal {
     Principal { tenant: TenantId::default_tenant(), user: UserId::local(), operator: false, writes: true }
 }
 
+/// Returns random inputs with their hashes, the same ones in each call.
+fn inputs() -> impl Iterator<Item = (Arc<Input>, BodyHash)> {
+    let mut script = Script::new(1, false);
+    std::iter::repeat_with(move || script.next(START_TIME)).filter_map(|op| {
+        let Op::Accept { input, hash, .. } = op else { return None };
+        Some((input, hash))
+    })
+}
+
+/// Lets each of these users create one session, which has a waiting input.
+fn accept_inputs(rig: &Rig, users: &[UserId]) {
+    for ((n, user), (input, hash)) in users.iter().enumerate().zip(inputs()) {
+        let principal = Principal { user: user.clone(), ..principal() };
+        let accepted = rig.ask(Op::Accept { key: key(n), principal, input, hash });
+        assert!(matches!(accepted, Ok(Reply::Accepted(_))), "{accepted:?}");
+    }
+}
+
 /// Fills a store with sessions that have waiting inputs, and with some values.
 fn fill(dir: &Path) {
     let rig = Rig::at(dir);
-    let mut script = Script::new(1, false);
-    let inputs = std::iter::from_fn(|| Some(script.next(START_TIME))).filter_map(|op| {
-        let Op::Accept { input, hash, .. } = op else { return None };
-        Some((input, hash))
-    });
-    let inputs: Vec<_> = inputs.take(SESSIONS).collect();
-    for (n, (input, hash)) in inputs.into_iter().enumerate() {
-        let accepted = rig.ask(Op::Accept { key: key(n), principal: principal(), input, hash });
-        assert!(matches!(accepted, Ok(Reply::Accepted(_))), "{accepted:?}");
-    }
+    accept_inputs(&rig, &vec![UserId::local(); SESSIONS]);
     for n in 0..20 {
         let put = Op::Put { name: format!("n{n:02}"), expect: 0, value: Some(vec![n; 300]) };
         assert!(matches!(rig.ask(put), Ok(Reply::Value { version: 1, .. })));
@@ -107,6 +119,58 @@ fn with(bytes: &[u8]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join(FILE), bytes).expect("written");
     dir
+}
+
+/// Opens a store and returns the bytes that the store counts for all users.
+fn stored_bytes(dir: &Path) -> u64 {
+    let counted = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&counted);
+    let on_usage: UsageCallback = Arc::new(move |bytes, _| seen.store(bytes, Ordering::SeqCst));
+    let opened = EmbeddedStore::open(dir, EmbeddedOptions { on_usage, ..options() }, Arc::new(|_, _| {}));
+    drop(opened.expect("a store"));
+    counted.load(Ordering::SeqCst)
+}
+
+/// Changes one byte of the records that are chosen by their keys, while the pages of the file stay intact. Returns the
+/// records as they were.
+fn damage_records(dir: &Path, table: &str, is_chosen: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+    let definition: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new(table);
+    let database = Database::open(dir.join(FILE)).expect("a database");
+    let txn = database.begin_write().expect("a transaction");
+    let mut chosen = Vec::new();
+    {
+        let mut table = txn.open_table(definition).expect("a table");
+        for item in table.iter().expect("read") {
+            let (key, value) = item.expect("read");
+            if is_chosen(key.value()) {
+                chosen.push((key.value().to_vec(), value.value().to_vec()));
+            }
+        }
+        for (key, value) in &chosen {
+            let mut damaged = value.clone();
+            damaged[12] ^= 1;
+            table.insert(&**key, &*damaged).expect("written");
+        }
+    }
+    txn.commit().expect("committed");
+    chosen.into_iter().map(|(_, value)| value).collect()
+}
+
+/// Changes one byte of every place of the file at which these bytes are, so that the page does not fit its checksum.
+fn damage_bytes(dir: &Path, record: &[u8]) {
+    let mut bytes = std::fs::read(dir.join(FILE)).expect("read");
+    let found = bytes.windows(record.len()).enumerate().filter(|(_, window)| *window == record);
+    let places: Vec<usize> = found.map(|(at, _)| at).collect();
+    assert!(!places.is_empty(), "the record is in the file");
+    for at in places {
+        bytes[at + 12] ^= 1;
+    }
+    std::fs::write(dir.join(FILE), bytes).expect("written");
+}
+
+/// Returns whether a value is the byte count of a user.
+fn is_byte_count(name: &[u8]) -> bool {
+    name.starts_with(b"usage\0")
 }
 
 /// Flips bits and changes bytes at random places, in closed and in unclosed stores.
@@ -205,6 +269,64 @@ fn damaged_session_is_blocked_alone() {
         let report = check(dir, &options()).expect("checked");
         assert!(report.damages == 0 && report.sessions == SESSIONS as u64 - 1, "{report:?}");
         assert_eq!(Rig::at(dir).all().iter().filter(|answer| is_closed_off(answer)).count(), 0);
+    }
+}
+
+/// Leaves out one of two sessions of a user, and the only session of another user. What is left out must not count for
+/// their quotas.
+#[test]
+fn copy_counts_no_bytes_of_sessions_it_leaves_out() {
+    let ann = UserId::parse("ann").expect("a name");
+    let bob = UserId::parse("bob").expect("a name");
+    let small = tempfile::tempdir().expect("a directory");
+    accept_inputs(&Rig::at(small.path()), std::slice::from_ref(&ann));
+    let expected = stored_bytes(small.path());
+    let dir = tempfile::tempdir().expect("a directory");
+    accept_inputs(&Rig::at(dir.path()), &[ann.clone(), ann, bob]);
+    assert!(expected > 0 && stored_bytes(dir.path()) > expected);
+    let is_of = |key: &[u8], session: &[u8]| key.windows(session.len()).any(|part| part == session);
+    let damaged = damage_records(dir.path(), "lanes", |key| is_of(key, b"\0s001\0") || is_of(key, b"\0s002\0"));
+    assert_eq!(damaged.len(), 2);
+    let live = tempfile::tempdir().expect("a directory");
+    let copied = Rig::at(dir.path()).store.copier().copy(live.path()).expect("copied in use");
+    let offline = tempfile::tempdir().expect("a directory");
+    let offline_copied = copy(dir.path(), offline.path(), &options()).expect("copied");
+    let saved = tempfile::tempdir().expect("a directory");
+    let rescued = rescue(dir.path(), saved.path(), &options()).expect("saved");
+    let repaired = repair(dir.path(), &options()).expect("repaired");
+    let made = [(&live, copied), (&offline, offline_copied), (&saved, rescued), (&dir, repaired)];
+    for (n, (dir, report)) in made.into_iter().enumerate() {
+        assert_eq!((report.left_out, report.sessions, report.damages), (2, 1, 0), "copy {n}: {report:?}");
+        assert_eq!(stored_bytes(dir.path()), expected, "copy {n}");
+    }
+}
+
+/// A byte count that restarted at 0 would give its user a new quota, and one that cannot be read must not keep the
+/// store closed.
+#[test]
+fn damaged_byte_count_of_a_user_is_counted_again() {
+    let whole = tempfile::tempdir().expect("a directory");
+    fill(whole.path());
+    let expected = stored_bytes(whole.path());
+    assert!(expected > 0);
+    for is_page_damaged in [false, true] {
+        let dir = with(&std::fs::read(whole.path().join(FILE)).expect("read"));
+        let counts = damage_records(dir.path(), "values", is_byte_count);
+        let [count] = &counts[..] else { panic!("one user: {counts:?}") };
+        if is_page_damaged {
+            std::fs::copy(whole.path().join(FILE), dir.path().join(FILE)).expect("copied");
+            damage_bytes(dir.path(), count);
+        }
+        let report = check(dir.path(), &options()).expect("checked");
+        assert!(report.damages > 0, "page {is_page_damaged}: {report:?}");
+        let to = tempfile::tempdir().expect("a directory");
+        let copied = copy(dir.path(), to.path(), &options()).expect("copied");
+        assert_eq!((copied.left_out, copied.sessions), (0, SESSIONS as u64), "page {is_page_damaged}: {copied:?}");
+        for dir in [to.path(), dir.path()] {
+            assert_eq!(stored_bytes(dir), expected, "page {is_page_damaged}");
+            let report = check(dir, &options()).expect("checked");
+            assert_eq!(report.damages, 0, "page {is_page_damaged}: {report:?}");
+        }
     }
 }
 

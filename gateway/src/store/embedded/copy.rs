@@ -6,6 +6,7 @@ use crate::store::embedded::directory::{self, DataDirectory};
 use crate::store::embedded::engine::{builder, initialise, read_meta, write_meta};
 use crate::store::embedded::fault::{EmbeddedOpenError, StoreFault};
 use crate::store::embedded::index::IndexKey;
+use crate::store::embedded::meter;
 use crate::store::embedded::offline_check::{check_file, open_overlay};
 use crate::store::embedded::record::RecordLocation;
 use crate::store::embedded::report::CheckReport;
@@ -201,7 +202,7 @@ impl CopyTarget {
     }
 }
 
-/// Writes every table to a new file, without the damaged sessions, which it returns. The copy is a snapshot of one
+/// Writes every table to a new file, without the damaged sessions, which are returned. The copy is a snapshot of one
 /// moment and is on the disk when this function returns.
 fn copy_tables(
     database: &Database,
@@ -214,6 +215,7 @@ fn copy_tables(
     let copied = builder(options).create(to)?;
     let target = copied.begin_write()?;
     let is_damaged = |prefix: &[u8]| damaged.contains_key(prefix);
+    let mut is_partial = false;
     for definition in ALL {
         let from = source.open_table(definition)?;
         let mut to = target.open_table(definition)?;
@@ -233,7 +235,12 @@ fn copy_tables(
             if !is_left_out {
                 to.insert(key.value(), value.value())?;
             }
+            is_partial |= is_left_out;
         }
+    }
+    if is_partial {
+        // The copied byte counts of users include what was left out, and a damaged count was left out itself.
+        meter::build(&target)?;
     }
     // The new era must be later than the original's, whatever the clock says.
     let before = read_meta(database, "era")?.unwrap_or_default();

@@ -15,7 +15,7 @@ const FRESH_DATABASE: &str = "turnway.redb.new";
 /// Prefix of a damaged database that was replaced; the time in milliseconds follows.
 const DAMAGED_PREFIX: &str = "turnway.redb.damaged-";
 /// Maximum replaced files that are kept; the oldest are removed first. A few suffice to investigate damage and
-/// repair.
+/// repair, and each is as large as the store: if every one were kept, a disk that damages files would also fill up.
 const DAMAGED_MAX: usize = 3;
 /// File name of the lock that is held while the directory is in use.
 const LOCK: &str = "turnway.lock";
@@ -105,17 +105,31 @@ impl DataDirectory {
     /// Replaces the database with a new one and keeps the old one under another name, for later recovery. A crash at
     /// any moment leaves either database under the database's name. Returns the other name.
     pub(super) fn replace(&self, fresh: &Path, at: u64) -> Result<PathBuf, EmbeddedOpenError> {
+        // The newest name even if the clock went back, so that no kept file is overwritten and this one is the last to
+        // be removed.
+        let newest = self.damaged_files()?.last().map(|(newest, _)| *newest);
+        let at = newest.map_or(at, |newest| at.max(newest.saturating_add(1)));
         let old = self.path.join(format!("{DAMAGED_PREFIX}{at}"));
-        let kept =
-            fs::hard_link(self.database_path(), &old).or_else(|_| fs::copy(self.database_path(), &old).map(|_| ()));
+        let kept = link_or_copy(&self.database_path(), &old);
         kept.map_err(|error| EmbeddedOpenError::Directory { path: old.clone(), error })?;
         self.install(fresh)?;
         self.prune_damaged()?;
         Ok(old)
     }
 
-    /// Removes the oldest replaced files above the maximum: each may be as large as the store.
+    /// Removes the oldest replaced files above the maximum.
     fn prune_damaged(&self) -> Result<(), EmbeddedOpenError> {
+        let old = self.damaged_files()?;
+        let too_many = old.len().saturating_sub(DAMAGED_MAX);
+        for (_, path) in old.into_iter().take(too_many) {
+            tracing::warn!(removed = %path.display(), kept = DAMAGED_MAX, "the oldest kept damaged file is removed");
+            fs::remove_file(&path).map_err(|error| EmbeddedOpenError::Directory { path, error })?;
+        }
+        Ok(())
+    }
+
+    /// Returns the replaced files with the times in their names, the oldest first.
+    fn damaged_files(&self) -> Result<Vec<(u64, PathBuf)>, EmbeddedOpenError> {
         let fail = |error| EmbeddedOpenError::Directory { path: self.path.clone(), error };
         let mut old = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(fail)? {
@@ -124,11 +138,15 @@ impl DataDirectory {
             old.extend(at.map(|at| (at, path)));
         }
         old.sort();
-        let too_many = old.len().saturating_sub(DAMAGED_MAX);
-        for (_, path) in old.into_iter().take(too_many) {
-            fs::remove_file(&path).map_err(|error| EmbeddedOpenError::Directory { path, error })?;
-        }
-        Ok(())
+        Ok(old)
+    }
+}
+
+/// Gives a file a second name, or copies the file where the file system has no links. Overwrites nothing.
+fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::copy(from, to).map(|_| ()),
+        linked => linked,
     }
 }
 
@@ -259,5 +277,42 @@ mod tests {
         drop(first);
         assert!(DataDirectory::open_or_create(&dir).is_ok());
         fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    /// Replaces the file several times while the clock goes back or stands still.
+    #[test]
+    fn newest_damaged_files_are_kept_whatever_the_clock_says() {
+        let path = std::env::temp_dir().join(format!("turnway-damaged-{}", std::process::id()));
+        let directory = DataDirectory::open_or_create(&path).expect("taken");
+        fs::write(directory.database_path(), "file 0").expect("written");
+        let times = [500, 600, 700, 10, 10, 900];
+        let mut kept = Vec::new();
+        for (n, at) in times.into_iter().enumerate() {
+            let fresh = directory.create_fresh_file().expect("created");
+            fs::write(&fresh, format!("file {}", n + 1)).expect("written");
+            kept.push(directory.replace(&fresh, at).expect("replaced"));
+            let known = kept.iter().enumerate().skip(kept.len().saturating_sub(DAMAGED_MAX));
+            for (n, old) in known {
+                assert_eq!(fs::read_to_string(old).expect("kept"), format!("file {n}"), "at {at}: {kept:?}");
+            }
+            assert_eq!(directory.damaged_files().expect("read").len(), kept.len().min(DAMAGED_MAX));
+        }
+        assert_eq!(fs::read_to_string(directory.database_path()).expect("read"), "file 6");
+        fs::remove_dir_all(&path).expect("removed");
+    }
+
+    #[test]
+    fn kept_damaged_file_is_never_overwritten() {
+        let path = std::env::temp_dir().join(format!("turnway-overwrite-{}", std::process::id()));
+        let directory = DataDirectory::open_or_create(&path).expect("taken");
+        let last = path.join(format!("{DAMAGED_PREFIX}{}", u64::MAX));
+        fs::write(&last, "kept").expect("written");
+        fs::write(directory.database_path(), "damaged").expect("written");
+        let fresh = directory.create_fresh_file().expect("created");
+        let refused = directory.replace(&fresh, 5);
+        assert!(matches!(refused, Err(EmbeddedOpenError::Directory { .. })), "no later name: {refused:?}");
+        assert_eq!(fs::read_to_string(&last).expect("read"), "kept");
+        assert_eq!(fs::read_to_string(directory.database_path()).expect("read"), "damaged");
+        fs::remove_dir_all(&path).expect("removed");
     }
 }

@@ -24,6 +24,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+use turnway_core::store::quota::Usage;
 use turnway_core::store::{Op, Reply, StoreError};
 use turnway_core::time::Mono;
 
@@ -32,7 +33,7 @@ pub(super) const FORMAT: u64 = 1;
 /// Meta entry set once the index of sessions exists; the first releases kept none.
 pub(super) const INDEXED: &str = "indexed";
 /// Meta entry set once stored bytes are counted; earlier releases did not count them.
-const METERED: &str = "metered";
+pub(super) const METERED: &str = "metered";
 /// Interval between two commits that reach the disk, at [`CommitDurability::Os`].
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 /// Interval between two checks that the file is in place: short enough to report a removed file within a second.
@@ -111,7 +112,7 @@ impl Engine {
         fence.restore(&check::quarantined_sessions(&database.begin_read().map_err(StoreFault::from)?)?);
         let standing = load_sweep_index(&database, &mut fence)?;
         let mut room = DiskSpace::of(directory.as_ref(), options.reserve_bytes, Arc::clone(&options.on_low_space));
-        let mut meter = UsageMeter::open(&database, options.quotas)?;
+        let mut meter = UsageMeter::new(load_usage(&database, options.two_phase)?, options.quotas);
         room.is_low(wall.now().mono);
         meter.free = room.spare();
         meter.report(&options.on_usage);
@@ -182,8 +183,8 @@ impl Engine {
         }
     }
 
-    /// Discards a transaction that met damage and quarantines the session in which the damage was found. Each call
-    /// leaves one op or one session less to try.
+    /// Discards a transaction that met damage, with all that is derived from it in memory, and quarantines the session
+    /// in which the damage was found. Each call leaves one op or one session less to try.
     fn roll_back(
         &mut self,
         work: &mut PendingBatch,
@@ -207,8 +208,12 @@ impl Engine {
         self.heads.clear();
         let database = &self.database;
         let fence = &mut self.quarantine;
-        let read = catch_unwind(AssertUnwindSafe(|| load_sweep_index(database, fence)));
-        self.sweep_index = read.unwrap_or(Err(StoreFault::Panicked))?;
+        let two_phase = self.two_phase;
+        let read = catch_unwind(AssertUnwindSafe(|| -> Result<_, StoreFault> {
+            let standing = load_sweep_index(database, fence)?;
+            Ok((standing, load_usage(database, two_phase)?))
+        }));
+        (self.sweep_index, self.meter.usage) = read.unwrap_or(Err(StoreFault::Panicked))?;
         Ok(())
     }
 
@@ -361,18 +366,46 @@ pub(super) fn initialise(database: &Database, era: u64, two_phase: bool) -> Resu
     if read_meta(database, INDEXED)?.is_none() {
         tracing::info!("making the index of sessions, once");
         let txn = begin(database, two_phase, false)?;
-        index::build(&txn)?;
+        let skipped = index::build(&txn)?;
         write_meta(&txn, INDEXED, 1)?;
         txn.commit().map_err(StoreFault::from)?;
+        log_skipped(&skipped);
     }
     if read_meta(database, METERED)?.is_none() {
         tracing::info!("counting the stored bytes of users, once");
-        let txn = begin(database, two_phase, false)?;
-        meter::build(&txn)?;
-        write_meta(&txn, METERED, 1)?;
-        txn.commit().map_err(StoreFault::from)?;
+        count_usage(database, two_phase)?;
     }
     Ok(read_meta(database, "era")?.unwrap_or_default())
+}
+
+/// Loads the stored bytes of users. If a stored count is damaged, the bytes of all users are counted again: a count
+/// that restarted at 0 would give its user a new quota.
+fn load_usage(database: &Database, two_phase: bool) -> Result<Usage, StoreFault> {
+    match meter::read_usage(database) {
+        Err(fault @ StoreFault::Damaged { .. }) => {
+            tracing::error!(%fault, "a byte count is damaged; the stored bytes of all users are counted again");
+            count_usage(database, two_phase)?;
+            meter::read_usage(database)
+        }
+        read => read,
+    }
+}
+
+/// Counts the stored bytes of all users and stores the counts.
+fn count_usage(database: &Database, two_phase: bool) -> Result<(), StoreFault> {
+    let txn = begin(database, two_phase, false)?;
+    let skipped = meter::build(&txn)?;
+    write_meta(&txn, METERED, 1)?;
+    txn.commit()?;
+    log_skipped(&skipped);
+    Ok(())
+}
+
+/// Logs the damaged records that are missing in derived data. Their sessions are quarantined when they are used.
+fn log_skipped(skipped: &CheckReport) {
+    for complaint in &skipped.complaints {
+        tracing::warn!(complaint, "a damaged record is passed over");
+    }
 }
 
 /// Loads the index of owned and waiting sessions. Sessions whose head is damaged are quarantined.

@@ -4,6 +4,7 @@
 use crate::store::embedded::fault::StoreFault;
 use crate::store::embedded::head::SessionHead;
 use crate::store::embedded::record::RecordLocation;
+use crate::store::embedded::report::CheckReport;
 use crate::store::embedded::session_record_reader::LogRecord;
 use crate::store::embedded::tables::{self, HEADS, LOG, SESSIONS};
 use redb::{ReadableTable, Table, WriteTransaction};
@@ -113,21 +114,37 @@ pub(super) fn remove(sessions: &mut SessionsTable<'_>, of: &SessionKey, user: &U
 }
 
 /// Builds the index of a store that was written before the index existed. The creation times were not recorded, so
-/// the time of the first stored fact is used.
-pub(super) fn build(txn: &WriteTransaction) -> Result<(), StoreFault> {
+/// the time of the first stored fact is used. Sessions with a damaged head or fact are left out of the index and are
+/// returned as complaints, so that the store opens without them.
+pub(super) fn build(txn: &WriteTransaction) -> Result<CheckReport, StoreFault> {
     let heads = txn.open_table(HEADS)?;
     let log = txn.open_table(LOG)?;
     let mut sessions = txn.open_table(SESSIONS)?;
+    let mut skipped = CheckReport::default();
     for item in heads.iter()? {
         let (prefix, value) = item?;
         let spot = RecordLocation { table: "heads", key: prefix.value() };
-        let head = SessionHead::unseal(spot, value.value())?;
-        let (of, _) = tables::split_session_key(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
-        let Some(user) = &head.user else { continue };
-        let at = first_fact_time(&log, spot.key)?;
-        insert(&mut sessions, &of, user, at)?;
+        match creation(&log, spot, value.value()) {
+            Ok(Some((of, user, at))) => insert(&mut sessions, &of, &user, at)?,
+            Ok(None) => {}
+            Err(fault @ StoreFault::Damaged { .. }) => skipped.add_fault(&fault),
+            Err(fault) => return Err(fault),
+        }
     }
-    Ok(())
+    Ok(skipped)
+}
+
+/// Returns session, user, and time of creation of a session head; `None` for a session that nobody has used, or that
+/// is deleted.
+fn creation(
+    log: &SessionsTable<'_>,
+    spot: RecordLocation<'_>,
+    head: &[u8],
+) -> Result<Option<(SessionKey, UserId, Millis)>, StoreFault> {
+    let head = SessionHead::unseal(spot, head)?;
+    let (of, _) = tables::split_session_key(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
+    let Some(user) = head.user.filter(|_| !head.deleted) else { return Ok(None) };
+    Ok(Some((of, user, first_fact_time(log, spot.key)?)))
 }
 
 /// Returns the time of the first stored fact of a session; 0 if no fact is stored.

@@ -4,8 +4,9 @@ use crate::store::UsageCallback;
 use crate::store::embedded::fault::StoreFault;
 use crate::store::embedded::head::SessionHead;
 use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter};
-use crate::store::embedded::tables::{self, HEADS, LANES, LOG, SNAPSHOTS, Tables, VALUES};
-use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
+use crate::store::embedded::report::CheckReport;
+use crate::store::embedded::tables::{self, HEADS, LANES, LOG, SNAPSHOTS, TableDef, Tables, VALUES};
+use redb::{Database, ReadableDatabase, ReadableTable, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use turnway_core::id::{SessionKey, TenantId, UserId};
 use turnway_core::planted::{Planted, planted};
@@ -15,6 +16,8 @@ use turnway_core::store::quota::{Quotas, Usage};
 
 /// Name prefix of the values that hold the users' bytes; no other value's name contains a NUL.
 const PREFIX: &str = "usage\0";
+/// The tables whose records count for the user of their session.
+const COUNTED_TABLES: &[TableDef] = &[LOG, LANES, SNAPSHOTS];
 
 /// Stored bytes of users, and their quotas.
 #[derive(Debug)]
@@ -28,21 +31,9 @@ pub(super) struct UsageMeter {
 // === impl Meter ===
 
 impl UsageMeter {
-    /// Loads the stored byte counts.
-    pub(super) fn open(database: &Database, quotas: Quotas) -> Result<Self, StoreFault> {
-        let mut usage = Usage::default();
-        let values = database.begin_read()?.open_table(VALUES)?;
-        let end = PREFIX.replace('\0', "\u{1}");
-        for item in values.range(PREFIX.as_bytes()..end.as_bytes())? {
-            let (key, value) = item?;
-            let spot = RecordLocation { table: "values", key: key.value() };
-            let bytes = decode(spot.unseal(value.value())?).ok_or_else(|| spot.damaged("form"))?;
-            if planted(Planted::QuotaForgottenAtStart) {
-                continue;
-            }
-            usage.restore(parse_account(spot.key).ok_or_else(|| spot.damaged("nobody's"))?, bytes);
-        }
-        Ok(Self { usage, quotas, free: None })
+    /// Creates the meter of a store that holds these bytes.
+    pub(super) fn new(usage: Usage, quotas: Quotas) -> Self {
+        Self { usage, quotas, free: None }
     }
 
     /// Returns whether the user who pays for a session has no quota left for an input of this weight.
@@ -73,32 +64,61 @@ impl UsageMeter {
     }
 }
 
-/// Counts the bytes in a store that was written before bytes were counted.
-pub(super) fn build(txn: &WriteTransaction) -> Result<(), StoreFault> {
+/// Reads the stored byte counts. A count that cannot be read is damage.
+pub(super) fn read_usage(database: &Database) -> Result<Usage, StoreFault> {
+    let mut usage = Usage::default();
+    let values = database.begin_read()?.open_table(VALUES)?;
+    let end = tables::prefix_range_end(PREFIX.as_bytes());
+    for item in values.range(PREFIX.as_bytes()..&*end)? {
+        let (key, value) = item?;
+        let spot = RecordLocation { table: "values", key: key.value() };
+        let bytes = decode(spot.unseal(value.value())?).ok_or_else(|| spot.damaged("form"))?;
+        if planted(Planted::QuotaForgottenAtStart) {
+            continue;
+        }
+        usage.restore(parse_account(spot.key).ok_or_else(|| spot.damaged("nobody's"))?, bytes);
+    }
+    Ok(usage)
+}
+
+/// Counts the stored bytes of all users and replaces the stored counts: for a store of a release that did not count,
+/// after damage, and in a copy without all of the sessions. Returns complaints about the damaged records that count
+/// for no user.
+pub(super) fn build(txn: &WriteTransaction) -> Result<CheckReport, StoreFault> {
+    let mut skipped = CheckReport::default();
     let mut bytes: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-    for definition in [LOG, LANES, SNAPSHOTS] {
-        for item in txn.open_table(definition)?.iter()? {
+    for definition in COUNTED_TABLES {
+        for item in txn.open_table(*definition)?.iter()? {
             let (key, value) = item?;
-            let spot = RecordLocation { table: "log", key: key.value() };
-            let (of, _) = tables::split_session_key(spot.key).ok_or_else(|| spot.damaged("not a session"))?;
-            *bytes.entry(tables::session_prefix(&of)).or_default() += value.value().len() as u64;
+            let spot = RecordLocation { table: definition.name(), key: key.value() };
+            if let Some((of, _)) = tables::split_session_key(spot.key) {
+                *bytes.entry(tables::session_prefix(&of)).or_default() += value.value().len() as u64;
+            } else {
+                skipped.add_fault(&spot.damaged("not a session"));
+            }
         }
     }
     let mut usage = Usage::default();
     let heads = txn.open_table(HEADS)?;
     for (prefix, bytes) in bytes {
         let Some(head) = heads.get(&*prefix)? else { continue };
-        let head = SessionHead::unseal(RecordLocation { table: "heads", key: &prefix }, head.value())?;
-        if let (Some((key, _)), Some(user)) = (tables::split_session_key(&prefix), &head.user) {
-            usage.record(&Usage::account(&key, user), i64::try_from(bytes).unwrap_or(i64::MAX));
+        match SessionHead::unseal(RecordLocation { table: "heads", key: &prefix }, head.value()) {
+            Ok(head) => {
+                if let (Some((key, _)), Some(user)) = (tables::split_session_key(&prefix), &head.user) {
+                    usage.record(&Usage::account(&key, user), i64::try_from(bytes).unwrap_or(i64::MAX));
+                }
+            }
+            Err(fault) => skipped.add_fault(&fault),
         }
     }
     let mut values = txn.open_table(VALUES)?;
+    let end = tables::prefix_range_end(PREFIX.as_bytes());
+    values.retain_in(PREFIX.as_bytes()..&*end, |_, _| false)?;
     for (account, bytes) in usage.take_changed() {
         let name = value_name(&account);
         values.insert(&*name, &*encode(&name, bytes))?;
     }
-    Ok(())
+    Ok(skipped)
 }
 
 /// Returns whether a value is the byte count of a user, and not one that was put by name.
@@ -126,4 +146,67 @@ fn decode(value: &[u8]) -> Option<u64> {
     let _version = eye.u64()?;
     let bytes = eye.u64()?;
     eye.finish(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redb::backends::InMemoryBackend;
+
+    fn database() -> Database {
+        Database::builder().create_with_backend(InMemoryBackend::new()).expect("a database")
+    }
+
+    fn insert(txn: &WriteTransaction, definition: TableDef, key: &[u8], value: &[u8]) {
+        txn.open_table(definition).expect("a table").insert(key, value).expect("written");
+    }
+
+    fn account(user: &str) -> Account {
+        Account { tenant: TenantId::parse("t").expect("a name"), user: UserId::parse(user).expect("a name") }
+    }
+
+    #[test]
+    fn count_replaces_stale_and_damaged_byte_counts() {
+        let database = database();
+        let txn = database.begin_write().expect("a transaction");
+        let prefix = b"t\0s\0";
+        let head = SessionHead { user: Some(account("ann").user), ..SessionHead::default() };
+        insert(&txn, HEADS, prefix, &head.seal(prefix));
+        insert(&txn, LOG, &[&prefix[..], &[1; 8]].concat(), &[0; 100]);
+        insert(&txn, LANES, &[&prefix[..], &[2; 9]].concat(), &[0; 20]);
+        insert(&txn, SNAPSHOTS, prefix, &[0; 3]);
+        // The count of a user whose sessions are gone, one of the wrong form, and one of no user.
+        let bob = value_name(&account("bob"));
+        insert(&txn, VALUES, &bob, &encode(&bob, 7));
+        let ann = value_name(&account("ann"));
+        insert(&txn, VALUES, &ann, &RecordWriter::new(8).u64(1).seal(&ann));
+        insert(&txn, VALUES, b"usage\0t", &encode(b"usage\0t", 7));
+        insert(&txn, VALUES, b"usage", b"put by name");
+        txn.commit().expect("committed");
+        assert!(matches!(read_usage(&database), Err(StoreFault::Damaged { table: "values", .. })));
+        let txn = database.begin_write().expect("a transaction");
+        assert_eq!(build(&txn).expect("counted"), CheckReport::default());
+        txn.commit().expect("committed");
+        let usage = read_usage(&database).expect("read");
+        assert_eq!((usage.of_user(&account("ann")), usage.total()), (123, 123));
+        let values = database.begin_read().expect("a transaction").open_table(VALUES).expect("a table");
+        assert!(values.get(&b"usage"[..]).expect("read").is_some(), "other values stay");
+    }
+
+    #[test]
+    fn uncounted_record_is_reported_with_its_table() {
+        let database = database();
+        let txn = database.begin_write().expect("a transaction");
+        for definition in COUNTED_TABLES {
+            insert(&txn, *definition, b"nobody", &[0; 10]);
+        }
+        insert(&txn, HEADS, b"t\0s\0", b"damaged head");
+        insert(&txn, LOG, b"t\0s\0fact", &[0; 10]);
+        let found: Vec<String> = build(&txn).expect("counted").complaints;
+        let tables = ["log", "lanes", "snapshots"];
+        let mut expected: Vec<String> =
+            tables.iter().map(|table| format!("damaged record in `{table}` at nobody: not a session")).collect();
+        expected.push("damaged record in `heads` at t\\x00s\\x00: checksum".to_owned());
+        assert_eq!(found, expected);
+    }
 }

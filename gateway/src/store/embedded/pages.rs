@@ -398,3 +398,53 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 fn u128_at(bytes: &[u8], at: usize) -> Option<u128> {
     Some(u128::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes of the test file in pages: a file header, then regions of header pages and data pages.
+    const REGIONS: u64 = 2;
+    const REGION_HEADER: u64 = 2;
+    const REGION_DATA: u64 = 4;
+    const PAGES: u64 = 1 + REGIONS * (REGION_HEADER + REGION_DATA);
+
+    /// Returns a reader of a file in which every byte is the number of its page.
+    fn numbered_pages(path: &Path) -> PageReader {
+        let bytes: Vec<u8> = (0..PAGES).flat_map(|n| [n as u8; PAGE]).collect();
+        std::fs::write(path, bytes).expect("written");
+        let header = FileHeader {
+            is_closed: true,
+            slots: Vec::new(),
+            selects_older_commit: false,
+            region_pages: REGION_DATA,
+            region_header_pages: REGION_HEADER,
+        };
+        let file = File::open(path).expect("opened");
+        let len = PAGES * PAGE as u64;
+        PageReader { file, len, header, by_checksum: None, repair_attempts: 0, damaged: 0, unrepaired: 0, lost: 0 }
+    }
+
+    #[test]
+    fn page_pointer_is_followed_into_every_region() {
+        let path = std::env::temp_dir().join(format!("turnway-pages-{}", std::process::id()));
+        let pages = numbered_pages(&path);
+        let read = |order: u64, region: u64, index: u64| {
+            let pointer = Pointer { number: order << 59 | region << 20 | index, checksum: 0 };
+            let page = pages.read_at_pointer(pointer).expect("read");
+            page.map(|page| (page.bytes.len() / PAGE, page.bytes.first().copied(), page.bytes.last().copied()))
+        };
+        let pages_of = |first: u8, last: u8| Some((usize::from(last - first) + 1, Some(first), Some(last)));
+        assert_eq!(read(0, 0, 0), pages_of(3, 3), "after the headers of the file and of the region");
+        assert_eq!(read(0, 0, 3), pages_of(6, 6));
+        assert_eq!(read(0, 1, 0), pages_of(9, 9), "after the first region and the second one's header");
+        assert_eq!(read(0, 1, 3), pages_of(12, 12), "the last page of the file");
+        assert_eq!(read(1, 0, 1), pages_of(5, 6), "a page of twice the size");
+        assert_eq!(read(1, 1, 1), pages_of(11, 12));
+        assert_eq!(read(2, 1, 0), pages_of(9, 12));
+        for (order, region, index) in [(0, 1, 4), (1, 1, 2), (0, 2, 0), (3, 1, 0), (21, 0, 0)] {
+            assert_eq!(read(order, region, index), None, "{order} {region} {index} lies outside of the file");
+        }
+        std::fs::remove_file(&path).expect("removed");
+    }
+}

@@ -2,14 +2,17 @@
 //! of its records exist and fit each other. Reads the damaged file only. Called by `opening` and `copy`.
 use crate::store::embedded::EmbeddedOptions;
 use crate::store::embedded::check;
-use crate::store::embedded::engine::{FORMAT, INDEXED, builder, write_meta};
+use crate::store::embedded::engine::{FORMAT, INDEXED, METERED, builder, write_meta};
 use crate::store::embedded::fault::{EmbeddedOpenError, StoreFault};
 use crate::store::embedded::head::SessionHead;
 use crate::store::embedded::index::{self, IndexKey};
+use crate::store::embedded::meter;
 use crate::store::embedded::pages::{CommitSlot, PageReader};
 use crate::store::embedded::record::{RecordLocation, RecordReader, RecordWriter};
 use crate::store::embedded::report::CheckReport;
-use crate::store::embedded::tables::{self, ALL, CLOSED, HEADS, IDS, LANES, LOG, META, SESSIONS, SNAPSHOTS, WORK};
+use crate::store::embedded::tables::{
+    self, ALL, CLOSED, HEADS, IDS, LANES, LOG, META, SESSIONS, SNAPSHOTS, VALUES, WORK,
+};
 use redb::{Database, ReadableDatabase, ReadableTable, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -114,7 +117,9 @@ fn copy_intact(
                 } else {
                     let fault = spot.damaged("checksum");
                     report.add_fault(&fault);
-                    if !is_index && let Some(prefix) = prefix_of(key) {
+                    // The names of byte counts have the form of a session's keys.
+                    let is_of_session = !is_index && name != VALUES.name();
+                    if is_of_session && let Some(prefix) = prefix_of(key) {
                         damaged.entry(prefix.to_vec()).or_insert_with(|| fault.to_string());
                     }
                 }
@@ -144,7 +149,8 @@ fn write_meta_entries(target: &Database, options: &EmbeddedOptions) -> Result<()
     Ok(txn.commit()?)
 }
 
-/// Quarantines or drops the damaged sessions, and rebuilds the derived tables of the others.
+/// Quarantines or drops the damaged sessions, rebuilds the derived tables of the others, and counts the stored bytes of
+/// users again: the copied counts include what was lost, and damaged counts were not copied.
 fn rebuild_derived(target: &Database, damaged: &DamagedSessions, remains: DamagedPolicy) -> Result<(), StoreFault> {
     let txn = target.begin_write()?;
     apply_policy(&txn, damaged, remains)?;
@@ -163,12 +169,16 @@ fn rebuild_derived(target: &Database, damaged: &DamagedSessions, remains: Damage
             if head.sweep_state().is_some() {
                 work.insert(key.value(), &[][..])?;
             }
-            if let (Some((of, _)), Some(user)) = (tables::split_session_key(key.value()), head.user) {
+            // A deleted session keeps its head and is in no index.
+            let user = head.user.filter(|_| !head.deleted);
+            if let (Some((of, _)), Some(user)) = (tables::split_session_key(key.value()), user) {
                 births.push((of, user));
             }
         }
     }
     reindex(&txn, births)?;
+    meter::build(&txn)?;
+    write_meta(&txn, METERED, 1)?;
     Ok(txn.commit()?)
 }
 
@@ -184,7 +194,7 @@ fn apply_policy(txn: &WriteTransaction, damaged: &DamagedSessions, remains: Dama
     for definition in [HEADS, LOG, LANES, IDS, SNAPSHOTS] {
         let mut table = txn.open_table(definition)?;
         for prefix in damaged.keys() {
-            let end = tables::prefix_end(prefix);
+            let end = tables::prefix_range_end(prefix);
             table.retain_in(&**prefix..&*end, |_, _| false)?;
         }
     }

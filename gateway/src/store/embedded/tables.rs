@@ -87,22 +87,12 @@ pub(super) fn split_session_key(key: &[u8]) -> Option<(SessionKey, &[u8])> {
     Some((SessionKey { tenant, session }, parts.next()?))
 }
 
-/// Returns the end of the range of keys that begin with a session's prefix.
+/// Returns the end of the range of keys that begin with a prefix, such as a session's. The prefix must end with NUL.
 pub(super) fn prefix_range_end(prefix: &[u8]) -> Vec<u8> {
-    // A prefix ends with NUL, so incrementing the last byte gives the next prefix.
+    // Incrementing the NUL at the end gives the next prefix.
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
         *last = 1;
-    }
-    end
-}
-
-/// Returns the end of the range of keys that begin with a session's prefix.
-pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
-    let mut end = prefix.to_vec();
-    // A prefix ends with NUL.
-    if let Some(last) = end.last_mut() {
-        *last += 1;
     }
     end
 }
