@@ -48,7 +48,8 @@ pub enum Output {
 /// All tool runners of a node, and the actions in progress.
 ///
 /// An action is given to one runner, once. If that runner disconnects, it may return and is queried; the action is
-/// never given to another runner.
+/// never given to another runner. A stop of an action is repeated if its runner connects again within
+/// [`limits::RUNNER_WAIT`], because the connection that it was sent over may have been lost already.
 #[derive(Debug, Default)]
 pub struct RunnerPool {
     runners: BTreeMap<RunnerConnectionId, Runner>,
@@ -102,6 +103,8 @@ enum JobState {
     RunnerLost(Mono),
     /// An earlier owner assigned the action; these runners were queried and may answer until the given time.
     Queried(BTreeSet<RunnerConnectionId>, Mono),
+    /// Ended for its session: the runner is sent this signal when it connects until the given time.
+    Stopped(&'static str, Mono),
 }
 
 // === impl RunnerPool ===
@@ -113,7 +116,7 @@ impl Machine for RunnerPool {
     fn handle_input(&mut self, now: Now, input: Input) {
         match input {
             Input::Order(ToolOrder::Execute(execute)) => self.execute(now, *execute),
-            Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => self.signal(action_id, signal),
+            Input::Order(ToolOrder::Signal { action_id, signal, runner: _ }) => self.signal(now, action_id, signal),
             Input::Order(ToolOrder::Query { key, action_id, tool, runner, deadline }) => {
                 let at = JobState::Queried(BTreeSet::new(), now.mono + limits::RUNNER_WAIT);
                 self.query(action_id, Job::new(now, (key, tool), runner, at, deadline));
@@ -134,6 +137,7 @@ impl Machine for RunnerPool {
             let Some(job) = self.jobs.remove(&action_id) else { continue };
             let report = match job.state {
                 _ if job.abandoned_at <= now.mono => continue,
+                JobState::Stopped(..) => continue,
                 JobState::Unassigned(..) => ToolReport::NoRunner,
                 JobState::RunnerLost(_) | JobState::Queried(..) | JobState::Assigned(_) => ToolReport::Lost,
             };
@@ -162,7 +166,10 @@ impl RunnerPool {
         let is_anothers =
             |other: &ServerIdentity| other.tenants == identity.tenants && other.credential != identity.credential;
         let connected = self.runners.values().any(|it| it.id == *id && is_anothers(&it.identity));
-        let expected = |job: &Job| job.runner.as_ref() == Some(id) && job.holder.as_ref().is_some_and(is_anothers);
+        let expected = |job: &Job| {
+            let has_result = !matches!(job.state, JobState::Stopped(..));
+            has_result && job.runner.as_ref() == Some(id) && job.holder.as_ref().is_some_and(is_anothers)
+        };
         if connected || self.jobs.values().any(expected) {
             return Err(RunnerRefusal::IdInUse);
         }
@@ -224,17 +231,23 @@ impl RunnerPool {
         self.jobs.values().filter(|job| matches!(job.state, JobState::Assigned(at) if at == connection)).count()
     }
 
-    fn signal(&mut self, action_id: EventId, signal: &'static str) {
-        let Some(job) = self.jobs.remove(&action_id) else { return };
-        let to = match job.state {
-            JobState::Assigned(connection) => BTreeSet::from([connection]),
-            JobState::Queried(asked, _) => asked,
-            JobState::Unassigned(..) | JobState::RunnerLost(_) => BTreeSet::new(),
+    /// Stops an action. A session that stops an action expects no report about it any more.
+    fn signal(&mut self, now: Now, action_id: EventId, signal: &'static str) {
+        let Some(job) = self.jobs.get_mut(&action_id) else { return };
+        let to = match &mut job.state {
+            JobState::Assigned(connection) => BTreeSet::from([*connection]),
+            JobState::Queried(asked, _) => std::mem::take(asked),
+            JobState::RunnerLost(_) => BTreeSet::new(),
+            JobState::Stopped(..) => return,
+            JobState::Unassigned(..) => {
+                self.jobs.remove(&action_id);
+                return;
+            }
         };
-        for connection in to {
-            let word = ToRunner::Signal { key: job.key.clone(), action_id, signal };
-            self.outputs.push_back(Output::Send { connection, message: word });
-        }
+        job.state = JobState::Stopped(signal, now.mono + limits::RUNNER_WAIT);
+        let message = ToRunner::Signal { key: job.key.clone(), action_id, signal };
+        let sends = to.into_iter().map(|connection| Output::Send { connection, message: message.clone() });
+        self.outputs.extend(sends);
     }
 
     /// Queries the state of an action that an earlier owner of the session had assigned.
@@ -257,26 +270,32 @@ impl RunnerPool {
 
     fn runner_connected(&mut self, connection: RunnerConnectionId, runner: Runner) {
         let mut waiting = Vec::new();
-        let mut open = Vec::new();
         for (action_id, job) in self.jobs.iter_mut().filter(|(_, job)| job.may_run_on(&runner)) {
             let its = job.runner.as_ref() == Some(&runner.id);
-            match &mut job.state {
-                JobState::Unassigned(..) => waiting.push(*action_id),
+            let may_be_its = its || job.runner.is_none() && runner.tools.contains(&job.tool);
+            let key = job.key.clone();
+            let action_id = *action_id;
+            let message = match &mut job.state {
+                JobState::Unassigned(..) => {
+                    waiting.push(action_id);
+                    continue;
+                }
                 JobState::RunnerLost(_) if its => {
                     job.state = JobState::Assigned(connection);
-                    open.push((job.key.clone(), *action_id));
+                    ToRunner::Query { key, action_id }
                 }
-                JobState::Queried(asked, _) if its || job.runner.is_none() && runner.tools.contains(&job.tool) => {
+                JobState::Queried(asked, _) if may_be_its => {
                     asked.insert(connection);
-                    open.push((job.key.clone(), *action_id));
+                    ToRunner::Query { key, action_id }
                 }
-                JobState::RunnerLost(_) | JobState::Queried(..) | JobState::Assigned(_) => {}
-            }
+                JobState::Stopped(signal, _) if may_be_its => ToRunner::Signal { key, action_id, signal },
+                JobState::RunnerLost(_) | JobState::Queried(..) | JobState::Assigned(_) | JobState::Stopped(..) => {
+                    continue;
+                }
+            };
+            self.outputs.push_back(Output::Send { connection, message });
         }
         self.runners.insert(connection, runner);
-        for (key, action_id) in open {
-            self.outputs.push_back(Output::Send { connection, message: ToRunner::Query { key, action_id } });
-        }
         waiting.into_iter().for_each(|action_id| self.assign(action_id));
     }
 
@@ -296,7 +315,13 @@ impl RunnerPool {
                     None => job.state = JobState::RunnerLost(now.mono + limits::RUNNER_WAIT),
                 },
                 JobState::Queried(asked, _) => _ = asked.remove(&connection),
-                JobState::Assigned(_) | JobState::RunnerLost(_) | JobState::Unassigned(..) => {}
+                JobState::Stopped(signal, _) if job.runner.as_ref() == Some(&gone.id) => {
+                    let key = job.key.clone();
+                    let message = ToRunner::Signal { key, action_id: *action_id, signal };
+                    let its = back.filter(|_| job.holder.as_ref().is_none_or(|holder| *holder == gone.identity));
+                    self.outputs.extend(its.map(|connection| Output::Send { connection, message }));
+                }
+                JobState::Assigned(_) | JobState::RunnerLost(_) | JobState::Unassigned(..) | JobState::Stopped(..) => {}
             }
         }
     }
@@ -469,7 +494,10 @@ impl Job {
 
     fn deadline(&self) -> Option<Mono> {
         let waits = match &self.state {
-            JobState::Unassigned(_, at) | JobState::RunnerLost(at) | JobState::Queried(_, at) => *at,
+            JobState::Unassigned(_, at)
+            | JobState::RunnerLost(at)
+            | JobState::Queried(_, at)
+            | JobState::Stopped(_, at) => *at,
             JobState::Assigned(_) => self.abandoned_at,
         };
         Some(waits.min(self.abandoned_at))
@@ -479,7 +507,7 @@ impl Job {
         match &self.state {
             JobState::Assigned(at) => *at == connection,
             JobState::Queried(asked, _) => asked.contains(&connection),
-            JobState::Unassigned(..) | JobState::RunnerLost(_) => false,
+            JobState::Unassigned(..) | JobState::RunnerLost(_) | JobState::Stopped(..) => false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Assignment of actions by the runners' tenants and credentials.
+//! Assignment of actions by the runners' tenants and credentials, and stops of actions.
 use super::*;
 use std::sync::Arc;
 use turnway_core::id::{MessageId, RunId, SessionId, TenantId, UserId};
@@ -70,6 +70,32 @@ impl Scene {
         let runner = runner.map(id);
         self.tell(Input::Order(ToolOrder::Query { key, action_id, tool, runner, deadline: Millis(60_000) }))
     }
+
+    fn stopped(&mut self, n: u128) -> Vec<Output> {
+        self.tell(Input::Order(ToolOrder::Signal { action_id: action(n), signal: "KILL", runner: None }))
+    }
+
+    fn lost(&mut self, connection: RunnerConnectionId) -> Vec<Output> {
+        self.tell(Input::RunnerDisconnected { connection })
+    }
+
+    fn ended(&mut self, connection: RunnerConnectionId, n: u128) -> Vec<Output> {
+        let message = FromRunner::Result { action_id: action(n).into(), ok: true, result: None, error: None };
+        self.tell(Input::Message { connection, message })
+    }
+
+    /// Advances time to the pool's next deadline.
+    fn wait(&mut self) -> Vec<Output> {
+        self.now.mono = self.shop.poll_timeout().expect("a deadline").at;
+        self.shop.handle_timeout(self.now);
+        std::iter::from_fn(|| self.shop.poll_output()).collect()
+    }
+}
+
+/// Returns the expected messages that stop action `n` of the tenant `acme`, one to each connection.
+fn stops(n: u128, connections: &[RunnerConnectionId]) -> Vec<Output> {
+    let message = ToRunner::Signal { key: key("acme"), action_id: action(n), signal: "KILL" };
+    connections.iter().map(|&connection| Output::Send { connection, message: message.clone() }).collect()
 }
 
 /// Returns the connections that receive a message.
@@ -175,4 +201,73 @@ fn runners_of_one_tenant_are_bounded() {
         scene.comes(n, &format!("r{n}"), identity("*", "k"));
     }
     assert_eq!(scene.shop.check_admission(&id("more"), &identity("acme", "k")), Err(RunnerRefusal::LimitReached));
+}
+
+#[test]
+fn stop_reaches_the_runner_of_the_action_once() {
+    let mut scene = Scene::default();
+    scene.comes(1, "r", identity("acme", "k"));
+    assert_eq!(told(&scene.ordered(1, "acme")), [1]);
+    scene.comes(2, "other", identity("acme", "k"));
+    assert_eq!(scene.stopped(1), stops(1, &[1]));
+    assert_eq!(scene.stopped(1), [], "an order may arrive twice");
+    assert_eq!(scene.ended(1, 1), [], "the session expects no report any more");
+    assert_eq!(scene.stopped(7), [], "nobody has this action");
+}
+
+#[test]
+fn stop_of_a_queried_action_reaches_all_queried_runners() {
+    let mut scene = Scene::default();
+    for (connection, runner, tenant) in [(1, "r1", "acme"), (2, "r2", "evil"), (3, "r3", "*")] {
+        scene.comes(connection, runner, identity(tenant, "k"));
+    }
+    assert_eq!(told(&scene.queried(1, "acme", None)), [1, 3]);
+    assert_eq!(scene.stopped(1), stops(1, &[1, 3]));
+    assert_eq!(scene.ended(3, 1), []);
+    // A runner that connects later may be the one that has the action.
+    assert_eq!(scene.comes(4, "r4", identity("evil", "k")), []);
+    assert_eq!(scene.comes(5, "r5", identity("acme", "k")), stops(1, &[5]));
+}
+
+#[test]
+fn stop_of_a_waiting_action_withdraws_it() {
+    let mut scene = Scene::default();
+    assert_eq!(scene.ordered(1, "acme"), []);
+    assert_eq!(scene.stopped(1), []);
+    assert_eq!(scene.comes(1, "r", identity("acme", "k")), [], "it is given to no runner");
+    assert_eq!(scene.shop.poll_timeout(), None);
+}
+
+/// The connection may have been lost before the stop was written, or before the pool noticed.
+#[test]
+fn stop_is_repeated_when_its_runner_connects_again() {
+    let mut scene = Scene::default();
+    let who = identity("acme", "k");
+    scene.comes(1, "r", who.clone());
+    assert_eq!(told(&scene.ordered(1, "acme")), [1]);
+    assert_eq!(scene.lost(1), []);
+    assert_eq!(scene.stopped(1), [], "its runner is away");
+    assert_eq!(scene.comes(2, "other", who.clone()), [], "another runner has no part in it");
+    assert_eq!(scene.comes(3, "r", who.clone()), stops(1, &[3]));
+    // The pool notices the loss of the old connection after the new one was opened.
+    assert_eq!(scene.comes(4, "r", who.clone()), stops(1, &[4]));
+    assert_eq!(scene.lost(3), stops(1, &[4]));
+    // After the wait the stop is forgotten, without a report.
+    assert_eq!(scene.wait(), []);
+    assert_eq!(scene.shop.poll_timeout(), None);
+    assert_eq!(scene.lost(4), []);
+    assert_eq!(scene.comes(5, "r", who), []);
+}
+
+/// No result of a stopped action is expected, so the action reserves no id; its stop goes to its own runner only.
+#[test]
+fn stopped_action_does_not_reserve_its_runner_id() {
+    let mut scene = Scene::default();
+    scene.comes(1, "r", identity("acme", "k1"));
+    scene.ordered(1, "acme");
+    scene.lost(1);
+    assert_eq!(scene.shop.check_admission(&id("r"), &identity("acme", "k2")), Err(RunnerRefusal::IdInUse));
+    scene.stopped(1);
+    assert_eq!(scene.comes(2, "r", identity("acme", "k2")), []);
+    assert_eq!(scene.lost(2), []);
 }

@@ -7,10 +7,11 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{self, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use turnway_bindings::tool_executor::process::{ExitStatus, Signal};
 use turnway_bindings::tool_executor::programs::ProcessCommand;
@@ -26,8 +27,6 @@ const READ_WINDOW: Duration = Duration::from_millis(100);
 /// The process's own output is in the pipe when the process ends; other holders of the pipe are waited for no
 /// longer than this.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Capacity of the signal queue; a signal that finds the queue full is dropped.
-const SIGNAL_QUEUE_CAPACITY: usize = 8;
 
 /// An event of a process.
 #[derive(Debug)]
@@ -40,8 +39,17 @@ pub(super) enum ProcessEvent {
 
 /// A running process. The process is killed when this handle is dropped.
 pub(super) struct RunningProcess {
-    signals: mpsc::Sender<Signal>,
+    signals: Arc<PendingSignals>,
     pub(super) pid: Option<u64>,
+}
+
+/// The signals that wait to be sent to one process, in the order of their arrival, each kind at most once. The kernel
+/// holds equal standard signals once too (signal(7)), so no signal is lost, and the list is no longer than there are
+/// kinds.
+#[derive(Default)]
+struct PendingSignals {
+    list: Mutex<Vec<Signal>>,
+    added: Notify,
 }
 
 struct ProcessTask {
@@ -51,7 +59,7 @@ struct ProcessTask {
     exit_watch: oneshot::Receiver<()>,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
-    signals: mpsc::Receiver<Signal>,
+    signals: Arc<PendingSignals>,
     events: mpsc::Sender<ProcessEvent>,
     /// Bytes read in the current [`READ_WINDOW`], and the time at which the next one begins.
     window_read_bytes: usize,
@@ -88,7 +96,8 @@ impl RunningProcess {
         let pid = child.id();
         let raw = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let group = raw.ok_or_else(|| io::Error::other("it has no number"))?;
-        let (ended, (sender, signals)) = (watch_exit(group)?, mpsc::channel(SIGNAL_QUEUE_CAPACITY));
+        let ended = watch_exit(group)?;
+        let signals = Arc::new(PendingSignals::default());
         let stdout = child.stdout.take();
         let stderr = child.stderr.take();
         let next = Instant::now() + READ_WINDOW;
@@ -99,18 +108,54 @@ impl RunningProcess {
             exit_watch: ended,
             stdout,
             stderr,
-            signals,
+            signals: Arc::clone(&signals),
             events,
             window_read_bytes: 0,
             window_end: next,
         };
         tokio::spawn(task.run());
-        Ok(Self { signals: sender, pid: pid.map(u64::from) })
+        Ok(Self { signals, pid: pid.map(u64::from) })
     }
 
-    /// Sends a signal. A signal that cannot be queued is dropped: the queue is full or the process has ended.
+    /// Sends a signal. A process that has ended gets none.
     pub(super) fn signal(&self, signal: Signal) {
-        let _ = self.signals.try_send(signal);
+        self.signals.add(signal);
+    }
+}
+
+impl Drop for RunningProcess {
+    fn drop(&mut self) {
+        self.signal(Signal::Kill);
+    }
+}
+
+// === impl PendingSignals ===
+
+impl PendingSignals {
+    fn add(&self, signal: Signal) {
+        let mut list = self.list();
+        if !list.contains(&signal) {
+            list.push(signal);
+        }
+        drop(list);
+        // The notice is kept for a task that does not wait at the moment.
+        self.added.notify_one();
+    }
+
+    /// Waits for signals and takes all of them. Cancel-safe.
+    async fn take(&self) -> Vec<Signal> {
+        loop {
+            let taken = std::mem::take(&mut *self.list());
+            if !taken.is_empty() {
+                return taken;
+            }
+            self.added.notified().await;
+        }
+    }
+
+    /// Returns the locked list; no code panics while it holds this lock.
+    fn list(&self) -> MutexGuard<'_, Vec<Signal>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -120,15 +165,11 @@ impl ProcessTask {
     async fn run(mut self) {
         let mut out = vec![0; READ_BYTES];
         let mut err = vec![0; READ_BYTES];
-        let mut kept = true;
         loop {
             let pause = self.window_read_bytes >= READ_WINDOW_BYTES;
             tokio::select! {
                 biased;
-                signal = self.signals.recv(), if kept => {
-                    kept = signal.is_some();
-                    self.kill_group(signal.unwrap_or(Signal::Kill));
-                }
+                signals = self.signals.take() => signals.into_iter().for_each(|signal| self.kill_group(signal)),
                 _ = &mut self.exit_watch => break,
                 () = sleep_until(self.window_end), if pause => self.window_read_bytes = 0,
                 read = read(&mut self.stdout, &mut out), if !pause && self.stdout.is_some() => {
@@ -219,5 +260,84 @@ fn exit_kind(status: process::ExitStatus) -> ExitStatus {
         (Some(code), _) => ExitStatus::Code(code),
         (None, Some(signal)) => ExitStatus::Signal(signal),
         (None, None) => ExitStatus::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use turnway_core::time::Millis;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    /// More signals than any queue between the handle and the task has held.
+    const BURST: usize = 100;
+
+    fn shell(script: &str) -> ProcessCommand {
+        ProcessCommand {
+            program: "shell".to_owned(),
+            path: "/bin/sh".to_owned(),
+            words: ["-c", script].map(str::to_owned).to_vec(),
+            cwd: "/".to_owned(),
+            env: BTreeMap::new(),
+        }
+    }
+
+    /// Starts a process that ignores HUP. Ids differ between test processes, because the end of an action kills every
+    /// process with its id.
+    async fn start_deaf(n: u64) -> (RunningProcess, mpsc::Receiver<ProcessEvent>) {
+        let id = EventId::new(Millis(n), u128::from(process::id()) << 64);
+        let (sender, mut events) = mpsc::channel(8);
+        let command = shell("trap '' HUP; echo up; exec /bin/sleep 1000");
+        let running = RunningProcess::start(id, &command, None, sender).expect("it starts");
+        let up = timeout(PATIENCE, events.recv()).await.expect("in time").expect("an event");
+        assert!(matches!(&up, ProcessEvent::Printed(_, OutputStream::Stdout, bytes) if bytes == b"up\n"), "{up:?}");
+        (running, events)
+    }
+
+    async fn exit_of(events: &mut mpsc::Receiver<ProcessEvent>) -> ExitStatus {
+        loop {
+            let event = timeout(PATIENCE, events.recv()).await.expect("it ends in time").expect("an event");
+            if let ProcessEvent::Exited(_, how) = event {
+                return how;
+            }
+        }
+    }
+
+    /// The process's task runs on the thread of the test: while the test does not wait, no signal is taken.
+    #[tokio::test]
+    async fn kill_behind_many_signals_ends_the_process() {
+        for (n, last, number) in [(1, Signal::Kill, 9), (2, Signal::Term, 15)] {
+            let (running, mut events) = start_deaf(n).await;
+            for _ in 0..BURST {
+                running.signal(Signal::Hup);
+            }
+            running.signal(last);
+            assert_eq!(exit_of(&mut events).await, ExitStatus::Signal(number), "{last:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn dropped_handle_behind_many_signals_kills_the_process() {
+        let (running, mut events) = start_deaf(3).await;
+        for _ in 0..BURST {
+            running.signal(Signal::Hup);
+        }
+        drop(running);
+        assert_eq!(exit_of(&mut events).await, ExitStatus::Signal(9));
+    }
+
+    #[tokio::test]
+    async fn pending_signals_are_taken_once_in_order() {
+        let pending = PendingSignals::default();
+        for _ in 0..BURST {
+            [Signal::Usr1, Signal::Int, Signal::Usr2].into_iter().for_each(|signal| pending.add(signal));
+        }
+        pending.add(Signal::Term);
+        pending.add(Signal::Kill);
+        let all = [Signal::Usr1, Signal::Int, Signal::Usr2, Signal::Term, Signal::Kill];
+        assert_eq!(pending.take().await, all);
+        pending.add(Signal::Hup);
+        assert_eq!(timeout(PATIENCE, pending.take()).await.expect("in time"), [Signal::Hup]);
     }
 }
